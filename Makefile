@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: Apache-2.0
+# demo test test-slow build lint bench install clean

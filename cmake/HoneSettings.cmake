@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+# Language level, warnings, ccache, sanitizers: what every target of hone shares.
+include_guard()
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
+endif()
+# -g1: backtraces with file and line; full debug information doubles link time.
+set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
+
+find_program(HONE_CCACHE ccache)
+if(HONE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Precompiled headers hit the cache only with these sloppiness settings.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${HONE_CCACHE})
+endif()
+
+add_library(hone_settings INTERFACE)
+add_library(hone::settings ALIAS hone_settings)
+target_include_directories(hone_settings INTERFACE
+  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
+target_compile_options(hone_settings INTERFACE
+  $<BUILD_INTERFACE:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
+  # a * b + c is fused only where the code says so: results do not change with the optimiser.
+  $<BUILD_INTERFACE:-ffp-contract=off>)
+# Highway compiles a kernel once per target; these two add build time and nothing measurable here.
+target_compile_definitions(hone_settings INTERFACE
+  $<BUILD_INTERFACE:HWY_DISABLED_TARGETS=\(HWY_SSSE3|HWY_AVX3_DL\)>)
+if(HONE_SANITIZE)
+  target_compile_options(hone_settings INTERFACE
+    $<BUILD_INTERFACE:-fsanitize=${HONE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+  target_link_options(hone_settings INTERFACE $<BUILD_INTERFACE:-fsanitize=${HONE_SANITIZE}>)
+endif()

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hone/core/index.h"
+
+namespace hone {
+
+// Instruction-set families a kernel may be written for, weakest first within one architecture.
+enum class Isa { Scalar, Sse4, Avx2, AvxVnni, Avx512, Avx512Vnni, Neon, Sve };
+
+std::string_view name_of(Isa isa);
+// "scalar sse4 avx2 avxvnni avx512 avx512vnni neon sve"; Error{InvalidArgument} on another name.
+Isa parse_isa(std::string_view name);
+// Every name above, in order: tests iterate over it and skip visibly what the machine lacks.
+std::vector<Isa> all_isas();
+
+// What the processor and the operating system offer (AVX-512 = F, BW, CD, DQ and VL).
+bool machine_has(Isa isa);
+
+// May a kernel use this family now? machine_has() limited by --force-isa / HONE_FORCE_ISA.
+bool isa_enabled(Isa isa);
+// The strongest enabled family.
+Isa best_isa();
+// Limits this process to families up to `isa`, Highway targets included. Error{Unsupported} when the
+// machine lacks it. Called once, before the first kernel.
+void force_isa(Isa isa);
+// Reads HONE_FORCE_ISA; does nothing when it is unset.
+void force_isa_from_environment();
+
+// Value of HONE_FORCE_KERNEL for one operation ("gemm_q4:avx512vnni,…"), empty when not forced.
+std::string forced_kernel(std::string_view op);
+
+struct CpuInfo {
+  std::string model;
+  int logical_cpus = 1;  // online
+  Index l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of cpu 0; 0 where unknown
+};
+const CpuInfo& cpu_info();
+
+// CPUs this process may use: min(affinity mask, floor of the smallest cgroup CPU quota), at least 1.
+int usable_cpus();
+// The smallest cgroup quota on the path to the root in CPUs (v2 cpu.max, v1 cfs_quota); 0 = none.
+double cgroup_cpu_quota();
+// Memory this process may still take: min(MemAvailable, cgroup limit - usage).
+Index available_memory_bytes();
+
+}  // namespace hone

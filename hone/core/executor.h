@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+
+#include "hone/core/function_ref.h"
+#include "hone/core/index.h"
+
+namespace hone {
+
+// Names one finished publish region whose stragglers may still be reading its inputs.
+struct PublishTicket {
+  std::uint64_t generation = 0;  // 0: nothing to wait for
+};
+
+// Work whose chunks may be computed more than once and are committed exactly once.
+struct PublishWork {
+  Index chunks = 0;
+  Index slot_bytes = 0;  // private memory each running chunk gets, aligned to 64
+  // Pure: reads inputs that nobody changes, writes only `slot`. May run twice for one chunk.
+  std::function<void(Index chunk, std::byte* slot)> compute;
+  // Copies the slot to its place. Runs exactly once per chunk.
+  std::function<void(Index chunk, const std::byte* slot)> commit;
+  // false: return as soon as every chunk is committed, although a preempted worker may still be
+  // inside `compute`. Inputs must then stay unchanged until wait_left(ticket).
+  bool wait_for_stragglers = true;
+};
+
+// Where a kernel's parallel loops run. Kernels start no threads; the caller hands in an Executor.
+// Both calls return when all work is done and rethrow the first exception of a body.
+// Called from inside a body, they run serially on the calling worker.
+class Executor {
+ public:
+  using RangeBody = FunctionRef<void(Index begin, Index end, int worker)>;
+
+  virtual ~Executor() = default;
+
+  // Worker numbers passed to bodies are in [0, workers()).
+  virtual int workers() const = 0;
+
+  // Runs body over [0, n) in chunks [i*grain, min(n, (i+1)*grain)), each exactly once, in any order.
+  // Chunk borders depend on n and grain only, never on the number of workers.
+  virtual void parallel_for(Index n, Index grain, RangeBody body) = 0;
+
+  // Chunks held by a preempted worker are computed again by another; see PublishWork.
+  virtual PublishTicket parallel_publish(PublishWork work) = 0;
+
+  // Returns when no worker can read the inputs of that region any more.
+  virtual void wait_left(PublishTicket ticket) = 0;
+};
+
+// Runs everything on the calling thread, as worker 0.
+Executor& serial_executor();
+
+}  // namespace hone

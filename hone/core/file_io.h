@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "hone/core/index.h"
+
+namespace hone {
+
+// Writes a file under a temporary name beside it; commit() syncs it and renames it into place, so
+// that a reader sees the old file or the new one, never a part. Dropped without commit(): the
+// temporary is removed. Every failure (disk full, no permission) is one Error{Io} naming the file.
+class AtomicFile {
+ public:
+  explicit AtomicFile(std::filesystem::path path);
+  AtomicFile(const AtomicFile&) = delete;
+  AtomicFile& operator=(const AtomicFile&) = delete;
+  ~AtomicFile();
+
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+  Index bytes_written() const { return written_; }
+  void commit();
+
+ private:
+  void flush();
+
+  std::filesystem::path path_, temporary_;
+  std::string pending_;
+  Index written_ = 0;
+  int descriptor_ = -1;
+};
+
+// The same for a folder of files: everything is written below staging(); commit() syncs all of it
+// and renames it to `path`. An existing folder of that name is replaced, after its new version is
+// complete; `path` may not be a file.
+class AtomicFolder {
+ public:
+  explicit AtomicFolder(std::filesystem::path path);
+  AtomicFolder(const AtomicFolder&) = delete;
+  AtomicFolder& operator=(const AtomicFolder&) = delete;
+  ~AtomicFolder();
+
+  const std::filesystem::path& staging() const { return staging_; }
+  void commit();
+
+ private:
+  std::filesystem::path path_, staging_;
+  bool committed_ = false;
+};
+
+// Removes temporaries that a killed run left in `folder` (hone's own names only, and only those whose
+// process is gone).
+void remove_stale_temporaries(const std::filesystem::path& folder);
+
+// The whole file; Error{NotFound} when absent, Error{Io} when unreadable or above max_bytes.
+std::string read_text_file(const std::filesystem::path& path, Index max_bytes = Index{1} << 34);
+// Through AtomicFile.
+void write_text_file(const std::filesystem::path& path, std::string_view text);
+
+}  // namespace hone

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "hone/core/index.h"
+
+namespace hone {
+
+// Keeps the order of keys: what a person reads comes out as it was put in.
+using Json = nlohmann::ordered_json;
+
+struct JsonLimits {
+  Index depth = 64;
+  bool refuse_duplicate_keys = true;
+};
+
+// Parses untrusted UTF-8. `where` names the file in the Error{CorruptFile} for malformed text,
+// duplicate keys or nesting beyond the limit.
+Json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
+
+// Error{NotFound} when the file cannot be opened.
+Json read_json_file(const std::filesystem::path& path, const JsonLimits& limits = {});
+void write_json_file(const std::filesystem::path& path, const Json& json);
+
+}  // namespace hone

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hone/core/index.h"
+
+namespace hone {
+
+// One of the callables that are timed against each other.
+struct Contestant {
+  std::string name;
+  std::function<void()> run;
+  std::function<void()> prepare;  // untimed, before each sample; may be empty
+};
+
+struct MeasureOptions {
+  Index warm_up = 2;            // untimed rounds
+  Index min_samples = 10;       // timed rounds at least
+  Index max_samples = 200;
+  double half_width = 0.02;     // stop when the median's 95 % interval is this narrow (share)
+  double max_seconds = 10;      // for all contestants together, after min_samples
+  std::uint64_t seed = 1;       // of the bootstrap
+};
+
+struct Spread {
+  double median = 0, p10 = 0, p90 = 0;
+  Index n = 0;
+};
+
+// Ratio of medians with a 95 % paired bootstrap interval.
+struct RatioInterval {
+  double ratio = 1, low = 1, high = 1;
+  bool is_tie() const { return low <= 1 && high >= 1; }
+};
+
+struct Measurement {
+  std::vector<std::string> names;
+  std::vector<std::vector<double>> seconds;  // [contestant][round], rounds interleaved A, B, A, B…
+  double foreign_load = 0;                   // CPUs kept busy by other processes meanwhile
+};
+
+// The one way to time code. kernels and train take it by reference; tune/measure implements it.
+class Measurer {
+ public:
+  virtual ~Measurer() = default;
+  // Runs all contestants in interleaved rounds and keeps every sample.
+  virtual Measurement measure(std::span<const Contestant> contestants,
+                              const MeasureOptions& options) = 0;
+  virtual Spread spread(std::span<const double> samples) const = 0;
+  // How many times faster `impl` is than `against`: > 1 means impl is faster.
+  virtual RatioInterval speedup(const Measurement& measurement, Index impl, Index against) const = 0;
+};
+
+}  // namespace hone

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "hone/core/index.h"
+
+namespace hone {
+
+// Progress of a job on stderr: a bar with rate and time left on a terminal, one plain line every few
+// seconds elsewhere, nothing for jobs under a second or below LogLevel::Info.
+class Progress {
+ public:
+  // total = 0: unknown. unit is the plural noun shown with the rate ("tokens", "steps").
+  Progress(std::string_view title, Index total, std::string_view unit);
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+  ~Progress();  // finishes the line
+
+  // Thread-safe; cheap enough for every step (draws at most ten times a second).
+  void update(Index done, std::string_view note = {});
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hone

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "hone/core/executor.h"
+
+namespace hone {
+
+// An Executor over threads that live as long as the pool; the calling thread works too, so a pool of
+// n starts n-1 threads. Each worker owns a share of the chunks and steals from the others when its
+// own is done; a region ends when all chunks are done, not when all threads have arrived. Idle
+// workers spin for some tens of microseconds, then sleep in the kernel.
+// One region runs at a time: callers from several threads queue.
+class ThreadPool final : public Executor {
+ public:
+  // threads = 0: usable_cpus(). Error{InvalidArgument} below 0 or above 1024.
+  explicit ThreadPool(int threads = 0);
+  ~ThreadPool() override;
+
+  int workers() const override;
+  void parallel_for(Index n, Index grain, RangeBody body) override;
+  PublishTicket parallel_publish(PublishWork work) override;
+  void wait_left(PublishTicket ticket) override;
+
+  // Chunks computed a second time because their first worker was held, since the start.
+  Index chunks_recomputed() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace hone

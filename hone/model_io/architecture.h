@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hone/core/index.h"
+#include "hone/text/tokenizer.h"
+
+namespace hone::model_io {
+
+enum class RopePairing { HalfSplit, Adjacent };  // dims (i, i+d/2) or (2i, 2i+1) turn together
+enum class RopeScaling { None, Linear, Llama3, Yarn };
+
+struct RopeSpec {
+  double theta = 10000;
+  Index rotary_dims = 0;  // leading dims of a head that turn; even, ≤ head_dim
+  RopePairing pairing = RopePairing::HalfSplit;
+  RopeScaling scaling = RopeScaling::None;
+  double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
+  Index original_context = 0;
+  double attention_factor = 0;  // Yarn; 0 = 0.1 ln(factor) + 1
+  double beta_fast = 32, beta_slow = 1;
+  std::vector<float> frequency_divisors;  // GGUF rope_freqs; empty = none
+};
+
+// What a decoder-only transformer is, whichever file it came from. Names and defaults as in
+// Hugging Face's config.json.
+struct Architecture {
+  std::string family = "llama";  // llama; later mistral, qwen2, qwen3, gpt2
+  Index vocab_size = 0, hidden_size = 0, intermediate_size = 0, layers = 0;
+  Index heads = 0, kv_heads = 0, head_dim = 0, context = 0;
+  double norm_eps = 1e-5;
+  bool tied_embeddings = false, attention_bias = false, mlp_bias = false;
+  RopeSpec rope;
+  std::vector<text::TokenId> stop_ids;  // sorted, unique
+  std::optional<text::TokenId> bos_id;
+
+  Index parameters() const;
+  Index kv_bytes_per_token(Index bytes_per_element) const;
+};
+
+// inference.md 2.7: ranges and divisibility. `where` names the file in the Error{CorruptFile}.
+void validate(const Architecture& architecture, const std::string& where);
+
+// [rotary_dims/2] inverse frequencies in double after scaling, and the factor on cos and sin
+// that Yarn asks for.
+struct RopeFrequencies {
+  std::vector<double> inverse;
+  double attention_factor = 1;
+};
+RopeFrequencies rope_frequencies(const RopeSpec& rope);
+
+}  // namespace hone::model_io
