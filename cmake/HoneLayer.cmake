@@ -13,24 +13,29 @@ set(HONE_ISA_FLAGS_avx512vnni ${HONE_ISA_FLAGS_avx512} -mavx512vnni)
 function(hone_apply_isa_flags)
   foreach(file ${ARGN})
     if(file MATCHES "_(sse4|avx2|avxvnni|avx512|avx512vnni)\\.cc$")
+      set(isa ${CMAKE_MATCH_1})  # the next MATCHES overwrites it
       if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
-          "${HONE_ISA_FLAGS_${CMAKE_MATCH_1}}")
+          "${HONE_ISA_FLAGS_${isa}}")
       endif()
     endif()
   endforeach()
 endfunction()
 
-# hone_layer(name DEPENDS layer… [LINK lib…] [EXCLUDE regex]): library hone_<name> from every .cc
-# below this layer's folder.
+# hone_layer(name DEPENDS layer… [LINK lib…] [EXCLUDE regex] [CUDA]): library hone_<name> from every
+# .cc, with CUDA also every .cu, below this layer's folder.
 function(hone_layer name)
-  cmake_parse_arguments(arg "" "EXCLUDE;FOLDER" "DEPENDS;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(arg "CUDA" "EXCLUDE;FOLDER" "DEPENDS;LINK;PRIVATE_LINK" ${ARGN})
   if(NOT arg_FOLDER)
     set(arg_FOLDER ${name})
   endif()
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${arg_FOLDER}/*.cc)
   if(arg_EXCLUDE)
     list(FILTER sources EXCLUDE REGEX "${arg_EXCLUDE}")
+  endif()
+  if(arg_CUDA)
+    file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${arg_FOLDER}/*.cu)
+    list(APPEND sources ${cuda_sources})
   endif()
   if(NOT sources)
     message(STATUS "hone: layer ${name} is empty")
@@ -85,6 +90,8 @@ function(hone_tests folder)
       set(environment "HONE_FORCE_ISA=${isa}")
     endif()
     add_test(NAME ${name} COMMAND ${target})
+    # tools/run_tests.py counts the cases of these reports.
+    list(APPEND environment "GTEST_OUTPUT=xml:${CMAKE_BINARY_DIR}/test_results/${name}.xml")
     set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77
       TIMEOUT 900 ENVIRONMENT "${environment}")
   endforeach()

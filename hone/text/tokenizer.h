@@ -21,6 +21,8 @@ struct EncodeOptions {
 };
 
 // Text to token ids and back. Immutable after loading; every method may be called from any thread.
+struct Vocabulary;
+
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
@@ -41,6 +43,8 @@ class Tokenizer {
   virtual std::optional<TokenId> eos() const = 0;
   virtual bool adds_bos() const = 0;
   virtual std::string_view kind() const = 0;  // "byte-level BPE", "SentencePiece BPE", …
+  // What this tokeniser was built from (vocabulary.h), for writing it to other formats.
+  virtual const Vocabulary& vocabulary() const = 0;
 };
 
 // Holds back at most 3 bytes of an incomplete UTF-8 code point while text streams out. Bytes that

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hone/core/json_io.h"
+#include "hone/core/executor.h"
+#include "hone/core/measurer.h"
+
+namespace hone::app {
+
+struct BenchOptions {
+  bool quick = false;  // fewer samples: the whole bench within a minute
+  Index repeat = 0;    // fixed number of timed rounds; 0: until the interval is narrow
+};
+
+// One row of work and everybody who does it.
+struct BenchCase {
+  std::string name;                      // "24x1048576/adamw"
+  std::vector<Contestant> contestants;   // interleaved in one run
+  std::vector<bool> ours;                // per contestant: a ratio ours/other is formed for each pair
+  double bytes = 0;                      // least traffic of one run: gb_per_s = bytes / time
+  double flops = 0;                      // gflop_per_s = flops / time
+  double roof_gb_per_s = 0, roof_gflop_per_s = 0;  // measured in this run; share_of_roof = larger share
+  std::vector<Json> extra;               // per contestant: fields added to its row; may be empty
+  std::vector<std::string> absent;       // peers that are not installed: a row with "status":"absent"
+};
+
+// Measures cases one after another and collects product.md's `hone bench` document:
+// machine{}, rows[]{case,impl,median_ms,p10_ms,p90_ms,n,gb_per_s|gflop_per_s,share_of_roof,…},
+// ratios[]{case,impl,against,ratio,ci[2],verdict} (ratio > 1: impl is faster; verdict faster|slower|tie).
+class BenchRun {
+ public:
+  BenchRun(Measurer& measurer, const BenchOptions& options);
+  void add(const BenchCase& bench_case);
+  const BenchOptions& options() const { return options_; }
+  Json report() const;
+  // Aligned table for people.
+  std::string table() const;
+
+ private:
+  void append_ratios(const BenchCase& bench_case, const Measurement& measurement);
+
+  Measurer& measurer_;
+  BenchOptions options_;
+  Json rows_ = Json::array(), ratios_ = Json::array();
+};
+
+// Bandwidth of main memory over a buffer much larger than the caches, all workers together: reading
+// alone (the roof of decode), and reading and writing, both counted, copied past the caches or
+// updated in place, whichever is faster (the roof of optimisers).
+struct MemoryRoofs {
+  double read_gb_per_s = 0, copy_gb_per_s = 0;
+};
+MemoryRoofs measure_memory_roofs(Executor& executor, Measurer& measurer, bool quick);
+
+// Peak of f32 fused multiply-adds over all workers, with the strongest enabled instruction set.
+double measure_peak_gflops(Executor& executor, Measurer& measurer, bool quick);
+
+// CPU, instruction set, cores, quota, threads, hone version: the report's machine card.
+Json machine_card(Executor& executor);
+// The same without the number of threads.
+Json describe_machine();
+
+}  // namespace hone::app

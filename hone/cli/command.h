@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "hone/core/executor.h"
+#include "hone/core/json_io.h"
+
+namespace hone::cli {
+
+// Options that every verb takes (product.md, "Commands").
+struct CommonOptions {
+  bool json = false;
+  int threads = 0;  // 0: usable_cpus()
+  std::uint64_t seed = 0;
+  bool quiet = false;
+  int verbose = 0;
+  std::string force_isa;
+};
+
+// What a verb needs while it runs. One per process.
+class Context {
+ public:
+  CommonOptions common;
+  // The process's thread pool, created at first use.
+  Executor& executor();
+  // With --json: prints the document, the only thing on stdout. Otherwise calls `print`, which
+  // writes for people.
+  void finish(const Json& document, const std::function<void()>& print);
+  // Exit status of the process, 0 unless a gate did not hold (1).
+  int status = 0;
+};
+
+// Each cmd_<verb>.cc adds one subcommand with its options and a callback that runs the job.
+// Environment twins: option->envname("HONE_…"), listed in docs/environment.md.
+void add_doctor(CLI::App& program, Context& context);
+void add_inspect(CLI::App& program, Context& context);
+void add_convert(CLI::App& program, Context& context);
+void add_tokenize(CLI::App& program, Context& context);
+void add_generate(CLI::App& program, Context& context);
+void add_eval(CLI::App& program, Context& context);
+void add_bench(CLI::App& program, Context& context);
+void add_train(CLI::App& program, Context& context);
+void add_compress(CLI::App& program, Context& context);
+void add_demo(CLI::App& program, Context& context);
+
+}  // namespace hone::cli

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/cli/command.h"
+
+namespace hone::cli {
+
+// Adds every verb of this program: those of `hone`, and in `hone-torch` also those that need
+// LibTorch. One file each: verbs_hone.cc, verbs_torch.cc; the build picks.
+void add_verbs(CLI::App& program, Context& context);
+
+// `hone` replaces itself by `hone-torch` beside it when the verb needs LibTorch, and so returns
+// only when it does not (-1). Error{Unsupported} when the verb needs LibTorch and hone-torch is
+// absent. In `hone-torch`: always -1.
+int hand_over_to_torch(int argc, char** argv);
+
+}  // namespace hone::cli

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <string_view>
+#include <vector>
+
+#include "hone/cli/verbs.h"
+#include "hone/core/check.h"
+
+namespace hone::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 3> kTorchVerbs{"train", "compress", "demo"};
+
+fs::path torch_program() {
+  std::error_code error;
+  const fs::path self = fs::read_symlink("/proc/self/exe", error);
+  return error ? fs::path() : self.parent_path() / "hone-torch";
+}
+
+// The first two words that are no options: verb and sub-verb.
+std::vector<std::string_view> words_of(int argc, char** argv) {
+  std::vector<std::string_view> words;
+  for (int i = 1; i < argc && words.size() < 2; ++i) {
+    if (argv[i][0] != '-') words.emplace_back(argv[i]);
+  }
+  words.resize(2);
+  return words;
+}
+
+}  // namespace
+
+void add_verbs(CLI::App& program, Context& context) {
+  add_generate(program, context);
+  add_eval(program, context);
+  add_convert(program, context);
+  add_inspect(program, context);
+  add_tokenize(program, context);
+  add_bench(program, context);
+  add_doctor(program, context);
+}
+
+int hand_over_to_torch(int argc, char** argv) {
+  const auto words = words_of(argc, argv);
+  const bool needs = std::ranges::find(kTorchVerbs, words[0]) != kTorchVerbs.end() ||
+                     (words[0] == "bench" && words[1] == "optim");
+  // These run without LibTorch too, with fewer rows, or list fewer verbs.
+  const bool gains = words[0].empty() || (words[0] == "bench" && words[1] != "llm");
+  if (!needs && !gains) return -1;
+  const fs::path other = torch_program();
+  if (!fs::exists(other)) {
+    if (!needs) return -1;
+    fail_unsupported(words[0], "a build with LibTorch (hone-torch beside hone)", "a build without");
+  }
+  ::execv(other.c_str(), argv);
+  fail(ErrorCategory::Internal, words[0], concat("to start ", other.string()),
+       std::strerror(errno));
+}
+
+}  // namespace hone::cli

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/cli/verbs.h"
+
+namespace hone::cli {
+
+void add_verbs(CLI::App& program, Context& context) {
+  add_demo(program, context);
+  add_train(program, context);
+  add_compress(program, context);
+  add_generate(program, context);
+  add_eval(program, context);
+  add_convert(program, context);
+  add_inspect(program, context);
+  add_tokenize(program, context);
+  add_bench(program, context);
+  add_doctor(program, context);
+}
+
+int hand_over_to_torch(int, char**) { return -1; }
+
+}  // namespace hone::cli

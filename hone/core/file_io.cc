@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/core/file_io.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "hone/core/check.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMarker = ".hone-tmp-";
+constexpr std::size_t kPendingBytes = std::size_t{1} << 20;
+
+[[noreturn]] void fail_io(const fs::path& path, std::string_view wanted) {
+  fail(ErrorCategory::Io, path.string(), wanted, std::strerror(errno));
+}
+
+// "<name>.hone-tmp-<pid>-<n>": unique in the folder, and its process can be looked up.
+fs::path temporary_name(const fs::path& path) {
+  static std::atomic<int> counter{0};
+  fs::path name = path;
+  name += concat(kMarker, static_cast<Index>(::getpid()), "-", counter++);
+  return name;
+}
+
+fs::path folder_of(const fs::path& path) {
+  return path.has_parent_path() ? path.parent_path() : fs::path(".");
+}
+
+void sync_path(const fs::path& path, int flags) {
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
+  if (descriptor < 0) fail_io(path, "to open for syncing");
+  const int status = ::fsync(descriptor);
+  ::close(descriptor);
+  // Some file systems refuse to sync a folder; the rename is then as durable as they make it.
+  if (status != 0 && errno != EINVAL) fail_io(path, "to sync");
+}
+
+void rename_synced(const fs::path& from, const fs::path& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_io(to, "to rename a finished file into place");
+  sync_path(folder_of(to), O_RDONLY | O_DIRECTORY);
+}
+
+bool is_stale(std::string_view file_name) {
+  const auto at = file_name.rfind(kMarker);
+  if (at == std::string_view::npos) return false;
+  const long pid =
+      std::strtol(std::string(file_name.substr(at + kMarker.size())).c_str(), nullptr, 10);
+  return pid > 0 && pid != ::getpid() && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temporary_(temporary_name(path_)) {
+  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  if (descriptor_ < 0) fail_io(path_, "to create the file");
+}
+
+AtomicFile::~AtomicFile() {
+  if (descriptor_ < 0) return;
+  ::close(descriptor_);
+  ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  write(std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+}
+
+void AtomicFile::write(std::string_view text) {
+  written_ += static_cast<Index>(text.size());
+  pending_.append(text);
+  if (pending_.size() >= kPendingBytes) flush();
+}
+
+void AtomicFile::flush() {
+  std::string_view left = pending_;
+  while (!left.empty()) {
+    const ssize_t count = ::write(descriptor_, left.data(), left.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_io(path_, concat("to write ", left.size(), " bytes"));
+    left.remove_prefix(static_cast<std::size_t>(count));
+  }
+  pending_.clear();
+}
+
+void AtomicFile::commit() {
+  flush();
+  if (::fsync(descriptor_) != 0) fail_io(path_, "to sync");
+  ::close(descriptor_);
+  descriptor_ = -1;
+  rename_synced(temporary_, path_);
+}
+
+AtomicFolder::AtomicFolder(fs::path path) : path_(std::move(path)) {
+  if (!path_.has_filename()) path_ = path_.parent_path();
+  if (fs::exists(path_) && !fs::is_directory(path_)) {
+    fail(ErrorCategory::Io, path_.string(), "a folder or a new name", "an existing file");
+  }
+  std::error_code error;
+  fs::create_directories(folder_of(path_), error);
+  staging_ = temporary_name(path_);
+  if (::mkdir(staging_.c_str(), 0755) != 0) fail_io(path_, "to create the folder");
+}
+
+AtomicFolder::~AtomicFolder() {
+  std::error_code ignored;
+  if (!committed_) fs::remove_all(staging_, ignored);
+}
+
+void AtomicFolder::commit() {
+  for (const auto& entry : fs::recursive_directory_iterator(staging_)) {
+    sync_path(entry.path(), entry.is_directory() ? O_RDONLY | O_DIRECTORY : O_RDONLY);
+  }
+  sync_path(staging_, O_RDONLY | O_DIRECTORY);
+  const bool replaces = fs::exists(path_);
+  const fs::path old = temporary_name(path_);
+  if (replaces && ::rename(path_.c_str(), old.c_str()) != 0)
+    fail_io(path_, "to replace the folder");
+  rename_synced(staging_, path_);
+  committed_ = true;
+  std::error_code ignored;
+  if (replaces) fs::remove_all(old, ignored);
+}
+
+void remove_stale_temporaries(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    if (is_stale(entry.path().filename().string())) fs::remove_all(entry.path(), ignored);
+  }
+}
+
+std::string read_text_file(const fs::path& path, Index max_bytes) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) {
+    fail(errno == ENOENT || errno == ENOTDIR ? ErrorCategory::NotFound : ErrorCategory::Io,
+         path.string(), "a readable file", std::strerror(errno));
+  }
+  std::string text;
+  std::string block(kPendingBytes, '\0');
+  ssize_t count = 0;
+  while ((count = ::read(descriptor, block.data(), block.size())) != 0) {
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 || static_cast<Index>(text.size()) + count > max_bytes) break;
+    text.append(block, 0, static_cast<std::size_t>(count));
+  }
+  const int problem = count < 0 ? errno : 0;
+  ::close(descriptor);
+  if (count < 0) fail(ErrorCategory::Io, path.string(), "to read the file", std::strerror(problem));
+  if (count > 0)
+    fail(ErrorCategory::Io, path.string(), concat("at most ", max_bytes, " bytes"), "more");
+  return text;
+}
+
+void write_text_file(const fs::path& path, std::string_view text) {
+  AtomicFile file(path);
+  file.write(text);
+  file.commit();
+}
+
+}  // namespace hone

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+namespace hone {
+
+// "hone 0.1.0 (commit 1a2b3c4, RelWithDebInfo, torch, no cuda)"
+std::string version_text();
+// "0.1.0"
+std::string version_number();
+// LibTorch that this build was configured with, "2.13.0"; empty in a build without.
+std::string torch_version();
+
+}  // namespace hone

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/core/cpu_info.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <cstdlib>
+#include <thread>
+
+#include "hone/core/buffer.h"
+#include "hone/core/error.h"
+
+namespace hone {
+namespace {
+
+TEST(Isa, names_are_read_back) {
+  for (const Isa isa : all_isas()) EXPECT_EQ(parse_isa(name_of(isa)), isa);
+  EXPECT_THROW(parse_isa("mmx"), Error);
+}
+
+TEST(Isa, scalar_is_always_there_and_best_is_enabled) {
+  EXPECT_TRUE(isa_enabled(Isa::Scalar));
+  EXPECT_TRUE(isa_enabled(best_isa()));
+  EXPECT_FALSE(machine_has(Isa::Neon) && machine_has(Isa::Sse4));
+}
+
+TEST(ForcedKernel, is_looked_up_by_operation) {
+  ::setenv("HONE_FORCE_KERNEL", "gemm_q4:avx2,gemm_q8:ref", 1);
+  EXPECT_EQ(forced_kernel("gemm_q4"), "avx2");
+  EXPECT_EQ(forced_kernel("gemm_q8"), "ref");
+  EXPECT_EQ(forced_kernel("gemm"), "");
+  ::unsetenv("HONE_FORCE_KERNEL");
+}
+
+TEST(UsableCpus, follows_the_affinity_mask) {
+  std::thread([] {
+    cpu_set_t mask;
+    CPU_ZERO(&mask);
+    CPU_SET(static_cast<std::size_t>(::sched_getcpu()), &mask);
+    ASSERT_EQ(::sched_setaffinity(0, sizeof mask, &mask), 0);
+    EXPECT_EQ(usable_cpus(), 1);
+  }).join();
+  EXPECT_GE(usable_cpus(), 1);
+  EXPECT_LE(usable_cpus(), cpu_info().logical_cpus);
+}
+
+TEST(AvailableMemory, is_plausible) {
+  EXPECT_GT(available_memory_bytes(), Index{1} << 20);
+  EXPECT_LT(available_memory_bytes(), Index{1} << 50);
+}
+
+TEST(Buffer, is_zeroed_and_aligned_at_every_size) {
+  for (const Index bytes : {Index{0}, Index{1}, Index{63}, Index{4096}, (Index{2} << 20) - 1,
+                            Index{2} << 20, (Index{5} << 20) + 3}) {
+    const Buffer buffer(bytes);
+    EXPECT_EQ(buffer.bytes(), bytes);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(buffer.data()) % 64, 0u);
+    for (Index i = 0; i < bytes; i += 61) ASSERT_EQ(buffer.data()[i], std::byte{0});
+  }
+  Buffer a(100);
+  std::byte* data = a.data();
+  const Buffer b = std::move(a);
+  EXPECT_EQ(b.data(), data);
+  EXPECT_THROW(Buffer(-1), Error);
+  EXPECT_THROW(Buffer(Index{1} << 60), Error);
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/core/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "hone/core/error.h"
+
+namespace hone {
+namespace {
+
+class ThreadPoolOf : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolOf, parallel_for_runs_every_index_once) {
+  ThreadPool pool(GetParam());
+  for (const Index n : {0, 1, 2, 63, 64, 1000, 100003}) {
+    for (const Index grain : {1, 7, 64, 100000}) {
+      std::vector<std::atomic<int>> hits(static_cast<std::size_t>(n));
+      pool.parallel_for(n, grain, [&](Index begin, Index end, int worker) {
+        ASSERT_EQ(begin % grain, 0);
+        ASSERT_LE(end - begin, grain);
+        ASSERT_LT(worker, pool.workers());
+        for (Index i = begin; i < end; ++i) ++hits[static_cast<std::size_t>(i)];
+      });
+      for (const auto& hit : hits) ASSERT_EQ(hit, 1);
+    }
+  }
+}
+
+TEST_P(ThreadPoolOf, publish_commits_every_chunk_once) {
+  ThreadPool pool(GetParam());
+  for (int round = 0; round < 500; ++round) {
+    const Index chunks = round % 37;
+    std::vector<Index> out(static_cast<std::size_t>(chunks), -1);
+    std::vector<std::atomic<int>> commits(static_cast<std::size_t>(chunks));
+    pool.parallel_publish({.chunks = chunks,
+                           .slot_bytes = sizeof(Index),
+                           .compute =
+                               [](Index chunk, std::byte* slot) {
+                                 const Index value = chunk * chunk;
+                                 std::memcpy(slot, &value, sizeof value);
+                               },
+                           .commit =
+                               [&](Index chunk, const std::byte* slot) {
+                                 std::memcpy(&out[static_cast<std::size_t>(chunk)], slot,
+                                             sizeof(Index));
+                                 ++commits[static_cast<std::size_t>(chunk)];
+                               }});
+    for (Index chunk = 0; chunk < chunks; ++chunk) {
+      ASSERT_EQ(out[static_cast<std::size_t>(chunk)], chunk * chunk);
+      ASSERT_EQ(commits[static_cast<std::size_t>(chunk)], 1);
+    }
+  }
+}
+
+TEST_P(ThreadPoolOf, first_exception_reaches_the_caller_and_the_pool_survives) {
+  ThreadPool pool(GetParam());
+  for (int round = 0; round < 50; ++round) {
+    EXPECT_THROW(pool.parallel_for(100, 1,
+                                   [](Index begin, Index, int) {
+                                     if (begin == 13) throw Error(ErrorCategory::Internal, "13");
+                                   }),
+                 Error);
+    EXPECT_THROW(pool.parallel_publish({.chunks = 20,
+                                        .slot_bytes = 8,
+                                        .compute =
+                                            [](Index chunk, std::byte*) {
+                                              if (chunk == 7) throw std::runtime_error("7");
+                                            },
+                                        .commit = [](Index, const std::byte*) {}}),
+                 std::runtime_error);
+    EXPECT_THROW(pool.parallel_publish({.chunks = 20,
+                                        .slot_bytes = 8,
+                                        .compute = [](Index, std::byte*) {},
+                                        .commit =
+                                            [](Index chunk, const std::byte*) {
+                                              if (chunk == 3) throw std::runtime_error("3");
+                                            }}),
+                 std::runtime_error);
+    std::atomic<Index> sum{0};
+    pool.parallel_for(100, 3, [&](Index begin, Index end, int) { sum += end - begin; });
+    ASSERT_EQ(sum, 100);
+  }
+}
+
+TEST_P(ThreadPoolOf, nested_calls_run_serially) {
+  ThreadPool pool(GetParam());
+  std::atomic<Index> sum{0};
+  pool.parallel_for(8, 1, [&](Index, Index, int) {
+    pool.parallel_for(10, 1, [&](Index begin, Index end, int) { sum += end - begin; });
+  });
+  EXPECT_EQ(sum, 80);
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolOf, testing::Values(1, 2, 3, 8));
+
+TEST(ThreadPool, callers_from_several_threads_queue) {
+  ThreadPool pool(2);
+  std::atomic<Index> sum{0};
+  std::vector<std::thread> callers;
+  for (int caller = 0; caller < 4; ++caller) {
+    callers.emplace_back([&] {
+      for (int round = 0; round < 100; ++round) {
+        pool.parallel_for(50, 5, [&](Index begin, Index end, int) { sum += end - begin; });
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(sum, 4 * 100 * 50);
+}
+
+// A worker held inside a chunk (here: asleep) delays the region only until another computes it.
+TEST(ThreadPool, a_held_chunk_is_computed_by_another_worker) {
+  ThreadPool pool(2);
+  std::atomic<bool> hold{true};
+  std::atomic<int> commits{0};
+  std::atomic<int> sleepers{0};
+  const auto begin = std::chrono::steady_clock::now();
+  const PublishTicket ticket =
+      pool.parallel_publish({.chunks = 16,
+                             .slot_bytes = 64,
+                             .compute =
+                                 [&](Index chunk, std::byte*) {
+                                   if (chunk == 9 && hold.exchange(false)) {
+                                     ++sleepers;
+                                     std::this_thread::sleep_for(std::chrono::milliseconds(400));
+                                     --sleepers;
+                                   }
+                                 },
+                             .commit = [&](Index, const std::byte*) { ++commits; },
+                             .wait_for_stragglers = false});
+  const auto region = std::chrono::steady_clock::now() - begin;
+  EXPECT_EQ(commits, 16);
+  if (sleepers == 1) {  // the caller itself may have taken chunk 9; then nobody was held
+    EXPECT_LT(region, std::chrono::milliseconds(300));
+    EXPECT_GE(pool.chunks_recomputed(), 1);
+  }
+  pool.wait_left(ticket);
+  EXPECT_EQ(sleepers, 0);
+  EXPECT_EQ(commits, 16);
+}
+
+TEST(ThreadPool, refuses_a_senseless_size) {
+  EXPECT_THROW(ThreadPool(-1), Error);
+  EXPECT_THROW(ThreadPool(5000), Error);
+}
+
+}  // namespace
+}  // namespace hone
