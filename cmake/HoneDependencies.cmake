@@ -5,6 +5,7 @@ include(FetchContent)
 
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
+find_package(OpenSSL REQUIRED)
 
 function(hone_dependency name package target)
   cmake_parse_arguments(arg "" "URL" "" ${ARGN})
@@ -37,7 +38,8 @@ if(HONE_BUILD_TESTS)
 endif()
 
 if(HONE_WITH_TORCH)
-  find_package(Torch QUIET)
+  include(HoneTorch)
+  hone_find_torch()
   if(NOT Torch_FOUND)
     message(STATUS "hone: LibTorch not found, building without the training layer")
     set(HONE_WITH_TORCH OFF)

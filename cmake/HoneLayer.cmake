@@ -7,7 +7,8 @@ include_guard()
 set(HONE_ISA_FLAGS_sse4 -msse4.2)
 set(HONE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(HONE_ISA_FLAGS_avxvnni ${HONE_ISA_FLAGS_avx2} -mavxvnni)
-set(HONE_ISA_FLAGS_avx512 ${HONE_ISA_FLAGS_avx2} -mavx512f -mavx512bw -mavx512cd -mavx512dq -mavx512vl)
+set(HONE_ISA_FLAGS_avx512 ${HONE_ISA_FLAGS_avx2} -mavx512f -mavx512bw -mavx512cd -mavx512dq
+  -mavx512vl)
 set(HONE_ISA_FLAGS_avx512vnni ${HONE_ISA_FLAGS_avx512} -mavx512vnni)
 
 function(hone_apply_isa_flags)
@@ -54,12 +55,13 @@ function(hone_layer name)
   set_property(GLOBAL APPEND PROPERTY HONE_LAYERS hone_${name})
 endfunction()
 
-# hone_tests(folder LAYERS layer… [LABELS label…] [ISA_SWEEP]): one binary from the *_test.cc of one
-# folder. ISA_SWEEP registers the suite once per instruction set; a set that the machine lacks shows
-# as skipped.
+# hone_tests(folder LAYERS layer… [LABELS label…] [ISA_SWEEP]): one binary from the *_test.cc and
+# *_support.cc of one folder. ISA_SWEEP registers the suite once per instruction set; a set that the
+# machine lacks shows as skipped.
 function(hone_tests folder)
   cmake_parse_arguments(arg "ISA_SWEEP" "" "LAYERS;LABELS;LINK" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cc)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cc
+    ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_support.cc)
   if(NOT sources)
     return()
   endif()

@@ -17,23 +17,29 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 find_program(HONE_CCACHE ccache)
 if(HONE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
   # Precompiled headers hit the cache only with these sloppiness settings.
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${HONE_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      ${HONE_CCACHE})
 endif()
 
 add_library(hone_settings INTERFACE)
 add_library(hone::settings ALIAS hone_settings)
-target_include_directories(hone_settings INTERFACE
-  $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<BUILD_INTERFACE:${PROJECT_BINARY_DIR}/generated>)
-target_compile_options(hone_settings INTERFACE
-  $<BUILD_INTERFACE:-Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion>
+# No path of the build folder on any command line: two builds then share ccache's results.
+target_include_directories(hone_settings INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
+set(HONE_CXX_OPTIONS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
   # a * b + c is fused only where the code says so: results do not change with the optimiser.
-  $<BUILD_INTERFACE:-ffp-contract=off>)
+  -ffp-contract=off)
+set(HONE_CUDA_OPTIONS --fmad=false -Xcompiler=-Wall)
+target_compile_options(hone_settings INTERFACE
+  "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:${HONE_CXX_OPTIONS}>>"
+  "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:${HONE_CUDA_OPTIONS}>>")
 # Highway compiles a kernel once per target; these two add build time and nothing measurable here.
 target_compile_definitions(hone_settings INTERFACE
   $<BUILD_INTERFACE:HWY_DISABLED_TARGETS=\(HWY_SSSE3|HWY_AVX3_DL\)>)
 if(HONE_SANITIZE)
+  set(HONE_SANITIZE_OPTIONS -fsanitize=${HONE_SANITIZE} -fno-sanitize-recover=all
+    -fno-omit-frame-pointer)
   target_compile_options(hone_settings INTERFACE
-    $<BUILD_INTERFACE:-fsanitize=${HONE_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer>)
+    "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:${HONE_SANITIZE_OPTIONS}>>")
   target_link_options(hone_settings INTERFACE $<BUILD_INTERFACE:-fsanitize=${HONE_SANITIZE}>)
 endif()

@@ -63,7 +63,9 @@ int run(int argc, char** argv) {
   program.require_subcommand(1);
   add_verbs(program, context);
   for (CLI::App* verb : program.get_subcommands([](CLI::App*) { return true; })) {
-    const auto nested = verb->get_subcommands([](CLI::App*) { return true; });
+    // Option groups are nameless sub-commands to CLI11; they are no verbs.
+    const auto nested =
+        verb->get_subcommands([](const CLI::App* sub) { return !sub->get_name().empty(); });
     if (nested.empty()) add_common_options(*verb, context.common);
     for (CLI::App* leaf : nested) add_common_options(*leaf, context.common);
   }

@@ -26,8 +26,8 @@ constexpr float f16_to_float(std::uint16_t bits) {
     return std::bit_cast<float>(sign | 0x7f800000u | ((magnitude & 0x3ffu) << 13));
   }
   if (magnitude < 0x0400u) {  // subnormal: magnitude * 2^-24 is exact in f32
-    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(
-                                           static_cast<float>(magnitude) * 0x1p-24f));
+    return std::bit_cast<float>(
+        sign | std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-24f));
   }
   return std::bit_cast<float>(sign | ((magnitude << 13) + (112u << 23)));
 }

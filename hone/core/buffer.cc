@@ -24,7 +24,8 @@ std::byte* map_huge(Index bytes) {
   const auto aligned = static_cast<std::uintptr_t>(round_up(static_cast<Index>(start), kHugePage));
   if (aligned > start) ::munmap(raw, aligned - start);
   const std::size_t tail = start + static_cast<std::uintptr_t>(kHugePage) - aligned;
-  if (tail > 0) ::munmap(reinterpret_cast<void*>(aligned + static_cast<std::uintptr_t>(length)), tail);
+  if (tail > 0)
+    ::munmap(reinterpret_cast<void*>(aligned + static_cast<std::uintptr_t>(length)), tail);
   ::madvise(reinterpret_cast<void*>(aligned), static_cast<std::size_t>(length), MADV_HUGEPAGE);
   return reinterpret_cast<std::byte*>(aligned);
 }

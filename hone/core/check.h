@@ -32,8 +32,8 @@ std::string concat(const Parts&... parts);
   fail(ErrorCategory::Unsupported, op, wanted, got);
 }
 
-// Arithmetic on counts that come from a file: Error{CorruptFile} naming `what` on a negative operand
-// or an overflow.
+// Arithmetic on counts that come from a file: Error{CorruptFile} naming `what` on a negative
+// operand or an overflow.
 Index checked_add(Index a, Index b, std::string_view what);
 Index checked_mul(Index a, Index b, std::string_view what);
 // A u64 from a file as an Index; values above 2^63-1 are corrupt.
@@ -74,11 +74,11 @@ std::string concat(const Parts&... parts) {
 
 // Argument check of a public function: Error{InvalidArgument} "[op] wanted …, got …".
 // `got` may be any expression that concat() takes; it is evaluated only on failure.
-#define HONE_CHECK(condition, op, wanted, got)                       \
-  do {                                                               \
-    if (!(condition)) [[unlikely]] {                                 \
-      ::hone::fail_argument((op), (wanted), ::hone::concat(got));    \
-    }                                                                \
+#define HONE_CHECK(condition, op, wanted, got)                    \
+  do {                                                            \
+    if (!(condition)) [[unlikely]] {                              \
+      ::hone::fail_argument((op), (wanted), ::hone::concat(got)); \
+    }                                                             \
   } while (false)
 
 // Invariant inside a loop: compiled in debug builds only.

@@ -267,7 +267,8 @@ Index available_memory_bytes() {
   Index available = kUnlimited;
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("MemAvailable:")) available = std::strtoll(line.c_str() + 13, nullptr, 10) << 10;
+    if (line.starts_with("MemAvailable:"))
+      available = std::strtoll(line.c_str() + 13, nullptr, 10) << 10;
   }
   for (const auto& folder : cgroup_folders("memory")) {
     const Index v2 = read_number(folder / "memory.max", kUnlimited);

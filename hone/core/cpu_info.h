@@ -25,8 +25,8 @@ bool machine_has(Isa isa);
 bool isa_enabled(Isa isa);
 // The strongest enabled family.
 Isa best_isa();
-// Limits this process to families up to `isa`, Highway targets included. Error{Unsupported} when the
-// machine lacks it. Called once, before the first kernel.
+// Limits this process to families up to `isa`, Highway targets included. Error{Unsupported} when
+// the machine lacks it. Called once, before the first kernel.
 void force_isa(Isa isa);
 // Reads HONE_FORCE_ISA; does nothing when it is unset.
 void force_isa_from_environment();
@@ -36,12 +36,13 @@ std::string forced_kernel(std::string_view op);
 
 struct CpuInfo {
   std::string model;
-  int logical_cpus = 1;  // online
+  int logical_cpus = 1;                             // online
   Index l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of cpu 0; 0 where unknown
 };
 const CpuInfo& cpu_info();
 
-// CPUs this process may use: min(affinity mask, floor of the smallest cgroup CPU quota), at least 1.
+// CPUs this process may use: min(affinity mask, floor of the smallest cgroup CPU quota), at
+// least 1.
 int usable_cpus();
 // The smallest cgroup quota on the path to the root in CPUs (v2 cpu.max, v1 cfs_quota); 0 = none.
 double cgroup_cpu_quota();

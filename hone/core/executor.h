@@ -40,8 +40,8 @@ class Executor {
   // Worker numbers passed to bodies are in [0, workers()).
   virtual int workers() const = 0;
 
-  // Runs body over [0, n) in chunks [i*grain, min(n, (i+1)*grain)), each exactly once, in any order.
-  // Chunk borders depend on n and grain only, never on the number of workers.
+  // Runs body over [0, n) in chunks [i*grain, min(n, (i+1)*grain)), each exactly once, in any
+  // order. Chunk borders depend on n and grain only, never on the number of workers.
   virtual void parallel_for(Index n, Index grain, RangeBody body) = 0;
 
   // Chunks held by a preempted worker are computed again by another; see PublishWork.

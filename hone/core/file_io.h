@@ -53,8 +53,8 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-// Removes temporaries that a killed run left in `folder` (hone's own names only, and only those whose
-// process is gone).
+// Removes temporaries that a killed run left in `folder` (hone's own names only, and only those
+// whose process is gone).
 void remove_stale_temporaries(const std::filesystem::path& folder);
 
 // The whole file; Error{NotFound} when absent, Error{Io} when unreadable or above max_bytes.

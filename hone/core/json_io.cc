@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/core/json_io.h"
 
-#include <set>
 #include <string>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "hone/core/check.h"
@@ -11,51 +12,86 @@
 namespace hone {
 namespace {
 
-// Follows the parser to bound nesting and to see duplicate keys, which a DOM would swallow.
-class Guard {
+// Builds the document by appending, because ordered_json's own parser searches an object for every
+// new key: quadratic in its size. Bounds nesting and refuses duplicate keys.
+class Builder final : public nlohmann::json_sax<Json> {
  public:
-  Guard(std::string_view where, const JsonLimits& limits) : where_(where), limits_(limits) {}
+  Builder(std::string_view where, const JsonLimits& limits) : where_(where), limits_(limits) {}
 
-  bool operator()(int depth, Json::parse_event_t event, Json& value) {
-    using Event = Json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) {
-      if (depth + 1 > limits_.depth) {
-        fail_corrupt(where_, concat("JSON at most ", limits_.depth, " levels deep"),
-                     "a deeper one");
-      }
-      if (event == Event::object_start) keys_.emplace_back();
-    } else if (event == Event::object_end) {
-      keys_.pop_back();
-    } else if (event == Event::key && limits_.refuse_duplicate_keys) {
-      const auto& key = value.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) {
-        fail_corrupt(where_, "every JSON key once", concat("\"", key.substr(0, 80), "\" twice"));
-      }
+  Json take() { return std::move(root_); }
+  const std::string& problem() const { return problem_; }
+
+  bool null() override { return put(nullptr); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(number_integer_t value) override { return put(value); }
+  bool number_unsigned(number_unsigned_t value) override { return put(value); }
+  bool number_float(number_float_t value, const string_t&) override { return put(value); }
+  bool string(string_t& value) override { return put(std::move(value)); }
+  bool binary(binary_t& value) override { return put(std::move(value)); }
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool end_object() override { return close(); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_array() override { return close(); }
+  bool key(string_t& value) override {
+    if (limits_.refuse_duplicate_keys && !open_.back().keys.insert(value).second) {
+      fail_corrupt(where_, "every JSON key once", concat("\"", value.substr(0, 80), "\" twice"));
     }
+    key_ = std::move(value);
     return true;
+  }
+  bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
+    problem_ = error.what();
+    return false;
   }
 
  private:
+  struct Level {
+    Json* value;
+    std::unordered_set<std::string> keys;
+  };
+
+  // An open object or array lies in its parent, which does not grow before it is closed.
+  Json& append(Json value) {
+    if (open_.empty()) return root_ = std::move(value);
+    Json& parent = *open_.back().value;
+    if (parent.is_array()) return parent.emplace_back(std::move(value));
+    auto& object = parent.get_ref<Json::object_t&>();
+    if (!limits_.refuse_duplicate_keys) return object[std::move(key_)] = std::move(value);
+    object.push_back({std::move(key_), std::move(value)});
+    return object.back().second;
+  }
+  bool put(Json value) {
+    append(std::move(value));
+    return true;
+  }
+  bool open(Json container) {
+    if (static_cast<Index>(open_.size()) >= limits_.depth) {
+      fail_corrupt(where_, concat("JSON at most ", limits_.depth, " levels deep"), "a deeper one");
+    }
+    open_.push_back({&append(std::move(container)), {}});
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
   std::string_view where_;
   JsonLimits limits_;
-  std::vector<std::set<std::string>> keys_;
+  Json root_;
+  std::string key_, problem_;
+  std::vector<Level> open_;
 };
 
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits) {
-  try {
-    Guard guard(where, limits);
-    return Json::parse(text.begin(), text.end(),
-                       [&guard](int depth, Json::parse_event_t event, Json& value) {
-                         return guard(depth, event, value);
-                       });
-  } catch (const Json::exception& error) {
-    std::string reason = error.what();
-    const auto bracket = reason.find("] ");
-    if (bracket != std::string::npos) reason = reason.substr(bracket + 2);
-    fail_corrupt(where, "valid JSON", reason.substr(0, 200));
-  }
+  Builder builder(where, limits);
+  if (Json::sax_parse(text.begin(), text.end(), &builder)) return builder.take();
+  std::string reason = builder.problem();
+  const auto bracket = reason.find("] ");
+  if (bracket != std::string::npos) reason = reason.substr(bracket + 2);
+  fail_corrupt(where, "valid JSON", reason.substr(0, 200));
 }
 
 Json read_json_file(const std::filesystem::path& path, const JsonLimits& limits) {

@@ -13,17 +13,18 @@ namespace hone {
 // One of the callables that are timed against each other.
 struct Contestant {
   std::string name;
-  std::function<void()> run;
-  std::function<void()> prepare;  // untimed, before each sample; may be empty
+  // Called once for a sample; more often when it is too short to time and has no `prepare`.
+  std::function<void()> run = {};
+  std::function<void()> prepare = {};  // untimed, before each sample; may be empty
 };
 
 struct MeasureOptions {
-  Index warm_up = 2;            // untimed rounds
-  Index min_samples = 10;       // timed rounds at least
+  Index warm_up = 2;       // untimed rounds
+  Index min_samples = 10;  // timed rounds at least
   Index max_samples = 200;
-  double half_width = 0.02;     // stop when the median's 95 % interval is this narrow (share)
-  double max_seconds = 10;      // for all contestants together, after min_samples
-  std::uint64_t seed = 1;       // of the bootstrap
+  double half_width = 0.02;  // stop when the median's 95 % interval is this narrow (share)
+  double max_seconds = 10;   // for all contestants together, after min_samples
+  std::uint64_t seed = 1;    // of the bootstrap
 };
 
 struct Spread {
@@ -41,6 +42,9 @@ struct Measurement {
   std::vector<std::string> names;
   std::vector<std::vector<double>> seconds;  // [contestant][round], rounds interleaved A, B, A, B…
   double foreign_load = 0;                   // CPUs kept busy by other processes meanwhile
+  // Largest relative change of the first contestant's median over ten rounds against its first ten.
+  double drift = 0;
+  std::uint64_t seed = 1;  // of the bootstrap, from the options
 };
 
 // The one way to time code. kernels and train take it by reference; tune/measure implements it.
@@ -52,7 +56,8 @@ class Measurer {
                               const MeasureOptions& options) = 0;
   virtual Spread spread(std::span<const double> samples) const = 0;
   // How many times faster `impl` is than `against`: > 1 means impl is faster.
-  virtual RatioInterval speedup(const Measurement& measurement, Index impl, Index against) const = 0;
+  virtual RatioInterval speedup(const Measurement& measurement, Index impl,
+                                Index against) const = 0;
 };
 
 }  // namespace hone

@@ -16,10 +16,9 @@ constexpr PhiloxBlock philox(std::uint64_t key, PhiloxBlock counter) {
   for (int round = 0; round < 10; ++round) {
     const std::uint64_t p0 = std::uint64_t{0xD2511F53u} * counter[0];
     const std::uint64_t p1 = std::uint64_t{0xCD9E8D57u} * counter[2];
-    counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0,
-               static_cast<std::uint32_t>(p1),
-               static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1,
-               static_cast<std::uint32_t>(p0)};
+    counter = {
+        static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1),
+        static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(p0)};
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
@@ -48,10 +47,9 @@ class PhiloxStream {
   result_type operator()() {
     if (position_ % 4 == 0 || !fresh_) {
       const std::uint64_t block = position_ / 4;
-      block_ = philox(seed_, {static_cast<std::uint32_t>(block),
-                              static_cast<std::uint32_t>(block >> 32),
-                              static_cast<std::uint32_t>(stream_),
-                              static_cast<std::uint32_t>(stream_ >> 32)});
+      block_ = philox(
+          seed_, {static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32),
+                  static_cast<std::uint32_t>(stream_), static_cast<std::uint32_t>(stream_ >> 32)});
       fresh_ = true;
     }
     return block_[position_++ % 4];

@@ -9,8 +9,8 @@
 
 namespace hone {
 
-// Progress of a job on stderr: a bar with rate and time left on a terminal, one plain line every few
-// seconds elsewhere, nothing for jobs under a second or below LogLevel::Info.
+// Progress of a job on stderr: a bar with rate and time left on a terminal, one plain line every
+// few seconds elsewhere, nothing for jobs under a second or below LogLevel::Info.
 class Progress {
  public:
   // total = 0: unknown. unit is the plural noun shown with the rate ("tokens", "steps").

@@ -32,8 +32,8 @@ struct BasicTensorView {
       : data(data_in), dtype(dtype_in), shape(shape_in), strides(strides_in) {}
   // A mutable view converts to a read-only one.
   template <class Other>
-    requires(std::is_const_v<Byte> && !std::is_const_v<Other>)
-  BasicTensorView(const BasicTensorView<Other>& other)
+  requires(std::is_const_v<Byte> && !std::is_const_v<Other>)
+      BasicTensorView(const BasicTensorView<Other>& other)
       : BasicTensorView(other.data, other.dtype, other.shape, other.strides) {}
 
   Index elements() const { return shape.elements(); }

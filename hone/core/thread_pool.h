@@ -7,9 +7,9 @@
 
 namespace hone {
 
-// An Executor over threads that live as long as the pool; the calling thread works too, so a pool of
-// n starts n-1 threads. Each worker owns a share of the chunks and steals from the others when its
-// own is done; a region ends when all chunks are done, not when all threads have arrived. Idle
+// An Executor over threads that live as long as the pool; the calling thread works too, so a pool
+// of n starts n-1 threads. Each worker owns a share of the chunks and steals from the others when
+// its own is done; a region ends when all chunks are done, not when all threads have arrived. Idle
 // workers spin for some tens of microseconds, then sleep in the kernel.
 // One region runs at a time: callers from several threads queue.
 class ThreadPool final : public Executor {

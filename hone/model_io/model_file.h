@@ -2,10 +2,10 @@
 #pragma once
 
 #include <filesystem>
-#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "hone/core/json_io.h"
@@ -48,6 +48,16 @@ class ModelFile {
   virtual Index file_bytes() const = 0;
   // Sampling defaults of generation_config.json; an empty object where there are none.
   virtual const Json& generation_defaults() const = 0;
+  // The tensor's pages will not be needed soon (a packed copy exists); they come back at first
+  // touch.
+  virtual void drop_pages(const NamedMatrix& tensor) const = 0;
+
+ protected:
+  // Makes find() a hash look-up. Called once tensors() is final; without it find() searches.
+  void index_tensors();
+
+ private:
+  std::unordered_map<std::string_view, std::size_t> by_name_;
 };
 
 // Finds the format from the path: a folder with config.json, *.gguf, llama2.c *.bin.

@@ -15,8 +15,8 @@ extern const std::string_view kGpt2Pattern;
 extern const std::string_view kLlama3Pattern;
 extern const std::string_view kQwen2Pattern;
 
-// Splitter for a GGUF file's tokenizer.ggml.pre: gpt-2, default, llama-bpe, llama3, llama-v3, qwen2.
-// Error{Unsupported} naming `where` and the known names for any other.
+// Splitter for a GGUF file's tokenizer.ggml.pre: gpt-2, default, llama-bpe, llama3, llama-v3,
+// qwen2. Error{Unsupported} naming `where` and the known names for any other.
 std::string_view pattern_for_pre_name(std::string_view name, std::string_view where = "tokenizer");
 
 // Sets what tokenizer.ggml.pre implies: the splitter and Llama-3's ignore_merges.

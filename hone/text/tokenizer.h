@@ -27,7 +27,8 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  virtual std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const = 0;
+  virtual std::vector<TokenId> encode(std::string_view text,
+                                      const EncodeOptions& options) const = 0;
   std::vector<TokenId> encode(std::string_view text) const { return encode(text, EncodeOptions{}); }
   // Bytes of the whole sequence; control tokens are left out unless keep_special. A dummy space in
   // front, which some tokenisers add, is removed once.

@@ -12,7 +12,12 @@
 namespace hone::text {
 
 enum class TokenType : std::uint8_t {  // SentencePiece's and GGUF's numbers
-  Normal = 1, Unknown = 2, Control = 3, UserDefined = 4, Unused = 5, Byte = 6,
+  Normal = 1,
+  Unknown = 2,
+  Control = 3,
+  UserDefined = 4,
+  Unused = 5,
+  Byte = 6,
 };
 
 enum class TokenizerModel { ByteLevelBpe, SentencePieceBpe };
@@ -41,18 +46,18 @@ struct Vocabulary {
   // Flags of tokens matched before splitting. Those that only `types` names (Control, Unknown,
   // UserDefined) need no entry: effective_added_tokens().
   std::vector<AddedToken> added_tokens;
-  std::string pattern;              // PCRE2 splitter of byte-level BPE; empty: the text is one word
+  std::string pattern;  // PCRE2 splitter of byte-level BPE; empty: the text is one word
   // Further splitters, each applied to every part that the ones before it left.
   std::vector<std::string> further_patterns;
   std::optional<TokenId> bos, eos, unknown, padding;
   bool add_bos = false, add_eos = false;
-  bool add_space_prefix = false;    // SentencePiece dummy space; byte-level add_prefix_space
-  bool prefix_only_first = false;   // not again after each added token
-  bool prefix_if_missing = false;   // SentencePiece: not where the text starts with a space
-  bool ignore_merges = false;       // Llama-3: a whole known piece is taken first
-  bool nfc = false;                 // Unicode NFC before splitting
-  bool byte_fallback = true;        // SentencePiece
-  bool fuse_unknown = true;         // SentencePiece: a run of unknown characters is one token
+  bool add_space_prefix = false;          // SentencePiece dummy space; byte-level add_prefix_space
+  bool prefix_only_first = false;         // not again after each added token
+  bool prefix_if_missing = false;         // SentencePiece: not where the text starts with a space
+  bool ignore_merges = false;             // Llama-3: a whole known piece is taken first
+  bool nfc = false;                       // Unicode NFC before splitting
+  bool byte_fallback = true;              // SentencePiece
+  bool fuse_unknown = true;               // SentencePiece: a run of unknown characters is one token
   bool remove_extra_whitespaces = false;  // SentencePiece
 };
 
@@ -69,8 +74,8 @@ std::vector<AddedToken> effective_added_tokens(const Vocabulary& vocabulary);
 // their place: every split of a piece into two known pieces, unions of higher score first.
 std::vector<std::pair<std::string, std::string>> merges_by_score(const Vocabulary& vocabulary);
 
-// Do the scores alone give the merges that the vocabulary lists (or does it list none)? Only then can
-// a format that holds scores (GGUF llama, tok.bin) express it.
+// Do the scores alone give the merges that the vocabulary lists (or does it list none)? Only then
+// can a format that holds scores (GGUF llama, tok.bin) express it.
 bool scores_decide_merges(const Vocabulary& vocabulary);
 
 // Id of a piece as spelled; a linear search.

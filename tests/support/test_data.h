@@ -26,7 +26,7 @@ class TemporaryFolder {
 }  // namespace hone::test
 
 // Visible skip where the real data is absent: HONE_REQUIRE_TEST_DATA(file, "lm/x.bin");
-#define HONE_REQUIRE_TEST_DATA(variable, relative)                              \
-  const auto variable##_found = ::hone::test::test_data(relative);              \
+#define HONE_REQUIRE_TEST_DATA(variable, relative)                               \
+  const auto variable##_found = ::hone::test::test_data(relative);               \
   if (!variable##_found) GTEST_SKIP() << "HONE_TEST_DATA has no " << (relative); \
   const std::filesystem::path variable = *variable##_found

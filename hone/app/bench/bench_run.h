@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
-#include "hone/core/json_io.h"
 #include "hone/core/executor.h"
+#include "hone/core/json_io.h"
 #include "hone/core/measurer.h"
 
 namespace hone::app {
+
+// The process's timing harness on the steady clock, for callers that may not see tune.
+std::unique_ptr<Measurer> make_bench_measurer();
 
 struct BenchOptions {
   bool quick = false;  // fewer samples: the whole bench within a minute
@@ -17,19 +21,22 @@ struct BenchOptions {
 
 // One row of work and everybody who does it.
 struct BenchCase {
-  std::string name;                      // "24x1048576/adamw"
-  std::vector<Contestant> contestants;   // interleaved in one run
-  std::vector<bool> ours;                // per contestant: a ratio ours/other is formed for each pair
-  double bytes = 0;                      // least traffic of one run: gb_per_s = bytes / time
-  double flops = 0;                      // gflop_per_s = flops / time
-  double roof_gb_per_s = 0, roof_gflop_per_s = 0;  // measured in this run; share_of_roof = larger share
-  std::vector<Json> extra;               // per contestant: fields added to its row; may be empty
-  std::vector<std::string> absent;       // peers that are not installed: a row with "status":"absent"
+  std::string name;                     // "24x1048576/adamw"
+  std::vector<Contestant> contestants;  // interleaved in one run
+  std::vector<bool> ours;  // per contestant: a ratio ours/other is formed for each pair
+  double bytes = 0;        // least traffic of one run: gb_per_s = bytes / time
+  double flops = 0;        // gflop_per_s = flops / time
+  double tokens = 0;       // tokens_per_s = tokens / time
+  double roof_gb_per_s = 0,
+         roof_gflop_per_s = 0;      // measured in this run; share_of_roof = larger share
+  std::vector<Json> extra;          // per contestant: fields added to its row; may be empty
+  std::vector<std::string> absent;  // peers that are not installed: a row with "status":"absent"
 };
 
 // Measures cases one after another and collects product.md's `hone bench` document:
 // machine{}, rows[]{case,impl,median_ms,p10_ms,p90_ms,n,gb_per_s|gflop_per_s,share_of_roof,…},
-// ratios[]{case,impl,against,ratio,ci[2],verdict} (ratio > 1: impl is faster; verdict faster|slower|tie).
+// ratios[]{case,impl,against,ratio,ci[2],verdict} (ratio > 1: impl is faster; verdict
+// faster|slower|tie).
 class BenchRun {
  public:
   BenchRun(Measurer& measurer, const BenchOptions& options);

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+# hone_find_torch(): target hone_libtorch and Torch_FOUND, Torch_VERSION. Also installed, for users
+# of the train layer.
+include_guard()
+
+# LibTorch's own package stops the configuration of a CUDA build of LibTorch where CUDA's compiler
+# is absent. hone needs the CPU interface only, so for such a build the libraries are named here.
+function(hone_import_torch root)
+  add_library(hone_libtorch INTERFACE IMPORTED GLOBAL)
+  target_include_directories(hone_libtorch SYSTEM INTERFACE
+    ${root}/include ${root}/include/torch/csrc/api/include)
+  target_link_libraries(hone_libtorch INTERFACE
+    ${root}/lib/libtorch.so ${root}/lib/libtorch_cpu.so ${root}/lib/libc10.so)
+  # LibTorch finds CUDA's own libraries by itself, at run time.
+  target_link_options(hone_libtorch INTERFACE LINKER:--allow-shlib-undefined)
+endfunction()
+
+macro(hone_find_torch)
+  unset(HONE_TORCH_CONFIG_DIR)
+  find_path(HONE_TORCH_CONFIG_DIR TorchConfig.cmake NO_CACHE
+    HINTS ${Torch_DIR} PATH_SUFFIXES Torch share/cmake/Torch lib/cmake/Torch)
+  cmake_path(SET hone_torch_root NORMALIZE "${HONE_TORCH_CONFIG_DIR}/../../..")
+  if(EXISTS "${hone_torch_root}/lib/libtorch_cuda.so" AND NOT TARGET torch)
+    include(${HONE_TORCH_CONFIG_DIR}/TorchConfigVersion.cmake)
+    set(Torch_VERSION ${PACKAGE_VERSION})
+    set(Torch_FOUND TRUE)
+    hone_import_torch(${hone_torch_root})
+  else()
+    find_package(Torch QUIET)
+    if(Torch_FOUND)
+      set(HONE_TORCH_CONFIG_DIR ${Torch_DIR})
+      add_library(hone_libtorch INTERFACE IMPORTED GLOBAL)
+      target_link_libraries(hone_libtorch INTERFACE ${TORCH_LIBRARIES})
+    endif()
+  endif()
+endmacro()

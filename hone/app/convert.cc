@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/convert.h"
+
+#include <algorithm>
+
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/core/log.h"
+#include "hone/model_io/write_model.h"
+#include "hone/text/format/tok_bin.h"
+
+namespace hone::app {
+namespace {
+
+namespace fs = std::filesystem;
+using model_io::ModelFormat;
+
+enum class Target { Folder, Gguf, Llama2c };
+
+Target choose_target(const ConvertOptions& options) {
+  const std::string extension = options.out.extension().string();
+  std::string to = options.to;
+  if (to.empty()) to = extension == ".gguf" ? "gguf" : extension == ".bin" ? "llama2c" : "hf";
+  if (to == "hf") return Target::Folder;
+  if (to == "gguf") return Target::Gguf;
+  if (to == "llama2c") return Target::Llama2c;
+  fail_argument("convert --to", "hf, gguf or llama2c", to);
+}
+
+// Refuses to write over the input, and over a folder that holds something else than a model.
+void check_output(const ConvertOptions& options, Target target) {
+  const std::string out = options.out.string();
+  HONE_CHECK(!out.empty(), "convert", "a name for the output", "none");
+  if (!fs::exists(options.out)) return;
+  std::error_code ignored;
+  HONE_CHECK(!fs::equivalent(options.in, options.out, ignored), out,
+             "an output other than the input", "the same");
+  if (target != Target::Folder) {
+    HONE_CHECK(!fs::is_directory(options.out), out, "a file to write", "a folder");
+    return;
+  }
+  HONE_CHECK(fs::is_directory(options.out), out, "a folder to write", "a file");
+  HONE_CHECK(fs::is_empty(options.out) || fs::exists(options.out / "config.json"), out,
+             "a new folder, or one with a model to replace", "other files");
+}
+
+bool is_quantised(const model_io::NamedMatrix& tensor) {
+  return tensor.matrix.layout != WeightLayout::Dense;
+}
+
+// tokenizer.bin beside a llama2.c model; its path, or empty when nothing was written.
+fs::path write_tokenizer_beside(const fs::path& model, const text::Tokenizer* tokenizer) {
+  const fs::path path = model.parent_path() / "tokenizer.bin";
+  if (tokenizer == nullptr || fs::exists(path)) return {};
+  try {
+    write_text_file(path, text::write_tok_bin(tokenizer->vocabulary()));
+  } catch (const Error& error) {
+    if (error.category() != ErrorCategory::Unsupported) throw;
+    log_warning(error.what());
+    return {};
+  }
+  return path;
+}
+
+Json kept_rows(const model_io::WriteReport& report) {
+  Json rows = Json::array();
+  for (const auto& [name, dtype, reason] : report.kept)
+    rows.push_back({{"name", name}, {"dtype", dtype}, {"reason", reason}});
+  return rows;
+}
+
+}  // namespace
+
+Json convert_model(const ConvertOptions& options) {
+  const Target target = choose_target(options);
+  std::optional<model_io::StoreType> type;
+  if (!options.dtype.empty()) type = model_io::parse_store_type(options.dtype);
+  const auto model = model_io::open_model_or_throw(
+      options.in, {.tokenizer = options.tokenizer, .need_tokenizer = false});
+  check_output(options, target);
+  HONE_CHECK(target != Target::Llama2c || !type || *type == model_io::StoreType::F32,
+             "convert --dtype", "f32 for llama2.c", options.dtype);
+
+  const auto tokenizer = model->tokenizer();
+  const model_io::ModelSource source{model->architecture(), model->tensors(), tokenizer.get(),
+                                     model->generation_defaults()};
+  model_io::WriteReport report;
+  ModelFormat format = ModelFormat::Gguf;
+  fs::path tokenizer_file;
+  if (target == Target::Gguf) {
+    report = model_io::write_gguf(options.out, source, type);
+  } else if (target == Target::Llama2c) {
+    format = ModelFormat::Llama2c;
+    report = model_io::write_llama2c(options.out, source);
+    tokenizer_file = write_tokenizer_beside(options.out, tokenizer.get());
+  } else if (type ? model_io::is_quantised(*type)
+                  : std::ranges::any_of(model->tensors(), is_quantised)) {
+    format = ModelFormat::HoneArtefact;
+    report = model_io::write_artefact(options.out, source, type);
+  } else {
+    format = ModelFormat::HuggingFace;
+    report = model_io::write_hugging_face(options.out, source, type);
+  }
+  Json document = {{"tensors", report.tensors},     {"bytes", report.bytes},
+                   {"kept", kept_rows(report)},     {"in_format", name_of(model->format())},
+                   {"out_format", name_of(format)}, {"out", options.out.string()},
+                   {"tokenizer", nullptr}};
+  if (tokenizer != nullptr) document["tokenizer"] = tokenizer->kind();
+  if (!tokenizer_file.empty()) document["tokenizer_file"] = tokenizer_file.string();
+  return document;
+}
+
+}  // namespace hone::app

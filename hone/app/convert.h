@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "hone/core/json_io.h"
+
+namespace hone::app {
+
+struct ConvertOptions {
+  std::filesystem::path in, out;
+  std::string dtype;                // f32|f16|bf16|q8_0|q4_0; empty: each tensor keeps its own
+  std::string to;                   // hf|gguf|llama2c; empty: from the name of `out`
+  std::filesystem::path tokenizer;  // where the input has none
+};
+
+// Writes the model in another format and returns product.md's `hone convert` document: tensors,
+// bytes, kept[]{name,dtype,reason}, in_format, out_format, out, tokenizer (its kind or null).
+// A quantised dtype into a folder makes hone's packed artefact. For llama2.c a tokeniser that its
+// format can hold goes to tokenizer.bin beside the model, unless that exists.
+Json convert_model(const ConvertOptions& options);
+
+}  // namespace hone::app

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "hone/core/executor.h"
+#include "hone/core/json_io.h"
+#include "hone/core/measurer.h"
+
+namespace hone::app {
+
+// What this machine can do. The machine card and
+//   memory_gb_per_s, memory_copy_gb_per_s, peak_gflops   null unless `measure`
+//   torch   null in a build without LibTorch, else {version, program: path of hone-torch or null}
+//   cuda    {built, driver, runtime, reason, devices[]{name, memory_bytes, multiprocessors,
+//           compute_capability, copy_gb_per_s (null unless `measure`)}}
+Json diagnose(Executor& executor, Measurer& measurer, bool measure);
+
+// The same for people, one fact per line.
+std::string describe_diagnosis(const Json& diagnosis);
+
+}  // namespace hone::app

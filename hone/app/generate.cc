@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/generate.h"
+
+#include <memory>
+#include <utility>
+
+#include "hone/app/bench/bench_run.h"
+#include "hone/core/check.h"
+
+namespace hone::app {
+namespace {
+
+using infer::Engine;
+using infer::Event;
+using infer::TokenId;
+
+// Below this the weights fit in a cache and a share of memory bandwidth says nothing.
+constexpr Index kBeyondCaches = Index{64} << 20;
+constexpr Index kShareTokens = 16;
+
+// Keeps the events of one request and passes its text on.
+class StreamSink final : public infer::EventSink {
+ public:
+  explicit StreamSink(const std::function<void(std::string_view)>& on_text) : on_text_(on_text) {}
+  bool try_push(Event&& event) noexcept override {
+    events_.push_back(std::move(event));
+    return true;
+  }
+  // Hands over the text that arrived since the last call; may throw what the callback throws.
+  void pass_on() {
+    for (; passed_ < events_.size(); ++passed_) {
+      const std::string& text = events_[passed_].text;
+      if (on_text_ && !text.empty()) on_text_(text);
+    }
+  }
+  bool is_finished() const { return !events_.empty() && events_.back().finished.has_value(); }
+  const std::vector<Event>& events() const { return events_; }
+
+ private:
+  const std::function<void(std::string_view)>& on_text_;
+  std::vector<Event> events_;
+  std::size_t passed_ = 0;
+};
+
+template <class T>
+void take(const std::optional<T>& choice, const Json& defaults, const char* key, T& value) {
+  if (choice) {
+    value = *choice;
+  } else if (defaults.contains(key) && defaults[key].is_number()) {
+    value = defaults[key].get<T>();
+  }
+}
+
+std::vector<TokenId> prompt_tokens(const Engine& engine, const GenerateOptions& options) {
+  if (options.prompt_ids) return *options.prompt_ids;
+  return engine.tokenizer().encode(options.prompt, {.add_bos = options.add_bos});
+}
+
+std::string prompt_text(const Engine& engine, const GenerateOptions& options) {
+  if (!options.prompt_ids) return options.prompt;
+  return engine.has_tokenizer() ? engine.tokenizer().decode(*options.prompt_ids) : std::string{};
+}
+
+Json timings_json(const infer::Timings& timings) {
+  return {{"prompt_tokens", timings.prompt_tokens}, {"prompt_per_s", timings.prompt_per_s()},
+          {"gen_tokens", timings.generated_tokens}, {"gen_per_s", timings.decode_per_s()},
+          {"ttft_ms", timings.ttft_s * 1e3},        {"prompt_ms", timings.prompt_s * 1e3},
+          {"gen_ms", timings.decode_s * 1e3}};
+}
+
+Json logprobs_json(const Engine& engine, const std::vector<Event>& events) {
+  const auto piece = [&](TokenId id) {
+    return engine.has_tokenizer() ? Json(engine.tokenizer().piece(id)) : Json();
+  };
+  Json rows = Json::array();
+  for (const Event& event : events) {
+    if (!event.token) continue;
+    Json top = Json::array();
+    for (const infer::TokenLogprob& entry : event.top) {
+      top.push_back({{"id", entry.id}, {"piece", piece(entry.id)}, {"logprob", entry.logprob}});
+    }
+    rows.push_back({{"id", *event.token},
+                    {"piece", piece(*event.token)},
+                    {"logprob", event.logprob},
+                    {"top", std::move(top)}});
+  }
+  return rows;
+}
+
+// Bytes that decoding read per second over the read bandwidth measured now; null where that is
+// meaningless.
+Json bandwidth_share(const Engine& engine, const infer::Timings& timings, Executor& executor) {
+  const infer::ModelInfo& info = engine.info();
+  if (info.weight_bytes < kBeyondCaches || timings.generated_tokens < kShareTokens) return {};
+  const auto depth = static_cast<double>(timings.prompt_tokens) +
+                     static_cast<double>(timings.generated_tokens) / 2;
+  const double bytes =
+      static_cast<double>(info.weight_bytes) + depth * static_cast<double>(info.kv_bytes_per_token);
+  const auto measurer = make_bench_measurer();
+  const double roof = measure_memory_roofs(executor, *measurer, true).read_gb_per_s;
+  return bytes * timings.decode_per_s() * 1e-9 / roof;
+}
+
+Json make_document(const Engine& engine, const GenerateOptions& options,
+                   const GenerateResult& result, const std::vector<Event>& events) {
+  const infer::ModelInfo& info = engine.info();
+  const Event& last = events.back();
+  Json document = {{"text", result.text},
+                   {"tokens", result.tokens},
+                   {"finish_reason", name_of(result.finish_reason)},
+                   {"timings", timings_json(result.timings)},
+                   {"kv",
+                    {{"bytes", last.kv_bytes},
+                     {"blocks", last.kv_blocks},
+                     {"bytes_per_token", info.kv_bytes_per_token}}},
+                   {"isa", info.isa},
+                   {"kernel", info.kernel},
+                   {"threads", info.threads},
+                   {"seed", options.request.sampling.seed}};
+  if (options.request.logprobs > 0) document["logprobs"] = logprobs_json(engine, events);
+  return document;
+}
+
+}  // namespace
+
+infer::SamplingParams resolve_sampling(infer::SamplingParams sampling, const SamplingChoice& choice,
+                                       const Json& generation_defaults) {
+  const auto do_sample = generation_defaults.find("do_sample");
+  if (do_sample != generation_defaults.end() && do_sample->is_boolean() &&
+      !do_sample->get<bool>()) {
+    sampling.temperature = choice.temperature.value_or(0);
+  } else {
+    take(choice.temperature, generation_defaults, "temperature", sampling.temperature);
+  }
+  take(choice.top_p, generation_defaults, "top_p", sampling.top_p);
+  take(choice.min_p, generation_defaults, "min_p", sampling.min_p);
+  take(choice.top_k, generation_defaults, "top_k", sampling.top_k);
+  take(choice.repetition_penalty, generation_defaults, "repetition_penalty",
+       sampling.repetition_penalty);
+  return sampling;
+}
+
+GenerateResult generate(const GenerateOptions& options, Executor& executor) {
+  infer::EngineOptions engine_options = options.engine;
+  engine_options.executor = &executor;
+  engine_options.need_tokenizer = !options.prompt_ids.has_value();
+  const auto engine = Engine::open_or_throw(options.model, engine_options);
+
+  infer::Request request = options.request;
+  request.tokens = prompt_tokens(*engine, options);
+  request.sampling = resolve_sampling(
+      request.sampling, options.sampling,
+      options.use_model_defaults ? engine->info().generation_defaults : Json::object());
+  GenerateResult result;
+  if (options.echo) result.text = prompt_text(*engine, options);
+  if (options.on_text && !result.text.empty()) options.on_text(result.text);
+
+  const auto sink = std::make_shared<StreamSink>(options.on_text);
+  const infer::RequestId id = engine->submit(std::move(request), sink);
+  while (!sink->is_finished()) {
+    if (options.interrupted != nullptr && options.interrupted->load()) engine->cancel(id);
+    engine->step();
+    sink->pass_on();
+  }
+  const Event& last = sink->events().back();
+  if (*last.finished == infer::FinishReason::Failed) throw Error(last.error_category, last.error);
+  for (const Event& event : sink->events()) {
+    if (event.token) result.tokens.push_back(*event.token);
+    result.text += event.text;
+  }
+  result.finish_reason = *last.finished;
+  result.timings = last.timings;
+  result.document = make_document(*engine, options, result, sink->events());
+  if (options.measure_share) {
+    result.document["bw_share"] = bandwidth_share(*engine, result.timings, executor);
+  }
+  return result;
+}
+
+}  // namespace hone::app

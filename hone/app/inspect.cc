@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/inspect.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "hone/core/check.h"
+#include "hone/core/gguf.h"
+#include "hone/core/mmap_file.h"
+#include "hone/core/safetensors.h"
+#include "hone/model_io/model_file.h"
+
+namespace hone::app {
+namespace {
+
+namespace fs = std::filesystem;
+using model_io::Architecture;
+using model_io::ModelFile;
+using model_io::NamedMatrix;
+using model_io::RopePairing;
+using model_io::RopeScaling;
+using model_io::RopeSpec;
+
+constexpr Index kKvElementBytes = 2;  // the cache holds f16 unless asked otherwise
+
+std::string dtype_text(const StoredMatrix& matrix) {
+  if (matrix.layout == WeightLayout::Canonical) return to_text(matrix.quant.spec);
+  if (matrix.layout == WeightLayout::Dense) return std::string(name_of(matrix.dtype));
+  std::string name(gguf_type_info(static_cast<std::uint32_t>(matrix.block_type), "inspect").name);
+  std::ranges::transform(name, name.begin(), [](char c) {
+    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  });
+  return name;
+}
+
+// min and max over the finite values (null when there is none), and how many are NaN or infinite.
+Json measure_values(const StoredMatrix& matrix) {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  Index nans = 0, infinities = 0;
+  std::vector<float> row(static_cast<std::size_t>(matrix.cols));
+  for (Index r = 0; r < matrix.rows; ++r) {
+    decode_row(matrix, r, row);
+    for (const float value : row) {
+      if (std::isnan(value)) {
+        ++nans;
+      } else if (std::isinf(value)) {
+        ++infinities;
+      } else {
+        low = std::min(low, static_cast<double>(value));
+        high = std::max(high, static_cast<double>(value));
+      }
+    }
+  }
+  Json stats = {{"min", nullptr}, {"max", nullptr}, {"nan", nans}, {"inf", infinities}};
+  if (low <= high) stats["min"] = low;
+  if (low <= high) stats["max"] = high;
+  return stats;
+}
+
+Json tensor_row(const NamedMatrix& tensor, bool stats) {
+  const StoredMatrix& matrix = tensor.matrix;
+  Json shape = Json::array();
+  if (!tensor.is_vector) shape.push_back(matrix.rows);
+  shape.push_back(matrix.cols);
+  Json row = {{"name", tensor.name},
+              {"dtype", dtype_text(matrix)},
+              {"shape", std::move(shape)},
+              {"bytes", matrix.stored_bytes()}};
+  if (stats) row.update(measure_values(matrix));
+  return row;
+}
+
+Json architecture_json(const Architecture& a) {
+  Json json = {{"family", a.family},
+               {"vocab_size", a.vocab_size},
+               {"hidden_size", a.hidden_size},
+               {"intermediate_size", a.intermediate_size},
+               {"layers", a.layers},
+               {"heads", a.heads},
+               {"kv_heads", a.kv_heads},
+               {"head_dim", a.head_dim},
+               {"context", a.context},
+               {"norm_eps", a.norm_eps},
+               {"attention_bias", a.attention_bias},
+               {"mlp_bias", a.mlp_bias},
+               {"bos_id", nullptr}};
+  if (a.bos_id) json["bos_id"] = *a.bos_id;
+  return json;
+}
+
+std::string_view scaling_text(const RopeSpec& rope) {
+  switch (rope.scaling) {
+    case RopeScaling::None:
+      return rope.frequency_divisors.empty() ? "default" : "divisors";
+    case RopeScaling::Linear:
+      return "linear";
+    case RopeScaling::Llama3:
+      return "llama3";
+    case RopeScaling::Yarn:
+      break;
+  }
+  return "yarn";
+}
+
+Json rope_json(const RopeSpec& rope) {
+  Json json = {{"pairing", rope.pairing == RopePairing::HalfSplit ? "half-split" : "adjacent"},
+               {"type", scaling_text(rope)},
+               {"base", rope.theta},
+               {"rotary_dims", rope.rotary_dims}};
+  if (rope.scaling != RopeScaling::None) json["factor"] = rope.factor;
+  return json;
+}
+
+Json tokenizer_json(const ModelFile& model) {
+  const auto tokenizer = model.tokenizer();
+  if (tokenizer == nullptr) return nullptr;
+  Json json = {{"kind", tokenizer->kind()},
+               {"size", tokenizer->vocab_size()},
+               {"adds_bos", tokenizer->adds_bos()},
+               {"stop_ids", model.architecture().stop_ids}};
+  return json;
+}
+
+Json inspect_model(const ModelFile& model, bool stats) {
+  const Architecture& a = model.architecture();
+  Json tensors = Json::array();
+  for (const NamedMatrix& tensor : model.tensors()) tensors.push_back(tensor_row(tensor, stats));
+  return {{"format", name_of(model.format())},
+          {"architecture", architecture_json(a)},
+          {"parameters", a.parameters()},
+          {"bytes", model.file_bytes()},
+          {"kv_bytes_per_token", a.kv_bytes_per_token(kKvElementBytes)},
+          {"tied", a.tied_embeddings},
+          {"rope", rope_json(a.rope)},
+          {"tokenizer", tokenizer_json(model)},
+          {"tensors", std::move(tensors)}};
+}
+
+Json container_json(std::string_view format, Json tensors, Index parameters, Index bytes) {
+  return {{"format", format},
+          {"architecture", nullptr},
+          {"parameters", parameters},
+          {"bytes", bytes},
+          {"tensors", std::move(tensors)}};
+}
+
+Json inspect_safetensors(const InspectOptions& options) {
+  const MmapFile file(options.file);
+  const SafetensorsFile content = parse_safetensors(file.bytes(), options.file.string());
+  Json tensors = Json::array();
+  Index parameters = 0;
+  for (const SafetensorsTensor& tensor : content.tensors) {
+    Json row = {
+        {"name", tensor.name},
+        {"dtype", name_of(tensor.dtype)},
+        {"shape", std::vector<Index>(tensor.shape.dims().begin(), tensor.shape.dims().end())},
+        {"bytes", tensor.bytes.size()}};
+    parameters += tensor.shape.elements();
+    if (options.stats && is_floating(tensor.dtype)) {
+      StoredMatrix flat;
+      flat.rows = 1;
+      flat.cols = tensor.shape.elements();
+      flat.dtype = tensor.dtype;
+      flat.bytes = tensor.bytes;
+      row.update(measure_values(flat));
+    }
+    tensors.push_back(std::move(row));
+  }
+  Json document = container_json("safetensors", std::move(tensors), parameters,
+                                 static_cast<Index>(file.bytes().size()));
+  for (const auto& [key, value] : content.metadata) document["metadata"][key] = value;
+  return document;
+}
+
+// A GGUF file that hone does not serve: what its header says, and why.
+Json inspect_gguf_header(const InspectOptions& options, std::string_view reason) {
+  const MmapFile file(options.file);
+  const GgufFile content = parse_gguf(file.bytes(), options.file.string());
+  Json tensors = Json::array();
+  Index parameters = 0;
+  for (const GgufTensor& tensor : content.tensors()) {
+    Json shape = Json::array();
+    Index elements = 1;
+    for (int i = tensor.rank - 1; i >= 0; --i) {
+      shape.push_back(tensor.dims[static_cast<std::size_t>(i)]);
+      elements *= tensor.dims[static_cast<std::size_t>(i)];
+    }
+    parameters += elements;
+    tensors.push_back({{"name", tensor.name},
+                       {"dtype", gguf_type_info(tensor.type, tensor.name).name},
+                       {"shape", std::move(shape)},
+                       {"bytes", tensor.bytes.size()}});
+  }
+  Json document = container_json("gguf", std::move(tensors), parameters,
+                                 static_cast<Index>(file.bytes().size()));
+  if (const auto family = content.string("general.architecture"))
+    document["architecture"] = {{"family", *family}};
+  document["not_served"] = reason;
+  return document;
+}
+
+bool is_gguf(const fs::path& path) {
+  if (!fs::is_regular_file(path)) return false;
+  const MmapFile file(path);
+  return file.bytes().size() >= 4 && std::memcmp(file.bytes().data(), "GGUF", 4) == 0;
+}
+
+std::string line(std::string_view label, const Json& value) {
+  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  return concat(label, std::string(label.size() < 22 ? 22 - label.size() : 1, ' '), text, "\n");
+}
+
+}  // namespace
+
+Json inspect_file(const InspectOptions& options) {
+  if (options.file.extension() == ".safetensors" && !fs::is_directory(options.file))
+    return inspect_safetensors(options);
+  try {
+    const auto model = model_io::open_model_or_throw(
+        options.file, {.tokenizer = options.tokenizer, .need_tokenizer = false});
+    return inspect_model(*model, options.stats);
+  } catch (const Error& error) {
+    if (error.category() != ErrorCategory::Unsupported || !is_gguf(options.file)) throw;
+    return inspect_gguf_header(options, error.what());
+  }
+}
+
+std::string describe_inspection(const Json& document) {
+  std::string text;
+  for (const auto& [key, value] : document.items()) {
+    if (key == "tensors") continue;
+    if (!value.is_object()) {
+      text += line(key, value);
+      continue;
+    }
+    for (const auto& [name, field] : value.items()) text += line(concat(key, ".", name), field);
+  }
+  text += line("tensors", document["tensors"].size());
+  for (const Json& tensor : document["tensors"]) {
+    text +=
+        concat("  ", tensor["name"].get<std::string>(), "  ", tensor["dtype"].get<std::string>(),
+               " ", tensor["shape"].dump(), "  ", tensor["bytes"].get<Index>(), " bytes");
+    if (tensor.contains("min"))
+      text += concat("  min ", tensor["min"].dump(), " max ", tensor["max"].dump(), " nan ",
+                     tensor["nan"].get<Index>(), " inf ", tensor["inf"].get<Index>());
+    text += "\n";
+  }
+  return text;
+}
+
+}  // namespace hone::app

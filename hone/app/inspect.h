@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "hone/core/json_io.h"
+
+namespace hone::app {
+
+struct InspectOptions {
+  std::filesystem::path file;
+  std::filesystem::path tokenizer;  // where the file has none
+  bool stats = false;               // reads every weight: min, max, NaN count per tensor
+};
+
+// What is in a model file: product.md's `hone inspect` document with format, architecture,
+// tensors[]{name,dtype,shape,bytes}, parameters, bytes, kv_bytes_per_token (f16), tied, rope{},
+// tokenizer{} or null. Reads headers only, unless stats. Also opens a lone safetensors file, and a
+// GGUF file that holds a vocabulary or an architecture hone does not serve: those have no
+// architecture-dependent fields.
+Json inspect_file(const InspectOptions& options);
+
+// The document as text for people.
+std::string describe_inspection(const Json& document);
+
+}  // namespace hone::app

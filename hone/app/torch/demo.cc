@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/torch/demo.h"
+
+#include <array>
+
+#include "hone/app/bench/bench_run.h"
+#include "hone/app/convert.h"
+#include "hone/app/torch/compress.h"
+#include "hone/app/torch/demo_report.h"
+#include "hone/app/torch/demo_variant.h"
+#include "hone/core/check.h"
+#include "hone/core/clock.h"
+#include "hone/core/file_io.h"
+#include "hone/core/log.h"
+#include "hone/core/sha256.h"
+#include "hone/core/text_format.h"
+#include "hone/data/text_source.h"
+
+namespace hone::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+// At most 4 minutes of training on two cores (product.md, "Two commands"), set-up of the run
+// included.
+constexpr double kTrainMinutes = 3.5, kQuickMinutes = 0.4;
+constexpr Index kHeldOutStories = 300;
+
+trainer::LmConfig config_for(const DemoOptions& options) {
+  trainer::LmConfig config;
+  config.data.path = options.data.string();
+  config.model.context = 256;
+  config.trainer.micro_batch = 8;
+  return config;
+}
+
+std::string hash_of_text(const fs::path& path) {
+  const data::TextCorpus corpus = data::load_text(path);
+  const std::string text =
+      data::join_documents(corpus.train) + data::join_documents(corpus.held_out);
+  return sha256_hex(std::as_bytes(std::span(text)));
+}
+
+// A run is the same when its configuration and its text are; the number of steps was measured.
+std::string run_key(const DemoOptions& options, trainer::LmConfig config) {
+  config.trainer.steps = 0;
+  return concat(trainer::config_hash(config), options.quick ? " quick " : " ",
+                options.data.empty() ? std::string() : hash_of_text(options.data));
+}
+
+TrainLmResult read_result(const Json& json) {
+  TrainLmResult result;
+  result.steps = json.at("steps").get<Index>();
+  result.parameters = json.at("parameters").get<Index>();
+  result.train_loss = json.at("train_loss").get<double>();
+  result.val_loss = json.at("val_loss").get<double>();
+  result.val_bits_per_byte = json.at("val_bits_per_byte").get<double>();
+  result.tokens_per_s = json.at("tokens_per_s").get<double>();
+  result.seconds = json.at("seconds").get<double>();
+  result.out = json.at("out").get<std::string>();
+  result.model = json.at("model").get<std::string>();
+  return result;
+}
+
+// Trains, resumes a killed run of the same key, or takes the finished one.
+void train_or_reuse(const DemoOptions& options, DemoResult& result) {
+  const fs::path run = options.out / "train", record = options.out / "train.json";
+  const trainer::LmConfig config = config_for(options);
+  const std::string key = run_key(options, config);
+  Json known = Json::object();
+  if (fs::exists(record) && !options.fresh) known = read_json_file(record);
+  const bool same = known.value("key", "") == key;
+  if (same && known.contains("result") && fs::exists(run / "model" / "model.safetensors")) {
+    result.training = read_result(known["result"]);
+    result.trained_before = true;
+    log_info(concat("using the model trained before in ", run.string(), " (--fresh trains again)"));
+    return;
+  }
+  write_json_file(record, {{"key", key}});
+  result.training = train_lm({.config = config,
+                              .out = run,
+                              .resume = same,
+                              .minutes = options.quick ? kQuickMinutes : kTrainMinutes,
+                              .threads = options.threads,
+                              .stop = options.stop});
+  write_json_file(record, {{"key", key}, {"result", to_json(result.training)}});
+}
+
+Index weight_bytes(const fs::path& path) {
+  return static_cast<Index>(
+      fs::file_size(fs::is_directory(path) ? path / "model.safetensors" : path));
+}
+
+DemoVariant add_compressed(const DemoOptions& options, const std::string& spec, Executor& executor,
+                           Measurer& measurer, DemoResult& result) {
+  CompressJob job;
+  job.model = result.training.model;
+  job.out = options.out / spec.substr(0, spec.find(':'));
+  job.data = options.data;
+  job.recipe.passes.push_back(compress::parse_quantize_option(spec));
+  // The demo shows every variant, also one that a gate would refuse; the record says so.
+  job.recipe.gate.on_fail = compress::OnFail::Keep;
+  if (options.stop != nullptr) job.cancelled = [&] { return options.stop->load(); };
+  const CompressOutcome outcome = compress_model(job, executor, measurer);
+  for (Json pass : outcome.document["passes"]) {
+    pass["variant"] = spec;
+    result.passes.push_back(std::move(pass));
+  }
+  DemoVariant variant;
+  variant.name = spec;
+  variant.path = job.out;
+  return variant;
+}
+
+DemoVariant add_gguf(const DemoOptions& options, const std::string& dtype,
+                     const DemoResult& result) {
+  ConvertOptions convert;
+  convert.in = result.training.model;
+  convert.out = options.out / ("model-" + dtype + ".gguf");
+  convert.dtype = dtype;
+  convert_model(convert);
+  DemoVariant variant;
+  variant.name = "gguf " + dtype;
+  variant.path = convert.out;
+  return variant;
+}
+
+void make_variants(const DemoOptions& options, Executor& executor, Measurer& measurer,
+                   DemoResult& result) {
+  DemoVariant original;
+  original.name = "fp32";
+  original.path = result.training.model;
+  result.variants.push_back(original);
+  for (const char* spec : {"int8:row", "int4:g32"}) {
+    result.variants.push_back(add_compressed(options, spec, executor, measurer, result));
+  }
+  for (const char* dtype : {"q8_0", "q4_0"}) {
+    result.variants.push_back(add_gguf(options, dtype, result));
+  }
+  for (DemoVariant& variant : result.variants) variant.bytes = weight_bytes(variant.path);
+}
+
+// The first line of a text, or some of it.
+std::string opening_of(const std::string& text) {
+  return text.substr(0, std::min<std::size_t>(text.find('\n'), 40));
+}
+
+std::vector<Index> find_front(const std::vector<DemoVariant>& variants) {
+  std::vector<std::vector<tune::Objective>> candidates;
+  for (const DemoVariant& variant : variants) {
+    const auto bytes = static_cast<double>(variant.bytes);
+    const tune::Estimate& ratio = variant.eval.card.comparison->perplexity_ratio;
+    const Spread& speed = variant.tokens_per_s;
+    candidates.push_back({{bytes, bytes, bytes},
+                          {ratio.value, ratio.low, ratio.high},
+                          {1 / speed.median, 1 / speed.p90, 1 / speed.p10}});
+  }
+  return tune::pareto_front(candidates);
+}
+
+double bits_per_weight(const DemoVariant& variant, const DemoResult& result) {
+  return 8.0 * static_cast<double>(variant.bytes) / static_cast<double>(result.training.parameters);
+}
+
+void throw_if_stopped(const DemoOptions& options) {
+  if (options.stop != nullptr && options.stop->load()) {
+    throw Error(ErrorCategory::Cancelled, "the demo was interrupted; run it again to go on");
+  }
+}
+
+}  // namespace
+
+DemoResult run_demo(const DemoOptions& options, Executor& executor, Measurer& measurer) {
+  const std::int64_t begin = steady_clock().now_ns();
+  fs::create_directories(options.out);
+  remove_stale_temporaries(options.out);
+  DemoResult result;
+  train_or_reuse(options, result);
+  const fs::path weights = result.training.model / "model.safetensors";
+  result.sha256_before = sha256_hex(weights);
+  make_variants(options, executor, measurer, result);
+
+  const data::StoryGrammar grammar;
+  DemoTask task;
+  task.baseline = result.training.model;
+  if (options.data.empty()) {
+    task.grammar = &grammar;
+    task.held_out = data::generate_stories(grammar, 0, data::StorySeries::HeldOut, kHeldOutStories);
+    task.prompt = data::kStorySeparator;
+    result.floor_bits_per_byte =
+        -grammar.log2_probability(task.held_out) / static_cast<double>(task.held_out.size());
+  } else {
+    task.held_out = data::join_documents(data::load_text(options.data).held_out);
+    task.prompt = opening_of(task.held_out);
+    task.stories = 1;
+  }
+  if (options.quick) task.eval_tokens /= 2;
+  result.prompt = task.prompt;
+  for (DemoVariant& variant : result.variants) {
+    throw_if_stopped(options);
+    log_info(concat("measuring ", variant.name));
+    measure_quality(variant, task, executor);
+  }
+  measure_speed(result.variants, task, executor, measurer);
+  result.front = find_front(result.variants);
+  result.sha256_after = sha256_hex(weights);
+  result.machine = machine_card(executor);
+  result.seconds = seconds_between(begin, steady_clock().now_ns());
+  result.report = options.out / "report.html";
+  write_demo_report(result, options.out);
+  return result;
+}
+
+Json to_json(const DemoResult& result) {
+  Json variants = Json::array();
+  for (const DemoVariant& variant : result.variants) {
+    Json row = {{"name", variant.name},
+                {"path", variant.path.string()},
+                {"bytes", variant.bytes},
+                {"quality", variant.eval.document()},
+                {"tokens_per_s",
+                 {{"median", variant.tokens_per_s.median},
+                  {"p10", variant.tokens_per_s.p10},
+                  {"p90", variant.tokens_per_s.p90},
+                  {"n", variant.tokens_per_s.n}}},
+                {"sample", variant.sample},
+                {"stories", nullptr}};
+    if (variant.verdict) {
+      row["stories"] = {{"sentences", variant.verdict->sentences},
+                        {"grammatical", variant.verdict->grammatical},
+                        {"valid", variant.verdict->valid},
+                        {"valid_share", variant.verdict->valid_share()},
+                        {"stories", variant.verdict->stories},
+                        {"finished", variant.verdict->finished}};
+    }
+    variants.push_back(std::move(row));
+  }
+  Json front = Json::array();
+  for (const Index at : result.front) {
+    front.push_back(result.variants[static_cast<std::size_t>(at)].name);
+  }
+  return {{"model", result.training.model.string()},
+          {"parameters", result.training.parameters},
+          {"steps", result.training.steps},
+          {"val_loss", result.training.val_loss},
+          {"val_bits_per_byte", result.training.val_bits_per_byte},
+          {"floor_bits_per_byte",
+           result.floor_bits_per_byte ? Json(*result.floor_bits_per_byte) : Json()},
+          {"train_seconds", result.training.seconds},
+          {"trained_before", result.trained_before},
+          {"variants", variants},
+          {"front", front},
+          {"passes", result.passes},
+          {"sha256_before", result.sha256_before},
+          {"sha256_after", result.sha256_after},
+          {"machine", result.machine},
+          {"seconds", result.seconds},
+          {"report", result.report.string()}};
+}
+
+std::string to_table(const DemoResult& result) {
+  const auto line = [](const std::array<std::string, 8>& cells) {
+    constexpr std::array<Index, 8> kWidths{10, 10, 7, 27, 11, 9, 22, 8};
+    std::string text = align_left(cells[0], kWidths[0]);
+    for (std::size_t i = 1; i < cells.size(); ++i) text += align_right(cells[i], kWidths[i]);
+    return text + "\n";
+  };
+  std::string text = line({"variant", "bytes", "bits/w", "perplexity ratio [95 %]", "bits/byte",
+                           "top-1", "tokens/s [p10, p90]", "valid"});
+  for (const DemoVariant& variant : result.variants) {
+    const tune::QualityCard& card = variant.eval.card;
+    const tune::Estimate& ratio = card.comparison->perplexity_ratio;
+    const Spread& speed = variant.tokens_per_s;
+    text += line(
+        {variant.name, concat(variant.bytes), fixed(bits_per_weight(variant, result), 2),
+         concat(fixed(ratio.value, 4), " [", fixed(ratio.low, 4), ", ", fixed(ratio.high, 4), "]"),
+         fixed(card.bits_per_byte.value_or(0), 4),
+         concat(fixed(100 * card.comparison->top1_agreement, 2), "%"),
+         concat(fixed(speed.median, 0), " [", fixed(speed.p10, 0), ", ", fixed(speed.p90, 0), "]"),
+         variant.verdict ? concat(fixed(100 * variant.verdict->valid_share(), 1), "%") : "-"});
+  }
+  if (result.floor_bits_per_byte) {
+    text += concat("no model can do better than ", fixed(*result.floor_bits_per_byte, 4),
+                   " bits per byte on these stories\n");
+  }
+  text += concat("the original is unchanged: sha256 ", result.sha256_before.substr(0, 16),
+                 " before and ", result.sha256_after.substr(0, 16), " after\n");
+  return text + concat("report: ", result.report.string(), "\n");
+}
+
+}  // namespace hone::app

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hone/app/eval_lm.h"
+#include "hone/app/torch/train_lm.h"
+#include "hone/core/executor.h"
+#include "hone/core/measurer.h"
+#include "hone/data/story_grammar.h"
+#include "hone/tune/search/pareto.h"
+
+namespace hone::app {
+
+struct DemoOptions {
+  std::filesystem::path out = "build/demo";
+  std::filesystem::path data;  // text to learn from; empty: the embedded story grammar
+  bool quick = false;          // half a minute of training
+  bool fresh = false;          // train again although the same run is there
+  int threads = 0;
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// One way to store the model, measured.
+struct DemoVariant {
+  std::string name;  // "int4:g32"
+  std::filesystem::path path;
+  Index bytes = 0;  // of the weights' file
+  EvalResult eval;  // against fp32; fp32 against itself
+  Spread tokens_per_s;
+  std::string sample;                         // one generated text, prompt left out
+  std::optional<data::StoryVerdict> verdict;  // of all generated stories; stories only
+};
+
+struct DemoResult {
+  TrainLmResult training;
+  bool trained_before = false;
+  std::optional<double> floor_bits_per_byte;  // exact, of the held-out stories
+  std::vector<DemoVariant> variants;          // fp32 first
+  std::vector<Index> front;                   // Pareto: bytes, perplexity ratio, time per token
+  Json passes = Json::array();
+  std::string prompt;
+  std::string sha256_before, sha256_after;  // of the fp32 weights
+  Json machine;
+  double seconds = 0;
+  std::filesystem::path report;
+};
+
+// One model's whole life: trains it (or takes the finished run in `out`), compresses it, measures
+// every variant, writes text with each, and writes report.html and report.json into `out`.
+DemoResult run_demo(const DemoOptions& options, Executor& executor, Measurer& measurer);
+
+// {"model", "steps", "val_loss", "variants": [], "front": [], "report", …}
+Json to_json(const DemoResult& result);
+// The table of variants, for a terminal.
+std::string to_table(const DemoResult& result);
+
+}  // namespace hone::app

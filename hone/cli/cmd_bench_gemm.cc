@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <charconv>
+#include <string>
+#include <vector>
+
+#include "hone/app/bench/bench_gemm.h"
+#include "hone/cli/bench_verb.h"
+#include "hone/core/check.h"
+
+namespace hone::cli {
+namespace {
+
+// What was given on the command line; empty: the bench's own choice.
+struct GemmCommand {
+  std::vector<std::string> formats, shapes, against;
+  std::vector<Index> rows;
+  std::string cache;
+};
+
+// "4096x11008": outputs x depth.
+app::GemmShape parse_shape(const std::string& text) {
+  app::GemmShape shape;
+  const char* end = text.data() + text.size();
+  const auto outputs = std::from_chars(text.data(), end, shape.outputs);
+  const bool has_cross = outputs.ec == std::errc() && outputs.ptr != end && *outputs.ptr == 'x';
+  const auto depth = std::from_chars(has_cross ? outputs.ptr + 1 : end, end, shape.depth);
+  HONE_CHECK(depth.ec == std::errc() && depth.ptr == end && shape.outputs > 0 && shape.depth > 0,
+             "--shape", "OUTPUTSxDEPTH, like 4096x4096", text);
+  return shape;
+}
+
+// "torch" stands for every opponent whose name begins with "torch_".
+app::GemmOpponents choose_opponents(const std::vector<std::string>& wanted) {
+  const app::GemmOpponents known = gemm_opponents();
+  app::GemmOpponents chosen;
+  for (const std::string& name : wanted) {
+    const std::size_t before = chosen.size();
+    std::ranges::copy_if(known, std::back_inserter(chosen), [&](const auto& opponent) {
+      return opponent.name == name || opponent.name.starts_with(name + "_");
+    });
+    HONE_CHECK(chosen.size() > before, "--against", "torch", name);
+  }
+  return chosen;
+}
+
+void run_bench_gemm(const GemmCommand& command, app::BenchRun& run, Measurer& measurer,
+                    Executor& executor) {
+  auto options = run.options().quick ? app::quick_bench_gemm_options() : app::BenchGemmOptions();
+  if (!command.formats.empty()) options.formats = command.formats;
+  if (!command.rows.empty()) options.rows = command.rows;
+  if (!command.shapes.empty()) options.shapes.clear();
+  for (const std::string& shape : command.shapes) options.shapes.push_back(parse_shape(shape));
+  if (!command.cache.empty()) {
+    options.cold = command.cache != "hot";
+    options.hot = command.cache != "cold";
+  }
+  app::bench_gemm(options, run, measurer, executor, choose_opponents(command.against));
+}
+
+}  // namespace
+
+void add_bench_gemm(CLI::App& bench, Context& context) {
+  auto command = std::make_shared<GemmCommand>();
+  CLI::App* verb = add_bench_verb(bench, context, "gemm", "Products with packed weights",
+                                  [&context, command](app::BenchRun& run, Measurer& measurer) {
+                                    run_bench_gemm(*command, run, measurer, context.executor());
+                                  });
+  verb->add_option("--format", command->formats, "Of the weights: f32, q8_0, int4:g32, …")
+      ->delimiter(',')
+      ->envname("HONE_FORMAT");
+  verb->add_option("--rows", command->rows, "Rows of activations")
+      ->delimiter(',')
+      ->check(CLI::PositiveNumber)
+      ->envname("HONE_ROWS");
+  verb->add_option("--shape", command->shapes, "Weights as OUTPUTSxDEPTH")
+      ->delimiter(',')
+      ->envname("HONE_SHAPE");
+  verb->add_option("--cache", command->cache,
+                   "cold: a copy of the weights that no cache holds, hot: always the same, both")
+      ->check(CLI::IsMember({"cold", "hot", "both"}))
+      ->envname("HONE_BENCH_CACHE");
+  verb->add_option("--against", command->against, "Others that do the same work: torch")
+      ->delimiter(',')
+      ->envname("HONE_AGAINST");
+}
+
+}  // namespace hone::cli

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/torch/bench_optim.h"
+#include "hone/cli/bench_verb.h"
+
+namespace hone::cli {
+
+void add_bench_optim(CLI::App& bench, Context& context) {
+  auto options = std::make_shared<app::BenchOptimOptions>();
+  CLI::App* verb = add_bench_verb(bench, context, "optim", "Optimiser steps next to LibTorch's",
+                                  [&context, options](app::BenchRun& run, Measurer& measurer) {
+                                    options->threads = context.common.threads;
+                                    app::bench_optim(*options, run, measurer);
+                                  });
+  verb->add_option("--sizes", options->sizes, "Tensors x elements")
+      ->delimiter(',')
+      ->envname("HONE_SIZES")
+      ->capture_default_str();
+  verb->add_option("--op", options->rules, "Rules: sgdm, adamw, tam, adatamw")
+      ->delimiter(',')
+      ->envname("HONE_OP")
+      ->capture_default_str();
+  verb->add_option("--impl", options->ours, "hone, hone_foreach, hone_for_loop")
+      ->delimiter(',')
+      ->envname("HONE_IMPL")
+      ->capture_default_str();
+  verb->add_option("--against", options->against, "torch_optim, aten_fused, aten_chain")
+      ->delimiter(',')
+      ->envname("HONE_AGAINST")
+      ->capture_default_str();
+}
+
+}  // namespace hone::cli

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+
+#include "hone/app/bench/bench_run.h"
+#include "hone/app/torch/compress.h"
+#include "hone/cli/command.h"
+#include "hone/cli/interrupt.h"
+#include "hone/core/check.h"
+
+namespace hone::cli {
+namespace {
+
+struct Options {
+  std::string model, out, recipe, data, on_fail;
+  std::vector<std::string> quantize;
+};
+
+compress::Recipe recipe_of(const Options& options) {
+  HONE_CHECK(options.recipe.empty() != options.quantize.empty(), "compress",
+             "either --recipe or --quantize", options.recipe.empty() ? "neither" : "both");
+  compress::Recipe recipe;
+  if (!options.recipe.empty()) recipe = compress::read_recipe(options.recipe);
+  for (const std::string& text : options.quantize) {
+    recipe.passes.push_back(compress::parse_quantize_option(text));
+  }
+  if (!options.on_fail.empty()) {
+    recipe.gate.on_fail = options.on_fail == "keep"   ? compress::OnFail::Keep
+                          : options.on_fail == "stop" ? compress::OnFail::Stop
+                                                      : compress::OnFail::Skip;
+  }
+  return recipe;
+}
+
+void run(const Options& options, Context& context) {
+  const Interrupt interrupt;
+  const auto measurer = app::make_bench_measurer();
+  const app::CompressOutcome outcome =
+      app::compress_model({.model = options.model,
+                           .out = options.out,
+                           .recipe = recipe_of(options),
+                           .data = options.data,
+                           .cancelled = [&] { return interrupt.requested(); }},
+                          context.executor(), *measurer);
+  context.finish(outcome.document, [&] { std::fputs(app::to_table(outcome).c_str(), stdout); });
+  if (!outcome.written) context.status = 1;
+}
+
+}  // namespace
+
+void add_compress(CLI::App& program, Context& context) {
+  auto options = std::make_shared<Options>();
+  CLI::App* verb = program.add_subcommand("compress", "Make a smaller copy of a model");
+  verb->add_option("MODEL", options->model, "Model to compress; it is only read")->required();
+  verb->add_option("-o,--out", options->out, "Folder for the compressed copy")->required();
+  verb->add_option("--quantize", options->quantize,
+                   "int8:row, int4:g32, int<b>:g<n>[:sym|:asym][:noclip]");
+  verb->add_option("--recipe", options->recipe, "TOML recipe (docs/compression.md)");
+  verb->add_option("--data", options->data,
+                   "Text for the quality card, its held-out part (default: embedded stories)");
+  verb->add_option("--on-fail", options->on_fail,
+                   "When a gate does not hold: skip the pass, stop, or keep it")
+      ->check(CLI::IsMember({"skip", "stop", "keep"}));
+  verb->callback([options, &context] { run(*options, context); });
+}
+
+}  // namespace hone::cli

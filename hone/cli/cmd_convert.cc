@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+
+#include "hone/app/convert.h"
+#include "hone/cli/command.h"
+#include "hone/core/check.h"
+
+namespace hone::cli {
+namespace {
+
+void print_result(const Json& document) {
+  std::string text = concat(
+      document["out"].get<std::string>(), ": ", document["out_format"].get<std::string>(), ", ",
+      document["tensors"].get<Index>(), " tensors, ", document["bytes"].get<Index>(), " bytes\n");
+  for (const Json& row : document["kept"])
+    text += concat("  ", row["name"].get<std::string>(), " stays ", row["dtype"].get<std::string>(),
+                   ": ", row["reason"].get<std::string>(), "\n");
+  std::fputs(text.c_str(), stdout);
+}
+
+}  // namespace
+
+void add_convert(CLI::App& program, Context& context) {
+  CLI::App* verb = program.add_subcommand(
+      "convert", "Write a model in another format: Hugging Face folder, GGUF, llama2.c");
+  auto options = std::make_shared<app::ConvertOptions>();
+  verb->add_option("in", options->in, "Model folder, *.gguf or llama2.c *.bin")->required();
+  verb->add_option("out", options->out, "*.gguf, *.bin, else a folder")->required();
+  verb->add_option("--dtype", options->dtype,
+                   "f32, f16, bf16, q8_0 or q4_0 (default: each tensor keeps its own)")
+      ->envname("HONE_DTYPE");
+  verb->add_option("--to", options->to, "hf, gguf or llama2c (default: from the output's name)")
+      ->envname("HONE_TO");
+  verb->add_option("--tokenizer", options->tokenizer, "Tokeniser where the input has none")
+      ->envname("HONE_TOKENIZER");
+  verb->callback([&context, options] {
+    const Json document = app::convert_model(*options);
+    context.finish(document, [&] { print_result(document); });
+  });
+}
+
+}  // namespace hone::cli

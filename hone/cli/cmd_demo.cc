@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+
+#include "hone/app/bench/bench_run.h"
+#include "hone/app/torch/demo.h"
+#include "hone/cli/command.h"
+#include "hone/cli/interrupt.h"
+
+namespace hone::cli {
+
+void add_demo(CLI::App& program, Context& context) {
+  auto options = std::make_shared<app::DemoOptions>();
+  CLI::App* verb =
+      program.add_subcommand("demo", "One model's whole life: train, compress, measure, write");
+  verb->add_option("--out", options->out, "Folder for models and report")->capture_default_str();
+  verb->add_option("--data", options->data, "Text to learn from (default: embedded stories)");
+  verb->add_flag("--quick", options->quick, "Half a minute of training, fewer samples");
+  verb->add_flag("--fresh", options->fresh, "Train again although the same run is there");
+  verb->callback([options, &context] {
+    const Interrupt interrupt;
+    options->threads = context.common.threads;
+    options->stop = &Interrupt::flag();
+    const auto measurer = app::make_bench_measurer();
+    const app::DemoResult result = app::run_demo(*options, context.executor(), *measurer);
+    context.finish(app::to_json(result),
+                   [&] { std::fputs(app::to_table(result).c_str(), stdout); });
+  });
+}
+
+}  // namespace hone::cli

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+
+#include "hone/app/bench/bench_run.h"
+#include "hone/app/doctor.h"
+#include "hone/cli/command.h"
+
+namespace hone::cli {
+
+void add_doctor(CLI::App& program, Context& context) {
+  CLI::App* verb = program.add_subcommand("doctor", "What this machine can do");
+  auto measure = std::make_shared<bool>(false);
+  verb->add_flag("--measure", *measure, "Measure memory bandwidth and peak arithmetic (seconds)");
+  verb->callback([&context, measure] {
+    const auto measurer = app::make_bench_measurer();
+    const Json diagnosis = app::diagnose(context.executor(), *measurer, *measure);
+    context.finish(diagnosis,
+                   [&] { std::fputs(app::describe_diagnosis(diagnosis).c_str(), stdout); });
+  });
+}
+
+}  // namespace hone::cli

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+
+#include "hone/app/eval_lm.h"
+#include "hone/cli/command.h"
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+
+namespace hone::cli {
+namespace {
+
+struct EvalCommand {
+  app::EvalOptions job;
+  std::string data, ids_file, kv = "f16", act = "i8";
+};
+
+void add_options(CLI::App& verb, EvalCommand& command) {
+  verb.add_option("model", command.job.model, "Model folder, *.gguf or llama2.c *.bin")->required();
+  auto* data = verb.add_option_group("data", "Exactly one of these");
+  data->add_option("--data", command.data, "UTF-8 text file")->envname("HONE_DATA");
+  data->add_option("--token-ids", command.ids_file, "JSON array of token ids")
+      ->envname("HONE_TOKEN_IDS");
+  data->require_option(1);
+  verb.add_option("--baseline", command.job.baseline, "Model to compare with, token by token")
+      ->envname("HONE_BASELINE");
+  verb.add_option("--tokenizer", command.job.tokenizer, "Tokeniser where the model has none")
+      ->envname("HONE_TOKENIZER");
+  verb.add_option("--max-tokens", command.job.max_tokens, "Only the first N tokens")
+      ->check(CLI::PositiveNumber)
+      ->envname("HONE_MAX_TOKENS");
+  verb.add_option("--window", command.job.window,
+                  "Tokens of one window (default: the model's context, at most 1024)")
+      ->envname("HONE_WINDOW");
+  verb.add_option("--kv", command.kv, "Type of the cache")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->envname("HONE_KV")
+      ->capture_default_str();
+  verb.add_option("--act", command.act, "Activations of quantised weights: i8, f32")
+      ->check(CLI::IsMember({"i8", "f32"}))
+      ->envname("HONE_ACT")
+      ->capture_default_str();
+}
+
+void print_card(const Json& card) {
+  std::string text;
+  for (const auto& [key, value] : card.items()) text += concat(key, ": ", value.dump(), "\n");
+  std::fputs(text.c_str(), stdout);
+}
+
+void run_eval(Context& context, EvalCommand& command) {
+  app::EvalOptions& job = command.job;
+  if (!command.data.empty()) job.text = read_text_file(command.data);
+  if (!command.ids_file.empty()) {
+    const Json json = read_json_file(command.ids_file);
+    try {
+      job.token_ids = json.get<std::vector<infer::TokenId>>();
+    } catch (const Json::exception&) {
+      fail_corrupt(command.ids_file, "a JSON array of token ids", json.type_name());
+    }
+  }
+  job.kv = command.kv == "f16" ? infer::KvDtype::Float16 : infer::KvDtype::Float32;
+  job.activations = command.act == "i8" ? infer::Activations::Int8 : infer::Activations::Float32;
+  const Json card = app::evaluate(job, context.executor()).document();
+  context.finish(card, [&] { print_card(card); });
+}
+
+}  // namespace
+
+void add_eval(CLI::App& program, Context& context) {
+  CLI::App* verb = program.add_subcommand("eval", "Quality of a language model on held-out text");
+  auto command = std::make_shared<EvalCommand>();
+  add_options(*verb, *command);
+  verb->callback([&context, command] { run_eval(context, *command); });
+}
+
+}  // namespace hone::cli

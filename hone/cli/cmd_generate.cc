@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+
+#include "hone/app/generate.h"
+#include "hone/cli/command.h"
+#include "hone/cli/interrupt.h"
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/core/log.h"
+
+namespace hone::cli {
+namespace {
+
+struct GenerateCommand {
+  app::GenerateOptions job;
+  std::string prompt, prompt_file, ids_file, kv = "f16", act = "i8";
+  std::vector<std::string> logit_bias;
+  bool no_bos = false, no_model_defaults = false;
+};
+
+infer::LogitBias parse_bias(const std::string& text) {
+  const std::size_t colon = text.find(':');
+  infer::LogitBias entry;
+  std::size_t id_end = 0, bias_end = 0;
+  try {
+    entry.id = std::stoi(text, &id_end);
+    if (colon != std::string::npos) entry.bias = std::stof(text.substr(colon + 1), &bias_end);
+  } catch (const std::exception&) {
+    id_end = 0;
+  }
+  HONE_CHECK(id_end > 0 && id_end == colon && colon + 1 + bias_end == text.size(), "--logit-bias",
+             "ID:VALUE", text);
+  return entry;
+}
+
+void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
+  verb.add_option("model", command.job.model, "Model folder, *.gguf or llama2.c *.bin")->required();
+  auto* prompt = verb.add_option_group("prompt", "Exactly one of these");
+  prompt->add_option("-p,--prompt", command.prompt, "The prompt")->envname("HONE_PROMPT");
+  prompt->add_option("-f,--file", command.prompt_file, "File that holds the prompt")
+      ->envname("HONE_PROMPT_FILE");
+  prompt->add_option("--prompt-ids", command.ids_file, "JSON array of token ids, used as they are")
+      ->envname("HONE_PROMPT_IDS");
+  prompt->require_option(1);
+  verb.add_flag("--no-bos", command.no_bos, "No BOS, even where the tokeniser adds one")
+      ->envname("HONE_NO_BOS");
+  verb.add_flag("--echo", command.job.echo, "The text begins with the prompt")
+      ->envname("HONE_ECHO");
+  verb.add_option("--tokenizer", command.job.engine.tokenizer, "Tokeniser where the model has none")
+      ->envname("HONE_TOKENIZER");
+}
+
+void add_length_options(CLI::App& verb, GenerateCommand& command) {
+  infer::Request& request = command.job.request;
+  request.max_tokens = 128;
+  verb.add_option("-n,--max-tokens", request.max_tokens, "Tokens to generate at most")
+      ->envname("HONE_MAX_TOKENS")
+      ->capture_default_str();
+  verb.add_option("--min-tokens", request.min_tokens, "No stop token before that many")
+      ->envname("HONE_MIN_TOKENS");
+  verb.add_option("--stop", request.stop, "End before this string (may be repeated)")
+      ->envname("HONE_STOP");
+  verb.add_flag("--ignore-eos", request.ignore_eos, "Stop tokens do not end the text")
+      ->envname("HONE_IGNORE_EOS");
+}
+
+void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
+  app::SamplingChoice& choice = command.job.sampling;
+  infer::SamplingParams& sampling = command.job.request.sampling;
+  verb.add_option("--temp", choice.temperature, "Temperature, 0: the likeliest token (default 1)")
+      ->envname("HONE_TEMP");
+  verb.add_option("--top-k", choice.top_k, "Only the K likeliest (0: all)")->envname("HONE_TOP_K");
+  verb.add_option("--top-p", choice.top_p, "Only the likeliest with this total probability")
+      ->envname("HONE_TOP_P");
+  verb.add_option("--min-p", choice.min_p, "Only those with this share of the likeliest one's")
+      ->envname("HONE_MIN_P");
+  verb.add_option("--repetition-penalty", choice.repetition_penalty, "Over prompt and output")
+      ->envname("HONE_REPETITION_PENALTY");
+  verb.add_option("--presence-penalty", sampling.presence_penalty, "For tokens of the output")
+      ->envname("HONE_PRESENCE_PENALTY");
+  verb.add_option("--frequency-penalty", sampling.frequency_penalty, "For each occurrence there")
+      ->envname("HONE_FREQUENCY_PENALTY");
+  verb.add_option("--logit-bias", command.logit_bias, "ID:VALUE added to a logit (may be repeated)")
+      ->envname("HONE_LOGIT_BIAS");
+  verb.add_flag("--no-model-defaults", command.no_model_defaults,
+                "Ignore the model's generation_config.json")
+      ->envname("HONE_NO_MODEL_DEFAULTS");
+  verb.add_option("--logprobs", command.job.request.logprobs,
+                  "Log probabilities of each token and of its K likeliest alternatives")
+      ->envname("HONE_LOGPROBS");
+}
+
+void add_engine_options(CLI::App& verb, GenerateCommand& command) {
+  infer::EngineOptions& engine = command.job.engine;
+  verb.add_option("--kv", command.kv, "Type of the cache")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->envname("HONE_KV")
+      ->capture_default_str();
+  verb.add_option("--act", command.act, "Activations of quantised weights: i8, f32")
+      ->check(CLI::IsMember({"i8", "f32"}))
+      ->envname("HONE_ACT")
+      ->capture_default_str();
+  verb.add_option("--ctx", engine.context, "Context in tokens (default: the model's)")
+      ->envname("HONE_CTX");
+  verb.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens of one step")
+      ->envname("HONE_PREFILL_CHUNK")
+      ->capture_default_str();
+}
+
+std::vector<infer::TokenId> read_ids(const std::string& path) {
+  const Json json = read_json_file(path);
+  try {
+    return json.get<std::vector<infer::TokenId>>();
+  } catch (const Json::exception&) {
+    fail_corrupt(path, "a JSON array of token ids", json.type_name());
+  }
+}
+
+void run_generate(Context& context, GenerateCommand& command) {
+  app::GenerateOptions& job = command.job;
+  job.prompt = command.prompt_file.empty() ? command.prompt : read_text_file(command.prompt_file);
+  if (!command.ids_file.empty()) job.prompt_ids = read_ids(command.ids_file);
+  for (const std::string& entry : command.logit_bias) {
+    job.request.sampling.logit_bias.push_back(parse_bias(entry));
+  }
+  job.request.sampling.seed = context.common.seed;
+  job.add_bos = !command.no_bos;
+  job.use_model_defaults = !command.no_model_defaults;
+  job.engine.kv = command.kv == "f16" ? infer::KvDtype::Float16 : infer::KvDtype::Float32;
+  job.engine.activations =
+      command.act == "i8" ? infer::Activations::Int8 : infer::Activations::Float32;
+  job.measure_share = context.common.json;
+  if (!context.common.json) {
+    job.on_text = [](std::string_view text) {
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      std::fflush(stdout);
+    };
+  }
+  const Interrupt interrupt;
+  job.interrupted = &Interrupt::flag();
+  const app::GenerateResult result = app::generate(job, context.executor());
+  if (result.finish_reason == infer::FinishReason::Cancelled) {
+    context.status = exit_status(ErrorCategory::Cancelled);
+  }
+  context.finish(result.document, [&] {
+    std::fputc('\n', stdout);
+    const infer::Timings& t = result.timings;
+    log_info(concat(t.prompt_tokens, " prompt tokens at ", t.prompt_per_s(), "/s, ",
+                    t.generated_tokens, " generated at ", t.decode_per_s(), "/s, ",
+                    name_of(result.finish_reason)));
+  });
+}
+
+}  // namespace
+
+void add_generate(CLI::App& program, Context& context) {
+  CLI::App* verb = program.add_subcommand("generate", "Text from a prompt");
+  auto command = std::make_shared<GenerateCommand>();
+  add_prompt_options(*verb, *command);
+  add_length_options(*verb, *command);
+  add_sampling_options(*verb, *command);
+  add_engine_options(*verb, *command);
+  verb->callback([&context, command] { run_generate(context, *command); });
+}
+
+}  // namespace hone::cli

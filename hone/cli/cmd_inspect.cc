@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+
+#include "hone/app/inspect.h"
+#include "hone/cli/command.h"
+
+namespace hone::cli {
+
+void add_inspect(CLI::App& program, Context& context) {
+  CLI::App* verb = program.add_subcommand("inspect", "What is in a model file");
+  auto options = std::make_shared<app::InspectOptions>();
+  verb->add_option("file", options->file, "Model folder, *.gguf, llama2.c *.bin or *.safetensors")
+      ->required();
+  verb->add_option("--tokenizer", options->tokenizer, "Tokeniser where the file has none")
+      ->envname("HONE_TOKENIZER");
+  verb->add_flag("--stats", options->stats, "Read every weight: min, max, NaN count")
+      ->envname("HONE_STATS");
+  verb->callback([&context, options] {
+    const Json document = app::inspect_file(*options);
+    context.finish(document,
+                   [&] { std::fputs(app::describe_inspection(document).c_str(), stdout); });
+  });
+}
+
+}  // namespace hone::cli

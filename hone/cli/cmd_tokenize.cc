@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <memory>
+
+#include "hone/app/tokenize.h"
+#include "hone/cli/command.h"
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+
+namespace hone::cli {
+namespace {
+
+struct TokenizeOptions {
+  std::string model, prompt, file;
+  bool no_bos = false, decode = false, parse_special = false;
+};
+
+void print_tokens(const Json& document) {
+  for (std::size_t i = 0; i < document["tokens"].size(); ++i) {
+    const std::string piece =
+        document["pieces"][i].dump(-1, ' ', false, Json::error_handler_t::replace);
+    std::printf("%8lld  %s\n", document["tokens"][i].get<long long>(), piece.c_str());
+  }
+}
+
+void run_tokenize(const TokenizeOptions& options, Context& context) {
+  const std::string input = options.file.empty() ? options.prompt : read_text_file(options.file);
+  const auto tokenizer = app::open_any_tokenizer(options.model);
+  if (options.decode) {
+    const Json document =
+        app::detokenize(*tokenizer, app::parse_token_ids(input), options.parse_special);
+    context.finish(document, [&] {
+      std::printf("%s\n", document["text"].get_ref<const std::string&>().c_str());
+    });
+    return;
+  }
+  const Json document = app::tokenize(
+      *tokenizer, input, {.add_bos = !options.no_bos, .parse_special = options.parse_special});
+  context.finish(document, [&] { print_tokens(document); });
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& program, Context& context) {
+  CLI::App* verb = program.add_subcommand("tokenize", "Ids and pieces of a text, and back");
+  auto options = std::make_shared<TokenizeOptions>();
+  verb->add_option("MODEL", options->model, "A model, a vocabulary GGUF or a tokenizer file")
+      ->required();
+  CLI::Option_group* input = verb->add_option_group("input");
+  input->add_option("-p,--prompt", options->prompt, "The text; with --decode: token ids");
+  input->add_option("-f,--file", options->file, "A file that holds it");
+  input->require_option(1);
+  verb->add_flag("--no-bos", options->no_bos, "No BOS and EOS, even where the model adds them");
+  verb->add_flag("--decode", options->decode, "From ids to text");
+  verb->add_flag("--parse-special", options->parse_special,
+                 "Special tokens written in the text become their ids; with --decode: show them");
+  verb->callback([options, &context] { run_tokenize(*options, context); });
+}
+
+}  // namespace hone::cli

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "hone/core/function_ref.h"
+#include "hone/core/index.h"
+
+namespace hone {
+
+// Position of a name that also occurs at an earlier position, or -1. name(i) is called for i in
+// [0, n). O(n log n) whatever the names are; 16 n bytes.
+Index find_duplicate(Index n, FunctionRef<std::string_view(Index)> name);
+
+// 'name' for an error message: at most 80 bytes of it, bytes outside printable ASCII as \xNN.
+std::string quote_name(std::string_view name);
+
+}  // namespace hone

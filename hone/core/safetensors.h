@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hone/core/dtype.h"
+#include "hone/core/file_io.h"
+#include "hone/core/shape.h"
+
+namespace hone {
+
+// "F32", "BF16", "F8_E4M3", …: the format's own names.
+std::string_view safetensors_name_of(Dtype dtype);
+
+struct SafetensorsTensor {
+  std::string name;
+  Dtype dtype = Dtype::Float32;
+  Shape shape;
+  std::span<const std::byte> bytes;  // inside the file; may be unaligned
+};
+
+using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
+
+struct SafetensorsFile {
+  std::vector<SafetensorsTensor> tensors;  // by offset
+  SafetensorsMetadata metadata;
+  // The value of a metadata key; null when absent.
+  const std::string* find_metadata(std::string_view key) const;
+};
+
+// Reads the header and checks that the tensors tile the data exactly: no hole, no overlap, no byte
+// left over, sizes equal to shape times dtype. Touches no data. `where` names the file in errors:
+// Error{CorruptFile}, or Error{Unsupported} naming tensor and dtype.
+SafetensorsFile parse_safetensors(std::span<const std::byte> file, std::string_view where);
+
+// Writes a file whose tensors are known in advance and whose data streams through, in plan order,
+// in pieces of any size. Data starts at a multiple of 64 bytes. Dropped without commit(): no file.
+class SafetensorsWriter {
+ public:
+  struct Entry {
+    std::string name;
+    Dtype dtype = Dtype::Float32;
+    Shape shape;
+  };
+  // Error{InvalidArgument} on a duplicate or empty name.
+  SafetensorsWriter(const std::filesystem::path& path, std::span<const Entry> plan,
+                    const SafetensorsMetadata& metadata = {});
+
+  void write(std::span<const std::byte> data) { file_.write(data); }
+  // Error{InvalidArgument} when the bytes written are not the bytes planned.
+  void commit();
+  Index file_bytes() const { return planned_; }
+
+ private:
+  AtomicFile file_;
+  std::string path_;
+  Index planned_ = 0;
+};
+
+}  // namespace hone

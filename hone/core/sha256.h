@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+
+namespace hone {
+
+// SHA-256 as 64 lower-case hexadecimal digits, as sha256sum prints it.
+std::string sha256_hex(std::span<const std::byte> bytes);
+// Of a file's content; errors as MmapFile.
+std::string sha256_hex(const std::filesystem::path& path);
+
+}  // namespace hone

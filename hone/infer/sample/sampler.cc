@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/infer/sample/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "hone/core/philox.h"
+
+namespace hone::infer {
+namespace {
+
+constexpr std::uint32_t kPurposeToken = 1;  // other draws at the same position use other numbers
+
+PhiloxBlock random_block(const SamplingParams& sampling, Index position, TokenId id) {
+  return philox(sampling.seed, {static_cast<std::uint32_t>(position),
+                                static_cast<std::uint32_t>(id), kPurposeToken, sampling.choice});
+}
+
+}  // namespace
+
+TokenId argmax(std::span<const float> values) {
+  std::size_t best = 0;
+  float highest = -std::numeric_limits<float>::infinity();
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (values[i] > highest) {
+      highest = values[i];
+      best = i;
+    }
+  }
+  return static_cast<TokenId>(best);
+}
+
+// With u uniform, G = -log(E), E = -log(u): the winner minimises E * exp(-logit). E >= 1 - u, so a
+// token whose 1 - u alone is too large needs no logarithm; that is nearly every one.
+TokenId draw_gumbel(std::span<const Candidate> candidates, const SamplingParams& sampling,
+                    Index position) {
+  const auto likeliest =
+      std::max_element(candidates.begin(), candidates.end(),
+                       [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
+  const double highest = likeliest->logit;
+  double best = std::numeric_limits<double>::infinity();
+  TokenId winner = likeliest->id;
+  for (const Candidate& candidate : candidates) {
+    const PhiloxBlock bits = random_block(sampling, position, candidate.id);
+    const double u = open_unit_double(bits[0], bits[1]);
+    const double weight = std::exp(static_cast<double>(candidate.logit) - highest);
+    if (!(1 - u <= best * weight)) continue;
+    const double time = -std::log(u) / weight;
+    if (time < best || (time == best && candidate.id < winner)) {
+      best = time;
+      winner = candidate.id;
+    }
+  }
+  return winner;
+}
+
+std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, Index count,
+                                       double log_sum_exp) {
+  std::vector<Candidate> heap;  // the weakest of the best so far in front
+  const auto is_likelier = [](const Candidate& a, const Candidate& b) {
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+  };
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    const Candidate candidate{logits[i], static_cast<TokenId>(i)};
+    if (static_cast<Index>(heap.size()) == count) {
+      if (heap.empty() || !is_likelier(candidate, heap.front())) continue;
+      std::pop_heap(heap.begin(), heap.end(), is_likelier);
+      heap.pop_back();
+    }
+    heap.push_back(candidate);
+    std::push_heap(heap.begin(), heap.end(), is_likelier);
+  }
+  std::sort_heap(heap.begin(), heap.end(), is_likelier);
+  std::vector<TokenLogprob> result;
+  for (const Candidate& c : heap) result.push_back({c.id, c.logit - log_sum_exp});
+  return result;
+}
+
+TokenId Sampler::choose(std::span<float> logits, Index position, std::span<const TokenId> masked) {
+  apply_bias_and_penalties(logits, sampling_, history_);
+  mask_tokens(logits, masked);
+  const TokenId id = sampling_.temperature == 0
+                         ? argmax(logits)
+                         : draw_gumbel(filter_candidates(logits, sampling_), sampling_, position);
+  history_.add_output(id);
+  return id;
+}
+
+}  // namespace hone::infer

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/infer/sample/stop_matcher.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace hone::infer {
+namespace {
+
+// Length of the longest end of `text` that begins `stop`.
+std::size_t overlap(std::string_view text, std::string_view stop) {
+  for (std::size_t length = std::min(text.size(), stop.size() - 1); length > 0; --length) {
+    if (text.substr(text.size() - length) == stop.substr(0, length)) return length;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string StopMatcher::push(std::string_view bytes) {
+  if (matched_) return {};
+  held_ += bytes;
+  std::size_t first = std::string::npos, keep = 0;
+  for (const std::string& stop : stops_) {
+    first = std::min(first, held_.find(stop));
+    keep = std::max(keep, overlap(held_, stop));
+  }
+  if (first != std::string::npos) {
+    matched_ = true;
+    return std::exchange(held_, {}).substr(0, first);
+  }
+  std::string certain = held_.substr(0, held_.size() - keep);
+  held_.erase(0, certain.size());
+  return certain;
+}
+
+std::string StopMatcher::finish() { return std::exchange(held_, {}); }
+
+}  // namespace hone::infer

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/infer/sched/sequence.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/kernels/norm/softmax.h"
+
+namespace hone::infer {
+
+Sequence::Sequence(QueuedRequest request, const text::Tokenizer* tokenizer,
+                   std::vector<TokenId> stop_ids, Index context, std::int64_t started_ns)
+    : queued_(std::move(request)),
+      tokenizer_(tokenizer),
+      stop_ids_(std::move(stop_ids)),
+      context_(context),
+      prompt_size_(static_cast<Index>(queued_.request.tokens.size())),
+      tokens_(queued_.request.tokens),
+      sampler_(queued_.request.sampling, tokens_),
+      stops_(queued_.request.stop),
+      started_ns_(started_ns) {}
+
+std::span<const TokenId> Sequence::pending(Index limit) const {
+  const auto rest = std::span(tokens_).subspan(static_cast<std::size_t>(cached_));
+  return rest.first(std::min(rest.size(), static_cast<std::size_t>(limit)));
+}
+
+Event Sequence::accept(std::span<float> logits, const Clock& clock) {
+  const auto vocab = static_cast<Index>(logits.size());
+  const double normaliser = kernels::log_sum_exp(logits.data(), vocab);
+  if (!std::isfinite(normaliser)) {
+    fail(ErrorCategory::Internal, "model", "finite logits", concat(normaliser));
+  }
+  const Request& request = queued_.request;
+  Event event{.request = queued_.id};
+  event.top = top_logprobs(logits, request.logprobs, normaliser);
+  const auto position = static_cast<Index>(tokens_.size());
+  const bool keep_going = position - prompt_size_ < request.min_tokens;
+  const std::vector<float> raw(request.logprobs > 0 ? logits.begin() : logits.end(), logits.end());
+  const TokenId id =
+      sampler_.choose(logits, position, keep_going ? stop_ids_ : std::vector<TokenId>{});
+  if (request.logprobs > 0) event.logprob = raw[static_cast<std::size_t>(id)] - normaliser;
+  const std::int64_t now_ns = clock.now_ns();
+  if (first_token_ns_ == 0) first_token_ns_ = now_ns;
+  event.token = id;
+  const bool ends = ends_with(id);
+  if (!ends) event.text = utf8_.push(stops_.push(text_of(id)));
+  tokens_.push_back(id);
+  const Index generated = position + 1 - prompt_size_;
+  if (ends || stops_.matched()) {
+    close(event, FinishReason::Stop, now_ns);
+  } else if (generated >= request.max_tokens || position + 1 >= context_) {
+    close(event, FinishReason::Length, now_ns);
+  }
+  return event;
+}
+
+Event Sequence::finish(FinishReason reason, std::int64_t now_ns) {
+  Event event{.request = queued_.id};
+  close(event, reason, now_ns);
+  return event;
+}
+
+void Sequence::close(Event& event, FinishReason reason, std::int64_t now_ns) {
+  event.text += utf8_.push(stops_.finish());
+  event.text += utf8_.finish();
+  event.finished = reason;
+  event.timings = timings(now_ns);
+}
+
+bool Sequence::ends_with(TokenId id) const {
+  return !queued_.request.ignore_eos && std::ranges::binary_search(stop_ids_, id);
+}
+
+// Nothing but control tokens so far: the next token begins the text.
+bool Sequence::opens_text() const {
+  return std::ranges::all_of(tokens_, [this](TokenId id) { return tokenizer_->is_control(id); });
+}
+
+std::string Sequence::text_of(TokenId id) {
+  if (tokenizer_ == nullptr || tokenizer_->is_control(id)) return {};
+  const TokenId ids[] = {id};
+  return opens_text() ? tokenizer_->decode(ids) : tokenizer_->piece_bytes(id);
+}
+
+Timings Sequence::timings(std::int64_t now_ns) const {
+  const std::int64_t first = first_token_ns_ == 0 ? now_ns : first_token_ns_;
+  Timings result;
+  result.prompt_tokens = prompt_size_;
+  result.generated_tokens = static_cast<Index>(tokens_.size()) - prompt_size_;
+  result.queue_s = seconds_between(queued_.submitted_ns, started_ns_);
+  result.prompt_s = seconds_between(started_ns_, first);
+  result.decode_s = seconds_between(first, now_ns);
+  result.ttft_s = result.queue_s + result.prompt_s;
+  return result;
+}
+
+}  // namespace hone::infer

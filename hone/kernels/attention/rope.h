@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+
+#include "hone/core/index.h"
+
+namespace hone::kernels {
+
+// Which two elements of a head turn together (Su et al., arXiv 2104.09864): (i, i + dims/2) as in
+// Hugging Face files, or (2i, 2i + 1) as in GGUF and llama2.c.
+enum class RopePairs { HalfSplit, Adjacent };
+
+// Turns, in place, the first `dims` elements of every head of x [rows, heads, head_dim]:
+// (a, b) -> (a cos - b sin, b cos + a sin) with cosine and sine of row r and pair i at
+// [r * dims/2 + i]. Elements from `dims` on stay.
+struct RopeArgs {
+  float* x = nullptr;
+  Index row_stride = 0;  // elements between rows; heads lie head_dim apart
+  Index rows = 0, heads = 0, head_dim = 0;
+  Index dims = 0;  // even, <= head_dim
+  RopePairs pairs = RopePairs::HalfSplit;
+  const float* cosine = nullptr;  // [rows, dims/2]
+  const float* sine = nullptr;    // [rows, dims/2]
+};
+
+// Error{InvalidArgument} on odd or too many dims, or a row_stride below heads * head_dim.
+void apply_rope(const RopeArgs& args);
+
+// Plain loops in double.
+void apply_rope_ref(const RopeArgs& args);
+
+// Fills the two tables for positions first_position…: angle = position * inverse[i], both in
+// double, results times `factor` (Yarn's attention factor) rounded to f32 once. cosine.size() ==
+// sine.size() == rows * inverse.size().
+void fill_rope_tables(std::span<const double> inverse, double factor, Index first_position,
+                      std::span<float> cosine, std::span<float> sine);
+
+}  // namespace hone::kernels

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/kernels/gemm/dense/float_tile.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "hone/kernels/gemm/dense/code_float_tile.cc"
+#include <hwy/foreach_target.h>
+
+#include "hone/kernels/gemm/dense/float_tile-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hone::kernels {
+namespace HWY_NAMESPACE {
+
+// Four columns at most: the decoder needs the other registers.
+void float_tile_code8(const TileArgs& args) { run_tile<CodeReader<PanelKind::Code8>, 4>(args); }
+void float_tile_code4(const TileArgs& args) { run_tile<CodeReader<PanelKind::Code4>, 4>(args); }
+
+}  // namespace HWY_NAMESPACE
+}  // namespace hone::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace hone::kernels {
+
+HWY_EXPORT(float_tile_code8);
+HWY_EXPORT(float_tile_code4);
+
+TileFunction code_float_tile(PanelKind kind) {
+  if (kind == PanelKind::Code8) {
+    return [](const TileArgs& args) { HWY_DYNAMIC_DISPATCH(float_tile_code8)(args); };
+  }
+  return [](const TileArgs& args) { HWY_DYNAMIC_DISPATCH(float_tile_code4)(args); };
+}
+
+}  // namespace hone::kernels
+#endif

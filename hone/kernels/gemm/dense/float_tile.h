@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/kernels/gemm/tile.h"
+
+// f32 activations x panels of one kind; Highway, for the best enabled target.
+
+namespace hone::kernels {
+
+TileFunction dense_float_tile(PanelKind kind);  // F32, F16, BF16
+TileFunction code_float_tile(PanelKind kind);   // Code8, Code4
+
+}  // namespace hone::kernels

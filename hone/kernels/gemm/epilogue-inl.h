@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compiled once per Highway target; see epilogue.cc.
+#if defined(HONE_KERNELS_GEMM_EPILOGUE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HONE_KERNELS_GEMM_EPILOGUE_INL_H_
+#undef HONE_KERNELS_GEMM_EPILOGUE_INL_H_
+#else
+#define HONE_KERNELS_GEMM_EPILOGUE_INL_H_
+#endif
+
+#include <hwy/contrib/math/math-inl.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "hone/kernels/gemm/epilogue_tile.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hone::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// v / (1 + exp(-v)). Below -88 exp leaves the range of its polynomial and |silu| is under 1e-36.
+template <class D, class V>
+HWY_INLINE V silu(D d, V v) {
+  const auto one = hn::Set(d, 1.0f);
+  const auto gated = hn::Div(v, hn::Add(one, hn::Exp(d, hn::Neg(v))));
+  return hn::IfThenZeroElse(hn::Lt(v, hn::Set(d, -88.0f)), gated);
+}
+
+// Whole panels, so that an output's lane does not depend on the tile it is computed in.
+void silu_gate_tile(const EpilogueTile& tile) {
+  const hn::CappedTag<float, 16> d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  for (Index m = 0; m < tile.rows; ++m) {
+    float* row = tile.values + m * tile.stride;
+    for (Index pair = 0; pair < tile.panels / 2; ++pair) {
+      const float* gate = row + 2 * pair * kPanelRows;
+      for (Index i = 0; i < kPanelRows; i += lanes) {
+        const auto up = hn::Load(d, gate + kPanelRows + i);
+        const auto gated = hn::Mul(silu(d, hn::Load(d, gate + i)), up);
+        hn::Store(gated, d, row + pair * kPanelRows + i);
+      }
+    }
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace hone::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "hone/core/index.h"
+
+namespace hone::kernels {
+
+enum class Activation : std::uint8_t {
+  None,
+  SiluGate,  // y = silu(gate) * up, silu(v) = v / (1 + exp(-v)); needs a weight from pack_gate_up
+};
+
+// What happens to a product before it is stored, in this order:
+// y = activation(x · Wᵀ + bias) + residual.
+struct Epilogue {
+  const float* bias = nullptr;  // w.rows() values; for SiluGate the gate's, then as many for up
+  Activation activation = Activation::None;
+  const float* residual = nullptr;  // [x.rows(), w.rows()]; may be y itself
+  Index residual_stride = 0;        // elements between its rows
+};
+
+}  // namespace hone::kernels

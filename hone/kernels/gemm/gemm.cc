@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/kernels/gemm/gemm.h"
+
+#include <algorithm>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include "hone/core/buffer.h"
+#include "hone/core/check.h"
+#include "hone/core/cpu_info.h"
+#include "hone/core/trace.h"
+#include "hone/kernels/gemm/epilogue_tile.h"
+#include "hone/kernels/gemm/tile.h"
+#include "hone/kernels/gemm/variant.h"
+
+namespace hone::kernels {
+namespace {
+
+constexpr std::string_view kOp = "gemm";
+
+// A chunk of one region: at most 64 weight rows, and no more weight bytes than one core streams in
+// about 50 µs, so that a preempted worker holds little.
+constexpr Index kMostPanels = 4;
+constexpr Index kMostChunkBytes = Index{512} << 10;
+// Large products: rows of x per work item (16 steps of 12), and columns per pass over them. One
+// pass reads 192·1024·1.25 bytes of x and 64·1024 of weights, which stay in a 1 MiB L2 (Int8).
+constexpr Index kRowsPerItem = 192;
+constexpr Index kDepthPerPass = 1024, kFloatDepthPerPass = 512;
+
+// One output of the call, cut into chunks of whole panels.
+struct Part {
+  GemmOutput output;
+  GemmVariant variant;
+  Index panels_per_chunk = 0, first_chunk = 0, chunks = 0;
+};
+
+struct Plan {
+  const PackedRows* x = nullptr;
+  std::vector<Part> parts;
+  Index chunks = 0;
+
+  const Part& part_of(Index chunk) const {
+    auto part = parts.begin();
+    while (chunk >= part->first_chunk + part->chunks) ++part;
+    return *part;
+  }
+};
+
+void check_output(const PackedRows& x, const GemmOutput& output) {
+  HONE_CHECK(
+      output.weight != nullptr && (output.y != nullptr || output.weight->rows() * x.rows() == 0),
+      kOp, "a weight and an output", "null");
+  const PackedMatrix& weight = *output.weight;
+  const Epilogue& epilogue = output.epilogue;
+  HONE_CHECK(weight.cols() == x.cols(), kOp, concat("x of ", weight.cols(), " columns"), x.cols());
+  HONE_CHECK(weight.takes(x.act()), kOp, "f32 activations", concat("int8 for ", weight.variant()));
+  HONE_CHECK(x.rows() <= 1 || output.y_stride >= weight.rows(), kOp,
+             concat("an output stride of at least ", weight.rows()), output.y_stride);
+  HONE_CHECK((epilogue.activation == Activation::SiluGate) == weight.is_gate_up(), kOp,
+             "SiluGate with a gate-up weight, and only there", weight.variant());
+  HONE_CHECK(
+      epilogue.residual == nullptr || x.rows() <= 1 || epilogue.residual_stride >= weight.rows(),
+      kOp, concat("a residual stride of at least ", weight.rows()), epilogue.residual_stride);
+}
+
+Index panels_per_chunk(const PackedMatrix& weight, int workers) {
+  const Index step = weight.is_gate_up() ? 2 : 1;
+  const Index bytes = std::max<Index>(1, weight.layout().panel_bytes);
+  Index panels = std::min(kMostPanels, std::max<Index>(1, kMostChunkBytes / bytes));
+  // Some chunks per worker, so that a late one is no long wait.
+  panels = std::min(panels, weight.panels() / (4 * workers));
+  return round_up(std::max<Index>(1, panels), step);
+}
+
+Plan make_plan(const GemmArgs& args) {
+  Plan plan;
+  plan.x = &args.x;
+  plan.parts.reserve(args.outputs.size());
+  for (const GemmOutput& output : args.outputs) {
+    check_output(args.x, output);
+    const PackedMatrix& weight = *output.weight;
+    Part part{.output = output, .variant = choose_variant(weight.layout().kind, args.x.act())};
+    part.panels_per_chunk = panels_per_chunk(weight, args.executor.workers());
+    part.chunks = ceil_div(weight.panels(), part.panels_per_chunk);
+    part.first_chunk = plan.chunks;
+    plan.chunks += part.chunks;
+    plan.parts.push_back(part);
+  }
+  return plan;
+}
+
+// Rows [first_row, first_row + rows) of x times one chunk of a part, sums in `values`.
+struct Work {
+  const PackedRows& x;
+  const Part& part;
+  Index first_panel, panels;
+  Index first_row, rows;
+  float* values;
+
+  Work(const Plan& plan, Index chunk, Index first_row_in, Index rows_in, float* values_in)
+      : x(*plan.x),
+        part(plan.part_of(chunk)),
+        first_panel((chunk - part.first_chunk) * part.panels_per_chunk),
+        panels(std::min(part.panels_per_chunk, part.output.weight->panels() - first_panel)),
+        first_row(first_row_in),
+        rows(rows_in),
+        values(values_in) {}
+
+  EpilogueTile tile() const {
+    const PackedMatrix& weight = *part.output.weight;
+    const Index halves = weight.is_gate_up() ? 2 : 1;
+    const Index first = first_panel / halves * kPanelRows;
+    return {.values = values,
+            .stride = kMostPanels * kPanelRows,
+            .rows = rows,
+            .panels = panels,
+            .first_output = first,
+            .outputs = std::min(panels / halves * kPanelRows, weight.rows() - first)};
+  }
+
+  void multiply(Index k_begin, Index k_end) const {
+    const PackedMatrix& weight = *part.output.weight;
+    part.variant.tile({.layout = &weight.layout(),
+                       .panels = weight.panel(first_panel),
+                       .panel_count = panels,
+                       .x = x.data() + first_row / kRowGroup * x.group_bytes(),
+                       .x_group_bytes = x.group_bytes(),
+                       .single_row = x.act() == Act::Float32 && x.rows() == 1,
+                       .rows = rows,
+                       .k_begin = k_begin,
+                       .k_end = k_end,
+                       .out = values,
+                       .out_stride = kMostPanels * kPanelRows,
+                       .accumulate = k_begin > 0});
+  }
+
+  // Everything but the residual, which must be added exactly once.
+  void compute(Index depth_per_pass) const {
+    const Index depth = x.cols();
+    const Index step = part.variant.in_steps ? depth_per_pass : std::max<Index>(1, depth);
+    if (depth == 0) std::fill_n(values, rows * kMostPanels * kPanelRows, 0.0f);
+    for (Index k = 0; k < depth; k += step) multiply(k, std::min(depth, k + step));
+    finish_tile(tile(), part.output.epilogue, part.output.weight->rows());
+  }
+
+  void store() const {
+    const GemmOutput& output = part.output;
+    const float* residual = output.epilogue.residual;
+    if (residual != nullptr) residual += first_row * output.epilogue.residual_stride;
+    store_tile(tile(), residual, output.epilogue.residual_stride,
+               output.y + first_row * output.y_stride, output.y_stride);
+  }
+};
+
+PublishTicket run_published(Plan&& plan, const GemmArgs& args) {
+  const Index rows = args.x.rows();
+  PublishWork work;
+  work.chunks = plan.chunks;
+  work.slot_bytes = rows * kMostPanels * kPanelRows * static_cast<Index>(sizeof(float));
+  work.wait_for_stragglers = args.wait_for_stragglers;
+  // Shared, because a straggler may still use it after this call has returned.
+  const auto shared = std::make_shared<const Plan>(std::move(plan));
+  work.compute = [shared, rows](Index chunk, std::byte* slot) {
+    Work(*shared, chunk, 0, rows, reinterpret_cast<float*>(slot)).compute(shared->x->cols());
+  };
+  work.commit = [shared, rows](Index chunk, const std::byte* slot) {
+    auto* values = reinterpret_cast<float*>(const_cast<std::byte*>(slot));
+    Work(*shared, chunk, 0, rows, values).store();
+  };
+  return args.executor.parallel_publish(std::move(work));
+}
+
+void run_large(const Plan& plan, const GemmArgs& args) {
+  const Index rows = args.x.rows();
+  const Index depth = args.x.act() == Act::Int8 ? kDepthPerPass : kFloatDepthPerPass;
+  const Index row_items = ceil_div(rows, kRowsPerItem);
+  const Index scratch_floats = kRowsPerItem * kMostPanels * kPanelRows;
+  const Buffer scratch(args.executor.workers() * scratch_floats *
+                       static_cast<Index>(sizeof(float)));
+  args.executor.parallel_for(row_items * plan.chunks, 1, [&](Index begin, Index end, int worker) {
+    for (Index item = begin; item < end; ++item) {
+      const Index first_row = item / plan.chunks * kRowsPerItem;
+      const Work work(plan, item % plan.chunks, first_row, std::min(kRowsPerItem, rows - first_row),
+                      scratch.as<float>() + worker * scratch_floats);
+      work.compute(depth);
+      work.store();
+    }
+  });
+}
+
+}  // namespace
+
+PublishTicket gemm(const GemmArgs& args) {
+  HONE_TRACE_ZONE("gemm");
+  Plan plan = make_plan(args);
+  if (plan.chunks == 0 || args.x.rows() == 0) return {};
+  if (args.x.rows() <= kPublishRows) return run_published(std::move(plan), args);
+  run_large(plan, args);
+  return {};
+}
+
+void gemm(const float* x, Index rows, Index stride, const GemmOutput& output, Executor& executor) {
+  HONE_CHECK(output.weight != nullptr, kOp, "a weight", "null");
+  const PackedMatrix& weight = *output.weight;
+  PackedRows packed;
+  if (weight.preferred_act() == Act::Int8) {
+    quantize_rows(x, rows, weight.cols(), stride, packed, executor);
+  } else {
+    interleave_rows(x, rows, weight.cols(), stride, packed, executor);
+  }
+  gemm({.x = packed, .outputs = {&output, 1}, .executor = executor});
+}
+
+std::string gemm_kernel_name(const PackedMatrix& weight, Act act) {
+  const GemmVariant variant = choose_variant(weight.layout().kind, act);
+  if (variant.name != "highway") return std::string(variant.name);
+  return concat("highway:", name_of(best_isa()));
+}
+
+}  // namespace hone::kernels

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#if defined(__x86_64__)
+#include "hone/kernels/gemm/integer/int_tile-inl.h"
+#include "hone/kernels/gemm/integer/int_tile.h"
+#include "hone/kernels/gemm/integer/vector256-inl.h"
+
+namespace hone::kernels {
+namespace {
+
+// vpmaddubsw saturates at int16, which must never happen:
+//   4 bits: a pair of products is at most 2·15·127 = 3810; the eight of one block add up to 30,480
+//           < 32,768 in int16 before they are widened.
+//   8 bits: codes become signed (zero point less 128) and give their sign to x: |w| <= 128 is
+//           unsigned, |x| <= 127, a pair is at most 2·128·127 = 32,512; widened at once.
+struct Avx2Ops : Vector256 {
+  struct Weight8 {
+    Int value, magnitude;
+  };
+
+  static Int shift_zero(Int zero) {
+    return _mm256_and_si256(_mm256_sub_epi32(zero, _mm256_set1_epi32(128)),
+                            _mm256_set1_epi32(0xffff));
+  }
+  template <int kBits>
+  static Int zeros_from_bytes(const void* at) {
+    return kBits == 8 ? shift_zero(bytes_to_lanes(at)) : bytes_to_lanes(at);
+  }
+  // Symmetric 8-bit codes have no zero point left once they are signed.
+  template <int kBits>
+  static Int symmetric_correction(const std::byte* products) {
+    return kBits == 8 ? zero_int() : broadcast(products);
+  }
+  template <int kBits>
+  static constexpr bool sums_are_int32() {
+    return kBits == 8;
+  }
+  static Int widen(Int sum16) { return _mm256_madd_epi16(sum16, _mm256_set1_epi16(1)); }
+  static Weight8 weight8(Int codes) {
+    const Int w = _mm256_xor_si256(codes, _mm256_set1_epi8(-128));
+    return {w, _mm256_abs_epi8(w)};
+  }
+  static Int add8(Int sum, const Weight8& w, Int x) {
+    const Int signed_x = _mm256_sign_epi8(x, w.value);
+    const Int pairs = _mm256_maddubs_epi16(w.magnitude, signed_x);
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+  static Int add4(Int sum16, Int w, Int x) {
+    return _mm256_add_epi16(sum16, _mm256_maddubs_epi16(w, x));
+  }
+};
+
+}  // namespace
+
+void int_tile8_avx2(const TileArgs& args) { run_tile<Avx2Ops, 8>(args); }
+void int_tile4_avx2(const TileArgs& args) { run_tile<Avx2Ops, 4>(args); }
+
+}  // namespace hone::kernels
+#endif

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both 256-bit instruction sets share; internal linkage, included by their files only.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+
+namespace hone::kernels {
+namespace {
+
+struct Vector256 {
+  using Int = __m256i;
+  using Float = __m256;
+  static constexpr int kRows = 8, kMaxCols = 4;
+  // 16 registers: 2·units·columns accumulators, three per unit for weights, scale and zero point.
+  static constexpr int units_for(int cols) { return cols == 1 ? 2 : 1; }
+
+  static Float zero() { return _mm256_setzero_ps(); }
+  static Int zero_int() { return _mm256_setzero_si256(); }
+  static Int add(Int a, Int b) { return _mm256_add_epi32(a, b); }
+  static Float load(const void* at) { return _mm256_loadu_ps(static_cast<const float*>(at)); }
+  static Float load_half(const void* at) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(static_cast<const __m128i*>(at)));
+  }
+  static void store(float* at, Float v) { _mm256_storeu_ps(at, v); }
+  static Int load_int(const void* at) {
+    return _mm256_loadu_si256(static_cast<const __m256i*>(at));
+  }
+  static Int broadcast(const void* at) {
+    int quad;
+    __builtin_memcpy(&quad, at, 4);
+    return _mm256_set1_epi32(quad);
+  }
+  static Float broadcast_float(const void* at) {
+    float value;
+    __builtin_memcpy(&value, at, 4);
+    return _mm256_set1_ps(value);
+  }
+  static Int bytes_to_lanes(const void* at) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(at)));
+  }
+  static Int low_nibbles(Int both) { return _mm256_and_si256(both, _mm256_set1_epi8(15)); }
+  static Int high_nibbles(Int both) { return low_nibbles(_mm256_srli_epi16(both, 4)); }
+  static Float to_float(Int v) { return _mm256_cvtepi32_ps(v); }
+  static Float mul(Float a, Float b) { return _mm256_mul_ps(a, b); }
+  static Float fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
+  // Forced inline: GCC takes a function that only prefetches for one without effect and drops it.
+  __attribute__((always_inline)) static void prefetch(const void* at) {
+    _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T0);
+  }
+  // z · (-Σq): z in the low 16 bits of a lane, high bits zero; Σq fits 13 bits.
+  static Int correction(Int zero, Int neg_sum) { return _mm256_madd_epi16(zero, neg_sum); }
+};
+
+}  // namespace
+}  // namespace hone::kernels

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// What both 512-bit instruction sets share; internal linkage, included by their files only.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstddef>
+
+namespace hone::kernels {
+namespace {
+
+struct Vector512 {
+  using Int = __m512i;
+  using Float = __m512;
+  static constexpr int kRows = 16, kMaxCols = 12;
+  // 32 registers: 2·units·columns accumulators, three per unit for weights, scale and zero point.
+  static constexpr int units_for(int cols) { return cols <= 2 ? 4 : cols <= 5 ? 2 : 1; }
+
+  static Float zero() { return _mm512_setzero_ps(); }
+  static Int zero_int() { return _mm512_setzero_si512(); }
+  static Int add(Int a, Int b) { return _mm512_add_epi32(a, b); }
+  static Float load(const void* at) { return _mm512_loadu_ps(at); }
+  static Float load_half(const void* at) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(static_cast<const __m256i*>(at)));
+  }
+  static void store(float* at, Float v) { _mm512_storeu_ps(at, v); }
+  static Int load_int(const void* at) { return _mm512_loadu_si512(at); }
+  static Int broadcast(const void* at) {
+    int quad;
+    __builtin_memcpy(&quad, at, 4);
+    return _mm512_set1_epi32(quad);
+  }
+  static Float broadcast_float(const void* at) {
+    float value;
+    __builtin_memcpy(&value, at, 4);
+    return _mm512_set1_ps(value);
+  }
+  static Int bytes_to_lanes(const void* at) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(at)));
+  }
+  static Int low_nibbles(Int both) { return _mm512_and_si512(both, _mm512_set1_epi8(15)); }
+  static Int high_nibbles(Int both) { return low_nibbles(_mm512_srli_epi16(both, 4)); }
+  static Float to_float(Int v) { return _mm512_cvtepi32_ps(v); }
+  static Float mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
+  static Float fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
+  // Forced inline: GCC takes a function that only prefetches for one without effect and drops it.
+  __attribute__((always_inline)) static void prefetch(const void* at) {
+    _mm_prefetch(at, _MM_HINT_T0);
+  }
+  // z · (-Σq): z in the low 16 bits of a lane, high bits zero; Σq fits 13 bits.
+  static Int correction(Int zero, Int neg_sum) { return _mm512_madd_epi16(zero, neg_sum); }
+};
+
+}  // namespace
+}  // namespace hone::kernels

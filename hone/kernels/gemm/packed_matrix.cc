@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/kernels/gemm/packed_matrix.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+#include "hone/core/bf16.h"
+#include "hone/core/check.h"
+#include "hone/kernels/gemm/panel.h"
+
+namespace hone::kernels {
+namespace {
+
+constexpr std::string_view kOp = "pack";
+constexpr Index kQuad = 4;
+
+void require_finite_scale(float scale, Index row, Index group) {
+  if (std::isfinite(scale)) return;
+  fail_corrupt(kOp, "finite scales", concat(scale, " in row ", row, ", group ", group));
+}
+
+Index whole_blocks_per_group(const QuantSpec& spec, Index blocks) {
+  return spec.span == ScaleSpan::Group ? spec.group / kBlockCols : std::max<Index>(blocks, 1);
+}
+
+void lay_out_codes(PanelLayout& layout, bool zeros) {
+  const Index groups = ceil_div(layout.blocks, layout.blocks_per_group);
+  const Index scale_bytes = layout.half_scales ? 2 : 4;
+  Index at = round_up(groups * kPanelRows * scale_bytes, kCacheLine);
+  if (zeros) {
+    layout.zeros_offset = at;
+    at += round_up(groups * kPanelRows, kCacheLine);
+  }
+  layout.codes_offset = at;
+  const Index block_bytes = layout.kind == PanelKind::Code8 ? kCode8Block : kCode4Block;
+  layout.panel_bytes = at + layout.blocks * block_bytes;
+}
+
+void lay_out_blocks(PanelLayout& layout, GgufType type) {
+  HONE_CHECK(type == GgufType::Q8_0 || type == GgufType::Q4_0, kOp, "Q8_0 or Q4_0 blocks",
+             gguf_type_info(static_cast<std::uint32_t>(type), kOp).name);
+  HONE_CHECK(layout.cols % kBlockCols == 0, kOp, "a multiple of 32 columns", layout.cols);
+  layout.kind = type == GgufType::Q8_0 ? PanelKind::Code8 : PanelKind::Code4;
+  layout.half_scales = true;
+  layout.zero_point = type == GgufType::Q8_0 ? 128 : 8;
+  lay_out_codes(layout, false);
+}
+
+void lay_out_canonical(PanelLayout& layout, const QuantSpec& spec) {
+  if (spec.span == ScaleSpan::Group && spec.group % kBlockCols != 0) {
+    layout.kind = PanelKind::F32;
+    layout.panel_bytes = layout.cols * kPanelRows * 4;
+    return;
+  }
+  layout.kind = spec.bits > 4 ? PanelKind::Code8 : PanelKind::Code4;
+  layout.half_scales = spec.scale_dtype == Dtype::Float16;
+  layout.zero_point = spec.symmetric ? (spec.bits > 4 ? 128 : 8) : 0;
+  layout.blocks_per_group = whole_blocks_per_group(spec, layout.blocks);
+  lay_out_codes(layout, !spec.symmetric);
+}
+
+void lay_out_dense(PanelLayout& layout, Dtype dtype) {
+  HONE_CHECK(is_floating(dtype), kOp, "a floating-point matrix", name_of(dtype));
+  layout.kind = dtype == Dtype::Float16    ? PanelKind::F16
+                : dtype == Dtype::BFloat16 ? PanelKind::BF16
+                                           : PanelKind::F32;
+  const Index element = layout.kind == PanelKind::F32 ? 4 : 2;
+  layout.panel_bytes = round_up(layout.cols * kPanelRows * element, kCacheLine);
+}
+
+PanelLayout lay_out(const StoredMatrix& stored) {
+  PanelLayout layout;
+  layout.cols = stored.cols;
+  layout.blocks = ceil_div(stored.cols, kBlockCols);
+  switch (stored.layout) {
+    case WeightLayout::Dense:
+      lay_out_dense(layout, stored.dtype);
+      break;
+    case WeightLayout::GgufBlocks:
+      lay_out_blocks(layout, stored.block_type);
+      break;
+    case WeightLayout::Canonical:
+      check_quant_matrix(stored.quant);
+      lay_out_canonical(layout, stored.quant.spec);
+      break;
+  }
+  return layout;
+}
+
+// Writes up to 16 rows of one stored matrix as one panel.
+class PanelWriter {
+ public:
+  PanelWriter(const StoredMatrix& stored, const PanelLayout& layout)
+      : stored_(stored), layout_(layout) {}
+
+  void write(Index first_row, std::byte* panel) const {
+    const Index rows = std::min(kPanelRows, stored_.rows - first_row);
+    for (Index lane = 0; lane < rows; ++lane) write_row(first_row + lane, lane, panel);
+  }
+
+ private:
+  void write_row(Index row, Index lane, std::byte* panel) const {
+    if (!layout_.has_codes()) {
+      layout_.kind == PanelKind::F32 ? write_decoded(row, lane, panel)
+                                     : write_half(row, lane, panel);
+    } else if (stored_.layout == WeightLayout::GgufBlocks) {
+      layout_.kind == PanelKind::Code8 ? write_q8_0(row, lane, panel)
+                                       : write_q4_0(row, lane, panel);
+    } else {
+      write_canonical(row, lane, panel);
+    }
+  }
+
+  void write_decoded(Index row, Index lane, std::byte* panel) const {
+    std::vector<float> values(static_cast<std::size_t>(stored_.cols));
+    decode_row(stored_, row, values);
+    auto* to = reinterpret_cast<float*>(panel) + lane;
+    for (Index k = 0; k < stored_.cols; ++k)
+      to[k * kPanelRows] = values[static_cast<std::size_t>(k)];
+  }
+
+  void write_half(Index row, Index lane, std::byte* panel) const {
+    const std::byte* from = stored_.bytes.data() + row * stored_.cols * 2;
+    std::byte* to = panel + lane * 2;
+    for (Index k = 0; k < stored_.cols; ++k) std::memcpy(to + k * kPanelRows * 2, from + k * 2, 2);
+  }
+
+  void write_half_scale(std::byte* panel, Index group, Index lane, Index row,
+                        const std::byte* from) const {
+    std::uint16_t bits;
+    std::memcpy(&bits, from, 2);
+    require_finite_scale(f16_to_float(bits), row, group);
+    std::memcpy(panel + (group * kPanelRows + lane) * 2, &bits, 2);
+  }
+
+  void write_q8_0(Index row, Index lane, std::byte* panel) const {
+    const std::byte* from = stored_.bytes.data() + row * layout_.blocks * kQ8_0Bytes;
+    std::byte* to = panel + layout_.codes_offset + lane * kQuad;
+    for (Index b = 0; b < layout_.blocks; ++b, from += kQ8_0Bytes, to += kCode8Block) {
+      write_half_scale(panel, b, lane, row, from);
+      for (Index quad = 0; quad < 8; ++quad) {
+        std::uint32_t codes;
+        std::memcpy(&codes, from + 2 + quad * kQuad, 4);
+        codes ^= 0x80808080u;
+        std::memcpy(to + quad * kCacheLine, &codes, 4);
+      }
+    }
+  }
+
+  void write_q4_0(Index row, Index lane, std::byte* panel) const {
+    const std::byte* from = stored_.bytes.data() + row * layout_.blocks * kQ4_0Bytes;
+    std::byte* to = panel + layout_.codes_offset + lane * kQuad;
+    for (Index b = 0; b < layout_.blocks; ++b, from += kQ4_0Bytes, to += kCode4Block) {
+      write_half_scale(panel, b, lane, row, from);
+      for (Index j = 0; j < 4; ++j) std::memcpy(to + j * kCacheLine, from + 2 + j * kQuad, 4);
+    }
+  }
+
+  // Codes of any width as unsigned ones around the panel's zero point.
+  std::vector<std::uint8_t> read_codes(Index row) const {
+    const QuantSpec& spec = stored_.quant.spec;
+    std::vector<std::uint8_t> codes(static_cast<std::size_t>(layout_.blocks * kBlockCols));
+    stored_.quant.row_codes(row, std::span(codes).first(static_cast<std::size_t>(stored_.cols)));
+    if (!spec.symmetric) return codes;
+    const int half = 1 << (spec.bits - 1);
+    for (std::uint8_t& code : codes) {
+      code = static_cast<std::uint8_t>((code ^ half) - half + layout_.zero_point);
+    }
+    return codes;
+  }
+
+  void write_canonical(Index row, Index lane, std::byte* panel) const {
+    const Index groups = ceil_div(layout_.blocks, layout_.blocks_per_group);
+    for (Index g = 0; g < groups; ++g) {
+      const float scale = stored_.quant.scale_at(row, g);
+      require_finite_scale(scale, row, g);
+      const Index at = g * kPanelRows + lane;
+      if (layout_.half_scales) {
+        const std::uint16_t bits = float_to_f16(scale);
+        std::memcpy(panel + at * 2, &bits, 2);
+      } else {
+        std::memcpy(panel + at * 4, &scale, 4);
+      }
+      if (layout_.zeros_offset != 0) {
+        panel[layout_.zeros_offset + at] = static_cast<std::byte>(stored_.quant.zero_at(row, g));
+      }
+    }
+    const std::vector<std::uint8_t> codes = read_codes(row);
+    std::byte* to = panel + layout_.codes_offset + lane * kQuad;
+    for (Index b = 0; b < layout_.blocks; ++b) {
+      const std::uint8_t* block = codes.data() + b * kBlockCols;
+      layout_.kind == PanelKind::Code8 ? scatter8(block, to + b * kCode8Block)
+                                       : scatter4(block, to + b * kCode4Block);
+    }
+  }
+
+  static void scatter8(const std::uint8_t* block, std::byte* to) {
+    for (Index quad = 0; quad < 8; ++quad) {
+      std::memcpy(to + quad * kCacheLine, block + quad * kQuad, 4);
+    }
+  }
+
+  static void scatter4(const std::uint8_t* block, std::byte* to) {
+    for (Index i = 0; i < kBlockCols / 2; ++i) {
+      to[i / kQuad * kCacheLine + i % kQuad] =
+          static_cast<std::byte>(block[i] | (block[i + kBlockCols / 2] << 4));
+    }
+  }
+
+  const StoredMatrix& stored_;
+  const PanelLayout& layout_;
+};
+
+void check_stored(const StoredMatrix& stored) {
+  HONE_CHECK(stored.rows >= 0 && stored.cols >= 0, kOp, "a shape",
+             concat("[", stored.rows, ", ", stored.cols, "]"));
+  if (stored.layout == WeightLayout::Canonical) {
+    HONE_CHECK(stored.quant.rows == stored.rows && stored.quant.cols == stored.cols, kOp,
+               concat("codes of [", stored.rows, ", ", stored.cols, "]"),
+               concat("[", stored.quant.rows, ", ", stored.quant.cols, "]"));
+    return;
+  }
+  const bool dense = stored.layout == WeightLayout::Dense;
+  const Index block = dense ? 1 : kBlockCols;
+  const Index bytes =
+      dense ? bytes_of(stored.dtype)
+            : gguf_type_info(static_cast<std::uint32_t>(stored.block_type), kOp).bytes;
+  const Index wanted = checked_mul(checked_mul(stored.rows, stored.cols, kOp) / block, bytes, kOp);
+  HONE_CHECK(static_cast<Index>(stored.bytes.size()) == wanted, kOp, concat(wanted, " bytes"),
+             stored.bytes.size());
+}
+
+}  // namespace
+
+PackedMatrix PackedMatrix::allocate(const StoredMatrix& stored, bool gate_up) {
+  check_stored(stored);
+  PackedMatrix packed;
+  packed.layout_ = lay_out(stored);
+  packed.rows_ = stored.rows;
+  packed.gate_up_ = gate_up;
+  if (stored.act_int8 && packed.layout_.has_codes()) packed.preferred_act_ = Act::Int8;
+  packed.panels_ = Buffer(checked_mul(packed.panels(), packed.layout_.panel_bytes, kOp));
+  return packed;
+}
+
+Index PackedMatrix::panels() const { return ceil_div(rows_, kPanelRows) * (gate_up_ ? 2 : 1); }
+
+std::string PackedMatrix::variant() const {
+  switch (layout_.kind) {
+    case PanelKind::F32:
+      return "f32";
+    case PanelKind::F16:
+      return "f16";
+    case PanelKind::BF16:
+      return "bf16";
+    case PanelKind::Code8:
+      return "q8x16";
+    case PanelKind::Code4:
+      return "q4x16";
+  }
+  fail(ErrorCategory::Internal, kOp, "a panel kind", "another value");
+}
+
+void PackedMatrix::unpack_row(Index row, std::span<float> out) const {
+  HONE_CHECK(row >= 0 && row < (gate_up_ ? 2 : 1) * rows_, "unpack_row", "a row of the matrix",
+             row);
+  HONE_CHECK(static_cast<Index>(out.size()) == cols(), "unpack_row", concat(cols(), " values"),
+             out.size());
+  const PanelLane at = locate_row(*this, row);
+  for (Index k = 0; k < cols(); ++k) {
+    out[static_cast<std::size_t>(k)] = panel_value(layout_, panel(at.panel), at.lane, k);
+  }
+}
+
+PackedMatrix pack(const StoredMatrix& stored, Executor& executor) {
+  PackedMatrix packed = PackedMatrix::allocate(stored, false);
+  const PanelWriter writer(stored, packed.layout_);
+  executor.parallel_for(packed.panels(), 4, [&](Index begin, Index end, int) {
+    for (Index i = begin; i < end; ++i) {
+      writer.write(i * kPanelRows, packed.panels_.data() + i * packed.layout_.panel_bytes);
+    }
+  });
+  return packed;
+}
+
+PackedMatrix pack_gate_up(const StoredMatrix& gate, const StoredMatrix& up, Executor& executor) {
+  HONE_CHECK(gate.rows == up.rows && gate.cols == up.cols, "pack_gate_up",
+             concat("up of [", gate.rows, ", ", gate.cols, "]"),
+             concat("[", up.rows, ", ", up.cols, "]"));
+  PackedMatrix packed = PackedMatrix::allocate(gate, true);
+  check_stored(up);
+  HONE_CHECK(lay_out(up) == packed.layout_, "pack_gate_up", "gate and up in one format",
+             "different formats");
+  const PanelWriter gate_writer(gate, packed.layout_), up_writer(up, packed.layout_);
+  executor.parallel_for(packed.panels() / 2, 2, [&](Index begin, Index end, int) {
+    for (Index i = begin; i < end; ++i) {
+      std::byte* panel = packed.panels_.data() + 2 * i * packed.layout_.panel_bytes;
+      gate_writer.write(i * kPanelRows, panel);
+      up_writer.write(i * kPanelRows, panel + packed.layout_.panel_bytes);
+    }
+  });
+  return packed;
+}
+
+}  // namespace hone::kernels

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "hone/core/buffer.h"
+#include "hone/core/executor.h"
+#include "hone/core/quant_format.h"
+#include "hone/kernels/gemm/panel_layout.h"
+
+namespace hone::kernels {
+
+// How activations enter a product.
+enum class Act : std::uint8_t {
+  Float32,
+  Int8,  // symmetric int8 per row and per 32 columns; only with Code4 and Code8 panels
+};
+
+// Owns packed weights. Move only; immutable after packing, so any thread may read it.
+class PackedMatrix {
+ public:
+  PackedMatrix() = default;
+
+  Index rows() const { return rows_; }  // outputs; of one half for gate and up
+  Index cols() const { return layout_.cols; }
+  bool is_gate_up() const { return gate_up_; }
+  bool takes(Act act) const { return act == Act::Float32 || layout_.has_codes(); }
+  // What the stored matrix asks for (StoredMatrix::act_int8), Float32 where Int8 is impossible.
+  Act preferred_act() const { return preferred_act_; }
+  Index bytes() const { return panels_.bytes(); }
+  // "f32", "f16", "bf16", "q8x16", "q4x16".
+  std::string variant() const;
+
+  const PanelLayout& layout() const { return layout_; }
+  Index panels() const;
+  const std::byte* panel(Index index) const { return panels_.data() + index * layout_.panel_bytes; }
+
+  // Decodes row `row` (of gate and up: gate rows first); out.size() == cols(). Bit-equal to
+  // decode_row of the stored matrix.
+  void unpack_row(Index row, std::span<float> out) const;
+
+ private:
+  friend PackedMatrix pack(const StoredMatrix& stored, Executor& executor);
+  friend PackedMatrix pack_gate_up(const StoredMatrix& gate, const StoredMatrix& up,
+                                   Executor& executor);
+  static PackedMatrix allocate(const StoredMatrix& stored, bool gate_up);
+
+  PanelLayout layout_;
+  Index rows_ = 0;
+  bool gate_up_ = false;
+  Act preferred_act_ = Act::Float32;
+  Buffer panels_;
+};
+
+// Dense f32, f16, bf16 keep their type (f64 and f8 become f32); Q8_0 and integers of 5-8 bits
+// become Code8, Q4_0 and integers of 2-4 bits Code4. Codes and scales are moved, never rounded
+// again. Groups that are no multiple of 32 columns have no integer kernel and are decoded to f32.
+// Error{CorruptFile} on a scale that is not finite.
+PackedMatrix pack(const StoredMatrix& stored, Executor& executor = serial_executor());
+
+// Gate and up of one gated layer (same shape and format), interleaved by 16 rows so that
+// silu(gate) * up needs no second pass: panel 2i is gate, panel 2i+1 is up.
+PackedMatrix pack_gate_up(const StoredMatrix& gate, const StoredMatrix& up,
+                          Executor& executor = serial_executor());
+
+}  // namespace hone::kernels

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "hone/core/bf16.h"
+#include "hone/kernels/gemm/packed_matrix.h"
+
+namespace hone::kernels {
+
+// Plain reading of panels, element by element: what the layouts of packed_matrix.h mean.
+
+inline constexpr Index kCode8Block = 512, kCode4Block = 256;  // bytes of 16 rows x 32 columns
+
+struct PanelLane {
+  Index panel, lane;
+};
+
+// Where logical row `row` lies; rows past rows() are the up half of gate and up.
+inline PanelLane locate_row(const PackedMatrix& matrix, Index row) {
+  if (!matrix.is_gate_up()) return {row / kPanelRows, row % kPanelRows};
+  const Index half = row / matrix.rows(), r = row % matrix.rows();
+  return {2 * (r / kPanelRows) + half, r % kPanelRows};
+}
+
+template <class T>
+T load_from_panel(const std::byte* at) {
+  T value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+inline int panel_code(const PanelLayout& layout, const std::byte* panel, Index lane, Index k) {
+  const std::byte* codes = panel + layout.codes_offset;
+  const Index block = k / kBlockCols, j = k % kBlockCols;
+  if (layout.kind == PanelKind::Code8) {
+    return std::to_integer<int>(codes[block * kCode8Block + j / 4 * 64 + lane * 4 + j % 4]);
+  }
+  const Index low = j % 16;
+  const int pair =
+      std::to_integer<int>(codes[block * kCode4Block + low / 4 * 64 + lane * 4 + low % 4]);
+  return j < 16 ? pair & 15 : pair >> 4;
+}
+
+inline float panel_scale(const PanelLayout& layout, const std::byte* panel, Index lane,
+                         Index block) {
+  const Index at = block / layout.blocks_per_group * kPanelRows + lane;
+  return layout.half_scales ? f16_to_float(load_from_panel<std::uint16_t>(panel + at * 2))
+                            : load_from_panel<float>(panel + at * 4);
+}
+
+inline int panel_zero(const PanelLayout& layout, const std::byte* panel, Index lane, Index block) {
+  if (layout.zeros_offset == 0) return layout.zero_point;
+  const Index at = block / layout.blocks_per_group * kPanelRows + lane;
+  return std::to_integer<int>(panel[layout.zeros_offset + at]);
+}
+
+inline float panel_value(const PanelLayout& layout, const std::byte* panel, Index lane, Index k) {
+  const Index at = k * kPanelRows + lane;
+  switch (layout.kind) {
+    case PanelKind::F32:
+      return load_from_panel<float>(panel + at * 4);
+    case PanelKind::F16:
+      return f16_to_float(load_from_panel<std::uint16_t>(panel + at * 2));
+    case PanelKind::BF16:
+      return bf16_to_float(load_from_panel<std::uint16_t>(panel + at * 2));
+    default:
+      break;
+  }
+  const Index block = k / kBlockCols;
+  return panel_scale(layout, panel, lane, block) *
+         static_cast<float>(panel_code(layout, panel, lane, k) -
+                            panel_zero(layout, panel, lane, block));
+}
+
+}  // namespace hone::kernels

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <hwy/targets.h>
+
+#include "hone/core/cpu_info.h"
+
+namespace hone::kernels {
+
+// HONE_FORCE_KERNEL=multi_tensor:ref runs the plain loops. Also makes sure that Highway has chosen
+// a target, so that a function address taken afterwards is the kernel itself.
+inline bool wants_reference() {
+  hwy::ChosenTarget& chosen = hwy::GetChosenTarget();
+  if (!chosen.IsInitialized()) chosen.Update(hwy::SupportedTargets());
+  return forced_kernel("multi_tensor") == "ref";
+}
+
+}  // namespace hone::kernels

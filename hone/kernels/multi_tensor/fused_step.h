@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/core/executor.h"
+#include "hone/core/function_ref.h"
+#include "hone/kernels/multi_tensor/chunk_operands.h"
+#include "hone/kernels/multi_tensor/pass/statistics.h"
+#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/step.h"
+
+namespace hone::kernels {
+
+// A rule as the two passes see it; one object per call. Adding a rule is writing one of these.
+class StepRule {
+ public:
+  using SumsOf = FunctionRef<TorqueSums(Index tensor)>;
+
+  virtual ~StepRule() = default;
+
+  // What the rule itself needs from pass 1.
+  virtual Statistics statistics() const { return Statistics::None; }
+  // Does a tensor's update depend on the sums of all tensors?
+  virtual bool needs_all_sums() const { return false; }
+  // Called before any prepare() when needs_all_sums().
+  virtual void prepare_all(SumsOf /*sums_of*/, double /*grad_scale*/) {}
+  // Computes the scalars of one tensor; k unscales and clips. May be called from several workers
+  // for different tensors.
+  virtual void prepare(Index tensor, const TorqueSums& sums, double grad_scale) = 0;
+  // Pass 2 on one chunk, after prepare(tensor).
+  virtual void update(Index tensor, const ChunkOperands& chunk) const = 0;
+  // The step happened: takes over what prepare() computed.
+  virtual void commit() {}
+  // Bytes the object allocated for this call.
+  virtual Index temporary_bytes() const = 0;
+};
+
+// Runs the passes that `control` and the rule ask for, then advances the step counters.
+//   neither clip, finite check nor rule needs sums     pass 2 alone
+//   only the rule needs them, tensor by tensor         both passes while a tensor is in cache
+//   otherwise                                          pass 1 over everything, scalars, pass 2
+// Sums are stored per chunk and added in index order: the same bits for any number of workers.
+StepReport run_fused_step(const MultiTensorPlan& plan, StepRule& rule, const StepControl& control,
+                          Executor& executor);
+
+}  // namespace hone::kernels

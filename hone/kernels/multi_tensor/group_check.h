@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <string_view>
+
+#include "hone/core/check.h"
+#include "hone/kernels/multi_tensor/plan.h"
+
+namespace hone::kernels {
+
+// Error{InvalidArgument} naming op and field.
+inline void check_at_least_zero(std::string_view op, std::string_view field, double value) {
+  HONE_CHECK(std::isfinite(value) && value >= 0, op, concat(field, " finite and at least 0"),
+             value);
+}
+inline void check_decay(std::string_view op, std::string_view field, double value) {
+  HONE_CHECK(value >= 0 && value < 1, op, concat(field, " in [0, 1)"), value);
+}
+
+inline void check_group_numbers(std::string_view op, const MultiTensorPlan& plan,
+                                std::size_t groups) {
+  for (Index i = 0; i < plan.tensors(); ++i) {
+    HONE_CHECK(plan.tensor(i).group < groups, op,
+               concat("a group below ", groups, " for tensor ", i), plan.tensor(i).group);
+  }
+}
+
+inline void check_slot(std::string_view op, const MultiTensorPlan& plan, Slot slot,
+                       std::string_view name, bool wanted) {
+  if (plan.tensors() == 0) return;
+  const bool there = plan.has_slot(slot);
+  HONE_CHECK(there == wanted, op, concat(wanted ? "a " : "no ", name, " list"),
+             there ? "one" : "none");
+}
+
+}  // namespace hone::kernels

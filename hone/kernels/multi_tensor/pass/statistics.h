@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/kernels/multi_tensor/chunk_operands.h"
+
+namespace hone::kernels {
+
+// What pass 1 of a step measures, on raw (still scaled) gradients g, momentum m and parameter p:
+//   Norm             g.g                               4 bytes read per element
+//   Torque           g.g, m.g, m.m                     8
+//   TorqueWithDecay  g.g, m.g, m.m, m.p, g.p, p.p     12
+// The finite check is free: a sum in fp64 of squares of finite fp32 values cannot overflow, so g.g
+// is inf or NaN exactly when some element of g is.
+enum class Statistics { None, Norm, Torque, TorqueWithDecay };
+
+// Sums stored per chunk: 0, 1, 3, 6.
+constexpr Index count_sums(Statistics kind) {
+  constexpr Index counts[] = {0, 1, 3, 6};
+  return counts[static_cast<int>(kind)];
+}
+
+// Sums of one tensor or of all, in double. What was not gathered stays 0.
+struct TorqueSums {
+  double gg = 0, mg = 0, mm = 0, mp = 0, gp = 0, pp = 0;
+};
+
+// Adds up one chunk; writes count_sums(kind) doubles in the order of TorqueSums. Products of two
+// fp32 values are exact in fp64, so only additions round.
+using GatherChunk = void (*)(const ChunkOperands& chunk, double* sums);
+
+// The function for the strongest enabled instruction set. kind != None.
+GatherChunk choose_gather(Statistics kind);
+
+// The same as plain loops.
+template <class Real>
+void gather_reference(Statistics kind, const BasicChunkOperands<Real>& chunk, double* sums);
+
+}  // namespace hone::kernels

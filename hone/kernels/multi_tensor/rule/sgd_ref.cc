@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/kernels/multi_tensor/rule/sgd.h"
+#include "hone/kernels/multi_tensor/rule/write_back.h"
+
+namespace hone::kernels {
+
+template <class Real>
+BasicSGDScalars<Real> sgd_scalars(const SGDGroup& group, Index t, double grad_scale) {
+  const bool first = t == 1;
+  BasicSGDScalars<Real> scalars;
+  scalars.grad_scale = static_cast<Real>(group.maximize ? -grad_scale : grad_scale);
+  scalars.l2 = static_cast<Real>(group.weight_decay);
+  scalars.momentum_keep = static_cast<Real>(first ? 0 : group.momentum);
+  scalars.grad_share = static_cast<Real>(first ? 1 : 1 - group.dampening);
+  scalars.look_ahead = static_cast<Real>(group.nesterov ? group.momentum : 1);
+  scalars.grad_in_update = group.nesterov ? 1 : 0;
+  scalars.lr = static_cast<Real>(group.lr);
+  return scalars;
+}
+
+template <class Real>
+void update_sgd_reference(const BasicChunkOperands<Real>& chunk, const BasicSGDScalars<double>& s,
+                          GradWriteBack grad) {
+  for (Index i = 0; i < chunk.length; ++i) {
+    const double p = chunk.param[i];
+    const double scaled = s.grad_scale * chunk.grad[i];
+    const double g = scaled + s.l2 * p;
+    double update = g;
+    if (chunk.momentum != nullptr) {
+      const double m = s.momentum_keep * chunk.momentum[i] + s.grad_share * g;
+      chunk.momentum[i] = static_cast<Real>(m);
+      update = s.grad_in_update * g + s.look_ahead * m;
+    }
+    chunk.param[i] = static_cast<Real>(p - s.lr * update);
+    write_back_reference(grad, scaled, s.grad_scale, chunk.grad[i]);
+  }
+}
+
+template BasicSGDScalars<float> sgd_scalars<float>(const SGDGroup&, Index, double);
+template BasicSGDScalars<double> sgd_scalars<double>(const SGDGroup&, Index, double);
+template void update_sgd_reference<float>(const BasicChunkOperands<float>&,
+                                          const BasicSGDScalars<double>&, GradWriteBack);
+template void update_sgd_reference<double>(const BasicChunkOperands<double>&,
+                                           const BasicSGDScalars<double>&, GradWriteBack);
+
+}  // namespace hone::kernels

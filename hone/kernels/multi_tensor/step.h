@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/core/index.h"
+
+namespace hone::kernels {
+
+// What a step leaves in the gradients.
+enum class GradWriteBack {
+  None,      // untouched
+  Unscaled,  // unscaled and clipped: g * inv_scale * clip_coef
+  Zero,
+};
+
+// One optimiser step over all tensors, in this order: unscale, clip by the global norm, weight
+// decay, moments, parameter, gradient write-back.
+struct StepControl {
+  // 1 / (loss scale * accumulated weight). Finite and positive.
+  double inv_scale = 1;
+  // Global norm limit of the unscaled gradients, 0: none. Infinity measures the norm and clips
+  // nothing.
+  double clip_norm = 0;
+  // All or nothing: new values are computed once without storing; only if every parameter and
+  // moment is finite does the step happen. Costs time, no memory but a scratch per worker.
+  bool checked = false;
+  GradWriteBack grad = GradWriteBack::None;
+  // Skip the step when a gradient is inf or NaN. Also implied by inv_scale != 1.
+  bool skip_nonfinite = false;
+
+  // Must every gradient be read before the first parameter may change?
+  bool needs_global_norm() const { return clip_norm > 0 || skip_nonfinite || inv_scale != 1; }
+};
+
+struct StepReport {
+  // false: nothing changed, no parameter, moment, correlation, counter or gradient.
+  bool stepped = true;
+  // Norm of the unscaled gradients before clipping; -1 when nothing asked for it.
+  double grad_norm = -1;
+  // min(1, clip_norm / (grad_norm + 1e-6)), the constant being PyTorch's.
+  double clip_coef = 1;
+  // Position in the list of the first tensor with an inf or NaN gradient (or, for a checked step,
+  // with a non-finite new value); -1: none found or not looked for.
+  Index first_nonfinite_tensor = -1;
+  // Bytes the step allocated and released again.
+  Index temporary_bytes = 0;
+};
+
+}  // namespace hone::kernels

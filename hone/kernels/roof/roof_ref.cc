@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "hone/kernels/roof/roof.h"
+
+namespace hone::kernels {
+
+std::uint64_t xor_words_ref(const std::uint64_t* words, Index count) {
+  std::uint64_t result = 0;
+  for (Index i = 0; i < count; ++i) result ^= words[i];
+  return result;
+}
+
+void stream_copy_ref(const std::uint64_t* from, std::uint64_t* to, Index count) {
+  for (Index i = 0; i < count; ++i) to[i] = from[i];
+}
+
+void increment_words_ref(std::uint64_t* words, Index count) {
+  for (Index i = 0; i < count; ++i) ++words[i];
+}
+
+// Closed form: x_n = 1 + (x_0 - 1) * 0.75^n.
+FmaWork run_fma_chains_ref(Index rounds, Index lanes) {
+  FmaWork work{.flops = 2.0 * static_cast<double>(kFmaChains * lanes * rounds), .lanes = lanes};
+  const double shrink = std::pow(0.75, static_cast<double>(rounds));
+  for (Index lane = 0; lane < lanes; ++lane) {
+    const double start = static_cast<double>(lane) / static_cast<double>(lanes);
+    work.sum += static_cast<double>(kFmaChains) * (1 + (start - 1) * shrink);
+  }
+  return work;
+}
+
+}  // namespace hone::kernels

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/model_io/architecture.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "hone/core/check.h"
+#include "hone/model_io/tensor_plan.h"
+
+namespace hone::model_io {
+namespace {
+
+constexpr Index kMaxHidden = 65'536;
+constexpr Index kMaxIntermediate = Index{1} << 20;
+constexpr Index kMaxLayers = 512;
+constexpr Index kMaxVocab = Index{1} << 22;
+constexpr Index kMaxContext = Index{1} << 24;
+constexpr Index kMinHeadDim = 8, kMaxHeadDim = 512;
+
+void check_range(Index value, Index low, Index high, std::string_view what,
+                 const std::string& where) {
+  if (value < low || value > high)
+    fail_corrupt(where, concat(what, " of ", low, " to ", high), concat(value));
+}
+
+void check_positive(double value, double high, std::string_view what, const std::string& where) {
+  if (!(value > 0 && value <= high))
+    fail_corrupt(where, concat(what, " above 0 and at most ", high), concat(value));
+}
+
+void validate_rope(const RopeSpec& rope, Index head_dim, const std::string& where) {
+  check_positive(rope.theta, 1e12, "a rope base", where);
+  check_range(rope.rotary_dims, 2, head_dim, "rotary dimensions", where);
+  if (rope.rotary_dims % 2 != 0)
+    fail_corrupt(where, "an even number of rotary dimensions", concat(rope.rotary_dims));
+  if (rope.scaling != RopeScaling::None) check_positive(rope.factor, 1e6, "a rope factor", where);
+  if (rope.scaling == RopeScaling::Llama3 || rope.scaling == RopeScaling::Yarn)
+    check_range(rope.original_context, 1, kMaxContext, "an original context length", where);
+  if (rope.scaling == RopeScaling::Llama3) {
+    check_positive(rope.low_freq_factor, 1e6, "a low frequency factor", where);
+    if (!(rope.high_freq_factor > rope.low_freq_factor && rope.high_freq_factor <= 1e6))
+      fail_corrupt(where, concat("a high frequency factor above ", rope.low_freq_factor),
+                   concat(rope.high_freq_factor));
+  }
+  if (rope.scaling == RopeScaling::Yarn) {
+    check_positive(rope.beta_slow, 1e6, "beta_slow", where);
+    check_positive(rope.beta_fast, 1e6, "beta_fast", where);
+    if (!(rope.attention_factor >= 0 && rope.attention_factor <= 1e6))
+      fail_corrupt(where, "an attention factor of at least 0", concat(rope.attention_factor));
+    if (!(rope.theta > 1)) fail_corrupt(where, "a rope base above 1 for yarn", concat(rope.theta));
+  }
+  if (rope.frequency_divisors.empty()) return;
+  if (static_cast<Index>(rope.frequency_divisors.size()) != rope.rotary_dims / 2)
+    fail_corrupt(where, concat(rope.rotary_dims / 2, " frequency divisors"),
+                 concat(rope.frequency_divisors.size()));
+  for (const float divisor : rope.frequency_divisors)
+    check_positive(divisor, 1e12, "frequency divisors", where);
+}
+
+// Position on the frequency axis where a wave of this length turns `rotations` times (YaRN, eq.
+// 19).
+double yarn_dimension(const RopeSpec& rope, double rotations) {
+  const double length = static_cast<double>(rope.original_context);
+  return static_cast<double>(rope.rotary_dims) *
+         std::log(length / (rotations * 2 * std::numbers::pi)) / (2 * std::log(rope.theta));
+}
+
+void scale_llama3(const RopeSpec& rope, std::vector<double>& inverse) {
+  const double length = static_cast<double>(rope.original_context);
+  for (double& frequency : inverse) {
+    const double wave = 2 * std::numbers::pi / frequency;
+    if (wave < length / rope.high_freq_factor) continue;
+    if (wave > length / rope.low_freq_factor) {
+      frequency /= rope.factor;
+      continue;
+    }
+    const double t =
+        (length / wave - rope.low_freq_factor) / (rope.high_freq_factor - rope.low_freq_factor);
+    frequency = (1 - t) * frequency / rope.factor + t * frequency;
+  }
+}
+
+void scale_yarn(const RopeSpec& rope, std::vector<double>& inverse) {
+  const double low = std::max(std::floor(yarn_dimension(rope, rope.beta_fast)), 0.0);
+  double high = std::min(std::ceil(yarn_dimension(rope, rope.beta_slow)),
+                         static_cast<double>(rope.rotary_dims - 1));
+  if (low == high) high += 0.001;  // as the reference does, so that the ramp stays defined
+  for (std::size_t i = 0; i < inverse.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    inverse[i] = ramp * inverse[i] / rope.factor + (1 - ramp) * inverse[i];
+  }
+}
+
+}  // namespace
+
+std::string layer_name(Index layer, std::string_view part) {
+  return concat("model.layers.", layer, ".", part);
+}
+
+std::vector<PlannedTensor> plan_tensors(const Architecture& a) {
+  std::vector<PlannedTensor> plan;
+  const Index q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
+  const auto matrix = [&](std::string name, Index rows, Index cols, bool bias) {
+    plan.push_back({name + ".weight", rows, cols, false});
+    if (bias) plan.push_back({std::move(name) + ".bias", 1, rows, true});
+  };
+  const auto vector = [&](std::string name) {
+    plan.push_back({std::move(name), 1, a.hidden_size, true});
+  };
+  matrix("model.embed_tokens", a.vocab_size, a.hidden_size, false);
+  for (Index layer = 0; layer < a.layers; ++layer) {
+    vector(layer_name(layer, "input_layernorm.weight"));
+    matrix(layer_name(layer, "self_attn.q_proj"), q, a.hidden_size, a.attention_bias);
+    matrix(layer_name(layer, "self_attn.k_proj"), kv, a.hidden_size, a.attention_bias);
+    matrix(layer_name(layer, "self_attn.v_proj"), kv, a.hidden_size, a.attention_bias);
+    matrix(layer_name(layer, "self_attn.o_proj"), a.hidden_size, q, a.attention_bias);
+    vector(layer_name(layer, "post_attention_layernorm.weight"));
+    matrix(layer_name(layer, "mlp.gate_proj"), a.intermediate_size, a.hidden_size, a.mlp_bias);
+    matrix(layer_name(layer, "mlp.up_proj"), a.intermediate_size, a.hidden_size, a.mlp_bias);
+    matrix(layer_name(layer, "mlp.down_proj"), a.hidden_size, a.intermediate_size, a.mlp_bias);
+  }
+  vector("model.norm.weight");
+  if (!a.tied_embeddings) matrix("lm_head", a.vocab_size, a.hidden_size, false);
+  return plan;
+}
+
+Index Architecture::parameters() const {
+  Index total = 0;
+  for (const PlannedTensor& tensor : plan_tensors(*this)) total += tensor.rows * tensor.cols;
+  return total;
+}
+
+Index Architecture::kv_bytes_per_token(Index bytes_per_element) const {
+  return 2 * layers * kv_heads * head_dim * bytes_per_element;
+}
+
+void validate(const Architecture& a, const std::string& where) {
+  check_range(a.hidden_size, 1, kMaxHidden, "a hidden size", where);
+  check_range(a.intermediate_size, 1, kMaxIntermediate, "an intermediate size", where);
+  check_range(a.layers, 1, kMaxLayers, "layers", where);
+  check_range(a.vocab_size, 1, kMaxVocab, "a vocabulary", where);
+  check_range(a.context, 1, kMaxContext, "a context", where);
+  check_range(a.head_dim, kMinHeadDim, kMaxHeadDim, "a head dimension", where);
+  if (a.head_dim % 2 != 0) fail_corrupt(where, "an even head dimension", concat(a.head_dim));
+  check_range(a.heads, 1, kMaxHidden, "heads", where);
+  check_range(a.kv_heads, 1, a.heads, "key-value heads", where);
+  if (a.heads % a.kv_heads != 0)
+    fail_corrupt(where, concat("key-value heads that divide ", a.heads), concat(a.kv_heads));
+  check_positive(a.norm_eps, 0.1, "a norm epsilon", where);
+  validate_rope(a.rope, a.head_dim, where);
+  for (const text::TokenId id : a.stop_ids)
+    check_range(id, 0, a.vocab_size - 1, "stop token ids", where);
+  if (a.bos_id) check_range(*a.bos_id, 0, a.vocab_size - 1, "a BOS token id", where);
+}
+
+RopeFrequencies rope_frequencies(const RopeSpec& rope) {
+  RopeFrequencies out;
+  out.inverse.resize(static_cast<std::size_t>(rope.rotary_dims / 2));
+  for (std::size_t i = 0; i < out.inverse.size(); ++i)
+    out.inverse[i] =
+        std::pow(rope.theta, -2.0 * static_cast<double>(i) / static_cast<double>(rope.rotary_dims));
+  switch (rope.scaling) {
+    case RopeScaling::None:
+      break;
+    case RopeScaling::Linear:
+      for (double& frequency : out.inverse) frequency /= rope.factor;
+      break;
+    case RopeScaling::Llama3:
+      scale_llama3(rope, out.inverse);
+      break;
+    case RopeScaling::Yarn:
+      scale_yarn(rope, out.inverse);
+      out.attention_factor = rope.attention_factor > 0 ? rope.attention_factor
+                             : rope.factor > 1         ? 0.1 * std::log(rope.factor) + 1
+                                                       : 1.0;
+      break;
+  }
+  for (std::size_t i = 0; i < rope.frequency_divisors.size(); ++i)
+    out.inverse[i] /= static_cast<double>(rope.frequency_divisors[i]);
+  return out;
+}
+
+}  // namespace hone::model_io

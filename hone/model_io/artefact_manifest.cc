@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/model_io/artefact_manifest.h"
+
+#include <unordered_map>
+#include <unordered_set>
+
+#include "hone/core/check.h"
+#include "hone/core/names.h"
+#include "hone/model_io/json_fields.h"
+
+namespace hone::model_io {
+namespace {
+
+// Finds blobs by name and remembers which ones the manifest has claimed.
+struct BlobTable {
+  std::unordered_map<std::string_view, const SafetensorsTensor*> by_name;
+  std::unordered_set<const SafetensorsTensor*> claimed;
+};
+
+QuantSpec parse_spec(const JsonFields& fields) {
+  const std::string text = fields.string("spec").value_or("");
+  try {
+    const QuantSpec spec = parse_quant_spec(text);
+    if (spec.kind == CodeKind::Int) return spec;
+  } catch (const Error&) {  // the file's fault, not an argument's
+  }
+  fields.refuse("spec", "a quantised format such as int4:g32:asym", quote_name(text));
+}
+
+ManifestEntry parse_entry(const std::string& name, const Json& json, const std::string& where) {
+  const JsonFields fields(json, concat(where, ": ", quote_name(name)));
+  ManifestEntry entry;
+  entry.name = name;
+  entry.spec = parse_spec(fields);
+  if (const std::string sparse = fields.string("sparse").value_or("none"); sparse != "none")
+    fail_unsupported(fields.where(), "dense codes", quote_name(sparse));
+  entry.rows = fields.required_integer("rows");
+  entry.cols = fields.required_integer("cols");
+  const std::string act = fields.string("act").value_or("int8:g32");
+  if (act != "int8:g32" && act != "none") fields.refuse("act", "int8:g32 or none", quote_name(act));
+  entry.act_int8 = act == "int8:g32";
+  const BlobSizes sizes = blob_sizes(entry.spec, entry.rows, entry.cols, fields.where());
+  const auto check = [&](std::string_view key, Index wanted) {
+    const Index got = fields.required_integer(key);
+    if (got != wanted) fields.refuse(key, concat(wanted, " bytes"), concat(got));
+  };
+  check("codes", sizes.codes);
+  check("scales", sizes.scales);
+  check("zeros", sizes.zeros);
+  return entry;
+}
+
+// The first `bytes` of a blob; the blob itself is padded to kBlobAlignment.
+std::span<const std::byte> take_blob(BlobTable& blobs, const std::string& name, Index bytes,
+                                     const std::string& where) {
+  if (bytes == 0) return {};
+  const auto at = blobs.by_name.find(name);
+  if (at == blobs.by_name.end()) fail_corrupt(where, concat("blob ", quote_name(name)), "none");
+  const SafetensorsTensor& blob = *at->second;
+  const Index padded = round_up(bytes, kBlobAlignment);
+  if (blob.dtype != Dtype::UInt8 || blob.shape.rank() != 1 || blob.shape[0] != padded)
+    fail_corrupt(where, concat(padded, " bytes of U8 in ", quote_name(name)),
+                 concat(name_of(blob.dtype), " ", to_text(blob.shape)));
+  blobs.claimed.insert(&blob);
+  return blob.bytes.first(static_cast<std::size_t>(bytes));
+}
+
+}  // namespace
+
+BlobSizes blob_sizes(const QuantSpec& spec, Index rows, Index cols, std::string_view where) {
+  constexpr Index kMaxSide = Index{1} << 24, kMaxGroup = Index{1} << 16;
+  if (rows < 1 || cols < 1 || rows > kMaxSide || cols > kMaxSide)
+    fail_corrupt(where, concat("rows and columns of 1 to ", kMaxSide),
+                 concat("[", rows, ", ", cols, "]"));
+  if (spec.span == ScaleSpan::Group && spec.group > kMaxGroup)
+    fail_corrupt(where, concat("groups of at most ", kMaxGroup), concat(spec.group));
+  const Index scales =
+      spec.span == ScaleSpan::Tensor ? 1 : checked_mul(rows, spec.groups_per_row(cols), where);
+  return {checked_mul(rows, spec.code_bytes_per_row(cols), where),
+          checked_mul(scales, bytes_of(spec.scale_dtype), where), spec.symmetric ? 0 : scales};
+}
+
+std::string write_manifest(std::span<const ManifestEntry> entries) {
+  Json manifest = Json::object();
+  for (const ManifestEntry& entry : entries) {
+    const BlobSizes sizes = blob_sizes(entry.spec, entry.rows, entry.cols, entry.name);
+    manifest.push_back({entry.name, Json{{"spec", to_text(entry.spec)},
+                                         {"sparse", "none"},
+                                         {"rows", entry.rows},
+                                         {"cols", entry.cols},
+                                         {"codes", sizes.codes},
+                                         {"scales", sizes.scales},
+                                         {"zeros", sizes.zeros},
+                                         {"algorithm", entry.algorithm},
+                                         {"act", entry.act_int8 ? "int8:g32" : "none"}}});
+  }
+  return manifest.dump();
+}
+
+void extract_quantised(SafetensorsFile& file, std::vector<NamedMatrix>& out,
+                       const std::string& where) {
+  const std::string* version = file.find_metadata(kFormatKey);
+  if (version == nullptr || *version != kFormatVersion)
+    fail_corrupt(where, concat(kFormatKey, " ", kFormatVersion),
+                 version == nullptr ? "none" : quote_name(*version));
+  const std::string place = concat(where, ": ", kManifestKey);
+  const Json manifest = parse_json(*file.find_metadata(kManifestKey), place, {.depth = 4});
+  if (!manifest.is_object()) fail_corrupt(place, "a JSON object", manifest.type_name());
+  BlobTable blobs;
+  for (const SafetensorsTensor& tensor : file.tensors) blobs.by_name.emplace(tensor.name, &tensor);
+  for (const auto& [name, json] : manifest.items()) {
+    const ManifestEntry entry = parse_entry(name, json, place);
+    const BlobSizes sizes = blob_sizes(entry.spec, entry.rows, entry.cols, place);
+    NamedMatrix& matrix = out.emplace_back();
+    matrix.name = name;
+    StoredMatrix& stored = matrix.matrix;
+    stored.layout = WeightLayout::Canonical;
+    stored.rows = entry.rows;
+    stored.cols = entry.cols;
+    stored.act_int8 = entry.act_int8;
+    stored.quant = {.spec = entry.spec,
+                    .rows = entry.rows,
+                    .cols = entry.cols,
+                    .codes = take_blob(blobs, name + ".codes", sizes.codes, where),
+                    .scales = take_blob(blobs, name + ".scales", sizes.scales, where),
+                    .zeros = take_blob(blobs, name + ".zeros", sizes.zeros, where)};
+  }
+  std::erase_if(file.tensors,
+                [&](const SafetensorsTensor& tensor) { return blobs.claimed.contains(&tensor); });
+}
+
+}  // namespace hone::model_io

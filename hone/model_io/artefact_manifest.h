@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hone/core/safetensors.h"
+#include "hone/model_io/model_file.h"
+
+namespace hone::model_io {
+
+// hone's packed artefact (docs/formats.md): a quantised matrix L lies in U8 tensors L.codes,
+// L.scales and L.zeros, each padded to 64 bytes inside itself; the metadata key kManifestKey says
+// what they are.
+inline constexpr std::string_view kFormatKey = "hone.format";
+inline constexpr std::string_view kFormatVersion = "1";
+inline constexpr std::string_view kManifestKey = "hone.tensors";
+inline constexpr Index kBlobAlignment = 64;
+
+// One quantised matrix of the manifest.
+struct ManifestEntry {
+  std::string name;
+  QuantSpec spec;
+  Index rows = 0, cols = 0;
+  bool act_int8 = true;
+  std::string algorithm;  // how the codes were chosen; information only
+};
+
+struct BlobSizes {
+  Index codes = 0, scales = 0, zeros = 0;  // without padding
+};
+// Overflow-checked; `where` names file and tensor.
+BlobSizes blob_sizes(const QuantSpec& spec, Index rows, Index cols, std::string_view where);
+
+std::string write_manifest(std::span<const ManifestEntry> entries);
+
+// Moves the quantised matrices out of `file` into `out`; what remains in `file` are plain tensors.
+// Error{CorruptFile} on another format version, a missing or mis-sized blob, an entry out of range.
+void extract_quantised(SafetensorsFile& file, std::vector<NamedMatrix>& out,
+                       const std::string& where);
+
+}  // namespace hone::model_io

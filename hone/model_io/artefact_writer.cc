@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/core/safetensors.h"
+#include "hone/core/version.h"
+#include "hone/model_io/artefact_manifest.h"
+#include "hone/model_io/hf_config.h"
+#include "hone/model_io/write_plan.h"
+
+namespace hone::model_io {
+namespace {
+
+// How one tensor is written.
+struct Item {
+  const NamedMatrix* tensor = nullptr;
+  bool packed = false;              // as canonical codes
+  StoreType type = StoreType::F32;  // of a dense one, or of codes made here
+  ManifestEntry entry;              // when packed
+};
+
+Item plan_item(const NamedMatrix& tensor, std::optional<StoreType> wanted,
+               const std::string& algorithm, WriteReport& report) {
+  Item item;
+  item.tensor = &tensor;
+  const StoredMatrix& matrix = tensor.matrix;
+  item.entry = {tensor.name, {}, matrix.rows, matrix.cols, matrix.act_int8, algorithm};
+  const bool canonical = matrix.layout == WeightLayout::Canonical;
+  if (canonical && (!wanted || is_quantised(*wanted))) {
+    item.packed = true;
+    item.entry.spec = matrix.quant.spec;
+    return item;
+  }
+  item.type = choose_type(tensor, wanted, report);
+  item.packed = is_quantised(item.type);
+  if (item.packed) item.entry.spec = canonical_spec(item.type);
+  return item;
+}
+
+std::vector<SafetensorsWriter::Entry> plan_file(const std::vector<Item>& items) {
+  std::vector<SafetensorsWriter::Entry> plan;
+  const auto add_blob = [&](const std::string& name, Index bytes) {
+    if (bytes > 0) plan.push_back({name, Dtype::UInt8, Shape{round_up(bytes, kBlobAlignment)}});
+  };
+  for (const Item& item : items) {  // blobs first: each stays aligned to 64
+    if (!item.packed) continue;
+    const ManifestEntry& entry = item.entry;
+    const BlobSizes sizes = blob_sizes(entry.spec, entry.rows, entry.cols, entry.name);
+    add_blob(entry.name + ".codes", sizes.codes);
+    add_blob(entry.name + ".scales", sizes.scales);
+    add_blob(entry.name + ".zeros", sizes.zeros);
+  }
+  for (const Item& item : items) {
+    if (item.packed) continue;
+    const StoredMatrix& matrix = item.tensor->matrix;
+    const Dtype dtype = item.type == StoreType::F32   ? Dtype::Float32
+                        : item.type == StoreType::F16 ? Dtype::Float16
+                                                      : Dtype::BFloat16;
+    plan.push_back({item.tensor->name, dtype,
+                    item.tensor->is_vector ? Shape{matrix.cols} : Shape{matrix.rows, matrix.cols}});
+  }
+  return plan;
+}
+
+void write_blob(SafetensorsWriter& writer, std::span<const std::byte> bytes) {
+  writer.write(bytes);
+  const auto size = static_cast<Index>(bytes.size());
+  const std::vector<std::byte> gap(static_cast<std::size_t>(round_up(size, kBlobAlignment) - size));
+  writer.write(gap);
+}
+
+void write_items(SafetensorsWriter& writer, const std::vector<Item>& items,
+                 const Architecture& architecture) {
+  for (const bool packed : {true, false}) {
+    for (const Item& item : items) {
+      if (item.packed != packed) continue;
+      const RowOrder order(architecture, item.tensor->name, RopePairing::HalfSplit);
+      if (!packed) {
+        encode_tensor(*item.tensor, order, item.type,
+                      [&](std::span<const std::byte> bytes) { writer.write(bytes); });
+        continue;
+      }
+      const CanonicalMatrix codes = item.tensor->matrix.layout == WeightLayout::Canonical
+                                        ? permute_canonical(item.tensor->matrix, order)
+                                        : encode_canonical(*item.tensor, order, item.type);
+      write_blob(writer, codes.codes);
+      write_blob(writer, codes.scales);
+      if (!codes.zeros.empty()) write_blob(writer, codes.zeros);
+    }
+  }
+}
+
+SafetensorsMetadata describe(const std::vector<Item>& items, const ArtefactNotes& notes) {
+  std::vector<ManifestEntry> entries;
+  for (const Item& item : items) {
+    if (item.packed) entries.push_back(item.entry);
+  }
+  SafetensorsMetadata metadata{{std::string(kFormatKey), std::string(kFormatVersion)},
+                               {std::string(kManifestKey), write_manifest(entries)},
+                               {"hone.toolkit", concat("hone ", version_number())}};
+  metadata.insert(metadata.end(), notes.metadata.begin(), notes.metadata.end());
+  return metadata;
+}
+
+}  // namespace
+
+WriteReport write_artefact(const std::filesystem::path& path, const ModelSource& source,
+                           std::optional<StoreType> type, const ArtefactNotes& notes) {
+  const std::string where = path.string();
+  WriteReport report;
+  std::vector<Item> items;
+  for (const NamedMatrix* tensor : order_tensors(source, where))
+    items.push_back(plan_item(*tensor, type, notes.algorithm, report));
+  Json config = write_hf_config(source.architecture, torch_name_of(StoreType::F32));
+  config["hone"] = {{"format", kFormatVersion}};
+
+  AtomicFolder folder(path);
+  SafetensorsWriter writer(folder.staging() / "model.safetensors", plan_file(items),
+                           describe(items, notes));
+  write_items(writer, items, source.architecture);
+  writer.commit();
+  write_hugging_face_texts(folder.staging(), source, std::move(config));
+  for (const auto& [name, text] : notes.files) {
+    HONE_CHECK(name == std::filesystem::path(name).filename(), where, "a plain file name", name);
+    write_text_file(folder.staging() / name, text);
+  }
+  report.tensors = static_cast<Index>(items.size());
+  report.bytes = bytes_in(folder.staging());
+  folder.commit();
+  return report;
+}
+
+}  // namespace hone::model_io

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/model_io/gguf_vocabulary.h"
+
+#include <algorithm>
+
+#include "hone/core/check.h"
+#include "hone/core/names.h"
+#include "hone/text/pre_tokenizer.h"
+
+namespace hone::model_io {
+namespace {
+
+using text::TokenId;
+using text::TokenizerModel;
+using text::TokenType;
+using text::Vocabulary;
+
+constexpr std::string_view kModel = "tokenizer.ggml.model", kPre = "tokenizer.ggml.pre",
+                           kTokens = "tokenizer.ggml.tokens", kScores = "tokenizer.ggml.scores",
+                           kTypes = "tokenizer.ggml.token_type", kMerges = "tokenizer.ggml.merges",
+                           kBos = "tokenizer.ggml.bos_token_id",
+                           kEos = "tokenizer.ggml.eos_token_id",
+                           kUnknown = "tokenizer.ggml.unknown_token_id",
+                           kPadding = "tokenizer.ggml.padding_token_id",
+                           kAddBos = "tokenizer.ggml.add_bos_token",
+                           kAddEos = "tokenizer.ggml.add_eos_token",
+                           kSpacePrefix = "tokenizer.ggml.add_space_prefix",
+                           kSqueeze = "tokenizer.ggml.remove_extra_whitespaces";
+
+void check_count(std::size_t got, std::size_t wanted, std::string_view key,
+                 std::string_view where) {
+  if (got != wanted) fail_corrupt(where, concat(wanted, " values in ", key), concat(got));
+}
+
+std::optional<TokenId> read_id(const GgufFile& file, std::string_view key, std::size_t tokens,
+                               std::string_view where) {
+  const auto id = file.integer(key);
+  // llama.cpp's "none" is -1, which older converters store as u32.
+  if (!id || *id == -1 || *id == Index{0xffffffff}) return std::nullopt;
+  if (*id < 0 || *id >= static_cast<Index>(tokens))
+    fail_corrupt(where, concat("an id below ", tokens, " for ", key), concat(*id));
+  return static_cast<TokenId>(*id);
+}
+
+std::vector<TokenType> read_types(const GgufFile& file, std::size_t tokens,
+                                  std::string_view where) {
+  const auto stored = file.integers(kTypes);
+  std::vector<TokenType> types(tokens, TokenType::Normal);
+  if (!stored) return types;
+  check_count(stored->size(), tokens, kTypes, where);
+  for (std::size_t i = 0; i < tokens; ++i) {
+    const Index type = (*stored)[i];
+    if (type < 0 || type > static_cast<Index>(TokenType::Byte))
+      fail_corrupt(where, concat("token types of 1 to 6 in ", kTypes), concat(type));
+    if (type > 0) types[i] = static_cast<TokenType>(type);  // 0: undefined
+  }
+  return types;
+}
+
+void read_sentencepiece(const GgufFile& file, std::string_view where, Vocabulary& out) {
+  out.model = TokenizerModel::SentencePieceBpe;
+  auto scores = file.floats(kScores);
+  if (!scores) fail_corrupt(where, concat("key ", kScores), "none");
+  check_count(scores->size(), out.pieces.size(), kScores, where);
+  out.scores = std::move(*scores);
+  out.add_bos = file.boolean(kAddBos).value_or(true);
+  out.add_space_prefix = file.boolean(kSpacePrefix).value_or(true);
+  out.remove_extra_whitespaces = file.boolean(kSqueeze).value_or(false);
+  out.byte_fallback =
+      std::find(out.types.begin(), out.types.end(), TokenType::Byte) != out.types.end();
+}
+
+void read_byte_level(const GgufFile& file, std::string_view where, Vocabulary& out) {
+  out.model = TokenizerModel::ByteLevelBpe;
+  const auto merges = file.strings(kMerges);
+  if (!merges) fail_corrupt(where, concat("key ", kMerges), "none");
+  out.merges.reserve(merges->size());
+  for (const std::string_view merge : *merges)
+    out.merges.push_back(text::split_merge(merge, where));
+  text::set_pre_tokenizer(out, file.string(kPre).value_or("default"), where);
+  out.add_bos = file.boolean(kAddBos).value_or(out.ignore_merges);  // Llama-3 adds it
+  out.add_space_prefix = file.boolean(kSpacePrefix).value_or(false);
+}
+
+}  // namespace
+
+bool has_gguf_vocabulary(const GgufFile& file) {
+  return file.string(kModel).value_or("no_vocab") != "no_vocab";
+}
+
+Vocabulary read_gguf_vocabulary(const GgufFile& file, std::string_view where) {
+  const std::string_view model = file.string(kModel).value_or("none");
+  if (model != "llama" && model != "gpt2")
+    fail_unsupported(where, "tokenizer.ggml.model llama or gpt2", quote_name(model));
+  const auto tokens = file.strings(kTokens);
+  if (!tokens) fail_corrupt(where, concat("key ", kTokens), "none");
+  Vocabulary out;
+  out.pieces.assign(tokens->begin(), tokens->end());
+  out.types = read_types(file, out.pieces.size(), where);
+  out.bos = read_id(file, kBos, out.pieces.size(), where);
+  out.eos = read_id(file, kEos, out.pieces.size(), where);
+  out.unknown = read_id(file, kUnknown, out.pieces.size(), where);
+  out.padding = read_id(file, kPadding, out.pieces.size(), where);
+  out.add_eos = file.boolean(kAddEos).value_or(false);
+  if (model == "llama") {
+    read_sentencepiece(file, where, out);
+  } else {
+    read_byte_level(file, where, out);
+  }
+  out.add_bos = out.add_bos && out.bos.has_value();
+  out.add_eos = out.add_eos && out.eos.has_value();
+  return out;
+}
+
+void write_gguf_vocabulary(const Vocabulary& vocabulary, Index rows, GgufWriter& writer) {
+  const bool sentencepiece = vocabulary.model == TokenizerModel::SentencePieceBpe;
+  writer.set_string(kModel, sentencepiece ? "llama" : "gpt2");
+  std::vector<std::string> pieces = vocabulary.pieces;
+  std::vector<std::int32_t> types;
+  for (const TokenType type : vocabulary.types) types.push_back(static_cast<std::int32_t>(type));
+  while (static_cast<Index>(pieces.size()) < rows) {
+    pieces.push_back(concat("[PAD", pieces.size(), "]"));
+    types.push_back(static_cast<std::int32_t>(TokenType::Unused));
+  }
+  if (sentencepiece) {
+    if (!text::scores_decide_merges(vocabulary))
+      fail_unsupported("gguf", "a SentencePiece vocabulary that merges by score",
+                       "merges of another order");
+    writer.set_string(kPre, "default");
+    std::vector<float> scores = vocabulary.scores;
+    scores.resize(pieces.size());
+    writer.set_strings(kTokens, pieces);
+    writer.set_numbers(kScores, scores);
+  } else {
+    const auto pre = text::pre_name_for(vocabulary);
+    if (!pre)
+      fail_unsupported("gguf", "a splitter that tokenizer.ggml.pre has a name for",
+                       quote_name(vocabulary.pattern));
+    writer.set_string(kPre, *pre);
+    std::vector<std::string> merges;
+    for (const auto& [left, right] : vocabulary.merges) merges.push_back(left + " " + right);
+    writer.set_strings(kTokens, pieces);
+    writer.set_strings(kMerges, merges);
+  }
+  writer.set_integers(kTypes, types);
+  if (vocabulary.unknown) writer.set_integer(kUnknown, *vocabulary.unknown);
+  if (vocabulary.padding) writer.set_integer(kPadding, *vocabulary.padding);
+  writer.set_boolean(kAddBos, vocabulary.add_bos);
+  writer.set_boolean(kAddEos, vocabulary.add_eos);
+  writer.set_boolean(kSpacePrefix, vocabulary.add_space_prefix);
+  if (vocabulary.remove_extra_whitespaces) writer.set_boolean(kSqueeze, true);
+}
+
+}  // namespace hone::model_io

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "hone/core/bf16.h"
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/core/names.h"
+#include "hone/core/safetensors.h"
+#include "hone/model_io/artefact_manifest.h"
+#include "hone/model_io/hf_config.h"
+#include "hone/model_io/json_fields.h"
+#include "hone/model_io/loaded_model.h"
+#include "hone/model_io/tokenizer_file.h"
+
+namespace hone::model_io {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kWeights = "model.safetensors";
+constexpr std::string_view kShardIndex = "model.safetensors.index.json";
+
+// Buffers that some checkpoints carry and that follow from config.json.
+bool is_ignorable(std::string_view name, const Architecture& arch) {
+  if (name == "lm_head.weight") return arch.tied_embeddings;
+  return name.ends_with("rotary_emb.inv_freq");
+}
+
+void check_shard_name(const std::string& name, const std::string& where) {
+  const bool plain = !name.empty() && name.find_first_of("/\\") == std::string::npos &&
+                     name != "." && name != ".." && name.find('\0') == std::string::npos;
+  if (!plain) fail_corrupt(where, "shards as plain file names", quote_name(name));
+}
+
+// tensor -> shard; empty when the model is one file.
+std::map<std::string, std::string> read_weight_map(const fs::path& folder) {
+  const fs::path path = folder / kShardIndex;
+  std::map<std::string, std::string> map;
+  if (fs::exists(folder / kWeights) || !fs::exists(path)) return map;
+  const Json index = read_json_file(path, {.depth = 4});
+  const JsonFields fields(index, path.string());
+  const Json* weights = fields.find("weight_map");
+  if (weights == nullptr || !weights->is_object() || weights->empty())
+    fields.refuse("weight_map", "an object of tensor names", "none");
+  for (const auto& [tensor, shard] : weights->items()) {
+    if (!shard.is_string()) fields.refuse("weight_map", "file names", shard.type_name());
+    check_shard_name(shard.get_ref<const std::string&>(), path.string());
+    map.emplace(tensor, shard.get<std::string>());
+  }
+  return map;
+}
+
+// float8 weights as bf16, which holds every value of both formats.
+Buffer widen_float8(const SafetensorsTensor& tensor) {
+  const auto count = static_cast<Index>(tensor.bytes.size());
+  Buffer out(count * 2);
+  StoredMatrix source;
+  source.rows = count;
+  source.cols = 1;
+  source.dtype = tensor.dtype;
+  source.bytes = tensor.bytes;
+  for (Index i = 0; i < count; ++i) {
+    float value = 0;
+    decode_row(source, i, {&value, 1});
+    out.as<std::uint16_t>()[i] = float_to_bf16(value);
+  }
+  return out;
+}
+
+NamedMatrix to_matrix(LoadedModel& model, SafetensorsTensor& tensor, const std::string& where) {
+  const int rank = tensor.shape.rank();
+  if (rank != 1 && rank != 2)
+    fail_corrupt(where, concat("a vector or a matrix for ", quote_name(tensor.name)),
+                 to_text(tensor.shape));
+  NamedMatrix out;
+  out.is_vector = rank == 1;
+  out.matrix.rows = out.is_vector ? 1 : tensor.shape[0];
+  out.matrix.cols = tensor.shape[rank - 1];
+  out.matrix.dtype = tensor.dtype;
+  out.matrix.bytes = tensor.bytes;
+  if (tensor.dtype == Dtype::Float8E4M3 || tensor.dtype == Dtype::Float8E5M2) {
+    out.matrix.bytes = model.owned.emplace_back(widen_float8(tensor)).span();
+    out.matrix.dtype = Dtype::BFloat16;
+  }
+  out.name = std::move(tensor.name);
+  return out;
+}
+
+SafetensorsFile map_weights(LoadedModel& model, const fs::path& path) {
+  MmapFile& file = model.mappings.emplace_back(path);
+  model.bytes += static_cast<Index>(file.bytes().size());
+  return parse_safetensors(file.bytes(), path.string());
+}
+
+void add_tensors(LoadedModel& model, SafetensorsFile& file, const std::string& where) {
+  for (SafetensorsTensor& tensor : file.tensors) {
+    if (!is_ignorable(tensor.name, model.arch))
+      model.matrices.push_back(to_matrix(model, tensor, where));
+  }
+}
+
+void add_shards(LoadedModel& model, const fs::path& folder,
+                const std::map<std::string, std::string>& weight_map) {
+  std::vector<std::string> shards;
+  for (const auto& [tensor, shard] : weight_map) shards.push_back(shard);
+  std::sort(shards.begin(), shards.end());
+  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
+  std::size_t found = 0;
+  for (const std::string& shard : shards) {
+    const std::string where = (folder / shard).string();
+    SafetensorsFile file = map_weights(model, folder / shard);
+    for (const SafetensorsTensor& tensor : file.tensors) {
+      const auto at = weight_map.find(tensor.name);
+      if (at == weight_map.end() || at->second != shard)
+        fail_corrupt(where, concat("only tensors that ", kShardIndex, " puts there"),
+                     quote_name(tensor.name));
+      ++found;
+    }
+    add_tensors(model, file, where);
+  }
+  if (found != weight_map.size())
+    fail_corrupt((folder / kShardIndex).string(),
+                 concat(weight_map.size(), " tensors in the shards"), concat(found));
+}
+
+void add_weights(LoadedModel& model, const fs::path& folder) {
+  const auto weight_map = read_weight_map(folder);
+  if (!weight_map.empty()) return add_shards(model, folder, weight_map);
+  const fs::path path = folder / kWeights;
+  if (!fs::exists(path) && fs::exists(folder / "pytorch_model.bin"))
+    fail_unsupported(folder.string(), "weights in model.safetensors",
+                     "pytorch_model.bin, a pickle, which can run code when opened");
+  SafetensorsFile file = map_weights(model, path);
+  if (file.find_metadata(kManifestKey) != nullptr) {
+    model.model_format = ModelFormat::HoneArtefact;
+    extract_quantised(file, model.matrices, path.string());
+  } else if (file.find_metadata(kFormatKey) != nullptr) {
+    fail_corrupt(path.string(), concat("metadata ", kManifestKey), "none");
+  }
+  add_tensors(model, file, path.string());
+}
+
+Json read_generation_config(const fs::path& folder) {
+  const fs::path path = folder / "generation_config.json";
+  if (!fs::exists(path)) return Json::object();
+  Json json = read_json_file(path);
+  if (!json.is_object()) fail_corrupt(path.string(), "a JSON object", json.type_name());
+  return json;
+}
+
+}  // namespace
+
+std::unique_ptr<LoadedModel> open_hugging_face(const fs::path& path, const OpenOptions& options) {
+  const fs::path config = path / "config.json";
+  if (!fs::exists(config))
+    fail(ErrorCategory::NotFound, path.string(), "a model folder with config.json", "none in it");
+  auto model = std::make_unique<LoadedModel>();
+  model->generation = read_generation_config(path);
+  model->arch = read_hf_config(read_json_file(config), model->generation, config.string());
+  validate(model->arch, config.string());
+  add_weights(*model, path);
+  model->vocabulary =
+      load_model_tokenizer(options, path.string(), [&] { return find_tokenizer(path); });
+  model->finish(path.string());
+  return model;
+}
+
+}  // namespace hone::model_io

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/core/safetensors.h"
+#include "hone/model_io/hf_config.h"
+#include "hone/model_io/write_plan.h"
+
+namespace hone::model_io {
+namespace {
+
+Dtype dtype_of(StoreType type) {
+  if (type == StoreType::F16) return Dtype::Float16;
+  return type == StoreType::BF16 ? Dtype::BFloat16 : Dtype::Float32;
+}
+
+StoreType dense_type_of(const NamedMatrix& tensor, std::optional<StoreType> wanted,
+                        const std::string& where) {
+  if (wanted) return *wanted;
+  const std::optional<StoreType> own = stored_type(tensor.matrix);
+  HONE_CHECK(own && !is_quantised(*own), where, "f32, f16 or bf16 tensors, or a type for them",
+             tensor.name);
+  return *own;
+}
+
+}  // namespace
+
+WriteReport write_hugging_face(const std::filesystem::path& path, const ModelSource& source,
+                               std::optional<StoreType> type) {
+  const std::string where = path.string();
+  HONE_CHECK(!type || !is_quantised(*type), where, "f32, f16 or bf16", name_of(*type));
+  const std::vector<const NamedMatrix*> tensors = order_tensors(source, where);
+  const StoreType main_type = dense_type_of(*tensors.front(), type, where);
+  const Json config = write_hf_config(source.architecture, torch_name_of(main_type));
+
+  std::vector<SafetensorsWriter::Entry> plan;
+  for (const NamedMatrix* tensor : tensors) {
+    const StoredMatrix& matrix = tensor->matrix;
+    plan.push_back({tensor->name, dtype_of(dense_type_of(*tensor, type, where)),
+                    tensor->is_vector ? Shape{matrix.cols} : Shape{matrix.rows, matrix.cols}});
+  }
+  AtomicFolder folder(path);
+  SafetensorsWriter writer(folder.staging() / "model.safetensors", plan, {{"format", "pt"}});
+  for (const NamedMatrix* tensor : tensors) {
+    const RowOrder order(source.architecture, tensor->name, RopePairing::HalfSplit);
+    encode_tensor(*tensor, order, dense_type_of(*tensor, type, where),
+                  [&](std::span<const std::byte> bytes) { writer.write(bytes); });
+  }
+  writer.commit();
+  write_hugging_face_texts(folder.staging(), source, config);
+  WriteReport report;
+  report.tensors = static_cast<Index>(tensors.size());
+  report.bytes = bytes_in(folder.staging());
+  folder.commit();
+  return report;
+}
+
+}  // namespace hone::model_io

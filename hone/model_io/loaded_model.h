@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hone/core/buffer.h"
+#include "hone/core/mmap_file.h"
+#include "hone/model_io/model_file.h"
+
+namespace hone::model_io {
+
+// What every reader fills in: the parts of a ModelFile and the memory its tensors lie in.
+class LoadedModel final : public ModelFile {
+ public:
+  ModelFormat format() const override { return model_format; }
+  const Architecture& architecture() const override { return arch; }
+  std::shared_ptr<const text::Tokenizer> tokenizer() const override { return vocabulary; }
+  const std::vector<NamedMatrix>& tensors() const override { return matrices; }
+  Index file_bytes() const override { return bytes; }
+  const Json& generation_defaults() const override { return generation; }
+  void drop_pages(const NamedMatrix& tensor) const override;
+
+  // Checks the architecture, then that `matrices` is exactly what it wants (tensor_plan.h), each
+  // with its shape and a dtype that hone computes with, and that the tokeniser fits the embedding.
+  void finish(const std::string& where);
+
+  ModelFormat model_format = ModelFormat::HuggingFace;
+  Architecture arch;
+  std::shared_ptr<const text::Tokenizer> vocabulary;
+  std::vector<NamedMatrix> matrices;
+  Index bytes = 0;
+  Json generation = Json::object();
+  std::vector<MmapFile> mappings;
+  std::vector<Buffer> owned;  // tensors that no mapping holds in a usable form
+};
+
+// One opener per format. `path` is the folder or file.
+std::unique_ptr<LoadedModel> open_hugging_face(const std::filesystem::path& path,
+                                               const OpenOptions& options);
+std::unique_ptr<LoadedModel> open_gguf(const std::filesystem::path& path,
+                                       const OpenOptions& options);
+std::unique_ptr<LoadedModel> open_llama2c(const std::filesystem::path& path,
+                                          const OpenOptions& options);
+
+}  // namespace hone::model_io

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/model_io/model_file.h"
+
+#include <cstring>
+#include <unordered_set>
+
+#include "hone/core/check.h"
+#include "hone/core/names.h"
+#include "hone/model_io/loaded_model.h"
+#include "hone/model_io/tensor_plan.h"
+
+namespace hone::model_io {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string shape_text(Index rows, Index cols, bool is_vector) {
+  return is_vector ? concat("[", cols, "]") : concat("[", rows, ", ", cols, "]");
+}
+
+void check_shape(const PlannedTensor& plan, const NamedMatrix& tensor, const std::string& where) {
+  const bool same = tensor.matrix.rows == plan.rows && tensor.matrix.cols == plan.cols &&
+                    tensor.is_vector == plan.is_vector;
+  if (same) return;
+  fail_corrupt(
+      where, concat("shape ", shape_text(plan.rows, plan.cols, plan.is_vector), " for ", plan.name),
+      shape_text(tensor.matrix.rows, tensor.matrix.cols, tensor.is_vector));
+}
+
+void check_type(const NamedMatrix& tensor, const std::string& where) {
+  const StoredMatrix& matrix = tensor.matrix;
+  if (matrix.layout == WeightLayout::Dense && matrix.dtype != Dtype::Float32 &&
+      matrix.dtype != Dtype::Float16 && matrix.dtype != Dtype::BFloat16)
+    fail_unsupported(where, concat("f32, f16 or bf16 for ", quote_name(tensor.name)),
+                     name_of(matrix.dtype));
+  if (matrix.layout != WeightLayout::Dense && tensor.is_vector)
+    fail_unsupported(where, concat("f32, f16 or bf16 for ", quote_name(tensor.name)),
+                     "a quantised vector");
+}
+
+bool begins_with(const fs::path& path, std::string_view magic) {
+  const MmapFile file(path);
+  return file.bytes().size() >= magic.size() &&
+         std::memcmp(file.bytes().data(), magic.data(), magic.size()) == 0;
+}
+
+}  // namespace
+
+std::string_view name_of(ModelFormat format) {
+  switch (format) {
+    case ModelFormat::HuggingFace:
+      return "huggingface";
+    case ModelFormat::HoneArtefact:
+      return "hone";
+    case ModelFormat::Gguf:
+      return "gguf";
+    case ModelFormat::Llama2c:
+      break;
+  }
+  return "llama2.c";
+}
+
+const NamedMatrix* ModelFile::find(std::string_view name) const {
+  if (!by_name_.empty()) {
+    const auto at = by_name_.find(name);
+    return at == by_name_.end() ? nullptr : &tensors()[at->second];
+  }
+  for (const NamedMatrix& tensor : tensors()) {
+    if (tensor.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+const NamedMatrix& ModelFile::tensor(std::string_view name) const {
+  const NamedMatrix* found = find(name);
+  if (found == nullptr) fail_corrupt("model", concat("tensor ", name), "a file without it");
+  return *found;
+}
+
+void ModelFile::index_tensors() {
+  by_name_.reserve(tensors().size());
+  for (std::size_t i = 0; i < tensors().size(); ++i) by_name_.emplace(tensors()[i].name, i);
+}
+
+void LoadedModel::drop_pages(const NamedMatrix& tensor) const {
+  for (const auto part : {tensor.matrix.bytes, tensor.matrix.quant.codes}) {
+    for (const MmapFile& mapping : mappings) {
+      const std::byte* begin = mapping.bytes().data();
+      const std::byte* end = begin + mapping.bytes().size();
+      if (!part.empty() && part.data() >= begin && part.data() < end) mapping.drop_pages(part);
+    }
+  }
+}
+
+void LoadedModel::finish(const std::string& where) {
+  validate(arch, where);
+  index_tensors();
+  const std::vector<PlannedTensor> plan = plan_tensors(arch);
+  for (const PlannedTensor& wanted : plan) {
+    const NamedMatrix* tensor = find(wanted.name);
+    if (tensor == nullptr)
+      fail_corrupt(where,
+                   concat("tensor ", wanted.name, " of shape ",
+                          shape_text(wanted.rows, wanted.cols, wanted.is_vector)),
+                   "a file without it");
+    check_shape(wanted, *tensor, where);
+    check_type(*tensor, where);
+  }
+  if (matrices.size() > plan.size()) {
+    std::unordered_set<std::string_view> known;
+    for (const PlannedTensor& wanted : plan) known.insert(wanted.name);
+    for (const NamedMatrix& tensor : matrices) {
+      if (!known.contains(tensor.name))
+        fail_corrupt(where, concat("only tensors of a ", arch.family, " model"),
+                     quote_name(tensor.name));
+    }
+    fail_corrupt(where, "each tensor once", "one of them twice");
+  }
+  if (vocabulary != nullptr && vocabulary->vocab_size() > arch.vocab_size)
+    fail_corrupt(where, concat("a tokeniser of at most ", arch.vocab_size, " tokens"),
+                 concat(vocabulary->vocab_size()));
+}
+
+std::unique_ptr<ModelFile> open_model_or_throw(const fs::path& path, const OpenOptions& options) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status))
+    fail(ErrorCategory::NotFound, path.string(),
+         "a model: a folder with config.json, *.gguf or a "
+         "llama2.c *.bin",
+         "nothing there");
+  if (fs::is_directory(status)) return open_hugging_face(path, options);
+  if (begins_with(path, "GGUF")) return open_gguf(path, options);
+  const std::string extension = path.extension().string();
+  if (extension == ".gguf") return open_gguf(path, options);  // its reader says what is wrong
+  if (extension == ".bin") return open_llama2c(path, options);
+  fail_unsupported(path.string(), "a folder with config.json, *.gguf or a llama2.c *.bin",
+                   extension.empty() ? "a file without extension" : "a file " + extension);
+}
+
+}  // namespace hone::model_io

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/model_io/write_plan.h"
+
+#include <unordered_map>
+
+#include "hone/core/check.h"
+#include "hone/model_io/tensor_plan.h"
+#include "hone/text/format/tokenizer_json.h"
+
+namespace hone::model_io {
+
+namespace fs = std::filesystem;
+
+std::vector<const NamedMatrix*> order_tensors(const ModelSource& source, const std::string& where) {
+  std::unordered_map<std::string_view, const NamedMatrix*> by_name;
+  for (const NamedMatrix& tensor : source.tensors)
+    HONE_CHECK(by_name.emplace(tensor.name, &tensor).second, where, "each tensor once",
+               tensor.name);
+  std::vector<const NamedMatrix*> ordered;
+  for (const PlannedTensor& wanted : plan_tensors(source.architecture)) {
+    const auto at = by_name.find(wanted.name);
+    HONE_CHECK(at != by_name.end(), where, concat("tensor ", wanted.name), "none");
+    const NamedMatrix& tensor = *at->second;
+    HONE_CHECK(tensor.matrix.rows == wanted.rows && tensor.matrix.cols == wanted.cols &&
+                   tensor.is_vector == wanted.is_vector,
+               where, concat("[", wanted.rows, ", ", wanted.cols, "] for ", wanted.name),
+               concat("[", tensor.matrix.rows, ", ", tensor.matrix.cols, "]"));
+    ordered.push_back(&tensor);
+  }
+  HONE_CHECK(ordered.size() == by_name.size(), where, concat(ordered.size(), " tensors"),
+             by_name.size());
+  return ordered;
+}
+
+StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> wanted,
+                      WriteReport& report) {
+  if (tensor.is_vector) return StoreType::F32;
+  const auto keep_f16 = [&](std::string reason) {
+    report.kept.push_back({tensor.name, "f16", std::move(reason)});
+    return StoreType::F16;
+  };
+  if (!wanted) wanted = stored_type(tensor.matrix);
+  if (!wanted)
+    return keep_f16(concat(to_text(tensor.matrix.quant.spec), " has no type in this format"));
+  if (is_quantised(*wanted) && tensor.matrix.cols % kQ8_0Block != 0)
+    return keep_f16(concat(tensor.matrix.cols, " columns are no multiple of ", kQ8_0Block));
+  return *wanted;
+}
+
+std::string_view torch_name_of(StoreType type) {
+  if (type == StoreType::F16) return "float16";
+  return type == StoreType::BF16 ? "bfloat16" : "float32";
+}
+
+void write_hugging_face_texts(const fs::path& folder, const ModelSource& source, Json config) {
+  Json generation = source.generation_defaults;
+  for (const char* key : {"bos_token_id", "eos_token_id"}) generation[key] = config[key];
+  write_json_file(folder / "config.json", config);
+  write_json_file(folder / "generation_config.json", generation);
+  if (source.tokenizer == nullptr) return;
+  const text::Vocabulary& vocabulary = source.tokenizer->vocabulary();
+  write_json_file(folder / "tokenizer.json", text::to_tokenizer_json(vocabulary));
+  Json tokenizer_config = text::to_tokenizer_config_json(vocabulary);
+  tokenizer_config["model_max_length"] = source.architecture.context;
+  write_json_file(folder / "tokenizer_config.json", tokenizer_config);
+}
+
+Index bytes_in(const fs::path& folder) {
+  Index total = 0;
+  for (const auto& entry : fs::directory_iterator(folder))
+    total += static_cast<Index>(entry.file_size());
+  return total;
+}
+
+}  // namespace hone::model_io

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hone/core/function_ref.h"
+#include "hone/text/vocabulary.h"
+
+namespace hone::text {
+
+// Finds added tokens in a text: leftmost first, longest on ties, with their flags. Immutable after
+// the last add().
+class AddedTokenMatcher {
+ public:
+  // `spelling` is what the text must hold.
+  void add(std::string_view spelling, const AddedToken& token);
+  bool empty() const { return tokens_.empty(); }
+
+  // Calls plain(stretch) and found(id) in text order; no stretch is empty.
+  void split(std::string_view text, FunctionRef<void(std::string_view)> plain,
+             FunctionRef<void(TokenId)> found) const;
+
+  // Length and id of the longest token that starts `text`; length 0 when there is none. Flags are
+  // not looked at.
+  std::pair<std::size_t, TokenId> match_prefix(std::string_view text) const;
+
+ private:
+  struct Node {
+    std::int32_t token = -1;  // index into tokens_
+    std::vector<std::pair<std::uint8_t, std::int32_t>> children;
+  };
+  struct Match {
+    std::size_t begin = 0, end = 0;
+    std::int32_t token = -1;
+  };
+  Match find(std::string_view text, std::size_t from) const;
+  std::int32_t child(std::int32_t node, std::uint8_t byte) const;
+  Match longest_at(std::string_view text, std::size_t begin) const;
+
+  std::vector<AddedToken> tokens_;
+  std::vector<Node> nodes_{Node{}};
+  std::array<bool, 256> starts_{};
+};
+
+}  // namespace hone::text

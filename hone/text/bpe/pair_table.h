@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "hone/text/bpe/merge.h"
+
+namespace hone::text {
+
+// (left id, right id) -> Merge: open addressing, at most half full, filled once.
+class PairTable {
+ public:
+  PairTable() : PairTable(0) {}
+  explicit PairTable(std::size_t pairs)
+      : slots_(std::bit_ceil(2 * pairs + 2)), mask_(slots_.size() - 1) {}
+
+  // False when the pair is there already; the first one stays.
+  bool insert(TokenId left, TokenId right, const Merge& merge) {
+    Slot& slot = slots_[find_slot(key_of(left, right))];
+    if (slot.key != kEmpty) return false;
+    slot = {key_of(left, right), merge};
+    return true;
+  }
+  const Merge* find(TokenId left, TokenId right) const {
+    const Slot& slot = slots_[find_slot(key_of(left, right))];
+    return slot.key == kEmpty ? nullptr : &slot.merge;
+  }
+
+ private:
+  static constexpr std::uint64_t kEmpty = ~std::uint64_t{0};  // ids are never both -1
+  struct Slot {
+    std::uint64_t key = kEmpty;
+    Merge merge;
+  };
+  static std::uint64_t key_of(TokenId left, TokenId right) {
+    return (std::uint64_t{static_cast<std::uint32_t>(left)} << 32) |
+           static_cast<std::uint32_t>(right);
+  }
+  std::size_t find_slot(std::uint64_t key) const {
+    std::size_t slot = (key * 0x9E3779B97F4A7C15u >> 29) & mask_;
+    while (slots_[slot].key != key && slots_[slot].key != kEmpty) slot = (slot + 1) & mask_;
+    return slot;
+  }
+
+  std::vector<Slot> slots_;
+  std::size_t mask_;
+};
+
+}  // namespace hone::text

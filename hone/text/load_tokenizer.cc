@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/text/load_tokenizer.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/core/json_io.h"
+#include "hone/core/mmap_file.h"
+#include "hone/text/format/sentencepiece_model.h"
+#include "hone/text/format/tok_bin.h"
+#include "hone/text/format/tokenizer_json.h"
+
+namespace hone::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Index kMaxConfigBytes = Index{1} << 28;
+
+// special_tokens_map.json is what older files have; tokenizer_config.json wins.
+void apply_configs(Vocabulary& vocabulary, const fs::path& folder) {
+  for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
+    const fs::path path = folder / name;
+    if (!fs::is_regular_file(path)) continue;
+    apply_tokenizer_config(vocabulary, read_json_file(path), path.string());
+  }
+}
+
+std::shared_ptr<const Tokenizer> finish(Vocabulary vocabulary, const fs::path& path) {
+  apply_configs(vocabulary, path.parent_path());
+  return make_tokenizer(std::move(vocabulary), path.string());
+}
+
+// "gpt2_vocab.json" goes with "gpt2_merges.txt".
+std::shared_ptr<const Tokenizer> load_vocab_and_merges(const fs::path& path) {
+  constexpr std::string_view kVocab = "vocab.json", kMerges = "merges.txt";
+  const std::string name = path.filename().string();
+  const std::string_view ending = path.extension() == ".json" ? kVocab : kMerges;
+  if (!name.ends_with(ending)) {
+    fail_unsupported(path.string(), "tokenizer.json, …vocab.json or …merges.txt", name);
+  }
+  const std::string prefix = name.substr(0, name.size() - ending.size());
+  const fs::path folder = path.parent_path();
+  const Json vocab = read_json_file(folder / concat(prefix, kVocab));
+  const std::string merges = read_text_file(folder / concat(prefix, kMerges), kMaxConfigBytes);
+  return finish(read_vocab_and_merges(vocab, merges, path.string()), path);
+}
+
+std::shared_ptr<const Tokenizer> load_json(const fs::path& path) {
+  const Json json = read_json_file(path);
+  if (!json.is_object()) fail_corrupt(path.string(), "a JSON object", json.type_name());
+  if (json.contains("model") && json["model"].is_object()) {
+    return finish(read_tokenizer_json(json, path.string()), path);
+  }
+  return load_vocab_and_merges(path);
+}
+
+std::shared_ptr<const Tokenizer> load_sentencepiece(const fs::path& path) {
+  const MmapFile file(path);
+  SentencePieceModel model = read_sentencepiece_model(file.bytes(), path.string());
+  apply_configs(model.vocabulary, path.parent_path());
+  const auto tokenizer = make_tokenizer(model.vocabulary, path.string());
+  run_self_test(model, *tokenizer, path.string());
+  return tokenizer;
+}
+
+std::shared_ptr<const Tokenizer> load_tok_bin(const fs::path& path) {
+  const MmapFile file(path);
+  return make_tokenizer(read_tok_bin(file.bytes(), path.string()), path.string());
+}
+
+}  // namespace
+
+fs::path find_tokenizer_file(const fs::path& folder) {
+  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer.bin"}) {
+    const bool pair = std::string_view(name) == "vocab.json";
+    if (fs::is_regular_file(folder / name) &&
+        (!pair || fs::is_regular_file(folder / "merges.txt"))) {
+      return folder / name;
+    }
+  }
+  std::vector<fs::path> candidates;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("tok") && entry.path().extension() == ".bin") {
+      candidates.push_back(entry.path());
+    }
+  }
+  std::sort(candidates.begin(), candidates.end());
+  return candidates.empty() ? fs::path() : candidates.front();
+}
+
+std::shared_ptr<const Tokenizer> load_tokenizer_or_throw(const fs::path& path) {
+  if (fs::is_directory(path)) {
+    const fs::path file = find_tokenizer_file(path);
+    if (file.empty()) {
+      fail(ErrorCategory::NotFound, path.string(),
+           "tokenizer.json, tokenizer.model, vocab.json with merges.txt or tok*.bin in this folder",
+           "none of them");
+    }
+    return load_tokenizer_or_throw(file);
+  }
+  if (!fs::exists(path)) fail(ErrorCategory::NotFound, path.string(), "a tokenizer file", "none");
+  const std::string extension = path.extension().string();
+  if (extension == ".json") return load_json(path);
+  if (extension == ".txt") return load_vocab_and_merges(path);
+  if (extension == ".model") return load_sentencepiece(path);
+  if (extension == ".bin") return load_tok_bin(path);
+  fail_unsupported(path.string(), "a tokenizer file named .json, .txt, .model or .bin",
+                   concat("\"", extension, "\""));
+}
+
+}  // namespace hone::text

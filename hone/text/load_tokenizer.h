@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <memory>
+
+#include "hone/text/vocabulary.h"
+
+namespace hone::text {
+
+// Opens a tokeniser by itself: a tokenizer.json, a vocab.json or merges.txt with the other beside
+// it, a SentencePiece .model, a llama2.c tok.bin, or a folder that holds one of them (in this
+// order; tokenizer.bin and tok*.bin last). tokenizer_config.json beside it is obeyed. Not GGUF,
+// whose vocabulary model_io reads. Error{NotFound}, Error{CorruptFile}, Error{Unsupported}: one
+// sentence naming the file.
+std::shared_ptr<const Tokenizer> load_tokenizer_or_throw(const std::filesystem::path& path);
+
+// The tokeniser file in a folder, as above; empty when there is none.
+std::filesystem::path find_tokenizer_file(const std::filesystem::path& folder);
+
+}  // namespace hone::text

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/text/pre_tokenizer.h"
+
+#include "hone/core/check.h"
+
+namespace hone::text {
+
+const std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+const std::string_view kLlama3Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+const std::string_view kQwen2Pattern =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N})"
+    R"(| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+namespace {
+
+struct KnownName {
+  std::string_view name;
+  const std::string_view& pattern;
+  bool ignore_merges;
+};
+
+// The first name of a pattern is the one that is written.
+const KnownName kKnownNames[] = {
+    {"gpt-2", kGpt2Pattern, false},      {"default", kGpt2Pattern, false},
+    {"llama-bpe", kLlama3Pattern, true}, {"llama3", kLlama3Pattern, true},
+    {"llama-v3", kLlama3Pattern, true},  {"qwen2", kQwen2Pattern, false},
+};
+
+const KnownName& find_known(std::string_view name, std::string_view where) {
+  for (const KnownName& known : kKnownNames) {
+    if (known.name == name) return known;
+  }
+  std::string wanted = "a tokenizer.ggml.pre among";
+  for (const KnownName& known : kKnownNames) wanted += concat(" ", known.name);
+  fail_unsupported(where, wanted, concat("\"", name.substr(0, 80), "\""));
+}
+
+}  // namespace
+
+std::string_view pattern_for_pre_name(std::string_view name, std::string_view where) {
+  return find_known(name, where).pattern;
+}
+
+void set_pre_tokenizer(Vocabulary& vocabulary, std::string_view name, std::string_view where) {
+  const KnownName& known = find_known(name, where);
+  vocabulary.pattern = known.pattern;
+  vocabulary.further_patterns.clear();
+  vocabulary.ignore_merges = known.ignore_merges;
+}
+
+std::optional<std::string_view> pre_name_for(const Vocabulary& vocabulary) {
+  if (!vocabulary.further_patterns.empty()) return std::nullopt;
+  for (const KnownName& known : kKnownNames) {
+    if (known.pattern == vocabulary.pattern && known.ignore_merges == vocabulary.ignore_merges) {
+      return known.name;
+    }
+  }
+  return std::nullopt;
+}
+
+std::pair<std::string, std::string> split_merge(std::string_view merge, std::string_view where) {
+  const auto space = merge.find(' ');
+  if (space == std::string_view::npos || space == 0 || space + 1 == merge.size() ||
+      merge.find(' ', space + 1) != std::string_view::npos) {
+    fail_corrupt(where, "merges of two pieces and one space",
+                 concat("\"", merge.substr(0, 80), "\""));
+  }
+  return {std::string(merge.substr(0, space)), std::string(merge.substr(space + 1))};
+}
+
+}  // namespace hone::text

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+namespace hone::text {
+
+// Canonical decomposition into one (second = 0) or two code points, Hangul syllables left out.
+struct Decomposition {
+  char32_t code, first, second;
+};
+extern const Decomposition kDecompositions[];  // ascending code
+extern const int kDecompositionCount;
+
+// Code points [first, last] of one canonical combining class; all others have class 0.
+struct CombiningRange {
+  char32_t first, last;
+  std::uint8_t combining_class;
+};
+extern const CombiningRange kCombiningRanges[];  // ascending
+extern const int kCombiningRangeCount;
+
+// Code points that decompose into two and are not composed again.
+extern const char32_t kCompositionExclusions[];  // ascending
+extern const int kCompositionExclusionCount;
+
+}  // namespace hone::text

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/text/unicode/splitter.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+
+#include "hone/core/check.h"
+#include "hone/text/unicode/utf8.h"
+
+namespace hone::text {
+namespace {
+
+// A greedy run followed by a failing alternative gives back one character per step, so a text of n
+// spaces needs about n steps of one match; ten million cover every text a model can take.
+constexpr std::uint32_t kMatchLimit = 20'000'000;
+constexpr std::uint32_t kDepthLimit = 20'000'000;  // heap frames, bounded by the next one
+constexpr std::uint32_t kHeapLimitKib = 256 * 1024;
+
+constexpr std::string_view kWordInside = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})";
+
+struct FreeCode {
+  void operator()(pcre2_code* code) const { pcre2_code_free(code); }
+};
+struct FreeContext {
+  void operator()(pcre2_match_context* context) const { pcre2_match_context_free(context); }
+};
+struct FreeMatch {
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+};
+
+std::string message_of(int code) {
+  std::array<PCRE2_UCHAR, 160> text{};
+  pcre2_get_error_message(code, text.data(), text.size());
+  return reinterpret_cast<const char*>(text.data());
+}
+
+// Translates one escape ("\s") into `out`; every other escape is copied.
+void append_escape(std::string& out, char letter, bool in_class, std::string_view where) {
+  switch (letter) {
+    case 's':
+      out += R"(\p{White_Space})";
+      return;
+    case 'S':
+      out += R"(\P{White_Space})";
+      return;
+    case 'w':
+      out += in_class ? std::string(kWordInside) : concat("[", kWordInside, "]");
+      return;
+    case 'W':
+      if (in_class) fail_unsupported(where, "a splitter without \\W inside [ ]", "one");
+      out += concat("[^", kWordInside, "]");
+      return;
+    default:
+      out += {'\\', letter};
+  }
+}
+
+}  // namespace
+
+std::string to_pcre2_pattern(std::string_view pattern, std::string_view where) {
+  std::string out;
+  bool in_class = false;
+  for (std::size_t i = 0; i < pattern.size(); ++i) {
+    const char c = pattern[i];
+    if (c == '\\' && i + 1 < pattern.size()) {
+      append_escape(out, pattern[++i], in_class, where);
+      continue;
+    }
+    if (in_class && (c == '[' || pattern.substr(i, 2) == "&&")) {
+      fail_unsupported(where, "a splitter whose [ ] holds no nested set and no &&",
+                       std::string(pattern.substr(0, 200)));
+    }
+    if (c == '[' && !in_class) {
+      in_class = true;
+      out += c;
+      // "^" and then "]" right after the bracket are part of the class's head.
+      if (pattern.substr(i + 1, 1) == "^") out += pattern[++i];
+      if (pattern.substr(i + 1, 1) == "]") out += concat("\\", pattern[++i]);
+      continue;
+    }
+    if (c == ']') in_class = false;
+    out += c;
+  }
+  return out;
+}
+
+struct Splitter::Compiled {
+  std::unique_ptr<pcre2_code, FreeCode> code;
+  std::unique_ptr<pcre2_match_context, FreeContext> context;
+};
+
+Splitter::Splitter(std::string_view pattern, std::string_view where)
+    : compiled_(std::make_unique<Compiled>()) {
+  const std::string translated = to_pcre2_pattern(pattern, where);
+  int problem = 0;
+  PCRE2_SIZE offset = 0;
+  compiled_->code.reset(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &problem, &offset, nullptr));
+  if (!compiled_->code) {
+    fail_unsupported(where, "a splitter that PCRE2 compiles",
+                     concat("\"", pattern.substr(0, 200), "\": ", message_of(problem)));
+  }
+  // Without just-in-time compilation (a hardened kernel may refuse it) the interpreter runs.
+  pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);
+  compiled_->context.reset(pcre2_match_context_create(nullptr));
+  if (!compiled_->context) fail(ErrorCategory::Resource, where, "memory for a splitter", "none");
+  pcre2_set_match_limit(compiled_->context.get(), kMatchLimit);
+  pcre2_set_depth_limit(compiled_->context.get(), kDepthLimit);
+  pcre2_set_heap_limit(compiled_->context.get(), kHeapLimitKib);
+}
+
+Splitter::Splitter(Splitter&&) noexcept = default;
+Splitter& Splitter::operator=(Splitter&&) noexcept = default;
+Splitter::~Splitter() = default;
+
+namespace {
+
+// Splits text that is valid UTF-8.
+void split_valid(const pcre2_code* code, pcre2_match_context* context, pcre2_match_data* data,
+                 std::string_view text, FunctionRef<void(std::string_view)> part) {
+  std::size_t done = 0;
+  while (done < text.size()) {
+    const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+    constexpr std::uint32_t kOptions = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+    int found = pcre2_match(code, subject, text.size(), done, kOptions, data, context);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT) {
+      found = pcre2_match(code, subject, text.size(), done, kOptions | PCRE2_NO_JIT, data, context);
+    }
+    if (found == PCRE2_ERROR_NOMATCH) break;
+    if (found < 0) {
+      fail(ErrorCategory::Resource, "tokenizer", "a text that the splitter handles in its limits",
+           message_of(found));
+    }
+    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data);
+    // \K can move a match's start behind its end or before the search's start.
+    const std::size_t begin = std::max(ends[0], done), end = ends[1];
+    if (end <= begin) fail_unsupported("tokenizer", "a splitter without \\K", "one");
+    if (begin > done) part(text.substr(done, begin - done));
+    part(text.substr(begin, end - begin));
+    done = end;
+  }
+  if (done < text.size()) part(text.substr(done));
+}
+
+}  // namespace
+
+void Splitter::split(std::string_view text, FunctionRef<void(std::string_view)> part) const {
+  const std::unique_ptr<pcre2_match_data, FreeMatch> data(
+      pcre2_match_data_create_from_pattern(compiled_->code.get(), nullptr));
+  if (!data) fail(ErrorCategory::Resource, "tokenizer", "memory for a match", "none");
+  while (!text.empty()) {
+    const std::size_t valid = valid_utf8_prefix(text);
+    split_valid(compiled_->code.get(), compiled_->context.get(), data.get(), text.substr(0, valid),
+                part);
+    text.remove_prefix(valid);
+    std::size_t invalid = 0;
+    while (invalid < text.size() && decode_utf8(text.substr(invalid, 4)).bytes == 0) ++invalid;
+    if (invalid > 0) part(text.substr(0, invalid));
+    text.remove_prefix(invalid);
+  }
+}
+
+bool is_word_character(std::string_view utf8_character) {
+  static const Splitter splitter(R"(\w)", "word character");
+  // U+E000 is no word character: the first part is all of the text unless \w matched.
+  std::size_t first = 0;
+  splitter.split(concat(utf8_character, "\xEE\x80\x80"), [&](std::string_view part) {
+    if (first == 0) first = part.size();
+  });
+  return first == utf8_character.size();
+}
+
+}  // namespace hone::text

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace hone::text {
+
+struct CodePoint {
+  char32_t value = 0;
+  int bytes = 0;  // 0: no valid code point starts here
+};
+
+// The code point at the start of `text`; overlong forms, surrogates and values above U+10FFFF are
+// invalid.
+CodePoint decode_utf8(std::string_view text);
+void append_utf8(std::string& out, char32_t code_point);
+
+// Length of the longest valid UTF-8 prefix.
+std::size_t valid_utf8_prefix(std::string_view text);
+inline bool is_valid_utf8(std::string_view text) { return valid_utf8_prefix(text) == text.size(); }
+
+// How many leading bytes of `text`, where no valid code point starts, one U+FFFD stands for (the
+// "maximal subpart" of Unicode 15, section 3.9); 0 when they could still begin a code point that
+// continues past the end of `text`.
+std::size_t invalid_utf8_prefix(std::string_view text);
+
+// Unicode property White_Space.
+bool is_white_space(char32_t code_point);
+
+}  // namespace hone::text

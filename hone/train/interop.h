@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string_view>
+
+#include "hone/core/executor.h"
+#include "hone/core/tensor_view.h"
+
+namespace hone {
+
+// The only door between LibTorch's tensors and the kernels' views.
+
+// A window on the tensor's memory; the caller keeps the tensor alive. Error{Unsupported} naming
+// `what` for tensors that are not dense CPU memory (sparse, quantised, complex, other devices),
+// whose type has no hone::Dtype, or with more than Shape::kMaxRank dimensions.
+TensorView view_of(const at::Tensor& tensor, std::string_view what);
+
+// The hone type of a LibTorch type; Error{Unsupported} naming `what`.
+Dtype dtype_of(at::ScalarType type, std::string_view what);
+at::ScalarType scalar_type_of(Dtype dtype);
+
+// Runs parallel loops on LibTorch's own threads (at::get_num_threads() of them), so that a program
+// has one pool: two pools would spin against each other. Chunks are taken from per-worker shares
+// and stolen when a share is empty. parallel_publish computes each chunk once.
+Executor& libtorch_executor();
+
+}  // namespace hone

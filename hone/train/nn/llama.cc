@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/nn/llama.h"
+
+#include <ATen/ATen.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "hone/core/check.h"
+#include "hone/core/philox.h"
+
+namespace hone::nn {
+namespace {
+
+using torch::Tensor;
+
+constexpr double kInitStd = 0.02;
+
+// Box-Muller over one Philox stream per tensor: independent of LibTorch's generators and of the
+// order of construction.
+void fill_normal(const Tensor& tensor, double std, std::uint64_t seed, std::uint64_t stream) {
+  PhiloxStream random(seed, stream);
+  float* data = tensor.data_ptr<float>();
+  for (Index i = 0; i < tensor.numel(); i += 2) {
+    const double radius = std * std::sqrt(-2.0 * std::log(random.uniform_double()));
+    const double angle = 2.0 * std::numbers::pi * random.uniform_double();
+    data[i] = static_cast<float>(radius * std::cos(angle));
+    if (i + 1 < tensor.numel()) data[i + 1] = static_cast<float>(radius * std::sin(angle));
+  }
+}
+
+RopeTable make_rope_table(const model_io::Architecture& architecture) {
+  const model_io::RopeSpec& spec = architecture.rope;
+  if (spec.rotary_dims != architecture.head_dim ||
+      spec.pairing != model_io::RopePairing::HalfSplit) {
+    fail_unsupported("Llama", "half-split RoPE over the whole head",
+                     concat(spec.rotary_dims, " of ", architecture.head_dim, " dimensions"));
+  }
+  const model_io::RopeFrequencies frequencies = model_io::rope_frequencies(spec);
+  const auto half = static_cast<Index>(frequencies.inverse.size());
+  const auto options = torch::TensorOptions().dtype(torch::kFloat);
+  RopeTable table{at::empty({architecture.context, half}, options),
+                  at::empty({architecture.context, half}, options)};
+  float *cos = table.cos.data_ptr<float>(), *sin = table.sin.data_ptr<float>();
+  for (Index i = 0; i < architecture.context * half; ++i) {
+    const double angle =
+        static_cast<double>(i / half) * frequencies.inverse[static_cast<std::size_t>(i % half)];
+    cos[i] = static_cast<float>(std::cos(angle) * frequencies.attention_factor);
+    sin[i] = static_cast<float>(std::sin(angle) * frequencies.attention_factor);
+  }
+  return table;
+}
+
+}  // namespace
+
+LlamaLayerImpl::LlamaLayerImpl(const model_io::Architecture& architecture)
+    : layout{architecture.heads, architecture.kv_heads, architecture.head_dim} {
+  const Index hidden = architecture.hidden_size, inner = architecture.intermediate_size;
+  const Index attended = layout.heads * layout.head_dim;
+  const auto add = [this](const char* name, at::IntArrayRef sizes) {
+    return register_parameter(name, sizes.size() == 1 && std::string_view(name).ends_with("norm")
+                                        ? at::ones(sizes)
+                                        : at::zeros(sizes));
+  };
+  input_norm = add("input_norm", {hidden});
+  qkv = add("qkv", {layout.width(), hidden});
+  o = add("o", {hidden, attended});
+  mlp_norm = add("mlp_norm", {hidden});
+  gate_up = add("gate_up", {2 * inner, hidden});
+  down = add("down", {hidden, inner});
+  if (architecture.attention_bias) {
+    qkv_bias = add("qkv_bias", {layout.width()});
+    o_bias = add("o_bias", {hidden});
+  }
+  if (architecture.mlp_bias) {
+    gate_up_bias = add("gate_up_bias", {2 * inner});
+    down_bias = add("down_bias", {hidden});
+  }
+}
+
+LlamaImpl::LlamaImpl(const model_io::Architecture& architecture, std::uint64_t seed,
+                     MatmulBackend backend)
+    : architecture_(architecture), backend_(resolve(backend)) {
+  model_io::validate(architecture_, "Llama");
+  rope_ = make_rope_table(architecture_);
+  const Index vocab = architecture_.vocab_size, hidden = architecture_.hidden_size;
+  embed_tokens_ = register_parameter("embed_tokens", at::zeros({vocab, hidden}));
+  const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(architecture_.layers));
+  std::uint64_t stream = 0;
+  fill_normal(embed_tokens_.detach(), kInitStd, seed, stream++);
+  for (Index i = 0; i < architecture_.layers; ++i) {
+    const LlamaLayer layer =
+        register_module(concat("layer", i), LlamaLayer(LlamaLayerImpl(architecture_)));
+    fill_normal(layer->qkv.detach(), kInitStd, seed, stream++);
+    fill_normal(layer->o.detach(), residual_std, seed, stream++);
+    fill_normal(layer->gate_up.detach(), kInitStd, seed, stream++);
+    fill_normal(layer->down.detach(), residual_std, seed, stream++);
+    layers_.push_back(layer);
+  }
+  norm_ = register_parameter("norm", at::ones({hidden}));
+  if (!architecture_.tied_embeddings) {
+    lm_head_ = register_parameter("lm_head", at::zeros({vocab, hidden}));
+    fill_normal(lm_head_.detach(), kInitStd, seed, stream++);
+  }
+}
+
+torch::Tensor LlamaImpl::hidden(const torch::Tensor& ids) const {
+  HONE_CHECK(ids.dim() == 2 && ids.size(1) <= architecture_.context, "Llama",
+             concat("ids [batch, at most ", architecture_.context, "]"),
+             concat(ids.dim(), " dimensions, the last of ", ids.size(-1)));
+  const Index batch = ids.size(0), positions = ids.size(1), rows = batch * positions;
+  const double eps = architecture_.norm_eps;
+  Tensor x = at::embedding(embed_tokens_, ids.reshape({rows})), delta, normed;
+  for (const LlamaLayer& layer : layers_) {
+    std::tie(x, normed) = add_rms_norm(x, delta, layer->input_norm, eps);
+    const Tensor qkv = linear(normed, layer->qkv, layer->qkv_bias, backend_);
+    const Tensor attended =
+        causal_attention(qkv.view({batch, positions, -1}), rope_, layer->layout);
+    delta = linear(attended.view({rows, -1}), layer->o, layer->o_bias, backend_);
+    std::tie(x, normed) = add_rms_norm(x, delta, layer->mlp_norm, eps);
+    const Tensor inner = swiglu(linear(normed, layer->gate_up, layer->gate_up_bias, backend_));
+    delta = linear(inner, layer->down, layer->down_bias, backend_);
+  }
+  return add_rms_norm(x, delta, norm_, eps).second;
+}
+
+torch::Tensor LlamaImpl::forward(const torch::Tensor& ids) const {
+  const Tensor logits = linear(hidden(ids), head(), {}, backend_);
+  return logits.view({ids.size(0), ids.size(1), -1});
+}
+
+torch::Tensor LlamaImpl::loss_sum(const torch::Tensor& ids, const torch::Tensor& targets) const {
+  HONE_CHECK(targets.sizes() == ids.sizes(), "Llama", "targets shaped as ids", targets.numel());
+  return linear_cross_entropy(hidden(ids), head(), targets.reshape({-1}), backend_);
+}
+
+std::vector<NamedTensor> LlamaImpl::hugging_face_tensors() const {
+  std::vector<NamedTensor> out;
+  const auto add = [&out](std::string name, const Tensor& tensor) {
+    if (tensor.defined()) out.push_back({std::move(name), tensor.detach()});
+  };
+  // Consecutive row blocks of a fused weight or bias.
+  const auto add_rows = [&add](const std::string& prefix, const Tensor& weight, const Tensor& bias,
+                               const std::vector<std::pair<const char*, Index>>& parts) {
+    Index first = 0;
+    for (const auto& [name, rows] : parts) {
+      add(concat(prefix, name, ".weight"), weight.narrow(0, first, rows));
+      if (bias.defined()) add(concat(prefix, name, ".bias"), bias.narrow(0, first, rows));
+      first += rows;
+    }
+  };
+  add("model.embed_tokens.weight", embed_tokens_);
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const LlamaLayer& layer = layers_[i];
+    const std::string prefix = concat("model.layers.", i, ".");
+    const HeadLayout& layout = layer->layout;
+    const Index q_rows = layout.heads * layout.head_dim,
+                kv_rows = layout.kv_heads * layout.head_dim;
+    const Index inner = architecture_.intermediate_size, hidden = architecture_.hidden_size;
+    add(prefix + "input_layernorm.weight", layer->input_norm);
+    add_rows(prefix + "self_attn.", layer->qkv, layer->qkv_bias,
+             {{"q_proj", q_rows}, {"k_proj", kv_rows}, {"v_proj", kv_rows}});
+    add_rows(prefix + "self_attn.", layer->o, layer->o_bias, {{"o_proj", hidden}});
+    add(prefix + "post_attention_layernorm.weight", layer->mlp_norm);
+    add_rows(prefix + "mlp.", layer->gate_up, layer->gate_up_bias,
+             {{"gate_proj", inner}, {"up_proj", inner}});
+    add_rows(prefix + "mlp.", layer->down, layer->down_bias, {{"down_proj", hidden}});
+  }
+  add("model.norm.weight", norm_);
+  add("lm_head.weight", lm_head_);
+  return out;
+}
+
+}  // namespace hone::nn

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/nn/ops.h"
+
+#include <ATen/ATen.h>
+#include <torch/autograd.h>
+
+#include "hone/core/check.h"
+#include "hone/kernels/training/train_ops.h"
+#include "hone/train/interop.h"
+#include "hone/train/nn/matmul.h"
+
+namespace hone::nn {
+namespace {
+
+using torch::Tensor;
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+float* data_of(const Tensor& tensor) { return tensor.data_ptr<float>(); }
+
+// Autograd functions take an absent tensor as nullopt only.
+std::optional<Tensor> optional_of(const Tensor& tensor) {
+  return tensor.defined() ? std::optional(tensor) : std::nullopt;
+}
+
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
+                        const std::optional<Tensor>& bias, std::int64_t backend) {
+    context->save_for_backward({x, weight});
+    context->saved_data["backend"] = backend;
+    context->saved_data["has_bias"] = bias.has_value();
+    return detail::multiply(x, weight, bias.value_or(Tensor()),
+                            static_cast<MatmulBackend>(backend));
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const auto backend = static_cast<MatmulBackend>(context->saved_data["backend"].toInt());
+    const Tensor grad = grads[0].contiguous();
+    Tensor by_x, by_weight, by_bias;
+    if (context->needs_input_grad(0)) {
+      by_x = detail::multiply_for_input(grad, saved[1], backend);
+    }
+    if (context->needs_input_grad(1)) {
+      by_weight = detail::multiply_for_weight(grad, saved[0], backend);
+    }
+    if (context->saved_data["has_bias"].toBool()) by_bias = grad.sum(0);
+    return {by_x, by_weight, by_bias, Tensor()};
+  }
+};
+
+struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
+  static variable_list forward(AutogradContext* context, const Tensor& x,
+                               const std::optional<Tensor>& delta, const Tensor& weight,
+                               double eps) {
+    const Index dim = x.size(-1), rows = x.numel() / dim;
+    const Tensor sum = delta ? at::empty_like(x) : x;
+    const Tensor normed = at::empty_like(x), inverse_rms = at::empty({rows}, x.options());
+    kernels::training::add_rms_norm({.rows = rows,
+                                     .dim = dim,
+                                     .x = data_of(x),
+                                     .delta = delta ? data_of(*delta) : nullptr,
+                                     .weight = data_of(weight),
+                                     .eps = eps,
+                                     .sum = delta ? data_of(sum) : nullptr,
+                                     .normed = data_of(normed),
+                                     .inverse_rms = data_of(inverse_rms)},
+                                    libtorch_executor());
+    context->set_materialize_grads(false);
+    context->saved_data["has_delta"] = delta.has_value();
+    context->save_for_backward({sum, weight, inverse_rms});
+    if (delta) return {sum, normed};
+    return {normed};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const bool has_delta = context->saved_data["has_delta"].toBool();
+    const Tensor& carried = grads[0];  // by sum; meaningful with delta only
+    const Tensor& by_normed = grads.back();
+    if (!by_normed.defined()) return {carried, carried, Tensor(), Tensor()};
+    const Tensor grad = by_normed.contiguous();
+    const bool has_carried = has_delta && carried.defined();
+    const Tensor grad_sum = has_carried ? carried.contiguous() : Tensor();
+    const Tensor by_x = at::empty_like(saved[0]), by_weight = at::empty_like(saved[1]);
+    kernels::training::add_rms_norm_grad({.rows = saved[2].numel(),
+                                          .dim = saved[1].numel(),
+                                          .sum = data_of(saved[0]),
+                                          .weight = data_of(saved[1]),
+                                          .inverse_rms = data_of(saved[2]),
+                                          .grad_normed = data_of(grad),
+                                          .grad_sum = has_carried ? data_of(grad_sum) : nullptr,
+                                          .grad_x = data_of(by_x),
+                                          .grad_weight = data_of(by_weight)},
+                                         libtorch_executor());
+    return {by_x, has_delta ? by_x : Tensor(), by_weight, Tensor()};
+  }
+};
+
+struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& gate_up) {
+    const Index dim = gate_up.size(-1) / 2, rows = gate_up.numel() / (2 * dim);
+    auto sizes = gate_up.sizes().vec();
+    sizes.back() = dim;
+    const Tensor out = at::empty(sizes, gate_up.options());
+    kernels::training::swiglu(
+        {.rows = rows, .dim = dim, .gate_up = data_of(gate_up), .out = data_of(out)},
+        libtorch_executor());
+    context->save_for_backward({gate_up});
+    return out;
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const Tensor gate_up = context->get_saved_variables()[0];
+    const Tensor grad = grads[0].contiguous(), by_input = at::empty_like(gate_up);
+    const Index dim = gate_up.size(-1) / 2;
+    kernels::training::swiglu_grad({.rows = gate_up.numel() / (2 * dim),
+                                    .dim = dim,
+                                    .gate_up = data_of(gate_up),
+                                    .grad_out = data_of(grad),
+                                    .grad_gate_up = data_of(by_input)},
+                                   libtorch_executor());
+    return {by_input};
+  }
+};
+
+// [batch, positions, count·head_dim] rows inside a wider row -> [batch, count, positions,
+// head_dim].
+Tensor heads_of(const Tensor& rows, Index first, Index count, Index head_dim) {
+  return rows.view({rows.size(0), rows.size(1), -1, head_dim})
+      .narrow(2, first, count)
+      .transpose(1, 2);
+}
+
+struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& qkv, const Tensor& cos,
+                        const Tensor& sin, std::int64_t heads, std::int64_t kv_heads) {
+    const Index batch = qkv.size(0), positions = qkv.size(1);
+    const Index head_dim = qkv.size(2) / (heads + 2 * kv_heads), turned = heads + kv_heads;
+    const Tensor roped = at::empty({batch, positions, turned * head_dim}, qkv.options());
+    kernels::training::rope({.rows = batch * positions,
+                             .positions = positions,
+                             .heads = turned,
+                             .head_dim = head_dim,
+                             .in = data_of(qkv),
+                             .in_stride = qkv.size(2),
+                             .out = data_of(roped),
+                             .out_stride = turned * head_dim,
+                             .cos = data_of(cos),
+                             .sin = data_of(sin)},
+                            libtorch_executor());
+    const Tensor q = heads_of(roped, 0, heads, head_dim);
+    const Tensor k = heads_of(roped, heads, kv_heads, head_dim);
+    const Tensor v = heads_of(qkv, turned, kv_heads, head_dim);
+    const auto [out, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(
+        q, k, v, /*dropout_p=*/0.0, /*is_causal=*/true);
+    context->save_for_backward({qkv, roped, out, log_sums, cos, sin});
+    context->saved_data["heads"] = heads;
+    context->saved_data["kv_heads"] = kv_heads;
+    return out.transpose(1, 2).reshape({batch, positions, heads * head_dim});
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const Tensor &qkv = saved[0], &roped = saved[1], &cos = saved[4], &sin = saved[5];
+    const Index heads = context->saved_data["heads"].toInt();
+    const Index kv_heads = context->saved_data["kv_heads"].toInt(), turned = heads + kv_heads;
+    const Index head_dim = qkv.size(2) / (turned + kv_heads);
+    const auto [by_q, by_k, by_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        heads_of(grads[0].contiguous(), 0, heads, head_dim), heads_of(roped, 0, heads, head_dim),
+        heads_of(roped, heads, kv_heads, head_dim), heads_of(qkv, turned, kv_heads, head_dim),
+        saved[2], saved[3], /*dropout_p=*/0.0, /*is_causal=*/true);
+    const Tensor by_qkv = at::empty_like(qkv);
+    const auto turn_back = [&](const Tensor& by_part, Index first, Index count) {
+      const Tensor rows = by_part.transpose(1, 2).contiguous();
+      kernels::training::rope({.rows = qkv.size(0) * qkv.size(1),
+                               .positions = qkv.size(1),
+                               .heads = count,
+                               .head_dim = head_dim,
+                               .in = data_of(rows),
+                               .in_stride = count * head_dim,
+                               .out = data_of(by_qkv) + first * head_dim,
+                               .out_stride = qkv.size(2),
+                               .cos = data_of(cos),
+                               .sin = data_of(sin),
+                               .inverse = true},
+                              libtorch_executor());
+    };
+    turn_back(by_q, 0, heads);
+    turn_back(by_k, heads, kv_heads);
+    heads_of(by_qkv, turned, kv_heads, head_dim).copy_(by_v);
+    return {by_qkv, Tensor(), Tensor(), Tensor(), Tensor()};
+  }
+};
+
+// The logits' buffer becomes their gradient in the forward pass, so that they exist once.
+struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight,
+                        const Tensor& targets, std::int64_t backend, bool want_grad) {
+    const Tensor logits = detail::multiply(hidden, weight, {}, static_cast<MatmulBackend>(backend));
+    const Tensor nats = at::empty({logits.size(0)}, hidden.options().dtype(torch::kDouble));
+    kernels::training::cross_entropy({.rows = logits.size(0),
+                                      .classes = logits.size(1),
+                                      .logits = data_of(logits),
+                                      .targets = targets.data_ptr<std::int64_t>(),
+                                      .nats = nats.data_ptr<double>(),
+                                      .want_grad = want_grad},
+                                     libtorch_executor());
+    if (want_grad) context->save_for_backward({hidden, weight, logits});
+    context->saved_data["backend"] = backend;
+    return nats.sum();
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    const auto saved = context->get_saved_variables();
+    const auto backend = static_cast<MatmulBackend>(context->saved_data["backend"].toInt());
+    const auto factor = grads[0].item<double>();
+    Tensor by_hidden, by_weight;
+    if (context->needs_input_grad(0)) {
+      by_hidden = detail::multiply_for_input(saved[2], saved[1], backend).mul_(factor);
+    }
+    if (context->needs_input_grad(1)) {
+      by_weight = detail::multiply_for_weight(saved[2], saved[0], backend).mul_(factor);
+    }
+    return {by_hidden, by_weight, Tensor(), Tensor(), Tensor()};
+  }
+};
+
+}  // namespace
+
+bool takes_fused_kernels(const Tensor& x) {
+  return x.device().is_cpu() && x.scalar_type() == torch::kFloat;
+}
+
+Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, MatmulBackend backend) {
+  if (!takes_fused_kernels(x)) return at::linear(x, weight, bias);
+  return LinearFunction::apply(x.contiguous(), weight, optional_of(bias),
+                               static_cast<std::int64_t>(resolve(backend)));
+}
+
+std::pair<Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& delta, const Tensor& weight,
+                                       double eps) {
+  if (!takes_fused_kernels(x)) return composed::add_rms_norm(x, delta, weight, eps);
+  const Tensor base = x.contiguous();
+  const auto out = AddRmsNormFunction::apply(
+      base, optional_of(delta.defined() ? delta.contiguous() : delta), weight, eps);
+  return {delta.defined() ? out[0] : base, out.back()};
+}
+
+Tensor swiglu(const Tensor& gate_up) {
+  if (!takes_fused_kernels(gate_up)) return composed::swiglu(gate_up);
+  return SwiGluFunction::apply(gate_up.contiguous());
+}
+
+Tensor causal_attention(const Tensor& qkv, const RopeTable& rope, const HeadLayout& layout) {
+  HONE_CHECK(qkv.dim() == 3 && qkv.size(2) == layout.width(), "causal_attention",
+             concat("[batch, positions, ", layout.width(), "]"), qkv.size(-1));
+  HONE_CHECK(qkv.size(1) <= rope.cos.size(0), "causal_attention",
+             concat("at most ", rope.cos.size(0), " positions"), qkv.size(1));
+  if (!takes_fused_kernels(qkv)) return composed::causal_attention(qkv, rope, layout);
+  return AttentionFunction::apply(qkv.contiguous(), rope.cos, rope.sin, layout.heads,
+                                  layout.kv_heads);
+}
+
+Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                            MatmulBackend backend) {
+  if (!takes_fused_kernels(hidden)) return composed::linear_cross_entropy(hidden, weight, targets);
+  const bool want_grad =
+      at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
+  return LinearCrossEntropyFunction::apply(hidden.contiguous(), weight, targets.contiguous(),
+                                           static_cast<std::int64_t>(resolve(backend)), want_grad);
+}
+
+}  // namespace hone::nn

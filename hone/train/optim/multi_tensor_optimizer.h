@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/step.h"
+
+namespace hone::optim {
+
+using kernels::GradWriteBack;
+using kernels::StepControl;
+using kernels::StepReport;
+
+// One rule, three ways. They agree to rounding.
+enum class Implementation {
+  ForLoop,  // ATen operators, tensor by tensor
+  Foreach,  // at::_foreach_* over all tensors; on CPUs a loop of operators, kept for the comparison
+  Fused,    // hone's kernels: one pass (two with a norm or TAM) over all tensors
+};
+
+// One piece of optimiser state. Names are those of the Python layout: exp_avg, exp_avg_sq,
+// max_exp_avg_sq, momentum_buffer (fp32, shape and layout of the parameter), step (int64 scalar),
+// correlation (fp64 scalar).
+struct NamedState {
+  Index parameter = 0;  // counts through all groups in order
+  std::string name;
+  torch::Tensor value;
+};
+
+// How one parameter is stepped.
+struct TensorPlanEntry {
+  Index group = 0, parameter = 0;  // parameter counts through all groups
+  Index elements = 0, chunks = 0;
+  std::string kernel;  // "fused", "fused_strided" (through a scratch), "foreach", "for_loop"
+  std::string method;  // of the rule, empty where there is no choice
+};
+
+struct OptimizerStats {
+  Index steps = 0, skipped_steps = 0;
+  double grad_norm = -1;  // of the last step; -1: not measured
+  double clip_coef = 1;
+  Index temporary_bytes = 0;  // of the last step, hone's own
+  double correlation = 0;     // TAM: mean of s over the tensors of the last step
+  double damping = 0;         // TAM: mean of d = (1 + s) / 2
+};
+
+// What hone's optimisers share: a torch::optim::Optimizer whose step is one call into the
+// multi-tensor kernels. fp32 CPU parameters and gradients of any layout. Parameters without
+// gradient are left alone: no decay, no step. Errors are hone::Error and leave parameters and state
+// untouched.
+class MultiTensorOptimizer : public torch::optim::Optimizer {
+ public:
+  // Evaluates the closure, if any, with gradients enabled; then step_with({}). Returns its loss.
+  torch::Tensor step(LossClosure closure = nullptr) override;
+
+  // What a trainer or gradient scaler calls: unscaling, clipping, finite check and what happens to
+  // the gradients are part of the step. first_nonfinite_tensor of the report counts parameters
+  // through all groups.
+  StepReport step_with(const StepControl& control);
+
+  // As torch::optim::Optimizer's; options left at their defaults inherit the optimiser's.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group);
+
+  // One entry per parameter that has a gradient now.
+  std::vector<TensorPlanEntry> plan() const;
+  OptimizerStats stats() const { return stats_; }
+
+  // All state, in the order of the parameters, for saving: parameters not stepped so far have none.
+  // The tensors are the optimiser's own; copy them before the next step. Saving these, and
+  // importing them into an optimiser of the same class over parameters of the same shapes,
+  // continues bit for bit.
+  std::vector<NamedState> export_state() const;
+  // Replaces all state by copies of these. Error{InvalidArgument}, and nothing changes, when a
+  // parameter, name, shape or type does not fit or a parameter's state is incomplete.
+  void import_state(std::span<const NamedState> state);
+
+ protected:
+  using ParamState = torch::optim::OptimizerParamState;
+  using Options = torch::optim::OptimizerOptions;
+
+  // The fields of a rule's state; nullptr: the rule has no such field. Names in state_names().
+  struct StateFields {
+    std::int64_t* step = nullptr;
+    torch::Tensor* momentum = nullptr;
+    torch::Tensor* second_moment = nullptr;
+    torch::Tensor* extra = nullptr;
+    double* correlation = nullptr;
+
+    torch::Tensor* tensor(kernels::Slot slot) const;
+  };
+  struct StateNames {
+    const char *momentum = "", *second_moment = "", *extra = "";
+  };
+  struct SlotUse {
+    bool momentum = false, second_moment = false, extra = false;
+    friend bool operator==(const SlotUse&, const SlotUse&) = default;
+  };
+
+  // Parameters with a gradient, in order, with their state.
+  struct Active {
+    torch::Tensor param, grad;
+    StateFields fields;
+    const ParamState* state = nullptr;
+    std::uint16_t group = 0;
+    Index parameter = 0;
+  };
+  // The same as lists, for the ATen chains; one group.
+  struct ChainLists {
+    std::vector<torch::Tensor> params, grads, momentum, second_moment, extra;
+    std::vector<StateFields> fields;
+  };
+
+  MultiTensorOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups,
+                       std::unique_ptr<Options> defaults, std::string name);
+  ~MultiTensorOptimizer() override;
+
+  const std::string& name() const { return name_; }
+
+  // ---- what a rule adds ----
+  virtual std::unique_ptr<ParamState> make_state() const = 0;
+  virtual StateFields fields_of(ParamState& state) const = 0;
+  virtual StateNames state_names() const = 0;
+  // The slots that the groups, as they are set now, need.
+  virtual SlotUse slots() const = 0;
+  virtual Implementation implementation() const = 0;
+  virtual std::unique_ptr<Options> adopt_options(const Options& given) const = 0;
+  virtual std::string method_of(const Options&) const { return {}; }
+  virtual bool wants_checked_step() const { return false; }
+  // Fused: one kernel call. `correlation` is one value per tensor of the plan.
+  virtual StepReport step_fused(const kernels::MultiTensorPlan& plan, std::span<double> correlation,
+                                const StepControl& control) = 0;
+  // ForLoop and Foreach on one group whose gradients are already scaled. Counters are advanced
+  // already: *fields.step is the number of this step.
+  virtual void step_for_loop(ChainLists& lists, const Options& options) = 0;
+  virtual void step_foreach(ChainLists& lists, const Options& options) = 0;
+  // After a step that happened.
+  virtual void after_step(const StepReport&) {}
+
+  // Replaces options of groups that were given some by what adopt_options makes of them. Called by
+  // each rule's constructor.
+  void adopt_group_options(const std::vector<torch::optim::OptimizerParamGroup>& given);
+  // Runs `load`; when it throws or leaves state that does not fit the parameters, everything is as
+  // before and a hone::Error says why.
+  void load_or_restore(const std::function<void()>& load);
+  // Option field of which the groups may not differ.
+  template <class T, class Get>
+  T common_option(const char* field, const Get& get) const;
+
+  OptimizerStats stats_;
+
+ private:
+  struct FusedCache;
+
+  void check_state_fits() const;
+  std::vector<Active> collect();
+  void ensure_state(Active& active, const SlotUse& use);
+  bool nothing_moved() const;
+  void make_plan();
+  StepReport step_on_kernels(const StepControl& control);
+  StepReport step_on_chain(const StepControl& control);
+  bool measure_chain_norm(const std::vector<Active>& active, const StepControl& control,
+                          StepReport& report) const;
+
+  std::string name_;
+  std::unique_ptr<FusedCache> cache_;
+};
+
+// The value of an options field, or the error that groups differ in it.
+void fail_mixed_option(const std::string& optimizer, const char* field);
+template <class T, class Get>
+T MultiTensorOptimizer::common_option(const char* field, const Get& get) const {
+  const T first = get(param_groups_.front().options());
+  for (const auto& group : param_groups_) {
+    if (get(group.options()) != first) fail_mixed_option(name_, field);
+  }
+  return first;
+}
+
+}  // namespace hone::optim

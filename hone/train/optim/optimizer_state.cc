@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving, loading and checking the state of MultiTensorOptimizer.
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+
+#include <cmath>
+#include <map>
+
+#include "hone/core/check.h"
+#include "hone/train/optim/multi_tensor_optimizer.h"
+
+namespace hone::optim {
+namespace {
+
+torch::Tensor int_scalar(std::int64_t value) {
+  return at::scalar_tensor(value, at::TensorOptions(at::kLong));
+}
+torch::Tensor double_scalar(double value) {
+  return at::scalar_tensor(value, at::TensorOptions(at::kDouble));
+}
+
+void check_scalar(const std::string& op, const std::string& what, const torch::Tensor& value,
+                  at::ScalarType type) {
+  const bool fits = value.defined() && value.numel() == 1 && value.scalar_type() == type;
+  HONE_CHECK(fits, op, concat(what, " as one ", at::toString(type)),
+             value.defined() ? concat(value.numel(), " of ", at::toString(value.scalar_type()))
+                             : std::string("none"));
+}
+
+void check_moment(const std::string& op, const std::string& what, const torch::Tensor& value,
+                  const torch::Tensor& param) {
+  HONE_CHECK(value.defined() && value.scalar_type() == at::kFloat, op, concat(what, " in fp32"),
+             value.defined() ? at::toString(value.scalar_type()) : "none");
+  HONE_CHECK(value.sizes().equals(param.sizes()), op,
+             concat(what, " of shape ", c10::str(param.sizes())), c10::str(value.sizes()));
+}
+
+// A copy with the layout of the parameter.
+torch::Tensor copy_like(const torch::Tensor& value, const torch::Tensor& param) {
+  torch::Tensor copy = at::empty_like(param, at::MemoryFormat::Preserve);
+  copy.copy_(value);
+  return copy;
+}
+
+}  // namespace
+
+std::vector<NamedState> MultiTensorOptimizer::export_state() const {
+  const StateNames names = state_names();
+  std::vector<NamedState> all;
+  Index parameter = 0;
+  for (const auto& group : param_groups_) {
+    for (const torch::Tensor& param : group.params()) {
+      const Index index = parameter++;
+      const auto found = state_.find(param.unsafeGetTensorImpl());
+      if (found == state_.end()) continue;
+      const StateFields fields = fields_of(*found->second);
+      all.push_back({index, "step", int_scalar(*fields.step)});
+      const auto add = [&](const char* field, const torch::Tensor* value) {
+        if (value != nullptr && value->defined()) all.push_back({index, field, *value});
+      };
+      add(names.momentum, fields.momentum);
+      add(names.second_moment, fields.second_moment);
+      add(names.extra, fields.extra);
+      if (fields.correlation != nullptr) {
+        all.push_back({index, "correlation", double_scalar(*fields.correlation)});
+      }
+    }
+  }
+  return all;
+}
+
+void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
+  const c10::NoGradGuard no_grad;
+  std::vector<torch::Tensor> params;
+  for (const auto& group : param_groups_) {
+    params.insert(params.end(), group.params().begin(), group.params().end());
+  }
+  std::map<Index, std::map<std::string, torch::Tensor>> by_parameter;
+  for (const NamedState& item : state) {
+    HONE_CHECK(item.parameter >= 0 && item.parameter < static_cast<Index>(params.size()), name_,
+               concat("state of a parameter below ", params.size()), item.parameter);
+    HONE_CHECK(by_parameter[item.parameter].emplace(item.name, item.value).second, name_,
+               concat(item.name, " of parameter ", item.parameter, " once"), "it twice");
+  }
+  const StateNames names = state_names();
+  const SlotUse use = slots();
+  std::vector<std::pair<void*, std::unique_ptr<ParamState>>> fresh;
+  for (auto& [index, given] : by_parameter) {
+    const torch::Tensor& param = params[static_cast<std::size_t>(index)];
+    const auto label = [&, i = index](const std::string& name) {
+      return concat(name, " of parameter ", i);
+    };
+    std::unique_ptr<ParamState> made = make_state();
+    const StateFields fields = fields_of(*made);
+    const auto take = [&](const std::string& name) {
+      const auto found = given.find(name);
+      HONE_CHECK(found != given.end(), name_, label(name), "none");
+      const torch::Tensor value = found->second;
+      given.erase(found);
+      return value;
+    };
+    const torch::Tensor step = take("step");
+    check_scalar(name_, label("step"), step, at::kLong);
+    *fields.step = step.item<std::int64_t>();
+    HONE_CHECK(*fields.step >= 0, name_, label("step of at least 0"), *fields.step);
+    const auto take_moment = [&](bool used, const char* name, torch::Tensor* to) {
+      if (!used && given.find(name) == given.end()) return;
+      const torch::Tensor value = take(name);
+      check_moment(name_, label(name), value, param);
+      *to = copy_like(value, param);
+    };
+    if (fields.momentum != nullptr) take_moment(use.momentum, names.momentum, fields.momentum);
+    if (fields.second_moment != nullptr) {
+      take_moment(use.second_moment, names.second_moment, fields.second_moment);
+    }
+    if (fields.extra != nullptr) take_moment(use.extra, names.extra, fields.extra);
+    if (fields.correlation != nullptr) {
+      const torch::Tensor value = take("correlation");
+      check_scalar(name_, label("correlation"), value, at::kDouble);
+      *fields.correlation = value.item<double>();
+    }
+    HONE_CHECK(given.empty(), name_, concat("state that ", name_, " has"),
+               label(given.begin()->first));
+    fresh.emplace_back(param.unsafeGetTensorImpl(), std::move(made));
+  }
+  state_.clear();
+  for (auto& [key, value] : fresh) state_[key] = std::move(value);
+}
+
+void MultiTensorOptimizer::check_state_fits() const {
+  const StateNames names = state_names();
+  Index parameter = 0;
+  for (const auto& group : param_groups_) {
+    for (const torch::Tensor& param : group.params()) {
+      const Index index = parameter++;
+      const auto found = state_.find(param.unsafeGetTensorImpl());
+      if (found == state_.end()) continue;
+      const StateFields fields = fields_of(*found->second);
+      const auto check = [&](const char* field, torch::Tensor* value) {
+        if (value == nullptr || !value->defined()) return;
+        check_moment(name_, concat(field, " of parameter ", index), *value, param);
+        if (!value->strides().equals(param.strides())) *value = copy_like(*value, param);
+      };
+      check(names.momentum, fields.momentum);
+      check(names.second_moment, fields.second_moment);
+      check(names.extra, fields.extra);
+      HONE_CHECK(*fields.step >= 0, name_, concat("step of parameter ", index, " of at least 0"),
+                 *fields.step);
+    }
+  }
+}
+
+void MultiTensorOptimizer::load_or_restore(const std::function<void()>& load) {
+  const c10::NoGradGuard no_grad;
+  auto kept = std::move(state_);
+  state_.clear();
+  std::vector<std::unique_ptr<Options>> options;
+  for (const auto& group : param_groups_) options.push_back(group.options().clone());
+  const auto restore = [&] {
+    state_ = std::move(kept);
+    for (std::size_t g = 0; g < options.size(); ++g) {
+      param_groups_[g].set_options(std::move(options[g]));
+    }
+  };
+  try {
+    load();
+    check_state_fits();
+  } catch (const Error&) {
+    restore();
+    throw;
+  } catch (const c10::Error& error) {
+    restore();
+    fail(ErrorCategory::CorruptFile, name_, "an archive of this optimiser and these parameters",
+         error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    restore();
+    fail(ErrorCategory::CorruptFile, name_, "an archive of this optimiser and these parameters",
+         error.what());
+  }
+}
+
+}  // namespace hone::optim

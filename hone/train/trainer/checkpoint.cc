@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/trainer/checkpoint.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdio>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/core/log.h"
+#include "hone/core/mmap_file.h"
+#include "hone/core/safetensors.h"
+#include "hone/train/trainer/sha256.h"
+
+namespace hone::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kFormat = 1;
+constexpr std::string_view kPrefix = "step_", kDoomed = ".removed_";
+constexpr const char* kWeights = "weights.safetensors";
+constexpr const char* kState = "state.safetensors";
+constexpr const char* kManifest = "manifest.json";
+
+// Types that weights and optimiser state come in.
+constexpr std::array<std::pair<Dtype, torch::ScalarType>, 6> kTypes = {
+    {{Dtype::Float32, torch::kFloat},
+     {Dtype::Float64, torch::kDouble},
+     {Dtype::BFloat16, torch::kBFloat16},
+     {Dtype::Float16, torch::kHalf},
+     {Dtype::Int64, torch::kLong},
+     {Dtype::UInt8, torch::kByte}}};
+
+Dtype dtype_of(const CheckpointTensor& tensor) {
+  for (const auto& [dtype, scalar] : kTypes) {
+    if (scalar == tensor.value.scalar_type()) return dtype;
+  }
+  fail_unsupported("checkpoint", "f32, f64, bf16, f16, i64 or u8 tensors", tensor.name);
+}
+
+std::span<const std::byte> bytes_of(const torch::Tensor& contiguous) {
+  return {static_cast<const std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
+}
+
+void write_tensors(const fs::path& path, const std::vector<CheckpointTensor>& tensors) {
+  std::vector<SafetensorsWriter::Entry> plan;
+  for (const CheckpointTensor& tensor : tensors) {
+    const auto sizes = tensor.value.sizes();
+    const std::vector<Index> dims(sizes.begin(), sizes.end());
+    plan.push_back({tensor.name, dtype_of(tensor), Shape(dims)});
+  }
+  SafetensorsWriter writer(path, plan);
+  for (const CheckpointTensor& tensor : tensors) writer.write(bytes_of(tensor.value.contiguous()));
+  writer.commit();
+}
+
+std::vector<CheckpointTensor> read_tensors(const MmapFile& file) {
+  std::vector<CheckpointTensor> out;
+  for (const SafetensorsTensor& stored :
+       parse_safetensors(file.bytes(), file.path().string()).tensors) {
+    const auto type = std::find_if(kTypes.begin(), kTypes.end(),
+                                   [&](const auto& pair) { return pair.first == stored.dtype; });
+    if (type == kTypes.end()) {
+      fail_corrupt(file.path().string(), "types of a checkpoint",
+                   safetensors_name_of(stored.dtype));
+    }
+    const auto dims = stored.shape.dims();
+    const torch::Tensor value = at::empty(at::IntArrayRef(dims.data(), dims.size()),
+                                          at::TensorOptions().dtype(type->second));
+    if (!stored.bytes.empty()) {
+      std::memcpy(value.data_ptr(), stored.bytes.data(), stored.bytes.size());
+    }
+    out.push_back({stored.name, value});
+  }
+  return out;
+}
+
+Json file_entry(const fs::path& path) {
+  const MmapFile file(path);
+  return {{"bytes", file.bytes().size()}, {"sha256", sha256(file.bytes())}};
+}
+
+std::vector<CheckpointTensor> read_verified(const fs::path& folder, const char* name,
+                                            const Json& manifest) {
+  const MmapFile file(folder / name);
+  const Json& entry = manifest.at("files").at(name);
+  const std::string found = sha256(file.bytes());
+  if (entry.at("sha256") != found) {
+    fail_corrupt(file.path().string(), concat("SHA-256 ", entry.at("sha256").dump()), found);
+  }
+  return read_tensors(file);
+}
+
+std::optional<Index> step_of(const fs::path& path) {
+  const std::string name = path.filename().string();
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  Index step = -1;
+  const char* end = name.data() + name.size();
+  const auto parsed = std::from_chars(name.data() + kPrefix.size(), end, step);
+  if (parsed.ec != std::errc() || parsed.ptr != end || step < 0) return std::nullopt;
+  return step;
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(fs::path folder) : folder_(std::move(folder)) {
+  std::error_code error;
+  fs::create_directories(folder_, error);
+  if (error) fail(ErrorCategory::Io, folder_.string(), "to make the folder", error.message());
+  remove_stale_temporaries(folder_);
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    if (entry.path().filename().string().starts_with(kDoomed)) {
+      std::error_code ignored;  // only space is lost
+      fs::remove_all(entry.path(), ignored);
+    }
+  }
+}
+
+fs::path CheckpointStore::path_of(Index step) const {
+  std::array<char, 32> digits;
+  std::snprintf(digits.data(), digits.size(), "%08lld", static_cast<long long>(step));
+  return folder_ / concat(kPrefix, digits.data());
+}
+
+std::vector<Index> CheckpointStore::steps() const {
+  std::vector<Index> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder_, error)) {
+    if (const auto step = step_of(entry.path())) found.push_back(*step);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+void CheckpointStore::save(const Checkpoint& checkpoint, Index keep, std::optional<Index> best) {
+  AtomicFolder folder(path_of(checkpoint.step));
+  write_tensors(folder.staging() / kWeights, checkpoint.weights);
+  write_tensors(folder.staging() / kState, checkpoint.state);
+  const Json manifest = {{"format", kFormat},
+                         {"step", checkpoint.step},
+                         {"facts", checkpoint.facts},
+                         {"facts_sha256", sha256(checkpoint.facts.dump())},
+                         {"files",
+                          {{kWeights, file_entry(folder.staging() / kWeights)},
+                           {kState, file_entry(folder.staging() / kState)}}}};
+  write_json_file(folder.staging() / kManifest, manifest);
+  folder.commit();
+  const std::vector<Index> all = steps();
+  for (std::size_t i = 0; i + static_cast<std::size_t>(keep) < all.size(); ++i) {
+    if (all[i] != best) remove(all[i]);
+  }
+}
+
+// Renamed first: a kill halfway leaves no folder that looks like a damaged checkpoint.
+void CheckpointStore::remove(Index step) const {
+  const fs::path from = path_of(step), to = folder_ / concat(kDoomed, step);
+  std::error_code error;
+  fs::rename(from, to, error);
+  fs::remove_all(error ? from : to, error);
+}
+
+void CheckpointStore::clear() const {
+  for (const Index step : steps()) remove(step);
+}
+
+Checkpoint CheckpointStore::load(Index step) const {
+  const fs::path folder = path_of(step);
+  const fs::path manifest_path = folder / kManifest;
+  const Json manifest = read_json_file(manifest_path);
+  try {
+    if (manifest.at("format") != kFormat || manifest.at("step") != step) {
+      fail_corrupt(manifest_path.string(), concat("format ", kFormat, " and step ", step),
+                   concat(manifest.at("format").dump(), " and ", manifest.at("step").dump()));
+    }
+    if (manifest.at("facts_sha256") != sha256(manifest.at("facts").dump())) {
+      fail_corrupt(manifest_path.string(), "facts of the recorded SHA-256", "others");
+    }
+    return {.step = step,
+            .facts = manifest.at("facts"),
+            .weights = read_verified(folder, kWeights, manifest),
+            .state = read_verified(folder, kState, manifest)};
+  } catch (const Json::exception& error) {
+    fail_corrupt(manifest_path.string(), "a checkpoint's manifest", error.what());
+  }
+}
+
+std::optional<Checkpoint> CheckpointStore::load_newest() const {
+  std::vector<Index> all = steps();
+  for (auto step = all.rbegin(); step != all.rend(); ++step) {
+    try {
+      return load(*step);
+    } catch (const Error& error) {
+      log_warning(
+          concat("skipping damaged checkpoint ", path_of(*step).string(), ": ", error.what()));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace hone::trainer

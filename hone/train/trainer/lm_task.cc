@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/trainer/lm_task.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "hone/core/check.h"
+
+namespace hone::trainer {
+namespace {
+
+// Tokens of one validation forward pass: the logits of 4 Ki tokens stay in the cache's reach.
+constexpr Index kValidationBatch = 4096;
+
+}  // namespace
+
+LmTask::LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index micro_batch,
+               Index accumulation_steps, Index validation_tokens)
+    : model_(std::move(model)),
+      train_(std::move(train)),
+      held_out_(std::move(held_out)),
+      micro_batch_(micro_batch),
+      accumulation_steps_(accumulation_steps),
+      validation_tokens_(validation_tokens) {
+  HONE_CHECK(held_out_.tokens.size() >= 2, "held-out data", "at least 2 tokens",
+             held_out_.tokens.size());
+}
+
+LossSum LmTask::micro_batch(Index step, Index micro) {
+  const Index first = (step * accumulation_steps_ + micro) * micro_batch_;
+  const TokenBatch batch = train_.batch(first, micro_batch_);
+  return {.sum = model_->loss_sum(batch.ids, batch.targets), .weight = nominal_weight()};
+}
+
+double LmTask::nominal_weight() const {
+  return static_cast<double>(micro_batch_ * model_->architecture().context);
+}
+
+Validation LmTask::validate(bool all) {
+  const Index context = model_->architecture().context;
+  const auto count = static_cast<Index>(held_out_.tokens.size());
+  const Index used = all ? count : std::min(count, std::max(context, validation_tokens_));
+  const auto options = torch::TensorOptions().dtype(torch::kLong);
+  double nats = 0;
+  Index predicted = 0, bytes = 0;
+  const auto run = [&](Index begin, Index windows, Index length) {
+    const torch::Tensor rows = at::empty({windows, length}, options);
+    std::copy_n(held_out_.tokens.data() + begin, windows * length, rows.data_ptr<std::int64_t>());
+    const torch::Tensor targets = rows.narrow(1, 1, length - 1).contiguous();
+    nats += model_->loss_sum(rows.narrow(1, 0, length - 1).contiguous(), targets).item<double>();
+    predicted += targets.numel();
+    const auto* target = targets.data_ptr<std::int64_t>();
+    for (Index i = 0; i < targets.numel(); ++i) {
+      bytes += held_out_.bytes_of_token[static_cast<std::size_t>(target[i])];
+    }
+  };
+  const Index whole = used / context, per_run = std::max<Index>(1, kValidationBatch / context);
+  for (Index window = 0; window < whole; window += per_run) {
+    run(window * context, std::min(per_run, whole - window), context);
+  }
+  if (used - whole * context >= 2) run(whole * context, 1, used - whole * context);
+  return {
+      .loss = nats / static_cast<double>(predicted),
+      .bits_per_byte = nats / std::numbers::ln2 / static_cast<double>(std::max<Index>(1, bytes))};
+}
+
+std::vector<CheckpointTensor> LmTask::weights() {
+  std::vector<CheckpointTensor> out;
+  for (const auto& item : model_->named_parameters()) out.push_back({item.key(), item.value()});
+  return out;
+}
+
+}  // namespace hone::trainer

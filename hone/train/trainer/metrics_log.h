@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hone/core/index.h"
+
+namespace hone::trainer {
+
+// One row per optimiser step.
+struct MetricsRow {
+  Index step = 0;  // steps done, from 1
+  double loss = 0, lr = 0, grad_norm = 0, tokens_per_s = 0;
+  std::optional<double> val_loss, val_bits_per_byte;  // empty where nothing was validated
+};
+
+// metrics.csv: a header line, then rows with numbers in 17 significant digits, each handed to the
+// system when it is added, so that a killed process loses none.
+class MetricsLog {
+ public:
+  // Starts an empty log, or with keep_steps ≥ 0 keeps the rows of steps 1 … keep_steps of the
+  // existing one. Error{CorruptFile} when those rows are not there.
+  MetricsLog(std::filesystem::path path, std::optional<Index> keep_steps);
+  MetricsLog(const MetricsLog&) = delete;
+  MetricsLog& operator=(const MetricsLog&) = delete;
+  ~MetricsLog();
+
+  void add(const MetricsRow& row);
+
+  static std::string to_line(const MetricsRow& row);
+
+ private:
+  std::filesystem::path path_;
+  int descriptor_ = -1;
+};
+
+// A log read back, for reports and resume. Error{CorruptFile} naming the line.
+std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
+
+}  // namespace hone::trainer

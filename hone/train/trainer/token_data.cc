@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/trainer/token_data.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/core/philox.h"
+
+namespace hone::trainer {
+namespace {
+
+constexpr int kFeistelRounds = 4;
+// Streams of Philox's counter: what is drawn.
+constexpr std::uint32_t kStartStream = 1, kOrderStream = 2;
+
+std::uint64_t draw(std::uint64_t seed, std::uint64_t number, std::uint32_t stream) {
+  const PhiloxBlock block = philox(seed, {static_cast<std::uint32_t>(number),
+                                          static_cast<std::uint32_t>(number >> 32), stream, 0});
+  return std::uint64_t{block[0]} << 32 | block[1];
+}
+
+std::uint64_t feistel(std::uint64_t value, int half_bits, std::uint64_t key) {
+  const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
+  std::uint64_t left = value >> half_bits, right = value & mask;
+  for (int round = 0; round < kFeistelRounds; ++round) {
+    const std::uint64_t mixed =
+        draw(key, right, 16 + static_cast<std::uint32_t>(round));  // clear of the streams above
+    left = std::exchange(right, (left ^ mixed) & mask);
+  }
+  return left << half_bits | right;
+}
+
+}  // namespace
+
+Index permute(Index index, Index size, std::uint64_t key) {
+  const int bits =
+      std::max(2, static_cast<int>(std::bit_width(static_cast<std::uint64_t>(size - 1))));
+  const int half_bits = (bits + 1) / 2;
+  auto value = static_cast<std::uint64_t>(index);
+  do {
+    value = feistel(value, half_bits, key);
+  } while (value >= static_cast<std::uint64_t>(size));
+  return static_cast<Index>(value);
+}
+
+TokenWindows::TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed)
+    : tokens_(std::move(tokens)), context_(context), seed_(seed) {
+  const auto count = static_cast<Index>(tokens_.size());
+  HONE_CHECK(count > context, "training data", concat("more than ", context, " tokens"), count);
+  // One window fewer than fit, so that every start in [0, context) has the same number of them.
+  windows_ = std::max<Index>(1, (count - 1) / context - 1);
+}
+
+Index TokenWindows::offset_of(Index sample) const {
+  const auto epoch = static_cast<std::uint64_t>(sample / windows_);
+  const Index slack = static_cast<Index>(tokens_.size()) - 1 - windows_ * context_;
+  const auto starts = static_cast<std::uint64_t>(std::min(slack, context_ - 1) + 1);
+  const auto start = static_cast<Index>(draw(seed_, epoch, kStartStream) % starts);
+  return start + context_ * permute(sample % windows_, windows_, draw(seed_, epoch, kOrderStream));
+}
+
+TokenBatch TokenWindows::batch(Index first_sample, Index count) const {
+  const auto options = torch::TensorOptions().dtype(torch::kLong);
+  TokenBatch out{at::empty({count, context_}, options), at::empty({count, context_}, options)};
+  auto *ids = out.ids.data_ptr<std::int64_t>(), *targets = out.targets.data_ptr<std::int64_t>();
+  for (Index row = 0; row < count; ++row) {
+    const text::TokenId* from = tokens_.data() + offset_of(first_sample + row);
+    std::copy_n(from, context_, ids + row * context_);
+    std::copy_n(from + 1, context_, targets + row * context_);
+  }
+  return out;
+}
+
+}  // namespace hone::trainer

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "hone/core/index.h"
+#include "hone/text/tokenizer.h"
+
+namespace hone::trainer {
+
+// Position `index` of a permutation of [0, size) chosen by `key`: a balanced Feistel network over
+// Philox on the next power of four, walked until it falls inside (at most 4 rounds expected). O(1)
+// state, so any sample of any epoch is found without those before it.
+Index permute(Index index, Index size, std::uint64_t key);
+
+// A batch for next-token prediction; targets[b, i] follows ids[b, i].
+struct TokenBatch {
+  torch::Tensor ids, targets;  // [batch, context] int64
+};
+
+// Training windows of `context` + 1 tokens. An epoch cuts the tokens into windows from a start that
+// it draws, and takes each once, in an order that it draws. Sample n of the run is a pure function
+// of (seed, n).
+class TokenWindows {
+ public:
+  // Error{InvalidArgument} when there are no context + 1 tokens.
+  TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed);
+
+  Index windows_per_epoch() const { return windows_; }
+  Index tokens() const { return static_cast<Index>(tokens_.size()); }
+  // First token of sample n's window.
+  Index offset_of(Index sample) const;
+  TokenBatch batch(Index first_sample, Index count) const;
+
+ private:
+  std::vector<text::TokenId> tokens_;
+  Index context_ = 0, windows_ = 0;
+  std::uint64_t seed_ = 0;
+};
+
+}  // namespace hone::trainer

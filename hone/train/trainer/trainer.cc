@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/trainer/trainer.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <unordered_map>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/core/log.h"
+#include "hone/core/progress.h"
+#include "hone/core/trace.h"
+#include "hone/train/trainer/metrics_log.h"
+
+namespace hone::trainer {
+namespace {
+
+constexpr std::string_view kStatePrefix = "optimizer.";
+constexpr const char* kRandomState = "random.cpu";
+
+at::Generator cpu_generator() { return at::detail::getDefaultCPUGenerator(); }
+
+void set_learning_rate(torch::optim::Optimizer& optimizer, double lr) {
+  for (auto& group : optimizer.param_groups()) group.options().set_lr(lr);
+}
+
+void drop_gradients(torch::optim::Optimizer& optimizer) {
+  for (auto& group : optimizer.param_groups()) {
+    for (auto& parameter : group.params()) parameter.mutable_grad() = torch::Tensor();
+  }
+}
+
+std::vector<CheckpointTensor> collect_state(const optim::MultiTensorOptimizer& optimizer) {
+  std::vector<CheckpointTensor> out = {{kRandomState, cpu_generator().get_state()}};
+  for (const optim::NamedState& entry : optimizer.export_state()) {
+    out.push_back({concat(kStatePrefix, entry.parameter, ".", entry.name), entry.value});
+  }
+  return out;
+}
+
+void restore_state(const std::vector<CheckpointTensor>& stored,
+                   optim::MultiTensorOptimizer& optimizer) {
+  std::vector<optim::NamedState> state;
+  for (const CheckpointTensor& tensor : stored) {
+    if (tensor.name == kRandomState) {
+      cpu_generator().set_state(tensor.value);
+      continue;
+    }
+    const std::size_t begin = kStatePrefix.size(), dot = tensor.name.find('.', begin);
+    if (!tensor.name.starts_with(kStatePrefix) || dot == std::string::npos) {
+      fail_corrupt("checkpoint", "optimizer.<parameter>.<name>", tensor.name);
+    }
+    state.push_back({std::stoll(tensor.name.substr(begin, dot - begin)),
+                     tensor.name.substr(dot + 1), tensor.value});
+  }
+  optimizer.import_state(state);
+}
+
+void restore_weights(const std::vector<CheckpointTensor>& stored,
+                     std::vector<CheckpointTensor> weights) {
+  std::unordered_map<std::string, torch::Tensor> by_name;
+  for (const CheckpointTensor& tensor : stored) by_name.emplace(tensor.name, tensor.value);
+  for (const CheckpointTensor& weight : weights) {
+    const auto found = by_name.find(weight.name);
+    HONE_CHECK(found != by_name.end() && found->second.sizes() == weight.value.sizes(), "resume",
+               concat("a checkpoint with ", weight.name, " of ", weight.value.numel(), " elements"),
+               found == by_name.end() ? std::string("none") : concat(found->second.numel()));
+  }
+  for (const CheckpointTensor& weight : weights) {
+    weight.value.detach().copy_(by_name.at(weight.name));
+  }
+}
+
+double mean_of_last_tenth(const std::filesystem::path& metrics) {
+  const std::vector<MetricsRow> rows = read_metrics(metrics);
+  const std::size_t tail = std::max<std::size_t>(1, rows.size() / 10);
+  double sum = 0;
+  for (std::size_t i = rows.size() - tail; i < rows.size(); ++i) sum += rows[i].loss;
+  return sum / static_cast<double>(tail);
+}
+
+std::string progress_note(double loss, double lr) {
+  std::array<char, 64> text;
+  std::snprintf(text.data(), text.size(), "loss %.3f, lr %.2g", loss, lr);
+  return text.data();
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainerOptions options, const Clock& clock)
+    : options_(std::move(options)), clock_(clock), store_(options_.folder / "checkpoints") {
+  HONE_CHECK(options_.schedule.steps > 0, "trainer", "at least one step", options_.schedule.steps);
+  HONE_CHECK(options_.accumulation_steps > 0, "trainer", "at least one micro-batch per step",
+             options_.accumulation_steps);
+  cpu_generator().set_current_seed(options_.seed);
+}
+
+bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer) {
+  const std::optional<Checkpoint> checkpoint = store_.load_newest();
+  if (!checkpoint) return false;
+  const Json& facts = checkpoint->facts;
+  if (options_.check_facts) options_.check_facts(facts.at("run"));
+  restore_weights(checkpoint->weights, task.weights());
+  restore_state(checkpoint->state, optimizer);
+  done_ = checkpoint->step;
+  resumed_from_ = done_;
+  if (!facts.at("best_step").is_null()) {
+    best_step_ = facts.at("best_step").get<Index>();
+    best_loss_ = facts.at("best_loss").get<double>();
+  }
+  return true;
+}
+
+Trainer::StepOutcome Trainer::run_step(Task& task, optim::MultiTensorOptimizer& optimizer,
+                                       Index step) const {
+  HONE_TRACE_ZONE("train_step");
+  const double nominal = task.nominal_weight();
+  double sum = 0, weight = 0;
+  drop_gradients(optimizer);
+  for (Index micro = 0; micro < options_.accumulation_steps; ++micro) {
+    const LossSum loss = task.micro_batch(step, micro);
+    (loss.sum / nominal).backward();
+    sum += loss.sum.item<double>();
+    weight += loss.weight;
+  }
+  HONE_CHECK(weight > 0, "trainer", "a batch in which something counts", weight);
+  set_learning_rate(optimizer, options_.schedule.at(step));
+  // An infinite limit measures the norm and clips nothing.
+  const double limit =
+      options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
+  const auto report = optimizer.step_with(
+      {.inv_scale = nominal / weight, .clip_norm = limit, .skip_nonfinite = true});
+  if (!report.stepped) {
+    fail(ErrorCategory::Internal, concat("train step ", step + 1), "finite gradients",
+         concat("loss ", sum / weight, " and a gradient that is not finite (parameter ",
+                report.first_nonfinite_tensor, "): lower lr.peak"));
+  }
+  return {.loss = sum / weight, .grad_norm = report.grad_norm, .weight = weight};
+}
+
+std::optional<Validation> Trainer::validate_when_due(Task& task, Index done) {
+  const bool last = done == options_.schedule.steps;
+  const bool due = options_.validate_every > 0 && done % options_.validate_every == 0;
+  if (!last && !due) return std::nullopt;
+  const torch::NoGradGuard no_grad;
+  return task.validate(/*all=*/last);
+}
+
+void Trainer::save_when_due(Task& task, optim::MultiTensorOptimizer& optimizer, Index done,
+                            bool now) {
+  const bool due = options_.checkpoint_every > 0 && done % options_.checkpoint_every == 0;
+  if (!due && !now && done != options_.schedule.steps) return;
+  HONE_TRACE_ZONE("save_checkpoint");
+  Json facts = {{"run", options_.facts}};
+  facts["best_step"] = best_step_ ? Json(*best_step_) : Json();
+  facts["best_loss"] = best_step_ ? Json(best_loss_) : Json();
+  store_.save({.step = done,
+               .facts = std::move(facts),
+               .weights = task.weights(),
+               .state = collect_state(optimizer)},
+              options_.keep_checkpoints, best_step_);
+}
+
+TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
+                         const std::atomic<bool>& stop) {
+  if (!resumed_from_) store_.clear();
+  MetricsLog log(options_.folder / "metrics.csv", resumed_from_);
+  const Index steps = options_.schedule.steps, first = done_;
+  Progress progress("train", steps, "steps");
+  TrainResult result;
+  result.steps = steps;
+  result.resumed_from = resumed_from_;
+  double tokens = 0, seconds = 0;
+  while (done_ < steps) {
+    const std::int64_t begin = clock_.now_ns();
+    const StepOutcome outcome = run_step(task, optimizer, done_);
+    const double elapsed = seconds_between(begin, clock_.now_ns());
+    const double lr = options_.schedule.at(done_);
+    ++done_;
+    tokens += outcome.weight;
+    seconds += elapsed;
+    const std::optional<Validation> validation = validate_when_due(task, done_);
+    const bool best = validation && done_ < steps && (!best_step_ || validation->loss < best_loss_);
+    if (best) {
+      best_step_ = done_;
+      best_loss_ = validation->loss;
+    }
+    MetricsRow row{
+        done_, outcome.loss, lr, outcome.grad_norm, elapsed > 0 ? outcome.weight / elapsed : 0, {},
+        {}};
+    if (validation) {
+      row.val_loss = validation->loss;
+      row.val_bits_per_byte = validation->bits_per_byte;
+      result.validation = *validation;
+    }
+    log.add(row);
+    progress.update(done_, progress_note(outcome.loss, lr));
+    save_when_due(task, optimizer, done_, best || stop.load());
+    if (stop.load() && done_ < steps) {
+      fail(ErrorCategory::Cancelled, "train", concat("to reach step ", steps),
+           concat("an interrupt after step ", done_, ", which is saved (--resume goes on)"));
+    }
+  }
+  if (first == steps) {  // resumed at the very end: nothing was left but to measure
+    const torch::NoGradGuard no_grad;
+    result.validation = task.validate(/*all=*/true);
+  }
+  result.train_loss = mean_of_last_tenth(options_.folder / "metrics.csv");
+  result.tokens_per_s = seconds > 0 ? tokens / seconds : 0;
+  return result;
+}
+
+double measure_step_seconds(Task& task, Index accumulation_steps, Index repeats,
+                            const Clock& clock) {
+  std::vector<double> seconds;
+  for (Index repeat = 0; repeat <= repeats; ++repeat) {
+    const std::int64_t begin = clock.now_ns();
+    for (Index micro = 0; micro < accumulation_steps; ++micro) {
+      const LossSum loss = task.micro_batch(0, micro);
+      (loss.sum / task.nominal_weight()).backward();
+    }
+    if (repeat > 0) seconds.push_back(seconds_between(begin, clock.now_ns()));
+    for (const CheckpointTensor& weight : task.weights()) {
+      weight.value.mutable_grad() = torch::Tensor();
+    }
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<Index>(seconds.size() / 2),
+                   seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+}  // namespace hone::trainer

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/types.h>
+
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hone/core/clock.h"
+#include "hone/core/json_io.h"
+#include "hone/train/optim/multi_tensor_optimizer.h"
+#include "hone/train/trainer/checkpoint.h"
+#include "hone/train/trainer/schedule.h"
+
+namespace hone::trainer {
+
+// Σ of losses over a micro-batch and what it is a sum over (tokens that count, samples).
+struct LossSum {
+  torch::Tensor sum;  // scalar with gradient
+  double weight = 0;
+};
+
+struct Validation {
+  double loss = 0;           // mean, nats
+  double bits_per_byte = 0;  // language models; else 0
+};
+
+// What is trained: a model on its data.
+class Task {
+ public:
+  virtual ~Task() = default;
+  // A pure function of the weights and (step, micro), both from 0.
+  virtual LossSum micro_batch(Index step, Index micro) = 0;
+  // Weight of a full micro-batch, w₀ below.
+  virtual double nominal_weight() const = 0;
+  // On a fixed part of the held-out data, or on all of it.
+  virtual Validation validate(bool all) = 0;
+  // Every parameter once, under names that do not change.
+  virtual std::vector<CheckpointTensor> weights() = 0;
+};
+
+struct TrainerOptions {
+  WarmupCosine schedule;  // schedule.steps is the length of the run
+  Index accumulation_steps = 1;
+  double clip_norm = 0;  // 0: none
+  Index validate_every = 0, checkpoint_every = 0, keep_checkpoints = 2;
+  std::filesystem::path folder;  // metrics.csv and checkpoints/ lie here
+  std::uint64_t seed = 0;        // of LibTorch's CPU generator, for tasks that draw from it
+  // Recorded in every checkpoint, and checked on resume.
+  Json facts = Json::object();
+  std::function<void(const Json& recorded)> check_facts;
+};
+
+struct TrainResult {
+  Index steps = 0;
+  double train_loss = 0;    // mean over the last tenth of the steps
+  double tokens_per_s = 0;  // of the steps that this process ran; without validation and saving
+  Validation validation;
+  std::optional<Index> resumed_from;
+};
+
+// Forward, backward and step over micro-batches. Per step: each micro-batch's backward runs on
+// sum/w₀; the optimiser's fused step multiplies by w₀/Σweights, so that the gradient is that of the
+// exact mean over the group, also for a short one.
+class Trainer {
+ public:
+  explicit Trainer(TrainerOptions options, const Clock& clock = steady_clock());
+
+  // Goes on from the newest whole checkpoint, if there is one; then fit() gives the bits that the
+  // uninterrupted run would have given. False: there is none, everything is untouched.
+  // Error{InvalidArgument} when check_facts refuses or the tensors do not fit.
+  bool resume(Task& task, optim::MultiTensorOptimizer& optimizer);
+
+  // Runs to the end, checkpoints, validates on all held-out data. When `stop` becomes true:
+  // finishes the step, saves, throws Error{Cancelled}. Error{Internal} when a gradient is not
+  // finite.
+  TrainResult fit(Task& task, optim::MultiTensorOptimizer& optimizer,
+                  const std::atomic<bool>& stop);
+
+ private:
+  struct StepOutcome {
+    double loss = 0, grad_norm = 0, weight = 0;
+  };
+  StepOutcome run_step(Task& task, optim::MultiTensorOptimizer& optimizer, Index step) const;
+  std::optional<Validation> validate_when_due(Task& task, Index done);
+  void save_when_due(Task& task, optim::MultiTensorOptimizer& optimizer, Index done, bool now);
+
+  TrainerOptions options_;
+  const Clock& clock_;
+  CheckpointStore store_;
+  Index done_ = 0;
+  std::optional<Index> resumed_from_;
+  std::optional<Index> best_step_;
+  double best_loss_ = 0;
+};
+
+// Seconds that one step takes, forward and backward on real batches, leaving weights and gradients
+// as they were: what `--minutes` fixes the number of steps from.
+double measure_step_seconds(Task& task, Index accumulation_steps, Index repeats,
+                            const Clock& clock = steady_clock());
+
+}  // namespace hone::trainer

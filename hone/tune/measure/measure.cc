@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/tune/measure/measure.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hone/core/check.h"
+#include "hone/core/log.h"
+#include "hone/tune/measure/cpu_load.h"
+#include "hone/tune/measure/statistics.h"
+
+namespace hone::tune {
+namespace {
+
+constexpr double kClockStep = 20e-9;  // shorter times than this cannot be told from 0
+
+void check(std::span<const Contestant> contestants, const MeasureOptions& options) {
+  HONE_CHECK(!contestants.empty(), "measure", "at least one contestant", "none");
+  for (const Contestant& contestant : contestants) {
+    HONE_CHECK(contestant.run != nullptr, "measure", "something to run", contestant.name);
+  }
+  HONE_CHECK(options.warm_up >= 0, "measure", "warm_up >= 0", options.warm_up);
+  HONE_CHECK(options.min_samples >= 1 && options.max_samples >= options.min_samples, "measure",
+             "1 <= min_samples <= max_samples",
+             concat(options.min_samples, " and ", options.max_samples));
+}
+
+class InterleavingMeasurer final : public Measurer {
+ public:
+  explicit InterleavingMeasurer(const Clock& clock) : clock_(clock) {}
+
+  Measurement measure(std::span<const Contestant> contestants,
+                      const MeasureOptions& options) override {
+    check(contestants, options);
+    const auto calls = warm_up(contestants, options.warm_up);
+    Measurement result;
+    for (const Contestant& contestant : contestants) result.names.push_back(contestant.name);
+    result.seconds.resize(contestants.size());
+    const ForeignLoad load;
+    const std::int64_t begin = clock_.now_ns();
+    for (Index round = 0; round < options.max_samples; ++round) {
+      run_round(contestants, calls, round, result);
+      const double elapsed = seconds_between(begin, clock_.now_ns());
+      if (round + 1 >= options.min_samples &&
+          (elapsed >= options.max_seconds || is_narrow(result, options.half_width))) {
+        break;
+      }
+    }
+    result.foreign_load = load.cpus();
+    result.drift = drift_of(result.seconds.front());
+    result.seed = options.seed;
+    if (result.drift > kDriftLimit) {
+      log_warning(concat("measure: ", result.names.front(), " drifted by ",
+                         std::round(result.drift * 100),
+                         " % while it was measured; ratios hold, "
+                         "absolute times do not"));
+    }
+    return result;
+  }
+
+  Spread spread(std::span<const double> samples) const override { return spread_of(samples); }
+
+  RatioInterval speedup(const Measurement& measurement, Index impl, Index against) const override {
+    const auto count = static_cast<Index>(measurement.seconds.size());
+    HONE_CHECK(impl >= 0 && impl < count, "speedup", concat("a contestant below ", count), impl);
+    HONE_CHECK(against >= 0 && against < count, "speedup", concat("a contestant below ", count),
+               against);
+    return bootstrap_ratio(measurement.seconds[static_cast<std::size_t>(impl)],
+                           measurement.seconds[static_cast<std::size_t>(against)],
+                           measurement.seed);
+  }
+
+ private:
+  double time_sample(const Contestant& contestant, Index calls) const {
+    if (contestant.prepare) contestant.prepare();
+    const std::int64_t begin = clock_.now_ns();
+    for (Index call = 0; call < calls; ++call) contestant.run();
+    return seconds_between(begin, clock_.now_ns()) / static_cast<double>(calls);
+  }
+
+  static Index calls_per_sample(const Contestant& contestant, double seconds) {
+    if (contestant.prepare || seconds >= kShortestSample) return 1;
+    return static_cast<Index>(std::ceil(kShortestSample / std::max(seconds, kClockStep)));
+  }
+
+  // Runs the untimed rounds; returns how many calls each contestant's sample takes.
+  std::vector<Index> warm_up(std::span<const Contestant> contestants, Index rounds) const {
+    std::vector<Index> calls(contestants.size(), 1);
+    for (Index round = 0; round < rounds; ++round) {
+      for (std::size_t i = 0; i < contestants.size(); ++i) {
+        calls[i] = calls_per_sample(contestants[i], time_sample(contestants[i], 1));
+      }
+    }
+    return calls;
+  }
+
+  void run_round(std::span<const Contestant> contestants, std::span<const Index> calls, Index round,
+                 Measurement& result) const {
+    for (std::size_t turn = 0; turn < contestants.size(); ++turn) {
+      const std::size_t i = (static_cast<std::size_t>(round) + turn) % contestants.size();
+      result.seconds[i].push_back(time_sample(contestants[i], calls[i]));
+    }
+  }
+
+  static bool is_narrow(const Measurement& measurement, double half_width) {
+    return std::ranges::all_of(measurement.seconds, [half_width](const auto& samples) {
+      return median_half_width(samples) <= half_width;
+    });
+  }
+
+  const Clock& clock_;
+};
+
+}  // namespace
+
+std::unique_ptr<Measurer> make_measurer(const Clock& clock) {
+  return std::make_unique<InterleavingMeasurer>(clock);
+}
+
+}  // namespace hone::tune

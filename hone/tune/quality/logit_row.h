@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+
+#include "hone/core/index.h"
+
+namespace hone::tune {
+
+// What one row of logits [vocab] says of the token that came, in double precision from fp32 logits.
+struct TokenScore {
+  double log_probability = 0;  // natural log of softmax(logits)[target]
+  Index top = 0;               // argmax, the lowest id on ties
+};
+
+// Error{InvalidArgument} on an empty row, a target outside it, NaN, +infinity or a row of
+// -infinity.
+TokenScore score_token(std::span<const float> logits, Index target);
+
+// The same for two models on one token.
+struct PairScore {
+  TokenScore model, baseline;
+  double kl = 0;  // KL(softmax(baseline) || softmax(model)) >= 0, in nats
+};
+PairScore score_pair(std::span<const float> logits, std::span<const float> baseline, Index target);
+
+}  // namespace hone::tune

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+
+#include "hone/core/check.h"
+#include "hone/tune/report/chart.h"
+#include "hone/tune/report/chart_frame.h"
+
+namespace hone::tune {
+namespace {
+
+struct Box {
+  double left, top, right, bottom;
+  bool meets(const Box& other) const {
+    return left < other.right && other.left < right && top < other.bottom && other.top < bottom;
+  }
+};
+
+bool is_drawable(const ScatterPoint& point) {
+  return std::isfinite(point.x.value) && std::isfinite(point.y.value);
+}
+
+std::vector<ScatterPoint> drawable_points(const ScatterChart& chart) {
+  std::vector<ScatterPoint> points;
+  std::copy_if(chart.points.begin(), chart.points.end(), std::back_inserter(points), is_drawable);
+  return points;
+}
+
+std::pair<double, double> whiskers_of(const Figure& figure) {
+  if (figure.ci) return *figure.ci;
+  if (figure.p10 && figure.p90) return {*figure.p10, *figure.p90};
+  return {figure.value, figure.value};
+}
+
+std::vector<double> spread_of(const std::vector<ScatterPoint>& points, Figure ScatterPoint::*side) {
+  std::vector<double> values;
+  for (const ScatterPoint& point : points) {
+    const auto [low, high] = whiskers_of(point.*side);
+    values.insert(values.end(), {low, high, (point.*side).value});
+  }
+  return values;
+}
+
+Axis::Range widen(Axis::Range range, bool logarithmic) {
+  if (logarithmic && range.low > 0) {
+    const double factor = std::pow(range.high / range.low, 0.08);
+    return {range.low / factor, range.high * factor};
+  }
+  const double margin = (range.high - range.low) * 0.08;
+  return {range.low - margin, range.high + margin};
+}
+
+class ScatterDrawing {
+ public:
+  ScatterDrawing(const ScatterChart& chart, ChartWidth width)
+      : chart_(chart),
+        points_(drawable_points(chart)),
+        layout_(layout_of(width)),
+        x_(widen(range_of(spread_of(points_, &ScatterPoint::x)), chart.log_x), x_pixels(layout_),
+           chart.log_x, width == ChartWidth::Wide ? 6 : 4),
+        y_(widen(range_of(spread_of(points_, &ScatterPoint::y)), chart.log_y), y_pixels(layout_),
+           chart.log_y, 5),
+        largest_radius_(width == ChartWidth::Wide ? 24 : 15),
+        svg_(layout_.width, layout_.height, chart.title, chart.note) {
+    for (const ScatterPoint& point : points_) {
+      if (std::isfinite(point.size)) largest_ = std::max(largest_, point.size);
+    }
+  }
+
+  std::string draw() {
+    draw_frame(svg_, layout_, x_, y_, chart_.x_label, chart_.y_label);
+    draw_front();
+    for (const ScatterPoint& point : points_) draw_point(point);
+    for (const ScatterPoint& point : points_) draw_label(point);
+    draw_key();
+    return svg_.finish();
+  }
+
+ private:
+  Point place(const ScatterPoint& point) const {
+    return {x_.place(point.x.value), y_.place(point.y.value)};
+  }
+
+  double radius(const ScatterPoint& point) const {
+    if (chart_.size_label.empty() || largest_ <= 0 || !(point.size > 0)) return 6;
+    return std::max(4.0, largest_radius_ * std::sqrt(point.size / largest_));
+  }
+
+  void draw_front() {
+    std::vector<Point> front;
+    for (const ScatterPoint& point : points_) {
+      if (point.on_front) front.push_back(place(point));
+    }
+    if (front.size() < 2) return;
+    std::sort(front.begin(), front.end(), [](const Point& a, const Point& b) { return a.x < b.x; });
+    svg_.add_polyline(front, "front");
+  }
+
+  void draw_point(const ScatterPoint& point) {
+    const Point at = place(point);
+    const auto [x_low, x_high] = whiskers_of(point.x);
+    const auto [y_low, y_high] = whiskers_of(point.y);
+    if (x_high > x_low) {
+      svg_.add_line({x_.place(x_low), at.y}, {x_.place(x_high), at.y}, "whisker");
+    }
+    if (y_high > y_low) {
+      svg_.add_line({at.x, y_.place(y_low)}, {at.x, y_.place(y_high)}, "whisker");
+    }
+    std::string tooltip = concat(point.name, ": ", format_number(point.x.value), " ", point.x.unit,
+                                 ", ", format_number(point.y.value), " ", point.y.unit);
+    if (!chart_.size_label.empty()) {
+      tooltip += concat(", ", format_number(point.size), " ", chart_.size_label);
+    }
+    svg_.add_circle(at, radius(point), point.on_front ? "bubble on-front" : "bubble", tooltip);
+    const double core = radius(point);
+    taken_.push_back({at.x - core, at.y - core, at.x + core, at.y + core});
+  }
+
+  // Right, left, above or below the bubble: the first room where it meets no other label and no
+  // bubble, else towards the middle.
+  void draw_label(const ScatterPoint& point) {
+    const Point at = place(point);
+    const double gap = radius(point) + 5, width = text_width(point.name) * layout_.font;
+    struct Room {
+      Point at;
+      Anchor anchor;
+      double left;
+    };
+    const Room rooms[] = {{{at.x + gap, at.y + 4}, Anchor::Start, at.x + gap},
+                          {{at.x - gap, at.y + 4}, Anchor::End, at.x - gap - width},
+                          {{at.x, at.y - gap - 2}, Anchor::Middle, at.x - width / 2},
+                          {{at.x, at.y + gap + 10}, Anchor::Middle, at.x - width / 2}};
+    const Room* chosen = nullptr;
+    for (const Room& room : rooms) {
+      const Box box = box_of(room.left, room.at.y, width);
+      const bool is_inside = box.left > 2 && box.right < layout_.width - 2 &&
+                             box.top > layout_.top - 8 &&
+                             box.bottom < layout_.height - layout_.bottom + 2;
+      const bool is_free =
+          std::none_of(taken_.begin(), taken_.end(), [&](const Box& b) { return b.meets(box); });
+      if (is_inside && is_free) {
+        chosen = &room;
+        break;
+      }
+    }
+    if (chosen == nullptr) chosen = at.x > layout_.width * 0.6 ? &rooms[1] : &rooms[0];
+    taken_.push_back(box_of(chosen->left, chosen->at.y, width));
+    svg_.add_text(chosen->at, point.name, chosen->anchor, "label");
+  }
+
+  Box box_of(double left, double baseline, double width) const {
+    return {left, baseline - layout_.font, left + width, baseline + 3};
+  }
+
+  void draw_key() {
+    const double right = layout_.width - layout_.right;
+    if (chart_.size_label.empty()) return;
+    const std::string text =
+        concat("area: ", chart_.size_label, ", largest ", format_number(largest_));
+    svg_.add_text({right, 15}, text, Anchor::End, "key");
+  }
+
+  const ScatterChart& chart_;
+  std::vector<ScatterPoint> points_;
+  ChartLayout layout_;
+  Axis x_, y_;
+  double largest_radius_, largest_ = 0;
+  SvgWriter svg_;
+  std::vector<Box> taken_;
+};
+
+}  // namespace
+
+std::string draw(const ScatterChart& chart, ChartWidth width) {
+  return ScatterDrawing(chart, width).draw();
+}
+
+Json to_json(const ScatterChart& chart) {
+  Json json;
+  json["kind"] = "scatter";
+  json["title"] = chart.title;
+  json["x"] = chart.x_label;
+  json["y"] = chart.y_label;
+  json["size"] = chart.size_label.empty() ? Json() : Json(chart.size_label);
+  json["points"] = Json::array();
+  for (const ScatterPoint& point : chart.points) {
+    json["points"].push_back({{"name", point.name},
+                              {"x", to_json(point.x)},
+                              {"y", to_json(point.y)},
+                              {"size", std::isfinite(point.size) ? Json(point.size) : Json()},
+                              {"on_front", point.on_front}});
+  }
+  return json;
+}
+
+}  // namespace hone::tune

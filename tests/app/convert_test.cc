@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/convert.h"
+
+#include <gtest/gtest.h>
+
+#include "hone/app/inspect.h"
+#include "hone/core/error.h"
+#include "hone/core/file_io.h"
+#include "tests/model_io/tiny_model.h"
+#include "tests/support/test_data.h"
+
+namespace hone::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Convert : public testing::Test {
+ protected:
+  Convert() {
+    model_io::Architecture a = test::tiny_architecture();
+    a.head_dim = a.rope.rotary_dims = 8;
+    a.tied_embeddings = true;
+    write_hugging_face(path("hf"), test::TinyModel(a).source());
+  }
+  fs::path path(const char* name) const { return folder_.path() / name; }
+  Json convert(const char* in, const char* out, const std::string& dtype = "",
+               const std::string& to = "") const {
+    ConvertOptions options;
+    options.in = path(in);
+    options.out = path(out);
+    options.dtype = dtype;
+    options.to = to;
+    return convert_model(options);
+  }
+  ErrorCategory refusal(const char* in, const char* out, const std::string& dtype = "",
+                        const std::string& to = "") const {
+    try {
+      convert(in, out, dtype, to);
+    } catch (const Error& error) {
+      return error.category();
+    }
+    ADD_FAILURE() << "accepted " << in << " " << out;
+    return ErrorCategory::Internal;
+  }
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(Convert, the_name_of_the_output_decides_the_format) {
+  EXPECT_EQ(convert("hf", "m.gguf")["out_format"], "gguf");
+  EXPECT_EQ(convert("m.gguf", "m.bin")["out_format"], "llama2.c");
+  EXPECT_EQ(convert("m.bin", "back")["out_format"], "huggingface");
+  EXPECT_EQ(read_text_file(path("hf") / "model.safetensors"),
+            read_text_file(path("back") / "model.safetensors"));
+  EXPECT_EQ(convert("hf", "plain", "", "gguf")["out_format"], "gguf");
+}
+
+TEST_F(Convert, reports_tensors_bytes_and_what_was_kept) {
+  const Json report = convert("hf", "q", "q4_0");
+  EXPECT_EQ(report["out_format"], "hone");
+  EXPECT_EQ(report["in_format"], "huggingface");
+  EXPECT_EQ(report["tensors"], 2 * 9 + 2);
+  Index bytes = 0;
+  for (const auto& entry : fs::directory_iterator(path("q")))
+    bytes += static_cast<Index>(entry.file_size());
+  EXPECT_EQ(report["bytes"], bytes);
+  ASSERT_EQ(report["kept"].size(), 2u);
+  EXPECT_EQ(report["kept"][1]["name"], "model.layers.1.mlp.down_proj.weight");
+  EXPECT_EQ(report["kept"][1]["dtype"], "f16");
+  EXPECT_NE(report["kept"][1]["reason"].get<std::string>().find("40"), std::string::npos);
+  EXPECT_EQ(convert("q", "again")["out_format"], "hone");  // keeps its codes
+  EXPECT_EQ(convert("q", "dense", "bf16")["out_format"], "huggingface");
+}
+
+TEST_F(Convert, refuses_to_overwrite_the_input_or_foreign_folders) {
+  EXPECT_EQ(refusal("hf", "hf"), ErrorCategory::InvalidArgument);
+  fs::create_directory(path("photos"));
+  write_text_file(path("photos") / "cat.txt", "cat");
+  EXPECT_EQ(refusal("hf", "photos"), ErrorCategory::InvalidArgument);
+  EXPECT_TRUE(fs::exists(path("photos") / "cat.txt"));
+  convert("hf", "copy");
+  convert("hf", "copy", "f16");  // a model may be replaced
+  EXPECT_EQ(refusal("hf", "m.gguf", "q5_k"), ErrorCategory::InvalidArgument);
+  EXPECT_EQ(refusal("hf", "m.bin", "f16"), ErrorCategory::InvalidArgument);
+  EXPECT_EQ(refusal("hf", "x", "", "onnx"), ErrorCategory::InvalidArgument);
+  EXPECT_EQ(refusal("none", "x"), ErrorCategory::NotFound);
+  EXPECT_FALSE(fs::exists(path("m.gguf")) || fs::exists(path("m.bin")) || fs::exists(path("x")));
+}
+
+TEST_F(Convert, writes_the_tokeniser_of_llama2c_beside_it) {
+  HONE_REQUIRE_TEST_DATA(stories, "lm/stories260K.bin");
+  ConvertOptions options;
+  options.in = stories;
+  options.out = path("m.bin");
+  const Json report = convert_model(options);
+  EXPECT_EQ(report["tokenizer_file"], path("tokenizer.bin").string());
+  EXPECT_EQ(read_text_file(path("tokenizer.bin")),
+            read_text_file(stories.parent_path() / "tok512.bin"));
+}
+
+Json inspect(const fs::path& file, bool stats = false) {
+  InspectOptions options;
+  options.file = file;
+  options.stats = stats;
+  return inspect_file(options);
+}
+
+TEST_F(Convert, inspect_says_what_is_in_every_format) {
+  convert("hf", "m.gguf", "q8_0");
+  convert("hf", "m.bin");
+  convert("hf", "q", "q4_0");
+  const Json hf = inspect(path("hf"));
+  EXPECT_EQ(hf["kv_bytes_per_token"], 2 * 2 * 2 * 8 * 2);
+  EXPECT_EQ(hf["tied"], true);
+  EXPECT_EQ(hf["tokenizer"], nullptr);
+  EXPECT_EQ(hf["rope"]["pairing"], "half-split");
+  EXPECT_EQ(hf["tensors"][0]["dtype"], "f32");
+  const Json gguf = inspect(path("m.gguf"));
+  EXPECT_EQ(gguf["format"], "gguf");
+  EXPECT_EQ(gguf["rope"]["pairing"], "adjacent");
+  EXPECT_EQ(gguf["tensors"][0]["dtype"], "q8_0");
+  EXPECT_EQ(gguf["parameters"], hf["parameters"]);
+  EXPECT_EQ(inspect(path("q"))["tensors"][0]["dtype"], "int4:g32:sym");
+  EXPECT_EQ(inspect(path("m.bin"))["format"], "llama2.c");
+  const Json lone = inspect(path("hf") / "model.safetensors");
+  EXPECT_EQ(lone["format"], "safetensors");
+  EXPECT_EQ(lone["parameters"], hf["parameters"]);
+  for (const Json& document : {hf, gguf, lone})
+    EXPECT_NE(describe_inspection(document).find("tensors"), std::string::npos);
+}
+
+TEST_F(Convert, inspect_stats_reads_the_values) {
+  model_io::Architecture a = test::tiny_architecture();
+  std::vector<model_io::NamedMatrix> tensors;
+  const test::TinyModel model(a);
+  for (const auto& tensor : model.tensors()) tensors.push_back(tensor);
+  std::vector<float> values = test::decoded(tensors[0]);
+  values[3] = -7.5f;
+  values[4] = 9.25f;
+  values[5] = std::nanf("");
+  tensors[0].matrix.bytes = std::as_bytes(std::span(values));
+  model_io::write_hugging_face(path("stats"), {a, tensors, nullptr, Json::object()});
+  const Json row = inspect(path("stats"), true)["tensors"][0];
+  EXPECT_EQ(row["min"], -7.5);
+  EXPECT_EQ(row["max"], 9.25);
+  EXPECT_EQ(row["nan"], 1);
+  EXPECT_FALSE(inspect(path("stats"))["tensors"][0].contains("min"));
+}
+
+TEST(Inspect, shows_the_header_of_a_gguf_that_hone_does_not_serve) {
+  HONE_REQUIRE_TEST_DATA(path, "tokenizers/ggml-vocab-gpt-2.gguf");
+  const Json document = inspect(path);
+  EXPECT_EQ(document["architecture"]["family"], "gpt2");
+  EXPECT_TRUE(document.contains("not_served"));
+}
+
+}  // namespace
+}  // namespace hone::app

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/torch/train_lm.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <string>
+
+#include "hone/core/error.h"
+#include "hone/core/file_io.h"
+#include "hone/core/json_io.h"
+#include "hone/model_io/model_file.h"
+#include "hone/train/trainer/checkpoint.h"
+#include "hone/train/trainer/metrics_log.h"
+#include "tests/support/test_data.h"
+
+namespace hone::app {
+namespace {
+
+using testing::HasSubstr;
+
+// A tiny model and a text in which the next letter is easy.
+TrainLmJob tiny_job(const std::filesystem::path& folder) {
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += i % 3 == 0 ? "the cat sat.\n" : "a dog ran.\n";
+  write_text_file(folder / "text.txt", text);
+  TrainLmJob job;
+  job.config.model = {
+      .hidden_size = 16, .intermediate_size = 24, .layers = 1, .heads = 2, .context = 16};
+  job.config.data.path = folder / "text.txt";
+  job.config.data.tokenizer = "byte";
+  job.config.lr.peak = 0.01;
+  job.config.lr.warm_up_steps = 5;
+  job.config.trainer.steps = 40;
+  job.config.trainer.checkpoint_every = 10;
+  job.config.trainer.validate_every = 0;
+  job.out = folder / "run";
+  job.threads = 1;
+  return job;
+}
+
+TEST(TrainLm, learns_and_exports_a_model_that_opens) {
+  const test::TemporaryFolder folder;
+  const TrainLmResult result = train_lm(tiny_job(folder.path()));
+  EXPECT_EQ(result.steps, 40);
+  const auto rows = trainer::read_metrics(result.out / "metrics.csv");
+  ASSERT_EQ(rows.size(), 40u);
+  EXPECT_NEAR(rows.front().loss, std::log(257.0), 0.2);
+  EXPECT_LT(result.val_loss, 0.8 * rows.front().loss);
+  EXPECT_NEAR(result.val_bits_per_byte, result.val_loss / std::log(2.0), 1e-9);
+  const auto model = model_io::open_model_or_throw(result.model);
+  EXPECT_EQ(model->format(), model_io::ModelFormat::HuggingFace);
+  EXPECT_EQ(model->architecture().parameters(), result.parameters);
+  EXPECT_EQ(model->architecture().context, 16);
+  EXPECT_EQ(model->tokenizer()->vocab_size(), 257);
+  EXPECT_EQ(model->tokenizer()->decode(model->tokenizer()->encode("the cat")), "the cat");
+  for (const char* field :
+       {"steps", "train_loss", "val_loss", "val_bits_per_byte", "tokens_per_s", "out"}) {
+    EXPECT_TRUE(to_json(result).contains(field)) << field;
+  }
+}
+
+TEST(TrainLm, trains_a_bpe_vocabulary_of_the_size_asked_for) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job = tiny_job(folder.path());
+  job.config.data.tokenizer = "bpe";
+  job.config.data.vocab_size = 262;
+  job.config.trainer.steps = 5;
+  const TrainLmResult result = train_lm(job);
+  const auto model = model_io::open_model_or_throw(result.model);
+  EXPECT_EQ(model->tokenizer()->vocab_size(), 262);
+  EXPECT_LT(result.val_bits_per_byte, result.val_loss / std::log(2.0))
+      << "tokens hold several bytes";
+}
+
+TEST(TrainLm, resumes_after_an_interrupt_to_the_same_model) {
+  const test::TemporaryFolder whole, parts;
+  TrainLmJob job = tiny_job(whole.path());
+  const TrainLmResult expected = train_lm(job);
+  job = tiny_job(parts.path());
+  const std::atomic<bool> stop{true};  // after the first step
+  job.stop = &stop;
+  EXPECT_THROW(train_lm(job), Error);
+  job.stop = nullptr;
+  job.resume = true;
+  const TrainLmResult result = train_lm(job);
+  EXPECT_EQ(result.val_loss, expected.val_loss);
+  EXPECT_EQ(result.train_loss, expected.train_loss);
+  EXPECT_TRUE(read_text_file(result.model / "model.safetensors") ==
+              read_text_file(expected.model / "model.safetensors"));
+}
+
+TEST(TrainLm, refuses_to_resume_with_a_changed_key_or_text) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job = tiny_job(folder.path());
+  job.config.trainer.steps = 5;
+  train_lm(job);
+  job.resume = true;
+  job.config.optim.beta2 = 0.9;
+  const auto message = [&] {
+    try {
+      train_lm(job);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message(), HasSubstr("optim.beta2"));
+  job = tiny_job(folder.path());
+  job.config.trainer.steps = 5;
+  job.resume = true;
+  write_text_file(folder.path() / "text.txt", std::string(6000, 'x') + "\n");
+  EXPECT_THAT(message(), HasSubstr("data.path"));
+}
+
+TEST(TrainLm, fixes_the_number_of_steps_from_minutes_and_keeps_it_on_resume) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job = tiny_job(folder.path());
+  job.minutes = 1e-9;
+  EXPECT_EQ(train_lm(job).steps, 1);
+  job.resume = true;
+  job.minutes = 5;
+  EXPECT_EQ(train_lm(job).steps, 1);
+}
+
+TEST(TrainLm, refuses_bad_configuration_before_it_writes_anything) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job = tiny_job(folder.path());
+  job.config.model.heads = 3;
+  EXPECT_THROW(train_lm(job), Error);
+  EXPECT_FALSE(std::filesystem::exists(job.out));
+}
+
+}  // namespace
+}  // namespace hone::app

@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "hone/core/error.h"
+#include "hone/core/thread_pool.h"
+#include "hone/kernels/gemm/gemm.h"
+#include "hone/kernels/gemm/variant.h"
+#include "tests/kernels/gemm/weight_support.h"
+
+namespace hone::kernels {
+namespace {
+
+using test::make_weight;
+using test::random_floats;
+
+// Whole rows of y_stride values.
+std::vector<float> reference(const PackedRows& x, GemmOutput output) {
+  std::vector<float> y(static_cast<std::size_t>(x.rows() * output.y_stride), -1.0f);
+  output.y = y.data();
+  gemm_ref(x, output);
+  return y;
+}
+
+void expect_near(const std::vector<float>& got, const std::vector<float>& wanted, float relative) {
+  ASSERT_EQ(got.size(), wanted.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], wanted[i], relative * std::fabs(wanted[i]) + 1e-5f) << i;
+  }
+}
+
+class EpilogueRows : public testing::TestWithParam<Index> {};
+
+TEST_P(EpilogueRows, adds_bias_and_residual) {
+  const Index rows = GetParam(), n = 83, k = 96;
+  const PackedMatrix weight = pack(make_weight("q8_0", n, k, 1).stored());
+  const auto x = random_floats(rows * k, 2), bias = random_floats(n, 3);
+  const Index stride = n + 5;
+  auto y = random_floats(rows * stride, 4);
+  PackedRows packed;
+  quantize_rows(x.data(), rows, k, k, packed, serial_executor());
+  const std::vector<float> before = y;
+  GemmOutput output{.weight = &weight, .y = y.data(), .y_stride = stride};
+  output.epilogue = {.bias = bias.data(), .residual = before.data(), .residual_stride = stride};
+  auto wanted = reference(packed, output);
+  for (Index m = 0; m < rows; ++m) {  // what lies between the rows stays
+    for (Index i = n; i < stride; ++i) {
+      wanted[static_cast<std::size_t>(m * stride + i)] =
+          before[static_cast<std::size_t>(m * stride + i)];
+    }
+  }
+  output.epilogue.residual = y.data();  // in place
+  ThreadPool pool(2);
+  gemm({.x = packed, .outputs = {&output, 1}, .executor = pool});
+  expect_near(y, wanted, 1e-5f);
+}
+
+// Against silu in double of the separately computed sums, which have the same bits.
+TEST_P(EpilogueRows, gates_with_silu) {
+  const Index rows = GetParam(), k = 64;
+  ThreadPool pool(2);
+  for (const Index n : {1, 16, 37, 200}) {
+    for (const std::string format : {"f32", "q4_0"}) {
+      const auto gate = make_weight(format, n, k, 1), up = make_weight(format, n, k, 2);
+      const PackedMatrix gate_weight = pack(gate.stored()), up_weight = pack(up.stored());
+      const PackedMatrix weight = pack_gate_up(gate.stored(), up.stored());
+      const auto x = random_floats(rows * k, 2, 4.0f), bias = random_floats(2 * n, 3);
+      const auto run = [&](const PackedMatrix& w, const float* b, Activation activation) {
+        std::vector<float> y(static_cast<std::size_t>(rows * n));
+        GemmOutput output{.weight = &w, .y = y.data(), .y_stride = n};
+        output.epilogue = {.bias = b, .activation = activation};
+        gemm(x.data(), rows, k, output, pool);
+        return y;
+      };
+      const auto gates = run(gate_weight, bias.data(), Activation::None);
+      const auto ups = run(up_weight, bias.data() + n, Activation::None);
+      const auto y = run(weight, bias.data(), Activation::SiluGate);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        const double v = static_cast<double>(gates[i]);
+        const double wanted = v / (1 + std::exp(-v)) * static_cast<double>(ups[i]);
+        ASSERT_NEAR(static_cast<double>(y[i]), wanted, 2e-6 * std::fabs(wanted) + 1e-7)
+            << format << " " << n << " at " << i;
+      }
+    }
+  }
+}
+
+TEST_P(EpilogueRows, several_outputs_equal_separate_calls) {
+  const Index rows = GetParam(), k = 160;
+  const PackedMatrix q = pack(make_weight("q4_0", 192, k, 1).stored());
+  const PackedMatrix key = pack(make_weight("q8_0", 48, k, 2).stored());
+  const PackedMatrix value = pack(make_weight("int4:g64", 50, k, 3).stored());
+  const auto x = random_floats(rows * k, 2);
+  PackedRows packed;
+  quantize_rows(x.data(), rows, k, k, packed, serial_executor());
+  const auto run = [&](Executor& executor, bool together) {
+    std::vector<float> y(static_cast<std::size_t>(rows * 290));
+    const GemmOutput outputs[] = {{.weight = &q, .y = y.data(), .y_stride = 290},
+                                  {.weight = &key, .y = y.data() + 192, .y_stride = 290},
+                                  {.weight = &value, .y = y.data() + 240, .y_stride = 290}};
+    if (together) {
+      gemm({.x = packed, .outputs = outputs, .executor = executor});
+    } else {
+      for (const GemmOutput& output : outputs) {
+        gemm({.x = packed, .outputs = {&output, 1}, .executor = executor});
+      }
+    }
+    return y;
+  };
+  ThreadPool pool(3);
+  EXPECT_EQ(run(pool, true), run(serial_executor(), false));
+}
+
+INSTANTIATE_TEST_SUITE_P(Gemm, EpilogueRows, testing::Values(1, 5, 16, 40, 200));
+
+TEST(Epilogue, silu_stays_accurate_and_finite_over_its_range) {
+  // Gate passes through an identity, up is one: y = silu(x).
+  constexpr Index kColumns = 16;
+  std::vector<float> identity(kColumns * kColumns, 0.0f), last(kColumns * kColumns, 0.0f);
+  for (Index i = 0; i < kColumns - 1; ++i) identity[static_cast<std::size_t>(i * 17)] = 1.0f;
+  for (Index i = 0; i < kColumns; ++i) last[static_cast<std::size_t>(i * kColumns + 15)] = 1.0f;
+  StoredMatrix gate, up;
+  gate.rows = gate.cols = up.rows = up.cols = kColumns;
+  gate.bytes = std::as_bytes(std::span(identity));
+  up.bytes = std::as_bytes(std::span(last));
+  const PackedMatrix weight = pack_gate_up(gate, up);
+  const std::vector<float> x{-1e30f, -1000, -100, -88, -30, -5, -1,    -1e-6f,
+                             0,      1e-6f, 1,    5,   30,  88, 1e30f, 1};
+  std::vector<float> y(kColumns);
+  GemmOutput output{.weight = &weight, .y = y.data(), .y_stride = kColumns};
+  output.epilogue.activation = Activation::SiluGate;
+  gemm(x.data(), 1, kColumns, output, serial_executor());
+  for (std::size_t i = 0; i + 1 < x.size(); ++i) {
+    const double v = static_cast<double>(x[i]);
+    const double wanted = v / (1 + std::exp(-v));
+    EXPECT_NEAR(static_cast<double>(y[i]), wanted, 2e-6 * std::fabs(wanted) + 1e-7) << v;
+  }
+}
+
+TEST(Epilogue, gate_up_and_plain_weights_do_not_mix) {
+  const PackedMatrix plain = pack(make_weight("f32", 16, 8, 1).stored());
+  const PackedMatrix gated =
+      pack_gate_up(make_weight("f32", 16, 8, 1).stored(), make_weight("f32", 16, 8, 2).stored());
+  const std::vector<float> x(8);
+  std::vector<float> y(16);
+  GemmOutput output{.weight = &gated, .y = y.data(), .y_stride = 16};
+  EXPECT_THROW(gemm(x.data(), 1, 8, output, serial_executor()), Error);
+  output.weight = &plain;
+  output.epilogue.activation = Activation::SiluGate;
+  EXPECT_THROW(gemm(x.data(), 1, 8, output, serial_executor()), Error);
+}
+
+// The last `bytes` of a page that is followed by one that must not be touched.
+class GuardedBytes {
+ public:
+  explicit GuardedBytes(Index bytes) {
+    const Index page = ::sysconf(_SC_PAGESIZE);
+    length_ = static_cast<std::size_t>(round_up(bytes, page) + page);
+    void* mapped =
+        ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (mapped == MAP_FAILED) throw std::runtime_error("mmap");
+    base_ = static_cast<std::byte*>(mapped);
+    ::mprotect(base_ + length_ - page, static_cast<std::size_t>(page), PROT_NONE);
+    data_ = base_ + length_ - page - bytes;
+  }
+  GuardedBytes(const GuardedBytes&) = delete;
+  GuardedBytes& operator=(const GuardedBytes&) = delete;
+  ~GuardedBytes() { ::munmap(base_, length_); }
+  std::byte* data() const { return data_; }
+
+ private:
+  std::byte *base_ = nullptr, *data_ = nullptr;
+  std::size_t length_ = 0;
+};
+
+TEST(Gemm, tiles_touch_no_byte_past_their_buffers) {
+  for (const std::string format : {"f32", "f16", "bf16", "q8_0", "q4_0", "int4:g32", "int8:row"}) {
+    for (const Act act : {Act::Float32, Act::Int8}) {
+      const PackedMatrix weight = pack(make_weight(format, 48, 96, 1).stored());
+      if (!weight.takes(act)) continue;
+      for (const Index rows : {1, 4, 12}) {
+        const auto x = random_floats(rows * 96, 2);
+        PackedRows packed;
+        (act == Act::Int8 ? quantize_rows : interleave_rows)(x.data(), rows, 96, 96, packed,
+                                                             serial_executor());
+        const Index x_bytes = ceil_div(rows, kRowGroup) * packed.group_bytes();
+        const GuardedBytes panels(weight.bytes()), guarded_x(x_bytes), out(rows * 48 * 4);
+        std::memcpy(panels.data(), weight.panel(0), static_cast<std::size_t>(weight.bytes()));
+        std::memcpy(guarded_x.data(), packed.data(), static_cast<std::size_t>(x_bytes));
+        choose_variant(weight.layout().kind, act)
+            .tile({.layout = &weight.layout(),
+                   .panels = panels.data(),
+                   .panel_count = 3,
+                   .x = guarded_x.data(),
+                   .x_group_bytes = packed.group_bytes(),
+                   .single_row = act == Act::Float32 && rows == 1,
+                   .rows = rows,
+                   .k_begin = 0,
+                   .k_end = 96,
+                   .out = reinterpret_cast<float*>(out.data()),
+                   .out_stride = 48,
+                   .accumulate = false});
+      }
+    }
+  }
+}
+
+TEST(Gemm, reads_x_and_writes_y_up_to_a_guard_page) {
+  const PackedMatrix weight = pack(make_weight("q8_0", 37, 96, 1).stored());
+  for (const Index rows : {1, 3, 17}) {
+    const auto x = random_floats(rows * 96, 2);
+    const GuardedBytes guarded_x(rows * 96 * 4), y(rows * 37 * 4);
+    std::memcpy(guarded_x.data(), x.data(), x.size() * 4);
+    const auto* from = reinterpret_cast<const float*>(guarded_x.data());
+    const GemmOutput output{
+        .weight = &weight, .y = reinterpret_cast<float*>(y.data()), .y_stride = 37};
+    gemm(from, rows, 96, output, serial_executor());
+  }
+}
+
+TEST(Gemm, a_ticket_may_be_waited_for_later) {
+  const PackedMatrix weight = pack(make_weight("q4_0", 640, 256, 1).stored());
+  ThreadPool pool(2);
+  const auto x = random_floats(256, 2);
+  PackedRows packed;
+  quantize_rows(x.data(), 1, 256, 256, packed, pool);
+  std::vector<float> late(640), waited(640);
+  for (int round = 0; round < 50; ++round) {
+    const GemmOutput output{.weight = &weight, .y = late.data(), .y_stride = 640};
+    const PublishTicket ticket = gemm(
+        {.x = packed, .outputs = {&output, 1}, .executor = pool, .wait_for_stragglers = false});
+    const GemmOutput again{.weight = &weight, .y = waited.data(), .y_stride = 640};
+    gemm({.x = packed, .outputs = {&again, 1}, .executor = serial_executor()});
+    ASSERT_EQ(late, waited);
+    pool.wait_left(ticket);
+  }
+}
+
+}  // namespace
+}  // namespace hone::kernels

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "hone/core/philox.h"
+#include "hone/core/quant_format.h"
+
+namespace hone::kernels::test {
+
+// A weight matrix in one stored format together with the integers it is made of.
+struct TestWeight {
+  std::string format;  // "f32", "f16", "bf16", "q8_0", "q4_0" or a QuantSpec
+  Index rows = 0, cols = 0;
+  // Signed difference code - zero and scale of every element; empty for dense formats.
+  std::vector<int> offset;
+  std::vector<float> scale;
+  std::vector<std::byte> bytes, codes, scales, zeros;
+
+  StoredMatrix stored() const;
+};
+
+enum class Fill { Random, AllLowest, AllHighest, ZeroScale, NegativeScale, SubnormalScale };
+
+TestWeight make_weight(const std::string& format, Index rows, Index cols, std::uint64_t seed,
+                       Fill fill = Fill::Random);
+
+std::vector<float> random_floats(Index count, std::uint64_t seed, float amplitude = 1.0f);
+
+inline std::vector<std::string> integer_formats() {
+  return {"q8_0",     "q4_0",         "int8:row",          "int8:row:asym",     "int8:tensor",
+          "int4:g32", "int4:g32:sym", "int4:g64:asym",     "int4:g128:sym:f32", "int3:g96",
+          "int2:g32", "int6:row",     "int5:g32:asym:f16", "int4:row:bf16"};
+}
+inline std::vector<std::string> dense_formats() { return {"f32", "f16", "bf16"}; }
+
+}  // namespace hone::kernels::test

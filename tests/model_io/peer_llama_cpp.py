@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""llama.cpp on a GGUF file: greedy continuations, as JSON.
+
+peer_llama_cpp.py FILE CASES TOKENS    CASES: JSON array of prompts
+prints [{"prompt_ids": [...], "ids": [...]}, ...]. Exit status 77: the package is not installed.
+"""
+import json
+import sys
+
+try:
+    import llama_cpp
+except ImportError:
+    sys.exit(77)
+
+path, prompts, count = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
+model = llama_cpp.Llama(path, n_ctx=256, n_threads=1, verbose=False)
+rows = []
+for prompt in prompts:
+    ids = model.tokenize(prompt.encode(), add_bos=True)
+    model.reset()
+    out = []
+    for token in model.generate(ids, temp=0.0, top_k=1, repeat_penalty=1.0):
+        out.append(token)
+        if len(out) == count:
+            break
+    rows.append({"prompt_ids": ids, "ids": out})
+print(json.dumps(rows))

@@ -1,0 +1,366 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "hone/core/bf16.h"
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/model_io/matrix_encoder.h"
+#include "tests/model_io/tiny_model.h"
+#include "tests/support/test_data.h"
+
+namespace hone::model_io {
+namespace {
+
+namespace fs = std::filesystem;
+using test::decoded;
+using test::same_bits;
+using test::TinyModel;
+
+std::unique_ptr<ModelFile> open_plain(const fs::path& path) {
+  return open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+}
+
+ModelSource source_of(const ModelFile& file) {
+  return {file.architecture(), file.tensors(), file.tokenizer().get(), file.generation_defaults()};
+}
+
+// Same architecture (but for the pairing) and the same values under the same names.
+template <class A, class B>
+void expect_same_model(const A& a, const B& b) {
+  ASSERT_EQ(a.tensors().size(), b.tensors().size());
+  std::map<std::string, std::vector<float>> values;
+  for (const NamedMatrix& tensor : a.tensors()) values[tensor.name] = decoded(tensor);
+  for (const NamedMatrix& tensor : b.tensors())
+    EXPECT_TRUE(same_bits(values[tensor.name], decoded(tensor))) << tensor.name;
+  EXPECT_EQ(a.architecture().norm_eps, b.architecture().norm_eps);
+  EXPECT_EQ(a.architecture().context, b.architecture().context);
+  EXPECT_EQ(a.architecture().rope.theta, b.architecture().rope.theta);
+  EXPECT_EQ(a.architecture().kv_heads, b.architecture().kv_heads);
+  EXPECT_EQ(a.architecture().tied_embeddings, b.architecture().tied_embeddings);
+}
+
+std::vector<Architecture> varied_architectures() {
+  std::vector<Architecture> all{test::tiny_architecture()};
+  Architecture a = all[0];
+  a.tied_embeddings = a.attention_bias = a.mlp_bias = true;
+  a.kv_heads = 1;
+  a.norm_eps = 1e-6;
+  a.rope.theta = 500000;
+  all.push_back(a);
+  a.kv_heads = 4;
+  a.rope.scaling = RopeScaling::Llama3;
+  a.rope.factor = 8;
+  a.rope.original_context = 16;
+  all.push_back(a);
+  a.rope = all[0].rope;
+  a.rope.scaling = RopeScaling::Yarn;
+  a.rope.factor = 4;
+  a.rope.original_context = 16;
+  a.rope.attention_factor = 1.25;
+  all.push_back(a);
+  return all;
+}
+
+TEST(RoundTrip, hugging_face_gguf_hugging_face_is_bit_identical) {
+  for (const Architecture& architecture : varied_architectures()) {
+    const test::TemporaryFolder folder;
+    const TinyModel model(architecture);
+    write_hugging_face(folder.path() / "a", model.source());
+    const auto first = open_plain(folder.path() / "a");
+    expect_same_model(model, *first);
+    write_gguf(folder.path() / "b.gguf", source_of(*first));
+    const auto second = open_plain(folder.path() / "b.gguf");
+    EXPECT_EQ(second->architecture().rope.pairing, RopePairing::Adjacent);
+    EXPECT_EQ(second->architecture().attention_bias, architecture.attention_bias);
+    write_hugging_face(folder.path() / "c", source_of(*second));
+    const auto third = open_plain(folder.path() / "c");
+    expect_same_model(model, *third);
+    EXPECT_EQ(read_text_file(folder.path() / "a/config.json"),
+              read_text_file(folder.path() / "c/config.json"));
+    EXPECT_EQ(read_text_file(folder.path() / "a/model.safetensors"),
+              read_text_file(folder.path() / "c/model.safetensors"));
+  }
+}
+
+TEST(RoundTrip, pairing_permutes_rows_of_q_and_k_inside_each_head) {
+  Architecture a = test::tiny_architecture();
+  a.attention_bias = true;
+  a.rope.rotary_dims = 12;  // of 16: the last four rows of a head stay
+  const test::TemporaryFolder folder;
+  const TinyModel model(a);
+  write_gguf(folder.path() / "m.gguf", model.source());
+  const auto file = open_plain(folder.path() / "m.gguf");
+  const auto row_of = [](const NamedMatrix& tensor, Index row) {
+    std::vector<float> all = decoded(tensor);
+    const Index cols = tensor.is_vector ? 1 : tensor.matrix.cols;
+    return std::vector<float>(all.begin() + row * cols, all.begin() + (row + 1) * cols);
+  };
+  for (const char* part : {"q_proj.weight", "k_proj.weight", "q_proj.bias", "k_proj.bias"}) {
+    const std::string name = concat("model.layers.1.self_attn.", part);
+    const NamedMatrix* half = nullptr;
+    for (const NamedMatrix& tensor : model.tensors()) {
+      if (tensor.name == name) half = &tensor;
+    }
+    ASSERT_NE(half, nullptr);
+    const NamedMatrix& adjacent = file->tensor(name);
+    const Index head = 16;  // second head
+    for (Index b = 0; b < 6; ++b) {
+      EXPECT_EQ(row_of(adjacent, head + 2 * b), row_of(*half, head + b)) << name;
+      EXPECT_EQ(row_of(adjacent, head + 2 * b + 1), row_of(*half, head + 6 + b)) << name;
+    }
+    for (Index r = 12; r < 16; ++r)
+      EXPECT_EQ(row_of(adjacent, head + r), row_of(*half, head + r)) << name;
+  }
+  try {  // config.json has no partial rotation for this family
+    write_hugging_face(folder.path() / "hf", source_of(*file));
+    ADD_FAILURE() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.category(), ErrorCategory::Unsupported);
+  }
+  EXPECT_FALSE(fs::exists(folder.path() / "hf"));
+}
+
+TEST(RoundTrip, stories_survive_every_format_bit_for_bit) {
+  HONE_REQUIRE_TEST_DATA(path, "lm/stories260K.bin");
+  const test::TemporaryFolder folder;
+  const auto original = open_model_or_throw(path);
+  ASSERT_NE(original->tokenizer(), nullptr);  // tok512.bin beside it
+  EXPECT_EQ(original->architecture().stop_ids, (std::vector<text::TokenId>{1, 2}));
+  write_hugging_face(folder.path() / "hf", source_of(*original));
+  const auto hf = open_model_or_throw(folder.path() / "hf");
+  write_gguf(folder.path() / "m.gguf", source_of(*hf));
+  const auto gguf = open_model_or_throw(folder.path() / "m.gguf");
+  write_llama2c(folder.path() / "m.bin", source_of(*gguf));
+  const auto back = open_plain(folder.path() / "m.bin");
+  expect_same_model(*original, *back);
+  const std::string a = read_text_file(path), b = read_text_file(folder.path() / "m.bin");
+  ASSERT_EQ(a.size(), b.size());
+  const std::size_t tables = 28 + 4 * 260'032;  // what follows is not used by any reader
+  EXPECT_EQ(a.substr(0, tables), b.substr(0, tables));
+  const std::string text = "Once upon a time, there was a big dog.";
+  const auto ids = original->tokenizer()->encode(text);
+  EXPECT_EQ(hf->tokenizer()->encode(text), ids);
+  EXPECT_EQ(gguf->tokenizer()->encode(text), ids);
+}
+
+TEST(RoundTrip, half_precision_rounds_each_value_to_nearest) {
+  const test::TemporaryFolder folder;
+  const TinyModel model(test::tiny_architecture());
+  for (const StoreType type : {StoreType::F16, StoreType::BF16}) {
+    write_hugging_face(folder.path() / "hf", model.source(), type);
+    const auto hf = open_plain(folder.path() / "hf");
+    write_gguf(folder.path() / "m.gguf", source_of(*hf));  // keeps the type
+    const auto gguf = open_plain(folder.path() / "m.gguf");
+    const double step = type == StoreType::F16 ? 0x1p-11 : 0x1p-8;
+    for (const NamedMatrix& tensor : model.tensors()) {
+      const std::vector<float> exact = decoded(tensor), got = decoded(hf->tensor(tensor.name));
+      for (std::size_t i = 0; i < exact.size(); ++i)
+        ASSERT_LE(std::abs(exact[i] - got[i]), std::abs(exact[i]) * step + 0x1p-24) << tensor.name;
+    }
+    EXPECT_EQ(gguf->tensor("lm_head.weight").matrix.dtype,
+              hf->tensor("lm_head.weight").matrix.dtype);
+    EXPECT_EQ(gguf->tensor("model.norm.weight").matrix.dtype, Dtype::Float32);
+  }
+}
+
+TEST(RoundTrip, quantised_codes_are_copied_between_gguf_and_artefact) {
+  const test::TemporaryFolder folder;
+  const TinyModel model(test::tiny_architecture());
+  for (const StoreType type : {StoreType::Q8_0, StoreType::Q4_0}) {
+    const WriteReport report = write_gguf(folder.path() / "a.gguf", model.source(), type);
+    ASSERT_EQ(report.kept.size(), 2u);  // down_proj has 40 columns
+    EXPECT_EQ(report.kept[0].name, "model.layers.0.mlp.down_proj.weight");
+    EXPECT_EQ(report.kept[0].dtype, "f16");
+    const auto gguf = open_plain(folder.path() / "a.gguf");
+    EXPECT_EQ(gguf->tensor("lm_head.weight").matrix.layout, WeightLayout::GgufBlocks);
+    write_artefact(folder.path() / "b", source_of(*gguf));
+    const auto artefact = open_plain(folder.path() / "b");
+    EXPECT_EQ(artefact->format(), ModelFormat::HoneArtefact);
+    EXPECT_EQ(artefact->tensor("lm_head.weight").matrix.quant.spec, canonical_spec(type));
+    write_gguf(folder.path() / "a2.gguf", source_of(*artefact));
+    const auto again = open_plain(folder.path() / "a2.gguf");
+    for (const NamedMatrix& tensor : gguf->tensors()) {
+      const NamedMatrix& other = again->tensor(tensor.name);
+      ASSERT_EQ(tensor.matrix.bytes.size(), other.matrix.bytes.size()) << tensor.name;
+      EXPECT_EQ(std::memcmp(tensor.matrix.bytes.data(), other.matrix.bytes.data(),
+                            other.matrix.bytes.size()),
+                0)
+          << tensor.name;
+    }
+    // From the same f32 weights, with rows in Hugging Face's order: the same values.
+    write_artefact(folder.path() / "d", model.source(), type);
+    expect_same_model(*artefact, *open_plain(folder.path() / "d"));
+    write_hugging_face(folder.path() / "e", source_of(*artefact), StoreType::F32);
+    expect_same_model(*artefact, *open_plain(folder.path() / "e"));
+  }
+}
+
+// Canonical codes of random content for every matrix; vectors stay f32.
+class RandomCodes {
+ public:
+  RandomCodes(const TinyModel& model, const QuantSpec& spec) {
+    PhiloxStream random(3);
+    for (NamedMatrix tensor : model.tensors()) {
+      if (!tensor.is_vector) {
+        StoredMatrix& matrix = tensor.matrix;
+        const Index scales =
+            spec.span == ScaleSpan::Tensor ? 1 : matrix.rows * spec.groups_per_row(matrix.cols);
+        matrix.layout = WeightLayout::Canonical;
+        matrix.act_int8 = false;
+        matrix.quant.spec = spec;
+        matrix.quant.rows = matrix.rows;
+        matrix.quant.cols = matrix.cols;
+        matrix.quant.codes = fill(matrix.rows * spec.code_bytes_per_row(matrix.cols), random);
+        std::vector<std::byte>& bytes = blobs_.emplace_back();
+        for (Index i = 0; i < scales; ++i) {
+          const float scale = static_cast<float>(random.below(100) + 1) / 64;
+          const auto half = float_to_f16(scale);
+          const auto raw = spec.scale_dtype == Dtype::Float32 ? std::as_bytes(std::span(&scale, 1))
+                                                              : std::as_bytes(std::span(&half, 1));
+          bytes.insert(bytes.end(), raw.begin(), raw.end());
+        }
+        matrix.quant.scales = bytes;
+        if (!spec.symmetric) matrix.quant.zeros = fill(scales, random, (1 << spec.bits));
+      }
+      tensors_.push_back(tensor);
+    }
+  }
+  const std::vector<NamedMatrix>& tensors() const { return tensors_; }
+
+ private:
+  std::span<const std::byte> fill(Index count, PhiloxStream& random, std::uint32_t below = 256) {
+    std::vector<std::byte>& bytes = blobs_.emplace_back();
+    for (Index i = 0; i < count; ++i) bytes.push_back(static_cast<std::byte>(random.below(below)));
+    return bytes;
+  }
+  std::deque<std::vector<std::byte>> blobs_;
+  std::vector<NamedMatrix> tensors_;
+};
+
+TEST(RoundTrip, artefact_holds_every_kind_of_code) {
+  const test::TemporaryFolder folder;
+  const TinyModel model(test::tiny_architecture());
+  for (const char* text : {"int8:row", "int8:tensor", "int4:g32:asym", "int4:g16:sym",
+                           "int3:g16:asym", "int2:g32:asym:f32", "int5:row:asym"}) {
+    const QuantSpec spec = parse_quant_spec(text);
+    const RandomCodes codes(model, spec);
+    const ModelSource source{model.architecture(), codes.tensors(), nullptr, Json::object()};
+    ArtefactNotes notes;
+    notes.algorithm = "gptq";
+    notes.metadata = {{"hone.source", "abc"}};
+    notes.files = {{"recipe.toml", "x = 1\n"}};
+    write_artefact(folder.path() / "m", source, std::nullopt, notes);
+    const auto file = open_plain(folder.path() / "m");
+    for (const NamedMatrix& tensor : codes.tensors()) {
+      const NamedMatrix& read = file->tensor(tensor.name);
+      EXPECT_TRUE(same_bits(decoded(read), decoded(tensor))) << text << " " << tensor.name;
+      if (tensor.is_vector) continue;
+      EXPECT_EQ(read.matrix.quant.spec, spec);
+      EXPECT_FALSE(read.matrix.act_int8);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(read.matrix.quant.codes.data()) % 64, 0u);
+      EXPECT_EQ(reinterpret_cast<std::uintptr_t>(read.matrix.quant.scales.data()) % 64, 0u);
+    }
+    EXPECT_EQ(read_text_file(folder.path() / "m/recipe.toml"), "x = 1\n");
+  }
+}
+
+TEST(RoundTrip, writers_refuse_values_that_a_type_cannot_hold) {
+  const test::TemporaryFolder folder;
+  std::vector<NamedMatrix> tensors;
+  const TinyModel model(test::tiny_architecture());
+  for (const NamedMatrix& tensor : model.tensors()) tensors.push_back(tensor);
+  std::vector<float> values = decoded(tensors[0]);
+  tensors[0].matrix.bytes = std::as_bytes(std::span(values));
+  const ModelSource source{model.architecture(), tensors, nullptr, Json::object()};
+  values[5] = 1e5f;
+  EXPECT_THROW(write_hugging_face(folder.path() / "a", source, StoreType::F16), Error);
+  EXPECT_NO_THROW(write_hugging_face(folder.path() / "b", source, StoreType::BF16));
+  values[5] = std::nanf("");
+  EXPECT_THROW(write_gguf(folder.path() / "c.gguf", source, StoreType::Q8_0), Error);
+  EXPECT_FALSE(fs::exists(folder.path() / "a"));
+  EXPECT_FALSE(fs::exists(folder.path() / "c.gguf"));
+}
+
+TEST(RoundTrip, writers_refuse_tensors_that_do_not_fit_the_architecture) {
+  const test::TemporaryFolder folder;
+  const TinyModel model(test::tiny_architecture());
+  std::vector<NamedMatrix> tensors = model.tensors();
+  const auto write = [&] {
+    write_gguf(folder.path() / "m.gguf", {model.architecture(), tensors, nullptr, Json::object()});
+  };
+  EXPECT_NO_THROW(write());
+  tensors.push_back(tensors.back());
+  EXPECT_THROW(write(), Error);  // twice
+  tensors.pop_back();
+  tensors.pop_back();
+  EXPECT_THROW(write(), Error);  // one missing
+  tensors = model.tensors();
+  tensors[0].matrix.rows -= 1;
+  EXPECT_THROW(write(), Error);  // wrong shape
+}
+
+TEST(RoundTrip, llama2c_says_what_it_cannot_express) {
+  const test::TemporaryFolder folder;
+  Architecture a = test::tiny_architecture();
+  a.head_dim = a.rope.rotary_dims = 8;
+  EXPECT_NO_THROW(write_llama2c(folder.path() / "ok.bin", TinyModel(a).source()));
+  const TinyModel ok(a);
+  write_llama2c(folder.path() / "ok.bin", ok.source());
+  const auto file = open_plain(folder.path() / "ok.bin");
+  EXPECT_FALSE(file->architecture().tied_embeddings);
+  write_hugging_face(folder.path() / "hf", source_of(*file));
+  expect_same_model(ok, *open_plain(folder.path() / "hf"));
+  std::vector<Architecture> others(4, a);
+  others[0].attention_bias = true;
+  others[1].rope.theta = 5e5;
+  others[2].norm_eps = 1e-6;
+  others[3].head_dim = others[3].rope.rotary_dims = 16;
+  for (const Architecture& other : others) {
+    try {
+      write_llama2c(folder.path() / "no.bin", TinyModel(other).source());
+      ADD_FAILURE() << "accepted";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.category(), ErrorCategory::Unsupported);
+    }
+  }
+  EXPECT_FALSE(fs::exists(folder.path() / "no.bin"));
+}
+
+TEST(RoundTrip, sentencepiece_vocabulary_survives_gguf) {
+  const test::TemporaryFolder folder;
+  Architecture a = test::tiny_architecture();
+  const auto tokenizer = text::make_tokenizer(test::tiny_sentencepiece(a.vocab_size - 4));
+  const TinyModel model(a);
+  write_gguf(folder.path() / "m.gguf", model.source(tokenizer.get()));
+  const auto file = open_model_or_throw(folder.path() / "m.gguf");
+  const text::Vocabulary& v = file->tokenizer()->vocabulary();
+  ASSERT_EQ(v.pieces.size(), 48u);  // filled up to the embedding's rows
+  EXPECT_EQ(v.pieces[5], tokenizer->vocabulary().pieces[5]);
+  EXPECT_EQ(v.types[47], text::TokenType::Unused);
+  EXPECT_EQ(v.bos, 1);
+  EXPECT_EQ(file->tokenizer()->encode("a bad cab"), tokenizer->encode("a bad cab"));
+}
+
+TEST(RoundTrip, a_model_without_vocabulary_opens_only_when_none_is_needed) {
+  const test::TemporaryFolder folder;
+  const TinyModel model(test::tiny_architecture());
+  write_gguf(folder.path() / "m.gguf", model.source());
+  write_hugging_face(folder.path() / "hf", model.source());
+  EXPECT_EQ(open_plain(folder.path() / "m.gguf")->tokenizer(), nullptr);
+  EXPECT_EQ(open_plain(folder.path() / "hf")->tokenizer(), nullptr);
+  const auto category = [](const fs::path& path) {
+    try {
+      open_model_or_throw(path);
+    } catch (const Error& error) {
+      return error.category();
+    }
+    return ErrorCategory::Internal;
+  };
+  EXPECT_EQ(category(folder.path() / "m.gguf"), ErrorCategory::Unsupported);
+  EXPECT_EQ(category(folder.path() / "hf"), ErrorCategory::NotFound);
+}
+
+}  // namespace
+}  // namespace hone::model_io

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ids against other people's tokenisers. HONE_PEER_PYTHON names a Python that has the packages
+// tokenizers, sentencepiece and transformers.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "hone/core/check.h"
+#include "hone/core/json_io.h"
+#include "hone/text/bpe_trainer.h"
+#include "hone/text/format/tokenizer_json.h"
+#include "hone/text/load_tokenizer.h"
+#include "hone/text/unicode/nfc.h"
+#include "tests/support/test_data.h"
+#include "tests/text/toy_vocabulary.h"
+
+namespace hone::text {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Peer : public testing::Test {
+ protected:
+  void SetUp() override {
+    const char* python = std::getenv("HONE_PEER_PYTHON");
+    if (python == nullptr) GTEST_SKIP() << "HONE_PEER_PYTHON names no Python with the peers";
+    python_ = python;
+  }
+
+  Json ask(std::string_view job, const fs::path& file) const {
+    const fs::path script = fs::path(__FILE__).parent_path() / "peer_ids.py";
+    const fs::path out = folder_.path() / "out.json";
+    const std::string command = concat("'", python_, "' '", script.string(), "' ", job, " '",
+                                       file.string(), "' '", out.string(), "'");
+    if (std::system(command.c_str()) != 0) {
+      ADD_FAILURE() << command;
+      return {{"texts", Json::array()}, {"ids", Json::array()}};
+    }
+    return read_json_file(out);
+  }
+
+  static void expect_ids(const Tokenizer& tokenizer, const Json& answer,
+                         const EncodeOptions& options) {
+    ASSERT_GE(answer["texts"].size(), 100'000u);
+    int differ = 0;
+    for (std::size_t i = 0; i < answer["texts"].size(); ++i) {
+      const auto& text = answer["texts"][i].get_ref<const std::string&>();
+      const auto expected = answer["ids"][i].get<test::Ids>();
+      const test::Ids ids = tokenizer.encode(text, options);
+      if (ids != expected && ++differ <= 5) {
+        EXPECT_EQ(ids, expected) << answer["texts"][i].dump(-1, ' ', true);
+      }
+    }
+    EXPECT_EQ(differ, 0) << "of " << answer["texts"].size();
+  }
+
+  void expect_auto_tokenizer_agrees(const fs::path& path) const {
+    const auto tokenizer = load_tokenizer_or_throw(path);
+    const fs::path folder = folder_.path() / "written";
+    fs::create_directories(folder);
+    write_json_file(folder / "tokenizer.json", to_tokenizer_json(tokenizer->vocabulary()));
+    write_json_file(folder / "tokenizer_config.json",
+                    to_tokenizer_config_json(tokenizer->vocabulary()));
+    const Json answer = ask("auto", folder);
+    expect_ids(*tokenizer, answer, {.parse_special = true});
+    expect_ids(*load_tokenizer_or_throw(folder), answer, {.parse_special = true});
+  }
+
+  std::string python_;
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(Peer, tokenizers_gives_the_same_gpt2_ids) {
+  HONE_REQUIRE_TEST_DATA(vocab, "tokenizers/gpt2_vocab.json");
+  expect_ids(*load_tokenizer_or_throw(vocab), ask("gpt2", vocab), {});
+}
+
+TEST_F(Peer, sentencepiece_gives_the_same_ids) {
+  for (const char* name : {"tokenizers/llama2_tokenizer.model", "lm/tok512.model"}) {
+    HONE_REQUIRE_TEST_DATA(model, name);
+    expect_ids(*load_tokenizer_or_throw(model), ask("sentencepiece", model), {.add_bos = false});
+  }
+}
+
+TEST_F(Peer, transformers_gives_the_same_ids_from_what_hone_writes) {
+  for (const char* name : {"tokenizers/gpt2_vocab.json", "tokenizers/llama2_tokenizer.model",
+                           "lm/tok512.model", "lm/tok512.bin"}) {
+    HONE_REQUIRE_TEST_DATA(path, name);
+    SCOPED_TRACE(name);
+    expect_auto_tokenizer_agrees(path);
+  }
+}
+
+TEST_F(Peer, tokenizers_learns_the_same_merges) {
+  for (const Index size : {257, 2048, 8192}) {
+    const Json answer = ask("train", std::to_string(size));
+    std::vector<std::string_view> texts;
+    for (const Json& text : answer["texts"]) {
+      texts.push_back(text.get_ref<const std::string&>());
+    }
+    const Vocabulary v = train_byte_level_bpe(texts, {.vocab_size = size, .min_count = 1});
+    ASSERT_EQ(v.merges.size(), answer["merges"].size());
+    for (std::size_t i = 0; i < v.merges.size(); ++i) {
+      ASSERT_EQ(v.merges[i].first, answer["merges"][i][0]) << "merge " << i;
+      ASSERT_EQ(v.merges[i].second, answer["merges"][i][1]) << "merge " << i;
+    }
+    for (const auto& [piece, id] : answer["vocab"].items()) {
+      ASSERT_EQ(v.pieces[id.get<std::size_t>()], piece);
+    }
+  }
+}
+
+TEST_F(Peer, python_composes_the_same_characters) {
+  const Json answer = ask("nfc", "-");
+  for (std::size_t i = 0; i < answer["texts"].size(); ++i) {
+    ASSERT_EQ(to_nfc(answer["texts"][i].get_ref<const std::string&>()), answer["ids"][i]);
+  }
+}
+
+}  // namespace
+}  // namespace hone::text

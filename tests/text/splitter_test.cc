@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/text/unicode/splitter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "hone/text/pre_tokenizer.h"
+#include "tests/text/toy_vocabulary.h"
+
+namespace hone::text {
+namespace {
+
+using testing::ElementsAre;
+
+std::vector<std::string> split(std::string_view pattern, std::string_view text) {
+  std::vector<std::string> parts;
+  Splitter(pattern, "test").split(text, [&](std::string_view part) { parts.emplace_back(part); });
+  return parts;
+}
+
+TEST(Splitter, cuts_english_as_gpt2_does) {
+  EXPECT_THAT(split(kGpt2Pattern, "I'm here,  it's 42!\n\n ok"),
+              ElementsAre("I", "'m", " here", ",", " ", " it", "'s", " 42", "!", "\n\n", " ok"));
+}
+
+TEST(Splitter, cuts_digits_and_line_breaks_as_llama3_and_qwen2_do) {
+  EXPECT_THAT(split(kLlama3Pattern, "I'M 12345!\n\nx"),
+              ElementsAre("I", "'M", " ", "123", "45", "!\n\n", "x"));
+  EXPECT_THAT(split(kQwen2Pattern, "a 123"), ElementsAre("a", " ", "1", "2", "3"));
+}
+
+// PCRE2's own \s holds U+180E, which Unicode does not call white space.
+TEST(Splitter, takes_white_space_from_unicode) {
+  EXPECT_THAT(split(R"(\s+)", "a\xE1\xA0\x8E\xC2\x85z"),
+              ElementsAre("a\xE1\xA0\x8E", "\xC2\x85", "z"));
+  EXPECT_THAT(split(R"([^\s]+)", "a\xE1\xA0\x8E b"), ElementsAre("a\xE1\xA0\x8E", " ", "b"));
+  EXPECT_THAT(split(R"(\w+)", "a_\xCC\x81-b"), ElementsAre("a_\xCC\x81", "-", "b"));
+}
+
+TEST(Splitter, keeps_invalid_bytes_as_parts_of_their_own) {
+  EXPECT_THAT(split(kGpt2Pattern, "ab\xFF\xFEz"), ElementsAre("ab", "\xFF\xFE", "z"));
+}
+
+TEST(Splitter, loses_nothing) {
+  PhiloxStream random(3);
+  const Splitter splitter(kLlama3Pattern, "test");
+  for (int round = 0; round < 3000; ++round) {
+    const std::string text = test::random_text(random, 30);
+    std::string joined;
+    splitter.split(text, [&](std::string_view part) {
+      ASSERT_FALSE(part.empty());
+      joined += part;
+    });
+    ASSERT_EQ(joined, text);
+  }
+}
+
+TEST(Splitter, names_what_it_does_not_compile) {
+  for (const char* pattern : {"(", R"([\W])", "[a[bc]]", "[a&&b]", R"(\C)"}) {
+    const auto failure = test::failure_of([&] { Splitter(pattern, "file.json"); });
+    EXPECT_EQ(failure.category, ErrorCategory::Unsupported) << pattern;
+    EXPECT_THAT(failure.message, testing::HasSubstr("file.json")) << pattern;
+  }
+}
+
+TEST(Splitter, gives_up_on_a_pattern_that_backtracks_without_end) {
+  const auto failure = test::failure_of([] { split("(a+)+$", std::string(64, 'a') + "b"); });
+  EXPECT_EQ(failure.category, ErrorCategory::Resource);
+}
+
+}  // namespace
+}  // namespace hone::text

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+import check_layers
+
+
+class CheckLayersTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.root = pathlib.Path(self.folder.name)
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def write(self, path, *includes):
+        file = self.root / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("".join(f"#include {include}\n" for include in includes))
+
+    def findings(self):
+        return list(check_layers.find_include_violations(self.root))
+
+    def expect_one(self, part):
+        findings = self.findings()
+        self.assertEqual(len(findings), 1, findings)
+        self.assertIn(part, findings[0])
+
+    def test_downward_includes_are_fine(self):
+        self.write("hone/core/a.h", "<vector>")
+        self.write("hone/kernels/norm/b.h", '"hone/core/a.h"')
+        self.write("hone/infer/model/c.cc", '"hone/kernels/norm/b.h"', "<fmt/format.h>")
+        self.assertEqual(self.findings(), [])
+
+    def test_upward_include_is_found(self):
+        self.write("hone/kernels/b.h")
+        self.write("hone/core/a.h", '"hone/kernels/b.h"')
+        self.expect_one("core may not include kernels")
+
+    def test_infer_and_train_never_meet(self):
+        self.write("hone/train/b.h")
+        self.write("hone/infer/a.h", '"hone/train/b.h"')
+        self.expect_one("infer may not include train")
+
+    def test_app_sees_only_the_facade_of_infer(self):
+        self.write("hone/infer/engine.h")
+        self.write("hone/infer/kv/cache.h")
+        self.write("hone/app/good.cc", '"hone/infer/engine.h"')
+        self.write("hone/app/bad.cc", '"hone/infer/kv/cache.h"')
+        self.expect_one("hone/app/bad.cc: app may include only the facade")
+
+    def test_train_belongs_to_app_torch(self):
+        self.write("hone/train/b.h")
+        self.write("hone/app/torch/good.cc", '"hone/train/b.h"', "<torch/torch.h>")
+        self.write("hone/app/bad.cc", '"hone/train/b.h"')
+        self.expect_one("hone/app/bad.cc: app may not include train")
+
+    def test_libtorch_headers_outside_train_are_found(self):
+        self.write("hone/tune/a.cc", "<torch/torch.h>")
+        self.expect_one("LibTorch")
+
+    def test_fmt_in_a_header_is_found(self):
+        self.write("hone/app/a.h", "<fmt/format.h>")
+        self.expect_one("no header includes fmt")
+
+    def test_cuda_headers_outside_device_code_are_found(self):
+        self.write("hone/kernels/norm/a.cu", "<cuda_runtime.h>")
+        self.write("hone/kernels/norm/a.cc", "<cuda_runtime.h>")
+        self.expect_one("hone/kernels/norm/a.cc: CUDA headers")
+
+    def test_isa_file_reaches_only_intrinsics_and_its_kernel(self):
+        self.write("hone/core/index.h", "<cstdint>")
+        self.write("hone/core/check.h")
+        self.write("hone/kernels/gemm/tile.h", '"hone/core/index.h"', '"hone/core/check.h"')
+        self.write("hone/kernels/gemm/q4_avx2.cc", "<immintrin.h>", '"hone/kernels/gemm/tile.h"')
+        self.expect_one("reaches hone/core/check.h through hone/kernels/gemm/tile.h")
+        self.write("hone/kernels/gemm/tile.h", "<cstdint>")
+        self.assertEqual(self.findings(), [])
+
+    def test_missing_header_is_found(self):
+        self.write("hone/core/a.cc", '"hone/core/gone.h"')
+        self.expect_one("does not exist")
+
+    def test_unknown_layer_is_found(self):
+        self.write("hone/core/a.h")
+        self.write("hone/misc/b.cc", '"hone/core/a.h"')
+        self.expect_one("misc is no layer")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/nn/llama.h"
+
+#include <ATen/ATen.h>
+#include <gtest/gtest.h>
+#include <torch/autograd.h>
+
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "hone/core/error.h"
+
+namespace hone::nn {
+namespace {
+
+using torch::Tensor;
+
+model_io::Architecture small(Index kv_heads = 2, bool tied = true, bool biases = false) {
+  model_io::Architecture out;
+  out.vocab_size = 37, out.hidden_size = 24, out.intermediate_size = 40, out.layers = 2;
+  out.heads = 4, out.kv_heads = kv_heads, out.head_dim = 8, out.context = 16;
+  out.tied_embeddings = tied;
+  out.attention_bias = out.mlp_bias = biases;
+  out.rope.rotary_dims = out.head_dim;
+  return out;
+}
+
+Tensor some_ids(Index batch, Index positions, std::uint64_t salt = 0) {
+  const Tensor ids = at::empty({batch, positions}, at::kLong);
+  for (Index i = 0; i < ids.numel(); ++i) {
+    ids.data_ptr<std::int64_t>()[i] = static_cast<std::int64_t>((7 * i + i * i + salt) % 37);
+  }
+  return ids;
+}
+
+double worst_relative(const Tensor& got, const Tensor& want) {
+  return ((got.to(at::kDouble) - want.to(at::kDouble)).abs().max() /
+          want.to(at::kDouble).abs().max())
+      .item<double>();
+}
+
+TEST(Llama, has_the_parameters_that_its_architecture_counts) {
+  for (const bool tied : {true, false}) {
+    for (const bool biases : {true, false}) {
+      const model_io::Architecture architecture = small(2, tied, biases);
+      const Llama model(architecture, 1);
+      Index count = 0;
+      for (const Tensor& parameter : model->parameters()) count += parameter.numel();
+      EXPECT_EQ(count, architecture.parameters()) << tied << biases;
+      Index exported = 0;
+      for (const NamedTensor& named : model->hugging_face_tensors())
+        exported += named.tensor.numel();
+      EXPECT_EQ(exported, count);
+    }
+  }
+}
+
+TEST(Llama, exports_hugging_face_names_as_views_of_its_parameters) {
+  const Llama model(small(2, false, true), 1);
+  std::map<std::string, Tensor> by_name;
+  for (const NamedTensor& named : model->hugging_face_tensors()) {
+    EXPECT_TRUE(named.tensor.is_contiguous()) << named.name;
+    by_name[named.name] = named.tensor;
+  }
+  EXPECT_EQ(by_name.at("model.layers.1.self_attn.q_proj.weight").sizes(),
+            (at::IntArrayRef{32, 24}));
+  EXPECT_EQ(by_name.at("model.layers.1.self_attn.k_proj.bias").sizes(), (at::IntArrayRef{16}));
+  EXPECT_EQ(by_name.at("model.layers.0.mlp.down_proj.weight").sizes(), (at::IntArrayRef{24, 40}));
+  EXPECT_EQ(by_name.count("lm_head.weight"), 1u);
+  by_name.at("model.layers.0.mlp.up_proj.weight").fill_(3);
+  const auto parameters = model->named_parameters();
+  const Tensor gate_up = parameters["layer0.gate_up"];
+  EXPECT_TRUE(gate_up.narrow(0, 40, 40).eq(3).all().item<bool>());
+  EXPECT_FALSE(gate_up.narrow(0, 0, 40).eq(3).any().item<bool>());
+}
+
+TEST(Llama, sees_nothing_of_later_positions) {
+  const Llama model(small(), 3);
+  const Tensor ids = some_ids(2, 12), changed = ids.clone();
+  changed.narrow(1, 7, 5).copy_((changed.narrow(1, 7, 5) + 1) % 37);
+  const torch::NoGradGuard no_grad;
+  const Tensor a = model->forward(ids), b = model->forward(changed);
+  EXPECT_TRUE(a.narrow(1, 0, 7).equal(b.narrow(1, 0, 7)));
+  EXPECT_FALSE(a.narrow(1, 7, 1).equal(b.narrow(1, 7, 1)));
+}
+
+TEST(Llama, tied_weights_get_the_gradient_of_both_uses) {
+  const Tensor ids = some_ids(2, 8), targets = some_ids(2, 8, 5);
+  Llama tied(small(2, true), 9), untied(small(2, false), 9);
+  {
+    const torch::NoGradGuard no_grad;
+    untied->named_parameters()["lm_head"].copy_(untied->named_parameters()["embed_tokens"]);
+  }
+  tied->loss_sum(ids, targets).backward();
+  untied->loss_sum(ids, targets).backward();
+  const auto parameters = untied->named_parameters();
+  const Tensor want = parameters["embed_tokens"].grad() + parameters["lm_head"].grad();
+  EXPECT_LE(worst_relative(tied->named_parameters()["embed_tokens"].grad(), want), 1e-6);
+}
+
+// The whole model again, from composed operators in double precision.
+Tensor composed_loss(const Llama& model, const Tensor& ids, const Tensor& targets,
+                     std::map<std::string, Tensor>& leaves) {
+  const model_io::Architecture& a = model->architecture();
+  for (const auto& item : model->named_parameters()) {
+    leaves[item.key()] = item.value().detach().to(at::kDouble).requires_grad_(true);
+  }
+  const auto get = [&](const std::string& name) {
+    const auto found = leaves.find(name);
+    return found == leaves.end() ? Tensor() : found->second;
+  };
+  const Tensor dims = at::arange(0, a.head_dim, 2, at::kDouble) / a.head_dim;
+  const Tensor angles = at::arange(a.context, at::kDouble).unsqueeze(1) *
+                        at::pow(at::full({}, a.rope.theta, at::kDouble), -dims);
+  const RopeTable rope{angles.cos(), angles.sin()};
+  const HeadLayout layout{a.heads, a.kv_heads, a.head_dim};
+  const Index rows = ids.numel();
+  Tensor x = at::embedding(get("embed_tokens"), ids.reshape({rows})), normed;
+  for (Index i = 0; i < a.layers; ++i) {
+    const std::string prefix = "layer" + std::to_string(i) + ".";
+    const auto project = [&](const Tensor& in, const char* name) {
+      return at::linear(in, get(prefix + name), get(prefix + name + "_bias"));
+    };
+    normed = composed::add_rms_norm(x, {}, get(prefix + "input_norm"), a.norm_eps).second;
+    const Tensor qkv = project(normed, "qkv").view({ids.size(0), ids.size(1), -1});
+    x = x + project(composed::causal_attention(qkv, rope, layout).reshape({rows, -1}), "o");
+    normed = composed::add_rms_norm(x, {}, get(prefix + "mlp_norm"), a.norm_eps).second;
+    x = x + project(composed::swiglu(project(normed, "gate_up")), "down");
+  }
+  const Tensor last = composed::add_rms_norm(x, {}, get("norm"), a.norm_eps).second;
+  const Tensor head = leaves.count("lm_head") != 0 ? get("lm_head") : get("embed_tokens");
+  return composed::linear_cross_entropy(last, head, targets.reshape({-1}));
+}
+
+TEST(Llama, loss_and_every_gradient_match_a_double_precision_model_of_composed_operators) {
+  const Tensor ids = some_ids(3, 16), targets = some_ids(3, 16, 11);
+  targets.data_ptr<std::int64_t>()[5] = -1;  // one that does not count
+  for (const Index kv_heads : {1, 2, 4}) {
+    for (const bool extras : {false, true}) {
+      for (const MatmulBackend backend : {MatmulBackend::Auto, MatmulBackend::Mkl}) {
+        Llama model(small(kv_heads, !extras, extras), 5, backend);
+        {
+          const torch::NoGradGuard no_grad;  // away from the symmetric start: gains and biases too
+          std::uint64_t salt = 0;
+          for (Tensor& parameter : model->parameters()) {
+            parameter.add_(
+                at::sin(at::arange(parameter.numel()) + double(salt++)).view_as(parameter) * 0.1);
+          }
+        }
+        std::map<std::string, Tensor> leaves;
+        const Tensor want = composed_loss(model, ids, targets, leaves);
+        const Tensor got = model->loss_sum(ids, targets);
+        EXPECT_NEAR(got.item<double>(), want.item<double>(), 1e-5 * want.item<double>());
+        want.backward();
+        got.backward();
+        for (const auto& item : model->named_parameters()) {
+          EXPECT_LE(worst_relative(item.value().grad(), leaves.at(item.key()).grad()), 3e-5)
+              << item.key() << " kv " << kv_heads << " extras " << extras;
+        }
+      }
+    }
+  }
+}
+
+TEST(Llama, loss_is_that_of_its_logits) {
+  const Llama model(small(), 2);
+  const Tensor ids = some_ids(2, 9), targets = some_ids(2, 9, 4);
+  const torch::NoGradGuard no_grad;
+  const Tensor logits = model->forward(ids).reshape({-1, 37});
+  const double want =
+      at::cross_entropy_loss(logits.to(at::kDouble), targets.reshape({-1}), {}, at::Reduction::Sum)
+          .item<double>();
+  EXPECT_NEAR(model->loss_sum(ids, targets).item<double>(), want, 1e-5 * want);
+}
+
+TEST(Llama, starts_near_the_uniform_distribution_and_the_same_for_the_same_seed) {
+  const Tensor ids = some_ids(2, 9), targets = some_ids(2, 9, 4);
+  const Llama a(small(), 2), b(small(), 2), c(small(), 3);
+  const torch::NoGradGuard no_grad;
+  const double loss = a->loss_sum(ids, targets).item<double>();
+  EXPECT_NEAR(loss / 18, std::log(37.0), 0.2);
+  EXPECT_EQ(loss, b->loss_sum(ids, targets).item<double>());
+  EXPECT_NE(loss, c->loss_sum(ids, targets).item<double>());
+}
+
+TEST(Llama, refuses_what_it_cannot_run) {
+  model_io::Architecture adjacent = small();
+  adjacent.rope.pairing = model_io::RopePairing::Adjacent;
+  EXPECT_THROW(Llama(adjacent, 1), Error);
+  const Llama model(small(), 1);
+  EXPECT_THROW(model->forward(some_ids(1, 17)), Error);
+  EXPECT_THROW(model->loss_sum(some_ids(1, 4), some_ids(1, 5)), Error);
+  EXPECT_THROW(parse_matmul_backend("blas"), Error);
+}
+
+}  // namespace
+}  // namespace hone::nn

@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+// The classes as torch::optim::Optimizer: groups, closures, state, archives, hostile input.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <functional>
+#include <limits>
+#include <sstream>
+
+#include "hone/core/error.h"
+#include "hone/train/interop.h"
+#include "hone/train/optim/adamw.h"
+#include "hone/train/optim/sgd.h"
+#include "hone/train/optim/tam.h"
+
+namespace hone::optim {
+namespace {
+
+using Tensors = std::vector<torch::Tensor>;
+using testing::HasSubstr;
+
+Tensors make_params() {
+  torch::manual_seed(3);
+  Tensors params{torch::rand({40, 17}), torch::rand({20'000}), torch::rand({5})};
+  for (torch::Tensor& param : params) param.requires_grad_();
+  return params;
+}
+
+void set_gradients(Tensors& params, int step) {
+  torch::manual_seed(500 + step);
+  for (torch::Tensor& param : params) param.mutable_grad() = torch::randn(param.sizes());
+}
+
+bool equal(const Tensors& a, const Tensors& b) {
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    if (!a[i].equal(b[i])) return false;
+  }
+  return a.size() == b.size();
+}
+
+Tensors copies(const Tensors& from) {
+  Tensors to;
+  for (const torch::Tensor& tensor : from) to.push_back(tensor.detach().clone());
+  return to;
+}
+
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+// `make` builds the optimiser under test over given parameters.
+template <class Make>
+void check_archive_round_trip(const Make& make) {
+  Tensors straight = make_params(), resumed = make_params();
+  auto a = make(straight);
+  auto before = make(resumed);
+  for (int t = 0; t < 7; ++t) {
+    for (Tensors* params : {&straight, &resumed}) set_gradients(*params, t);
+    a->step();
+    before->step();
+  }
+  std::stringstream archive;
+  torch::save(*before, archive);
+  auto after = make(resumed);
+  torch::load(*after, archive);
+  for (int t = 7; t < 14; ++t) {
+    for (Tensors* params : {&straight, &resumed}) set_gradients(*params, t);
+    a->step();
+    after->step();
+  }
+  EXPECT_TRUE(equal(straight, resumed));
+}
+
+template <class Make>
+void check_export_round_trip(const Make& make) {
+  Tensors straight = make_params(), resumed = make_params();
+  auto a = make(straight);
+  auto before = make(resumed);
+  for (int t = 0; t < 7; ++t) {
+    for (Tensors* params : {&straight, &resumed}) set_gradients(*params, t);
+    a->step();
+    before->step();
+  }
+  auto after = make(resumed);
+  after->import_state(before->export_state());
+  for (int t = 7; t < 14; ++t) {
+    for (Tensors* params : {&straight, &resumed}) set_gradients(*params, t);
+    a->step_with({.clip_norm = 3});
+    after->step_with({.clip_norm = 3});
+  }
+  EXPECT_TRUE(equal(straight, resumed));
+}
+
+template <class Check>
+void for_each_rule(const Check& check) {
+  check([](Tensors& p) { return std::make_unique<SGD>(p, SGDOptions(0.01).momentum(0.9)); });
+  check([](Tensors& p) { return std::make_unique<AdamW>(p, AdamWOptions(1e-3)); });
+  check([](Tensors& p) { return std::make_unique<AdamW>(p, AdamWOptions(1e-3).amsgrad(true)); });
+  check([](Tensors& p) { return std::make_unique<TAM>(p, TAMOptions(0.01)); });
+  check(
+      [](Tensors& p) { return std::make_unique<TAM>(p, TAMOptions(0.01).scope(TAMScope::Model)); });
+  check([](Tensors& p) { return std::make_unique<AdaTAMW>(p, AdaTAMWOptions(1e-4)); });
+}
+
+TEST(State, archive_round_trip_continues_bit_for_bit) {
+  for_each_rule([](const auto& make) { check_archive_round_trip(make); });
+}
+
+TEST(State, export_and_import_continue_bit_for_bit) {
+  for_each_rule([](const auto& make) { check_export_round_trip(make); });
+}
+
+TEST(State, archives_move_between_libtorch_and_hone) {
+  Tensors ours = make_params(), theirs = make_params();
+  torch::optim::AdamW first(theirs, torch::optim::AdamWOptions(1e-3).weight_decay(0.1));
+  for (int t = 0; t < 5; ++t) {
+    set_gradients(theirs, t);
+    first.step();
+  }
+  std::stringstream archive, back;
+  torch::save(first, archive);
+  {
+    const torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < ours.size(); ++i) ours[i].copy_(theirs[i]);
+  }
+  AdamW second(ours, AdamWOptions(0.5));
+  torch::load(second, archive);
+  EXPECT_EQ(second.param_groups()[0].options().get_lr(), 1e-3);
+  for (int t = 5; t < 10; ++t) {
+    for (Tensors* params : {&ours, &theirs}) set_gradients(*params, t);
+    first.step();
+    second.step();
+  }
+  for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(ours[i].allclose(theirs[i], 0, 1e-6));
+  torch::save(second, back);
+  torch::load(first, back);  // LibTorch reads hone's
+  set_gradients(theirs, 11);
+  first.step();
+}
+
+TEST(State, names_and_types_are_those_of_the_python_layout) {
+  Tensors params = make_params();
+  AdaTAMW optimizer(params, AdaTAMWOptions(1e-3));
+  EXPECT_TRUE(optimizer.export_state().empty());
+  set_gradients(params, 0);
+  params[1].mutable_grad() = torch::Tensor();
+  optimizer.step();
+  std::vector<std::string> names;
+  for (const NamedState& item : optimizer.export_state()) {
+    names.push_back(std::to_string(item.parameter) + "." + item.name);
+    const bool is_step = item.name == "step";
+    EXPECT_EQ(is_step, item.value.scalar_type() == at::kLong);
+  }
+  EXPECT_THAT(names,
+              testing::ElementsAre("0.step", "0.momentum_buffer", "0.exp_avg_sq", "0.correlation",
+                                   "2.step", "2.momentum_buffer", "2.exp_avg_sq", "2.correlation"));
+}
+
+TEST(State, import_of_state_that_does_not_fit_changes_nothing) {
+  Tensors params = make_params();
+  AdamW optimizer(params, AdamWOptions(1e-3));
+  set_gradients(params, 0);
+  optimizer.step();
+  const std::vector<NamedState> good = optimizer.export_state();
+  const auto refused = [&](const std::function<void(std::vector<NamedState>&)>& spoil) {
+    std::vector<NamedState> state = good;
+    spoil(state);
+    const std::string message = error_of([&] { optimizer.import_state(state); });
+    EXPECT_EQ(optimizer.export_state().size(), good.size());
+    EXPECT_TRUE(optimizer.export_state()[1].value.is_same(good[1].value));
+    return message;
+  };
+  EXPECT_THAT(refused([](auto& s) {
+                s[1].value = torch::zeros({41, 17});
+              }),
+              HasSubstr("exp_avg of parameter 0 of shape [40, 17], got [41, 17]"));
+  EXPECT_THAT(refused([](auto& s) { s[1].value = s[1].value.to(at::kDouble); }),
+              HasSubstr("exp_avg of parameter 0 in fp32"));
+  EXPECT_THAT(refused([](auto& s) { s[1].name = "momentum_buffer"; }),
+              HasSubstr("exp_avg of parameter 0, got none"));
+  EXPECT_THAT(refused([](auto& s) { s[1].parameter = 3; }), HasSubstr("below 3, got 3"));
+  EXPECT_THAT(refused([](auto& s) { s.erase(s.begin()); }), HasSubstr("step of parameter 0"));
+  EXPECT_THAT(refused([](auto& s) { s.push_back(s[0]); }), HasSubstr("once"));
+  EXPECT_THAT(refused([](auto& s) {
+                s.push_back({0, "torque", torch::zeros({})});
+              }),
+              HasSubstr("torque of parameter 0"));
+}
+
+TEST(State, an_archive_of_another_model_is_refused_and_changes_nothing) {
+  Tensors params = make_params(), others{torch::rand({3}).requires_grad_()};
+  TAM optimizer(params, TAMOptions(0.01)), other(others, TAMOptions(0.7));
+  set_gradients(params, 0);
+  optimizer.step();
+  set_gradients(others, 0);
+  other.step();
+  std::stringstream archive, same_count;
+  torch::save(other, archive);
+  EXPECT_THAT(error_of([&] { torch::load(optimizer, archive); }), HasSubstr("TAM"));
+  Tensors three{torch::rand({4}), torch::rand({4}), torch::rand({4})};
+  for (torch::Tensor& tensor : three) tensor.requires_grad_();
+  TAM third(three, TAMOptions(0.7));
+  set_gradients(three, 0);
+  third.step();
+  torch::save(third, same_count);
+  EXPECT_THAT(error_of([&] { torch::load(optimizer, same_count); }), HasSubstr("of shape"));
+  EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.01);
+  EXPECT_EQ(optimizer.export_state().size(), 9u);
+}
+
+TEST(Optimizer, parameters_without_gradient_are_left_alone) {
+  Tensors params = make_params();
+  AdamW optimizer(params, AdamWOptions(1e-2).weight_decay(0.5));
+  set_gradients(params, 0);
+  params[1].mutable_grad() = torch::Tensor();
+  const Tensors before = copies(params);
+  optimizer.step();
+  EXPECT_TRUE(params[1].equal(before[1]));
+  EXPECT_FALSE(params[0].equal(before[0]));
+  EXPECT_EQ(optimizer.plan().size(), 2u);
+  EXPECT_EQ(optimizer.plan()[1].parameter, 2);
+}
+
+TEST(Optimizer, closures_run_with_gradients_and_zero_grad_works) {
+  torch::Tensor x = torch::full({4}, 2.0f).requires_grad_();
+  AdamW optimizer({x}, AdamWOptions(0.1));
+  const torch::NoGradGuard no_grad;
+  const torch::Tensor loss = optimizer.step([&] {
+    optimizer.zero_grad();
+    torch::Tensor value = (x * x).sum();
+    value.backward();
+    return value;
+  });
+  EXPECT_EQ(loss.item<float>(), 16);
+  EXPECT_LT(x[0].item<float>(), 2);
+  optimizer.zero_grad();
+  EXPECT_FALSE(x.grad().defined());
+}
+
+TEST(Optimizer, gradients_freed_every_step_train_on) {
+  Tensors kept = make_params(), freed = make_params();
+  AdamW a(kept, AdamWOptions(1e-2)), b(freed, AdamWOptions(1e-2));
+  std::vector<torch::Tensor> ballast;
+  for (int t = 0; t < 10; ++t) {
+    torch::manual_seed(t);
+    for (std::size_t i = 0; i < kept.size(); ++i) {
+      const torch::Tensor grad = torch::randn(kept[i].sizes());
+      if (!kept[i].grad().defined()) kept[i].mutable_grad() = torch::zeros_like(kept[i]);
+      kept[i].mutable_grad().copy_(grad);
+      ballast.push_back(torch::empty({1000 + t}));  // gradients land elsewhere each time
+      freed[i].mutable_grad() = grad.clone();
+    }
+    a.step();
+    b.step();
+    b.zero_grad(true);
+  }
+  EXPECT_TRUE(equal(kept, freed));
+}
+
+TEST(Optimizer, replaced_parameter_memory_is_noticed) {
+  Tensors params{torch::ones({100}).requires_grad_()};
+  SGD optimizer(params, SGDOptions(1.0));
+  params[0].mutable_grad() = torch::ones({100});
+  optimizer.step();
+  EXPECT_EQ(params[0][3].item<float>(), 0);
+  params[0].set_data(torch::full({100}, 5.0f));
+  optimizer.step();
+  EXPECT_EQ(params[0][3].item<float>(), 4);
+  params[0].set_data(torch::full({30}, 5.0f));
+  params[0].mutable_grad() = torch::full({30}, 2.0f);
+  optimizer.step();
+  EXPECT_EQ(params[0][29].item<float>(), 3);
+}
+
+TEST(Optimizer, a_changed_set_of_gradients_is_noticed) {
+  for (const bool strided : {false, true}) {
+    Tensors params = make_params();
+    SGD optimizer(params, SGDOptions(1.0).momentum(0.9));
+    set_gradients(params, 0);
+    if (strided) params[0].mutable_grad() = torch::empty_strided({40, 17}, {1, 40}).normal_();
+    optimizer.step();
+    optimizer.step();
+    optimizer.zero_grad();
+    const Tensors before = copies(params);
+    optimizer.step();  // nothing has a gradient
+    EXPECT_TRUE(equal(params, before));
+    params[2].mutable_grad() = torch::ones({5});
+    optimizer.step();
+    EXPECT_TRUE(params[0].equal(before[0]));
+    EXPECT_FALSE(params[2].equal(before[2]));
+    EXPECT_EQ(optimizer.export_state()[4].value.item<std::int64_t>(), 3);  // step of parameter 2
+  }
+}
+
+TEST(Optimizer, state_replaced_between_steps_is_used) {
+  Tensors params{torch::zeros({100}).requires_grad_()};
+  SGD optimizer(params, SGDOptions(1.0).momentum(0.5));
+  params[0].mutable_grad() = torch::ones({100});
+  optimizer.step();
+  std::vector<NamedState> state = optimizer.export_state();
+  state[1].value = torch::full({100}, 8.0f);
+  optimizer.import_state(state);
+  optimizer.step();  // m = 0.5 * 8 + 1
+  EXPECT_EQ(params[0][7].item<float>(), -1 - 5);
+}
+
+TEST(Optimizer, groups_inherit_what_they_leave_unset) {
+  Tensors params = make_params();
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(Tensors{params[0]});
+  groups.emplace_back(Tensors{params[1]},
+                      std::make_unique<TAMOptions>(TAMOptions(0.3).weight_decay(0.25)));
+  TAM optimizer(groups, TAMOptions(0.1).momentum(0.5).decay_rate(0.8));
+  optimizer.add_param_group({Tensors{params[2]}, std::make_unique<TAMOptions>(0.7)});
+  const auto options = [&](std::size_t g) -> const TAMOptions& {
+    return static_cast<const TAMOptions&>(optimizer.param_groups()[g].options());
+  };
+  EXPECT_EQ(options(0).lr(), 0.1);
+  EXPECT_EQ(options(1).lr(), 0.3);
+  EXPECT_EQ(options(1).weight_decay(), 0.25);
+  EXPECT_EQ(options(1).momentum(), 0.5);
+  EXPECT_EQ(options(2).lr(), 0.7);
+  EXPECT_EQ(options(2).decay_rate(), 0.8);
+  EXPECT_THAT(error_of([&] { optimizer.add_param_group({Tensors{params[0]}}); }),
+              HasSubstr("listed once"));
+}
+
+TEST(Optimizer, found_inf_skips_and_names_the_parameter) {
+  for (const Implementation way : {Implementation::Fused, Implementation::ForLoop}) {
+    Tensors params = make_params();
+    SGD optimizer(params, SGDOptions(0.1).momentum(0.9).implementation(way));
+    set_gradients(params, 0);
+    params[1].mutable_grad() = torch::Tensor();
+    params[2].mutable_grad()[4] = std::numeric_limits<float>::infinity();
+    const Tensors before = copies(params);
+    const StepReport report = optimizer.step_with({.skip_nonfinite = true});
+    EXPECT_FALSE(report.stepped);
+    EXPECT_EQ(report.first_nonfinite_tensor, 2);
+    EXPECT_TRUE(equal(params, before));
+    EXPECT_EQ(optimizer.stats().skipped_steps, 1);
+    // The next good step is still the first one.
+    set_gradients(params, 0);
+    optimizer.step();
+    EXPECT_EQ(optimizer.export_state()[0].value.item<std::int64_t>(), 1);
+  }
+}
+
+TEST(Optimizer, tam_reports_correlation_and_a_checked_step_protects) {
+  Tensors params = make_params();
+  TAM optimizer(params, TAMOptions(1e39).use_inplace_ops(false));
+  set_gradients(params, 0);
+  const Tensors before = copies(params);
+  EXPECT_FALSE(optimizer.step_with({}).stepped);
+  EXPECT_TRUE(equal(params, before));
+  optimizer.param_groups()[0].options().set_lr(0.01);
+  for (int t = 0; t < 5; ++t) optimizer.step();  // the same gradient: s rises
+  EXPECT_NEAR(optimizer.stats().correlation, 1 - std::pow(0.9, 4), 1e-6);
+  EXPECT_NEAR(optimizer.stats().damping, (2 - std::pow(0.9, 4)) / 2, 1e-6);
+  EXPECT_EQ(optimizer.stats().steps, 5);
+  EXPECT_EQ(optimizer.plan()[0].method, "manual");
+}
+
+TEST(Hostile, what_cannot_be_stepped_is_named) {
+  const auto with_grad = [](const torch::Tensor& param, const torch::Tensor& grad) {
+    torch::Tensor good = torch::ones({4}).requires_grad_(), bad = param;
+    good.mutable_grad() = torch::ones({4});
+    AdamW optimizer({good, bad}, AdamWOptions(0.1));
+    bad.mutable_grad() = grad;
+    const std::string message = error_of([&] { optimizer.step(); });
+    EXPECT_EQ(good[0].item<float>(), 1);
+    EXPECT_TRUE(optimizer.export_state().empty());
+    return message;
+  };
+  EXPECT_THAT(with_grad(torch::ones({4}).requires_grad_(), torch::ones({4}).to_sparse()),
+              HasSubstr("dense gradient of parameter 1"));
+  const auto refused = [](const torch::Tensor& param) {
+    return error_of([&] { AdamW({param}, AdamWOptions(0.1)); });
+  };
+  EXPECT_THAT(refused(torch::ones({4}, at::kComplexFloat).requires_grad_()),
+              HasSubstr("real parameter 0"));
+  EXPECT_THAT(refused(torch::ones({4}, at::kDouble).requires_grad_()),
+              HasSubstr("fp32 parameter 0, got Double"));
+  EXPECT_THAT(refused(torch::Tensor()), HasSubstr("parameter 0"));
+}
+
+TEST(Hostile, constructors_refuse_settings_without_meaning) {
+  Tensors params = make_params();
+  EXPECT_THAT(error_of([&] { AdamW(params, AdamWOptions(-1)); }), HasSubstr("lr"));
+  EXPECT_THAT(error_of([&] { AdamW(params, AdamWOptions(NAN)); }), HasSubstr("lr"));
+  EXPECT_THAT(error_of([&] {
+                AdamW(params, AdamWOptions(1).betas({1, 0.9}));
+              }),
+              HasSubstr("beta1"));
+  EXPECT_THAT(
+      error_of([&] { SGD(params, SGDOptions(1).momentum(0.9).dampening(0.1).nesterov(true)); }),
+      HasSubstr("nesterov"));
+  EXPECT_THAT(error_of([&] { TAM(params, TAMOptions(1).decay_rate(1)); }), HasSubstr("decay_rate"));
+  EXPECT_THAT(
+      error_of([&] {
+        TAM(params,
+            TAMOptions(1).scope(TAMScope::Model).correlation_method(CorrelationMethod::Manual));
+      }),
+      HasSubstr("scope Model, got Manual"));
+  EXPECT_THAT(error_of([&] { TAM(Tensors{}, TAMOptions(1)); }), HasSubstr("group 0"));
+  EXPECT_THAT(error_of([&] {
+                TAM(Tensors{params[0], params[0]}, TAMOptions(1));
+              }),
+              HasSubstr("listed once"));
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(Tensors{params[0]}, std::make_unique<TAMOptions>(0.1));
+  EXPECT_THAT(error_of([&] { AdamW(groups, AdamWOptions(0.1)); }), HasSubstr("AdamWOptions"));
+}
+
+TEST(Hostile, settings_spoilt_later_are_caught_before_anything_changes) {
+  Tensors params = make_params();
+  TAM optimizer(params, TAMOptions(0.1));
+  set_gradients(params, 0);
+  optimizer.param_groups()[0].options().set_lr(std::numeric_limits<double>::quiet_NaN());
+  const Tensors before = copies(params);
+  EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("lr"));
+  EXPECT_TRUE(equal(params, before));
+}
+
+TEST(Interop, executor_runs_every_chunk_once_on_libtorchs_threads) {
+  Executor& executor = libtorch_executor();
+  const int workers = executor.workers();
+  for (const Index n : {0, 1, 5, 1000}) {
+    for (const Index grain : {1, 7}) {
+      std::vector<int> seen(static_cast<std::size_t>(n), 0);
+      executor.parallel_for(n, grain, [&](Index begin, Index end, int worker) {
+        EXPECT_GE(worker, 0);
+        EXPECT_LT(worker, workers);
+        EXPECT_EQ(begin % grain, 0);
+        for (Index i = begin; i < end; ++i) ++seen[i];
+      });
+      EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), n);
+    }
+  }
+  EXPECT_THROW(
+      executor.parallel_for(10, 1, [](Index, Index, int) { throw Error(ErrorCategory::Io, "x"); }),
+      Error);
+}
+
+TEST(Interop, views_have_the_tensors_geometry) {
+  const torch::Tensor tensor = torch::rand({3, 4}).t();
+  const TensorView view = view_of(tensor, "test");
+  EXPECT_EQ(view.shape, (Shape{4, 3}));
+  EXPECT_EQ(view.strides, (Shape{1, 4}));
+  EXPECT_EQ(view.data, tensor.data_ptr());
+  EXPECT_EQ(view_of(torch::zeros({2}, at::kBFloat16), "test").dtype, Dtype::BFloat16);
+  EXPECT_THAT(error_of([&] { view_of(torch::zeros({2}, at::kComplexFloat), "x"); }),
+              HasSubstr("[x]"));
+}
+
+}  // namespace
+}  // namespace hone::optim

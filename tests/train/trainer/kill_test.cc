@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "hone/core/file_io.h"
+#include "hone/core/philox.h"
+#include "hone/train/trainer/lm_task.h"
+#include "hone/train/trainer/make_optimizer.h"
+#include "hone/train/trainer/metrics_log.h"
+#include "hone/train/trainer/trainer.h"
+#include "tests/support/test_data.h"
+
+namespace hone::trainer {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Index kSteps = 150;
+constexpr int kKills = 10;
+constexpr const char* kFolderVariable = "HONE_TEST_KILL_FOLDER";
+
+// A tiny language model on a pattern of tokens, resumed where a checkpoint is.
+void run_training(const fs::path& folder) {
+  at::set_num_threads(1);  // two would spin against each other on a busy machine
+  LmConfig config;
+  config.model = {
+      .hidden_size = 16, .intermediate_size = 24, .layers = 1, .heads = 2, .context = 8};
+  config.lr.peak = 0.01;
+  std::vector<text::TokenId> tokens;
+  for (Index i = 0; i < 3000; ++i) tokens.push_back(static_cast<text::TokenId>(i * i % 29));
+  nn::Llama model(make_architecture(config, 29), 3);
+  LmTask task(model, TokenWindows(tokens, 8, 3), {tokens, std::vector<Index>(29, 1)}, 4, 2, 256);
+  const auto optimizer = make_optimizer(config, *model);
+  TrainerOptions options;
+  options.schedule = {.peak = 0.01, .floor = 0.1, .warm_up = 10, .steps = kSteps};
+  options.accumulation_steps = 2;
+  options.clip_norm = 1;
+  options.validate_every = 20;
+  options.checkpoint_every = 7;
+  options.folder = folder;
+  Trainer trainer(options);
+  trainer.resume(task, *optimizer);
+  const std::atomic<bool> go_on{false};
+  trainer.fit(task, *optimizer, go_on);
+}
+
+// What the test below starts as a program of its own.
+TEST(KilledRun, DISABLED_child) {
+  const char* folder = std::getenv(kFolderVariable);
+  ASSERT_NE(folder, nullptr) << "run by KilledRun.resumes_to_the_same_bits";
+  run_training(folder);
+}
+
+pid_t start_child(const fs::path& folder) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::setenv(kFolderVariable, folder.c_str(), 1);
+  ::freopen("/dev/null", "w", stdout);
+  ::freopen("/dev/null", "w", stderr);
+  ::execl("/proc/self/exe", "test", "--gtest_filter=KilledRun.DISABLED_child",
+          "--gtest_also_run_disabled_tests", nullptr);
+  ::_exit(127);
+}
+
+Index rows_written(const fs::path& folder) {
+  const fs::path path = folder / "metrics.csv";
+  if (!fs::exists(path)) return 0;
+  const std::string text = read_text_file(path);
+  return std::count(text.begin(), text.end(), '\n') - 1;
+}
+
+// Kills once the log has grown to `rows`, after a moment; false when the child ended before that.
+bool kill_after(pid_t child, const fs::path& folder, Index rows, int microseconds) {
+  int status = 0;
+  while (::waitpid(child, &status, WNOHANG) == 0) {
+    if (rows_written(folder) >= rows) {
+      std::this_thread::sleep_for(std::chrono::microseconds(microseconds));
+      ::kill(child, SIGKILL);
+      ::waitpid(child, &status, 0);
+      return true;
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return false;
+}
+
+void expect_same_tensors(const std::vector<CheckpointTensor>& got,
+                         const std::vector<CheckpointTensor>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].name, want[i].name);
+    ASSERT_EQ(got[i].value.nbytes(), want[i].value.nbytes()) << got[i].name;
+    EXPECT_EQ(
+        std::memcmp(got[i].value.data_ptr(), want[i].value.data_ptr(), want[i].value.nbytes()), 0)
+        << got[i].name;
+  }
+}
+
+TEST(KilledRun, resumes_to_the_same_bits) {
+  const test::TemporaryFolder whole, parts;
+  run_training(whole.path());
+  PhiloxStream random(11);
+  int kills = 0;
+  for (Index rows = 1; kills < kKills; ++kills) {
+    rows += 1 + random.below(2 * kSteps / kKills - 4);
+    rows = std::min(rows, kSteps - 1);
+    const pid_t child = start_child(parts.path());
+    ASSERT_GT(child, 0);
+    if (!kill_after(child, parts.path(), rows, static_cast<int>(random.below(4000)))) break;
+  }
+  EXPECT_GE(kills, kKills / 2) << "children ended before they were killed";
+  int status = 0;
+  const pid_t last = start_child(parts.path());
+  ASSERT_EQ(::waitpid(last, &status, 0), last);
+  ASSERT_EQ(status, 0) << "the last resume failed";
+
+  const auto rows = read_metrics(parts.path() / "metrics.csv");
+  const auto want = read_metrics(whole.path() / "metrics.csv");
+  ASSERT_EQ(rows.size(), static_cast<std::size_t>(kSteps));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].step, want[i].step);
+    EXPECT_EQ(rows[i].loss, want[i].loss) << "row " << i;
+    EXPECT_EQ(rows[i].grad_norm, want[i].grad_norm) << "row " << i;
+    EXPECT_EQ(rows[i].val_loss, want[i].val_loss) << "row " << i;
+  }
+  const Checkpoint got = CheckpointStore(parts.path() / "checkpoints").load(kSteps);
+  const Checkpoint expected = CheckpointStore(whole.path() / "checkpoints").load(kSteps);
+  expect_same_tensors(got.weights, expected.weights);
+  expect_same_tensors(got.state, expected.state);
+}
+
+}  // namespace
+}  // namespace hone::trainer

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/trainer/lm_config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <string>
+
+#include "hone/core/error.h"
+#include "hone/core/file_io.h"
+#include "hone/train/nn/llama.h"
+#include "hone/train/trainer/make_optimizer.h"
+#include "tests/support/test_data.h"
+
+namespace hone::trainer {
+namespace {
+
+using testing::HasSubstr;
+
+// The message of the Error{InvalidArgument} that `act` throws, empty when none.
+template <class Act>
+std::string refusal(const Act& act) {
+  try {
+    act();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
+    return error.what();
+  }
+  return {};
+}
+
+TEST(LmConfig, reads_every_type_and_keeps_the_rest) {
+  LmConfig config;
+  read_config_text(config,
+                   "[model]\nlayers = 7\ntied_embeddings = false\n[lr]\npeak = 0.002\n"
+                   "[optim]\nname = \"tam\"\nmomentum = 1\n",
+                   "t.toml");
+  EXPECT_EQ(config.model.layers, 7);
+  EXPECT_FALSE(config.model.tied_embeddings);
+  EXPECT_EQ(config.lr.peak, 0.002);
+  EXPECT_EQ(config.optim.name, "tam");
+  EXPECT_EQ(config.optim.momentum, 1.0);
+  EXPECT_EQ(config.model.heads, LmConfig().model.heads);
+}
+
+TEST(LmConfig, names_file_line_and_nearest_key_of_an_unknown_one) {
+  LmConfig config;
+  const std::string message =
+      refusal([&] { read_config_text(config, "[lr]\npeak = 1e-3\nwarm_up_stps = 4\n", "t.toml"); });
+  EXPECT_THAT(message, HasSubstr("t.toml:3"));
+  EXPECT_THAT(message, HasSubstr("'lr.warm_up_stps'"));
+  EXPECT_THAT(message, HasSubstr("'lr.warm_up_steps'"));
+  EXPECT_EQ(config.lr.peak, LmConfig().lr.peak) << "a refused file changes nothing";
+}
+
+TEST(LmConfig, refuses_wrong_types_and_damaged_toml_by_line) {
+  LmConfig config;
+  const auto read = [&](const char* text) {
+    return refusal([&] { read_config_text(config, text, "t.toml"); });
+  };
+  EXPECT_THAT(read("[model]\nlayers = \"six\"\n"), HasSubstr("t.toml:2"));
+  EXPECT_THAT(read("[model]\nlayers = 1.5\n"), HasSubstr("integer"));
+  EXPECT_THAT(read("[optim]\nname = 3\n"), HasSubstr("string"));
+  EXPECT_THAT(read("[model]\ntied_embeddings = 1\n"), HasSubstr("boolean"));
+  EXPECT_THAT(read("[model]\n\nlayers = = 2\n"), HasSubstr("t.toml:3"));
+  EXPECT_THAT(read("model = 3\n"), HasSubstr("'model'"));
+}
+
+TEST(LmConfig, takes_assignments_with_and_without_quotes) {
+  LmConfig config;
+  set_config(config, "optim.name=sgd");
+  set_config(config, "lr.peak=2e-3");
+  set_config(config, "model.mlp_bias=true");
+  set_config(config, "data.path=\"a b\"");
+  EXPECT_EQ(config.optim.name, "sgd");
+  EXPECT_EQ(config.lr.peak, 2e-3);
+  EXPECT_TRUE(config.model.mlp_bias);
+  EXPECT_EQ(config.data.path, "a b");
+  EXPECT_THAT(refusal([&] { set_config(config, "trainer.step=3"); }), HasSubstr("trainer.steps"));
+  EXPECT_THAT(refusal([&] { set_config(config, "trainer.steps"); }), HasSubstr("key=value"));
+  EXPECT_THAT(refusal([&] { set_config(config, "trainer.steps=many"); }), HasSubstr("steps"));
+}
+
+TEST(LmConfig, refuses_values_out_of_range_by_key) {
+  EXPECT_EQ(refusal([] { check_config({}); }), "");
+  for (const char* bad :
+       {"model.heads=0", "model.kv_heads=2", "model.head_dim=7", "model.hidden_size=33",
+        "data.tokenizer=words", "data.vocab_size=100", "optim.name=adam", "optim.beta1=1",
+        "lr.final_ratio=2", "lr.peak=-1", "trainer.steps=0", "trainer.micro_batch=0",
+        "trainer.clip_norm=-1", "trainer.keep_checkpoints=0", "trainer.matmul=blas"}) {
+    LmConfig config;
+    set_config(config, bad);
+    const std::string key = std::string(bad).substr(0, std::string(bad).find('='));
+    EXPECT_THAT(refusal([&] { check_config(config); }), HasSubstr(key)) << bad;
+  }
+}
+
+TEST(LmConfig, survives_being_written_and_read) {
+  LmConfig config;
+  config.optim.eps = 1e-10;
+  config.lr.peak = 1.0 / 3;
+  config.data.path = "C:\\a \"b\"\n";
+  config.model.mlp_bias = true;
+  LmConfig again;
+  read_config_text(again, to_toml(config), "t.toml");
+  EXPECT_EQ(to_json(again), to_json(config));
+}
+
+TEST(LmConfig, refuses_a_changed_key_by_name_and_lets_some_change) {
+  const LmConfig before;
+  LmConfig now = before;
+  now.trainer.checkpoint_every = 3;
+  now.data.path = "moved.txt";
+  EXPECT_EQ(refusal([&] { check_same_run(to_json(before), now); }), "");
+  EXPECT_EQ(config_hash(before), config_hash(now));
+  now.lr.peak = 0.1;
+  EXPECT_THAT(refusal([&] { check_same_run(to_json(before), now); }), HasSubstr("lr.peak"));
+  EXPECT_NE(config_hash(before), config_hash(now));
+}
+
+// Every key moves the architecture, the optimiser, or is read by the trainer's own tests.
+TEST(LmConfig, model_keys_reach_the_architecture) {
+  LmConfig config;
+  for (const char* set :
+       {"model.hidden_size=96", "model.heads=6", "model.kv_heads=2", "model.head_dim=8",
+        "model.context=32", "model.rope_theta=500", "model.norm_eps=1e-4",
+        "model.tied_embeddings=false", "model.attention_bias=true", "model.mlp_bias=true"}) {
+    set_config(config, set);
+  }
+  const model_io::Architecture a = make_architecture(config, 300);
+  EXPECT_EQ(a.vocab_size, 300);
+  EXPECT_EQ(a.hidden_size, 96);
+  EXPECT_EQ(a.kv_heads, 2);
+  EXPECT_EQ(a.head_dim, 8);
+  EXPECT_EQ(a.rope.rotary_dims, 8);
+  EXPECT_EQ(a.rope.theta, 500);
+  EXPECT_EQ(a.norm_eps, 1e-4);
+  EXPECT_TRUE(!a.tied_embeddings && a.attention_bias && a.mlp_bias && a.context == 32);
+}
+
+TEST(MakeOptimizer, gives_decay_to_matrices_only_and_every_rule_steps) {
+  LmConfig config;
+  for (const char* set : {"model.hidden_size=16", "model.heads=2", "model.layers=1",
+                          "model.intermediate_size=16", "model.context=8"}) {
+    set_config(config, set);
+  }
+  for (const char* name : {"adamw", "tam", "adatamw", "sgd"}) {
+    config.optim.name = name;
+    nn::Llama model(make_architecture(config, 20), 1);
+    const auto optimizer = make_optimizer(config, *model);
+    ASSERT_EQ(optimizer->param_groups().size(), 2u);
+    for (auto& group : optimizer->param_groups()) {
+      EXPECT_EQ(group.options().get_lr(), default_peak(name));
+      for (const auto& parameter : group.params()) {
+        EXPECT_EQ(parameter.dim() >= 2, &group == &optimizer->param_groups()[0]);
+      }
+    }
+    // With zero gradients only weight decay moves anything.
+    const torch::Tensor ids = at::zeros({1, 8}, at::kLong);
+    const torch::Tensor norm = model->named_parameters()["norm"];
+    const torch::Tensor matrix = model->named_parameters()["layer0.down"];
+    const torch::Tensor before_norm = norm.detach().clone(), before = matrix.detach().clone();
+    (model->loss_sum(ids, ids) * 0.0).backward();
+    optimizer->step_with({});
+    EXPECT_TRUE(norm.equal(before_norm)) << name;
+    EXPECT_FALSE(matrix.equal(before)) << name;
+  }
+}
+
+std::filesystem::path config_page() {
+  return std::filesystem::path(__FILE__).parent_path() / "../../../docs/config.md";
+}
+
+TEST(ConfigPage, lists_exactly_the_keys_types_defaults_and_meanings_of_the_parser) {
+  std::istringstream page(read_text_file(config_page()));
+  std::set<std::string> rows, want;
+  for (std::string line; std::getline(page, line);) {
+    if (line.starts_with("| `") && line.find("` | ") != std::string::npos) rows.insert(line);
+  }
+  for (const ConfigKey& key : config_keys()) {
+    std::ostringstream row;
+    row << "| `" << key.name << "` | " << type_of(key) << " | `" << value_of(key, LmConfig())
+        << "` | " << key.meaning << " |";
+    want.insert(row.str());
+  }
+  EXPECT_THAT(rows, testing::ContainerEq(want));
+}
+
+}  // namespace
+}  // namespace hone::trainer

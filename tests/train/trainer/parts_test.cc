@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <numbers>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "hone/core/error.h"
+#include "hone/core/file_io.h"
+#include "hone/train/trainer/metrics_log.h"
+#include "hone/train/trainer/schedule.h"
+#include "hone/train/trainer/sha256.h"
+#include "hone/train/trainer/token_data.h"
+#include "tests/support/test_data.h"
+
+namespace hone::trainer {
+namespace {
+
+using test::TemporaryFolder;
+
+TEST(WarmupCosine, follows_its_closed_form) {
+  const WarmupCosine schedule{.peak = 0.4, .floor = 0.1, .warm_up = 10, .steps = 110};
+  EXPECT_DOUBLE_EQ(schedule.at(0), 0.04);
+  EXPECT_DOUBLE_EQ(schedule.at(9), 0.4);
+  EXPECT_DOUBLE_EQ(schedule.at(10), 0.4);
+  EXPECT_NEAR(schedule.at(60), 0.4 * 0.55, 1e-15);  // half way: (1 + floor) / 2
+  for (Index step = 10; step < 110; ++step) {
+    const double angle = std::numbers::pi * static_cast<double>(step - 10) / 100;
+    EXPECT_NEAR(schedule.at(step), 0.04 + 0.36 * (1 + std::cos(angle)) / 2, 1e-15);
+    if (step > 10) {
+      EXPECT_LT(schedule.at(step), schedule.at(step - 1));
+    }
+  }
+  const WarmupCosine without{.peak = 1, .floor = 0, .warm_up = 0, .steps = 4};
+  EXPECT_DOUBLE_EQ(without.at(0), 1);
+  EXPECT_NEAR(without.at(2), 0.5, 1e-15);
+}
+
+TEST(Sha256, gives_the_standards_examples) {
+  EXPECT_EQ(sha256(std::string_view("")),
+            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(sha256(std::string_view("abc")),
+            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256(std::string_view("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(sha256(std::string(1'000'000, 'a')),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(Permute, takes_every_index_once_and_depends_on_the_key) {
+  for (const Index size : {1, 2, 3, 5, 64, 1000}) {
+    std::set<Index> seen;
+    Index moved = 0;
+    for (Index i = 0; i < size; ++i) {
+      const Index to = permute(i, size, 42);
+      EXPECT_TRUE(to >= 0 && to < size);
+      seen.insert(to);
+      moved += to != permute(i, size, 43);
+    }
+    EXPECT_EQ(static_cast<Index>(seen.size()), size);
+    if (size == 1000) {
+      EXPECT_GT(moved, 900);
+    }
+  }
+}
+
+std::vector<text::TokenId> counting(Index n) {
+  std::vector<text::TokenId> out;
+  for (Index i = 0; i < n; ++i) out.push_back(static_cast<text::TokenId>(i));
+  return out;
+}
+
+TEST(TokenWindows, take_every_token_of_an_epoch_as_target_at_most_once) {
+  const TokenWindows windows(counting(1000), 8, 5);
+  for (const Index epoch : {0, 1, 7}) {
+    std::set<std::int64_t> targets;
+    for (Index i = 0; i < windows.windows_per_epoch(); ++i) {
+      const TokenBatch batch = windows.batch(epoch * windows.windows_per_epoch() + i, 1);
+      for (Index t = 0; t < 8; ++t) {
+        const auto id = batch.ids.data_ptr<std::int64_t>()[t];
+        const auto target = batch.targets.data_ptr<std::int64_t>()[t];
+        EXPECT_EQ(target, id + 1);
+        EXPECT_TRUE(targets.insert(target).second);
+      }
+    }
+    EXPECT_EQ(static_cast<Index>(targets.size()), windows.windows_per_epoch() * 8);
+    EXPECT_GE(targets.size(), 980u);
+  }
+}
+
+TEST(TokenWindows, give_the_same_sample_whatever_came_before) {
+  const TokenWindows a(counting(500), 16, 3), b(counting(500), 16, 3), c(counting(500), 16, 4);
+  const TokenBatch all = a.batch(0, 100);
+  Index differs = 0;
+  for (const Index sample : {99, 0, 31, 64}) {
+    EXPECT_TRUE(b.batch(sample, 1).ids[0].equal(all.ids[sample]));
+    differs += !c.batch(sample, 1).ids[0].equal(all.ids[sample]);
+  }
+  EXPECT_GT(differs, 0);
+}
+
+TEST(TokenWindows, accept_the_shortest_text_and_refuse_a_shorter_one) {
+  EXPECT_TRUE(TokenWindows(counting(9), 8, 1).batch(3, 2).ids[1].equal(at::arange(8)));
+  EXPECT_THROW(TokenWindows(counting(8), 8, 1), Error);
+}
+
+MetricsRow row_of(Index step) {
+  const double x = 1.0 / static_cast<double>(step + 2);
+  return {step, x, x / 3, x / 7, 1e6 * x, {}, {}};
+}
+
+TEST(MetricsLog, keeps_full_precision_and_reads_back_what_it_wrote) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.csv";
+  {
+    MetricsLog log(path, std::nullopt);
+    log.add(row_of(1));
+    MetricsRow validated = row_of(2);
+    validated.val_loss = 0.1, validated.val_bits_per_byte = 0.2;
+    log.add(validated);
+  }
+  const std::vector<MetricsRow> rows = read_metrics(path);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].loss, 1.0 / 3);
+  EXPECT_FALSE(rows[0].val_loss);
+  EXPECT_EQ(rows[1].val_loss, 0.1);
+  EXPECT_EQ(rows[1].val_bits_per_byte, 0.2);
+}
+
+TEST(MetricsLog, drops_rows_after_the_checkpoint_and_a_torn_line) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.csv";
+  {
+    MetricsLog log(path, std::nullopt);
+    for (Index step = 1; step <= 5; ++step) log.add(row_of(step));
+  }
+  std::ofstream(path, std::ios::app) << "6,0.12";
+  {
+    MetricsLog log(path, 3);
+    log.add(row_of(4));
+  }
+  const std::vector<MetricsRow> rows = read_metrics(path);
+  ASSERT_EQ(rows.size(), 4u);
+  EXPECT_EQ(rows[3].loss, row_of(4).loss);
+}
+
+TEST(MetricsLog, refuses_a_log_that_lacks_rows_or_holds_something_else) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.csv";
+  { MetricsLog(path, std::nullopt).add(row_of(1)); }
+  EXPECT_THROW(MetricsLog(path, 2), Error);
+  write_text_file(path, read_text_file(path) + "2,a,b,c,d,,\n");
+  EXPECT_THROW(read_metrics(path), Error);
+  write_text_file(path, "x,y\n");
+  EXPECT_THROW(MetricsLog(path, 0), Error);
+}
+
+}  // namespace
+}  // namespace hone::trainer

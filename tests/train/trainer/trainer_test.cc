@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/trainer/trainer.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/autograd.h>
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hone/core/error.h"
+#include "hone/core/file_io.h"
+#include "hone/core/philox.h"
+#include "hone/train/optim/adamw.h"
+#include "hone/train/optim/sgd.h"
+#include "hone/train/optim/tam.h"
+#include "hone/train/trainer/metrics_log.h"
+#include "tests/support/test_data.h"
+
+namespace hone::trainer {
+namespace {
+
+using test::TemporaryFolder;
+using testing::HasSubstr;
+using torch::Tensor;
+
+constexpr Index kFeatures = 64;
+constexpr double kUnit = 0x1p-24;
+
+// Least squares with a weight per row: Σ c_r (x_r·w - y_r)²/2 over rows, weight Σ c_r. `split` says
+// how many of the twelve rows of a step each micro-batch takes.
+class Regression final : public Task {
+ public:
+  explicit Regression(std::vector<Index> split, bool weighted = false) : split_(std::move(split)) {
+    PhiloxStream random(5);
+    x_ = at::empty({12, kFeatures}), y_ = at::empty({12}), c_ = at::ones({12});
+    for (Index i = 0; i < x_.numel(); ++i) x_.data_ptr<float>()[i] = random.uniform() - 0.5f;
+    for (Index i = 0; i < 12; ++i) {
+      y_.data_ptr<float>()[i] = random.uniform();
+      if (weighted) c_.data_ptr<float>()[i] = static_cast<float>(1 + i % 5);
+    }
+    w_ = at::zeros({kFeatures}).requires_grad_(true);
+  }
+
+  LossSum micro_batch(Index step, Index micro) override {
+    if (on_step) on_step(step);
+    Index first = 0;
+    for (Index i = 0; i < micro; ++i) first += split_[static_cast<std::size_t>(i)];
+    const Index rows = split_[static_cast<std::size_t>(micro)];
+    const Tensor error = at::mv(x_.narrow(0, first, rows), w_) - y_.narrow(0, first, rows);
+    const Tensor c = c_.narrow(0, first, rows);
+    return {(c * error * error / 2).sum().to(at::kDouble) * factor, c.sum().item<double>()};
+  }
+  double nominal_weight() const override { return static_cast<double>(split_.front()); }
+  Validation validate(bool) override {
+    return {validations[next_validation_++ % validations.size()], 0};
+  }
+  std::vector<CheckpointTensor> weights() override { return {{"w", w_}}; }
+
+  std::function<void(Index step)> on_step;
+  std::vector<double> validations = {1};
+  double factor = 1;
+  Tensor w_, x_, y_, c_;
+
+ private:
+  std::vector<Index> split_;
+  std::size_t next_validation_ = 0;
+};
+
+TrainerOptions options_in(const TemporaryFolder& folder, Index steps, Index accumulation) {
+  TrainerOptions options;
+  options.schedule = {.peak = 1, .floor = 1, .warm_up = 0, .steps = steps};
+  options.accumulation_steps = accumulation;
+  options.folder = folder.path();
+  return options;
+}
+
+const std::atomic<bool> kGoOn{false};
+
+// One SGD step of rate 1 from zero leaves minus the gradient.
+Tensor gradient_of(const std::vector<Index>& split, bool weighted) {
+  const TemporaryFolder folder;
+  Regression task(split, weighted);
+  optim::SGD optimizer({task.w_}, optim::SGDOptions(1.0));
+  Trainer(options_in(folder, 1, static_cast<Index>(split.size()))).fit(task, optimizer, kGoOn);
+  return -task.w_.detach();
+}
+
+TEST(Accumulation, gives_the_gradient_of_the_whole_batch_for_even_and_ragged_groups) {
+  for (const bool weighted : {false, true}) {
+    const Tensor whole = gradient_of({12}, weighted);
+    EXPECT_GT(whole.abs().max().item<double>(), 0.01);
+    for (const std::vector<Index>& split : std::vector<std::vector<Index>>{{4, 4, 4}, {5, 5, 2}}) {
+      const double error = (gradient_of(split, weighted) - whole).abs().max().item<double>();
+      EXPECT_LE(error, 16 * kUnit * whole.abs().max().item<double>()) << split[0] << weighted;
+    }
+  }
+}
+
+TEST(Accumulation, reports_the_mean_loss_whatever_the_grouping) {
+  for (const std::vector<Index>& split :
+       std::vector<std::vector<Index>>{{12}, {4, 4, 4}, {5, 5, 2}}) {
+    const TemporaryFolder folder;
+    Regression task(split, true);
+    optim::SGD optimizer({task.w_}, optim::SGDOptions(1.0));
+    Trainer(options_in(folder, 1, static_cast<Index>(split.size()))).fit(task, optimizer, kGoOn);
+    const double want = ((task.c_ * task.y_ * task.y_ / 2).sum() / task.c_.sum()).item<double>();
+    EXPECT_NEAR(read_metrics(folder.path() / "metrics.csv").at(0).loss, want, 1e-6 * want);
+  }
+}
+
+TEST(Clipping, limits_the_norm_of_the_mean_gradient_and_logs_the_unclipped_one) {
+  const TemporaryFolder folder;
+  Regression task({5, 5, 2});
+  const double norm = gradient_of({12}, false).norm().item<double>();
+  optim::SGD optimizer({task.w_}, optim::SGDOptions(1.0));
+  TrainerOptions options = options_in(folder, 1, 3);
+  options.clip_norm = norm / 4;
+  Trainer(options).fit(task, optimizer, kGoOn);
+  EXPECT_NEAR(task.w_.norm().item<double>(), norm / 4, 1e-4 * norm);
+  EXPECT_NEAR(read_metrics(folder.path() / "metrics.csv").at(0).grad_norm, norm, 1e-5 * norm);
+}
+
+TEST(Trainer, follows_the_schedule_and_writes_a_row_per_step) {
+  const TemporaryFolder folder;
+  Regression task({12});
+  optim::SGD optimizer({task.w_}, optim::SGDOptions(1.0));
+  TrainerOptions options = options_in(folder, 9, 1);
+  options.schedule = {.peak = 0.5, .floor = 0.1, .warm_up = 3, .steps = 9};
+  options.validate_every = 4;
+  task.validations = {3, 2, 1};
+  const TrainResult result = Trainer(options).fit(task, optimizer, kGoOn);
+  const std::vector<MetricsRow> rows = read_metrics(folder.path() / "metrics.csv");
+  ASSERT_EQ(rows.size(), 9u);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].step, static_cast<Index>(i + 1));
+    EXPECT_EQ(rows[i].lr, options.schedule.at(static_cast<Index>(i)));
+    EXPECT_EQ(rows[i].val_loss.has_value(), i == 3 || i == 7 || i == 8);
+  }
+  EXPECT_LT(rows[8].loss, rows[0].loss);
+  EXPECT_EQ(result.validation.loss, 1);
+  EXPECT_EQ(result.train_loss, rows[8].loss);
+}
+
+TEST(Trainer, stops_on_a_gradient_that_is_not_finite_and_leaves_the_weights) {
+  const TemporaryFolder folder;
+  Regression task({12});
+  task.on_step = [&](Index step) {
+    if (step == 2) task.factor = std::numeric_limits<double>::infinity();
+  };
+  optim::SGD optimizer({task.w_}, optim::SGDOptions(0.1));
+  try {
+    Trainer(options_in(folder, 5, 1)).fit(task, optimizer, kGoOn);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.category(), ErrorCategory::Internal);
+    EXPECT_THAT(error.what(), HasSubstr("step 3"));
+  }
+  EXPECT_TRUE(at::isfinite(task.w_).all().item<bool>());
+}
+
+using MakeOptimizer = std::shared_ptr<optim::MultiTensorOptimizer> (*)(const Tensor&);
+std::shared_ptr<optim::MultiTensorOptimizer> make_adamw(const Tensor& w) {
+  return std::make_shared<optim::AdamW>(std::vector<Tensor>{w}, optim::AdamWOptions(0.1));
+}
+std::shared_ptr<optim::MultiTensorOptimizer> make_tam(const Tensor& w) {
+  return std::make_shared<optim::TAM>(std::vector<Tensor>{w}, optim::TAMOptions(0.1));
+}
+std::shared_ptr<optim::MultiTensorOptimizer> make_adatamw(const Tensor& w) {
+  return std::make_shared<optim::AdaTAMW>(std::vector<Tensor>{w}, optim::AdaTAMWOptions(0.01));
+}
+std::shared_ptr<optim::MultiTensorOptimizer> make_sgd(const Tensor& w) {
+  return std::make_shared<optim::SGD>(std::vector<Tensor>{w}, optim::SGDOptions(0.1).momentum(0.9));
+}
+
+TrainerOptions resumable(const TemporaryFolder& folder) {
+  TrainerOptions options = options_in(folder, 20, 3);
+  options.schedule.floor = 0.1;
+  options.clip_norm = 0.5;
+  options.checkpoint_every = 6;
+  options.validate_every = 5;
+  return options;
+}
+
+// Losses and weights of the run, its uninterrupted twin's first.
+void expect_same_run(const TemporaryFolder& a, const TemporaryFolder& b) {
+  const auto rows = read_metrics(a.path() / "metrics.csv"),
+             other = read_metrics(b.path() / "metrics.csv");
+  ASSERT_EQ(rows.size(), other.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].step, other[i].step);
+    EXPECT_EQ(rows[i].loss, other[i].loss) << i;
+    EXPECT_EQ(rows[i].grad_norm, other[i].grad_norm) << i;
+    EXPECT_EQ(rows[i].val_loss, other[i].val_loss) << i;
+  }
+  for (const char* file : {"weights.safetensors", "state.safetensors"}) {
+    const auto inside = std::filesystem::path("checkpoints") / "step_00000020" / file;
+    EXPECT_TRUE(read_text_file(a.path() / inside) == read_text_file(b.path() / inside)) << file;
+  }
+}
+
+TEST(Resume, after_an_interrupt_gives_the_bits_of_the_uninterrupted_run) {
+  for (const MakeOptimizer make : {make_adamw, make_tam, make_adatamw, make_sgd}) {
+    const TemporaryFolder whole, parts;
+    {
+      Regression task({5, 5, 2});
+      const auto optimizer = make(task.w_);
+      Trainer(resumable(whole)).fit(task, *optimizer, kGoOn);
+    }
+    std::atomic<bool> stop{false};
+    {
+      Regression task({5, 5, 2});
+      task.on_step = [&](Index step) { stop = step == 8; };
+      const auto optimizer = make(task.w_);
+      try {
+        Trainer(resumable(parts)).fit(task, *optimizer, stop);
+        FAIL();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.category(), ErrorCategory::Cancelled);
+        EXPECT_THAT(error.what(), HasSubstr("step 9"));
+      }
+    }
+    Regression task({5, 5, 2});
+    const auto optimizer = make(task.w_);
+    Trainer trainer(resumable(parts));
+    ASSERT_TRUE(trainer.resume(task, *optimizer));
+    EXPECT_EQ(trainer.fit(task, *optimizer, kGoOn).resumed_from, 9);
+    expect_same_run(whole, parts);
+  }
+}
+
+TEST(Resume, skips_a_damaged_checkpoint_by_name) {
+  const TemporaryFolder whole, parts;
+  for (const TemporaryFolder* folder : {&whole, &parts}) {
+    Regression task({5, 5, 2});
+    const auto optimizer = make_adamw(task.w_);
+    Trainer(resumable(*folder)).fit(task, *optimizer, kGoOn);
+  }
+  const CheckpointStore store(parts.path() / "checkpoints");
+  const std::vector<Index> steps = store.steps();
+  ASSERT_THAT(steps, testing::ElementsAre(5, 18, 20)) << "the newest two, and the best at 5";
+  for (const char* file : {"weights.safetensors", "state.safetensors", "manifest.json"}) {
+    const auto path = store.path_of(20) / file;
+    std::string bytes = read_text_file(path);
+    const std::string good = bytes;
+    bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+    write_text_file(path, bytes);
+    testing::internal::CaptureStderr();
+    const auto found = store.load_newest();
+    const std::string warning = testing::internal::GetCapturedStderr();
+    ASSERT_TRUE(found) << file;
+    EXPECT_EQ(found->step, 18) << file;
+    EXPECT_THAT(warning, HasSubstr("step_00000020"));
+    write_text_file(path, good);
+  }
+  std::filesystem::remove(store.path_of(20) / "state.safetensors");
+  Regression task({5, 5, 2});
+  const auto optimizer = make_adamw(task.w_);
+  Trainer trainer(resumable(parts));
+  ASSERT_TRUE(trainer.resume(task, *optimizer));
+  EXPECT_EQ(trainer.fit(task, *optimizer, kGoOn).resumed_from, 18);
+  expect_same_run(whole, parts);
+}
+
+TEST(Resume, without_a_checkpoint_says_so_and_changes_nothing) {
+  const TemporaryFolder folder;
+  Regression task({12});
+  const auto optimizer = make_adamw(task.w_);
+  EXPECT_FALSE(Trainer(resumable(folder)).resume(task, *optimizer));
+  EXPECT_TRUE(task.w_.eq(0).all().item<bool>());
+}
+
+TEST(Resume, refuses_other_facts_and_other_shapes) {
+  const TemporaryFolder folder;
+  {
+    Regression task({5, 5, 2});
+    const auto optimizer = make_adamw(task.w_);
+    TrainerOptions options = resumable(folder);
+    options.facts = {{"lr", 3}};
+    Trainer(options).fit(task, *optimizer, kGoOn);
+  }
+  Regression task({5, 5, 2});
+  const auto optimizer = make_adamw(task.w_);
+  TrainerOptions options = resumable(folder);
+  options.check_facts = [](const Json& recorded) {
+    EXPECT_EQ(recorded.at("lr"), 3);
+    throw Error(ErrorCategory::InvalidArgument, "lr changed");
+  };
+  EXPECT_THROW(Trainer(options).resume(task, *optimizer), Error);
+  options.check_facts = nullptr;
+  task.w_ = at::zeros({kFeatures + 1}).requires_grad_(true);
+  EXPECT_THROW(Trainer(options).resume(task, *make_adamw(task.w_)), Error);
+}
+
+TEST(Checkpoints, keep_the_newest_and_the_best) {
+  const TemporaryFolder folder;
+  Regression task({5, 5, 2});
+  task.validations = {3, 1, 2, 2};  // steps 5, 10, 15; the end
+  const auto optimizer = make_adamw(task.w_);
+  TrainerOptions options = resumable(folder);
+  options.checkpoint_every = 2;
+  options.keep_checkpoints = 3;
+  Trainer(options).fit(task, *optimizer, kGoOn);
+  EXPECT_THAT(CheckpointStore(folder.path() / "checkpoints").steps(),
+              testing::ElementsAre(10, 16, 18, 20));
+}
+
+TEST(Checkpoints, of_an_older_run_are_gone_when_a_new_one_starts) {
+  const TemporaryFolder folder;
+  for (const Index steps : {20, 6}) {
+    Regression task({5, 5, 2});
+    const auto optimizer = make_adamw(task.w_);
+    TrainerOptions options = resumable(folder);
+    options.schedule.steps = steps;
+    Trainer(options).fit(task, *optimizer, kGoOn);
+  }
+  EXPECT_THAT(CheckpointStore(folder.path() / "checkpoints").steps(), testing::ElementsAre(5, 6));
+}
+
+TEST(MeasureStep, leaves_weights_and_gradients_as_they_were) {
+  Regression task({5, 5, 2});
+  EXPECT_GT(measure_step_seconds(task, 3, 2), 0);
+  EXPECT_TRUE(task.w_.eq(0).all().item<bool>());
+  EXPECT_FALSE(task.w_.grad().defined());
+}
+
+}  // namespace
+}  // namespace hone::trainer

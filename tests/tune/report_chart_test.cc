@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/tune/report/chart.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "hone/tune/report/axis.h"
+#include "tests/tune/report_xml.h"
+
+namespace hone::tune {
+namespace {
+
+TEST(Figure, numbers_read_well) {
+  EXPECT_EQ(format_number(0), "0");
+  EXPECT_EQ(format_number(0.1301), "0.1301");
+  EXPECT_EQ(format_number(0.87), "0.87");
+  EXPECT_EQ(format_number(31.23456), "31.23");
+  EXPECT_EQ(format_number(9999), "9999");
+  EXPECT_EQ(format_number(1234567), "1\u202F234\u202F567");
+  EXPECT_EQ(format_number(12345.678), "12\u202F346");
+  EXPECT_EQ(format_number(-2.5), "\u22122.5");
+  EXPECT_EQ(format_number(1.23e-7), "1.23e-07");
+  EXPECT_EQ(format_number(1, 4), "1.0000");
+  EXPECT_EQ(format_number(std::nan("")), "–");
+  EXPECT_EQ(decimals_shown(98.7), 1);
+  EXPECT_EQ(decimals_shown(98), 0);
+}
+
+TEST(Figure, interval_prefers_the_confidence_interval) {
+  Figure figure;
+  EXPECT_EQ(format_interval(figure), "");
+  figure.p10 = 1;
+  figure.p90 = 3;
+  EXPECT_EQ(format_interval(figure), "[1, 3]");
+  figure.ci = {1.5, 2.5};
+  EXPECT_EQ(format_interval(figure), "[1.5, 2.5]");
+}
+
+TEST(Axis, linear_ticks_are_round_and_cover_the_data) {
+  const Axis axis({0.03, 0.97}, {0, 100}, false, 5);
+  EXPECT_EQ(axis.ticks().size(), 6u);
+  EXPECT_NEAR(axis.place(0), 0, 1e-9);
+  EXPECT_NEAR(axis.place(1), 100, 1e-9);
+  EXPECT_EQ(axis.format_tick(axis.ticks()[1]), "0.2");
+}
+
+TEST(Axis, data_fit_keeps_the_ends) {
+  const Axis axis({3, 97}, {10, 20}, false, 5, Axis::Fit::Data);
+  EXPECT_DOUBLE_EQ(axis.place(3), 10);
+  EXPECT_DOUBLE_EQ(axis.place(97), 20);
+  EXPECT_EQ(axis.ticks(), (std::vector<double>{20, 40, 60, 80}));
+}
+
+TEST(Axis, logarithmic_places_are_proportional_to_the_logarithm) {
+  const Axis axis({0.1, 1000}, {0, 1}, true, 4);
+  EXPECT_NEAR(axis.place(10) - axis.place(1), axis.place(100) - axis.place(10), 1e-12);
+  EXPECT_GE(axis.ticks().size(), 4u);
+  EXPECT_TRUE(Axis({0.1, 1}, {0, 1}, true, 4).is_logarithmic());
+  EXPECT_FALSE(Axis({0, 1}, {0, 1}, true, 4).is_logarithmic());
+}
+
+// Any range gives between 2 and 16 ticks, rising, inside the drawing.
+TEST(Axis, every_range_has_a_sensible_number_of_ticks) {
+  for (double low : {1e-9, 0.00123, 0.9, 1.0, 37.0, 1e6}) {
+    for (double ratio : {1.0, 1.0001, 1.05, 1.5, 3.0, 12.0, 1e3, 1e9}) {
+      for (bool logarithmic : {false, true}) {
+        const Axis axis({low, low * ratio}, {0, 100}, logarithmic, 5);
+        ASSERT_GE(axis.ticks().size(), 2u) << low << " x " << ratio << " " << logarithmic;
+        EXPECT_LE(axis.ticks().size(), 16u) << low << " x " << ratio << " " << logarithmic;
+        for (std::size_t i = 0; i < axis.ticks().size(); ++i) {
+          const double at = axis.place(axis.ticks()[i]);
+          EXPECT_TRUE(at >= -1e-6 && at <= 100 + 1e-6) << low << " x " << ratio;
+          EXPECT_TRUE(i == 0 || axis.ticks()[i] > axis.ticks()[i - 1]);
+        }
+      }
+    }
+  }
+}
+
+TEST(LineChart, thinning_keeps_spikes) {
+  std::vector<Point> points;
+  for (int i = 0; i < 10000; ++i)
+    points.push_back({double(i), i == 5000 ? 9.0 : i == 71 ? -9.0 : 0});
+  const auto kept = thin_out(points, 200);
+  EXPECT_LE(kept.size(), 200u);
+  double low = 0, high = 0;
+  for (std::size_t i = 0; i < kept.size(); ++i) {
+    low = std::min(low, kept[i].y);
+    high = std::max(high, kept[i].y);
+    EXPECT_TRUE(i == 0 || kept[i].x > kept[i - 1].x);
+  }
+  EXPECT_EQ(low, -9);
+  EXPECT_EQ(high, 9);
+}
+
+TEST(XmlCheck, finds_faults) {
+  EXPECT_EQ(test::find_xml_fault("<a b=\"1\"><c/>x &amp; y</a>"), "");
+  for (const char* bad : {"<a><b></a></b>", "<a>", "<a b=1/>", "<a b=\"1\" b=\"2\"/>", "<a>&</a>",
+                          "<a/><b/>", "<a>< </a>"}) {
+    EXPECT_NE(test::find_xml_fault(bad), "") << bad;
+  }
+}
+
+}  // namespace
+}  // namespace hone::tune

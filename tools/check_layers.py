@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks who includes whom (docs/architecture.md, "Allowed includes").
+
+tools/check_layers.py [--root FOLDER] [--build FOLDER]
+
+With a build folder it also checks that no library but train and app_torch refers to a LibTorch
+symbol. Prints one line per finding; exit status 1 when there is one.
+"""
+
+import argparse
+import pathlib
+import re
+import subprocess
+import sys
+
+FACADE = "facade"  # only the headers at the top level of hone/infer
+
+# Layer -> layers whose headers it may include, besides its own.
+ALLOWED = {
+    "core": {},
+    "text": {"core"},
+    "model_io": {"core", "text"},
+    "data": {"core", "text"},
+    "kernels": {"core"},
+    "infer": {"core", "text", "model_io", "kernels"},
+    "server": {"core", "text", FACADE},
+    "train": {"core", "text", "model_io", "data", "kernels"},
+    "tune": {"core"},
+    "app": {"core", "text", "model_io", "data", "kernels", FACADE, "server", "tune"},
+    "app/torch": {"core", "text", "model_io", "data", "kernels", FACADE, "server", "tune", "app",
+                  "train"},
+    "cli": {"core", "app", "app/torch"},
+    "python": {"core", "text", "kernels", FACADE, "train", "tune", "app", "app/torch"},
+}
+GENERATED = {"hone/version.h"}  # written by CMake into the build folder
+MAY_USE_TORCH = {"train", "app/torch", "python"}
+# The one file of train that may see CUDA headers: graph capture.
+CUDA_FILE_OF_TRAIN = "hone/train/graph_capture.cc"
+
+TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")
+CUDA_HEADER = re.compile(r"^(cuda|cublas|cuda_runtime|curand|cub/|cooperative_groups|nvml)")
+FORMAT_HEADER = re.compile(r"^(fmt|spdlog)/")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
+ISA_FILE = re.compile(r"_(sse4|avx2|avxvnni|avx512|avx512vnni)\.cc$")
+ISA_SYSTEM_HEADERS = {"immintrin.h", "cstdint", "cstddef", "cstring", "stdint.h", "arm_neon.h",
+                      "arm_sve.h"}
+ISA_HONE_HEADERS = {"hone/core/index.h"}  # the name of a 64-bit integer
+TORCH_SYMBOL = re.compile(r"(?<![\w:])(at|c10|torch)::")
+TORCH_LIBRARIES = {"libhone_train.a", "libhone_app_torch.a"}
+
+
+def layer_of(path):
+    """Layer of a path below the root: "hone/app/torch/x.cc" -> "app/torch"; None outside."""
+    parts = path.split("/")
+    if parts[0] == "python":
+        return "python"
+    if parts[0] != "hone" or len(parts) < 3:
+        return None
+    return "app/torch" if parts[1:3] == ["app", "torch"] and len(parts) > 3 else parts[1]
+
+
+def check_hone_include(path, target):
+    """Finding for `path` including hone header `target`, or None."""
+    layer, other = layer_of(path), layer_of(target)
+    if layer is None or other is None or layer == other:
+        return None
+    if layer not in ALLOWED:
+        return f"{layer} is no layer of docs/architecture.md"
+    allowed = ALLOWED[layer]
+    if other in allowed:
+        return None
+    if other == "infer" and FACADE in allowed:
+        if target.count("/") == 2:
+            return None
+        return f"{layer} may include only the facade of infer (hone/infer/*.h), not {target}"
+    return f"{layer} may not include {other} ({target})"
+
+
+def check_system_include(path, target):
+    layer = layer_of(path)
+    if layer is None:
+        return None
+    if TORCH_HEADER.match(target) and layer not in MAY_USE_TORCH:
+        return f"only train and app/torch may include LibTorch ({target})"
+    if CUDA_HEADER.match(target):
+        is_device = path.endswith((".cu", ".cuh")) or path.startswith("hone/kernels/cuda/")
+        if not is_device and path != CUDA_FILE_OF_TRAIN:
+            return f"CUDA headers belong into .cu, .cuh and kernels/cuda ({target})"
+    if FORMAT_HEADER.match(target) and path.endswith(".h"):
+        return f"no header includes fmt or spdlog: LibTorch ships another fmt ({target})"
+    return None
+
+
+def isa_findings(path, includes_of):
+    """An ISA-flagged file sees, directly and through headers, only intrinsics, fixed-width integers
+    and headers of its own kernel: whatever else it inlined would be compiled for the newer CPU, and
+    the linker may pick that copy for everyone."""
+    kernel = "/".join(path.split("/")[:3]) + "/"
+    seen, queue = set(), [path]
+    while queue:
+        current = queue.pop()
+        if current in seen:
+            continue
+        seen.add(current)
+        for kind, target in includes_of.get(current, []):
+            if kind == "<" and target not in ISA_SYSTEM_HEADERS:
+                yield f"file with instruction-set flags reaches <{target}> through {current}"
+            elif kind == '"' and target in ISA_HONE_HEADERS:
+                continue
+            elif kind == '"' and not target.startswith(kernel):
+                yield f"file with instruction-set flags reaches {target} through {current}"
+            elif kind == '"':
+                queue.append(target)
+
+
+def read_includes(root):
+    """Path -> [(kind, target)] of every source and header below hone/ and python/."""
+    includes = {}
+    for top in ("hone", "python"):
+        for path in sorted((root / top).rglob("*")):
+            if path.suffix in (".h", ".cc", ".cu", ".cuh"):
+                text = path.read_text(encoding="utf-8")
+                includes[path.relative_to(root).as_posix()] = INCLUDE.findall(text)
+    return includes
+
+
+def find_include_violations(root):
+    includes_of = read_includes(root)
+    for path, includes in includes_of.items():
+        for kind, target in includes:
+            if target.startswith("hone/"):
+                finding = check_hone_include(path, target)
+                if finding is None and target not in GENERATED and not (root / target).exists():
+                    finding = f"{target} does not exist"
+            elif kind == '"' and path.startswith("hone/") and not TORCH_HEADER.match(target):
+                finding = f'"{target}": include hone headers as "hone/…", others with <>'
+            else:
+                finding = check_system_include(path, target)
+            if finding:
+                yield f"{path}: {finding}"
+        if ISA_FILE.search(path):
+            for finding in isa_findings(path, includes_of):
+                yield f"{path}: {finding}"
+
+
+def find_torch_symbols(build):
+    for library in sorted(build.rglob("libhone_*.a")):
+        if library.name in TORCH_LIBRARIES:
+            continue
+        names = subprocess.run(["nm", "-C", "--undefined-only", str(library)], check=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+        for line in names.splitlines():
+            if TORCH_SYMBOL.search(line):
+                yield f"{library.name}: refers to LibTorch: {line.strip()}"
+                break
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", type=pathlib.Path,
+                        default=pathlib.Path(__file__).resolve().parent.parent)
+    parser.add_argument("--build", type=pathlib.Path)
+    arguments = parser.parse_args()
+    findings = list(find_include_violations(arguments.root))
+    if arguments.build is not None:
+        findings += find_torch_symbols(arguments.build)
+    for finding in findings:
+        print(finding)
+    return int(bool(findings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
