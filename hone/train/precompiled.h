@@ -2,8 +2,8 @@
 #pragma once
 
 // The training layer's precompiled header: the LibTorch headers its files share, instead of the
-// umbrella <torch/torch.h>, which also pulls in data loading, functional modules and JIT. Files name
-// what they use themselves; this one only makes it cheap.
+// umbrella <torch/torch.h>, which also pulls in data loading, functional modules and JIT. Files
+// name what they use themselves; this one only makes it cheap.
 
 #include <torch/autograd.h>
 #include <torch/nn/module.h>

@@ -29,8 +29,9 @@ constexpr Index kHeldOutStories = 300;
 trainer::LmConfig config_for(const DemoOptions& options) {
   trainer::LmConfig config;
   config.data.path = options.data.string();
-  config.model.context = 256;
-  config.trainer.micro_batch = 8;
+  config.model.context = 256;  // a story of the grammar and a half
+  config.data.vocab_size = 1024;
+  config.trainer.micro_batch = 4;
   return config;
 }
 

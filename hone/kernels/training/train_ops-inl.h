@@ -103,10 +103,12 @@ void add_rms_norm_grad_rows(const AddRmsNormGrad& op, Index begin, Index end,
   }
 }
 
+// hn::Exp is defined up to 88.7; from there on the sigmoid is 0 to f32's precision.
 template <class D, class V>
 HWY_INLINE V sigmoid(D d, V z) {
   const auto one = hn::Set(d, 1.0f);
-  return hn::Div(one, hn::Add(one, hn::Exp(d, hn::Neg(z))));
+  const auto exponent = hn::Min(hn::Neg(z), hn::Set(d, 88.0f));
+  return hn::Div(one, hn::Add(one, hn::Exp(d, exponent)));
 }
 
 HWY_INLINE float scalar_sigmoid(float z) { return 1.0f / (1.0f + std::exp(-z)); }

@@ -14,8 +14,6 @@ namespace {
 
 using torch::Tensor;
 
-constexpr double kInitStd = 0.02;
-
 // Box-Muller over one Philox stream per tensor: independent of LibTorch's generators and of the
 // order of construction.
 void fill_normal(const Tensor& tensor, double std, std::uint64_t seed, std::uint64_t stream) {
@@ -85,22 +83,23 @@ LlamaImpl::LlamaImpl(const model_io::Architecture& architecture, std::uint64_t s
   rope_ = make_rope_table(architecture_);
   const Index vocab = architecture_.vocab_size, hidden = architecture_.hidden_size;
   embed_tokens_ = register_parameter("embed_tokens", at::zeros({vocab, hidden}));
-  const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(architecture_.layers));
+  const double init_std = 1 / std::sqrt(static_cast<double>(hidden));
+  const double residual_std = init_std / std::sqrt(2.0 * static_cast<double>(architecture_.layers));
   std::uint64_t stream = 0;
-  fill_normal(embed_tokens_.detach(), kInitStd, seed, stream++);
+  fill_normal(embed_tokens_.detach(), init_std, seed, stream++);
   for (Index i = 0; i < architecture_.layers; ++i) {
     const LlamaLayer layer =
         register_module(concat("layer", i), LlamaLayer(LlamaLayerImpl(architecture_)));
-    fill_normal(layer->qkv.detach(), kInitStd, seed, stream++);
+    fill_normal(layer->qkv.detach(), init_std, seed, stream++);
     fill_normal(layer->o.detach(), residual_std, seed, stream++);
-    fill_normal(layer->gate_up.detach(), kInitStd, seed, stream++);
+    fill_normal(layer->gate_up.detach(), init_std, seed, stream++);
     fill_normal(layer->down.detach(), residual_std, seed, stream++);
     layers_.push_back(layer);
   }
   norm_ = register_parameter("norm", at::ones({hidden}));
   if (!architecture_.tied_embeddings) {
     lm_head_ = register_parameter("lm_head", at::zeros({vocab, hidden}));
-    fill_normal(lm_head_.detach(), kInitStd, seed, stream++);
+    fill_normal(lm_head_.detach(), init_std, seed, stream++);
   }
 }
 

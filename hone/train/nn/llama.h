@@ -34,8 +34,9 @@ TORCH_MODULE(LlamaLayer);
 // position 0. RoPE over a part of the head, or of adjacent pairs: Error{Unsupported}.
 class LlamaImpl : public torch::nn::Module {
  public:
-  // Weights: normal(0, 0.02) drawn from Philox(seed), those that write to the residual stream
-  // (o, down) with 0.02/√(2·layers); norms 1; biases 0.
+  // Weights: normal(0, σ) drawn from Philox(seed), σ = 1/√hidden_size (the usual 0.02 is that of
+  // 2500; at 160 it leaves attention flat for a thousand steps), those that write to the residual
+  // stream (o, down) with σ/√(2·layers); norms 1; biases 0.
   LlamaImpl(const model_io::Architecture& architecture, std::uint64_t seed,
             MatmulBackend backend = MatmulBackend::Auto);
 

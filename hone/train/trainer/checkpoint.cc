@@ -83,18 +83,18 @@ std::vector<CheckpointTensor> read_tensors(const MmapFile& file) {
   return out;
 }
 
-Json file_entry(const fs::path& path) {
-  const MmapFile file(path);
-  return {{"bytes", file.bytes().size()}, {"sha256", sha256(file.bytes())}};
+Json describe(std::span<const std::byte> bytes) {
+  return {{"bytes", bytes.size()}, {"sha256", sha256(bytes)}};
 }
+
+Json file_entry(const fs::path& path) { return describe(MmapFile(path).bytes()); }
 
 std::vector<CheckpointTensor> read_verified(const fs::path& folder, const char* name,
                                             const Json& manifest) {
   const MmapFile file(folder / name);
   const Json& entry = manifest.at("files").at(name);
-  const std::string found = sha256(file.bytes());
-  if (entry.at("sha256") != found) {
-    fail_corrupt(file.path().string(), concat("SHA-256 ", entry.at("sha256").dump()), found);
+  if (const Json found = describe(file.bytes()); entry != found) {
+    fail_corrupt(file.path().string(), entry.dump(), found.dump());
   }
   return read_tensors(file);
 }

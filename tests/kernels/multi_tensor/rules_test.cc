@@ -88,7 +88,9 @@ std::vector<RuleCase> all_rules() {
       sgd_case("sgd", {.lr = 0.01, .weight_decay = 0.01}),
       sgd_case("momentum", {.lr = 0.01, .momentum = 0.9, .dampening = 0.1, .maximize = true}),
       sgd_case("nesterov", {.lr = 0.01, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}),
-      adam_case("adam", {.lr = 0.01, .weight_decay = 0.01, .decoupled = false}),
+      // λ a power of two: where λθ cancels the gradient, Adam's first step magnifies the rounding
+      // of λ itself to fp32, which is none of the kernel's.
+      adam_case("adam", {.lr = 0.01, .weight_decay = 0x1p-7, .decoupled = false}),
       adam_case("adamw", {.lr = 0.01, .weight_decay = 0.1}),
       adam_case("amsgrad", {.lr = 0.01, .weight_decay = 0.1, .amsgrad = true, .maximize = true}),
       tam_case("tam", {.lr = 0.01, .weight_decay = 0.01}, false),

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Exit statuses and the one sentence that goes with each.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <cmath>
+
+#include "hone/core/cpu_info.h"
+#include "hone/core/file_io.h"
+#include "tests/cli/cli_fixture.h"
+
+namespace hone::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+TEST_F(Cli, version_and_help_go_to_stdout) {
+  const ProgramResult version = run_hone({"--version"});
+  EXPECT_EQ(version.status, 0);
+  EXPECT_EQ(version.err, "");
+  EXPECT_TRUE(version.out.starts_with("hone ")) << version.out;
+  EXPECT_THAT(version.out, HasSubstr("commit"));
+  for (const char* verb : {"", "inspect", "convert", "tokenize", "generate", "eval", "doctor"}) {
+    const ProgramResult help = run_hone(*verb ? Arguments{verb, "--help"} : Arguments{"--help"});
+    EXPECT_EQ(help.status, 0) << verb;
+    EXPECT_EQ(help.err, "") << verb;
+    EXPECT_THAT(help.out, HasSubstr(*verb ? "--json" : "generate")) << verb;
+  }
+}
+
+TEST_F(Cli, usage_errors_end_with_2) {
+  const std::string model = write_tiny_model();
+  const Arguments generate{"generate", model};
+  const std::vector<Arguments> cases{
+      {},
+      {"bogus"},
+      {"inspect"},
+      {"inspect", model, "--bogus"},
+      {"inspect", model, "more"},
+      {"convert", model},
+      {"convert", model, path("x.gguf"), "--dtype", "q9"},
+      {"convert", model, path("x.gguf"), "--to", "onnx"},
+      {"convert", model, path("x.bin"), "--dtype", "q8_0"},
+      {"eval", model},
+      {"doctor", "--threads", "0"},
+      {"doctor", "--threads", "many"},
+      {"doctor", "--seed", "-1"},
+      {"doctor", "--force-isa", "mmx"},
+      generate,
+      generate + Arguments{"-p", "a", "-f", model + "/config.json"},
+      generate + Arguments{"-p", "a", "-n", "0"},
+      generate + Arguments{"-p", "a", "-n", "-3"},
+      generate + Arguments{"-p", "a", "-n", "three"},
+      generate + Arguments{"-p", "a", "--temp", "nan"},
+      generate + Arguments{"-p", "a", "--temp", "-1"},
+      generate + Arguments{"-p", "a", "--top-p", "2"},
+      generate + Arguments{"-p", "a", "--top-p", "nan"},
+      generate + Arguments{"-p", "a", "--min-p", "-1"},
+      generate + Arguments{"-p", "a", "--top-k", "-1"},
+      generate + Arguments{"-p", "a", "--kv", "f64"},
+      generate + Arguments{"-p", "a", "--logit-bias", "5"},
+      generate + Arguments{"-p", "a", "--logit-bias", "48:1"},
+      generate + Arguments{"-p", "a", "--ctx", "-1"},
+      generate + Arguments{"-p", "a", "--prefill-chunk", "0"},
+      generate + Arguments{"-p", "a", "--stop", ""},
+  };
+  for (const Arguments& arguments : cases) expect_refusal(arguments, 2);
+  EXPECT_FALSE(fs::exists(path("x.gguf")));
+  EXPECT_FALSE(fs::exists(path("x.bin")));
+}
+
+TEST_F(Cli, missing_and_odd_inputs_end_with_3_or_4) {
+  const std::string model = write_tiny_model(), none = path("none");
+  for (const char* name : {"none", "none.gguf", "none.bin", "none.safetensors", ""}) {
+    const std::string file = *name ? path(name) : "";
+    expect_refusal({"inspect", file}, 3);
+    expect_refusal({"generate", file, "-p", "a"}, 3);
+    expect_refusal({"convert", file, path("out.gguf")}, 3);
+    expect_refusal({"eval", file, "--data", model + "/config.json"}, 3);
+  }
+  fs::create_directory(path("empty"));
+  for (const std::string& file : {path("empty"), std::string("/dev/null"), model + "/tokenizer.json/x"})
+    expect_refusal({"inspect", file}, 3);
+  expect_refusal({"tokenize", none, "-p", "a"}, 3);
+  expect_refusal({"eval", model, "--data", none}, 3);
+  expect_refusal({"eval", model, "--baseline", none, "--data", model + "/config.json"}, 3);
+  expect_refusal({"generate", model, "-f", none}, 3);
+  expect_refusal({"generate", model, "-f", model}, 3, "folder for a file");
+  expect_refusal({"generate", model, "--prompt-ids", none}, 3);
+  expect_refusal({"generate", model, "--prompt-ids", "/dev/null"}, 3);
+  expect_refusal({"generate", model, "--tokenizer", none, "-p", "a"}, 3);
+  write_text_file(path("x.pt"), "hello");
+  expect_refusal({"inspect", path("x.pt")}, 4);
+  expect_refusal({"generate", path("x.pt"), "-p", "a"}, 4);
+}
+
+TEST_F(Cli, unreadable_inputs_end_with_3) {
+  if (::geteuid() == 0) GTEST_SKIP() << "root reads everything";
+  const std::string model = write_tiny_model();
+  fs::permissions(model + "/model.safetensors", fs::perms::none);
+  expect_refusal({"inspect", model}, 3);
+  expect_refusal({"generate", model, "-p", "a"}, 3);
+}
+
+TEST_F(Cli, outputs_that_cannot_be_written_end_with_1) {
+  const std::string model = write_tiny_model();
+  expect_refusal({"convert", model, path("absent/x.gguf")}, 1);
+  expect_refusal({"convert", model, "/proc/x.gguf"}, 1);
+  expect_refusal({"convert", model, "/proc/x"}, 1);
+  for (const Arguments& verb : {Arguments{"inspect", model}, Arguments{"--version"},
+                                Arguments{"generate", model, "-p", "a", "-n", "4"}}) {
+    std::string command = "exec \"$0\" \"$@\" > /dev/full";
+    const ProgramResult result =
+        Program(Arguments{"/bin/sh", "-c", command} + hone_argv(verb)).wait();
+    EXPECT_EQ(result.status, verb.size() == 1 ? result.status : 1) << verb[0] << result.err;
+  }
+}
+
+TEST_F(Cli, convert_never_overwrites_its_input_or_foreign_files) {
+  const std::string model = write_tiny_model(), gguf = path("m.gguf");
+  ASSERT_EQ(run_hone({"convert", model, gguf}).status, 0);
+  const std::string before = read_text_file(gguf);
+  fs::create_symlink(gguf, path("link.gguf"));
+  fs::create_directory(path("photos"));
+  write_text_file(path("photos/cat.txt"), "cat");
+  expect_refusal({"convert", model, model}, 2);
+  expect_refusal({"convert", gguf, gguf}, 2);
+  expect_refusal({"convert", gguf, path("./m.gguf")}, 2);
+  expect_refusal({"convert", gguf, path("link.gguf")}, 2);
+  expect_refusal({"convert", gguf, path("photos")}, 2);
+  expect_refusal({"convert", gguf, path("photos/cat.txt")}, 2);
+  expect_refusal({"convert", model, path("photos"), "--to", "gguf"}, 2);
+  EXPECT_EQ(read_text_file(gguf), before);
+  EXPECT_EQ(read_text_file(path("photos/cat.txt")), "cat");
+}
+
+TEST_F(Cli, instruction_sets_are_forced_or_refused) {
+  int refused = 0;
+  for (const char* name :
+       {"scalar", "sse4", "avx2", "avxvnni", "avx512", "avx512vnni", "neon", "sve"}) {
+    const Json doctor = json_of({"doctor"});
+    const bool here = std::ranges::any_of(doctor["isa"], [&](const Json& isa) { return isa == name; });
+    if (here) {
+      EXPECT_EQ(run_hone({"doctor", "--force-isa", name}).status, 0) << name;
+    } else {
+      expect_refusal({"doctor", "--force-isa", name}, 4);
+      ++refused;
+    }
+  }
+  EXPECT_GE(refused, 2);  // no machine has both x86 and Arm sets
+}
+
+}  // namespace
+}  // namespace hone::test

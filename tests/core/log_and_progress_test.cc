@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// What reaches stderr, which is no terminal while it is captured.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "hone/core/json_io.h"
+#include "hone/core/log.h"
+#include "hone/core/progress.h"
+#include "hone/core/trace.h"
+#include "tests/support/test_data.h"
+
+namespace hone {
+namespace {
+
+// Puts the level back, whatever the test does.
+class LogTest : public testing::Test {
+ protected:
+  ~LogTest() override { set_log_level(before_); }
+  const LogLevel before_ = log_level();
+};
+using ProgressTest = LogTest;
+
+std::string captured(const std::function<void()>& call) {
+  testing::internal::CaptureStderr();
+  call();
+  std::fflush(stderr);
+  return testing::internal::GetCapturedStderr();
+}
+
+constexpr LogLevel kLevels[] = {LogLevel::Debug, LogLevel::Info, LogLevel::Warning,
+                                LogLevel::Error};
+
+TEST_F(LogTest, a_level_lets_through_itself_and_what_is_worse) {
+  for (const LogLevel threshold : kLevels) {
+    set_log_level(threshold);
+    EXPECT_EQ(log_level(), threshold);
+    for (const LogLevel level : kLevels) {
+      const std::string text = captured([&] { log(level, "a message"); });
+      if (level >= threshold) {
+        EXPECT_NE(text.find("a message\n"), std::string::npos);
+        EXPECT_EQ(std::ranges::count(text, '\n'), 1);
+      } else {
+        EXPECT_EQ(text, "");
+      }
+    }
+  }
+}
+
+TEST_F(LogTest, braces_and_percent_signs_are_plain_text) {
+  set_log_level(LogLevel::Info);
+  EXPECT_NE(captured([] { log_info("{} {0:x} %s %n"); }).find("{} {0:x} %s %n\n"),
+            std::string::npos);
+}
+
+TEST_F(LogTest, lines_of_several_threads_stay_whole) {
+  set_log_level(LogLevel::Info);
+  const std::string text = captured([] {
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; ++t) {
+      threads.emplace_back([] {
+        for (int i = 0; i < 200; ++i) log_info("0123456789abcdefghijklmnopqrstuvwxyz");
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+  });
+  std::istringstream lines(text);
+  std::set<std::string> different;
+  int count = 0;
+  for (std::string line; std::getline(lines, line); ++count) different.insert(line);
+  EXPECT_EQ(count, 800);
+  EXPECT_EQ(different.size(), 1u);
+}
+
+TEST_F(ProgressTest, a_short_job_shows_nothing) {
+  set_log_level(LogLevel::Info);
+  EXPECT_EQ(captured([] {
+              Progress progress("packing", 1000, "tensors");
+              for (Index i = 1; i <= 1000; ++i) progress.update(i);
+            }),
+            "");
+}
+
+TEST_F(ProgressTest, a_long_job_writes_plain_lines_and_a_quiet_one_none) {
+  std::string loud, quiet;
+  loud = captured([&] {
+    set_log_level(LogLevel::Warning);
+    Progress silent("never", 10, "steps");
+    set_log_level(LogLevel::Info);
+    Progress known("training", 400, "steps"), unknown("reading", 0, "tokens");
+    std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+    known.update(50);  // past the first second, before the first line is due
+    std::this_thread::sleep_for(std::chrono::milliseconds(3900));
+    silent.update(5);
+    known.update(100, "loss 2.5");
+    unknown.update(7);
+    for (Index i = 101; i < 400; ++i) known.update(i);  // too soon for another line
+    known.update(400);                                  // the last one always
+  });
+  EXPECT_EQ(loud.find("never"), std::string::npos) << loud;
+  EXPECT_EQ(loud.find('\r'), std::string::npos) << loud;
+  EXPECT_EQ(loud.find('\x1b'), std::string::npos) << loud;
+  EXPECT_EQ(std::ranges::count(loud, '\n'), 3) << loud;
+  EXPECT_EQ(loud.find("training 100/400 steps, "), 0u) << loud;
+  EXPECT_NE(loud.find(" s left, loss 2.5\n"), std::string::npos) << loud;
+  EXPECT_NE(loud.find("reading 7 tokens, "), std::string::npos) << loud;
+  EXPECT_NE(loud.find("training 400/400 steps, "), std::string::npos) << loud;
+}
+
+Json traced(const std::function<void()>& call) {
+  const test::TemporaryFolder folder;
+  start_trace();
+  call();
+  write_trace(folder.path() / "trace.json");
+  return read_json_file(folder.path() / "trace.json")["traceEvents"];
+}
+
+TEST(Trace, zones_nest_in_time_and_carry_their_thread) {
+  const Json events = traced([] {
+    HONE_TRACE_ZONE("outer");
+    std::thread([] { HONE_TRACE_ZONE("other thread"); }).join();
+    HONE_TRACE_ZONE("inner");
+  });
+  // The zone around everything closes last but before write_trace().
+  ASSERT_EQ(events.size(), 3u);
+  const Json &other = events[0], &inner = events[1], &outer = events[2];
+  EXPECT_EQ(other["name"], "other thread");
+  EXPECT_EQ(inner["name"], "inner");
+  EXPECT_EQ(outer["name"], "outer");
+  EXPECT_NE(other["tid"], outer["tid"]);
+  EXPECT_EQ(inner["tid"], outer["tid"]);
+  for (const Json* event : {&other, &inner}) {
+    const double begin = (*event)["ts"], length = (*event)["dur"];
+    EXPECT_GE(begin, outer["ts"].get<double>());
+    EXPECT_LE(begin + length,
+              outer["ts"].get<double>() + outer["dur"].get<double>() + 1e-3);  // rounding of µs
+  }
+}
+
+TEST(Trace, a_new_recording_forgets_the_last_one_and_open_zones_are_dropped) {
+  EXPECT_EQ(traced([] {
+              for (int i = 0; i < 3; ++i) HONE_TRACE_ZONE("first");
+            }).size(),
+            3u);
+  EXPECT_EQ(traced([] {}).size(), 0u);
+  const test::TemporaryFolder folder;
+  {
+    start_trace();
+    HONE_TRACE_ZONE("still open");
+    write_trace(folder.path() / "a.json");
+  }
+  EXPECT_EQ(read_json_file(folder.path() / "a.json")["traceEvents"].size(), 0u);
+  {
+    HONE_TRACE_ZONE("opened before the recording");
+    start_trace();
+  }
+  write_trace(folder.path() / "b.json");
+  EXPECT_EQ(read_json_file(folder.path() / "b.json")["traceEvents"].size(), 0u);
+}
+
+}  // namespace
+}  // namespace hone

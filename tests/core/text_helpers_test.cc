@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "hone/core/check.h"
+#include "hone/core/json_io.h"
+#include "hone/core/names.h"
+#include "hone/core/nearest_name.h"
+#include "hone/core/philox.h"
+#include "hone/core/text_format.h"
+#include "tests/support/test_data.h"
+
+namespace hone {
+namespace {
+
+TEST(NearestName, finds_the_key_that_was_meant) {
+  const std::array<std::string_view, 5> known{"learning_rate", "weight_decay", "warmup", "beta1",
+                                              "beta2"};
+  EXPECT_EQ(nearest_name("lerning_rate", known), "learning_rate");
+  EXPECT_EQ(nearest_name("weightdecay", known), "weight_decay");
+  EXPECT_EQ(nearest_name("beta2", known), "beta2");
+  EXPECT_EQ(nearest_name("beta9", known), "beta1");  // as near as beta2: the first
+  EXPECT_EQ(nearest_name("", known), "beta1");       // the shortest costs least
+  EXPECT_EQ(nearest_name("x", {}), "");
+}
+
+// The recursive definition of the edit distance.
+std::size_t slow_distance(std::string_view a, std::string_view b) {
+  if (a.empty()) return b.size();
+  if (b.empty()) return a.size();
+  const std::size_t change = a[0] == b[0] ? 0 : 1;
+  return std::min({slow_distance(a.substr(1), b.substr(1)) + change,
+                   slow_distance(a.substr(1), b) + 1, slow_distance(a, b.substr(1)) + 1});
+}
+
+TEST(NearestName, is_the_minimum_of_the_recursive_distance) {
+  PhiloxStream random(5);
+  const auto word = [&] {
+    std::string text(random.below(6), 'a');
+    for (char& c : text) c = static_cast<char>('a' + random.below(3));
+    return text;
+  };
+  for (int trial = 0; trial < 200; ++trial) {
+    const std::vector<std::string> words{word(), word(), word(), word()};
+    const std::vector<std::string_view> known(words.begin(), words.end());
+    const std::string wanted = word();
+    const auto best = std::ranges::min_element(
+        known, {}, [&](std::string_view name) { return slow_distance(wanted, name); });
+    EXPECT_EQ(nearest_name(wanted, known).data(), best->data()) << wanted;
+  }
+}
+
+TEST(NearestName, a_word_of_a_megabyte_costs_no_megabyte_squared) {
+  const std::string endless(1 << 20, 'x');
+  const std::string name = endless.substr(0, 100);
+  const std::array<std::string_view, 2> known{"short", name};
+  EXPECT_EQ(nearest_name(endless, known), name);
+}
+
+TEST(TextFormat, fixed_rounds_and_alignment_pads_but_never_cuts) {
+  EXPECT_EQ(fixed(3.14159, 2), "3.14");
+  EXPECT_EQ(fixed(-0.5, 0), "-0");
+  EXPECT_EQ(fixed(1e9, 1), "1000000000.0");
+  EXPECT_EQ(align_right("ab", 5), "   ab");
+  EXPECT_EQ(align_left("ab", 5), "ab   ");
+  EXPECT_EQ(align_right("abcdef", 3), "abcdef");
+  EXPECT_EQ(align_left("abcdef", 3), "abcdef");
+  EXPECT_EQ(align_left("", 2), "  ");
+  EXPECT_EQ(align_right("x", 0), "x");
+}
+
+TEST(QuoteName, shows_printable_ascii_and_escapes_the_rest) {
+  EXPECT_EQ(quote_name("a.b"), "'a.b'");
+  EXPECT_EQ(quote_name(""), "''");
+  EXPECT_EQ(quote_name("a\nb\x7f"), "'a\\x0ab\\x7f'");
+  EXPECT_EQ(quote_name(std::string_view("\0\xff", 2)), "'\\x00\\xff'");
+  EXPECT_EQ(quote_name(std::string(80, 'n')), "'" + std::string(80, 'n') + "'");
+  EXPECT_EQ(quote_name(std::string(81, 'n')), "'" + std::string(80, 'n') + "...'");
+}
+
+TEST(FindDuplicate, gives_a_later_position_of_a_repeated_name) {
+  const auto find = [](const std::vector<std::string>& names) {
+    return find_duplicate(static_cast<Index>(names.size()), [&](Index i) -> std::string_view {
+      return names[static_cast<std::size_t>(i)];
+    });
+  };
+  EXPECT_EQ(find({}), -1);
+  EXPECT_EQ(find({"a"}), -1);
+  EXPECT_EQ(find({"a", "A", "", "b"}), -1);
+  EXPECT_EQ(find({"a", "b", "a"}), 2);
+  EXPECT_EQ(find({"", ""}), 1);
+  PhiloxStream random(6);
+  for (int trial = 0; trial < 300; ++trial) {
+    std::vector<std::string> names;
+    for (std::uint32_t i = 0; i < 12; ++i) names.push_back(concat(random.below(60)));
+    const Index at = find(names);
+    std::vector<std::string> sorted = names;
+    std::ranges::sort(sorted);
+    const bool repeats = std::ranges::adjacent_find(sorted) != sorted.end();
+    ASSERT_EQ(at >= 0, repeats);
+    if (at < 0) continue;
+    const auto end = names.begin() + at;
+    EXPECT_NE(std::find(names.begin(), end, *end), end);
+  }
+}
+
+std::string error_of(std::string_view text, const JsonLimits& limits = {}) {
+  try {
+    parse_json(text, "some.json", limits);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.category(), ErrorCategory::CorruptFile);
+    const std::string message = error.what();
+    EXPECT_NE(message.find("some.json"), std::string::npos) << message;
+    EXPECT_EQ(message.find('\n'), std::string::npos) << message;
+    EXPECT_LT(message.size(), 400u) << message;
+    return message;
+  }
+  ADD_FAILURE() << "accepted " << text.substr(0, 60);
+  return {};
+}
+
+TEST(Json, refuses_every_kind_of_malformed_text) {
+  for (const std::string_view text :
+       {"", " ", "{", "}", "[", "]", "[1,]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "'a'",
+        "[1 2]", "nul", "tru", "+1", "01", "1.", ".5", "1e", "0x10", "NaN", "Infinity", "-",
+        "\"abc", "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"a\nb\"", "[] []", "{} x", "// c\n1",
+        "[1e400]", "\"\xc3\"", "\"\xed\xa0\x80\"", "\"\xf8\""}) {
+    error_of(text);
+  }
+  error_of(std::string_view("\"a\0b\"", 5));
+}
+
+TEST(Json, counts_depth_over_arrays_and_objects_alike) {
+  const auto nested = [](Index depth, bool objects) {
+    std::string open, close;
+    for (Index i = 0; i < depth; ++i) {
+      const bool object = objects && i % 2 == 1;
+      open += object ? "{\"k\":" : "[";
+      close.insert(0, object ? "}" : "]");
+    }
+    return open + "1" + close;
+  };
+  for (const bool objects : {false, true}) {
+    for (const Index depth : {1, 5, 64}) {
+      EXPECT_NO_THROW(parse_json(nested(depth, objects), "f", {.depth = depth}));
+      EXPECT_NE(error_of(nested(depth + 1, objects), {.depth = depth}).find("deep"),
+                std::string::npos);
+    }
+    EXPECT_NO_THROW(parse_json(nested(64, objects), "f"));
+    error_of(nested(65, objects));
+    error_of(nested(1'000'000, objects));  // no recursion
+  }
+  // Siblings do not add up.
+  EXPECT_NO_THROW(parse_json("[[1],[2],{\"a\":[]},{\"b\":[]}]", "f", {.depth = 3}));
+}
+
+TEST(Json, refuses_a_key_twice_in_one_object_only) {
+  EXPECT_NE(error_of("{\"twice\":1,\"b\":2,\"twice\":3}").find("twice"), std::string::npos);
+  error_of("{\"a\":{\"x\":1,\"x\":1}}");
+  error_of("[{\"a\":1,\"\\u0061\":2}]");  // the same key, written twice
+  EXPECT_NO_THROW(parse_json("[{\"a\":1},{\"a\":{\"a\":2}}]", "f"));
+  const Json last = parse_json("{\"a\":1,\"b\":[2],\"a\":[3,{\"c\":4}]}", "f",
+                               {.refuse_duplicate_keys = false});
+  EXPECT_EQ(last.dump(), "{\"a\":[3,{\"c\":4}],\"b\":[2]}");
+}
+
+TEST(Json, keeps_order_numbers_and_text_through_a_file) {
+  const test::TemporaryFolder folder;
+  const std::string text =
+      "{\"z\":1,\"a\":-9223372036854775808,\"m\":18446744073709551615,\"x\":0.1,"
+      "\"s\":\"\\u00e9\\n\\\"\",\"e\":[],\"o\":{},\"n\":null,\"t\":true}";
+  const Json json = parse_json(text, "f");
+  write_json_file(folder.path() / "a.json", json);
+  const Json again = read_json_file(folder.path() / "a.json");
+  EXPECT_EQ(again.dump(), json.dump());
+  EXPECT_EQ(again.begin().key(), "z");
+  EXPECT_EQ(again["a"].get<std::int64_t>(), std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(again["m"].get<std::uint64_t>(), std::numeric_limits<std::uint64_t>::max());
+  EXPECT_EQ(again["s"], "\xc3\xa9\n\"");
+}
+
+TEST(Json, writing_replaces_bytes_that_are_not_utf8) {
+  const test::TemporaryFolder folder;
+  write_json_file(folder.path() / "a.json", Json{{"k", "a\xff"}});
+  EXPECT_EQ(read_json_file(folder.path() / "a.json")["k"], "a\xef\xbf\xbd");
+}
+
+TEST(Json, reads_a_hundred_thousand_keys_quickly) {
+  std::string text = "{";
+  for (Index i = 0; i < 100'000; ++i) text += concat(i > 0 ? "," : "", "\"key", i, "\":", i);
+  const Json json = parse_json(text + "}", "f");  // minutes when every key searches all others
+  EXPECT_EQ(json.size(), 100'000u);
+  error_of(text + ",\"key5\":1}");
+}
+
+}  // namespace
+}  // namespace hone
