@@ -39,9 +39,7 @@ void check_output(const ConvertOptions& options, Target target) {
     HONE_CHECK(!fs::is_directory(options.out), out, "a file to write", "a folder");
     return;
   }
-  HONE_CHECK(fs::is_directory(options.out), out, "a folder to write", "a file");
-  HONE_CHECK(fs::is_empty(options.out) || fs::exists(options.out / "config.json"), out,
-             "a new folder, or one with a model to replace", "other files");
+  model_io::check_model_folder(options.out);
 }
 
 bool is_quantised(const model_io::NamedMatrix& tensor) {
@@ -80,6 +78,8 @@ Json convert_model(const ConvertOptions& options) {
   check_output(options, target);
   HONE_CHECK(target != Target::Llama2c || !type || *type == model_io::StoreType::F32,
              "convert --dtype", "f32 for llama2.c", options.dtype);
+  const fs::path folder = options.out.parent_path();
+  remove_stale_temporaries(folder.empty() ? "." : folder);
 
   const auto tokenizer = model->tokenizer();
   const model_io::ModelSource source{model->architecture(), model->tensors(), tokenizer.get(),

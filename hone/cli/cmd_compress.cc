@@ -24,6 +24,8 @@ compress::Recipe recipe_of(const Options& options) {
   for (const std::string& text : options.quantize) {
     recipe.passes.push_back(compress::parse_quantize_option(text));
   }
+  // Who names a spec wants it: a gate that does not hold is reported, not enforced.
+  if (options.recipe.empty()) recipe.gate.on_fail = compress::OnFail::Keep;
   if (!options.on_fail.empty()) {
     recipe.gate.on_fail = options.on_fail == "keep"   ? compress::OnFail::Keep
                           : options.on_fail == "stop" ? compress::OnFail::Stop
@@ -59,7 +61,8 @@ void add_compress(CLI::App& program, Context& context) {
   verb->add_option("--data", options->data,
                    "Text for the quality card, its held-out part (default: embedded stories)");
   verb->add_option("--on-fail", options->on_fail,
-                   "When a gate does not hold: skip the pass, stop, or keep it")
+                   "When a gate does not hold: skip the pass, stop, or keep it (default: the "
+                   "recipe's; keep with --quantize)")
       ->check(CLI::IsMember({"skip", "stop", "keep"}));
   verb->callback([options, &context] { run(*options, context); });
 }

@@ -27,7 +27,7 @@ void Context::finish(const Json& document, const std::function<void()>& print) {
   } else {
     print();
   }
-  if (std::fflush(stdout) != 0)
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
     fail(ErrorCategory::Io, "stdout", "to write the result", "an error");
 }
 

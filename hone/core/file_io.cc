@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <string>
 
@@ -68,9 +69,8 @@ AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temporary_(tempo
 }
 
 AtomicFile::~AtomicFile() {
-  if (descriptor_ < 0) return;
-  ::close(descriptor_);
-  ::unlink(temporary_.c_str());
+  if (descriptor_ >= 0) ::close(descriptor_);
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
@@ -100,14 +100,15 @@ void AtomicFile::commit() {
   ::close(descriptor_);
   descriptor_ = -1;
   rename_synced(temporary_, path_);
+  temporary_.clear();
 }
 
 AtomicFolder::AtomicFolder(fs::path path) : path_(std::move(path)) {
   if (!path_.has_filename()) path_ = path_.parent_path();
-  if (fs::exists(path_) && !fs::is_directory(path_)) {
+  std::error_code error;
+  if (fs::exists(path_, error) && !fs::is_directory(path_, error)) {
     fail(ErrorCategory::Io, path_.string(), "a folder or a new name", "an existing file");
   }
-  std::error_code error;
   fs::create_directories(folder_of(path_), error);
   staging_ = temporary_name(path_);
   if (::mkdir(staging_.c_str(), 0755) != 0) fail_io(path_, "to create the folder");
@@ -119,18 +120,22 @@ AtomicFolder::~AtomicFolder() {
 }
 
 void AtomicFolder::commit() {
-  for (const auto& entry : fs::recursive_directory_iterator(staging_)) {
+  std::error_code ignored;  // a folder that cannot be read fails to sync below
+  for (const auto& entry : fs::recursive_directory_iterator(staging_, ignored)) {
     sync_path(entry.path(), entry.is_directory() ? O_RDONLY | O_DIRECTORY : O_RDONLY);
   }
   sync_path(staging_, O_RDONLY | O_DIRECTORY);
-  const bool replaces = fs::exists(path_);
-  const fs::path old = temporary_name(path_);
-  if (replaces && ::rename(path_.c_str(), old.c_str()) != 0)
-    fail_io(path_, "to replace the folder");
-  rename_synced(staging_, path_);
+  if (fs::exists(path_, ignored)) {
+    // One step, so that a model of this name is there at every moment; staging is then the old one.
+    if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
+      fail_io(path_, "to replace the folder");
+    }
+    sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
+    fs::remove_all(staging_, ignored);
+  } else {
+    rename_synced(staging_, path_);
+  }
   committed_ = true;
-  std::error_code ignored;
-  if (replaces) fs::remove_all(old, ignored);
 }
 
 void remove_stale_temporaries(const fs::path& folder) {

@@ -38,6 +38,7 @@ WriteReport write_hugging_face(const std::filesystem::path& path, const ModelSou
     plan.push_back({tensor->name, dtype_of(dense_type_of(*tensor, type, where)),
                     tensor->is_vector ? Shape{matrix.cols} : Shape{matrix.rows, matrix.cols}});
   }
+  check_model_folder(path);
   AtomicFolder folder(path);
   SafetensorsWriter writer(folder.staging() / "model.safetensors", plan, {{"format", "pt"}});
   for (const NamedMatrix* tensor : tensors) {

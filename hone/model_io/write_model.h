@@ -45,6 +45,11 @@ struct WriteReport {
 // architecture does not want or lacks and for values that the type cannot hold, Error{Unsupported}
 // for what the format cannot express, Error{Io}. Nothing is left behind by a failed call.
 
+// Folders are replaced whole, so this is asked first by both folder writers, and by whoever wants
+// to know before hours of work: Error{InvalidArgument} when `folder` is a file, or holds anything
+// but a model (no config.json, or folders of its own).
+void check_model_folder(const std::filesystem::path& folder);
+
 // A folder that transformers opens: config.json, generation_config.json, model.safetensors,
 // tokenizer.json, tokenizer_config.json. Type f32, f16 or bf16.
 WriteReport write_hugging_face(const std::filesystem::path& folder, const ModelSource& source,

@@ -65,6 +65,19 @@ void write_hugging_face_texts(const fs::path& folder, const ModelSource& source,
   write_json_file(folder / "tokenizer_config.json", tokenizer_config);
 }
 
+void check_model_folder(const fs::path& folder) {
+  if (!fs::exists(folder)) return;
+  const std::string where = folder.string();
+  HONE_CHECK(fs::is_directory(folder), where, "a folder to write", "a file");
+  if (fs::is_empty(folder)) return;
+  HONE_CHECK(fs::exists(folder / "config.json"), where,
+             "a new folder, or one with a model to replace", "other files");
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    HONE_CHECK(!entry.is_directory(), where, "a new folder, or one with nothing but a model",
+               entry.path().filename().string());
+  }
+}
+
 Index bytes_in(const fs::path& folder) {
   Index total = 0;
   for (const auto& entry : fs::directory_iterator(folder))

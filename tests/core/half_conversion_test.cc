@@ -77,8 +77,8 @@ TEST(BFloat16, narrows_to_the_nearest_value_ties_to_even) {
     const double down = static_cast<double>(value) - bf16_to_float(low);
     const auto high = static_cast<std::uint16_t>(low + 1);
     const double up = static_cast<double>(bf16_to_float(high)) - value;
-    const bool take_high = std::abs(up) < std::abs(down) ||
-                           (std::abs(up) == std::abs(down) && (low & 1) != 0);
+    const bool take_high =
+        std::abs(up) < std::abs(down) || (std::abs(up) == std::abs(down) && (low & 1) != 0);
     ASSERT_EQ(bits, take_high ? high : low) << std::bit_cast<std::uint32_t>(value);
   }
 }

@@ -125,10 +125,12 @@ std::string error_of(std::string_view text, const JsonLimits& limits = {}) {
 
 TEST(Json, refuses_every_kind_of_malformed_text) {
   for (const std::string_view text :
-       {"", " ", "{", "}", "[", "]", "[1,]", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "'a'",
-        "[1 2]", "nul", "tru", "+1", "01", "1.", ".5", "1e", "0x10", "NaN", "Infinity", "-",
-        "\"abc", "\"\\x\"", "\"\\u12\"", "\"\\ud800\"", "\"a\nb\"", "[] []", "{} x", "// c\n1",
-        "[1e400]", "\"\xc3\"", "\"\xed\xa0\x80\"", "\"\xf8\""}) {
+       {"",         " ",        "{",          "}",       "[",       "]",         "[1,]",
+        "{\"a\"}",  "{\"a\":}", "{\"a\":1,}", "{a:1}",   "'a'",     "[1 2]",     "nul",
+        "tru",      "+1",       "01",         "1.",      ".5",      "1e",        "0x10",
+        "NaN",      "Infinity", "-",          "\"abc",   "\"\\x\"", "\"\\u12\"", "\"\\ud800\"",
+        "\"a\nb\"", "[] []",    "{} x",       "// c\n1", "[1e400]", "\"\xc3\"",  "\"\xed\xa0\x80\"",
+        "\"\xf8\""}) {
     error_of(text);
   }
   error_of(std::string_view("\"a\0b\"", 5));
@@ -163,8 +165,8 @@ TEST(Json, refuses_a_key_twice_in_one_object_only) {
   error_of("{\"a\":{\"x\":1,\"x\":1}}");
   error_of("[{\"a\":1,\"\\u0061\":2}]");  // the same key, written twice
   EXPECT_NO_THROW(parse_json("[{\"a\":1},{\"a\":{\"a\":2}}]", "f"));
-  const Json last = parse_json("{\"a\":1,\"b\":[2],\"a\":[3,{\"c\":4}]}", "f",
-                               {.refuse_duplicate_keys = false});
+  const Json last =
+      parse_json("{\"a\":1,\"b\":[2],\"a\":[3,{\"c\":4}]}", "f", {.refuse_duplicate_keys = false});
   EXPECT_EQ(last.dump(), "{\"a\":[3,{\"c\":4}],\"b\":[2]}");
 }
 

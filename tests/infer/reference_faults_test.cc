@@ -156,11 +156,10 @@ TEST_F(ReferenceFault, f4_a_token_lands_at_the_position_that_counts_the_tokens_b
     Index done = 0;
     while (done < length) {
       ASSERT_EQ(parts.length(), done);
-      const Index rows =
-          std::min<Index>(length - done, 1 + random.below(1 + random.below(20)));
-      ASSERT_TRUE(runner.forward(std::span(tokens).subspan(static_cast<std::size_t>(done),
-                                                           static_cast<std::size_t>(rows)),
-                                 parts));
+      const Index rows = std::min<Index>(length - done, 1 + random.below(1 + random.below(20)));
+      ASSERT_TRUE(runner.forward(
+          std::span(tokens).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(rows)),
+          parts));
       done += rows;
     }
     ASSERT_EQ(parts.length(), length);
@@ -174,8 +173,7 @@ TEST_F(ReferenceFault, f5_a_model_on_disk_answers_from_end_to_end) {
   options.kv = KvDtype::Float32;
   options.activations = Activations::Float32;
   const auto engine = test::open_stories(model, options);
-  const auto got =
-      run_request(*engine, greedy(engine->tokenizer().encode("Once upon a time"), 11));
+  const auto got = run_request(*engine, greedy(engine->tokenizer().encode("Once upon a time"), 11));
   EXPECT_EQ(got->text.substr(0, 26), ", there was a little girl ");
 }
 
@@ -335,10 +333,10 @@ TEST_F(ReferenceFault, f19_opening_a_model_reads_its_header_only) {
   Index end = 0;
   for (const auto& plan : model_io::plan_tensors(a)) {
     const Index begin = std::exchange(end, end + plan.rows * plan.cols * 4);
-    header += concat(header.size() > 1 ? "," : "", "\"", plan.name,
-                     "\":{\"dtype\":\"F32\",\"shape\":[",
-                     plan.is_vector ? "" : concat(plan.rows, ","), plan.cols,
-                     "],\"data_offsets\":[", begin, ",", end, "]}");
+    header +=
+        concat(header.size() > 1 ? "," : "", "\"", plan.name, "\":{\"dtype\":\"F32\",\"shape\":[",
+               plan.is_vector ? "" : concat(plan.rows, ","), plan.cols, "],\"data_offsets\":[",
+               begin, ",", end, "]}");
   }
   header += "}";
   const std::uint64_t length = header.size();
@@ -356,8 +354,7 @@ TEST_F(ReferenceFault, f19_opening_a_model_reads_its_header_only) {
   ASSERT_GE(fs::file_size(weights), std::uintmax_t{256} << 20);
   ASSERT_LT(resident_share(weights), 0.05) << "before";
 
-  const auto file =
-      model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+  const auto file = model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
   EXPECT_EQ(file->tensor("model.embed_tokens.weight").matrix.rows, a.vocab_size);
   EXPECT_EQ(file->architecture().parameters(), a.parameters());
   EXPECT_LT(resident_share(weights), 0.05);

@@ -138,6 +138,7 @@ Json passes_of(const compress::Result& result) {
 CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measurer& measurer) {
   HONE_CHECK(!fs::exists(job.out) || !fs::equivalent(job.out, job.model), "compress",
              "an output folder that is not the model itself", job.out.string());
+  model_io::check_model_folder(job.out);
   const Json source = hash_of(job.model);
   const auto original = model_io::open_model_or_throw(job.model);
   const QualityMeter quality(job, executor);

@@ -281,6 +281,7 @@ std::string to_table(const DemoResult& result) {
          variant.verdict ? concat(fixed(100 * variant.verdict->valid_share(), 1), "%") : "-"});
   }
   if (result.floor_bits_per_byte) {
+    text += "valid: sentences of its own stories that the grammar accepts, agreement included\n";
     text += concat("no model can do better than ", fixed(*result.floor_bits_per_byte, 4),
                    " bits per byte on these stories\n");
   }

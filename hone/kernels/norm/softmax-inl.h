@@ -69,7 +69,11 @@ void softmax_rows(const SoftmaxArgs& args) {
     float* y = args.y + row * args.stride;
     bool has_nan = false;
     const float highest = max_of_row(x, args.cols, has_nan);
-    if (std::isinf(highest) && highest < 0 && !has_nan) {
+    if (has_nan) {  // hn::Exp would turn it into 0
+      std::fill(y, y + args.cols, std::numeric_limits<float>::quiet_NaN());
+      continue;
+    }
+    if (std::isinf(highest) && highest < 0) {
       std::fill(y, y + args.cols, 0.0f);
       continue;
     }

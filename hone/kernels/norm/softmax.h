@@ -6,8 +6,8 @@
 namespace hone::kernels {
 
 // y[r, i] = exp(x[r, i] - max_j x[r, j]) / sum_j exp(x[r, j] - max); rows `stride` elements apart.
-// y may be x. Entries of -infinity get probability 0; a row of nothing but -infinity becomes zeros.
-// A row's result depends on that row alone.
+// y may be x. Entries of -infinity get probability 0; a row of nothing but -infinity becomes zeros,
+// a row with a NaN becomes NaN. A row's result depends on that row alone.
 struct SoftmaxArgs {
   const float* x = nullptr;
   float* y = nullptr;

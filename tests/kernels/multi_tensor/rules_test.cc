@@ -83,20 +83,22 @@ RuleCase tam_case(const char* name, const TAMGroup& group, bool adaptive) {
           }};
 }
 
+// Where λθ cancels the gradient, Adam's first step magnifies the rounding of λ to fp32, and that of
+// 1 - ηλ drifts with every step, as in LibTorch: neither is the kernel's, so λ and ηλ are powers of
+// two here.
 std::vector<RuleCase> all_rules() {
   return {
       sgd_case("sgd", {.lr = 0.01, .weight_decay = 0.01}),
       sgd_case("momentum", {.lr = 0.01, .momentum = 0.9, .dampening = 0.1, .maximize = true}),
       sgd_case("nesterov", {.lr = 0.01, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true}),
-      // λ a power of two: where λθ cancels the gradient, Adam's first step magnifies the rounding
-      // of λ itself to fp32, which is none of the kernel's.
       adam_case("adam", {.lr = 0.01, .weight_decay = 0x1p-7, .decoupled = false}),
-      adam_case("adamw", {.lr = 0.01, .weight_decay = 0.1}),
-      adam_case("amsgrad", {.lr = 0.01, .weight_decay = 0.1, .amsgrad = true, .maximize = true}),
+      adam_case("adamw", {.lr = 0x1p-7, .weight_decay = 0x1p-3}),
+      adam_case("amsgrad",
+                {.lr = 0x1p-7, .weight_decay = 0x1p-3, .amsgrad = true, .maximize = true}),
       tam_case("tam", {.lr = 0.01, .weight_decay = 0.01}, false),
       tam_case("tam_decoupled",
-               {.lr = 0.01, .weight_decay = 0.1, .decoupled = true, .maximize = true}, false),
-      tam_case("adatamw", {.lr = 1e-4, .weight_decay = 0.1, .decoupled = true}, true),
+               {.lr = 0x1p-7, .weight_decay = 0x1p-3, .decoupled = true, .maximize = true}, false),
+      tam_case("adatamw", {.lr = 0x1p-13, .weight_decay = 0x1p-3, .decoupled = true}, true),
   };
 }
 

@@ -16,8 +16,6 @@ namespace HWY_NAMESPACE {
 
 // Averages move by their share of the difference: m += (1 - β)(g - m). In this form the rounding of
 // β to fp32 shifts neither the fixed point nor the bias correction, as β m + (1 - β) g does.
-// Decay and update are added up before they meet p: one rounding at p's magnitude, and no error
-// from rounding a factor 1 - ηλ to fp32, which would drift with every step.
 template <bool kAmsgrad, GradWriteBack kGrad>
 struct AdamRule {
   static constexpr bool kMomentum = true, kSecondMoment = true, kExtra = kAmsgrad;
@@ -41,8 +39,7 @@ struct AdamRule {
     denominator =
         hn::MulAdd(hn::Sqrt(denominator), hn::Set(d, s.inverse_root_correction), hn::Set(d, s.eps));
     const FloatVec update = hn::Div(hn::Mul(mean, hn::Set(d, s.step_size)), denominator);
-    const FloatVec change = hn::MulAdd(hn::Set(d, s.decay), p, update);
-    hn::StoreU(hn::Sub(p, change), d, chunk.param + i);
+    hn::StoreU(hn::MulSub(p, hn::Set(d, s.keep), update), d, chunk.param + i);
     hn::StoreU(mean, d, chunk.momentum + i);
     hn::StoreU(square, d, chunk.second_moment + i);
     write_back<kGrad>(scaled, s.grad_scale, chunk.grad + i);

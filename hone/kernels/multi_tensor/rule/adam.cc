@@ -27,7 +27,7 @@ HWY_EXPORT(amsgrad_zero);
 template <GradWriteBack kGrad>
 void update_adam_plain(const ChunkOperands& chunk, const AdamScalars& s) {
   update_adam_reference<float>(chunk,
-                               {s.grad_scale, s.l2, s.decay, s.mean_share, s.square_share,
+                               {s.grad_scale, s.l2, s.keep, s.mean_share, s.square_share,
                                 s.step_size, s.inverse_root_correction, s.eps},
                                kGrad);
 }

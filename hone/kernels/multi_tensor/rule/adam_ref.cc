@@ -16,7 +16,7 @@ BasicAdamScalars<Real> adam_scalars(const AdamGroup& group, Index t, double grad
   BasicAdamScalars<Real> scalars;
   scalars.grad_scale = static_cast<Real>(group.maximize ? -grad_scale : grad_scale);
   scalars.l2 = static_cast<Real>(group.decoupled ? 0 : group.weight_decay);
-  scalars.decay = static_cast<Real>(group.decoupled ? group.lr * group.weight_decay : 0);
+  scalars.keep = static_cast<Real>(group.decoupled ? 1 - group.lr * group.weight_decay : 1);
   scalars.mean_share = static_cast<Real>(1 - group.beta1);
   scalars.square_share = static_cast<Real>(1 - group.beta2);
   scalars.step_size = static_cast<Real>(group.lr / correction(group.beta1));
@@ -40,7 +40,7 @@ void update_adam_reference(const BasicChunkOperands<Real>& chunk, const BasicAda
       chunk.extra[i] = static_cast<Real>(seen);
     }
     const double denominator = std::sqrt(seen) * s.inverse_root_correction + s.eps;
-    chunk.param[i] = static_cast<Real>(p - (s.decay * p + s.step_size * m / denominator));
+    chunk.param[i] = static_cast<Real>(s.keep * p - s.step_size * m / denominator);
     chunk.momentum[i] = static_cast<Real>(m);
     chunk.second_moment[i] = static_cast<Real>(v);
     write_back_reference(grad, scaled, s.grad_scale, chunk.grad[i]);

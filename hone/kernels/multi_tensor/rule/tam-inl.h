@@ -34,8 +34,7 @@ struct TAMRule {
       update = hn::Div(update, hn::Add(hn::Sqrt(square), hn::Set(d, s.eps)));
       hn::StoreU(square, d, chunk.second_moment + i);
     }
-    const FloatVec change = hn::MulAdd(hn::Set(d, s.decay), p, update);
-    hn::StoreU(hn::Sub(p, change), d, chunk.param + i);
+    hn::StoreU(hn::MulSub(p, hn::Set(d, s.keep), update), d, chunk.param + i);
     hn::StoreU(m, d, chunk.momentum + i);
     write_back<kGrad>(scaled, s.grad_scale, chunk.grad + i);
   }

@@ -29,7 +29,7 @@ HWY_EXPORT(adatam_zero);
 template <GradWriteBack kGrad>
 void update_tam_plain(const ChunkOperands& chunk, const TAMScalars& s) {
   update_tam_reference<float>(
-      chunk, {s.grad_scale, s.l2, s.momentum_keep, s.damping, s.lr, s.decay, s.square_share, s.eps},
+      chunk, {s.grad_scale, s.l2, s.momentum_keep, s.damping, s.lr, s.keep, s.square_share, s.eps},
       kGrad);
 }
 

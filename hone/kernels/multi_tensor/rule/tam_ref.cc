@@ -32,7 +32,7 @@ BasicTAMScalars<Real> tam_scalars(const TAMGroup& group, double correlation, dou
   scalars.momentum_keep = static_cast<Real>(group.momentum);
   scalars.damping = static_cast<Real>(group.eps + (1 + correlation) / 2);
   scalars.lr = static_cast<Real>(group.lr);
-  scalars.decay = static_cast<Real>(group.decoupled ? group.lr * group.weight_decay : 0);
+  scalars.keep = static_cast<Real>(group.decoupled ? 1 - group.lr * group.weight_decay : 1);
   scalars.square_share = static_cast<Real>(1 - group.beta2);
   scalars.eps = static_cast<Real>(group.eps);
   return scalars;
@@ -53,7 +53,7 @@ void update_tam_reference(const BasicChunkOperands<Real>& chunk, const BasicTAMS
       chunk.second_moment[i] = static_cast<Real>(v);
       update = m / (std::sqrt(v) + s.eps);
     }
-    chunk.param[i] = static_cast<Real>(p - (s.decay * p + s.lr * update));
+    chunk.param[i] = static_cast<Real>(s.keep * p - s.lr * update);
     write_back_reference(grad, scaled, s.grad_scale, chunk.grad[i]);
   }
 }

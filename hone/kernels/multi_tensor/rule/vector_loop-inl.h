@@ -7,6 +7,7 @@
 #define HONE_VECTOR_LOOP_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
 #include "hone/kernels/multi_tensor/chunk_operands.h"
@@ -29,6 +30,16 @@ HWY_INLINE void write_back(FloatVec scaled, float grad_scale, float* to) {
   if constexpr (kGrad == GradWriteBack::Zero) hn::StoreU(hn::Zero(d), d, to);
 }
 
+constexpr Index kPrefetch = 512;
+
+template <class Rule>
+HWY_INLINE void prefetch_slots(const ChunkOperands& chunk, Index i) {
+  hwy::Prefetch(chunk.param + i);
+  hwy::Prefetch(chunk.grad + i);
+  if constexpr (Rule::kMomentum) hwy::Prefetch(chunk.momentum + i);
+  if constexpr (Rule::kSecondMoment) hwy::Prefetch(chunk.second_moment + i);
+}
+
 // Rule: `void step(chunk, i)` for the vector at element i, and `kMomentum, kSecondMoment, kExtra,
 // kWritesGrad` for the slots it has. A tail runs through the same vector code on a padded copy: an
 // element's result does not depend on where in a vector it lies. (Scalars stay floats in the rule,
@@ -37,7 +48,10 @@ template <class Rule>
 HWY_INLINE void for_each_vector(const ChunkOperands chunk, const Rule rule) {
   const Index lanes = static_cast<Index>(hn::Lanes(Floats()));
   Index i = 0;
-  for (; i + lanes <= chunk.length; i += lanes) rule.step(chunk, i);
+  for (; i + lanes <= chunk.length; i += lanes) {
+    prefetch_slots<Rule>(chunk, i + kPrefetch);
+    rule.step(chunk, i);
+  }
   if (i == chunk.length) return;
   constexpr bool kRead[] = {true, true, Rule::kMomentum, Rule::kSecondMoment, Rule::kExtra};
   constexpr bool kWritten[] = {true, Rule::kWritesGrad, Rule::kMomentum, Rule::kSecondMoment,

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs that are stopped: nothing half-written ever has the output's name.
+#include <csignal>
+
+#include "hone/core/file_io.h"
+#include "tests/cli/cli_fixture.h"
+
+namespace hone::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+class Interrupted : public Cli {
+ protected:
+  std::size_t entries() const {
+    return static_cast<std::size_t>(std::distance(fs::directory_iterator(folder_.path()), {}));
+  }
+  // 70 MB: converting it takes long enough to be caught in the middle.
+  std::string write_large_model() const {
+    model_io::Architecture a = tiny_architecture();
+    a.hidden_size = 512;
+    a.heads = a.kv_heads = 8;
+    a.head_dim = a.rope.rotary_dims = 64;
+    a.intermediate_size = 2048;
+    a.layers = 4;
+    write_hugging_face(path("hf"), TinyModel(a).source());
+    return path("hf");
+  }
+};
+
+TEST_F(Interrupted, generate_ends_with_130_and_keeps_what_was_written) {
+  model_io::Architecture a = tiny_architecture();
+  a.context = 1 << 17;
+  const auto tokenizer = text::make_tokenizer(tiny_sentencepiece(48));
+  write_hugging_face(path("hf"), TinyModel(a).source(tokenizer.get()));
+  for (const int signal : {SIGINT, SIGTERM}) {
+    Program program(hone_argv({"generate", path("hf"), "-p", "a", "-n", "130000", "--ignore-eos"}));
+    ASSERT_TRUE(wait_until([&] { return program.has_output() || program.has_ended(); }));
+    program.send(signal);
+    const ProgramResult result = program.wait();
+    EXPECT_EQ(result.status, 130) << result.err;
+    EXPECT_FALSE(result.out.empty());
+  }
+}
+
+TEST_F(Interrupted, a_killed_convert_leaves_the_old_output_or_none) {
+  const std::string model = write_large_model();
+  for (const char* name : {"m.gguf", "folder"}) {
+    const std::string out = path(name);
+    const std::size_t before = entries();
+    {
+      Program program(hone_argv({"convert", model, out, "--dtype", "f32"}));
+      ASSERT_TRUE(wait_until([&] { return entries() > before || program.has_ended(); }));
+      program.send(SIGKILL);
+      ASSERT_EQ(program.wait().status, 128 + SIGKILL) << "too fast to be killed";
+    }
+    EXPECT_FALSE(fs::exists(out));
+    ASSERT_EQ(run_hone({"convert", model, out, "--dtype", "bf16"}).status, 0);
+    EXPECT_EQ(entries(), before + 1) << "a stale temporary stays";
+    const Json old = json_of({"inspect", out});
+    Program program(hone_argv({"convert", model, out, "--dtype", "f32"}));
+    ASSERT_TRUE(wait_until([&] { return entries() > before + 1 || program.has_ended(); }));
+    program.send(SIGKILL);
+    ASSERT_EQ(program.wait().status, 128 + SIGKILL) << "too fast to be killed";
+    EXPECT_EQ(json_of({"inspect", out}), old);
+    ASSERT_EQ(run_hone({"convert", model, out, "--dtype", "f16"}).status, 0);
+    EXPECT_EQ(entries(), before + 1) << "a stale temporary stays";
+  }
+}
+
+}  // namespace
+}  // namespace hone::test

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "tests/support/test_data.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+void expect_io_error(const std::function<void()>& call, std::string_view file) {
+  try {
+    call();
+    ADD_FAILURE() << "no error for " << file;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.category(), ErrorCategory::Io) << error.what();
+    EXPECT_NE(std::string(error.what()).find(file), std::string::npos) << error.what();
+  }
+}
+
+std::size_t entries_in(const fs::path& folder) {
+  return static_cast<std::size_t>(
+      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+TEST(AtomicFile, leaves_nothing_beside_a_folder_that_it_cannot_replace) {
+  const test::TemporaryFolder folder;
+  fs::create_directories(folder.path() / "taken" / "inner");
+  expect_io_error([&] { write_text_file(folder.path() / "taken", "text"); }, "taken");
+  EXPECT_EQ(entries_in(folder.path()), 1u);
+  EXPECT_TRUE(fs::is_directory(folder.path() / "taken" / "inner"));
+}
+
+TEST(AtomicFile, a_parent_that_is_absent_or_a_file_is_an_io_error) {
+  const test::TemporaryFolder folder;
+  write_text_file(folder.path() / "file", "x");
+  expect_io_error([&] { AtomicFile file(folder.path() / "none" / "a"); }, "none");
+  expect_io_error([&] { AtomicFile file(folder.path() / "file" / "a"); }, "file");
+  expect_io_error([&] { AtomicFile file(folder.path() / std::string(300, 'n')); }, "nnn");
+}
+
+TEST(AtomicFile, empty_files_and_bytes_of_every_value_survive) {
+  const test::TemporaryFolder folder;
+  write_text_file(folder.path() / "empty", "");
+  EXPECT_EQ(fs::file_size(folder.path() / "empty"), 0u);
+  std::string bytes;
+  for (int i = 0; i < 256 * 5000; ++i) bytes.push_back(static_cast<char>(i));
+  AtomicFile file(folder.path() / "all");
+  for (std::size_t at = 0; at < bytes.size(); at += 4999)
+    file.write(std::string_view(bytes).substr(at, 4999));
+  EXPECT_EQ(file.bytes_written(), static_cast<Index>(bytes.size()));
+  file.commit();
+  EXPECT_EQ(read_text_file(folder.path() / "all"), bytes);
+}
+
+TEST(AtomicFile, two_writers_of_one_name_do_not_mix) {
+  const test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "a";
+  AtomicFile first(path), second(path);
+  first.write("first");
+  second.write("second, longer");
+  second.commit();
+  EXPECT_EQ(read_text_file(path), "second, longer");
+  first.commit();
+  EXPECT_EQ(read_text_file(path), "first");
+  EXPECT_EQ(entries_in(folder.path()), 1u);
+}
+
+TEST(AtomicFile, a_relative_name_lands_in_the_working_folder) {
+  const test::TemporaryFolder folder;
+  const fs::path before = fs::current_path();
+  fs::current_path(folder.path());
+  write_text_file("plain", "x");
+  fs::current_path(before);
+  EXPECT_EQ(read_text_file(folder.path() / "plain"), "x");
+}
+
+TEST(AtomicFolder, takes_names_with_a_slash_and_parents_that_are_absent) {
+  const test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "new" / "model";
+  AtomicFolder out(path.string() + "/");
+  fs::create_directory(out.staging() / "inner");
+  write_text_file(out.staging() / "inner" / "a", "1");
+  EXPECT_FALSE(fs::exists(path));
+  out.commit();
+  EXPECT_EQ(read_text_file(path / "inner" / "a"), "1");
+  EXPECT_EQ(entries_in(folder.path() / "new"), 1u);
+}
+
+TEST(AtomicFolder, refuses_a_file_of_that_name_and_leaves_it) {
+  const test::TemporaryFolder folder;
+  write_text_file(folder.path() / "file", "x");
+  expect_io_error([&] { AtomicFolder out(folder.path() / "file"); }, "file");
+  expect_io_error([&] { AtomicFolder out(folder.path() / "file" / "below"); }, "below");
+  EXPECT_EQ(read_text_file(folder.path() / "file"), "x");
+  EXPECT_EQ(entries_in(folder.path()), 1u);
+}
+
+TEST(AtomicFolder, a_name_that_no_file_system_takes_is_an_io_error) {
+  const test::TemporaryFolder folder;
+  expect_io_error([&] { AtomicFolder out(folder.path() / std::string(300, 'n')); }, "nnn");
+  EXPECT_EQ(entries_in(folder.path()), 0u);
+}
+
+TEST(AtomicFolder, a_commit_that_fails_keeps_the_old_folder) {
+  const test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "model";
+  fs::create_directory(path);
+  write_text_file(path / "a", "old");
+  {
+    AtomicFolder out(path);
+    write_text_file(out.staging() / "a", "new");
+    fs::remove_all(out.staging());  // as if somebody had tidied up meanwhile
+    expect_io_error([&] { out.commit(); }, "model");
+  }
+  EXPECT_EQ(read_text_file(path / "a"), "old");
+  EXPECT_EQ(entries_in(folder.path()), 1u);
+}
+
+TEST(AtomicFolder, an_empty_folder_and_an_empty_replacement_are_folders) {
+  const test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "model";
+  AtomicFolder(path).commit();
+  EXPECT_TRUE(fs::is_empty(path));
+  write_text_file(path / "a", "1");
+  AtomicFolder(path).commit();
+  EXPECT_TRUE(fs::is_empty(path));
+}
+
+TEST(RemoveStaleTemporaries, leaves_names_that_only_look_like_its_own) {
+  const test::TemporaryFolder folder;
+  const std::vector<std::string> kept{"x.hone-tmp-",
+                                      "x.hone-tmp-0-1",
+                                      "x.hone-tmp-abc-1",
+                                      "x.hone-tmp--5-1",
+                                      concat("x.hone-tmp-", ::getpid(), "-9"),
+                                      "hone-tmp-1-1",
+                                      "x.hone-tmp-1-0"};  // process 1 lives
+  for (const std::string& name : kept) std::ofstream(folder.path() / name) << "x";
+  remove_stale_temporaries(folder.path());
+  for (const std::string& name : kept) EXPECT_TRUE(fs::exists(folder.path() / name)) << name;
+  EXPECT_NO_THROW(remove_stale_temporaries(folder.path() / "none"));
+}
+
+}  // namespace
+}  // namespace hone

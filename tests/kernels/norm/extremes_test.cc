@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Norms and softmax where careless arithmetic overflows, cancels or divides by zero. The oracle
+// sums in long double.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "hone/core/error.h"
+#include "hone/core/philox.h"
+#include "hone/kernels/norm/rms_norm.h"
+#include "hone/kernels/norm/softmax.h"
+
+namespace hone::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr Index kCols[] = {1, 2, 7, 8, 15, 16, 17, 31, 64, 100, 1000};
+
+std::vector<float> random_values(Index count, float size) {
+  PhiloxStream random(static_cast<std::uint64_t>(count));
+  std::vector<float> values(static_cast<std::size_t>(count));
+  for (float& value : values) value = size * (2 * random.uniform() - 1);
+  return values;
+}
+
+std::vector<float> softmax_of(const std::vector<float>& x) {
+  std::vector<float> y(x.size(), -1.0f);
+  const auto cols = static_cast<Index>(x.size());
+  softmax({.x = x.data(), .y = y.data(), .stride = cols, .rows = 1, .cols = cols});
+  return y;
+}
+
+std::vector<float> normalised(const std::vector<float>& x, float epsilon = 1e-5f) {
+  std::vector<float> y(x.size(), -1.0f);
+  const std::vector<float> ones(x.size(), 1.0f);
+  const auto cols = static_cast<Index>(x.size());
+  rms_norm({.x = x.data(),
+            .x_stride = cols,
+            .weight = ones.data(),
+            .y = y.data(),
+            .y_stride = cols,
+            .rows = 1,
+            .cols = cols,
+            .epsilon = epsilon});
+  return y;
+}
+
+TEST(SoftmaxExtremes, equal_logits_share_equally_at_any_height) {
+  for (const float height : {0.0f, -0.0f, 1.0f, -1e30f, 3e38f, 1e-45f}) {
+    for (const Index cols : kCols) {
+      for (const float p : softmax_of(std::vector<float>(static_cast<std::size_t>(cols), height)))
+        ASSERT_NEAR(p, 1.0 / static_cast<double>(cols), 2e-7 / static_cast<double>(cols) + 1e-12);
+    }
+  }
+}
+
+TEST(SoftmaxExtremes, adding_a_constant_changes_nothing) {
+  for (const Index cols : kCols) {
+    std::vector<float> x(static_cast<std::size_t>(cols)), raised;
+    PhiloxStream random(8);
+    for (float& value : x) value = static_cast<float>(random.below(64)) / 4;  // exact sums below
+    const auto base = softmax_of(x);
+    for (const float shift : {4096.0f, -8192.0f}) {
+      raised = x;
+      for (float& value : raised) value += shift;
+      EXPECT_EQ(softmax_of(raised), base) << cols << " by " << shift;
+    }
+  }
+}
+
+TEST(SoftmaxExtremes, one_far_larger_logit_takes_everything) {
+  for (const Index cols : kCols) {
+    for (const Index at : {Index{0}, cols / 2, cols - 1}) {
+      std::vector<float> x(static_cast<std::size_t>(cols), -3e38f);
+      x[static_cast<std::size_t>(at)] = 3e38f;  // their difference overflows
+      const auto y = softmax_of(x);
+      for (Index i = 0; i < cols; ++i)
+        ASSERT_EQ(y[static_cast<std::size_t>(i)], i == at ? 1.0f : 0.0f) << cols << " at " << i;
+    }
+  }
+}
+
+TEST(SoftmaxExtremes, masked_entries_get_nothing_and_change_nothing) {
+  for (const Index cols : kCols) {
+    const auto x = random_values(cols, 9);
+    const auto few = softmax_of(x);
+    std::vector<float> wide;
+    for (const float value : x) {
+      wide.push_back(value);
+      wide.push_back(-kInfinity);
+    }
+    const auto y = softmax_of(wide);
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(y[2 * i + 1], 0.0f);
+      ASSERT_NEAR(y[2 * i], few[i], 1e-6f * few[i]);
+    }
+  }
+}
+
+TEST(SoftmaxExtremes, rows_are_independent_and_may_be_overwritten) {
+  const Index cols = 37, stride = 41, rows = 6;
+  auto x = random_values(rows * stride, 20);
+  std::fill_n(x.begin() + 2 * stride, cols, -kInfinity);
+  const auto before = x;
+  softmax({.x = x.data(), .y = x.data(), .stride = stride, .rows = rows, .cols = cols});
+  for (Index row = 0; row < rows; ++row) {
+    const auto begin = before.begin() + row * stride;
+    const auto alone = softmax_of(std::vector<float>(begin, begin + cols));
+    ASSERT_TRUE(std::equal(alone.begin(), alone.end(), x.begin() + row * stride)) << row;
+    ASSERT_TRUE(std::equal(begin + cols, begin + std::min(stride, rows * stride - row * stride),
+                           x.begin() + row * stride + cols))
+        << "the gap after row " << row;
+  }
+}
+
+TEST(SoftmaxExtremes, nan_fills_its_row_wherever_it_stands_and_no_other) {
+  for (std::size_t at = 0; at < 20; ++at) {
+    std::vector<float> x(2 * 20, 1.0f);
+    x[at] = std::numeric_limits<float>::quiet_NaN();
+    softmax({.x = x.data(), .y = x.data(), .stride = 20, .rows = 2, .cols = 20});
+    for (std::size_t i = 0; i < 20; ++i) ASSERT_TRUE(std::isnan(x[i])) << at;
+    for (std::size_t i = 20; i < 40; ++i) ASSERT_NEAR(x[i], 0.05, 1e-8);
+  }
+}
+
+TEST(SoftmaxExtremes, refuses_a_stride_below_the_columns_and_negative_sizes) {
+  float x[8] = {};
+  EXPECT_THROW(softmax({.x = x, .y = x, .stride = 3, .rows = 2, .cols = 4}), Error);
+  EXPECT_THROW(softmax({.x = x, .y = x, .stride = 4, .rows = -1, .cols = 4}), Error);
+  EXPECT_THROW(softmax({.x = x, .y = x, .stride = 4, .rows = 1, .cols = -4}), Error);
+  EXPECT_NO_THROW(softmax({.x = x, .y = x, .stride = 4, .rows = 0, .cols = 4}));
+}
+
+TEST(LogSumExpExtremes, equal_logits_give_their_height_plus_the_logarithm_of_the_count) {
+  for (const float height : {0.0f, 1e-30f, 700.0f, -700.0f, 1e6f}) {
+    for (const Index cols : {1, 2, 511, 512, 513, 100'000}) {
+      const std::vector<float> x(static_cast<std::size_t>(cols), height);
+      EXPECT_NEAR(log_sum_exp(x.data(), cols), height + std::log(static_cast<double>(cols)), 1e-6);
+    }
+  }
+}
+
+TEST(LogSumExpExtremes, masked_entries_do_not_count_and_plus_infinity_wins) {
+  std::vector<float> x(1000, -kInfinity);
+  x[3] = x[700] = 2;
+  EXPECT_NEAR(log_sum_exp(x.data(), 1000), 2 + std::log(2.0), 1e-6);
+  x[999] = kInfinity;
+  EXPECT_EQ(log_sum_exp(x.data(), 1000), kInfinity);
+}
+
+TEST(RmsNormExtremes, equal_values_become_their_sign) {
+  for (const float height : {1.0f, -1.0f, 1e-3f, 1e15f, -1e15f}) {
+    for (const Index cols : kCols) {
+      const std::vector<float> x(static_cast<std::size_t>(cols), height);
+      for (const float y : normalised(x, 1e-20f)) ASSERT_NEAR(y, height > 0 ? 1 : -1, 1e-5);
+    }
+  }
+}
+
+TEST(RmsNormExtremes, matches_long_double_over_thirty_orders_of_magnitude) {
+  for (const float size : {1e-30f, 1e-18f, 1e-9f, 1e-4f, 1.0f, 1e9f, 1e17f}) {
+    for (const Index cols : kCols) {
+      const auto x = random_values(cols, size);
+      const auto y = normalised(x, 1e-12f);
+      long double sum = 0;
+      for (const float value : x) sum += static_cast<long double>(value) * value;
+      const long double scale =
+          1 / std::sqrt(sum / static_cast<long double>(cols) + static_cast<long double>(1e-12f));
+      for (std::size_t i = 0; i < x.size(); ++i) {
+        const auto expected = static_cast<double>(x[i] * scale);
+        // A sum over lanes, a division, a root, a reciprocal and a product.
+        ASSERT_NEAR(y[i], expected, 8e-7 * std::abs(expected) + 1e-38) << size << " " << cols;
+      }
+    }
+  }
+}
+
+TEST(RmsNormExtremes, zeros_and_subnormals_are_scaled_by_the_root_of_epsilon) {
+  for (const Index cols : kCols) {
+    for (const float y : normalised(std::vector<float>(static_cast<std::size_t>(cols), 0.0f)))
+      ASSERT_EQ(y, 0.0f);
+    const std::vector<float> tiny(static_cast<std::size_t>(cols), 3e-39f);
+    for (const float y : normalised(tiny, 1e-4f)) ASSERT_NEAR(y, 3e-37, 3e-42);
+  }
+}
+
+TEST(RmsNormExtremes, scaling_a_row_by_a_power_of_two_keeps_its_bits) {
+  for (const Index cols : kCols) {
+    auto x = random_values(cols, 1);
+    const auto base = normalised(x, 1e-37f);
+    for (float& value : x) value *= 1024;
+    EXPECT_EQ(normalised(x, 1e-37f), base);
+  }
+}
+
+TEST(RmsNormExtremes, overwriting_rows_gives_the_bits_of_a_separate_output) {
+  const Index rows = 4, cols = 75, stride = 80;
+  auto x = random_values(rows * stride, 3);
+  const auto weight = random_values(cols, 2);
+  std::vector<float> y = x;
+  RmsNormArgs args{.x = x.data(),
+                   .x_stride = stride,
+                   .weight = weight.data(),
+                   .y = y.data(),
+                   .y_stride = stride,
+                   .rows = rows,
+                   .cols = cols};
+  rms_norm(args);
+  args.y = x.data();
+  rms_norm(args);
+  EXPECT_EQ(x, y);  // gaps between rows included
+}
+
+TEST(RmsNormExtremes, a_value_that_is_not_finite_stays_in_its_row) {
+  const std::vector<float> weight(24, 1.0f);
+  for (const float bad : {kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
+    std::vector<float> x(3 * 24, 1.0f);
+    x[24 + 5] = bad;
+    rms_norm({.x = x.data(),
+              .x_stride = 24,
+              .weight = weight.data(),
+              .y = x.data(),
+              .y_stride = 24,
+              .rows = 3,
+              .cols = 24});
+    EXPECT_TRUE(std::isnan(x[24 + 5]));
+    for (std::size_t i = 0; i < 24; ++i) {
+      EXPECT_NEAR(x[i], 1, 1e-5);
+      EXPECT_NEAR(x[48 + i], 1, 1e-5);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hone::kernels
