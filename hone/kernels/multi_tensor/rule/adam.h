@@ -42,7 +42,7 @@ template <class Real>
 struct BasicAdamScalars {
   Real grad_scale = 1;               // k; negative when maximising
   Real l2 = 0;                       // λ of coupled decay
-  Real keep = 1;                    // 1 - ηλ of decoupled decay, rounded as LibTorch does
+  Real keep = 1;                     // 1 - ηλ of decoupled decay, rounded as LibTorch does
   Real mean_share = 0;               // 1 - β1
   Real square_share = 0;             // 1 - β2
   Real step_size = 0;                // η / (1 - β1^t)

@@ -72,7 +72,7 @@ struct BasicTAMScalars {
   Real momentum_keep = 0;  // β
   Real damping = 0;        // ε + d
   Real lr = 0;
-  Real keep = 1;         // 1 - ηλ of decoupled decay, rounded as LibTorch does
+  Real keep = 1;          // 1 - ηλ of decoupled decay, rounded as LibTorch does
   Real square_share = 0;  // 1 - β2
   Real eps = 0;
 };
