@@ -44,7 +44,7 @@ TEST(TransformersParity, logits_and_greedy_tokens_of_twenty_random_models) {
   const char* python = std::getenv("HONE_PEER_PYTHON");
   if (python == nullptr) GTEST_SKIP() << "HONE_PEER_PYTHON is not set";
   const hone::test::TemporaryFolder folder;
-  const auto script = std::filesystem::path(__FILE__).parent_path() / "transformers_parity.py";
+  const auto script = hone::test::source_file("tests/infer/transformers_parity.py");
   const std::string command = std::string(python) + " " + script.string() + " " +
                               folder.path().string() + " > /dev/null 2>&1";
   if (std::system(

@@ -15,6 +15,10 @@ std::optional<std::filesystem::path> test_data(std::string_view relative) {
   return path;
 }
 
+std::filesystem::path source_file(std::string_view relative) {
+  return std::filesystem::path(HONE_SOURCE_DIR) / relative;
+}
+
 TemporaryFolder::TemporaryFolder() {
   std::string pattern = (std::filesystem::temp_directory_path() / "hone_test_XXXXXX").string();
   if (::mkdtemp(pattern.data()) == nullptr) throw std::runtime_error("mkdtemp " + pattern);

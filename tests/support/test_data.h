@@ -10,6 +10,9 @@ namespace hone::test {
 // A file or folder below HONE_TEST_DATA; nothing where that is unset or lacks it.
 std::optional<std::filesystem::path> test_data(std::string_view relative);
 
+// A file of the source tree, by its path there ("docs/config.md").
+std::filesystem::path source_file(std::string_view relative);
+
 // A fresh folder, removed when the object dies.
 class TemporaryFolder {
  public:

@@ -28,7 +28,7 @@ class Peer : public testing::Test {
   }
 
   Json ask(std::string_view job, const fs::path& file) const {
-    const fs::path script = fs::path(__FILE__).parent_path() / "peer_ids.py";
+    const fs::path script = test::source_file("tests/text/peer_ids.py");
     const fs::path out = folder_.path() / "out.json";
     const std::string command = concat("'", python_, "' '", script.string(), "' ", job, " '",
                                        file.string(), "' '", out.string(), "'");

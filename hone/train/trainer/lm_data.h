@@ -19,6 +19,7 @@ struct LmData {
   std::string name;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // made from the training part
   std::vector<text::TokenId> train;
+  std::vector<Index> window_starts;  // empty: anywhere
   HeldOutText held_out;
   Index train_bytes = 0, held_out_bytes = 0;
   std::string hash;  // SHA-256 of both parts

@@ -47,20 +47,28 @@ Index permute(Index index, Index size, std::uint64_t key) {
   return static_cast<Index>(value);
 }
 
-TokenWindows::TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed)
-    : tokens_(std::move(tokens)), context_(context), seed_(seed) {
+TokenWindows::TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed,
+                           std::vector<Index> starts)
+    : tokens_(std::move(tokens)), starts_(std::move(starts)), context_(context), seed_(seed) {
   const auto count = static_cast<Index>(tokens_.size());
   HONE_CHECK(count > context, "training data", concat("more than ", context, " tokens"), count);
+  std::erase_if(starts_, [&](Index start) { return start + context >= count; });
+  if (!starts_.empty()) {
+    windows_ = static_cast<Index>(starts_.size());
+    return;
+  }
   // One window fewer than fit, so that every start in [0, context) has the same number of them.
   windows_ = std::max<Index>(1, (count - 1) / context - 1);
 }
 
 Index TokenWindows::offset_of(Index sample) const {
   const auto epoch = static_cast<std::uint64_t>(sample / windows_);
+  const Index window = permute(sample % windows_, windows_, draw(seed_, epoch, kOrderStream));
+  if (!starts_.empty()) return starts_[static_cast<std::size_t>(window)];
   const Index slack = static_cast<Index>(tokens_.size()) - 1 - windows_ * context_;
   const auto starts = static_cast<std::uint64_t>(std::min(slack, context_ - 1) + 1);
   const auto start = static_cast<Index>(draw(seed_, epoch, kStartStream) % starts);
-  return start + context_ * permute(sample % windows_, windows_, draw(seed_, epoch, kOrderStream));
+  return start + context_ * window;
 }
 
 TokenBatch TokenWindows::batch(Index first_sample, Index count) const {

@@ -21,13 +21,15 @@ struct TokenBatch {
   torch::Tensor ids, targets;  // [batch, context] int64
 };
 
-// Training windows of `context` + 1 tokens. An epoch cuts the tokens into windows from a start that
-// it draws, and takes each once, in an order that it draws. Sample n of the run is a pure function
-// of (seed, n).
+// Training windows of `context` + 1 tokens. An epoch takes each once, in an order that it draws.
+// Sample n of the run is a pure function of (seed, n).
 class TokenWindows {
  public:
-  // Error{InvalidArgument} when there are no context + 1 tokens.
-  TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed);
+  // Windows begin at `starts`, those left out that the tokens do not fill; without any, an epoch
+  // cuts the tokens into windows from a start that it draws. Error{InvalidArgument} when there are
+  // no context + 1 tokens.
+  TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed,
+               std::vector<Index> starts = {});
 
   Index windows_per_epoch() const { return windows_; }
   Index tokens() const { return static_cast<Index>(tokens_.size()); }
@@ -37,6 +39,7 @@ class TokenWindows {
 
  private:
   std::vector<text::TokenId> tokens_;
+  std::vector<Index> starts_;
   Index context_ = 0, windows_ = 0;
   std::uint64_t seed_ = 0;
 };

@@ -170,12 +170,8 @@ TEST(MakeOptimizer, gives_decay_to_matrices_only_and_every_rule_steps) {
   }
 }
 
-std::filesystem::path config_page() {
-  return std::filesystem::path(__FILE__).parent_path() / "../../../docs/config.md";
-}
-
 TEST(ConfigPage, lists_exactly_the_keys_types_defaults_and_meanings_of_the_parser) {
-  std::istringstream page(read_text_file(config_page()));
+  std::istringstream page(read_text_file(test::source_file("docs/config.md")));
   std::set<std::string> rows, want;
   for (std::string line; std::getline(page, line);) {
     if (line.starts_with("| `") && line.find("` | ") != std::string::npos) rows.insert(line);

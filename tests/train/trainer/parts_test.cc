@@ -104,6 +104,16 @@ TEST(TokenWindows, give_the_same_sample_whatever_came_before) {
   EXPECT_GT(differs, 0);
 }
 
+TEST(TokenWindows, begin_at_the_given_starts_that_the_tokens_fill) {
+  const TokenWindows windows(counting(50), 8, 5, {0, 11, 30, 41, 42});
+  EXPECT_EQ(windows.windows_per_epoch(), 4);
+  for (const Index epoch : {0, 3}) {
+    std::set<Index> begun;
+    for (Index i = 0; i < 4; ++i) begun.insert(windows.offset_of(epoch * 4 + i));
+    EXPECT_EQ(begun, (std::set<Index>{0, 11, 30, 41}));
+  }
+}
+
 TEST(TokenWindows, accept_the_shortest_text_and_refuse_a_shorter_one) {
   EXPECT_TRUE(TokenWindows(counting(9), 8, 1).batch(3, 2).ids[1].equal(at::arange(8)));
   EXPECT_THROW(TokenWindows(counting(8), 8, 1), Error);
