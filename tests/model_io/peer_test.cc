@@ -30,9 +30,8 @@ struct PeerResult {
 PeerResult run_peer(std::string_view script, const std::vector<std::string>& arguments) {
   const char* python = std::getenv("HONE_PEER_PYTHON");
   if (python == nullptr || *python == '\0') return {77, ""};
-  std::string command =
-      concat("'", python, "' '",
-             test::source_file(concat("tests/model_io/", script)).string(), "'");
+  std::string command = concat("'", python, "' '",
+                               test::source_file(concat("tests/model_io/", script)).string(), "'");
   for (const std::string& argument : arguments) command += concat(" '", argument, "'");
   std::FILE* pipe = ::popen(concat(command, " 2>/dev/null").c_str(), "r");
   if (pipe == nullptr) return {1, ""};
