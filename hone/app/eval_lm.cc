@@ -3,11 +3,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <utility>
 
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/progress.h"
+#include "hone/text/token_stream.h"
 
 namespace hone::app {
 namespace {
@@ -16,6 +18,12 @@ using infer::Engine;
 using infer::TokenId;
 
 constexpr Index kMostWindow = 1024;
+
+// Tokens of which every one but the first is predicted.
+struct EvalWindow {
+  std::vector<TokenId> tokens;
+  Index first_target = 0;  // where tokens[1] stands in the stream
+};
 
 std::unique_ptr<Engine> open(const std::filesystem::path& path, const EvalOptions& options,
                              Executor& executor) {
@@ -34,12 +42,32 @@ std::optional<TokenId> window_start(const Engine& engine) {
 }
 
 // Text tokens without BOS.
-std::vector<TokenId> read_ids(const Engine& engine, const EvalOptions& options) {
-  if (!options.token_ids) return engine.tokenizer().encode(options.text, {.add_bos = false});
-  std::vector<TokenId> ids = *options.token_ids;
-  const auto bos = window_start(engine);
-  if (bos && !ids.empty() && ids.front() == *bos) ids.erase(ids.begin());
-  return ids;
+text::TokenStream read_stream(const Engine& engine, const EvalOptions& options) {
+  text::TokenStream stream;
+  if (options.token_ids) {
+    const std::span<const TokenId> ids = *options.token_ids;
+    const auto bos = window_start(engine);
+    stream.add_document(bos && !ids.empty() && ids.front() == *bos ? ids.subspan(1) : ids);
+    return stream;
+  }
+  for (const std::string& document : options.documents) {
+    stream.add_document(engine.tokenizer().encode(document, {.add_bos = false}));
+  }
+  return stream;
+}
+
+// Windows of at most `window` tokens, BOS included where the tokeniser adds one.
+std::vector<EvalWindow> make_windows(const text::TokenStream& stream, Index window,
+                                     std::optional<TokenId> bos) {
+  std::vector<EvalWindow> windows;
+  for (const auto& range : text::cut_windows(stream.ends, bos ? window - 1 : window, !bos)) {
+    EvalWindow cut{.tokens = {}, .first_target = bos ? range.begin : range.begin + 1};
+    if (bos) cut.tokens.push_back(*bos);
+    cut.tokens.insert(cut.tokens.end(), stream.ids.begin() + range.begin,
+                      stream.ids.begin() + range.end);
+    if (cut.tokens.size() >= 2) windows.push_back(std::move(cut));
+  }
+  return windows;
 }
 
 // UTF-8 bytes of each token, 0 where unknown. The dummy space that some tokenisers put in front of
@@ -62,8 +90,8 @@ void check_same_ids(const Engine& model, const Engine& baseline, const EvalOptio
   const Index vocab = model.info().architecture.vocab_size;
   HONE_CHECK(baseline.info().architecture.vocab_size == vocab, "eval",
              concat("a baseline with ", vocab, " logits"), baseline.info().architecture.vocab_size);
-  HONE_CHECK(options.token_ids || std::ranges::equal(read_ids(baseline, options), ids), "eval",
-             "a baseline with the same tokeniser", "other ids for the same text");
+  HONE_CHECK(options.token_ids || std::ranges::equal(read_stream(baseline, options).ids, ids),
+             "eval", "a baseline with the same tokeniser", "other ids for the same text");
 }
 
 // Logits of a whole window, in the order of positions.
@@ -104,62 +132,46 @@ void add_window(Engine& model, Engine* baseline, std::span<const TokenId> window
 }
 
 // Every window in turn; returns the bytes of the predicted tokens.
-Index add_windows(Engine& model, Engine* baseline, const std::vector<std::vector<TokenId>>& windows,
+Index add_windows(Engine& model, Engine* baseline, const std::vector<EvalWindow>& windows,
                   std::span<const TokenId> ids, tune::QualityAccumulator& quality) {
   const std::vector<Index> bytes = token_bytes(model, ids);
-  const bool has_bos = window_start(model).has_value();
   WindowLogits reference;
   Progress progress("evaluating", static_cast<Index>(ids.size()), "tokens");
-  Index predicted = 0, at = 0;
-  for (const auto& window : windows) {
-    add_window(model, baseline, window, reference, quality);
-    const Index end = at + static_cast<Index>(window.size()) - (has_bos ? 1 : 0);
-    for (at += has_bos ? 0 : 1; at < end; ++at) predicted += bytes[static_cast<std::size_t>(at)];
-    progress.update(at);
+  Index predicted = 0;
+  for (const EvalWindow& window : windows) {
+    add_window(model, baseline, window.tokens, reference, quality);
+    const auto first = bytes.begin() + window.first_target;
+    const auto last = first + static_cast<std::ptrdiff_t>(window.tokens.size()) - 1;
+    predicted = std::accumulate(first, last, predicted);
+    progress.update(last - bytes.begin());
   }
   return predicted;
 }
 
 }  // namespace
 
-std::vector<std::vector<TokenId>> cut_windows(std::span<const TokenId> ids, Index window,
-                                              std::optional<TokenId> bos) {
-  const auto step = static_cast<std::size_t>(bos ? window - 1 : window);
-  std::vector<std::vector<TokenId>> windows;
-  for (std::size_t at = 0; at < ids.size(); at += step) {
-    const auto part = ids.subspan(at, std::min(step, ids.size() - at));
-    std::vector<TokenId> tokens;
-    if (bos) tokens.push_back(*bos);
-    tokens.insert(tokens.end(), part.begin(), part.end());
-    if (tokens.size() >= 2) windows.push_back(std::move(tokens));
-  }
-  return windows;
-}
-
 EvalResult evaluate(const EvalOptions& options, Executor& executor) {
   const std::int64_t start = steady_clock().now_ns();
   const auto model = open(options.model, options, executor);
-  std::vector<TokenId> ids = read_ids(*model, options);
+  text::TokenStream stream = read_stream(*model, options);
   std::unique_ptr<Engine> baseline;
   Index context = model->info().context;
   if (!options.baseline.empty()) {
     baseline = open(options.baseline, options, executor);
-    check_same_ids(*model, *baseline, options, ids);
+    check_same_ids(*model, *baseline, options, stream.ids);
     context = std::min(context, baseline->info().context);
   }
-  if (options.max_tokens > 0 && static_cast<Index>(ids.size()) > options.max_tokens) {
-    ids.resize(static_cast<std::size_t>(options.max_tokens));
-  }
+  if (options.max_tokens > 0) stream.cut(options.max_tokens);
   EvalResult result;
   result.window = options.window > 0 ? options.window : std::min(context, kMostWindow);
   HONE_CHECK(result.window >= 2 && result.window <= context, "window",
              concat("2 to ", context, " tokens"), result.window);
-  const auto windows = cut_windows(ids, result.window, window_start(*model));
-  HONE_CHECK(!windows.empty(), "eval", "a text of at least 2 tokens", ids.size());
+  const auto windows = make_windows(stream, result.window, window_start(*model));
+  HONE_CHECK(!windows.empty(), "eval", "a text of at least 2 tokens", stream.ids.size());
   result.windows = static_cast<Index>(windows.size());
 
   tune::QualityAccumulator quality;
-  const Index bytes = add_windows(*model, baseline.get(), windows, ids, quality);
+  const Index bytes = add_windows(*model, baseline.get(), windows, stream.ids, quality);
   result.card = quality.finish(bytes);
   result.seconds = seconds_between(start, steady_clock().now_ns());
   return result;

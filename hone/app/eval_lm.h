@@ -17,8 +17,8 @@ struct EvalOptions {
   std::filesystem::path model;
   std::filesystem::path baseline;   // empty: none
   std::filesystem::path tokenizer;  // where the model has none
-  // What is predicted: UTF-8 text, or ids (then a model without tokeniser will do).
-  std::string text;
+  // What is predicted: UTF-8 documents, or ids (then a model without tokeniser will do).
+  std::vector<std::string> documents;
   std::optional<std::vector<infer::TokenId>> token_ids;
   Index max_tokens = 0;  // of the text, from its beginning; 0: all
   Index window = 0;      // tokens of one window; 0: the model's context, at most 1024
@@ -32,12 +32,6 @@ struct EvalResult {
   double seconds = 0;
   Json document() const;  // product.md's `hone eval`
 };
-
-// Windows of a text: ids (BOS first where `bos` is given) whose every token but the first is
-// predicted. Windows do not overlap. The last one is left out when it has nothing to predict.
-std::vector<std::vector<infer::TokenId>> cut_windows(std::span<const infer::TokenId> ids,
-                                                     Index window,
-                                                     std::optional<infer::TokenId> bos);
 
 // Teacher-forced quality of a language model, with a baseline also token by token against it
 // (product.md, "Conventions"). Memory: one window of logits when there is a baseline.

@@ -50,7 +50,7 @@ void print_card(const Json& card) {
 
 void run_eval(Context& context, EvalCommand& command) {
   app::EvalOptions& job = command.job;
-  if (!command.data.empty()) job.text = read_text_file(command.data);
+  if (!command.data.empty()) job.documents = {read_text_file(command.data)};
   if (!command.ids_file.empty()) {
     const Json json = read_json_file(command.ids_file);
     try {

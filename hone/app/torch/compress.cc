@@ -39,13 +39,12 @@ Json hash_of(const fs::path& model) {
   return hashes;
 }
 
-std::string held_out_text(const CompressJob& job) {
+std::vector<std::string> held_out_documents(const CompressJob& job) {
   const fs::path path = job.data.empty() ? fs::path(job.recipe.eval_data) : job.data;
-  if (path.empty()) {
-    const data::StoryGrammar grammar;
-    return data::generate_stories(grammar, 0, data::StorySeries::HeldOut, kCardStories);
-  }
-  return data::join_documents(data::load_text(path).held_out);
+  if (!path.empty()) return data::load_text(path).held_out;
+  return data::generate_story_corpus(data::StoryGrammar(), 0,
+                                     {.train = 0, .held_out = kCardStories})
+      .held_out;
 }
 
 model_io::WriteReport write_model(const compress::Model& model, const fs::path& folder,
@@ -63,7 +62,7 @@ model_io::WriteReport write_model(const compress::Model& model, const fs::path& 
 class QualityMeter {
  public:
   QualityMeter(const CompressJob& job, Executor& executor)
-      : job_(job), executor_(executor), text_(held_out_text(job)) {}
+      : job_(job), executor_(executor), documents_(held_out_documents(job)) {}
 
   compress::Quality operator()(const compress::Model& model) const {
     const AtomicFolder trial(fs::path(job_.out) += ".trial");  // removed when dropped
@@ -72,7 +71,7 @@ class QualityMeter {
     EvalOptions options;
     options.model = folder;
     options.baseline = job_.model;
-    options.text = text_;
+    options.documents = documents_;
     options.max_tokens = job_.recipe.eval_tokens;
     const EvalResult result = evaluate(options, executor_);
     const tune::QualityComparison& comparison = *result.card.comparison;
@@ -87,7 +86,7 @@ class QualityMeter {
  private:
   const CompressJob& job_;
   Executor& executor_;
-  std::string text_;
+  std::vector<std::string> documents_;
 };
 
 // What the bytes of the weights are: what decode needs, alignment and header. The file is measured,

@@ -186,13 +186,14 @@ DemoResult run_demo(const DemoOptions& options, Executor& executor, Measurer& me
   task.baseline = result.training.model;
   if (options.data.empty()) {
     task.grammar = &grammar;
-    task.held_out = data::generate_stories(grammar, 0, data::StorySeries::HeldOut, kHeldOutStories);
+    task.held_out =
+        data::generate_story_corpus(grammar, 0, {.train = 0, .held_out = kHeldOutStories}).held_out;
     task.prompt = data::kStorySeparator;
-    result.floor_bits_per_byte =
-        -grammar.log2_probability(task.held_out) / static_cast<double>(task.held_out.size());
+    const std::string text = data::join_documents(task.held_out);
+    result.floor_bits_per_byte = -grammar.log2_probability(text) / static_cast<double>(text.size());
   } else {
-    task.held_out = data::join_documents(data::load_text(options.data).held_out);
-    task.prompt = opening_of(task.held_out);
+    task.held_out = data::load_text(options.data).held_out;
+    task.prompt = opening_of(task.held_out.front());
     task.stories = 1;
   }
   if (options.quick) task.eval_tokens /= 2;

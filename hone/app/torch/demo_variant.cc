@@ -95,7 +95,7 @@ void measure_quality(DemoVariant& variant, const DemoTask& task, Executor& execu
   EvalOptions options;
   options.model = variant.path;
   options.baseline = task.baseline;
-  options.text = task.held_out;
+  options.documents = task.held_out;
   options.max_tokens = task.eval_tokens;
   variant.eval = evaluate(options, executor);
   const auto engine = open_engine(variant.path, executor);

@@ -11,7 +11,7 @@ namespace hone::app {
 // What all variants are measured on.
 struct DemoTask {
   std::filesystem::path baseline;               // the fp32 model
-  std::string held_out;                         // text
+  std::vector<std::string> held_out;            // documents
   std::string prompt;                           // what generation starts from
   const data::StoryGrammar* grammar = nullptr;  // null: the text is no story
   Index eval_tokens = 20000;

@@ -5,6 +5,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include <array>
 #include <cmath>
 #include <map>
 #include <unordered_set>
@@ -86,6 +87,9 @@ struct MultiTensorOptimizer::FusedCache {
     const void* data[kernels::kSlots];
     Index elements;
     StateFields fields;
+    // What a look at them reads: tensors, and the storages and autograd data they point to.
+    std::array<const void*, kernels::kSlots> tensors;
+    std::array<const void*, kernels::kSlots + 1> behind;
   };
   std::vector<Known> known;
   bool knows_all = false;  // false: strided tensors, whose layouts only the plan compares
@@ -97,6 +101,8 @@ struct MultiTensorOptimizer::FusedCache {
   SlotUse use;
 
   void remember(const std::vector<Active>& active);
+  // Fetches what still_there(at) will look at: thousands of tensors are as many cache misses.
+  void prefetch(std::size_t at) const;
   // Is this parameter what was remembered at place `at`, at the same addresses?
   bool still_there(std::size_t at, const torch::Tensor& p, const torch::Tensor& g,
                    const void* state) const;
@@ -131,14 +137,33 @@ void MultiTensorOptimizer::FusedCache::remember(const std::vector<Active>& activ
               a.state,
               {},
               a.param.numel(),
-              a.fields};
-    one.data[0] = a.param.const_data_ptr();
-    one.data[1] = a.grad.const_data_ptr();
-    for (int s = 2; s < kernels::kSlots; ++s) {
-      const torch::Tensor* tensor = a.fields.tensor(static_cast<Slot>(s));
-      one.data[s] = tensor != nullptr && tensor->defined() ? tensor->const_data_ptr() : nullptr;
+              a.fields,
+              {},
+              {}};
+    one.behind.back() = a.param.unsafeGetTensorImpl()->autograd_meta();
+    for (std::size_t s = 0; s < kernels::kSlots; ++s) {
+      const torch::Tensor* tensor = s == 0   ? &a.param
+                                    : s == 1 ? &a.grad
+                                             : a.fields.tensor(static_cast<Slot>(s));
+      if (tensor == nullptr || !tensor->defined()) continue;
+      one.data[s] = tensor->const_data_ptr();
+      one.tensors[s] = tensor->unsafeGetTensorImpl();
+      one.behind[s] = tensor->storage().unsafeGetStorageImpl();
     }
     known.push_back(one);
+  }
+}
+
+void MultiTensorOptimizer::FusedCache::prefetch(std::size_t at) const {
+  constexpr std::size_t kAhead = 8, kLine = 64;
+  if (at + kAhead >= known.size()) return;
+  const Known& one = known[at + kAhead];
+  __builtin_prefetch(one.state);
+  for (const void* pointer : one.behind) __builtin_prefetch(pointer);
+  for (const void* tensor : one.tensors) {
+    for (std::size_t byte = 0; byte < sizeof(c10::TensorImpl); byte += kLine) {
+      __builtin_prefetch(static_cast<const std::byte*>(tensor) + byte);
+    }
   }
 }
 
@@ -254,6 +279,7 @@ bool MultiTensorOptimizer::nothing_moved() const {
   std::size_t at = 0, g = 0;
   for (const auto& group : param_groups_) {
     for (const torch::Tensor& param : group.params()) {
+      cache.prefetch(at);
       const torch::Tensor& grad = param.grad();
       if (!grad.defined()) continue;
       const auto state = state_.find(param.unsafeGetTensorImpl());

@@ -23,33 +23,15 @@ data::TextCorpus load_corpus(const LmConfig& config) {
       {.train = config.data.stories, .held_out = config.data.held_out_stories});
 }
 
-struct TokenStream {
-  std::vector<text::TokenId> ids;
-  std::vector<Index> ends;  // of the documents
-};
-
-TokenStream encode_documents(const text::Tokenizer& tokenizer,
-                             const std::vector<std::string>& documents, bool separate) {
-  TokenStream out;
+text::TokenStream encode_documents(const text::Tokenizer& tokenizer,
+                                   const std::vector<std::string>& documents, bool separate) {
+  text::TokenStream out;
   for (const std::string& document : documents) {
-    const auto some = tokenizer.encode(document, {.add_bos = false});
-    out.ids.insert(out.ids.end(), some.begin(), some.end());
-    if (separate) out.ids.push_back(*tokenizer.eos());
-    out.ends.push_back(static_cast<Index>(out.ids.size()));
+    std::vector<text::TokenId> ids = tokenizer.encode(document, {.add_bos = false});
+    if (separate) ids.push_back(*tokenizer.eos());
+    out.add_document(ids);
   }
   return out;
-}
-
-// Each document's windows begin at the token that ends the one before it, as a generated document
-// does after its prompt; a document longer than the context goes on every `context` tokens.
-std::vector<Index> starts_of_documents(const std::vector<Index>& ends, Index context) {
-  std::vector<Index> starts;
-  Index begin = 0;
-  for (const Index end : ends) {
-    for (Index start = begin; start + 1 < end; start += context) starts.push_back(start);
-    begin = end - 1;
-  }
-  return starts;
 }
 
 std::vector<Index> bytes_of_tokens(const text::Tokenizer& tokenizer) {
@@ -96,12 +78,14 @@ LmData load_lm_data(const LmConfig& config) {
                       ? make_byte_tokenizer()
                       : train_bpe_tokenizer(corpus.train, config.data.vocab_size);
   const bool separate = !config.data.path.empty() && corpus.train.size() > 1;
-  TokenStream stream = encode_documents(*out.tokenizer, corpus.train, separate);
+  text::TokenStream stream = encode_documents(*out.tokenizer, corpus.train, separate);
   if (config.data.window_start == "document" && stream.ends.size() > 1) {
-    out.window_starts = starts_of_documents(stream.ends, config.model.context);
+    for (const auto& window : text::cut_windows(stream.ends, config.model.context, /*lead=*/true)) {
+      out.window_starts.push_back(window.begin);
+    }
   }
   out.train = std::move(stream.ids);
-  out.held_out = {encode_documents(*out.tokenizer, corpus.held_out, separate).ids,
+  out.held_out = {encode_documents(*out.tokenizer, corpus.held_out, separate),
                   bytes_of_tokens(*out.tokenizer)};
   log_info(concat(out.name, ": ", out.train_bytes, " bytes to train on, ", out.held_out_bytes,
                   " held out; ", out.tokenizer->vocab_size(), " tokens, ",

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <numbers>
+#include <span>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -26,8 +28,8 @@ LmTask::LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index 
       micro_batch_(micro_batch),
       accumulation_steps_(accumulation_steps),
       validation_tokens_(validation_tokens) {
-  HONE_CHECK(held_out_.tokens.size() >= 2, "held-out data", "at least 2 tokens",
-             held_out_.tokens.size());
+  HONE_CHECK(held_out_.stream.ids.size() >= 2, "held-out data", "at least 2 tokens",
+             held_out_.stream.ids.size());
 }
 
 LossSum LmTask::micro_batch(Index step, Index micro) {
@@ -42,14 +44,14 @@ double LmTask::nominal_weight() const {
 
 Validation LmTask::validate(bool all) {
   const Index context = model_->architecture().context;
-  const auto count = static_cast<Index>(held_out_.tokens.size());
-  const Index used = all ? count : std::min(count, std::max(context, validation_tokens_));
   const auto options = torch::TensorOptions().dtype(torch::kLong);
+  const std::vector<text::TokenId>& tokens = held_out_.stream.ids;
   double nats = 0;
   Index predicted = 0, bytes = 0;
-  const auto run = [&](Index begin, Index windows, Index length) {
-    const torch::Tensor rows = at::empty({windows, length}, options);
-    std::copy_n(held_out_.tokens.data() + begin, windows * length, rows.data_ptr<std::int64_t>());
+  const auto run = [&](std::span<const Index> begins, Index length) {
+    const torch::Tensor rows = at::empty({static_cast<Index>(begins.size()), length}, options);
+    auto* to = rows.data_ptr<std::int64_t>();
+    for (const Index begin : begins) to = std::copy_n(tokens.data() + begin, length, to);
     const torch::Tensor targets = rows.narrow(1, 1, length - 1).contiguous();
     nats += model_->loss_sum(rows.narrow(1, 0, length - 1).contiguous(), targets).item<double>();
     predicted += targets.numel();
@@ -58,11 +60,21 @@ Validation LmTask::validate(bool all) {
       bytes += held_out_.bytes_of_token[static_cast<std::size_t>(target[i])];
     }
   };
-  const Index whole = used / context, per_run = std::max<Index>(1, kValidationBatch / context);
-  for (Index window = 0; window < whole; window += per_run) {
-    run(window * context, std::min(per_run, whole - window), context);
+  // Windows of equal length run together.
+  std::map<Index, std::vector<Index>> begins_of_length;
+  Index used = 0;
+  for (const auto& window : text::cut_windows(held_out_.stream.ends, context, /*lead=*/true)) {
+    if (window.length() < 2) continue;
+    if (!all && used > 0 && used + window.length() > validation_tokens_) break;
+    begins_of_length[window.length()].push_back(window.begin);
+    used += window.length();
   }
-  if (used - whole * context >= 2) run(whole * context, 1, used - whole * context);
+  for (const auto& [length, begins] : begins_of_length) {
+    const auto per_run = static_cast<std::size_t>(std::max<Index>(1, kValidationBatch / length));
+    for (std::size_t at = 0; at < begins.size(); at += per_run) {
+      run(std::span(begins).subspan(at, std::min(per_run, begins.size() - at)), length);
+    }
+  }
   return {
       .loss = nats / static_cast<double>(predicted),
       .bits_per_byte = nats / std::numbers::ln2 / static_cast<double>(std::max<Index>(1, bytes))};

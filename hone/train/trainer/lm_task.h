@@ -3,16 +3,16 @@
 
 #include <vector>
 
-#include "hone/text/tokenizer.h"
+#include "hone/text/token_stream.h"
 #include "hone/train/nn/llama.h"
 #include "hone/train/trainer/token_data.h"
 #include "hone/train/trainer/trainer.h"
 
 namespace hone::trainer {
 
-// Held-out tokens and how many bytes of text each stands for.
+// Held-out documents and how many bytes of text each token stands for.
 struct HeldOutText {
-  std::vector<text::TokenId> tokens;
+  text::TokenStream stream;
   std::vector<Index> bytes_of_token;  // by id
 };
 
@@ -24,8 +24,8 @@ class LmTask final : public Task {
 
   LossSum micro_batch(Index step, Index micro) override;
   double nominal_weight() const override;
-  // product.md's convention: windows of the context without overlap, every token but a window's
-  // first predicted; bits per byte over the bytes of the predicted tokens.
+  // As `hone eval`: windows of the context without overlap, each document from its beginning, every
+  // token but a window's first predicted; bits per byte over the bytes of the predicted tokens.
   Validation validate(bool all) override;
   std::vector<CheckpointTensor> weights() override;
 

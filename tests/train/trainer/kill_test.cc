@@ -41,7 +41,8 @@ void run_training(const fs::path& folder) {
   std::vector<text::TokenId> tokens;
   for (Index i = 0; i < 3000; ++i) tokens.push_back(static_cast<text::TokenId>(i * i % 29));
   nn::Llama model(make_architecture(config, 29), 3);
-  LmTask task(model, TokenWindows(tokens, 8, 3), {tokens, std::vector<Index>(29, 1)}, 4, 2, 256);
+  LmTask task(model, TokenWindows(tokens, 8, 3), {{tokens, {3000}}, std::vector<Index>(29, 1)}, 4,
+              2, 256);
   const auto optimizer = make_optimizer(config, *model);
   TrainerOptions options;
   options.schedule = {.peak = 0.01, .floor = 0.1, .warm_up = 10, .steps = kSteps};
