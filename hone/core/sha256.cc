@@ -25,6 +25,10 @@ std::string sha256_hex(std::span<const std::byte> bytes) {
   return hex;
 }
 
+std::string sha256_hex_of_text(std::string_view text) {
+  return sha256_hex(std::as_bytes(std::span(text)));
+}
+
 std::string sha256_hex(const std::filesystem::path& path) {
   return sha256_hex(MmapFile(path).bytes());
 }

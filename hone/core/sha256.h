@@ -5,11 +5,13 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <string_view>
 
 namespace hone {
 
 // SHA-256 as 64 lower-case hexadecimal digits, as sha256sum prints it.
 std::string sha256_hex(std::span<const std::byte> bytes);
+std::string sha256_hex_of_text(std::string_view text);
 // Of a file's content; errors as MmapFile.
 std::string sha256_hex(const std::filesystem::path& path);
 

@@ -3,10 +3,9 @@
 
 #include <gtest/gtest.h>
 
-#include <string_view>
+#include <string>
 
 #include "hone/core/file_io.h"
-#include "hone/core/nearest_name.h"
 #include "tests/support/test_data.h"
 
 namespace hone {
@@ -14,21 +13,16 @@ namespace {
 
 // FIPS 180-4 examples.
 TEST(Sha256, matches_published_digests) {
-  const std::string_view abc = "abc";
-  EXPECT_EQ(sha256_hex(std::as_bytes(std::span(abc))),
+  EXPECT_EQ(sha256_hex_of_text("abc"),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256_hex_of_text("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq"),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(sha256_hex_of_text(std::string(1'000'000, 'a')),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
   const test::TemporaryFolder folder;
   write_text_file(folder.path() / "empty", "");
   EXPECT_EQ(sha256_hex(folder.path() / "empty"),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-}
-
-TEST(NearestName, has_the_least_edit_distance) {
-  constexpr std::string_view kKnown[] = {"learning_rate", "weight_decay", "steps"};
-  EXPECT_EQ(nearest_name("lerning_rate", kKnown), "learning_rate");
-  EXPECT_EQ(nearest_name("step", kKnown), "steps");
-  EXPECT_EQ(nearest_name("wait_decay", kKnown), "weight_decay");
-  EXPECT_EQ(nearest_name("x", {}), "");
 }
 
 }  // namespace

@@ -17,7 +17,7 @@
 #include "hone/core/log.h"
 #include "hone/core/mmap_file.h"
 #include "hone/core/safetensors.h"
-#include "hone/train/trainer/sha256.h"
+#include "hone/core/sha256.h"
 
 namespace hone::trainer {
 namespace {
@@ -84,7 +84,7 @@ std::vector<CheckpointTensor> read_tensors(const MmapFile& file) {
 }
 
 Json describe(std::span<const std::byte> bytes) {
-  return {{"bytes", bytes.size()}, {"sha256", sha256(bytes)}};
+  return {{"bytes", bytes.size()}, {"sha256", sha256_hex(bytes)}};
 }
 
 Json file_entry(const fs::path& path) { return describe(MmapFile(path).bytes()); }
@@ -147,7 +147,7 @@ void CheckpointStore::save(const Checkpoint& checkpoint, Index keep, std::option
   const Json manifest = {{"format", kFormat},
                          {"step", checkpoint.step},
                          {"facts", checkpoint.facts},
-                         {"facts_sha256", sha256(checkpoint.facts.dump())},
+                         {"facts_sha256", sha256_hex_of_text(checkpoint.facts.dump())},
                          {"files",
                           {{kWeights, file_entry(folder.staging() / kWeights)},
                            {kState, file_entry(folder.staging() / kState)}}}};
@@ -180,7 +180,7 @@ Checkpoint CheckpointStore::load(Index step) const {
       fail_corrupt(manifest_path.string(), concat("format ", kFormat, " and step ", step),
                    concat(manifest.at("format").dump(), " and ", manifest.at("step").dump()));
     }
-    if (manifest.at("facts_sha256") != sha256(manifest.at("facts").dump())) {
+    if (manifest.at("facts_sha256") != sha256_hex_of_text(manifest.at("facts").dump())) {
       fail_corrupt(manifest_path.string(), "facts of the recorded SHA-256", "others");
     }
     return {.step = step,

@@ -3,10 +3,11 @@
 
 #include <array>
 #include <charconv>
+#include <limits>
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/train/trainer/sha256.h"
+#include "hone/core/sha256.h"
 
 namespace hone::trainer {
 namespace {
@@ -210,7 +211,7 @@ void check_config(const LmConfig& config) {
   check_range("trainer.micro_batch", trainer.micro_batch, 1, 1 << 20);
   check_range("trainer.accumulation_steps", trainer.accumulation_steps, 1, 1 << 20);
   check_range("trainer.clip_norm", trainer.clip_norm, 0, 1e30);
-  check_range("trainer.seed", trainer.seed, 0, Index{1} << 62);
+  check_range("trainer.seed", trainer.seed, 0, std::numeric_limits<Index>::max());
   check_range("trainer.validate_every", trainer.validate_every, 0, Index{1} << 40);
   check_range("trainer.checkpoint_every", trainer.checkpoint_every, 0, Index{1} << 40);
   check_range("trainer.keep_checkpoints", trainer.keep_checkpoints, 1, 10000);
@@ -243,7 +244,7 @@ std::string config_hash(const LmConfig& config) {
   for (const ConfigKey& key : kKeys) {
     if (key.fixed_in_run) text += concat(key.name, '=', value_of(key, config), '\n');
   }
-  return sha256(text);
+  return sha256_hex_of_text(text);
 }
 
 void check_same_run(const Json& recorded, const LmConfig& config) {

@@ -6,12 +6,12 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/core/sha256.h"
 #include "hone/data/text_source.h"
 #include "hone/text/bpe/byte_alphabet.h"
 #include "hone/text/bpe_trainer.h"
 #include "hone/text/pre_tokenizer.h"
 #include "hone/text/vocabulary.h"
-#include "hone/train/trainer/sha256.h"
 
 namespace hone::trainer {
 namespace {
@@ -72,8 +72,8 @@ LmData load_lm_data(const LmConfig& config) {
   out.name = corpus.name;
   out.train_bytes = corpus.train_bytes();
   out.held_out_bytes = corpus.held_out_bytes();
-  out.hash = sha256(concat(sha256(data::join_documents(corpus.train)),
-                           sha256(data::join_documents(corpus.held_out))));
+  out.hash = sha256_hex_of_text(concat(sha256_hex_of_text(data::join_documents(corpus.train)),
+                                       sha256_hex_of_text(data::join_documents(corpus.held_out))));
   out.tokenizer = config.data.tokenizer == "byte"
                       ? make_byte_tokenizer()
                       : train_bpe_tokenizer(corpus.train, config.data.vocab_size);

@@ -14,7 +14,6 @@
 #include "hone/core/file_io.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/schedule.h"
-#include "hone/train/trainer/sha256.h"
 #include "hone/train/trainer/token_data.h"
 #include "tests/support/test_data.h"
 
@@ -39,17 +38,6 @@ TEST(WarmupCosine, follows_its_closed_form) {
   const WarmupCosine without{.peak = 1, .floor = 0, .warm_up = 0, .steps = 4};
   EXPECT_DOUBLE_EQ(without.at(0), 1);
   EXPECT_NEAR(without.at(2), 0.5, 1e-15);
-}
-
-TEST(Sha256, gives_the_standards_examples) {
-  EXPECT_EQ(sha256(std::string_view("")),
-            "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
-  EXPECT_EQ(sha256(std::string_view("abc")),
-            "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  EXPECT_EQ(sha256(std::string_view("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
-            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
-  EXPECT_EQ(sha256(std::string(1'000'000, 'a')),
-            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
 }
 
 TEST(Permute, takes_every_index_once_and_depends_on_the_key) {
