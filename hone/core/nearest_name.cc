@@ -3,8 +3,11 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
+
+#include "hone/core/check.h"
 
 namespace hone {
 namespace {
@@ -23,13 +26,42 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+// No distance: too far to be meant.
+std::optional<std::size_t> distance_when_near(std::string_view word, std::string_view name) {
+  const std::size_t distance = edit_distance(word, name);
+  if (3 * distance > std::max(word.size(), name.size())) return std::nullopt;
+  return distance;
+}
+
 }  // namespace
 
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> known) {
-  const auto best = std::ranges::min_element(known, {}, [word](std::string_view name) {
-    return edit_distance(word.substr(0, 200), name);
-  });
-  return best == known.end() ? std::string_view() : *best;
+  word = word.substr(0, 200);  // an endless word costs no more than a long one
+  std::string_view best;
+  std::optional<std::size_t> least;
+  const auto consider = [&](std::string_view spelling, std::string_view name) {
+    const auto distance = distance_when_near(word, spelling);
+    if (!distance || (least && *distance >= *least)) return;
+    least = distance;
+    best = name;
+  };
+  for (const std::string_view name : known) {
+    consider(name, name);
+    const std::size_t dot = name.rfind('.');
+    if (dot != std::string_view::npos && word.find('.') == std::string_view::npos) {
+      consider(name.substr(dot + 1), name);
+    }
+  }
+  return best;
+}
+
+std::string describe_known(std::string_view kind, std::string_view word,
+                           std::span<const std::string_view> known) {
+  const std::string_view nearest = nearest_name(word, known);
+  if (!nearest.empty()) return concat("a known ", kind, ", nearest is '", nearest, "'");
+  std::string all;
+  for (const std::string_view name : known) all += concat(all.empty() ? "" : ", ", name);
+  return concat("a known ", kind, " (", all, ")");
 }
 
 }  // namespace hone

@@ -23,7 +23,10 @@ const ConfigKey& find_key(const std::string& name, const std::string& place) {
     if (key.name == name) return key;
     known.push_back(key.name);
   }
-  fail_argument(place, concat("a known key, nearest is '", nearest_name(name, known), "'"),
+  const std::string_view nearest = nearest_name(name, known);
+  fail_argument(place,
+                nearest.empty() ? std::string("a known key (docs/config.md lists them)")
+                                : concat("a known key, nearest is '", nearest, "'"),
                 concat("'", name, "'"));
 }
 
