@@ -216,7 +216,8 @@ std::string line(std::string_view label, const Json& value) {
 }  // namespace
 
 Json inspect_file(const InspectOptions& options) {
-  if (options.file.extension() == ".safetensors" && !fs::is_directory(options.file))
+  std::error_code ignored;
+  if (options.file.extension() == ".safetensors" && !fs::is_directory(options.file, ignored))
     return inspect_safetensors(options);
   try {
     const auto model = model_io::open_model_or_throw(

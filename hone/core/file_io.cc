@@ -23,8 +23,19 @@ namespace fs = std::filesystem;
 constexpr std::string_view kMarker = ".hone-tmp-";
 constexpr std::size_t kPendingBytes = std::size_t{1} << 20;
 
+// The path as the user knows it: a folder that is being written has its final name.
+std::string final_name(const fs::path& path) {
+  fs::path name;
+  for (const fs::path& part : path) {
+    const std::string text = part.string();
+    name /= text.substr(0, text.find(kMarker));
+  }
+  return name.string();
+}
+
 [[noreturn]] void fail_io(const fs::path& path, std::string_view wanted) {
-  fail(ErrorCategory::Io, path.string(), wanted, std::strerror(errno));
+  const std::string problem = std::strerror(errno);
+  fail(ErrorCategory::Io, final_name(path), wanted, problem);
 }
 
 // "<name>.hone-tmp-<pid>-<n>": unique in the folder, and its process can be looked up.
@@ -63,8 +74,11 @@ bool is_stale(std::string_view file_name) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)), temporary_(temporary_name(path_)) {
-  descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+  do {  // a name that is taken: a killed run had the same process id, as all have in a container
+    temporary_ = temporary_name(path_);
+    descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  } while (descriptor_ < 0 && errno == EEXIST);
   if (descriptor_ < 0) fail_io(path_, "to create the file");
 }
 
@@ -110,8 +124,12 @@ AtomicFolder::AtomicFolder(fs::path path) : path_(std::move(path)) {
     fail(ErrorCategory::Io, path_.string(), "a folder or a new name", "an existing file");
   }
   fs::create_directories(folder_of(path_), error);
-  staging_ = temporary_name(path_);
-  if (::mkdir(staging_.c_str(), 0755) != 0) fail_io(path_, "to create the folder");
+  int status = 0;
+  do {
+    staging_ = temporary_name(path_);
+    status = ::mkdir(staging_.c_str(), 0755);
+  } while (status != 0 && errno == EEXIST);
+  if (status != 0) fail_io(path_, "to create the folder");
 }
 
 AtomicFolder::~AtomicFolder() {
@@ -132,8 +150,13 @@ void AtomicFolder::commit() {
     }
     sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
     fs::remove_all(staging_, ignored);
+  } else if (::rename(staging_.c_str(), path_.c_str()) != 0) {
+    // Another process may have put its own there since: then this one replaces it.
+    if (errno != ENOTEMPTY && errno != EEXIST)
+      fail_io(path_, "to rename a finished folder into place");
+    return commit();
   } else {
-    rename_synced(staging_, path_);
+    sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
   }
   committed_ = true;
 }
@@ -145,12 +168,16 @@ void remove_stale_temporaries(const fs::path& folder) {
   }
 }
 
+void fail_to_open(const fs::path& path) {
+  const int problem = errno;
+  const bool exhausted = problem == EMFILE || problem == ENFILE || problem == ENOMEM;
+  fail(exhausted ? ErrorCategory::Resource : ErrorCategory::NotFound, path.string(),
+       "a readable file", std::strerror(problem));
+}
+
 std::string read_text_file(const fs::path& path, Index max_bytes) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) {
-    fail(errno == ENOENT || errno == ENOTDIR ? ErrorCategory::NotFound : ErrorCategory::Io,
-         path.string(), "a readable file", std::strerror(errno));
-  }
+  if (descriptor < 0) fail_to_open(path);
   std::string text;
   std::string block(kPendingBytes, '\0');
   ssize_t count = 0;
@@ -161,9 +188,9 @@ std::string read_text_file(const fs::path& path, Index max_bytes) {
   }
   const int problem = count < 0 ? errno : 0;
   ::close(descriptor);
+  if (problem == EISDIR) fail_corrupt(path.string(), "a file", "a folder");
   if (count < 0) fail(ErrorCategory::Io, path.string(), "to read the file", std::strerror(problem));
-  if (count > 0)
-    fail(ErrorCategory::Io, path.string(), concat("at most ", max_bytes, " bytes"), "more");
+  if (count > 0) fail_corrupt(path.string(), concat("at most ", max_bytes, " bytes"), "more");
   return text;
 }
 

@@ -57,7 +57,12 @@ class AtomicFolder {
 // whose process is gone).
 void remove_stale_temporaries(const std::filesystem::path& folder);
 
-// The whole file; Error{NotFound} when absent, Error{Io} when unreadable or above max_bytes.
+// For an input that open(2) has refused, errno telling why: Error{NotFound}, or Error{Resource}
+// when it was for want of descriptors or memory.
+[[noreturn]] void fail_to_open(const std::filesystem::path& path);
+
+// The whole file; Error{NotFound} when absent or not to be opened, Error{CorruptFile} for a folder
+// and above max_bytes.
 std::string read_text_file(const std::filesystem::path& path, Index max_bytes = Index{1} << 34);
 // Through AtomicFile.
 void write_text_file(const std::filesystem::path& path, std::string_view text);

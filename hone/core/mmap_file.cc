@@ -11,15 +11,13 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/file_io.h"
 
 namespace hone {
 
 MmapFile::MmapFile(const std::filesystem::path& path) : path_(path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) {
-    fail(errno == ENOENT || errno == ENOTDIR ? ErrorCategory::NotFound : ErrorCategory::Io,
-         path.string(), "a readable file", std::strerror(errno));
-  }
+  if (descriptor < 0) fail_to_open(path);
   struct stat status {};
   const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   void* data = nullptr;
@@ -29,7 +27,9 @@ MmapFile::MmapFile(const std::filesystem::path& path) : path_(path) {
   }
   const int problem = errno;
   ::close(descriptor);
-  if (!regular) fail(ErrorCategory::Io, path.string(), "a regular file", "something else");
+  if (!regular) {
+    fail_corrupt(path.string(), "a file", S_ISDIR(status.st_mode) ? "a folder" : "a device");
+  }
   if (data == MAP_FAILED)
     fail(ErrorCategory::Io, path.string(), "to map the file", std::strerror(problem));
   data_ = static_cast<const std::byte*>(data);

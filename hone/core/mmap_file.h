@@ -10,8 +10,8 @@
 namespace hone {
 
 // A whole file mapped read-only and private; pages are read at first touch. Error{NotFound} when it
-// does not exist, Error{Io} when it is no regular file or cannot be mapped. An empty file gives an
-// empty span.
+// does not exist or cannot be opened, Error{CorruptFile} when it is no regular file, Error{Io} when
+// it cannot be mapped. An empty file gives an empty span.
 class MmapFile {
  public:
   explicit MmapFile(const std::filesystem::path& path);

@@ -24,19 +24,8 @@ std::string lower_extension(const fs::path& path) {
   return extension;
 }
 
-std::string read_utf8(const fs::path& path) {
-  std::string text = read_text_file(path);
-  const std::size_t valid = text::valid_utf8_prefix(text);
-  if (valid < text.size()) {
-    const unsigned byte = static_cast<unsigned char>(text[valid]);
-    fail_corrupt(path.string(), "UTF-8 text", concat("byte ", byte, " at offset ", valid));
-  }
-  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
-  return text;
-}
-
 std::vector<std::string> read_json_lines(const fs::path& path) {
-  const std::string content = read_utf8(path);
+  const std::string content = read_utf8_file(path);
   std::vector<std::string> documents;
   std::string_view rest = content;
   for (Index line = 1; !rest.empty(); ++line) {
@@ -72,7 +61,7 @@ std::vector<fs::path> list_text_files(const fs::path& folder) {
     if (is_text && entries->is_regular_file()) files.push_back(path);
   }
   if (error) {
-    fail(ErrorCategory::Io, folder.string(), "a readable folder", error.message());
+    fail(ErrorCategory::NotFound, folder.string(), "a readable folder", error.message());
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -82,13 +71,14 @@ std::vector<std::string> read_documents(const fs::path& path) {
   if (fs::is_directory(path)) {
     std::vector<std::string> documents;
     for (const fs::path& file : list_text_files(path)) {
-      if (std::string text = read_utf8(file); !text.empty()) documents.push_back(std::move(text));
+      if (std::string text = read_utf8_file(file); !text.empty())
+        documents.push_back(std::move(text));
     }
     return documents;
   }
   const std::string extension = lower_extension(path);
   if (extension == ".jsonl" || extension == ".ndjson") return read_json_lines(path);
-  std::string text = read_utf8(path);
+  std::string text = read_utf8_file(path);
   if (text.empty()) return {};
   return {std::move(text)};
 }
@@ -100,6 +90,17 @@ Index total_bytes(const std::vector<std::string>& documents) {
 }
 
 }  // namespace
+
+std::string read_utf8_file(const fs::path& path) {
+  std::string text = read_text_file(path);
+  const std::size_t valid = text::valid_utf8_prefix(text);
+  if (valid < text.size()) {
+    const unsigned byte = static_cast<unsigned char>(text[valid]);
+    fail_corrupt(path.string(), "UTF-8 text", concat("byte ", byte, " at offset ", valid));
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) text.erase(0, 3);
+  return text;
+}
 
 Index TextCorpus::train_bytes() const { return total_bytes(train); }
 Index TextCorpus::held_out_bytes() const { return total_bytes(held_out); }
@@ -133,7 +134,8 @@ TextCorpus split_documents(std::string name, std::vector<std::string> documents)
 }
 
 TextCorpus load_text(const std::filesystem::path& path) {
-  if (!fs::exists(path)) {
+  std::error_code error;
+  if (!fs::exists(path, error)) {
     fail(ErrorCategory::NotFound, path.string(), "a text file or a folder of them", "nothing");
   }
   std::vector<std::string> documents = read_documents(path);

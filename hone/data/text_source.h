@@ -30,6 +30,10 @@ struct TextCorpus {
 // all.
 TextCorpus load_text(const std::filesystem::path& path);
 
+// One text file, a byte-order mark dropped. Error{CorruptFile} naming the file and the offset of
+// the first byte that is no UTF-8.
+std::string read_utf8_file(const std::filesystem::path& path);
+
 // The same split of texts that are already in memory.
 TextCorpus split_documents(std::string name, std::vector<std::string> documents);
 

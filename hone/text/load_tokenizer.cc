@@ -94,7 +94,8 @@ fs::path find_tokenizer_file(const fs::path& folder) {
 }
 
 std::shared_ptr<const Tokenizer> load_tokenizer_or_throw(const fs::path& path) {
-  if (fs::is_directory(path)) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) {
     const fs::path file = find_tokenizer_file(path);
     if (file.empty()) {
       fail(ErrorCategory::NotFound, path.string(),
@@ -103,7 +104,8 @@ std::shared_ptr<const Tokenizer> load_tokenizer_or_throw(const fs::path& path) {
     }
     return load_tokenizer_or_throw(file);
   }
-  if (!fs::exists(path)) fail(ErrorCategory::NotFound, path.string(), "a tokenizer file", "none");
+  if (!fs::exists(path, error))
+    fail(ErrorCategory::NotFound, path.string(), "a tokenizer file", "none");
   const std::string extension = path.extension().string();
   if (extension == ".json") return load_json(path);
   if (extension == ".txt") return load_vocab_and_merges(path);

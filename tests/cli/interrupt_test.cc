@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs that are stopped: nothing half-written ever has the output's name.
+// Runs that are stopped or collide: nothing half-written ever has the output's name.
 #include <csignal>
 
 #include "hone/core/file_io.h"
@@ -66,6 +66,24 @@ TEST_F(Interrupted, a_killed_convert_leaves_the_old_output_or_none) {
     ASSERT_EQ(run_hone({"convert", model, out, "--dtype", "f16"}).status, 0);
     EXPECT_EQ(entries(), before + 1) << "a stale temporary stays";
   }
+}
+
+TEST_F(Interrupted, two_converts_to_one_output_leave_one_whole_output) {
+  const std::string model = write_tiny_model();
+  for (const char* name : {"m.gguf", "copy"}) {
+    const std::string out = path(name);
+    for (int round = 0; round < 10; ++round) {
+      fs::remove_all(out);
+      Program first(hone_argv({"convert", model, out, "--dtype", "f32"}));
+      Program second(hone_argv({"convert", model, out, "--dtype", "f32"}));
+      for (Program* program : {&first, &second}) {
+        const ProgramResult result = program->wait();
+        EXPECT_EQ(result.status, 0) << result.err;
+      }
+      EXPECT_EQ(run_hone({"generate", out, "-p", "a", "-n", "2"}).status, 0) << name;
+    }
+  }
+  EXPECT_EQ(entries(), 3u) << "a temporary stays";
 }
 
 }  // namespace

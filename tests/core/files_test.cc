@@ -119,8 +119,9 @@ TEST(ReadTextFile, names_what_is_wrong) {
   const test::TemporaryFolder folder;
   write_text_file(folder.path() / "a", "12345");
   EXPECT_EQ(category_of([&] { read_text_file(folder.path() / "none"); }), ErrorCategory::NotFound);
-  EXPECT_EQ(category_of([&] { read_text_file(folder.path()); }), ErrorCategory::Io);
-  EXPECT_EQ(category_of([&] { read_text_file(folder.path() / "a", 4); }), ErrorCategory::Io);
+  EXPECT_EQ(category_of([&] { read_text_file(folder.path()); }), ErrorCategory::CorruptFile);
+  EXPECT_EQ(category_of([&] { read_text_file(folder.path() / "a", 4); }),
+            ErrorCategory::CorruptFile);
   EXPECT_EQ(read_text_file(folder.path() / "a", 5), "12345");
 }
 
@@ -133,7 +134,7 @@ TEST(MmapFile, shows_the_bytes_of_the_file) {
   EXPECT_TRUE(MmapFile(folder.path() / "empty").bytes().empty());
   EXPECT_EQ(category_of([&] { MmapFile missing(folder.path() / "none"); }),
             ErrorCategory::NotFound);
-  EXPECT_EQ(category_of([&] { MmapFile is_folder(folder.path()); }), ErrorCategory::Io);
+  EXPECT_EQ(category_of([&] { MmapFile is_folder(folder.path()); }), ErrorCategory::CorruptFile);
 }
 
 TEST(ParseJson, refuses_lies_with_one_sentence) {
