@@ -9,6 +9,7 @@
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/nearest_name.h"
+#include "hone/train/compress/round_clip.h"
 
 namespace hone::compress {
 namespace {
@@ -34,8 +35,7 @@ class TableReader {
   void check_keys(std::span<const std::string_view> known) const {
     for (const auto& [key, node] : table_) {
       if (std::ranges::find(known, key.str()) != known.end()) continue;
-      complain(node, concat("a known key (nearest: ", nearest_name(key.str(), known), ")"),
-               concat("\"", key.str(), "\""));
+      complain(node, describe_known("key", key.str(), known), concat("\"", key.str(), "\""));
     }
   }
 
@@ -101,10 +101,19 @@ OnFail parse_on_fail(std::string_view name) {
 
 std::string_view name_of(OnFail on_fail) { return kOnFail[static_cast<std::size_t>(on_fail)]; }
 
+QuantSpec parse_pass_spec(std::string_view text) {
+  try {
+    const QuantSpec spec = parse_quant_spec(text);
+    if (can_round(spec)) return spec;
+  } catch (const Error&) {  // its sentence names forms that no pass makes
+  }
+  fail_argument("quantize", kPassSpecs, text);
+}
+
 void check_spec_or_float(const TableReader& reader, std::string_view key, const std::string& spec) {
   if (spec == "float") return;
   try {
-    parse_quant_spec(spec);
+    parse_pass_spec(spec);
   } catch (const Error& error) {
     reader.complain(*reader.table().get(key), concat(key, " = \"float\" or a spec"), error.what());
   }
@@ -149,7 +158,7 @@ QuantizePass read_quantize(const toml::table& table, const std::string& where) {
   std::string spec = "int8:row";
   reader.read("spec", spec);
   try {
-    pass.spec = parse_quant_spec(spec);
+    pass.spec = parse_pass_spec(spec);
   } catch (const Error& error) {
     reader.complain(*table.get("spec"), "a quantisation spec", error.what());
   }
@@ -264,7 +273,7 @@ QuantizePass parse_quantize_option(std::string_view text) {
     }
     begin = end + 1;
   }
-  pass.spec = parse_quant_spec(spec);
+  pass.spec = parse_pass_spec(spec);
   return pass;
 }
 

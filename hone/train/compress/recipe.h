@@ -10,6 +10,10 @@
 
 namespace hone::compress {
 
+// What a pass can make; an option may add ":noclip", and the algorithm's name.
+inline constexpr std::string_view kPassSpecs =
+    "int<2-8>:<row|gN>[:sym|:asym][:f32|:f16], N a multiple of 16";
+
 enum class OnFail { Skip, Stop, Keep };
 
 struct Gate {
@@ -46,7 +50,7 @@ Recipe read_recipe(const std::filesystem::path& path);
 // A recipe that parses back to the same.
 std::string to_toml(const Recipe& recipe);
 
-// "int4:g32", "int8:row:noclip", "int4:g128:sym:rtn".
+// "int4:g32", "int8:row:noclip", "int4:g128:sym:rtn". Error{InvalidArgument} with kPassSpecs.
 QuantizePass parse_quantize_option(std::string_view text);
 
 }  // namespace hone::compress

@@ -146,7 +146,7 @@ void check_finite(std::span<const float> values, std::string_view name) {
   const auto bad =
       std::ranges::find_if_not(values, [](float value) { return std::isfinite(value); });
   if (bad != values.end()) {
-    fail_argument(name, "finite weights", concat(*bad, " at element ", bad - values.begin()));
+    fail_corrupt(name, "finite weights", concat(*bad, " at element ", bad - values.begin()));
   }
 }
 
@@ -182,10 +182,15 @@ QuantMatrixView QuantMatrix::view() const {
   return out;
 }
 
+bool can_round(const QuantSpec& spec) {
+  return spec.kind == CodeKind::Int && spec.span != ScaleSpan::Tensor &&
+         (spec.scale_dtype == Dtype::Float32 || spec.scale_dtype == Dtype::Float16);
+}
+
 QuantMatrix round_clip(std::span<const float> values, Index rows, Index cols, const QuantSpec& spec,
                        const RoundOptions& options, Executor& executor, std::string_view name) {
-  HONE_CHECK(spec.kind == CodeKind::Int && spec.span != ScaleSpan::Tensor, "round_clip",
-             "integer codes per row or group", to_text(spec));
+  HONE_CHECK(can_round(spec), "round_clip", "integer codes per row or group with f32 or f16 scales",
+             to_text(spec));
   HONE_CHECK(rows > 0 && cols > 0 && static_cast<Index>(values.size()) == rows * cols, "round_clip",
              concat(rows, " x ", cols, " values"), values.size());
   check_finite(values, name);

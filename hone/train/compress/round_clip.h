@@ -23,6 +23,9 @@ struct RoundOptions {
   bool clip = true;  // search the clipping range; false: plain round to nearest
 };
 
+// Integer codes per row or group, scales in f32 or f16: what round_clip makes.
+bool can_round(const QuantSpec& spec);
+
 // Round to nearest with an optional clip search, per row or group (docs/compression.md):
 //   symmetric  s = c max|w| / (2^(b-1) - 1), code = clamp(rne(w/s), ±(2^(b-1) - 1))
 //   asymmetric range through 0: s = c (hi - lo) / (2^b - 1), z = clamp(rne(-c lo/s)),
@@ -31,8 +34,8 @@ struct RoundOptions {
 // The scale is rounded to its storage type before codes are computed; f16 scales are rounded up so
 // that c = 1 never clips, and a matrix with a scale outside f16's normal range gets f32 scales
 // (spec.scale_dtype of the result says so).
-// values: [rows, cols] row-major. Error{InvalidArgument} naming `name` and the index on a value
-// that is not finite. Same bits for any number of threads.
+// values: [rows, cols] row-major. Error{CorruptFile} naming `name` and the index on a value that
+// is not finite. Same bits for any number of threads.
 QuantMatrix round_clip(std::span<const float> values, Index rows, Index cols, const QuantSpec& spec,
                        const RoundOptions& options, Executor& executor, std::string_view name);
 

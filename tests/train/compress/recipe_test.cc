@@ -102,6 +102,9 @@ TEST(QuantizeOption, takes_spec_algorithm_and_noclip_in_any_order) {
   EXPECT_THROW(parse_quantize_option(""), Error);
   EXPECT_THROW(parse_quantize_option("int4:gptqq"), Error);
   EXPECT_THROW(parse_quantize_option("int4:g7"), Error);
+  for (const char* text : {"float", "int8:tensor", "int8:row:bf16"}) {
+    EXPECT_THROW(parse_quantize_option(text), Error) << text << ": no pass makes it";
+  }
 }
 
 PassRecord good_record() {

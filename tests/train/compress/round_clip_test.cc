@@ -129,6 +129,7 @@ TEST(RoundClip, a_value_that_is_not_finite_is_named) {
     quantise(values, 2, 32, "int8:row");
     FAIL();
   } catch (const Error& error) {
+    EXPECT_EQ(error.category(), ErrorCategory::CorruptFile);
     EXPECT_NE(std::string(error.what()).find("element 37"), std::string::npos) << error.what();
   }
 }
