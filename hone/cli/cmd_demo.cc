@@ -20,6 +20,7 @@ void add_demo(CLI::App& program, Context& context) {
   verb->callback([options, &context] {
     const Interrupt interrupt;
     options->threads = context.common.threads;
+    options->seed = static_cast<Index>(context.common.seed.value_or(0));
     options->stop = &Interrupt::flag();
     const auto measurer = app::make_bench_measurer();
     const app::DemoResult result = app::run_demo(*options, context.executor(), *measurer);

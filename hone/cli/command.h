@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "hone/core/executor.h"
@@ -15,7 +16,7 @@ namespace hone::cli {
 struct CommonOptions {
   bool json = false;
   int threads = 0;  // 0: usable_cpus()
-  std::uint64_t seed = 0;
+  std::optional<std::uint64_t> seed;
   bool quiet = false;
   int verbose = 0;
   std::string force_isa;
@@ -30,7 +31,8 @@ class Context {
   // With --json: prints the document, the only thing on stdout. Otherwise calls `print`, which
   // writes for people.
   void finish(const Json& document, const std::function<void()>& print);
-  // Exit status of the process, 0 unless a gate did not hold (1).
+  // Exit status of the process, 0 unless a gate did not hold (1) or finish() found that nobody
+  // reads stdout any more (141, as the signal SIGPIPE gives).
   int status = 0;
 };
 

@@ -1,19 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
+#include <span>
 #include <string>
+#include <vector>
 
 #include "hone/cli/command.h"
+#include "hone/cli/validators.h"
 #include "hone/cli/verbs.h"
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/log.h"
+#include "hone/core/nearest_name.h"
 #include "hone/core/thread_pool.h"
 #include "hone/core/version.h"
 
 namespace hone::cli {
+
+namespace {
+
+constexpr int kReaderGone = 128 + SIGPIPE;  // what a shell reports of other programs then
+
+// Hands what was printed to the system. false: the reader of the pipe has gone, and wants no more.
+bool flush_stdout() {
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
+  const std::string problem = std::strerror(errno);
+  pollfd reader{STDOUT_FILENO, POLLOUT, 0};
+  if (::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0) return false;
+  fail(ErrorCategory::Io, "stdout", "to write the result", problem);
+}
+
+}  // namespace
 
 Executor& Context::executor() {
   static ThreadPool pool(common.threads);
@@ -27,8 +51,7 @@ void Context::finish(const Json& document, const std::function<void()>& print) {
   } else {
     print();
   }
-  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    fail(ErrorCategory::Io, "stdout", "to write the result", "an error");
+  if (!flush_stdout()) status = kReaderGone;
 }
 
 namespace {
@@ -38,11 +61,12 @@ void add_common_options(CLI::App& verb, CommonOptions& common) {
       ->envname("HONE_JSON");
   verb.add_option("--threads", common.threads,
                   "Worker threads (default: CPUs allowed by affinity and cgroup quota)")
-      ->check(CLI::Range(1, 1024))
+      ->check(whole_number(1, 1024))
       ->envname("HONE_THREADS");
-  verb.add_option("--seed", common.seed, "Seed of every random choice")
-      ->envname("HONE_SEED")
-      ->capture_default_str();
+  verb.add_option("--seed", common.seed,
+                  "Seed of every random choice (default: 0; for train it sets trainer.seed)")
+      ->check(whole_number(0))
+      ->envname("HONE_SEED");
   verb.add_flag("-q,--quiet", common.quiet, "Warnings and errors only");
   verb.add_flag("-v,--verbose", common.verbose, "More detail");
   verb.add_option("--force-isa", common.force_isa,
@@ -54,6 +78,21 @@ void apply_common_options(const CommonOptions& common) {
   if (common.quiet) set_log_level(LogLevel::Warning);
   if (common.verbose > 0) set_log_level(LogLevel::Debug);
   if (!common.force_isa.empty()) force_isa(parse_isa(common.force_isa));
+}
+
+// Names what follows a command that has sub-commands and is none of them.
+void check_words(const CLI::App& command, const std::string& where, std::span<char*> words,
+                 std::span<const std::string_view> elsewhere) {
+  const auto verbs =
+      command.get_subcommands([](const CLI::App* sub) { return !sub->get_name().empty(); });
+  if (verbs.empty() || words.empty() || words[0][0] == '-') return;
+  std::vector<std::string_view> known(elsewhere.begin(), elsewhere.end());
+  for (const CLI::App* verb : verbs) {
+    const std::string& name = verb->get_name();
+    if (name == words[0]) return check_words(*verb, where + " " + name, words.subspan(1), {});
+    known.push_back(name);
+  }
+  fail_argument(where, describe_known("command", words[0], known), concat("'", words[0], "'"));
 }
 
 int run(int argc, char** argv) {
@@ -69,11 +108,14 @@ int run(int argc, char** argv) {
     if (nested.empty()) add_common_options(*verb, context.common);
     for (CLI::App* leaf : nested) add_common_options(*leaf, context.common);
   }
+  check_words(program, "hone", std::span(argv, static_cast<std::size_t>(argc)).subspan(1),
+              torch_verbs());
   program.parse_complete_callback([&context] { apply_common_options(context.common); });
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& success) {
-    return program.exit(success);
+    const int status = program.exit(success);
+    return flush_stdout() ? status : kReaderGone;
   } catch (const CLI::ParseError& error) {
     std::fprintf(stderr, "hone: %s (try --help)\n", error.what());
     return exit_status(ErrorCategory::InvalidArgument);

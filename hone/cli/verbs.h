@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+#include <string_view>
+
 #include "hone/cli/command.h"
 
 namespace hone::cli {
@@ -8,6 +11,9 @@ namespace hone::cli {
 // Adds every verb of this program: those of `hone`, and in `hone-torch` also those that need
 // LibTorch. One file each: verbs_hone.cc, verbs_torch.cc; the build picks.
 void add_verbs(CLI::App& program, Context& context);
+
+// Verbs that this program leaves to `hone-torch`; in that one: none.
+std::span<const std::string_view> torch_verbs();
 
 // `hone` replaces itself by `hone-torch` beside it when the verb needs LibTorch, and so returns
 // only when it does not (-1). Error{Unsupported} when the verb needs LibTorch and hone-torch is

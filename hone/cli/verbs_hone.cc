@@ -47,6 +47,8 @@ void add_verbs(CLI::App& program, Context& context) {
   add_doctor(program, context);
 }
 
+std::span<const std::string_view> torch_verbs() { return kTorchVerbs; }
+
 int hand_over_to_torch(int argc, char** argv) {
   const auto words = words_of(argc, argv);
   const bool needs = std::ranges::find(kTorchVerbs, words[0]) != kTorchVerbs.end() ||

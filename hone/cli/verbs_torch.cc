@@ -16,6 +16,8 @@ void add_verbs(CLI::App& program, Context& context) {
   add_doctor(program, context);
 }
 
+std::span<const std::string_view> torch_verbs() { return {}; }
+
 int hand_over_to_torch(int, char**) { return -1; }
 
 }  // namespace hone::cli

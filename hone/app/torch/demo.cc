@@ -11,6 +11,7 @@
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/file_io.h"
+#include "hone/core/folder_lock.h"
 #include "hone/core/log.h"
 #include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
@@ -32,14 +33,14 @@ trainer::LmConfig config_for(const DemoOptions& options) {
   config.model.context = 256;  // a story of the grammar and a half
   config.data.vocab_size = 1024;
   config.trainer.micro_batch = 4;
+  config.trainer.seed = options.seed;
   return config;
 }
 
 std::string hash_of_text(const fs::path& path) {
   const data::TextCorpus corpus = data::load_text(path);
-  const std::string text =
-      data::join_documents(corpus.train) + data::join_documents(corpus.held_out);
-  return sha256_hex(std::as_bytes(std::span(text)));
+  return sha256_hex_of_text(data::join_documents(corpus.train) +
+                            data::join_documents(corpus.held_out));
 }
 
 // A run is the same when its configuration and its text are; the number of steps was measured.
@@ -64,10 +65,9 @@ TrainLmResult read_result(const Json& json) {
 }
 
 // Trains, resumes a killed run of the same key, or takes the finished one.
-void train_or_reuse(const DemoOptions& options, DemoResult& result) {
+void train_or_reuse(const DemoOptions& options, const trainer::LmConfig& config,
+                    const std::string& key, DemoResult& result) {
   const fs::path run = options.out / "train", record = options.out / "train.json";
-  const trainer::LmConfig config = config_for(options);
-  const std::string key = run_key(options, config);
   Json known = Json::object();
   if (fs::exists(record) && !options.fresh) known = read_json_file(record);
   const bool same = known.value("key", "") == key;
@@ -78,9 +78,11 @@ void train_or_reuse(const DemoOptions& options, DemoResult& result) {
     return;
   }
   write_json_file(record, {{"key", key}});
+  const bool resume = same && holds_run(run);
   result.training = train_lm({.config = config,
                               .out = run,
-                              .resume = same,
+                              .resume = resume,
+                              .fresh = !resume,
                               .minutes = options.quick ? kQuickMinutes : kTrainMinutes,
                               .threads = options.threads,
                               .stop = options.stop});
@@ -173,10 +175,12 @@ void throw_if_stopped(const DemoOptions& options) {
 
 DemoResult run_demo(const DemoOptions& options, Executor& executor, Measurer& measurer) {
   const std::int64_t begin = steady_clock().now_ns();
-  fs::create_directories(options.out);
+  const trainer::LmConfig config = config_for(options);
+  const std::string key = run_key(options, config);  // reads the text: before a folder is made
+  const FolderLock lock(options.out);
   remove_stale_temporaries(options.out);
   DemoResult result;
-  train_or_reuse(options, result);
+  train_or_reuse(options, config, key, result);
   const fs::path weights = result.training.model / "model.safetensors";
   result.sha256_before = sha256_hex(weights);
   make_variants(options, executor, measurer, result);

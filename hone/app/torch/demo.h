@@ -22,6 +22,7 @@ struct DemoOptions {
   bool quick = false;          // half a minute of training
   bool fresh = false;          // train again although the same run is there
   int threads = 0;
+  Index seed = 0;  // trainer.seed
   const std::atomic<bool>* stop = nullptr;
 };
 

@@ -15,6 +15,7 @@
 #include "hone/core/clock.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/file_io.h"
+#include "hone/core/folder_lock.h"
 #include "hone/core/log.h"
 #include "hone/core/version.h"
 #include "hone/model_io/write_model.h"
@@ -33,6 +34,7 @@ namespace fs = std::filesystem;
 // checkpoints.
 constexpr double kStepShare = 0.9;
 constexpr Index kProbeSteps = 8;
+constexpr double kMostSteps = 1e12;
 
 // Same bits from the same input on the same machine and threads, and freed memory kept: a step
 // allocates and frees the same megabytes, and handing them back to the system made the matrix
@@ -88,9 +90,14 @@ std::optional<Index> recorded_steps(const fs::path& out) {
 Index steps_for(double minutes, trainer::Task& task, const trainer::LmConfig& config) {
   const double step_seconds =
       trainer::measure_step_seconds(task, config.trainer.accumulation_steps, kProbeSteps);
-  const auto steps = static_cast<Index>(std::floor(minutes * 60 * kStepShare / step_seconds));
+  const double minutes_per_step = step_seconds / (60 * kStepShare);
+  const double steps = std::floor(minutes / minutes_per_step);
+  HONE_CHECK(steps >= 1, "minutes", concat("at least ", minutes_per_step, ", what one step takes"),
+             minutes);
+  HONE_CHECK(steps <= kMostSteps, "minutes", concat("at most ", kMostSteps * minutes_per_step),
+             minutes);
   log_info(concat(minutes, " minutes at ", step_seconds * 1e3, " ms a step: ", steps, " steps"));
-  return std::max<Index>(1, steps);
+  return static_cast<Index>(steps);
 }
 
 void export_model(const fs::path& folder, const nn::Llama& model, const trainer::LmData& data) {
@@ -131,20 +138,38 @@ trainer::TrainerOptions trainer_options(const trainer::LmConfig& config,
   return options;
 }
 
-void make_folder(const fs::path& folder) {
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) fail(ErrorCategory::Io, folder.string(), "to make the folder", error.message());
+void check_earlier_run(const TrainLmJob& job) {
+  HONE_CHECK(!(job.resume && job.fresh), "train", "one of resume and fresh", "both");
+  const std::string out = job.out.string();
+  const bool there = holds_run(job.out);
+  HONE_CHECK(!there || job.resume || job.fresh, out,
+             "a folder without a run (--resume goes on with it, --fresh replaces it, another --out "
+             "keeps it)",
+             "an earlier run");
+  if (job.resume && !there) {
+    fail(ErrorCategory::NotFound, out, "a run to resume (without --resume one is started)", "none");
+  }
 }
 
 }  // namespace
+
+bool holds_run(const fs::path& out) {
+  std::error_code ignored;
+  for (const char* part : {"train.toml", "metrics.csv", "checkpoints", "model"}) {
+    if (fs::exists(out / part, ignored)) return true;
+  }
+  return false;
+}
 
 TrainLmResult train_lm(const TrainLmJob& job) {
   const std::int64_t begin = steady_clock().now_ns();
   trainer::LmConfig config = job.config;
   trainer::check_config(config);
+  HONE_CHECK(std::isfinite(job.minutes) && job.minutes >= 0, "minutes", "a finite number above 0",
+             job.minutes);
+  const FolderLock lock(job.out);
+  check_earlier_run(job);
   prepare_libtorch(job.threads);
-  make_folder(job.out);
   const trainer::LmData data = trainer::load_lm_data(config);
   model_io::Architecture architecture =
       trainer::make_architecture(config, data.tokenizer->vocab_size());

@@ -12,9 +12,11 @@ namespace hone::app {
 struct TrainLmJob {
   trainer::LmConfig config;
   std::filesystem::path out;  // train.toml, metrics.csv, checkpoints/ and model/ go here
-  bool resume = false;        // from the newest whole checkpoint in `out`, if there is one
-  double minutes = 0;         // > 0: fixes config.trainer.steps from a few measured steps
-  int threads = 0;            // of LibTorch; 0: usable_cpus()
+  // An earlier run in `out` is refused, unless it is to go on from its newest whole checkpoint
+  // (without one: from step 0) or to be replaced.
+  bool resume = false, fresh = false;
+  double minutes = 0;  // > 0: fixes config.trainer.steps from a few measured steps
+  int threads = 0;     // of LibTorch; 0: usable_cpus()
   const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, Error{Cancelled}
 };
 
@@ -24,9 +26,13 @@ struct TrainLmResult {
   std::filesystem::path out, model;  // model: the exported Hugging Face folder
 };
 
-// Trains a Llama-family model and exports it. Without `resume`, a run that lies in `out` is
-// replaced.
+// Trains a Llama-family model and exports it. Error{InvalidArgument} for a run in `out` without
+// `resume` or `fresh`, and where `minutes` is too short for a step; Error{NotFound} for `resume`
+// without a run; Error{Resource} while another process works in `out`. `out` is then as it was.
 TrainLmResult train_lm(const TrainLmJob& job);
+
+// Is there a run, finished or not, in the folder?
+bool holds_run(const std::filesystem::path& out);
 
 // {"steps", "train_loss", "val_loss", "val_bits_per_byte", "tokens_per_s", "seconds", "parameters",
 // "out", "model"}.

@@ -8,9 +8,11 @@
 #include <cmath>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
+#include "hone/core/folder_lock.h"
 #include "hone/core/json_io.h"
 #include "hone/model_io/model_file.h"
 #include "hone/train/trainer/checkpoint.h"
@@ -120,11 +122,78 @@ TEST(TrainLm, refuses_to_resume_with_a_changed_key_or_text) {
 TEST(TrainLm, fixes_the_number_of_steps_from_minutes_and_keeps_it_on_resume) {
   const test::TemporaryFolder folder;
   TrainLmJob job = tiny_job(folder.path());
-  job.minutes = 1e-9;
-  EXPECT_EQ(train_lm(job).steps, 1);
+  job.minutes = 0.005;
+  const Index steps = train_lm(job).steps;
+  EXPECT_GE(steps, 1);
   job.resume = true;
-  job.minutes = 5;
-  EXPECT_EQ(train_lm(job).steps, 1);
+  job.minutes = 500;
+  EXPECT_EQ(train_lm(job).steps, steps);
+}
+
+// The error's category and sentence; none when it trains.
+std::pair<ErrorCategory, std::string> refusal_of(const TrainLmJob& job) {
+  try {
+    train_lm(job);
+  } catch (const Error& error) {
+    return {error.category(), error.what()};
+  }
+  return {ErrorCategory::Internal, "trained"};
+}
+
+TEST(TrainLm, minutes_without_time_for_a_step_are_refused_and_leave_nothing) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job = tiny_job(folder.path());
+  for (const double minutes : {1e-9, 1e300, -1.0, std::nan(""), HUGE_VAL}) {
+    job.minutes = minutes;
+    const auto [category, message] = refusal_of(job);
+    EXPECT_EQ(category, ErrorCategory::InvalidArgument) << minutes;
+    EXPECT_THAT(message, HasSubstr("minutes")) << minutes;
+    EXPECT_LT(message.size(), 200u) << message;
+  }
+  EXPECT_FALSE(std::filesystem::exists(job.out));
+}
+
+TEST(TrainLm, text_that_cannot_be_read_leaves_no_folder) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job = tiny_job(folder.path());
+  job.config.data.path = folder.path() / "none";
+  job.out = folder.path() / "deep" / "run";
+  EXPECT_EQ(refusal_of(job).first, ErrorCategory::NotFound);
+  EXPECT_FALSE(std::filesystem::exists(folder.path() / "deep"));
+}
+
+TEST(TrainLm, an_earlier_run_is_kept_resumed_or_replaced_as_asked) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job = tiny_job(folder.path());
+  job.config.trainer.steps = 5;
+  job.resume = true;
+  EXPECT_EQ(refusal_of(job).first, ErrorCategory::NotFound);
+  EXPECT_FALSE(std::filesystem::exists(job.out));
+  job.resume = false;
+  train_lm(job);
+  const std::string metrics = read_text_file(job.out / "metrics.csv");
+  job.config.trainer.steps = 3;
+  const auto [category, message] = refusal_of(job);
+  EXPECT_EQ(category, ErrorCategory::InvalidArgument);
+  for (const char* word : {"--resume", "--fresh", "--out"}) EXPECT_THAT(message, HasSubstr(word));
+  EXPECT_EQ(read_text_file(job.out / "metrics.csv"), metrics);
+  job.fresh = true;
+  EXPECT_EQ(train_lm(job).steps, 3);
+  EXPECT_EQ(trainer::read_metrics(job.out / "metrics.csv").size(), 3u);
+  EXPECT_FALSE(std::filesystem::exists(job.out / ".lock"));
+}
+
+TEST(TrainLm, a_folder_that_another_run_works_in_is_refused_and_left_alone) {
+  const test::TemporaryFolder folder;
+  const TrainLmJob job = tiny_job(folder.path());
+  {
+    const FolderLock other(job.out);
+    const auto [category, message] = refusal_of(job);
+    EXPECT_EQ(category, ErrorCategory::Resource);
+    EXPECT_THAT(message, HasSubstr(job.out.string()));
+    EXPECT_FALSE(holds_run(job.out));
+  }
+  EXPECT_EQ(train_lm(job).steps, 40);
 }
 
 TEST(TrainLm, refuses_bad_configuration_before_it_writes_anything) {

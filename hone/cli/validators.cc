@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/cli/validators.h"
+
+#include <charconv>
+#include <cmath>
+#include <string>
+
+#include "hone/core/check.h"
+
+namespace hone::cli {
+namespace {
+
+template <class Number>
+bool parse(const std::string& text, Number& value) {
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  return parsed.ec == std::errc() && parsed.ptr == end;
+}
+
+std::string refuse(const std::string& wanted, const std::string& text) {
+  return concat("wanted ", wanted, ", got ", text.substr(0, 40));
+}
+
+}  // namespace
+
+CLI::Validator whole_number(Index low, Index high) {
+  const bool bounded = high != std::numeric_limits<Index>::max();
+  const std::string wanted = bounded ? concat("a whole number from ", low, " to ", high)
+                                     : concat("a whole number of at least ", low);
+  const auto check = [=](std::string& text) {
+    Index value = 0;
+    return parse(text, value) && value >= low && value <= high ? "" : refuse(wanted, text);
+  };
+  return {check, bounded ? concat(low, "..", high) : concat(low, ".."), "WHOLE"};
+}
+
+CLI::Validator positive_number() {
+  const auto check = [](std::string& text) {
+    double value = 0;
+    return parse(text, value) && std::isfinite(value) && value > 0
+               ? ""
+               : refuse("a finite number above 0", text);
+  };
+  return {check, "> 0", "POSITIVE"};
+}
+
+}  // namespace hone::cli

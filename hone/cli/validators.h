@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <limits>
+
+#include "hone/core/index.h"
+
+namespace hone::cli {
+
+// Checks of an option's text, with one short sentence when it does not pass.
+
+// A whole number from `low` to `high`.
+CLI::Validator whole_number(Index low, Index high = std::numeric_limits<Index>::max());
+// A finite number above 0.
+CLI::Validator positive_number();
+
+}  // namespace hone::cli
