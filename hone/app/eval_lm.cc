@@ -2,13 +2,16 @@
 #include "hone/app/eval_lm.h"
 
 #include <algorithm>
+#include <array>
 #include <memory>
 #include <numeric>
 #include <utility>
 
+#include "hone/app/blame_weights.h"
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/progress.h"
+#include "hone/data/text_source.h"
 #include "hone/text/token_stream.h"
 
 namespace hone::app {
@@ -150,6 +153,12 @@ Index add_windows(Engine& model, Engine* baseline, const std::vector<EvalWindow>
 
 }  // namespace
 
+std::vector<std::string> read_eval_text(const std::filesystem::path& path) {
+  std::string text = data::read_utf8_file(path);
+  if (text.empty()) fail_corrupt(path.string(), "text", "none");
+  return {std::move(text)};
+}
+
 EvalResult evaluate(const EvalOptions& options, Executor& executor) {
   const std::int64_t start = steady_clock().now_ns();
   const auto model = open(options.model, options, executor);
@@ -161,18 +170,24 @@ EvalResult evaluate(const EvalOptions& options, Executor& executor) {
     check_same_ids(*model, *baseline, options, stream.ids);
     context = std::min(context, baseline->info().context);
   }
+  const std::size_t found = stream.ids.size();
   if (options.max_tokens > 0) stream.cut(options.max_tokens);
   EvalResult result;
-  result.window = options.window > 0 ? options.window : std::min(context, kMostWindow);
+  result.window = options.window != 0 ? options.window : std::min(context, kMostWindow);
   HONE_CHECK(result.window >= 2 && result.window <= context, "window",
              concat("2 to ", context, " tokens"), result.window);
   const auto windows = make_windows(stream, result.window, window_start(*model));
-  HONE_CHECK(!windows.empty(), "eval", "a text of at least 2 tokens", stream.ids.size());
+  if (windows.empty() && stream.ids.size() == found) {
+    fail_corrupt(options.data_name, "tokens to predict", concat(found, " tokens"));
+  }
+  HONE_CHECK(!windows.empty(), "max_tokens", "a token to predict", options.max_tokens);
   result.windows = static_cast<Index>(windows.size());
 
   tune::QualityAccumulator quality;
-  const Index bytes = add_windows(*model, baseline.get(), windows, stream.ids, quality);
-  result.card = quality.finish(bytes);
+  const std::array suspects{options.baseline, options.model};
+  blame_weights(suspects, [&] {
+    result.card = quality.finish(add_windows(*model, baseline.get(), windows, stream.ids, quality));
+  });
   result.seconds = seconds_between(start, steady_clock().now_ns());
   return result;
 }

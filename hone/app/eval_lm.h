@@ -20,8 +20,9 @@ struct EvalOptions {
   // What is predicted: UTF-8 documents, or ids (then a model without tokeniser will do).
   std::vector<std::string> documents;
   std::optional<std::vector<infer::TokenId>> token_ids;
-  Index max_tokens = 0;  // of the text, from its beginning; 0: all
-  Index window = 0;      // tokens of one window; 0: the model's context, at most 1024
+  std::string data_name = "eval";  // names the text or the ids in errors
+  Index max_tokens = 0;            // of the text, from its beginning; 0: all
+  Index window = 0;                // tokens of one window; 0: the model's context, at most 1024
   infer::KvDtype kv = infer::KvDtype::Float16;
   infer::Activations activations = infer::Activations::Int8;
 };
@@ -33,9 +34,13 @@ struct EvalResult {
   Json document() const;  // product.md's `hone eval`
 };
 
+// A UTF-8 text file as EvalOptions::documents. Error{CorruptFile} when it is none, or empty.
+std::vector<std::string> read_eval_text(const std::filesystem::path& path);
+
 // Teacher-forced quality of a language model, with a baseline also token by token against it
 // (product.md, "Conventions"). Memory: one window of logits when there is a baseline.
-// Error{InvalidArgument}: nothing to predict, a window above the context, a baseline whose
+// Error{CorruptFile}: nothing to predict, or a model with a weight that is NaN or infinite;
+// Error{InvalidArgument}: a window of less than 2 tokens or above the context, a baseline whose
 // vocabulary or ids differ.
 EvalResult evaluate(const EvalOptions& options, Executor& executor);
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hone/app/bench/bench_run.h"
+#include "hone/app/blame_weights.h"
 #include "hone/core/check.h"
 
 namespace hone::app {
@@ -163,7 +164,9 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
     sink->pass_on();
   }
   const Event& last = sink->events().back();
-  if (*last.finished == infer::FinishReason::Failed) throw Error(last.error_category, last.error);
+  if (*last.finished == infer::FinishReason::Failed) {
+    blame_weights({&options.model, 1}, [&] { throw Error(last.error_category, last.error); });
+  }
   for (const Event& event : sink->events()) {
     if (event.token) result.tokens.push_back(*event.token);
     result.text += event.text;

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "hone/cli/bench_verb.h"
+#include "hone/cli/validators.h"
 
 namespace hone::cli {
 
@@ -13,7 +14,7 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
   verb->add_flag("--quick", options->quick, "Fewer samples: about a minute")->envname("HONE_QUICK");
   verb->add_option("--repeat", options->repeat,
                    "Timed rounds (default: until the median's interval is narrow)")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->envname("HONE_REPEAT");
   verb->callback([&context, options, job = std::move(job)] {
     const auto measurer = app::make_bench_measurer();

@@ -6,6 +6,7 @@
 
 #include "hone/app/bench/bench_gemm.h"
 #include "hone/cli/bench_verb.h"
+#include "hone/cli/validators.h"
 #include "hone/core/check.h"
 
 namespace hone::cli {
@@ -71,7 +72,7 @@ void add_bench_gemm(CLI::App& bench, Context& context) {
       ->envname("HONE_FORMAT");
   verb->add_option("--rows", command->rows, "Rows of activations")
       ->delimiter(',')
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->envname("HONE_ROWS");
   verb->add_option("--shape", command->shapes, "Weights as OUTPUTSxDEPTH")
       ->delimiter(',')

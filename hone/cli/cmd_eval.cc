@@ -4,6 +4,7 @@
 
 #include "hone/app/eval_lm.h"
 #include "hone/cli/command.h"
+#include "hone/cli/validators.h"
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 
@@ -19,7 +20,7 @@ void add_options(CLI::App& verb, EvalCommand& command) {
   verb.add_option("model", command.job.model, "Model folder, *.gguf or llama2.c *.bin")->required();
   auto* data = verb.add_option_group("data", "Exactly one of these");
   data->add_option("--data", command.data, "UTF-8 text file")->envname("HONE_DATA");
-  data->add_option("--token-ids", command.ids_file, "JSON array of token ids")
+  data->add_option("--token-ids", command.ids_file, "FILE with a JSON array of ids")
       ->envname("HONE_TOKEN_IDS");
   data->require_option(1);
   verb.add_option("--baseline", command.job.baseline, "Model to compare with, token by token")
@@ -27,10 +28,11 @@ void add_options(CLI::App& verb, EvalCommand& command) {
   verb.add_option("--tokenizer", command.job.tokenizer, "Tokeniser where the model has none")
       ->envname("HONE_TOKENIZER");
   verb.add_option("--max-tokens", command.job.max_tokens, "Only the first N tokens")
-      ->check(CLI::PositiveNumber)
+      ->check(whole_number(1))
       ->envname("HONE_MAX_TOKENS");
   verb.add_option("--window", command.job.window,
                   "Tokens of one window (default: the model's context, at most 1024)")
+      ->check(whole_number(2))
       ->envname("HONE_WINDOW");
   verb.add_option("--kv", command.kv, "Type of the cache")
       ->check(CLI::IsMember({"f16", "f32"}))
@@ -50,7 +52,8 @@ void print_card(const Json& card) {
 
 void run_eval(Context& context, EvalCommand& command) {
   app::EvalOptions& job = command.job;
-  if (!command.data.empty()) job.documents = {read_text_file(command.data)};
+  job.data_name = command.data + command.ids_file;
+  if (!command.data.empty()) job.documents = app::read_eval_text(command.data);
   if (!command.ids_file.empty()) {
     const Json json = read_json_file(command.ids_file);
     try {

@@ -40,7 +40,9 @@ void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
   prompt->add_option("-p,--prompt", command.prompt, "The prompt")->envname("HONE_PROMPT");
   prompt->add_option("-f,--file", command.prompt_file, "File that holds the prompt")
       ->envname("HONE_PROMPT_FILE");
-  prompt->add_option("--prompt-ids", command.ids_file, "JSON array of token ids, used as they are")
+  prompt
+      ->add_option("--prompt-ids", command.ids_file,
+                   "FILE with a JSON array of ids, used as they are")
       ->envname("HONE_PROMPT_IDS");
   prompt->require_option(1);
   verb.add_flag("--no-bos", command.no_bos, "No BOS, even where the tokeniser adds one")
@@ -124,7 +126,7 @@ void run_generate(Context& context, GenerateCommand& command) {
   for (const std::string& entry : command.logit_bias) {
     job.request.sampling.logit_bias.push_back(parse_bias(entry));
   }
-  job.request.sampling.seed = context.common.seed;
+  job.request.sampling.seed = context.common.seed.value_or(0);
   job.add_bos = !command.no_bos;
   job.use_model_defaults = !command.no_model_defaults;
   job.engine.kv = command.kv == "f16" ? infer::KvDtype::Float16 : infer::KvDtype::Float32;
@@ -134,7 +136,8 @@ void run_generate(Context& context, GenerateCommand& command) {
   if (!context.common.json) {
     job.on_text = [](std::string_view text) {
       std::fwrite(text.data(), 1, text.size(), stdout);
-      std::fflush(stdout);
+      // Nobody reads on, or the disk is full; finish() says which.
+      if (std::fflush(stdout) != 0) Interrupt::flag() = true;
     };
   }
   const Interrupt interrupt;

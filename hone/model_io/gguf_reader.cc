@@ -5,6 +5,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/gguf.h"
+#include "hone/core/log.h"
 #include "hone/core/names.h"
 #include "hone/model_io/decimal.h"
 #include "hone/model_io/gguf_keys.h"
@@ -221,6 +222,17 @@ void infer_from_tensors(const GgufFile& file, Architecture& a, const std::string
   if (a.vocab_size == 0) fail_corrupt(where, "tensor token_embd.weight", "a file without it");
 }
 
+// llama.cpp reads no further than the last tensor's padding and takes such files; so does hone, but
+// not without a word, for they may be something else than was meant.
+void warn_of_trailing_bytes(const GgufFile& file, std::span<const std::byte> bytes,
+                            const std::string& where) {
+  const std::byte* end = file.tensors().back().bytes.data() + file.tensors().back().bytes.size();
+  const Index left = bytes.data() + bytes.size() - end;
+  if (left >= file.integer("general.alignment").value_or(32)) {
+    log_warning(concat(where, ": ", left, " bytes after the last tensor are not read"));
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<LoadedModel> open_gguf(const fs::path& path, const OpenOptions& options) {
@@ -234,6 +246,7 @@ std::unique_ptr<LoadedModel> open_gguf(const fs::path& path, const OpenOptions& 
   model->bytes = static_cast<Index>(bytes.size());
   model->arch = read_architecture(file, keys, where);
   infer_from_tensors(file, model->arch, where);
+  warn_of_trailing_bytes(file, bytes, where);
   validate(model->arch, where);
   add_tensors(*model, file, where);
   validate(model->arch, where);  // again, with the divisors

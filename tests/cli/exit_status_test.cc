@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exit statuses and the one sentence that goes with each.
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include "hone/core/cpu_info.h"
 #include "hone/core/file_io.h"
@@ -95,13 +96,41 @@ TEST_F(Cli, outputs_that_cannot_be_written_end_with_1) {
   expect_refusal({"convert", model, path("absent/x.gguf")}, 1);
   expect_refusal({"convert", model, "/proc/x.gguf"}, 1);
   expect_refusal({"convert", model, "/proc/x"}, 1);
-  for (const Arguments& verb :
-       {Arguments{"inspect", model}, Arguments{"generate", model, "-p", "a", "-n", "4"}}) {
-    const std::string command = "exec \"$0\" \"$@\" > /dev/full";
-    const ProgramResult result =
-        Program(Arguments{"/bin/sh", "-c", command} + hone_argv(verb)).wait();
-    EXPECT_EQ(result.status, 1) << verb[0] << result.err;
+}
+
+class Stdout : public Cli {
+ protected:
+  // Runs every kind of command with its stdout redirected by the shell.
+  void run_all(const std::string& redirection, int status, const std::string& error) const {
+    const std::string model = write_tiny_model(), command = "exec \"$0\" \"$@\" " + redirection;
+    const std::vector<Arguments> verbs{{"--help"},
+                                       {"--version"},
+                                       {"inspect", "--help"},
+                                       {"inspect", model, "-q"},
+                                       {"inspect", model, "--json"},
+                                       {"tokenize", model, "-p", "a", "--json"},
+                                       {"generate", model, "-q", "-p", "a", "-n", "40"},
+                                       {"generate", model, "-q", "-p", "a", "-n", "40", "--json"}};
+    for (const Arguments& verb : verbs) {
+      const ProgramResult result =
+          Program(Arguments{"/bin/sh", "-c", command} + hone_argv(verb)).wait();
+      EXPECT_EQ(result.status, status) << verb[0] << result.err;
+      EXPECT_THAT(result.err, error.empty() ? HasSubstr("") : HasSubstr(error)) << verb[0];
+      EXPECT_EQ(result.err.empty(), error.empty()) << verb[0] << result.err;
+    }
   }
+};
+
+TEST_F(Stdout, that_cannot_be_written_ends_with_1) {
+  run_all("> /dev/full", 1, "hone: [stdout] wanted to write the result");
+}
+
+TEST_F(Stdout, that_nobody_reads_ends_quietly_as_by_sigpipe) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ::close(ends[0]);
+  run_all(">&" + std::to_string(ends[1]), 141, "");
+  ::close(ends[1]);
 }
 
 TEST_F(Cli, convert_never_overwrites_its_input_or_foreign_files) {

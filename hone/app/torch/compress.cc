@@ -4,7 +4,9 @@
 #include <array>
 #include <cstring>
 #include <map>
+#include <optional>
 
+#include "hone/app/blame_weights.h"
 #include "hone/app/eval_lm.h"
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
@@ -41,10 +43,16 @@ Json hash_of(const fs::path& model) {
 
 std::vector<std::string> held_out_documents(const CompressJob& job) {
   const fs::path path = job.data.empty() ? fs::path(job.recipe.eval_data) : job.data;
-  if (!path.empty()) return data::load_text(path).held_out;
-  return data::generate_story_corpus(data::StoryGrammar(), 0,
-                                     {.train = 0, .held_out = kCardStories})
-      .held_out;
+  if (path.empty()) {
+    return data::generate_story_corpus(data::StoryGrammar(), 0,
+                                       {.train = 0, .held_out = kCardStories})
+        .held_out;
+  }
+  std::vector<std::string> documents = data::load_text(path).held_out;
+  if (documents.empty()) {
+    fail_corrupt(path.string(), "a text whose last tenth is not empty", "a shorter one");
+  }
+  return documents;
 }
 
 model_io::WriteReport write_model(const compress::Model& model, const fs::path& folder,
@@ -72,6 +80,7 @@ class QualityMeter {
     options.model = folder;
     options.baseline = job_.model;
     options.documents = documents_;
+    if (!job_.data.empty()) options.data_name = job_.data.string();
     options.max_tokens = job_.recipe.eval_tokens;
     const EvalResult result = evaluate(options, executor_);
     const tune::QualityComparison& comparison = *result.card.comparison;
@@ -135,14 +144,18 @@ Json passes_of(const compress::Result& result) {
 }  // namespace
 
 CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measurer& measurer) {
-  HONE_CHECK(!fs::exists(job.out) || !fs::equivalent(job.out, job.model), "compress",
+  std::error_code ignored;
+  HONE_CHECK(!fs::equivalent(job.out, job.model, ignored), "compress",
              "an output folder that is not the model itself", job.out.string());
   model_io::check_model_folder(job.out);
-  const Json source = hash_of(job.model);
   const auto original = model_io::open_model_or_throw(job.model);
+  const Json source = hash_of(job.model);
   const QualityMeter quality(job, executor);
   compress::Context context{executor, measurer, quality, job.cancelled};
-  const compress::Result result = compress::compress(*original, job.recipe, context);
+  std::optional<compress::Result> made;
+  blame_weights({&job.model, 1},
+                [&] { made.emplace(compress::compress(*original, job.recipe, context)); });
+  const compress::Result& result = *made;
   compress::throw_if_cancelled(context);
 
   CompressOutcome outcome;

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the commands of hone-torch make of folders, times and seeds that they cannot use.
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+#include "hone/core/file_io.h"
+#include "hone/core/folder_lock.h"
+#include "tests/cli/cli_fixture.h"
+
+namespace hone::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class RunFolder : public Cli {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(fs::path(HONE_PROGRAM).parent_path() / "hone-torch"))
+      GTEST_SKIP() << "built without LibTorch";
+    std::string text;
+    for (int i = 0; i < 400; ++i) text += i % 3 == 0 ? "the cat sat.\n" : "a dog ran.\n";
+    write_text_file(path("text.txt"), text);
+  }
+  Arguments train(const std::string& out, int steps) const {
+    Arguments arguments{"train", "lm", "-q", "--out", out, "--threads", "1"};
+    for (const std::string& key :
+         {"data.path=" + path("text.txt"), std::string("data.tokenizer=byte"),
+          std::string("model.hidden_size=16"), std::string("model.heads=2"),
+          std::string("model.layers=1"), std::string("model.context=16"),
+          "trainer.steps=" + std::to_string(steps)}) {
+      arguments = arguments + Arguments{"--set", key};
+    }
+    return arguments;
+  }
+};
+
+TEST_F(RunFolder, a_second_run_in_one_folder_is_refused_and_the_first_goes_on) {
+  const std::string out = path("run");
+  Program first(hone_argv(train(out, 10'000'000)));
+  ASSERT_TRUE(wait_until([&] { return fs::exists(out + "/metrics.csv") || first.has_ended(); }));
+  expect_refusal(train(out, 10), 1);
+  expect_refusal(train(out, 10) + Arguments{"--fresh"}, 1);
+  expect_refusal(train(out, 10) + Arguments{"--resume"}, 1);
+  first.send(SIGINT);
+  const ProgramResult result = first.wait();
+  EXPECT_EQ(result.status, 130) << result.err;
+  expect_refusal(train(out, 10), 2, "holds a run");
+  EXPECT_THAT(run_hone(train(out, 10)).err, HasSubstr("--resume"));
+  EXPECT_EQ(run_hone(train(out, 10) + Arguments{"--fresh"}).status, 0);
+  EXPECT_TRUE(fs::exists(out + "/model/model.safetensors"));
+}
+
+TEST_F(RunFolder, what_cannot_run_leaves_no_folder) {
+  const std::string out = path("new");
+  const Arguments good = train(out, 10);
+  for (const char* minutes : {"nan", "-1", "0", "inf", "1e-9", "1e300", "soon"})
+    expect_refusal(good + Arguments{"--minutes", minutes}, 2);
+  for (const char* seed : {"-1", "1e3", "99999999999999999999"})
+    expect_refusal(good + Arguments{"--seed", seed}, 2);
+  expect_refusal(good + Arguments{"--resume", "--fresh"}, 2);
+  expect_refusal(good + Arguments{"--set", "steps=3"}, 2);
+  expect_refusal(good + Arguments{"--resume"}, 3);
+  write_text_file(path("latin.txt"), "caf\xe9 au lait, please\n");
+  write_text_file(path("empty.txt"), "");
+  for (const char* data : {"none", "latin.txt", "empty.txt"}) {
+    expect_refusal(good + Arguments{"--set", "data.path=" + path(data)}, 3);
+    expect_refusal({"train", "lm", "--out", out, "--data", path(data)}, 3);
+    expect_refusal({"demo", "--out", out, "--data", path(data)}, 3);
+  }
+  EXPECT_FALSE(fs::exists(out));
+}
+
+TEST_F(RunFolder, a_demo_leaves_a_folder_alone_in_which_another_works) {
+  const FolderLock other(path("demo"));
+  expect_refusal({"demo", "--quick", "--out", path("demo")}, 1);
+  EXPECT_FALSE(fs::exists(path("demo/train")));
+}
+
+TEST_F(RunFolder, train_takes_the_seed_and_set_wins_over_it) {
+  const auto recorded = [&](const char* name, const Arguments& more) {
+    const std::string out = path(name);
+    EXPECT_EQ(run_hone(train(out, 1) + more).status, 0);
+    const std::string toml = read_text_file(out + "/train.toml");
+    const std::size_t at = toml.find("seed = ") + 7;
+    return toml.substr(at, toml.find('\n', at) - at);
+  };
+  EXPECT_EQ(recorded("a", {"--seed", "9223372036854775807"}), "9223372036854775807");
+  EXPECT_EQ(recorded("b", {"--seed", "5", "--set", "trainer.seed=7"}), "7");
+  write_text_file(path("seven.toml"), "[trainer]\nseed = 7\n");
+  EXPECT_EQ(recorded("c", {"--config", path("seven.toml")}), "7");
+  EXPECT_EQ(recorded("d", {"--config", path("seven.toml"), "--seed", "0"}), "0");
+}
+
+TEST_F(RunFolder, compress_names_what_it_cannot_use) {
+  const std::string model = write_tiny_model(), out = path("small");
+  const auto refuse = [&](const Arguments& more, int status) {
+    expect_refusal(Arguments{"compress", model, "-o", out} + more, status);
+    EXPECT_FALSE(fs::exists(out));
+  };
+  write_text_file(path("empty.txt"), "");
+  write_text_file(path("short.txt"), "abc");
+  write_text_file(path("latin.txt"), "caf\xe9 au lait, please\n");
+  for (const char* data : {"none", "empty.txt", "short.txt", "latin.txt"})
+    refuse({"--quantize", "int8:row", "--data", path(data)}, 3);
+  refuse({"--quantize", "int8:row", "--recipe", path("none.toml")}, 2);
+  refuse({"--recipe", path("none.toml")}, 3);
+  refuse({"--recipe", folder_.path().string()}, 3);
+  const std::string grammar = "int<2-8>:<row|gN>[:sym|:asym][:f32|:f16], N a multiple of 16";
+  for (const char* spec : {"int9:row", "float", "int8:tensor", "int8:row:bf16"}) {
+    refuse({"--quantize", spec}, 2);
+    EXPECT_THAT(run_hone({"compress", model, "-o", out, "--quantize", spec}).err,
+                HasSubstr(grammar));
+  }
+  std::string help = run_hone({"compress", "--help"}).out;
+  for (const char c : {'\n', ' '}) std::erase(help, c);  // CLI11 breaks lines
+  std::string wanted = grammar;
+  std::erase(wanted, ' ');
+  EXPECT_THAT(help, HasSubstr(wanted));
+}
+
+}  // namespace
+}  // namespace hone::test
