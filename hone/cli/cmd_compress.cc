@@ -56,7 +56,7 @@ void add_compress(CLI::App& program, Context& context) {
   verb->add_option("MODEL", options->model, "Model to compress; it is only read")->required();
   verb->add_option("-o,--out", options->out, "Folder for the compressed copy")->required();
   verb->add_option("--quantize", options->quantize,
-                   concat(compress::kPassSpecs, "; with :noclip no search for the best clip"));
+                   concat("e.g. int4:g32; ", compress::kPassSpecs, "; :noclip: no clip search"));
   verb->add_option("--recipe", options->recipe, "TOML recipe (docs/compression.md)");
   verb->add_option("--data", options->data,
                    "Text for the quality card, its held-out part (default: embedded stories)");

@@ -47,6 +47,34 @@ TEST(AtomicFile, a_parent_that_is_absent_or_a_file_is_an_io_error) {
   expect_io_error([&] { AtomicFile file(folder.path() / std::string(300, 'n')); }, "nnn");
 }
 
+TEST(AtomicFile, errors_in_a_folder_that_is_being_written_name_the_folder_meant) {
+  const test::TemporaryFolder folder;
+  const AtomicFolder model(folder.path() / "model");
+  try {
+    write_text_file(model.staging() / "absent" / "x", "text");
+    FAIL();
+  } catch (const Error& error) {
+    const std::string wanted = concat("[", (folder.path() / "model/absent/x").string(), "]");
+    EXPECT_EQ(std::string(error.what()).find(wanted), 0u) << error.what();
+  }
+}
+
+// In a container every run may have the same process id.
+TEST(AtomicFile, temporaries_of_a_killed_run_with_this_process_id_do_not_matter) {
+  const test::TemporaryFolder folder;
+  for (int n = 0; n < 2000; ++n) {
+    for (const char* name : {"file", "model"}) {
+      std::ofstream(folder.path() / concat(name, ".hone-tmp-", ::getpid(), "-", n));
+    }
+  }
+  write_text_file(folder.path() / "file", "text");
+  AtomicFolder model(folder.path() / "model");
+  write_text_file(model.staging() / "x", "text");
+  model.commit();
+  EXPECT_EQ(read_text_file(folder.path() / "file"), "text");
+  EXPECT_EQ(read_text_file(folder.path() / "model" / "x"), "text");
+}
+
 TEST(AtomicFile, empty_files_and_bytes_of_every_value_survive) {
   const test::TemporaryFolder folder;
   write_text_file(folder.path() / "empty", "");
@@ -71,6 +99,18 @@ TEST(AtomicFile, two_writers_of_one_name_do_not_mix) {
   EXPECT_EQ(read_text_file(path), "second, longer");
   first.commit();
   EXPECT_EQ(read_text_file(path), "first");
+  EXPECT_EQ(entries_in(folder.path()), 1u);
+}
+
+TEST(AtomicFolder, two_writers_of_one_name_both_succeed_and_the_later_stays) {
+  const test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "model";
+  AtomicFolder first(path), second(path);
+  write_text_file(first.staging() / "x", "first");
+  write_text_file(second.staging() / "x", "second");
+  second.commit();
+  first.commit();
+  EXPECT_EQ(read_text_file(path / "x"), "first");
   EXPECT_EQ(entries_in(folder.path()), 1u);
 }
 

@@ -73,7 +73,7 @@ class QualityMeter {
       : job_(job), executor_(executor), documents_(held_out_documents(job)) {}
 
   compress::Quality operator()(const compress::Model& model) const {
-    const AtomicFolder trial(fs::path(job_.out) += ".trial");  // removed when dropped
+    const AtomicFolder trial(job_.out);  // removed when dropped
     const fs::path folder = trial.staging() / "model";
     write_model(model, folder, {});
     EvalOptions options;
@@ -148,6 +148,8 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   HONE_CHECK(!fs::equivalent(job.out, job.model, ignored), "compress",
              "an output folder that is not the model itself", job.out.string());
   model_io::check_model_folder(job.out);
+  const fs::path beside = job.out.parent_path();
+  remove_stale_temporaries(beside.empty() ? "." : beside);
   const auto original = model_io::open_model_or_throw(job.model);
   const Json source = hash_of(job.model);
   const QualityMeter quality(job, executor);
