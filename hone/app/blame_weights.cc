@@ -25,7 +25,8 @@ void check_tensor(const model_io::NamedMatrix& tensor, const std::filesystem::pa
 }
 
 void check_weights(const std::filesystem::path& path) {
-  const auto model = model_io::open_model_or_throw(path, {.need_tokenizer = false});
+  const auto model =
+      model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
   for (const model_io::NamedMatrix& tensor : model->tensors()) check_tensor(tensor, path);
 }
 

@@ -65,6 +65,7 @@ std::vector<EvalWindow> make_windows(const text::TokenStream& stream, Index wind
   std::vector<EvalWindow> windows;
   for (const auto& range : text::cut_windows(stream.ends, bos ? window - 1 : window, !bos)) {
     EvalWindow cut{.tokens = {}, .first_target = bos ? range.begin : range.begin + 1};
+    cut.tokens.reserve(static_cast<std::size_t>(range.end - range.begin + 1));
     if (bos) cut.tokens.push_back(*bos);
     cut.tokens.insert(cut.tokens.end(), stream.ids.begin() + range.begin,
                       stream.ids.begin() + range.end);

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <vector>
 
 #include "hone/core/check.h"
 
@@ -15,20 +16,37 @@ namespace hone {
 
 namespace fs = std::filesystem;
 
+namespace {
+
+// Another process that takes the folder away again makes us begin anew; more often than this only
+// something else can, like a link to nowhere.
+constexpr int kMostAttempts = 1000;
+
+}  // namespace
+
 FolderLock::FolderLock(const fs::path& folder) : file_(folder / ".lock") {
-  do {
+  HONE_CHECK(!folder.empty(), "folder", "a name", "none");
+  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
     make_folder(folder);
-  } while (!try_lock(folder));
+    if (try_lock(folder)) return;
+  }
+  fail(ErrorCategory::Io, folder.string(), "to make the folder", std::strerror(ENOENT));
 }
 
 void FolderLock::make_folder(const fs::path& folder) {
-  std::error_code error;
-  for (fs::path part = folder; !part.empty() && !fs::exists(part, error);
+  std::error_code ignored;
+  std::vector<fs::path> absent;
+  for (fs::path part = folder; !part.empty() && !fs::exists(part, ignored);
        part = part.parent_path()) {
-    made_.push_back(part);
+    absent.push_back(part);
   }
-  fs::create_directories(folder, error);
-  if (error) fail(ErrorCategory::Io, folder.string(), "to make the folder", error.message());
+  for (; !absent.empty(); absent.pop_back()) {
+    if (::mkdir(absent.back().c_str(), 0755) == 0) {
+      made_.insert(made_.begin(), absent.back());
+    } else if (errno != EEXIST && errno != ENOENT) {
+      fail(ErrorCategory::Io, folder.string(), "to make the folder", std::strerror(errno));
+    }
+  }
 }
 
 bool FolderLock::try_lock(const fs::path& folder) {
@@ -54,8 +72,7 @@ bool FolderLock::try_lock(const fs::path& folder) {
 }
 
 FolderLock::~FolderLock() {
-  ::unlink(
-      file_.c_str());  // still locked: who has opened it meanwhile finds another under its name
+  ::unlink(file_.c_str());  // while locked: who has opened it meanwhile then finds that it is gone
   ::close(descriptor_);
   for (const fs::path& folder : made_) {
     if (::rmdir(folder.c_str()) != 0) break;

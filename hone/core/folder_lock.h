@@ -11,7 +11,8 @@ namespace hone {
 // when nothing has been written into it.
 class FolderLock {
  public:
-  // Error{Resource} when another process holds it; Error{Io} when the folder cannot be made.
+  // Error{Resource} when another process holds it; Error{Io} when the folder cannot be made;
+  // Error{InvalidArgument} when it has no name.
   explicit FolderLock(const std::filesystem::path& folder);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;

@@ -62,6 +62,9 @@ TEST_F(RunFolder, what_cannot_run_leaves_no_folder) {
   expect_refusal(good + Arguments{"--resume", "--fresh"}, 2);
   expect_refusal(good + Arguments{"--set", "steps=3"}, 2);
   expect_refusal(good + Arguments{"--resume"}, 3);
+  fs::create_directory(path("old"));  // is there before, and stays
+  expect_refusal(train(path("old"), 10) + Arguments{"--resume"}, 3);
+  EXPECT_TRUE(fs::is_empty(path("old")));
   write_text_file(path("latin.txt"), "caf\xe9 au lait, please\n");
   write_text_file(path("empty.txt"), "");
   for (const char* data : {"none", "latin.txt", "empty.txt"}) {

@@ -59,6 +59,9 @@ TEST(FolderLock, a_name_that_is_no_folder_is_an_io_error) {
   write_text_file(folder.path() / "file", "x");
   EXPECT_EQ(refusal_of(folder.path() / "file"), ErrorCategory::Io);
   EXPECT_EQ(refusal_of(folder.path() / "file" / "inner"), ErrorCategory::Io);
+  fs::create_symlink(folder.path() / "nowhere", folder.path() / "link");
+  EXPECT_EQ(refusal_of(folder.path() / "link"), ErrorCategory::Io);
+  EXPECT_EQ(refusal_of(""), ErrorCategory::InvalidArgument);
 }
 
 TEST(FolderLock, a_killed_process_leaves_no_lock) {

@@ -141,11 +141,12 @@ trainer::TrainerOptions trainer_options(const trainer::LmConfig& config,
 void check_earlier_run(const TrainLmJob& job) {
   HONE_CHECK(!(job.resume && job.fresh), "train", "one of resume and fresh", "both");
   const std::string out = job.out.string();
-  const bool there = holds_run(job.out);
-  HONE_CHECK(!there || job.resume || job.fresh, out,
-             "a folder without a run (--resume goes on with it, --fresh replaces it, another --out "
-             "keeps it)",
-             "an earlier run");
+  std::error_code ignored;
+  const bool there = holds_run(job.out), model = fs::exists(job.out / "model", ignored);
+  HONE_CHECK(job.resume || job.fresh || !(there || model), out,
+             "a folder without a run (--resume goes on with one, --fresh replaces it, another "
+             "--out keeps it)",
+             there ? "an earlier run" : "a model");
   if (job.resume && !there) {
     fail(ErrorCategory::NotFound, out, "a run to resume (without --resume one is started)", "none");
   }
@@ -155,7 +156,7 @@ void check_earlier_run(const TrainLmJob& job) {
 
 bool holds_run(const fs::path& out) {
   std::error_code ignored;
-  for (const char* part : {"train.toml", "metrics.csv", "checkpoints", "model"}) {
+  for (const char* part : {"train.toml", "metrics.csv", "checkpoints"}) {
     if (fs::exists(out / part, ignored)) return true;
   }
   return false;

@@ -170,6 +170,9 @@ TEST(TrainLm, an_earlier_run_is_kept_resumed_or_replaced_as_asked) {
   EXPECT_EQ(refusal_of(job).first, ErrorCategory::NotFound);
   EXPECT_FALSE(std::filesystem::exists(job.out));
   job.resume = false;
+  std::filesystem::create_directories(job.out / "model");
+  EXPECT_EQ(refusal_of(job).first, ErrorCategory::InvalidArgument) << "a model of somebody's";
+  std::filesystem::remove_all(job.out);
   train_lm(job);
   const std::string metrics = read_text_file(job.out / "metrics.csv");
   job.config.trainer.steps = 3;
