@@ -37,6 +37,13 @@ double floor_bytes(const std::string& rule, Index elements_per_tensor) {
   return 36 - cached;
 }
 
+// Before every timed step, for all sides: LibTorch's threads are awake, as after a backward pass.
+// Behind an opponent that ran on one thread they would sleep.
+void wake_threads() {
+  Executor& executor = libtorch_executor();
+  executor.parallel_for(executor.workers(), 1, [](Index, Index, int) {});
+}
+
 void add_case(const BenchOptimOptions& options, const std::string& size, const std::string& rule,
               double roof, BenchRun& run) {
   const std::vector<Index> sizes = parse_sizes(size);
@@ -48,7 +55,8 @@ void add_case(const BenchOptimOptions& options, const std::string& size, const s
   const auto add = [&](const std::string& way, bool ours) {
     opponents::Stepper stepper = opponents::make_stepper(rule, way, sizes);
     if (!stepper.step) return;  // no such operator for this rule
-    bench_case.contestants.push_back({.name = stepper.name, .run = std::move(stepper.step)});
+    bench_case.contestants.push_back(
+        {.name = stepper.name, .run = std::move(stepper.step), .prepare = wake_threads});
     bench_case.ours.push_back(ours);
     bench_case.extra.push_back({{"implementation", stepper.implementation},
                                 {"floor_bytes_per_param", floor},

@@ -5,19 +5,18 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
-#include <array>
 #include <cmath>
 #include <map>
 #include <unordered_set>
+#include <utility>
 
+#include "hone/core/buffer.h"
 #include "hone/core/check.h"
-#include "hone/train/interop.h"
+#include "hone/train/optim/fused_cache.h"
 
 namespace hone::optim {
 namespace {
 
-using kernels::MultiTensorLists;
-using kernels::MultiTensorPlan;
 using kernels::Slot;
 
 std::string describe(Index parameter) { return concat("parameter ", parameter); }
@@ -54,6 +53,32 @@ void check_parameters(const std::string& op, const Groups& groups) {
   }
 }
 
+// Does the state of this parameter go into a block shared with others? Thousands of small tensors
+// then lie on few pages, one after the other.
+bool shares_block(const torch::Tensor& param) {
+  return param.numel() <= kernels::kChunkElements && param.is_non_overlapping_and_dense();
+}
+
+Index padded_elements(const torch::Tensor& tensor) {
+  return round_up(tensor.numel(), kCacheLine / Index{sizeof(float)});
+}
+
+// Zeros in the layouts of `params`, each on cache lines of its own, in one block.
+std::vector<torch::Tensor> zeros_in_one_block(const std::vector<const torch::Tensor*>& params) {
+  Index elements = 0;
+  for (const torch::Tensor* param : params) elements += padded_elements(*param);
+  const auto memory = std::make_shared<Buffer>(elements * Index{sizeof(float)});
+  const torch::Tensor block = at::from_blob(
+      memory->data(), {elements}, [memory](void*) {}, at::TensorOptions(at::kFloat));
+  std::vector<torch::Tensor> out;
+  Index begin = 0;
+  for (const torch::Tensor* param : params) {
+    out.push_back(block.as_strided(param->sizes(), param->strides(), begin));
+    begin += padded_elements(*param);
+  }
+  return out;
+}
+
 }  // namespace
 
 void fail_mixed_option(const std::string& optimizer, const char* field) {
@@ -71,122 +96,6 @@ torch::Tensor* MultiTensorOptimizer::StateFields::tensor(Slot slot) const {
     default:
       return nullptr;
   }
-}
-
-// What the fused path keeps between steps. The plan holds addresses of `steps`.
-struct MultiTensorOptimizer::FusedCache {
-  std::vector<TensorView> param, grad, momentum, second_moment, extra;
-  std::vector<std::uint16_t> group;
-  std::vector<Index> steps;
-  std::vector<double> correlation;
-  MultiTensorPlan plan;
-
-  // Who the plan was made for. Addresses only: a cache must not keep freed gradients alive.
-  struct Known {
-    const void *param, *grad, *state;  // TensorImpl, TensorImpl, ParamState
-    const void* data[kernels::kSlots];
-    Index elements;
-    StateFields fields;
-    // What a look at them reads: tensors, and the storages and autograd data they point to.
-    std::array<const void*, kernels::kSlots> tensors;
-    std::array<const void*, kernels::kSlots + 1> behind;
-  };
-  std::vector<Known> known;
-  bool knows_all = false;  // false: strided tensors, whose layouts only the plan compares
-  struct Stepped {
-    StateFields fields;
-    Index parameter;
-  };
-  std::vector<Stepped> stepped;  // the tensors of the plan
-  SlotUse use;
-
-  void remember(const std::vector<Active>& active);
-  // Fetches what still_there(at) will look at: thousands of tensors are as many cache misses.
-  void prefetch(std::size_t at) const;
-  // Is this parameter what was remembered at place `at`, at the same addresses?
-  bool still_there(std::size_t at, const torch::Tensor& p, const torch::Tensor& g,
-                   const void* state) const;
-  void read(const std::vector<Active>& active, const SlotUse& slots);
-  MultiTensorLists lists() { return {param, grad, momentum, second_moment, extra, group, steps}; }
-};
-
-void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
-                                            const SlotUse& slots) {
-  for (auto* list : {&param, &grad, &momentum, &second_moment, &extra}) list->clear();
-  group.clear();
-  steps.resize(active.size());
-  correlation.resize(active.size());
-  for (std::size_t i = 0; i < active.size(); ++i) {
-    const Active& a = active[i];
-    param.push_back(view_of(a.param, "parameter"));
-    grad.push_back(view_of(a.grad, "gradient"));
-    if (slots.momentum) momentum.push_back(view_of(*a.fields.momentum, "momentum"));
-    if (slots.second_moment)
-      second_moment.push_back(view_of(*a.fields.second_moment, "exp_avg_sq"));
-    if (slots.extra) extra.push_back(view_of(*a.fields.extra, "max_exp_avg_sq"));
-    group.push_back(a.group);
-  }
-}
-
-void MultiTensorOptimizer::FusedCache::remember(const std::vector<Active>& active) {
-  known.clear();
-  knows_all = !plan.has_strided();
-  for (const Active& a : active) {
-    Known one{a.param.unsafeGetTensorImpl(),
-              a.grad.unsafeGetTensorImpl(),
-              a.state,
-              {},
-              a.param.numel(),
-              a.fields,
-              {},
-              {}};
-    one.behind.back() = a.param.unsafeGetTensorImpl()->autograd_meta();
-    for (std::size_t s = 0; s < kernels::kSlots; ++s) {
-      const torch::Tensor* tensor = s == 0   ? &a.param
-                                    : s == 1 ? &a.grad
-                                             : a.fields.tensor(static_cast<Slot>(s));
-      if (tensor == nullptr || !tensor->defined()) continue;
-      one.data[s] = tensor->const_data_ptr();
-      one.tensors[s] = tensor->unsafeGetTensorImpl();
-      one.behind[s] = tensor->storage().unsafeGetStorageImpl();
-    }
-    known.push_back(one);
-  }
-}
-
-void MultiTensorOptimizer::FusedCache::prefetch(std::size_t at) const {
-  constexpr std::size_t kAhead = 8, kLine = 64;
-  if (at + kAhead >= known.size()) return;
-  const Known& one = known[at + kAhead];
-  __builtin_prefetch(one.state);
-  for (const void* pointer : one.behind) __builtin_prefetch(pointer);
-  for (const void* tensor : one.tensors) {
-    for (std::size_t byte = 0; byte < sizeof(c10::TensorImpl); byte += kLine) {
-      __builtin_prefetch(static_cast<const std::byte*>(tensor) + byte);
-    }
-  }
-}
-
-bool MultiTensorOptimizer::FusedCache::still_there(std::size_t at, const torch::Tensor& p,
-                                                   const torch::Tensor& g,
-                                                   const void* state) const {
-  if (at >= known.size()) return false;
-  const Known& one = known[at];
-  if (one.param != p.unsafeGetTensorImpl() || one.grad != g.unsafeGetTensorImpl() ||
-      one.state != state || one.data[0] != p.const_data_ptr() ||
-      one.data[1] != g.const_data_ptr() || one.elements != p.numel() ||
-      !g.strides().equals(p.strides()) || !g.sizes().equals(p.sizes())) {
-    return false;
-  }
-  for (int s = 2; s < kernels::kSlots; ++s) {
-    if (one.data[s] == nullptr) continue;
-    const torch::Tensor& tensor = *one.fields.tensor(static_cast<Slot>(s));
-    if (!tensor.defined() || tensor.const_data_ptr() != one.data[s] ||
-        tensor.numel() != one.elements) {
-      return false;
-    }
-  }
-  return true;
 }
 
 MultiTensorOptimizer::MultiTensorOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups,
@@ -215,19 +124,29 @@ void MultiTensorOptimizer::add_param_group(const torch::optim::OptimizerParamGro
   adopt_group_options({group});
 }
 
-void MultiTensorOptimizer::ensure_state(Active& active, const SlotUse& use) {
-  std::unique_ptr<ParamState>& state = state_[active.param.unsafeGetTensorImpl()];
-  if (state == nullptr) state = make_state();
-  active.state = state.get();
-  active.fields = fields_of(*state);
-  const auto fill = [&](torch::Tensor* tensor, bool used) {
-    if (used && !tensor->defined()) {
-      *tensor = at::zeros_like(active.param, at::MemoryFormat::Preserve);
+void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotUse& use) {
+  std::vector<torch::Tensor*> missing;
+  std::vector<const torch::Tensor*> their_params;
+  for (Active& a : active) {
+    std::unique_ptr<ParamState>& state = state_[a.param.unsafeGetTensorImpl()];
+    if (state == nullptr) state = make_state();
+    a.state = state.get();
+    a.fields = fields_of(*state);
+    for (const auto& [used, tensor] : {std::pair{use.momentum, a.fields.momentum},
+                                       std::pair{use.second_moment, a.fields.second_moment},
+                                       std::pair{use.extra, a.fields.extra}}) {
+      if (!used || tensor->defined()) continue;
+      if (shares_block(a.param)) {
+        missing.push_back(tensor);
+        their_params.push_back(&a.param);
+      } else {
+        *tensor = at::zeros_like(a.param, at::MemoryFormat::Preserve);
+      }
     }
-  };
-  fill(active.fields.momentum, use.momentum);
-  fill(active.fields.second_moment, use.second_moment);
-  fill(active.fields.extra, use.extra);
+  }
+  if (missing.empty()) return;
+  const std::vector<torch::Tensor> zeros = zeros_in_one_block(their_params);
+  for (std::size_t i = 0; i < missing.size(); ++i) *missing[i] = zeros[i];
 }
 
 std::vector<MultiTensorOptimizer::Active> MultiTensorOptimizer::collect() {
@@ -243,7 +162,7 @@ std::vector<MultiTensorOptimizer::Active> MultiTensorOptimizer::collect() {
       active.push_back({param, param.grad(), {}, nullptr, static_cast<std::uint16_t>(g), index});
     }
   }
-  for (Active& a : active) ensure_state(a, use);
+  ensure_state(active, use);
   return active;
 }
 
@@ -271,44 +190,21 @@ StepReport MultiTensorOptimizer::step_with(const StepControl& control) {
   return report;
 }
 
-// Everything at the addresses of the last step: the plan stands. Thousands of small tensors would
-// otherwise cost more to look at than to step.
-bool MultiTensorOptimizer::nothing_moved() const {
-  const FusedCache& cache = *cache_;
-  if (!cache.knows_all || !(cache.use == slots())) return false;
-  std::size_t at = 0, g = 0;
-  for (const auto& group : param_groups_) {
-    for (const torch::Tensor& param : group.params()) {
-      cache.prefetch(at);
-      const torch::Tensor& grad = param.grad();
-      if (!grad.defined()) continue;
-      const auto state = state_.find(param.unsafeGetTensorImpl());
-      if (state == state_.end() || !cache.still_there(at, param, grad, state->second.get()) ||
-          cache.group[at] != g) {
-        return false;
-      }
-      ++at;
-    }
-    ++g;
-  }
-  return at == cache.known.size();
-}
-
 void MultiTensorOptimizer::make_plan() {
   const std::vector<Active> active = collect();
   FusedCache& cache = *cache_;
   cache.use = slots();
-  cache.knows_all = false;
+  cache.forget();
   cache.read(active, cache.use);
   cache.plan.follow_or_throw(cache.lists());
-  cache.remember(active);
+  cache.remember(param_groups_, active);
   cache.stepped.clear();
   for (const Active& a : active) cache.stepped.push_back({a.fields, a.parameter});
 }
 
 StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
   FusedCache& cache = *cache_;
-  if (!nothing_moved()) make_plan();
+  if (!(cache.use == slots()) || !cache.nothing_moved(param_groups_, state_)) make_plan();
   const auto& stepped = cache.stepped;
   for (std::size_t i = 0; i < stepped.size(); ++i) {
     const StateFields& fields = stepped[i].fields;

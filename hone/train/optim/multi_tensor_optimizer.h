@@ -161,8 +161,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
 
   void check_state_fits() const;
   std::vector<Active> collect();
-  void ensure_state(Active& active, const SlotUse& use);
-  bool nothing_moved() const;
+  void ensure_state(std::vector<Active>& active, const SlotUse& use);
   void make_plan();
   StepReport step_on_kernels(const StepControl& control);
   StepReport step_on_chain(const StepControl& control);

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/optim/fused_cache.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "hone/train/interop.h"
+
+namespace hone::optim {
+
+using kernels::Slot;
+
+void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
+                                            const SlotUse& slots) {
+  for (auto* list : {&param, &grad, &momentum, &second_moment, &extra}) list->clear();
+  group.clear();
+  steps.resize(active.size());
+  correlation.resize(active.size());
+  for (const Active& a : active) {
+    param.push_back(view_of(a.param, "parameter"));
+    grad.push_back(view_of(a.grad, "gradient"));
+    if (slots.momentum) momentum.push_back(view_of(*a.fields.momentum, "momentum"));
+    if (slots.second_moment)
+      second_moment.push_back(view_of(*a.fields.second_moment, "exp_avg_sq"));
+    if (slots.extra) extra.push_back(view_of(*a.fields.extra, "max_exp_avg_sq"));
+    group.push_back(a.group);
+  }
+}
+
+MultiTensorOptimizer::FusedCache::Known MultiTensorOptimizer::FusedCache::describe(
+    const torch::Tensor& param, const Active& active) {
+  Known one{};
+  one.elements = param.numel();
+  one.grad = active.grad.unsafeGetTensorImpl();
+  one.state = active.state;
+  one.fields = active.fields;
+  one.behind.back() = param.unsafeGetTensorImpl()->autograd_meta();
+  for (std::size_t s = 0; s < kernels::kSlots; ++s) {
+    const torch::Tensor* tensor = s == 0   ? &param
+                                  : s == 1 ? &active.grad
+                                           : active.fields.tensor(static_cast<Slot>(s));
+    if (tensor == nullptr || !tensor->defined()) continue;
+    one.data[s] = tensor->const_data_ptr();
+    one.tensors[s] = tensor->unsafeGetTensorImpl();
+    one.behind[s] = tensor->storage().unsafeGetStorageImpl();
+  }
+  return one;
+}
+
+void MultiTensorOptimizer::FusedCache::remember(const Groups& groups,
+                                                const std::vector<Active>& active) {
+  forget();
+  group_sizes_.clear();
+  if (plan.has_strided()) return;  // layouts that only the plan compares
+  auto next = active.begin();
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    const std::vector<torch::Tensor>& params = groups[g].params();
+    group_sizes_.push_back(params.size());
+    for (std::size_t place = 0; place < params.size(); ++place) {
+      const bool steps_now = next != active.end() && next->param.is_same(params[place]);
+      Known one = steps_now ? describe(params[place], *next++) : Known{};
+      one.group = static_cast<std::uint32_t>(g);
+      one.place = static_cast<std::uint32_t>(place);
+      one.param = params[place].unsafeGetTensorImpl();
+      known_.push_back(one);
+    }
+  }
+}
+
+void MultiTensorOptimizer::FusedCache::prefetch(std::size_t at) const {
+  constexpr std::size_t kAhead = 8, kLine = 64;
+  if (at + kAhead >= known_.size()) return;
+  const Known& one = known_[at + kAhead];
+  __builtin_prefetch(one.state);
+  for (const void* pointer : one.behind) __builtin_prefetch(pointer);
+  for (const void* tensor : one.tensors) {
+    for (std::size_t byte = 0; byte < sizeof(c10::TensorImpl); byte += kLine) {
+      __builtin_prefetch(static_cast<const std::byte*>(tensor) + byte);
+    }
+  }
+}
+
+bool MultiTensorOptimizer::FusedCache::still_there(const Known& one, const torch::Tensor& p,
+                                                   const States& states) const {
+  if (one.param != p.unsafeGetTensorImpl()) return false;
+  const torch::Tensor& g = p.grad();
+  if (one.grad == nullptr || !g.defined()) return one.grad == nullptr && !g.defined();
+  const auto state = states.find(p.unsafeGetTensorImpl());
+  if (state == states.end() || one.state != state->second.get() ||
+      one.grad != g.unsafeGetTensorImpl() || one.data[0] != p.const_data_ptr() ||
+      one.data[1] != g.const_data_ptr() || one.elements != p.numel() ||
+      !g.strides().equals(p.strides()) || !g.sizes().equals(p.sizes())) {
+    return false;
+  }
+  for (int s = 2; s < kernels::kSlots; ++s) {
+    const auto slot = static_cast<std::size_t>(s);
+    if (one.data[slot] == nullptr) continue;
+    const torch::Tensor& tensor = *one.fields.tensor(static_cast<Slot>(s));
+    if (!tensor.defined() || tensor.const_data_ptr() != one.data[slot] ||
+        tensor.numel() != one.elements) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool MultiTensorOptimizer::FusedCache::nothing_moved(const Groups& groups,
+                                                     const States& states) const {
+  if (known_.empty()) return false;
+  const bool same_sizes =
+      std::equal(groups.begin(), groups.end(), group_sizes_.begin(), group_sizes_.end(),
+                 [](const auto& given, std::size_t size) { return given.params().size() == size; });
+  if (!same_sizes) return false;
+  constexpr Index kGrain = 128;
+  std::atomic<bool> same{true};
+  libtorch_executor().parallel_for(
+      static_cast<Index>(known_.size()), kGrain, [&](Index begin, Index end, int) {
+        for (Index i = begin; i < end && same.load(std::memory_order_relaxed); ++i) {
+          const auto at = static_cast<std::size_t>(i);
+          prefetch(at);
+          const Known& one = known_[at];
+          if (!still_there(one, groups[one.group].params()[one.place], states)) same = false;
+        }
+      });
+  return same;
+}
+
+}  // namespace hone::optim

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "hone/train/optim/multi_tensor_optimizer.h"
+
+namespace hone::optim {
+
+// What the fused path keeps between steps. The plan holds addresses of `steps`.
+struct MultiTensorOptimizer::FusedCache {
+  using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+  using States = ska::flat_hash_map<void*, std::unique_ptr<ParamState>>;
+
+  std::vector<TensorView> param, grad, momentum, second_moment, extra;
+  std::vector<std::uint16_t> group;
+  std::vector<Index> steps;
+  std::vector<double> correlation;
+  kernels::MultiTensorPlan plan;
+  struct Stepped {
+    StateFields fields;
+    Index parameter;
+  };
+  std::vector<Stepped> stepped;  // the tensors of the plan
+  SlotUse use;
+
+  // Fills the lists that a plan is made of.
+  void read(const std::vector<Active>& active, const SlotUse& slots);
+  kernels::MultiTensorLists lists() {
+    return {param, grad, momentum, second_moment, extra, group, steps};
+  }
+
+  // Notes who the plan was made for.
+  void remember(const Groups& groups, const std::vector<Active>& active);
+  void forget() { known_.clear(); }
+  // Is everything at the addresses that were remembered? Then the plan stands. Looking at thousands
+  // of small tensors costs as much as stepping them, so all threads look.
+  bool nothing_moved(const Groups& groups, const States& states) const;
+
+ private:
+  // One parameter. Addresses only: a cache must not keep freed gradients alive.
+  struct Known {
+    std::uint32_t group, place;  // within the group
+    Index elements;
+    const void *param, *grad, *state;  // TensorImpl, TensorImpl (null: no gradient), ParamState
+    StateFields fields;
+    std::array<const void*, kernels::kSlots> data;
+    // What a look reads: tensors, and the storages and autograd data they point to.
+    std::array<const void*, kernels::kSlots> tensors;
+    std::array<const void*, kernels::kSlots + 1> behind;
+  };
+
+  static Known describe(const torch::Tensor& param, const Active& active);
+  void prefetch(std::size_t at) const;
+  bool still_there(const Known& one, const torch::Tensor& param, const States& states) const;
+
+  std::vector<Known> known_;  // every parameter; empty: nothing is known
+  std::vector<std::size_t> group_sizes_;
+};
+
+}  // namespace hone::optim
