@@ -10,7 +10,9 @@
 #include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "hone/kernels/training/train_ops.h"
 
@@ -203,13 +205,23 @@ HWY_INLINE double exp_sum(float* z, Index n, float peak, bool keep) {
   return total;
 }
 
+// The largest logit; NaN when one is NaN.
 HWY_INLINE float row_max(const float* z, Index n) {
   const Floats d;
   const Index whole = whole_vectors(n);
-  auto peaks = hn::Set(d, z[0]);
-  for (Index i = 0; i < whole; i += lanes()) peaks = hn::Max(peaks, hn::LoadU(d, z + i));
+  auto peaks = hn::Set(d, -std::numeric_limits<float>::infinity());
+  auto nan = hn::FirstN(d, 0);
+  for (Index i = 0; i < whole; i += lanes()) {
+    const auto v = hn::LoadU(d, z + i);
+    peaks = hn::Max(peaks, v);
+    nan = hn::Or(nan, hn::IsNaN(v));
+  }
+  if (!hn::AllFalse(d, nan)) return std::numeric_limits<float>::quiet_NaN();
   float peak = hn::GetLane(hn::MaxOfLanes(d, peaks));
-  for (Index i = whole; i < n; ++i) peak = z[i] > peak ? z[i] : peak;
+  for (Index i = whole; i < n; ++i) {
+    if (std::isnan(z[i])) return z[i];
+    peak = std::max(peak, z[i]);
+  }
   return peak;
 }
 
@@ -229,14 +241,17 @@ void cross_entropy_rows(const CrossEntropy& op, Index begin, Index end) {
     const std::int64_t target = op.targets[row];
     if (target < 0) {
       op.nats[row] = 0;
-      if (op.want_grad) {
-        for (Index i = 0; i < op.classes; ++i) z[i] = 0;
-      }
+      if (op.want_grad) std::fill_n(z, op.classes, 0.0f);
       continue;
     }
     const float peak = row_max(z, op.classes), wanted = z[target];
+    if (!std::isfinite(peak)) {  // no law; hn::Exp would turn the NaN into 0
+      op.nats[row] = std::numeric_limits<double>::quiet_NaN();
+      if (op.want_grad) std::fill_n(z, op.classes, std::numeric_limits<float>::quiet_NaN());
+      continue;
+    }
     const double total = exp_sum(z, op.classes, peak, op.want_grad);
-    op.nats[row] = std::log(total) + static_cast<double>(peak) - static_cast<double>(wanted);
+    op.nats[row] = std::log(total) + (static_cast<double>(peak) - static_cast<double>(wanted));
     if (op.want_grad) {
       scale_row(z, op.classes, static_cast<float>(1.0 / total));
       z[target] -= 1.0f;

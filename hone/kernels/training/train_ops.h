@@ -69,7 +69,8 @@ struct Rope {
 void rope(const Rope& op, Executor& executor);
 
 // nats[r] = logΣ_j e^{z_j} - z_target, and z ← softmax(z) - onehot(target) in place. A target below
-// 0 is ignored: 0 nats and a zero row.
+// 0 is ignored: 0 nats and a zero row. Logits of -infinity have probability 0; a row with a NaN,
+// with +infinity or of nothing but -infinity gives NaN nats and a NaN row.
 struct CrossEntropy {
   Index rows = 0, classes = 0;
   float* logits = nullptr;                // [rows, classes], overwritten when want_grad

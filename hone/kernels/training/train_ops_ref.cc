@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "hone/kernels/training/train_ops.h"
@@ -91,9 +92,10 @@ void cross_entropy_ref(const CrossEntropy& op) {
     float* z = op.logits + row * op.classes;
     const std::int64_t target = op.targets[row];
     double total = 0;
-    const double peak = *std::max_element(z, z + op.classes);
+    double peak = -std::numeric_limits<double>::infinity();
+    for (Index i = 0; i < op.classes; ++i) peak = std::max<double>(peak, z[i]);
     for (Index i = 0; i < op.classes; ++i) total += std::exp(z[i] - peak);
-    op.nats[row] = target < 0 ? 0.0 : std::log(total) + peak - z[target];
+    op.nats[row] = target < 0 ? 0.0 : std::log(total) + (peak - z[target]);
     if (!op.want_grad) continue;
     for (Index i = 0; i < op.classes; ++i) {
       const double p = std::exp(z[i] - peak) / total - (i == target ? 1.0 : 0.0);
