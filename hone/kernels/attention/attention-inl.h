@@ -103,7 +103,8 @@ HWY_INLINE void widen(const hwy::float16_t* from, Index count, float* to) {
 
 // Turns the scores of one row over one block into probabilities relative to the new maximum and
 // folds them into the state. Returns the factor for what the row has accumulated so far. `visible`
-// cells count; the others get probability 0. A block that adds nothing returns exactly 1.
+// cells count; the others get probability 0. A block that adds nothing returns exactly 1. A NaN
+// among the scores makes the sum, and with it the row's output, NaN.
 HWY_INLINE float update_softmax(float* scores, Index visible, float& max, float& sum) {
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   const hn::ScalableTag<float> d;
@@ -111,8 +112,17 @@ HWY_INLINE float update_softmax(float* scores, Index visible, float& max, float&
   std::fill(scores + std::clamp<Index>(visible, 0, kKvBlockTokens), scores + kKvBlockTokens,
             kNothing);
   auto highest = hn::Set(d, max);
+  auto nan = hn::FirstN(d, 0);
   for (Index t = 0; t < kKvBlockTokens; t += lanes) {
-    highest = hn::Max(highest, hn::LoadU(d, scores + t));
+    const auto score = hn::LoadU(d, scores + t);
+    highest = hn::Max(highest, score);
+    nan = hn::Or(nan, hn::IsNaN(score));
+  }
+  if (!hn::AllFalse(d, nan)) {  // hn::Exp would turn it into 0
+    std::fill(scores, scores + kKvBlockTokens, 0.0f);
+    max = std::max(max, 0.0f);  // no masked segment: its sum counts
+    sum = std::numeric_limits<float>::quiet_NaN();
+    return 1.0f;
   }
   const float new_max = hn::GetLane(hn::MaxOfLanes(d, highest));
   if (visible <= 0 || new_max == kNothing) {

@@ -18,7 +18,8 @@ namespace hone::kernels {
 // Numerics: scores are chains of fused multiply-adds over ascending head elements; softmax runs
 // online in blocks of 32 absolute positions inside segments of 256, segments merge in ascending
 // order. So a row's bits depend on that row and the cache, not on rows, workers or where a chunk
-// began.
+// began. A NaN in a query or key makes every output that it takes part in NaN; a value that is not
+// finite may also reach earlier rows of the call.
 struct AttentionArgs {
   const float* q = nullptr;  // [rows, heads, head_dim], turned by RoPE
   Index q_stride = 0;        // elements between rows
