@@ -12,6 +12,10 @@ ifneq ($(wildcard ../shared/data),)
 HONE_TEST_DATA ?= $(abspath ../shared/data)
 export HONE_TEST_DATA
 endif
+ifneq ($(wildcard .venv-peers/bin/python),)
+HONE_PEER_PYTHON ?= $(abspath .venv-peers/bin/python)
+export HONE_PEER_PYTHON
+endif
 export TORCH CUDA JOBS SANITIZE
 
 no_torch := $(if $(filter 0,$(TORCH)),--no-torch)

@@ -25,8 +25,9 @@ class Stories : public Cli {
   void expect_known_text(const Arguments& generate) const {
     ASSERT_EQ(cases_.size(), 3u);
     for (const Json& known : cases_) {
-      const Json got = json_of(generate + Arguments{"--temp", "0", "-n", "100", "--ignore-eos",
-                                                    "-p", known["prompt"].get<std::string>()});
+      const Json got =
+          json_of(generate + Arguments{"--temp", "0", "-n", "100", "--ignore-eos", "--act", "f32",
+                                       "-p", known["prompt"].get<std::string>()});
       EXPECT_EQ(got["tokens"], known["generated_ids"]) << generate[1];
       EXPECT_EQ(got["text"], known["text"]) << generate[1];
     }

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Twenty random tiny Llama models against the transformers package: kv heads 1, 2 and 8 of 8, tied
-// and untied, head_dim apart from hidden/heads, default and llama3 RoPE, biases. HONE_PEER_PYTHON
-// names an interpreter that has torch and transformers.
+// and untied, head_dim apart from hidden/heads, default and llama3 RoPE, biases.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <fstream>
 
 #include "hone/core/json_io.h"
 #include "tests/infer/engine_fixture.h"
+#include "tests/support/peer.h"
 #include "tests/support/test_data.h"
 
 namespace hone::infer {
@@ -41,17 +40,9 @@ double relative_error(Engine& engine, const std::vector<TokenId>& prompt,
 }
 
 TEST(TransformersParity, logits_and_greedy_tokens_of_twenty_random_models) {
-  const char* python = std::getenv("HONE_PEER_PYTHON");
-  if (python == nullptr) GTEST_SKIP() << "HONE_PEER_PYTHON is not set";
+  HONE_REQUIRE_PEER("transformers", "torch");
   const hone::test::TemporaryFolder folder;
-  const auto script = hone::test::source_file("tests/infer/transformers_parity.py");
-  const std::string command = std::string(python) + " " + script.string() + " " +
-                              folder.path().string() + " > /dev/null 2>&1";
-  if (std::system(
-          (std::string(python) + " -c 'import transformers, torch' 2> /dev/null").c_str()) != 0) {
-    GTEST_SKIP() << python << " lacks transformers or torch";
-  }
-  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  hone::test::run_peer("tests/infer/transformers_parity.py", {folder.path().string()});
   double worst = 0;
   int models = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {

@@ -5,16 +5,12 @@ read FILE    prints one JSON document: {"keys": {...}, "tensors": {name: [type, 
              values dequantised by the package, summed in double
 write FILE   one matrix of each served type from seeded values, quantised by the package; beside it
              FILE.json with the sum and the first 40 dequantised values of each
-Exit status 77: the package is not installed.
 """
 import json
 import sys
 
-try:
-    import gguf
-    import numpy as np
-except ImportError:
-    sys.exit(77)
+import gguf
+import numpy as np
 
 TYPES = ["F32", "F16", "BF16", "Q8_0", "Q4_0"]
 

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Other people's programs read what hone writes, and hone reads what they write. HONE_PEER_PYTHON
-// names a Python with the packages (tools/setup --peers); without it these tests are visible skips.
+// Other people's programs read what hone writes, and hone reads what they write.
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-
-#include <cstdio>
-#include <cstdlib>
 
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/gguf.h"
 #include "hone/core/mmap_file.h"
 #include "tests/model_io/tiny_model.h"
+#include "tests/support/peer.h"
 #include "tests/support/test_data.h"
 
 namespace hone::model_io {
@@ -19,34 +15,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::decoded;
+using test::run_peer;
 using test::TinyModel;
-
-struct PeerResult {
-  int status = 0;  // 77: the package is absent
-  std::string output;
-};
-
-// Runs a script of this folder with the peers' Python.
-PeerResult run_peer(std::string_view script, const std::vector<std::string>& arguments) {
-  const char* python = std::getenv("HONE_PEER_PYTHON");
-  if (python == nullptr || *python == '\0') return {77, ""};
-  std::string command = concat("'", python, "' '",
-                               test::source_file(concat("tests/model_io/", script)).string(), "'");
-  for (const std::string& argument : arguments) command += concat(" '", argument, "'");
-  std::FILE* pipe = ::popen(concat(command, " 2>/dev/null").c_str(), "r");
-  if (pipe == nullptr) return {1, ""};
-  PeerResult result;
-  char block[4096];
-  while (const std::size_t count = std::fread(block, 1, sizeof block, pipe))
-    result.output.append(block, count);
-  const int status = ::pclose(pipe);
-  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 1;
-  return result;
-}
-
-#define HONE_REQUIRE_PEER(result, package)                                            \
-  if ((result).status == 77) GTEST_SKIP() << "HONE_PEER_PYTHON has no " << (package); \
-  ASSERT_EQ((result).status, 0)
 
 double sum_of(const std::vector<float>& values) {
   double sum = 0;
@@ -77,9 +47,9 @@ void expect_frequencies(const RopeSpec& rope, const Json& expected) {
 }
 
 TEST(Peer, models_saved_by_transformers_open_with_the_same_weights_and_rotation) {
+  HONE_REQUIRE_PEER("transformers", "torch");
   const test::TemporaryFolder folder;
-  const PeerResult saved = run_peer("peer_transformers.py", {"save", folder.path().string()});
-  HONE_REQUIRE_PEER(saved, "transformers");
+  run_peer("tests/model_io/peer_transformers.py", {"save", folder.path().string()});
   for (int i = 0; i < 8; ++i) {
     const fs::path path = folder.path() / concat("m", i);
     SCOPED_TRACE(path.string());
@@ -95,6 +65,7 @@ TEST(Peer, models_saved_by_transformers_open_with_the_same_weights_and_rotation)
 }
 
 TEST(Peer, transformers_opens_what_hone_writes) {
+  HONE_REQUIRE_PEER("transformers", "torch");
   const test::TemporaryFolder folder;
   Architecture a = test::tiny_architecture();
   a.attention_bias = a.mlp_bias = true;
@@ -109,9 +80,8 @@ TEST(Peer, transformers_opens_what_hone_writes) {
   std::string lines;
   for (const std::string& text : texts) lines += (lines.empty() ? "" : "\n") + text;
   write_text_file(path / "texts.txt", lines);
-  const PeerResult opened = run_peer("peer_transformers.py", {"open", path.string()});
-  HONE_REQUIRE_PEER(opened, "transformers");
-  const Json document = parse_json(opened.output, "transformers");
+  const Json document = parse_json(
+      run_peer("tests/model_io/peer_transformers.py", {"open", path.string()}), "transformers");
   const auto file = open_model_or_throw(path);
   expect_tensors(*file, document["tensors"]);
   expect_frequencies(a.rope, document["inverse"]);
@@ -120,6 +90,7 @@ TEST(Peer, transformers_opens_what_hone_writes) {
 }
 
 TEST(Peer, gguf_package_reads_what_hone_writes) {
+  HONE_REQUIRE_PEER("gguf");
   const test::TemporaryFolder folder;
   const Architecture a = test::tiny_architecture();
   const auto tokenizer = text::make_tokenizer(test::tiny_sentencepiece(a.vocab_size));
@@ -127,9 +98,8 @@ TEST(Peer, gguf_package_reads_what_hone_writes) {
   for (const char* type : {"f32", "f16", "bf16", "q8_0", "q4_0"}) {
     const fs::path path = folder.path() / concat(type, ".gguf");
     write_gguf(path, model.source(tokenizer.get()), parse_store_type(type));
-    const PeerResult read = run_peer("peer_gguf.py", {"read", path.string()});
-    HONE_REQUIRE_PEER(read, "gguf");
-    const Json document = parse_json(read.output, "gguf");
+    const Json document =
+        parse_json(run_peer("tests/model_io/peer_gguf.py", {"read", path.string()}), "gguf");
     EXPECT_EQ(document["keys"]["llama.attention.head_count_kv"], a.kv_heads);
     EXPECT_EQ(document["keys"]["tokenizer.ggml.tokens"], a.vocab_size);
     EXPECT_EQ(document["keys"]["tokenizer.ggml.model"], "llama");
@@ -146,10 +116,10 @@ TEST(Peer, gguf_package_reads_what_hone_writes) {
 }
 
 TEST(Peer, tensors_written_by_the_gguf_package_decode_bit_equal) {
+  HONE_REQUIRE_PEER("gguf");
   const test::TemporaryFolder folder;
   const std::string path = (folder.path() / "m.gguf").string();
-  const PeerResult written = run_peer("peer_gguf.py", {"write", path});
-  HONE_REQUIRE_PEER(written, "gguf");
+  run_peer("tests/model_io/peer_gguf.py", {"write", path});
   const Json expected = read_json_file(path + ".json");
   const MmapFile bytes(path);
   const GgufFile file = parse_gguf(bytes.bytes(), path);
@@ -176,6 +146,7 @@ TEST(Peer, tensors_written_by_the_gguf_package_decode_bit_equal) {
 }
 
 TEST(Peer, llama_cpp_continues_stories_from_hones_gguf) {
+  HONE_REQUIRE_PEER("llama_cpp");
   HONE_REQUIRE_TEST_DATA(stories, "lm/stories260K.bin");
   HONE_REQUIRE_TEST_DATA(answers, "lm/stories260K.expected.json");
   const test::TemporaryFolder folder;
@@ -186,9 +157,10 @@ TEST(Peer, llama_cpp_continues_stories_from_hones_gguf) {
   const Json expected = read_json_file(answers);
   Json prompts = Json::array();
   for (const Json& one : expected["cases"]) prompts.push_back(one["prompt"]);
-  const PeerResult run = run_peer("peer_llama_cpp.py", {path.string(), prompts.dump(), "100"});
-  HONE_REQUIRE_PEER(run, "llama_cpp");
-  const Json rows = parse_json(run.output, "llama.cpp");
+  const Json rows = parse_json(
+      run_peer("tests/support/llama_cpp_greedy.py", {path.string(), prompts.dump(), "100"}),
+      "llama.cpp");
+  ASSERT_EQ(rows.size(), 3u);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i]["prompt_ids"], expected["cases"][i]["prompt_ids"]);
     EXPECT_EQ(rows[i]["ids"], expected["cases"][i]["generated_ids"]);

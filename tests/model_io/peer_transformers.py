@@ -6,18 +6,14 @@ save FOLDER     random tiny Llama models saved by transformers, each with expect
                 tensor [rows, cols, first value, last value, sum of all values in double]
 open FOLDER     opens what hone wrote; prints one JSON document: for each tensor the same five, and
                 the ids of each line of FOLDER/texts.txt
-Exit status 77: the package is not installed.
 """
 import json
 import pathlib
 import sys
 
-try:
-    import torch
-    import transformers
-    from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
-except ImportError:
-    sys.exit(77)
+import torch
+import transformers
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 
 def describe(state):

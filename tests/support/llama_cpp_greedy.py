@@ -1,16 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """llama.cpp on a GGUF file: greedy continuations, as JSON.
 
-peer_llama_cpp.py FILE CASES TOKENS    CASES: JSON array of prompts
-prints [{"prompt_ids": [...], "ids": [...]}, ...]. Exit status 77: the package is not installed.
+llama_cpp_greedy.py FILE PROMPTS TOKENS    PROMPTS: JSON array of texts
+prints [{"prompt_ids": [...], "ids": [...]}, ...].
 """
 import json
 import sys
 
-try:
-    import llama_cpp
-except ImportError:
-    sys.exit(77)
+import llama_cpp
 
 path, prompts, count = sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3])
 model = llama_cpp.Llama(path, n_ctx=256, n_threads=1, verbose=False)

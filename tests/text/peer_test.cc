@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids against other people's tokenisers. HONE_PEER_PYTHON names a Python that has the packages
-// tokenizers, sentencepiece and transformers.
+// Ids against other people's tokenisers.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
-#include "hone/core/check.h"
 #include "hone/core/json_io.h"
 #include "hone/text/bpe_trainer.h"
 #include "hone/text/format/tokenizer_json.h"
 #include "hone/text/load_tokenizer.h"
 #include "hone/text/unicode/nfc.h"
+#include "tests/support/peer.h"
 #include "tests/support/test_data.h"
 #include "tests/text/toy_vocabulary.h"
 
@@ -21,21 +18,11 @@ namespace fs = std::filesystem;
 
 class Peer : public testing::Test {
  protected:
-  void SetUp() override {
-    const char* python = std::getenv("HONE_PEER_PYTHON");
-    if (python == nullptr) GTEST_SKIP() << "HONE_PEER_PYTHON names no Python with the peers";
-    python_ = python;
-  }
+  void SetUp() override { HONE_REQUIRE_PEER("tokenizers", "sentencepiece", "transformers"); }
 
   Json ask(std::string_view job, const fs::path& file) const {
-    const fs::path script = test::source_file("tests/text/peer_ids.py");
     const fs::path out = folder_.path() / "out.json";
-    const std::string command = concat("'", python_, "' '", script.string(), "' ", job, " '",
-                                       file.string(), "' '", out.string(), "'");
-    if (std::system(command.c_str()) != 0) {
-      ADD_FAILURE() << command;
-      return {{"texts", Json::array()}, {"ids", Json::array()}};
-    }
+    test::run_peer("tests/text/peer_ids.py", {std::string(job), file.string(), out.string()});
     return read_json_file(out);
   }
 
@@ -66,7 +53,6 @@ class Peer : public testing::Test {
     expect_ids(*load_tokenizer_or_throw(folder), answer, {.parse_special = true});
   }
 
-  std::string python_;
   test::TemporaryFolder folder_;
 };
 

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hone/core/json_io.h"
+#include "hone/infer/engine.h"
+#include "tests/support/peer.h"
+
+namespace hone::test {
+
+// Greedy text of a GGUF file by llama.cpp against hone's logits, position by position on
+// llama.cpp's own text. Both round activations of quantised products to int8 per 32 columns and
+// keep keys and values in f16 (hone: `--act i8 --kv f16`); llama.cpp rounds the scales of
+// activations to f16, hone does not. So logits differ a little, and where two tokens are nearly
+// tied the choice may.
+class LlamaCppParity {
+ public:
+  // A near-tie: hone's largest logit lies above that of llama.cpp's token by at most this share of
+  // the position's largest |logit|. A wrong pairing, block layout or scale is off by tens of per
+  // cent at almost every position.
+  static constexpr double kNearTie = 0.01;
+
+  explicit LlamaCppParity(const std::filesystem::path& model) : model_(model) {
+    options_.executor = &serial_executor();
+    engine_ = infer::Engine::open_or_throw(model, options_);
+  }
+
+  // Ids of the prompts must be equal; of all positions at most 3 % may differ, each a near-tie.
+  void expect_same_text(const std::vector<std::string>& prompts, Index tokens) {
+    const std::string answer =
+        run_peer("tests/support/llama_cpp_greedy.py",
+                 {model_.string(), Json(prompts).dump(), std::to_string(tokens)});
+    const Json rows = parse_json(answer, "llama.cpp");
+    ASSERT_EQ(rows.size(), prompts.size());
+    for (std::size_t i = 0; i < prompts.size(); ++i) {
+      const auto ids = rows[i]["ids"].get<std::vector<infer::TokenId>>();
+      ASSERT_EQ(static_cast<Index>(ids.size()), tokens) << prompts[i];
+      const auto prompt = engine_->tokenizer().encode(prompts[i]);
+      EXPECT_EQ(rows[i]["prompt_ids"], Json(prompt)) << prompts[i];
+      compare(prompts[i], prompt, ids);
+    }
+    const auto positions = static_cast<Index>(prompts.size()) * tokens;
+    std::printf("%s: %lld of %lld greedy tokens differ, each a near-tie\n",
+                model_.filename().c_str(), static_cast<long long>(differ_),
+                static_cast<long long>(positions));
+    EXPECT_LE(differ_ * 100, positions * 3);
+  }
+
+ private:
+  void compare(const std::string& name, const std::vector<infer::TokenId>& prompt,
+               const std::vector<infer::TokenId>& ids) {
+    std::vector<infer::TokenId> text = prompt;
+    text.insert(text.end(), ids.begin(), ids.end());
+    const auto begin = static_cast<Index>(prompt.size());
+    const Index vocab = engine_->info().architecture.vocab_size;
+    engine_->score(text, {.on_logits = [&](Index first, Index rows, std::span<const float> all) {
+                     for (Index row = 0; row < rows; ++row) {
+                       if (first + row < begin) continue;
+                       const auto at = static_cast<std::size_t>(first + row);
+                       compare_position(name, at - prompt.size(), text[at],
+                                        all.subspan(static_cast<std::size_t>(row * vocab),
+                                                    static_cast<std::size_t>(vocab)));
+                     }
+                   }});
+  }
+
+  void compare_position(const std::string& name, std::size_t at, infer::TokenId theirs,
+                        std::span<const float> logits) {
+    const auto best = std::ranges::max_element(logits);
+    if (best - logits.begin() == theirs) return;
+    ++differ_;
+    const double margin = *best - logits[static_cast<std::size_t>(theirs)];
+    const double largest = std::abs(
+        *std::ranges::max_element(logits, {}, [](float logit) { return std::abs(logit); }));
+    std::printf(
+        "  \"%s\" token %zu: hone %lld, llama.cpp %lld, hone's logits differ by %.4f of %.2f\n",
+        name.c_str(), at, static_cast<long long>(best - logits.begin()),
+        static_cast<long long>(theirs), margin, largest);
+    EXPECT_LE(margin, kNearTie * largest) << name << " token " << at;
+  }
+
+  std::filesystem::path model_;
+  infer::EngineOptions options_;
+  std::unique_ptr<infer::Engine> engine_;
+  Index differ_ = 0;
+};
+
+}  // namespace hone::test

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `hone convert` writes, read by llama.cpp. HONE_PEER_PYTHON names a Python that has it.
+#include "tests/app/llama_cpp_parity.h"
+
+#include "hone/app/convert.h"
+#include "tests/support/test_data.h"
+
+namespace hone::app {
+namespace {
+
+TEST(LlamaCpp, quantised_stories_give_hones_greedy_text_but_for_near_ties) {
+  HONE_REQUIRE_PEER("llama_cpp");
+  HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
+  HONE_REQUIRE_TEST_DATA(tokenizer, "lm/tok512.bin");
+  const test::TemporaryFolder folder;
+  for (const char* type : {"q8_0", "q4_0"}) {
+    ConvertOptions options;
+    options.in = model;
+    options.out = folder.path() / (std::string(type) + ".gguf");
+    options.dtype = type;
+    options.tokenizer = tokenizer;
+    convert_model(options);
+    test::LlamaCppParity(options.out)
+        .expect_same_text({"Once upon a time", "The little dog", "Lily and Ben went to the park",
+                           "One day, a bird saw", "Tom had a red ball. "},
+                          40);
+  }
+}
+
+}  // namespace
+}  // namespace hone::app

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/peer.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <stdexcept>
+
+#include "hone/core/check.h"
+#include "tests/support/program.h"
+#include "tests/support/test_data.h"
+
+namespace hone::test {
+namespace {
+
+std::string peer_python() {
+  const char* python = std::getenv("HONE_PEER_PYTHON");
+  return python == nullptr ? "" : python;
+}
+
+}  // namespace
+
+std::string missing_peer(std::initializer_list<std::string_view> packages) {
+  const std::string python = peer_python();
+  if (python.empty()) return "HONE_PEER_PYTHON is not set";
+  for (const std::string_view package : packages) {
+    const std::string look =
+        concat("import importlib.util as u; exit(u.find_spec('", package, "') is None)");
+    if (Program({python, "-c", look}).wait().status != 0)
+      return concat("HONE_PEER_PYTHON has no ", package);
+  }
+  return "";
+}
+
+std::string run_peer(std::string_view script, const std::vector<std::string>& arguments) {
+  std::vector<std::string> argv{peer_python(), source_file(script).string()};
+  argv.insert(argv.end(), arguments.begin(), arguments.end());
+  // A foreign package may print anything; the end of a traceback says what went wrong.
+  const ProgramResult result = Program(argv).wait(std::chrono::minutes(10));
+  if (result.status == 0) return result.out;
+  const std::size_t tail = result.err.size() - std::min<std::size_t>(result.err.size(), 2000);
+  throw std::runtime_error(concat(script, " ended with ", result.status, ": ",
+                                  std::string_view(result.err).substr(tail)));
+}
+
+}  // namespace hone::test
