@@ -122,7 +122,7 @@ TEST(KvWriting, a_range_of_heads_leaves_the_others) {
       write_kv(args);
       for (Index head = 0; head < 3; ++head)
         EXPECT_EQ(memory.at(true, 3, head, 5) == 1.0f, begin <= head && head < end);
-      if (begin == end) EXPECT_EQ(memory.changed(), 0);
+      EXPECT_EQ(memory.changed() == 0, begin == end);
     }
   }
 }

@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "hone/core/check.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
