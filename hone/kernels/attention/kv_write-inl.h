@@ -23,7 +23,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Highway rounds by hardware on AVX2 and later only; its emulation truncates.
 HWY_INLINE void narrow(const float* from, Index count, std::uint16_t* to) {
   Index i = 0;
-#if HWY_TARGET == HWY_AVX2 || HWY_TARGET == HWY_AVX3
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
   const hn::ScalableTag<float> d;
   const hn::Rebind<hwy::float16_t, decltype(d)> half;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
