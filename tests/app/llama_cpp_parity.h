@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -34,6 +35,28 @@ class LlamaCppParity {
     engine_ = infer::Engine::open_or_throw(model, options_);
   }
 
+  // Both would read a badly converted file alike: over a text, the logits of the file may stand off
+  // from those of the model it was made from by this share of their size (root mean squares).
+  void expect_logits_of(const std::filesystem::path& original,
+                        const std::filesystem::path& tokenizer, const std::string& text,
+                        double share) {
+    infer::EngineOptions options = options_;
+    options.tokenizer = tokenizer;
+    const auto source = infer::Engine::open_or_throw(original, options);
+    const auto ids = source->tokenizer().encode(text);
+    EXPECT_EQ(engine_->tokenizer().encode(text), ids);
+    const std::vector<float> ours = logits_of(*engine_, ids), wanted = logits_of(*source, ids);
+    ASSERT_EQ(ours.size(), wanted.size());
+    double error = 0, size = 0;
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      error += std::pow(static_cast<double>(ours[i]) - static_cast<double>(wanted[i]), 2);
+      size += std::pow(static_cast<double>(wanted[i]), 2);
+    }
+    std::printf("%s: logits stand off from the original by %.4f\n", model_.filename().c_str(),
+                std::sqrt(error / size));
+    EXPECT_LE(std::sqrt(error / size), share);
+  }
+
   // Ids of the prompts must be equal; of all positions at most 3 % may differ, each a near-tie.
   void expect_same_text(const std::vector<std::string>& prompts, Index tokens) {
     const std::string answer =
@@ -56,6 +79,15 @@ class LlamaCppParity {
   }
 
  private:
+  static std::vector<float> logits_of(infer::Engine& engine,
+                                      const std::vector<infer::TokenId>& ids) {
+    std::vector<float> logits;
+    engine.score(ids, {.on_logits = [&](Index, Index, std::span<const float> some) {
+                   logits.insert(logits.end(), some.begin(), some.end());
+                 }});
+    return logits;
+  }
+
   void compare(const std::string& name, const std::vector<infer::TokenId>& prompt,
                const std::vector<infer::TokenId>& ids) {
     std::vector<infer::TokenId> text = prompt;

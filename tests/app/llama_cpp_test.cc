@@ -12,6 +12,7 @@ TEST(LlamaCpp, quantised_stories_give_hones_greedy_text_but_for_near_ties) {
   HONE_REQUIRE_PEER("llama_cpp");
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
   HONE_REQUIRE_TEST_DATA(tokenizer, "lm/tok512.bin");
+  HONE_REQUIRE_TEST_DATA(expected, "lm/stories260K.expected.json");
   const test::TemporaryFolder folder;
   for (const char* type : {"q8_0", "q4_0"}) {
     ConvertOptions options;
@@ -20,10 +21,14 @@ TEST(LlamaCpp, quantised_stories_give_hones_greedy_text_but_for_near_ties) {
     options.dtype = type;
     options.tokenizer = tokenizer;
     convert_model(options);
-    test::LlamaCppParity(options.out)
-        .expect_same_text({"Once upon a time", "The little dog", "Lily and Ben went to the park",
-                           "One day, a bird saw", "Tom had a red ball. "},
-                          40);
+    test::LlamaCppParity parity(options.out);
+    const Json known = read_json_file(expected)["cases"][0];
+    parity.expect_logits_of(model, tokenizer,
+                            known["prompt"].get<std::string>() + known["text"].get<std::string>(),
+                            options.dtype == "q8_0" ? 0.03 : 0.3);
+    parity.expect_same_text({"Once upon a time", "The little dog", "Lily and Ben went to the park",
+                             "One day, a bird saw", "Tom had a red ball. "},
+                            40);
   }
 }
 
