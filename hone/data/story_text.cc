@@ -13,93 +13,79 @@ domain person: name, kind, he, him, his
   Lily, girl, she, her, her
   Mia, girl, she, her, her
   Anna, girl, she, her, her
-  Rosa, girl, she, her, her
   Zoe, girl, she, her, her
   Tom, boy, he, him, his
   Ben, boy, he, him, his
   Max, boy, he, him, his
   Sam, boy, he, him, his
-  Leo, boy, he, him, his
 
 domain color: a, plain
-  4* a red, red
-  4* a blue, blue
-  3* a green, green
-  3* a yellow, yellow
-  2* an orange, orange
-  2* a white, white
+  a red, red
+  a blue, blue
+  a green, green
+  a yellow, yellow
 
 domain toy: name, do, did
-  4* ball, bounce it, bounced it
-  4* kite, fly it, flew it
-  3* boat, sail it, sailed it
-  3* drum, tap it, tapped it
-  2* hat, wear it, wore it
-  3* book, read it, read it
-  2* bell, ring it, rang it
-  2* train, push it, pushed it
+  ball, bounce it, bounced it
+  kite, fly it, flew it
+  boat, sail it, sailed it
+  drum, tap it, tapped it
+  book, read it, read it
+  bell, ring it, rang it
 
 domain weather: name, wear, view
-  4* sunny, sandals, fair
-  3* windy, scarf, rough
-  3* rainy, boots, rough
-  2* snowy, gloves, rough
+  sunny, sandals, fair
+  windy, scarf, rough
+  rainy, boots, rough
+  snowy, gloves, rough
 
 domain time: name, end
-  3* morning, lunch
-  3* afternoon, dinner
-  2* evening, bed
+  morning, lunch
+  afternoon, dinner
+  evening, bed
 
 domain place: name, at, spot, look
-  4* park, in the park, under a bench, green
-  3* beach, on the beach, behind a big rock, water
-  3* forest, in the forest, under an old oak, green
-  3* garden, in the garden, behind the roses, green
-  2* farm, on the farm, behind the barn, busy
-  3* lake, by the lake, beside a small boat, water
-  2* market, at the market, under a table, busy
+  park, in the park, under a bench, green
+  beach, on the beach, behind a big rock, water
+  forest, in the forest, under an old oak, green
+  lake, by the lake, beside a small boat, water
+  market, at the market, under a table, busy
 
 domain relative: name, she, her
-  4* mother, she, her
-  4* father, he, him
-  2* grandmother, she, her
-  2* grandfather, he, him
-  2* sister, she, her
-  2* brother, he, him
+  mother, she, her
+  father, he, him
+  sister, she, her
+  brother, he, him
 
 domain trait: a, plain
-  3* a kind, kind
-  2* a wise, wise
-  2* an old, old
-  2* a gentle, gentle
+  a kind, kind
+  a wise, wise
+  an old, old
+  a gentle, gentle
 
 domain animal: name, call, moved
-  3* dog, barked, ran
-  3* cat, purred, walked
-  2* bird, sang, flew
-  2* rabbit, squeaked, hopped
-  2* duck, quacked, waddled
-  2* owl, hooted, flew
-  2* fox, yelped, ran
-  2* frog, croaked, hopped
+  dog, barked, ran
+  cat, purred, walked
+  bird, sang, flew
+  rabbit, squeaked, hopped
+  duck, quacked, waddled
+  owl, hooted, flew
 
 domain high: into, the
-  3* into a tall tree, tree
-  2* onto a high roof, roof
-  2* over a stone wall, wall
+  into a tall tree, tree
+  onto a high roof, roof
+  over a stone wall, wall
 
 domain tool: a, plain
-  3* a long stick, stick
-  2* a ladder, ladder
-  2* a rope, rope
+  a long stick, stick
+  a ladder, ladder
+  a rope, rope
 
 domain food: some, plain
-  3* some cake, cake
-  2* some soup, soup
-  2* a warm pie, pie
-  2* some bread, bread
-  2* an apple, apple
-  some cheese, cheese
+  some cake, cake
+  some soup, soup
+  a warm pie, pie
+  some bread, bread
 
 slot sex: gender
 slot hero: person where kind = sex

@@ -33,6 +33,8 @@ trainer::LmConfig config_for(const DemoOptions& options) {
   config.model.context = 256;  // a story of the grammar and a half
   config.data.vocab_size = 1024;
   config.trainer.micro_batch = 4;
+  config.lr.peak = 0.002;
+  config.lr.final_ratio = 0;
   config.trainer.seed = options.seed;
   return config;
 }

@@ -178,10 +178,9 @@ TrainLmResult train_lm(const TrainLmJob& job) {
   architecture.stop_ids = {*data.tokenizer->eos()};
   const auto seed = static_cast<std::uint64_t>(config.trainer.seed);
   nn::Llama model(architecture, seed, nn::parse_matmul_backend(config.trainer.matmul));
-  trainer::LmTask task(
-      model, trainer::TokenWindows(data.train, config.model.context, seed, data.window_starts),
-      data.held_out, config.trainer.micro_batch, config.trainer.accumulation_steps,
-      config.data.validation_tokens);
+  trainer::LmTask task(model, trainer::training_windows(config, data), data.held_out,
+                       config.trainer.micro_batch, config.trainer.accumulation_steps,
+                       config.data.validation_tokens);
   if (job.minutes > 0) {
     const auto recorded = job.resume ? recorded_steps(job.out) : std::nullopt;
     config.trainer.steps = recorded ? *recorded : steps_for(job.minutes, task, config);

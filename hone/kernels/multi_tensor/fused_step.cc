@@ -111,8 +111,8 @@ class FusedStep {
       prefetch(c, Slot::Param);
       gather_chunk(c, worker);
       rule_.prepare(tensor, add_sums(tensor), control_.inv_scale);
-      prefetch(c + 1, Slot::Grad);
-      prefetch(c + 1, Slot::Momentum);
+      prefetch(c + 2, Slot::Grad);
+      prefetch(c + 2, Slot::Momentum);
       update_chunk(c, worker);
     }
   }

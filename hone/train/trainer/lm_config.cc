@@ -48,9 +48,9 @@ constexpr auto kKeys = std::to_array<ConfigKey>({
      "bpe: byte-level BPE trained on the training part; byte: one token per byte"},
     {"data.vocab_size", &field_of<&LmConfig::data, &LmConfig::Data::vocab_size>,
      "tokens of the BPE vocabulary, the end-of-text token included; unread with byte"},
-    {"data.window_start", &field_of<&LmConfig::data, &LmConfig::Data::window_start>,
-     "document: training windows begin where documents begin, a long one goes on every context "
-     "tokens; anywhere: documents are one stream. A single text is always a stream"},
+    {"data.windows", &field_of<&LmConfig::data, &LmConfig::Data::windows>,
+     "document: a training window is one document, a longer one is cut every context tokens; "
+     "stream: windows are cut from all documents as one stream. A single text is always a stream"},
     {"data.stories", &field_of<&LmConfig::data, &LmConfig::Data::stories>,
      "training stories of the embedded grammar"},
     {"data.held_out_stories", &field_of<&LmConfig::data, &LmConfig::Data::held_out_stories>,
@@ -151,8 +151,8 @@ void check_data(const LmConfig::Data& data) {
   if (data.tokenizer != "bpe" && data.tokenizer != "byte") {
     fail_key("data.tokenizer", "bpe or byte", data.tokenizer);
   }
-  if (data.window_start != "document" && data.window_start != "anywhere") {
-    fail_key("data.window_start", "document or anywhere", data.window_start);
+  if (data.windows != "document" && data.windows != "stream") {
+    fail_key("data.windows", "document or stream", data.windows);
   }
   check_range("data.vocab_size", data.vocab_size, 258, 1 << 20);
   check_range("data.stories", data.stories, 1, 100'000'000);

@@ -28,7 +28,7 @@ struct LmConfig {
     std::string path;               // empty: the embedded story grammar
     std::string tokenizer = "bpe";  // or "byte"
     Index vocab_size = 512;
-    std::string window_start = "document";  // or "anywhere"
+    std::string windows = "document";  // or "stream"
     Index stories = 20000, held_out_stories = 500;
     Index validation_tokens = 16384;
   } data;

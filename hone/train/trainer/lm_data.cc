@@ -78,20 +78,21 @@ LmData load_lm_data(const LmConfig& config) {
                       ? make_byte_tokenizer()
                       : train_bpe_tokenizer(corpus.train, config.data.vocab_size);
   const bool separate = !config.data.path.empty() && corpus.train.size() > 1;
-  text::TokenStream stream = encode_documents(*out.tokenizer, corpus.train, separate);
-  if (config.data.window_start == "document" && stream.ends.size() > 1) {
-    for (const auto& window : text::cut_windows(stream.ends, config.model.context, /*lead=*/true)) {
-      out.window_starts.push_back(window.begin);
-    }
-  }
-  out.train = std::move(stream.ids);
+  out.train = encode_documents(*out.tokenizer, corpus.train, separate);
   out.held_out = {encode_documents(*out.tokenizer, corpus.held_out, separate),
                   bytes_of_tokens(*out.tokenizer)};
   log_info(concat(out.name, ": ", out.train_bytes, " bytes to train on, ", out.held_out_bytes,
                   " held out; ", out.tokenizer->vocab_size(), " tokens, ",
-                  static_cast<double>(out.train_bytes) / static_cast<double>(out.train.size()),
+                  static_cast<double>(out.train_bytes) / static_cast<double>(out.train.ids.size()),
                   " bytes each"));
   return out;
+}
+
+TokenWindows training_windows(const LmConfig& config, const LmData& data) {
+  const auto seed = static_cast<std::uint64_t>(config.trainer.seed);
+  const bool one_stream = config.data.windows == "stream" || data.train.ends.size() == 1;
+  if (one_stream) return {data.train.ids, config.model.context, seed};
+  return {data.train, config.model.context, seed};
 }
 
 }  // namespace hone::trainer

@@ -18,8 +18,7 @@ inline constexpr const char* kEndOfText = "<|endoftext|>";
 struct LmData {
   std::string name;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // made from the training part
-  std::vector<text::TokenId> train;
-  std::vector<Index> window_starts;  // empty: anywhere
+  text::TokenStream train;
   HeldOutText held_out;
   Index train_bytes = 0, held_out_bytes = 0;
   std::string hash;  // SHA-256 of both parts
@@ -28,6 +27,9 @@ struct LmData {
 // config.data.path, or stories drawn with trainer.seed. Documents of a folder or of JSON lines are
 // each ended by kEndOfText; stories carry their own end.
 LmData load_lm_data(const LmConfig& config);
+
+// As config.data.windows asks.
+TokenWindows training_windows(const LmConfig& config, const LmData& data);
 
 // One token per byte, and kEndOfText.
 std::shared_ptr<const text::Tokenizer> make_byte_tokenizer();

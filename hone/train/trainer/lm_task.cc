@@ -35,7 +35,8 @@ LmTask::LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index 
 LossSum LmTask::micro_batch(Index step, Index micro) {
   const Index first = (step * accumulation_steps_ + micro) * micro_batch_;
   const TokenBatch batch = train_.batch(first, micro_batch_);
-  return {.sum = model_->loss_sum(batch.ids, batch.targets), .weight = nominal_weight()};
+  return {.sum = model_->loss_sum(batch.ids, batch.targets),
+          .weight = static_cast<double>(batch.predicted)};
 }
 
 double LmTask::nominal_weight() const {

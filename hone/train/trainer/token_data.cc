@@ -47,38 +47,52 @@ Index permute(Index index, Index size, std::uint64_t key) {
   return static_cast<Index>(value);
 }
 
-TokenWindows::TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed,
-                           std::vector<Index> starts)
-    : tokens_(std::move(tokens)), starts_(std::move(starts)), context_(context), seed_(seed) {
+TokenWindows::TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed)
+    : tokens_(std::move(tokens)), context_(context), seed_(seed) {
   const auto count = static_cast<Index>(tokens_.size());
   HONE_CHECK(count > context, "training data", concat("more than ", context, " tokens"), count);
-  std::erase_if(starts_, [&](Index start) { return start + context >= count; });
-  if (!starts_.empty()) {
-    windows_ = static_cast<Index>(starts_.size());
-    return;
-  }
   // One window fewer than fit, so that every start in [0, context) has the same number of them.
   windows_ = std::max<Index>(1, (count - 1) / context - 1);
 }
 
-Index TokenWindows::offset_of(Index sample) const {
+TokenWindows::TokenWindows(text::TokenStream documents, Index context, std::uint64_t seed)
+    : tokens_(std::move(documents.ids)),
+      ranges_(text::cut_windows(documents.ends, context, /*lead=*/true)),
+      context_(context),
+      seed_(seed) {
+  std::erase_if(ranges_, [](const text::TokenRange& range) { return range.length() < 2; });
+  windows_ = static_cast<Index>(ranges_.size());
+  HONE_CHECK(windows_ > 0, "training data", "documents of at least 2 tokens", tokens_.size());
+}
+
+text::TokenRange TokenWindows::range_of(Index sample) const {
   const auto epoch = static_cast<std::uint64_t>(sample / windows_);
   const Index window = permute(sample % windows_, windows_, draw(seed_, epoch, kOrderStream));
-  if (!starts_.empty()) return starts_[static_cast<std::size_t>(window)];
+  if (!ranges_.empty()) return ranges_[static_cast<std::size_t>(window)];
   const Index slack = static_cast<Index>(tokens_.size()) - 1 - windows_ * context_;
   const auto starts = static_cast<std::uint64_t>(std::min(slack, context_ - 1) + 1);
   const auto start = static_cast<Index>(draw(seed_, epoch, kStartStream) % starts);
-  return start + context_ * window;
+  const Index begin = start + context_ * window;
+  return {begin, begin + context_ + 1};
 }
 
 TokenBatch TokenWindows::batch(Index first_sample, Index count) const {
-  const auto options = torch::TensorOptions().dtype(torch::kLong);
-  TokenBatch out{at::empty({count, context_}, options), at::empty({count, context_}, options)};
-  auto *ids = out.ids.data_ptr<std::int64_t>(), *targets = out.targets.data_ptr<std::int64_t>();
+  std::vector<text::TokenRange> rows;
+  Index longest = 0;
   for (Index row = 0; row < count; ++row) {
-    const text::TokenId* from = tokens_.data() + offset_of(first_sample + row);
-    std::copy_n(from, context_, ids + row * context_);
-    std::copy_n(from + 1, context_, targets + row * context_);
+    rows.push_back(range_of(first_sample + row));
+    longest = std::max(longest, rows.back().length() - 1);
+  }
+  const auto options = torch::TensorOptions().dtype(torch::kLong);
+  TokenBatch out{at::zeros({count, longest}, options), at::full({count, longest}, -1, options)};
+  auto *ids = out.ids.data_ptr<std::int64_t>(), *targets = out.targets.data_ptr<std::int64_t>();
+  for (const text::TokenRange& range : rows) {
+    const text::TokenId* from = tokens_.data() + range.begin;
+    std::copy_n(from, range.length() - 1, ids);
+    std::copy_n(from + 1, range.length() - 1, targets);
+    out.predicted += range.length() - 1;
+    ids += longest;
+    targets += longest;
   }
   return out;
 }

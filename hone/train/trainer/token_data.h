@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hone/core/index.h"
-#include "hone/text/tokenizer.h"
+#include "hone/text/token_stream.h"
 
 namespace hone::trainer {
 
@@ -16,30 +16,33 @@ namespace hone::trainer {
 // state, so any sample of any epoch is found without those before it.
 Index permute(Index index, Index size, std::uint64_t key);
 
-// A batch for next-token prediction; targets[b, i] follows ids[b, i].
+// A batch for next-token prediction; targets[b, i] follows ids[b, i], or is -1 behind the end of a
+// window that is shorter than the longest of the batch.
 struct TokenBatch {
-  torch::Tensor ids, targets;  // [batch, context] int64
+  torch::Tensor ids, targets;  // [batch, length] int64, length <= context
+  Index predicted = 0;         // targets that count
 };
 
-// Training windows of `context` + 1 tokens. An epoch takes each once, in an order that it draws.
-// Sample n of the run is a pure function of (seed, n).
+// What an epoch takes each of once, in an order that it draws. Sample n of the run is a pure
+// function of (seed, n).
 class TokenWindows {
  public:
-  // Windows begin at `starts`, those left out that the tokens do not fill; without any, an epoch
-  // cuts the tokens into windows from a start that it draws. Error{InvalidArgument} when there are
-  // no context + 1 tokens.
-  TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed,
-               std::vector<Index> starts = {});
+  // One stream: an epoch cuts it into windows of `context` + 1 tokens from a start that it draws.
+  // Error{InvalidArgument} when there are no context + 1 tokens.
+  TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed);
+  // The windows of text::cut_windows over documents. Error{InvalidArgument} when none holds two
+  // tokens.
+  TokenWindows(text::TokenStream documents, Index context, std::uint64_t seed);
 
   Index windows_per_epoch() const { return windows_; }
   Index tokens() const { return static_cast<Index>(tokens_.size()); }
-  // First token of sample n's window.
-  Index offset_of(Index sample) const;
+  // The tokens of sample n.
+  text::TokenRange range_of(Index sample) const;
   TokenBatch batch(Index first_sample, Index count) const;
 
  private:
   std::vector<text::TokenId> tokens_;
-  std::vector<Index> starts_;
+  std::vector<text::TokenRange> ranges_;  // of documents; empty: one stream
   Index context_ = 0, windows_ = 0;
   std::uint64_t seed_ = 0;
 };

@@ -222,7 +222,7 @@ double measure_step_seconds(Task& task, Index accumulation_steps, Index repeats,
   for (Index repeat = 0; repeat <= repeats; ++repeat) {
     const std::int64_t begin = clock.now_ns();
     for (Index micro = 0; micro < accumulation_steps; ++micro) {
-      const LossSum loss = task.micro_batch(0, micro);
+      const LossSum loss = task.micro_batch(repeat, micro);
       (loss.sum / task.nominal_weight()).backward();
     }
     if (repeat > 0) seconds.push_back(seconds_between(begin, clock.now_ns()));

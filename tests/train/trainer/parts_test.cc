@@ -92,19 +92,32 @@ TEST(TokenWindows, give_the_same_sample_whatever_came_before) {
   EXPECT_GT(differs, 0);
 }
 
-TEST(TokenWindows, begin_at_the_given_starts_that_the_tokens_fill) {
-  const TokenWindows windows(counting(50), 8, 5, {0, 11, 30, 41, 42});
+TEST(TokenWindows, of_documents_hold_one_each_and_pad_to_the_longest) {
+  const TokenWindows windows({counting(20), {4, 5, 20}}, 8, 5);
   EXPECT_EQ(windows.windows_per_epoch(), 4);
+  using Range = std::pair<Index, Index>;
   for (const Index epoch : {0, 3}) {
-    std::set<Index> begun;
-    for (Index i = 0; i < 4; ++i) begun.insert(windows.offset_of(epoch * 4 + i));
-    EXPECT_EQ(begun, (std::set<Index>{0, 11, 30, 41}));
+    std::set<Range> taken;
+    for (Index i = 0; i < 4; ++i) {
+      const text::TokenRange range = windows.range_of(epoch * 4 + i);
+      taken.insert({range.begin, range.end});
+      const TokenBatch one = windows.batch(epoch * 4 + i, 1);
+      EXPECT_EQ(one.predicted, range.length() - 1);
+      EXPECT_TRUE(one.targets.equal(one.ids + 1));
+    }
+    // A document's first window begins at the token before it.
+    EXPECT_EQ(taken, (std::set<Range>{{0, 4}, {3, 5}, {4, 12}, {12, 20}}));
   }
+  const TokenBatch all = windows.batch(0, 4);
+  EXPECT_EQ(all.ids.sizes(), (std::vector<std::int64_t>{4, 7}));
+  EXPECT_EQ(all.predicted, 3 + 1 + 7 + 7);
+  EXPECT_EQ((all.targets >= 0).sum().item<std::int64_t>(), all.predicted);
 }
 
 TEST(TokenWindows, accept_the_shortest_text_and_refuse_a_shorter_one) {
   EXPECT_TRUE(TokenWindows(counting(9), 8, 1).batch(3, 2).ids[1].equal(at::arange(8)));
   EXPECT_THROW(TokenWindows(counting(8), 8, 1), Error);
+  EXPECT_THROW(TokenWindows(text::TokenStream{counting(1), {1}}, 8, 1), Error);
 }
 
 MetricsRow row_of(Index step) {
