@@ -127,7 +127,7 @@ rule outing
   2* It was a {weather!} {time!}, and {hero.his} {rel!} took {hero.him} to the {place!}. <take>
 
 rule take
-  3* {Hero.he} (3*took|2*carried|2*brought) the {toy} (3*along|with {hero.him}).
+  3* {Hero.he} (3*took|2*carried|2*brought) the {color.plain} {toy} (3*along|with {hero.him}).
   2* {Hero.he} wore {hero.his} (3*new|2*old|2*soft|favorite) {weather.wear} and carried the {toy}.
   {Hero.he} took {hero.his} {weather.wear} and the {color.plain} {toy}.
 
@@ -173,7 +173,7 @@ rule lost
   <gone> (<sad>|<search>) <helper> <talk> <found> <thanks>
 
 rule gone
-  3* {hero} wanted to {toy.do}, but the {toy} was (3*gone|not there).
+  3* {hero} wanted to {toy.do}, but the {color.plain} {toy} was (3*gone|not there).
   2* (2*Soon|After a while), {hero.he} saw that the {color.plain} {toy} was gone.
   Then the {toy} was gone!
 
@@ -205,7 +205,8 @@ rule offer
   2* The {trait.plain} {animal} {animal.call} and (2*nodded|thought about it).
 
 rule found
-  3* They looked (3*together|2*everywhere|again and again), and they found the {toy} {place.spot}.
+  3* They looked (3*together|2*everywhere|again and again), and they found the {color.plain} \
+      {toy} {place.spot}.
   3* The {animal} {animal.moved} ahead, and there was the {toy}, {place.spot}.
   2* (2*At last|Suddenly|Then), {hero} saw something {color.plain} {place.spot}. It was the {toy}!
 
@@ -222,9 +223,9 @@ rule stuck
   <blown> <reach> <rescue> <praise>
 
 rule blown
-  3* A (3*strong|2*big|sudden) wind came and (2*blew|took|carried) the {toy} {high!}.
+  3* A (3*strong|2*big|sudden) wind came and (2*blew|took|carried) the {color.plain} {toy} {high!}.
   2* {hero} threw the {toy} too (2*high|hard), and it went {high!}.
-  A naughty monkey took the {toy} and threw it {high!}.
+  A naughty monkey took the {color.plain} {toy} and threw it {high!}.
 
 rule reach
   3* {hero} (2*jumped|climbed), but the {high.the} was too (2*high|tall) for {hero.him}.
@@ -233,7 +234,7 @@ rule reach
 
 rule rescue
   4* Then {hero.his} {rel} (2*found|got) {tool!}. With the {tool.plain}, {rel.she} \
-      (2*got|brought) the {toy} (2*back|down from the {high.the}).
+      (2*got|brought) the {color.plain} {toy} (2*back|down from the {high.the}).
   3* "I (2*will help you|have an idea)," said {hero.his} {rel}. {Rel.she} used {tool!}, and the \
       {tool.plain} (2*was just long enough|worked well).
 
@@ -266,7 +267,8 @@ rule think
   2* {hero} saw the face of {friend} and felt (3*bad|2*sorry|ashamed).
 
 rule give
-  3* So {hero} gave the {toy} to {friend}. "I am sorry, {friend}," {hero.he} said. <together>
+  3* So {hero} gave the {color.plain} {toy} to {friend}. "I am sorry, {friend}," {hero.he} \
+      said. <together>
   2* "You can have a turn, {friend}," said {hero}. <together>
 
 rule together
@@ -280,7 +282,7 @@ rule needy
 rule hears
   3* {hero} was about to {toy.do} when {hero.he} heard a (3*small|2*strange|sad|soft) sound.
   2* Suddenly, {hero} (2*heard a cry|saw something move).
-  {hero} put down the {toy} and listened.
+  {hero} put down the {color.plain} {toy} and listened.
 
 rule hides
   A (3*tiny|2*little|2*lost|baby) {animal!} was (3*sitting|2*hiding|lying) {place.spot}. <need>
@@ -321,7 +323,7 @@ rule idea
   2* "Give something you (2*love|made), {hero}," said {hero.his} {rel}.
 
 rule present
-  3* {hero} put the {toy} in a (2*box|bag) and gave it to {friend}.
+  3* {hero} put the {color.plain} {toy} in a (2*box|bag) and gave it to {friend}.
   2* "This {toy} is for you, {friend}," said {hero}.
 
 rule joy

@@ -165,7 +165,7 @@ TEST(StoryGrammar, random_word_swaps_are_found) {
 TEST(StoryGrammar, names_the_kind_and_place_of_a_fault) {
   std::string text =
       "Tom was a little boy. Tom had a red ball, and he loved to bounce it every day. One sunny "
-      "morning, Tom went to the park with his mother. He took the ball along. ";
+      "morning, Tom went to the park with his mother. He took the red ball along. ";
   const auto fault_at = static_cast<Index>(text.size()) - 1;
   const StoryVerdict inconsistent =
       stories().recognise(text + "Soon, he saw that the blue ball was gone.");

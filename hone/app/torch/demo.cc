@@ -30,11 +30,12 @@ constexpr Index kHeldOutStories = 300;
 trainer::LmConfig config_for(const DemoOptions& options) {
   trainer::LmConfig config;
   config.data.path = options.data.string();
-  config.model.context = 256;  // a story of the grammar and a half
+  config.model.context = 256;  // more than the longest story
   config.data.vocab_size = 1024;
-  config.trainer.micro_batch = 4;
+  config.trainer.micro_batch = 6;
   config.lr.peak = 0.002;
   config.lr.final_ratio = 0;
+  config.optim.weight_decay = 0.01;
   config.trainer.seed = options.seed;
   return config;
 }
