@@ -60,6 +60,7 @@ tune::LineChart loss_chart(const DemoResult& result) {
   chart.note = "Training loss of each step, converted with the held-out text's bytes per token.";
   chart.x_label = "step";
   chart.y_label = "bits per byte";
+  chart.log_y = true;  // the way down and the last hundredths above the floor are both seen
   tune::Series train{"training", {}}, held_out{"held out", {}};
   for (const trainer::MetricsRow& row :
        trainer::read_metrics(result.training.out / "metrics.csv")) {
@@ -191,10 +192,19 @@ tune::Section sample_section(const DemoResult& result) {
   return {"What it writes", "", {samples}};
 }
 
+// "a, b" instead of JSON's ["a", "b"].
+std::string fact_text(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump();
+  std::string text;
+  for (const Json& item : value) text += concat(text.empty() ? "" : ", ", fact_text(item));
+  return text;
+}
+
 tune::Section machine_section(const DemoResult& result) {
   tune::MachineCard card;
   for (const auto& [name, value] : result.machine.items()) {
-    card.facts.emplace_back(name, value.is_string() ? value.get<std::string>() : value.dump());
+    if (!value.is_null()) card.facts.emplace_back(name, fact_text(value));
   }
   return {"Machine", "Every figure on this page was measured on it, in this run.", {card}};
 }

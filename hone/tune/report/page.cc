@@ -100,7 +100,7 @@ blockquote p { font-family: "Iowan Old Style", Palatino, "Palatino Linotype", Ge
 blockquote strong { color: var(--accent); font-weight: 600; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .35rem 1.5rem; font-size:
   .95rem; }
-dt { color: var(--muted); } dd { margin: 0; }
+dt { color: var(--muted); } dd { margin: 0; overflow-wrap: anywhere; }
 footer { margin-top: 5rem; padding-top: 1rem; border-top: 1px solid var(--rule); color:
   var(--muted);
   font-size: .86rem; }
