@@ -49,9 +49,18 @@ bool is_quantised(const model_io::NamedMatrix& tensor) {
 // tokenizer.bin beside a llama2.c model; its path, or empty when nothing was written.
 fs::path write_tokenizer_beside(const fs::path& model, const text::Tokenizer* tokenizer) {
   const fs::path path = model.parent_path() / "tokenizer.bin";
-  if (tokenizer == nullptr || fs::exists(path)) return {};
+  if (tokenizer == nullptr) return {};
   try {
-    write_text_file(path, text::write_tok_bin(tokenizer->vocabulary()));
+    const std::string bytes = text::write_tok_bin(tokenizer->vocabulary());
+    if (!fs::exists(path)) {
+      write_text_file(path, bytes);
+    } else {
+      if (read_text_file(path) != bytes) {
+        log_warning(concat(path.string(), " is kept, and is not this model's tokeniser: write the ",
+                           "model into a folder of its own, or use --tokenizer with it"));
+      }
+      return {};
+    }
   } catch (const Error& error) {
     if (error.category() != ErrorCategory::Unsupported) throw;
     log_warning(error.what());

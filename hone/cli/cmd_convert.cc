@@ -14,8 +14,8 @@ void print_result(const Json& document) {
       document["out"].get<std::string>(), ": ", document["out_format"].get<std::string>(), ", ",
       document["tensors"].get<Index>(), " tensors, ", document["bytes"].get<Index>(), " bytes\n");
   for (const Json& row : document["kept"])
-    text += concat("  ", row["name"].get<std::string>(), " stays ", row["dtype"].get<std::string>(),
-                   ": ", row["reason"].get<std::string>(), "\n");
+    text += concat("  ", row["name"].get<std::string>(), " is written as ",
+                   row["dtype"].get<std::string>(), ": ", row["reason"].get<std::string>(), "\n");
   std::fputs(text.c_str(), stdout);
 }
 

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstring>
 #include <exception>
+#include <filesystem>
 #include <new>
 #include <span>
 #include <string>
@@ -134,6 +135,13 @@ int main(int argc, char** argv) {
   } catch (const hone::Error& error) {
     std::fprintf(stderr, "hone: %s\n", error.what());
     return hone::exit_status(error.category());
+  } catch (const std::filesystem::filesystem_error& error) {
+    const bool absent = error.code() == std::errc::too_many_symbolic_link_levels ||
+                        error.code() == std::errc::no_such_file_or_directory ||
+                        error.code() == std::errc::not_a_directory;
+    std::fprintf(stderr, "hone: [%s] wanted a path to use, got %s\n", error.path1().c_str(),
+                 error.code().message().c_str());
+    return hone::exit_status(absent ? hone::ErrorCategory::NotFound : hone::ErrorCategory::Io);
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "hone: out of memory\n");
     return hone::exit_status(hone::ErrorCategory::Resource);

@@ -64,6 +64,19 @@ void rename_synced(const fs::path& from, const fs::path& to) {
   sync_path(folder_of(to), O_RDONLY | O_DIRECTORY);
 }
 
+std::string_view kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  return S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
+}
+
+// What a new file or folder of this name replaces: behind a symbolic link, what it leads to.
+fs::path follow_link(const fs::path& path) {
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return path;
+  const fs::path target = fs::weakly_canonical(path, error);
+  return error ? path : target;
+}
+
 bool is_stale(std::string_view file_name) {
   const auto at = file_name.rfind(kMarker);
   if (at == std::string_view::npos) return false;
@@ -74,7 +87,11 @@ bool is_stale(std::string_view file_name) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path path) : path_(std::move(path)) {
+AtomicFile::AtomicFile(fs::path path) : path_(follow_link(path)) {
+  struct stat status {};
+  if (::stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
+    fail(ErrorCategory::Io, path_.string(), "a file or a new name", kind_of(status.st_mode));
+  }
   do {  // a name that is taken: a killed run had the same process id, as all have in a container
     temporary_ = temporary_name(path_);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
@@ -117,8 +134,8 @@ void AtomicFile::commit() {
   temporary_.clear();
 }
 
-AtomicFolder::AtomicFolder(fs::path path) : path_(std::move(path)) {
-  if (!path_.has_filename()) path_ = path_.parent_path();
+AtomicFolder::AtomicFolder(fs::path path)
+    : path_(follow_link(path.has_filename() ? path : path.parent_path())) {
   std::error_code error;
   if (fs::exists(path_, error) && !fs::is_directory(path_, error)) {
     fail(ErrorCategory::Io, path_.string(), "a folder or a new name", "an existing file");
@@ -175,8 +192,23 @@ void fail_to_open(const fs::path& path) {
        "a readable file", std::strerror(problem));
 }
 
+int open_regular_file(const fs::path& path) {
+  // Without waiting for whoever might write into a pipe.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (descriptor < 0) fail_to_open(path);
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
+    ::close(descriptor);
+    fail_corrupt(path.string(), "a file", kind_of(status.st_mode));
+  }
+  return descriptor;
+}
+
 std::string read_text_file(const fs::path& path, Index max_bytes) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // The shell's own streams (/dev/stdin, /dev/fd/63, …) are read until they end.
+  const bool stream = path.string().starts_with("/dev/") || path.string().starts_with("/proc/");
+  const int descriptor =
+      stream ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : open_regular_file(path);
   if (descriptor < 0) fail_to_open(path);
   std::string text;
   std::string block(kPendingBytes, '\0');

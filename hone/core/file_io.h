@@ -61,8 +61,12 @@ void remove_stale_temporaries(const std::filesystem::path& folder);
 // when it was for want of descriptors or memory.
 [[noreturn]] void fail_to_open(const std::filesystem::path& path);
 
-// The whole file; Error{NotFound} when absent or not to be opened, Error{CorruptFile} for a folder
-// and above max_bytes.
+// A descriptor for reading. Error{CorruptFile} for what is no regular file: a folder, a device, a
+// pipe, which might keep its reader waiting for ever.
+int open_regular_file(const std::filesystem::path& path);
+
+// The whole file; Error{NotFound} when absent or not to be opened, Error{CorruptFile} above
+// max_bytes and for what is no regular file, but for streams below /dev and /proc.
 std::string read_text_file(const std::filesystem::path& path, Index max_bytes = Index{1} << 34);
 // Through AtomicFile.
 void write_text_file(const std::filesystem::path& path, std::string_view text);

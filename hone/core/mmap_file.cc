@@ -16,20 +16,15 @@
 namespace hone {
 
 MmapFile::MmapFile(const std::filesystem::path& path) : path_(path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) fail_to_open(path);
+  const int descriptor = open_regular_file(path);
   struct stat status {};
-  const bool regular = ::fstat(descriptor, &status) == 0 && S_ISREG(status.st_mode);
   void* data = nullptr;
-  if (regular && status.st_size > 0) {
+  if (::fstat(descriptor, &status) == 0 && status.st_size > 0) {
     data = ::mmap(nullptr, static_cast<std::size_t>(status.st_size), PROT_READ, MAP_PRIVATE,
                   descriptor, 0);
   }
   const int problem = errno;
   ::close(descriptor);
-  if (!regular) {
-    fail_corrupt(path.string(), "a file", S_ISDIR(status.st_mode) ? "a folder" : "a device");
-  }
   if (data == MAP_FAILED)
     fail(ErrorCategory::Io, path.string(), "to map the file", std::strerror(problem));
   data_ = static_cast<const std::byte*>(data);

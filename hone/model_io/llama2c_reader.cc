@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "hone/core/check.h"
+#include "hone/core/log.h"
 #include "hone/core/names.h"
 #include "hone/model_io/llama2c_layout.h"
 #include "hone/model_io/loaded_model.h"
@@ -160,7 +161,7 @@ class DataReader {
 };
 
 // tokenizer.bin or tok*.bin beside the model: the first, by name, that has a piece for every row of
-// the embedding. Other files of such a name are passed over.
+// the embedding. Where none has, a warning says why each was passed over.
 std::shared_ptr<const text::Tokenizer> find_beside(const fs::path& model, Index vocab_size) {
   const fs::path folder = model.has_parent_path() ? model.parent_path() : fs::path(".");
   std::vector<fs::path> candidates;
@@ -170,13 +171,19 @@ std::shared_ptr<const text::Tokenizer> find_beside(const fs::path& model, Index 
       candidates.push_back(entry.path());
   }
   std::sort(candidates.begin(), candidates.end());
+  std::vector<std::string> refusals;
   for (const fs::path& candidate : candidates) {
     try {
       auto tokenizer = open_tokenizer(candidate);
       if (tokenizer->vocab_size() == vocab_size) return tokenizer;
-    } catch (const Error&) {  // not a tokeniser, or a damaged one: the next may fit
+      refusals.push_back(concat("[", candidate.string(), "] wanted a piece for each of ",
+                                vocab_size, " rows of the embedding, got ",
+                                tokenizer->vocab_size()));
+    } catch (const Error& error) {
+      refusals.emplace_back(error.what());
     }
   }
+  for (const std::string& refusal : refusals) log_warning(refusal);
   return nullptr;
 }
 

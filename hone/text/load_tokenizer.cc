@@ -54,6 +54,10 @@ std::shared_ptr<const Tokenizer> load_json(const fs::path& path) {
   if (json.contains("model") && json["model"].is_object()) {
     return finish(read_tokenizer_json(json, path.string()), path);
   }
+  if (!path.filename().string().ends_with("vocab.json")) {
+    fail_corrupt(path.string(), "a key model that holds an object",
+                 json.contains("model") ? json["model"].type_name() : "none");
+  }
   return load_vocab_and_merges(path);
 }
 

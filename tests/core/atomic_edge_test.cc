@@ -9,6 +9,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
+#include "hone/core/mmap_file.h"
 #include "tests/support/test_data.h"
 
 namespace hone {
@@ -121,6 +122,52 @@ TEST(AtomicFile, a_relative_name_lands_in_the_working_folder) {
   write_text_file("plain", "x");
   fs::current_path(before);
   EXPECT_EQ(read_text_file(folder.path() / "plain"), "x");
+}
+
+TEST(AtomicFile, replaces_neither_pipe_nor_device) {
+  const test::TemporaryFolder folder;
+  const fs::path pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  expect_io_error([&] { write_text_file(pipe, "x"); }, "pipe");
+  EXPECT_TRUE(fs::is_fifo(pipe));
+  EXPECT_EQ(entries_in(folder.path()), 1u);
+}
+
+TEST(AtomicFile, follows_a_symbolic_link) {
+  const test::TemporaryFolder folder;
+  const fs::path target = folder.path() / "target", link = folder.path() / "link";
+  write_text_file(target, "old");
+  fs::create_symlink("target", link);
+  write_text_file(link, "new");
+  EXPECT_TRUE(fs::is_symlink(link));
+  EXPECT_EQ(read_text_file(target), "new");
+}
+
+TEST(AtomicFolder, follows_a_symbolic_link) {
+  const test::TemporaryFolder folder;
+  fs::create_directory(folder.path() / "target");
+  fs::create_directory_symlink("target", folder.path() / "link");
+  AtomicFolder written(folder.path() / "link");
+  write_text_file(written.staging() / "a", "1");
+  written.commit();
+  EXPECT_TRUE(fs::is_symlink(folder.path() / "link"));
+  EXPECT_EQ(read_text_file(folder.path() / "target" / "a"), "1");
+}
+
+TEST(ReadTextFile, does_not_wait_for_a_pipe) {
+  const test::TemporaryFolder folder;
+  const fs::path pipe = folder.path() / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  for (const auto& read : {std::function<void()>([&] { read_text_file(pipe); }),
+                           std::function<void()>([&] { MmapFile mapped(pipe); })}) {
+    try {
+      read();
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.category(), ErrorCategory::CorruptFile);
+      EXPECT_NE(std::string(error.what()).find("got a pipe"), std::string::npos) << error.what();
+    }
+  }
 }
 
 TEST(AtomicFolder, takes_names_with_a_slash_and_parents_that_are_absent) {

@@ -50,7 +50,8 @@ std::string hash_of_text(const fs::path& path) {
 std::string run_key(const DemoOptions& options, trainer::LmConfig config) {
   config.trainer.steps = 0;
   return concat(trainer::config_hash(config), options.quick ? " quick " : " ",
-                options.data.empty() ? std::string() : hash_of_text(options.data));
+                options.data.empty() ? sha256_hex(std::as_bytes(std::span(data::kStoryText)))
+                                     : hash_of_text(options.data));
 }
 
 TrainLmResult read_result(const Json& json) {
