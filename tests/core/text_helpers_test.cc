@@ -166,8 +166,9 @@ TEST(Json, counts_depth_over_arrays_and_objects_alike) {
     for (Index i = 0; i < depth; ++i) {
       const bool object = objects && i % 2 == 1;
       open += object ? "{\"k\":" : "[";
-      close.insert(0, object ? "}" : "]");
+      close += object ? '}' : ']';
     }
+    std::reverse(close.begin(), close.end());
     return open + "1" + close;
   };
   for (const bool objects : {false, true}) {

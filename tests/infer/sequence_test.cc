@@ -73,6 +73,18 @@ class SequenceTest : public testing::Test {
   ScriptedClock clock;
 };
 
+TEST_F(SequenceTest, rows_that_pad_the_embedding_write_nothing) {
+  Sequence sequence = make({.tokens = {1}, .max_tokens = 4});
+  std::vector<float> logits(kVocab + 50, 0.0f);
+  logits[kVocab + 40] = 9;
+  sequence.advance(1);
+  const Event padding = sequence.accept(logits, clock);
+  EXPECT_EQ(padding.text, "");
+  EXPECT_FALSE(padding.finished);
+  // What follows still begins the text: without the space in front.
+  EXPECT_EQ(step(sequence, kSpaceA).text, "a");
+}
+
 TEST_F(SequenceTest, the_prompt_is_pending_in_chunks_then_the_last_token) {
   Sequence sequence = make({.tokens = {1, kSpaceA, kB}, .max_tokens = 4});
   EXPECT_EQ(sequence.pending(2).size(), 2u);

@@ -74,13 +74,18 @@ bool Sequence::ends_with(TokenId id) const {
   return !queued_.request.ignore_eos && std::ranges::binary_search(stop_ids_, id);
 }
 
-// Nothing but control tokens so far: the next token begins the text.
+// Control tokens, and rows that pad the embedding beyond the tokeniser's pieces.
+bool Sequence::is_silent(TokenId id) const {
+  return id >= tokenizer_->vocab_size() || tokenizer_->is_control(id);
+}
+
+// Nothing written so far: the next token begins the text.
 bool Sequence::opens_text() const {
-  return std::ranges::all_of(tokens_, [this](TokenId id) { return tokenizer_->is_control(id); });
+  return std::ranges::all_of(tokens_, [this](TokenId id) { return is_silent(id); });
 }
 
 std::string Sequence::text_of(TokenId id) {
-  if (tokenizer_ == nullptr || tokenizer_->is_control(id)) return {};
+  if (tokenizer_ == nullptr || is_silent(id)) return {};
   const TokenId ids[] = {id};
   return opens_text() ? tokenizer_->decode(ids) : tokenizer_->piece_bytes(id);
 }

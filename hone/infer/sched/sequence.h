@@ -40,6 +40,7 @@ class Sequence {
 
  private:
   bool ends_with(TokenId id) const;
+  bool is_silent(TokenId id) const;
   bool opens_text() const;
   std::string text_of(TokenId id);
   void close(Event& event, FinishReason reason, std::int64_t now_ns);
