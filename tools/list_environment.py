@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the table of single commands' options into docs/environment.md, from hone/cli/cmd_*.cc.
+"""Writes the table of single commands' options into docs/environment.md, from hone/cli/cmd_*.cc
+and the options that they share (*_options.h).
 
 Run it after adding an option; tools/check_style.py finds the variables that are missing.
 """
@@ -14,6 +15,7 @@ BEGIN, END = "<!-- begin: tools/list_environment.py -->\n", "<!-- end -->\n"
 OPTION = re.compile(
     r'add_(?:option|flag)\(\s*"(?P<names>[^"]+)"(?P<rest>(?:(?!add_(?:option|flag)\().)*?)'
     r'->envname\("(?P<variable>HONE_\w+)"\)', re.DOTALL)
+SHARED = re.compile(r'#include "hone/cli/(\w+_options)\.h"')
 HELP = re.compile(r'"((?:[^"\\]|\\.)*)"')
 
 
@@ -22,13 +24,16 @@ def find_options():
     found = {}
     for path in sorted((ROOT / "hone/cli").glob("cmd_*.cc")):
         command = path.stem.removeprefix("cmd_").replace("_", " ")
-        for match in OPTION.finditer(path.read_text(encoding="utf-8")):
+        text = path.read_text(encoding="utf-8")
+        for name in SHARED.findall(text):
+            text += (path.parent / f"{name}.cc").read_text(encoding="utf-8")
+        for match in OPTION.finditer(text):
             # Adjacent literals are one string; the help is the first argument that is text.
             rest = re.sub(r'"\s*\n\s*"', "", match.group("rest"))
-            text = HELP.search(rest)
+            meaning = HELP.search(rest)
             option = next(name for name in match.group("names").split(",") if name.startswith("--"))
             found.setdefault(match.group("variable"), []).append(
-                (command, option, text.group(1) if text else ""))
+                (command, option, meaning.group(1) if meaning else ""))
     return found
 
 

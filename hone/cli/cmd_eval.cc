@@ -4,16 +4,17 @@
 
 #include "hone/app/eval_lm.h"
 #include "hone/cli/command.h"
+#include "hone/cli/runtime_options.h"
 #include "hone/cli/validators.h"
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
 
 namespace hone::cli {
 namespace {
 
 struct EvalCommand {
   app::EvalOptions job;
-  std::string data, ids_file, kv = "f16", act = "i8";
+  std::string data, ids_file;
+  RuntimeChoice runtime;
 };
 
 void add_options(CLI::App& verb, EvalCommand& command) {
@@ -34,14 +35,7 @@ void add_options(CLI::App& verb, EvalCommand& command) {
                   "Tokens of one window (default: the model's context, at most 1024)")
       ->check(whole_number(2))
       ->envname("HONE_WINDOW");
-  verb.add_option("--kv", command.kv, "Type of the cache")
-      ->check(CLI::IsMember({"f16", "f32"}))
-      ->envname("HONE_KV")
-      ->capture_default_str();
-  verb.add_option("--act", command.act, "Activations of quantised weights: i8, f32")
-      ->check(CLI::IsMember({"i8", "f32"}))
-      ->envname("HONE_ACT")
-      ->capture_default_str();
+  add_runtime_options(verb, command.runtime);
 }
 
 void print_card(const Json& card) {
@@ -54,16 +48,9 @@ void run_eval(Context& context, EvalCommand& command) {
   app::EvalOptions& job = command.job;
   job.data_name = command.data + command.ids_file;
   if (!command.data.empty()) job.documents = app::read_eval_text(command.data);
-  if (!command.ids_file.empty()) {
-    const Json json = read_json_file(command.ids_file);
-    try {
-      job.token_ids = json.get<std::vector<infer::TokenId>>();
-    } catch (const Json::exception&) {
-      fail_corrupt(command.ids_file, "a JSON array of token ids", json.type_name());
-    }
-  }
-  job.kv = command.kv == "f16" ? infer::KvDtype::Float16 : infer::KvDtype::Float32;
-  job.activations = command.act == "i8" ? infer::Activations::Int8 : infer::Activations::Float32;
+  if (!command.ids_file.empty()) job.token_ids = read_token_ids(command.ids_file);
+  job.kv = command.runtime.kv_dtype();
+  job.activations = command.runtime.activations();
   const Json card = app::evaluate(job, context.executor()).document();
   context.finish(card, [&] { print_card(card); });
 }

@@ -5,6 +5,7 @@
 #include "hone/app/generate.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
+#include "hone/cli/runtime_options.h"
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
@@ -14,7 +15,8 @@ namespace {
 
 struct GenerateCommand {
   app::GenerateOptions job;
-  std::string prompt, prompt_file, ids_file, kv = "f16", act = "i8";
+  std::string prompt, prompt_file, ids_file;
+  RuntimeChoice runtime;
   std::vector<std::string> logit_bias;
   bool no_bos = false, no_model_defaults = false;
 };
@@ -95,14 +97,7 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
 
 void add_engine_options(CLI::App& verb, GenerateCommand& command) {
   infer::EngineOptions& engine = command.job.engine;
-  verb.add_option("--kv", command.kv, "Type of the cache")
-      ->check(CLI::IsMember({"f16", "f32"}))
-      ->envname("HONE_KV")
-      ->capture_default_str();
-  verb.add_option("--act", command.act, "Activations of quantised weights: i8, f32")
-      ->check(CLI::IsMember({"i8", "f32"}))
-      ->envname("HONE_ACT")
-      ->capture_default_str();
+  add_runtime_options(verb, command.runtime);
   verb.add_option("--ctx", engine.context, "Context in tokens (default: the model's)")
       ->envname("HONE_CTX");
   verb.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens of one step")
@@ -110,28 +105,18 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
       ->capture_default_str();
 }
 
-std::vector<infer::TokenId> read_ids(const std::string& path) {
-  const Json json = read_json_file(path);
-  try {
-    return json.get<std::vector<infer::TokenId>>();
-  } catch (const Json::exception&) {
-    fail_corrupt(path, "a JSON array of token ids", json.type_name());
-  }
-}
-
 void run_generate(Context& context, GenerateCommand& command) {
   app::GenerateOptions& job = command.job;
   job.prompt = command.prompt_file.empty() ? command.prompt : read_text_file(command.prompt_file);
-  if (!command.ids_file.empty()) job.prompt_ids = read_ids(command.ids_file);
+  if (!command.ids_file.empty()) job.prompt_ids = read_token_ids(command.ids_file);
   for (const std::string& entry : command.logit_bias) {
     job.request.sampling.logit_bias.push_back(parse_bias(entry));
   }
   job.request.sampling.seed = context.common.seed.value_or(0);
   job.add_bos = !command.no_bos;
   job.use_model_defaults = !command.no_model_defaults;
-  job.engine.kv = command.kv == "f16" ? infer::KvDtype::Float16 : infer::KvDtype::Float32;
-  job.engine.activations =
-      command.act == "i8" ? infer::Activations::Int8 : infer::Activations::Float32;
+  job.engine.kv = command.runtime.kv_dtype();
+  job.engine.activations = command.runtime.activations();
   job.measure_share = context.common.json;
   if (!context.common.json) {
     job.on_text = [](std::string_view text) {

@@ -101,7 +101,14 @@ int run(int argc, char** argv) {
   CLI::App program{"hone: train, shrink and serve models in C++, and measure every claim", "hone"};
   program.set_version_flag("--version", version_text());
   program.require_subcommand(1);
-  add_verbs(program, context);
+  add_torch_verbs(program, context);
+  add_generate(program, context);
+  add_eval(program, context);
+  add_convert(program, context);
+  add_inspect(program, context);
+  add_tokenize(program, context);
+  add_bench(program, context);
+  add_doctor(program, context);
   for (CLI::App* verb : program.get_subcommands([](CLI::App*) { return true; })) {
     // Option groups are nameless sub-commands to CLI11; they are no verbs.
     const auto nested =

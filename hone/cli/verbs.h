@@ -8,9 +8,9 @@
 
 namespace hone::cli {
 
-// Adds every verb of this program: those of `hone`, and in `hone-torch` also those that need
-// LibTorch. One file each: verbs_hone.cc, verbs_torch.cc; the build picks.
-void add_verbs(CLI::App& program, Context& context);
+// Adds the verbs that need LibTorch: in `hone` none. One file for each program, verbs_hone.cc and
+// verbs_torch.cc; the build picks.
+void add_torch_verbs(CLI::App& program, Context& context);
 
 // Verbs that this program leaves to `hone-torch`; in that one: none.
 std::span<const std::string_view> torch_verbs();

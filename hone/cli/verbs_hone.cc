@@ -37,15 +37,7 @@ std::vector<std::string_view> words_of(int argc, char** argv) {
 
 }  // namespace
 
-void add_verbs(CLI::App& program, Context& context) {
-  add_generate(program, context);
-  add_eval(program, context);
-  add_convert(program, context);
-  add_inspect(program, context);
-  add_tokenize(program, context);
-  add_bench(program, context);
-  add_doctor(program, context);
-}
+void add_torch_verbs(CLI::App&, Context&) {}
 
 std::span<const std::string_view> torch_verbs() { return kTorchVerbs; }
 

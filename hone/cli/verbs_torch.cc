@@ -3,17 +3,10 @@
 
 namespace hone::cli {
 
-void add_verbs(CLI::App& program, Context& context) {
+void add_torch_verbs(CLI::App& program, Context& context) {
   add_demo(program, context);
   add_train(program, context);
   add_compress(program, context);
-  add_generate(program, context);
-  add_eval(program, context);
-  add_convert(program, context);
-  add_inspect(program, context);
-  add_tokenize(program, context);
-  add_bench(program, context);
-  add_doctor(program, context);
 }
 
 std::span<const std::string_view> torch_verbs() { return {}; }

@@ -10,6 +10,7 @@
 #include "hone/model_io/loaded_model.h"
 #include "hone/model_io/tensor_plan.h"
 #include "hone/model_io/tokenizer_file.h"
+#include "hone/text/load_tokenizer.h"
 
 namespace hone::model_io {
 namespace {
@@ -164,13 +165,9 @@ class DataReader {
 // the embedding. Where none has, a warning says why each was passed over.
 std::shared_ptr<const text::Tokenizer> find_beside(const fs::path& model, Index vocab_size) {
   const fs::path folder = model.has_parent_path() ? model.parent_path() : fs::path(".");
-  std::vector<fs::path> candidates;
-  for (const auto& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("tok") && name.ends_with(".bin") && name != model.filename())
-      candidates.push_back(entry.path());
-  }
-  std::sort(candidates.begin(), candidates.end());
+  std::vector<fs::path> candidates = text::list_tok_bins(folder);
+  std::erase_if(candidates,
+                [&](const fs::path& file) { return file.filename() == model.filename(); });
   std::vector<std::string> refusals;
   for (const fs::path& candidate : candidates) {
     try {

@@ -77,6 +77,19 @@ std::shared_ptr<const Tokenizer> load_tok_bin(const fs::path& path) {
 
 }  // namespace
 
+std::vector<fs::path> list_tok_bins(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    if (name.starts_with("tok") && entry.path().extension() == ".bin") {
+      files.push_back(entry.path());
+    }
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
 fs::path find_tokenizer_file(const fs::path& folder) {
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer.bin"}) {
     const bool pair = std::string_view(name) == "vocab.json";
@@ -85,15 +98,7 @@ fs::path find_tokenizer_file(const fs::path& folder) {
       return folder / name;
     }
   }
-  std::vector<fs::path> candidates;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    if (name.starts_with("tok") && entry.path().extension() == ".bin") {
-      candidates.push_back(entry.path());
-    }
-  }
-  std::sort(candidates.begin(), candidates.end());
+  const std::vector<fs::path> candidates = list_tok_bins(folder);
   return candidates.empty() ? fs::path() : candidates.front();
 }
 

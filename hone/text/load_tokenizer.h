@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "hone/text/vocabulary.h"
 
@@ -14,6 +15,9 @@ namespace hone::text {
 // whose vocabulary model_io reads. Error{NotFound}, Error{CorruptFile}, Error{Unsupported}: one
 // sentence naming the file.
 std::shared_ptr<const Tokenizer> load_tokenizer_or_throw(const std::filesystem::path& path);
+
+// tokenizer.bin and tok*.bin in a folder, by name; none where it cannot be read.
+std::vector<std::filesystem::path> list_tok_bins(const std::filesystem::path& folder);
 
 // The tokeniser file in a folder, as above; empty when there is none.
 std::filesystem::path find_tokenizer_file(const std::filesystem::path& folder);

@@ -174,7 +174,10 @@ TEST(ThreadPool, a_grain_that_is_not_positive_is_an_argument_error) {
 }
 
 TEST(ThreadPool, comes_and_goes_without_work) {
-  for (int i = 0; i < 50; ++i) ThreadPool pool(1 + i % 4);
+  for (int i = 0; i < 50; ++i) {
+    const ThreadPool pool(1 + i % 4);
+    EXPECT_EQ(pool.workers(), 1 + i % 4);
+  }
 }
 
 }  // namespace

@@ -30,6 +30,28 @@ constexpr int blocks_ahead(int units) { return units >= 4 ? 8 : 16; }
 #define HONE_UNROLL _Pragma("GCC unroll 16")
 #define HONE_INLINE inline __attribute__((always_inline))
 
+// vpdpbusd adds four unsigned x signed byte products to an int32 lane without saturating, so the
+// codes are used as they lie and the zero point is subtracted through Σq.
+template <class Vector>
+struct DotProductOps : Vector {
+  using Int = typename Vector::Int;
+  using Weight8 = Int;
+
+  template <int kBits>
+  static Int zeros_from_bytes(const void* at) {
+    return Vector::bytes_to_lanes(at);
+  }
+  template <int kBits>
+  static Int symmetric_correction(const std::byte* products) {
+    return Vector::broadcast(products);
+  }
+  template <int kBits>
+  static constexpr bool sums_are_int32() {
+    return true;
+  }
+  static Weight8 weight8(Int codes) { return codes; }
+};
+
 // A column of panels, or of halves of panels for 8-lane vectors.
 struct Unit {
   const std::byte *codes, *scales, *zeros;

@@ -7,25 +7,8 @@
 namespace hone::kernels {
 namespace {
 
-// vpdpbusd adds four unsigned x signed byte products to an int32 lane without saturating, so the
-// codes are used as they lie and the zero point is subtracted through Σq.
-struct AvxVnniOps : Vector256 {
-  using Weight8 = Int;
-
-  template <int kBits>
-  static Int zeros_from_bytes(const void* at) {
-    return bytes_to_lanes(at);
-  }
-  template <int kBits>
-  static Int symmetric_correction(const std::byte* products) {
-    return broadcast(products);
-  }
-  template <int kBits>
-  static constexpr bool sums_are_int32() {
-    return true;
-  }
-  static Weight8 weight8(Int codes) { return codes; }
-  static Int add8(Int sum, Weight8 w, Int x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
+struct AvxVnniOps : DotProductOps<Vector256> {
+  static Int add8(Int sum, Int w, Int x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
   static Int add4(Int sum, Int w, Int x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
 };
 

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/cli/runtime_options.h"
+
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+
+namespace hone::cli {
+
+infer::KvDtype RuntimeChoice::kv_dtype() const {
+  return kv == "f16" ? infer::KvDtype::Float16 : infer::KvDtype::Float32;
+}
+
+infer::Activations RuntimeChoice::activations() const {
+  return act == "i8" ? infer::Activations::Int8 : infer::Activations::Float32;
+}
+
+void add_runtime_options(CLI::App& verb, RuntimeChoice& choice) {
+  verb.add_option("--kv", choice.kv, "Type of the cache")
+      ->check(CLI::IsMember({"f16", "f32"}))
+      ->envname("HONE_KV")
+      ->capture_default_str();
+  verb.add_option("--act", choice.act, "Activations of quantised weights: i8, f32")
+      ->check(CLI::IsMember({"i8", "f32"}))
+      ->envname("HONE_ACT")
+      ->capture_default_str();
+}
+
+std::vector<infer::TokenId> read_token_ids(const std::string& path) {
+  const Json json = read_json_file(path);
+  try {
+    return json.get<std::vector<infer::TokenId>>();
+  } catch (const Json::exception&) {
+    fail_corrupt(path, "a JSON array of token ids", json.type_name());
+  }
+}
+
+}  // namespace hone::cli
