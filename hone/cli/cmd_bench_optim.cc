@@ -7,9 +7,9 @@ namespace hone::cli {
 void add_bench_optim(CLI::App& bench, Context& context) {
   auto options = std::make_shared<app::BenchOptimOptions>();
   CLI::App* verb = add_bench_verb(bench, context, "optim", "Optimiser steps next to LibTorch's",
-                                  [&context, options](app::BenchRun& run, Measurer& measurer) {
+                                  [&context, options](app::BenchRun& run, Measurer&) {
                                     options->threads = context.common.threads;
-                                    app::bench_optim(*options, run, measurer);
+                                    app::bench_optim(*options, run);
                                   });
   verb->add_option("--sizes", options->sizes, "Tensors x elements")
       ->delimiter(',')

@@ -122,7 +122,7 @@ struct Bench {
   BenchRun& run;
   Executor& executor;
   const GemmOpponents& opponents;
-  MemoryRoofs memory;
+  MemoryProbe memory;
   double peak_gflops = 0;
   GemmShape shape = {};
   std::vector<float> weight = {};
@@ -216,7 +216,7 @@ void add_cases(Bench& bench, const Product& product) {
   const std::string name = bench_case.name;
   BenchCase comparison = bench_case;
   bench_case.bytes = static_cast<double>(weight.bytes()) + 4 * rows * (outputs + depth);
-  bench_case.roof_gb_per_s = product.cold ? bench.memory.read_gb_per_s : 0;
+  if (product.cold) bench_case.memory = &bench.memory;
   bench_case.roof_gflop_per_s = is_dense(product.format) ? bench.peak_gflops : 0;
   if (compare_here) add_opponents(bench, product, *x, bench_case);
   bench.run.add(bench_case);
@@ -275,7 +275,7 @@ void bench_gemm(const BenchGemmOptions& options, BenchRun& run, Measurer& measur
               .run = run,
               .executor = executor,
               .opponents = opponents,
-              .memory = measure_memory_roofs(executor, measurer, run.options().quick),
+              .memory = make_memory_probe(MemoryTraffic::Read, executor),
               .peak_gflops = measure_peak_gflops(executor, measurer, run.options().quick)};
   for (const GemmShape& shape : options.shapes) {
     bench.shape = shape;

@@ -153,7 +153,8 @@ BenchCase make_case(const Subject& subject, const Work& work, const infer::Model
 }
 
 void bench_subject(const Subject& subject, const std::vector<Work>& works,
-                   const BenchLlmOptions& options, double roof, BenchRun& run, Executor& executor) {
+                   const BenchLlmOptions& options, const MemoryProbe& memory, BenchRun& run,
+                   Executor& executor) {
   Index context = 0;
   for (const Work& work : works) context = std::max(context, work.tokens + work.depth + 2);
   infer::EngineOptions engine_options;
@@ -169,7 +170,7 @@ void bench_subject(const Subject& subject, const std::vector<Work>& works,
   for (const Work& work : works) {
     HoneSide side(*engine, work);
     BenchCase bench_case = make_case(subject, work, engine->info());
-    bench_case.roof_gb_per_s = roof;
+    bench_case.memory = &memory;
     bench_case.contestants.push_back(
         {"hone", [&side] { side.run(); }, [&side] { side.prepare(); }});
     bench_case.ours.push_back(true);
@@ -198,12 +199,11 @@ std::filesystem::path default_bench_cache() {
   return std::filesystem::temp_directory_path() / "hone-cache";
 }
 
-void bench_llm(const BenchLlmOptions& options, BenchRun& run, Measurer& measurer,
-               Executor& executor) {
+void bench_llm(const BenchLlmOptions& options, BenchRun& run, Executor& executor) {
   const std::vector<Work> works = list_work(options);
-  const double roof = measure_memory_roofs(executor, measurer, run.options().quick).read_gb_per_s;
+  const MemoryProbe memory = make_memory_probe(MemoryTraffic::Read, executor);
   for (const Subject& subject : list_subjects(options)) {
-    bench_subject(subject, works, options, roof, run, executor);
+    bench_subject(subject, works, options, memory, run, executor);
   }
 }
 

@@ -27,8 +27,7 @@ struct BenchLlmOptions {
 // 300 ms, because idle peers spin. Rows carry tokens_per_s, isa, kernel, threads; share_of_roof is
 // of the measured read bandwidth (decode).
 // Error{InvalidArgument} for an unknown shape, dtype or peer.
-void bench_llm(const BenchLlmOptions& options, BenchRun& run, Measurer& measurer,
-               Executor& executor);
+void bench_llm(const BenchLlmOptions& options, BenchRun& run, Executor& executor);
 
 // $HONE_CACHE, else $XDG_CACHE_HOME/hone, else ~/.cache/hone.
 std::filesystem::path default_bench_cache();

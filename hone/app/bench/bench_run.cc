@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
@@ -37,14 +38,12 @@ Json make_row(const BenchCase& bench_case, const std::string& impl, const Spread
            {"median_ms", spread.median * 1e3}, {"p10_ms", spread.p10 * 1e3},
            {"p90_ms", spread.p90 * 1e3},       {"n", spread.n}};
   double share = 0;
-  const auto add_rate = [&](const char* key, double work, double roof) {
-    if (work <= 0) return;
-    const double rate = work / spread.median * 1e-9;
-    row[key] = rate;
-    if (roof > 0) share = std::max(share, rate / roof);
-  };
-  add_rate("gb_per_s", bench_case.bytes, bench_case.roof_gb_per_s);
-  add_rate("gflop_per_s", bench_case.flops, bench_case.roof_gflop_per_s);
+  if (bench_case.bytes > 0) row["gb_per_s"] = bench_case.bytes / spread.median * 1e-9;
+  if (bench_case.flops > 0) {
+    const double rate = bench_case.flops / spread.median * 1e-9;
+    row["gflop_per_s"] = rate;
+    if (bench_case.roof_gflop_per_s > 0) share = rate / bench_case.roof_gflop_per_s;
+  }
   if (bench_case.tokens > 0) row["tokens_per_s"] = bench_case.tokens / spread.median;
   if (share > 0) row["share_of_roof"] = share;
   return row;
@@ -67,6 +66,10 @@ std::string rate_text(const Json& row) {
   }
   if (row.contains("share_of_roof")) {
     text += fmt::format("{:5.0f} % of roof", 100 * row["share_of_roof"].get<double>());
+    if (row.contains("share_ci")) {
+      text += fmt::format(" [{:.0f}, {:.0f}]", 100 * row["share_ci"][0].get<double>(),
+                          100 * row["share_ci"][1].get<double>());
+    }
   }
   return text;
 }
@@ -92,19 +95,55 @@ void BenchRun::add(const BenchCase& bench_case) {
   const auto& contestants = bench_case.contestants;
   log_debug(concat("bench: ", bench_case.name));
   if (!contestants.empty()) {
-    const Measurement measurement = measurer_.measure(contestants, options_for(options_));
+    Probed probed = measure(bench_case);
     for (std::size_t i = 0; i < contestants.size(); ++i) {
       Json row =
-          make_row(bench_case, contestants[i].name, measurer_.spread(measurement.seconds[i]));
-      row["foreign_load"] = measurement.foreign_load;
+          make_row(bench_case, contestants[i].name, measurer_.spread(probed.work.seconds[i]));
+      row["foreign_load"] = probed.work.foreign_load;
+      if (!probed.memory_seconds.empty()) add_memory_share(bench_case, probed, i, row);
       if (!bench_case.extra.empty()) row.update(bench_case.extra[i]);
       rows_.push_back(std::move(row));
     }
-    append_ratios(bench_case, measurement);
+    append_ratios(bench_case, probed.work);
   }
   for (const std::string& name : bench_case.absent) {
     rows_.push_back({{"case", bench_case.name}, {"impl", name}, {"status", "absent"}});
   }
+}
+
+// With a probe before every contestant, so that all of them find the same caches.
+BenchRun::Probed BenchRun::measure(const BenchCase& bench_case) {
+  const MemoryProbe* memory = bench_case.bytes > 0 ? bench_case.memory : nullptr;
+  std::vector<Contestant> all;
+  for (const Contestant& contestant : bench_case.contestants) {
+    if (memory != nullptr) all.push_back(memory->contestant);
+    all.push_back(contestant);
+  }
+  Probed probed{.work = measurer_.measure(all, options_for(options_)), .memory_seconds = {}};
+  if (memory == nullptr) return probed;
+  Measurement& work = probed.work;
+  const std::vector<std::vector<double>> seconds = std::exchange(work.seconds, {});
+  work.names.clear();
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    probed.memory_seconds.push_back(seconds[i]);
+    work.seconds.push_back(seconds[i + 1]);
+    work.names.push_back(all[i + 1].name);
+  }
+  return probed;
+}
+
+void BenchRun::add_memory_share(const BenchCase& bench_case, const Probed& probed, std::size_t i,
+                                Json& row) const {
+  const MemoryProbe& memory = *bench_case.memory;
+  const Measurement pair{.names = {row["impl"], memory.contestant.name},
+                         .seconds = {probed.work.seconds[i], probed.memory_seconds[i]},
+                         .seed = probed.work.seed};
+  row["roof_gb_per_s"] = memory.bytes / measurer_.spread(pair.seconds[1]).median * 1e-9;
+  const RatioInterval times = measurer_.speedup(pair, 0, 1);
+  const double moved = bench_case.bytes / memory.bytes, share = moved * times.ratio;
+  if (share < row.value("share_of_roof", 0.0)) return;
+  row["share_of_roof"] = share;
+  row["share_ci"] = {moved * times.low, moved * times.high};
 }
 
 void BenchRun::append_ratios(const BenchCase& bench_case, const Measurement& measurement) {

@@ -19,6 +19,18 @@ struct BenchOptions {
   Index repeat = 0;    // fixed number of timed rounds; 0: until the interval is narrow
 };
 
+// Main memory's bandwidth as a contestant: taken between the others, because on shared machines it
+// changes from second to second.
+struct MemoryProbe {
+  Contestant contestant;  // streams over a buffer much larger than the caches, all workers together
+  double bytes = 0;       // that one run moves
+};
+enum class MemoryTraffic {
+  Read,    // the roof of decode
+  Update,  // read and written in place, both counted: the roof of optimisers
+};
+MemoryProbe make_memory_probe(MemoryTraffic traffic, Executor& executor);
+
 // One row of work and everybody who does it.
 struct BenchCase {
   std::string name;                     // "24x1048576/adamw"
@@ -27,14 +39,16 @@ struct BenchCase {
   double bytes = 0;        // least traffic of one run: gb_per_s = bytes / time
   double flops = 0;        // gflop_per_s = flops / time
   double tokens = 0;       // tokens_per_s = tokens / time
-  double roof_gb_per_s = 0,
-         roof_gflop_per_s = 0;      // measured in this run; share_of_roof = larger share
-  std::vector<Json> extra;          // per contestant: fields added to its row; may be empty
+  const MemoryProbe* memory = nullptr;  // interleaved with the contestants
+  double roof_gflop_per_s = 0;          // measured in this run
+  std::vector<Json> extra;              // per contestant: fields added to its row; may be empty
   std::vector<std::string> absent;  // peers that are not installed: a row with "status":"absent"
 };
 
 // Measures cases one after another and collects product.md's `hone bench` document:
 // machine{}, rows[]{case,impl,median_ms,p10_ms,p90_ms,n,gb_per_s|gflop_per_s,share_of_roof,…},
+// (share_of_roof: of memory or arithmetic, the larger; of memory also roof_gb_per_s and the share's
+// 95 % interval share_ci)
 // ratios[]{case,impl,against,ratio,ci[2],verdict} (ratio > 1: impl is faster; verdict
 // faster|slower|tie).
 class BenchRun {
@@ -47,6 +61,14 @@ class BenchRun {
   std::string table() const;
 
  private:
+  // The probe's samples apart from the contestants': [contestant][round], empty without a probe.
+  struct Probed {
+    Measurement work;
+    std::vector<std::vector<double>> memory_seconds;
+  };
+  Probed measure(const BenchCase& bench_case);
+  void add_memory_share(const BenchCase& bench_case, const Probed& probed, std::size_t contestant,
+                        Json& row) const;
   void append_ratios(const BenchCase& bench_case, const Measurement& measurement);
 
   Measurer& measurer_;

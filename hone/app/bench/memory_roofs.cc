@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
+#include <memory>
 
 #include "hone/app/bench/bench_run.h"
 #include "hone/core/buffer.h"
@@ -28,39 +29,61 @@ MeasureOptions roof_options(bool quick) {
           .max_seconds = quick ? 1.0 : 4.0};
 }
 
+class StreamBuffer {
+ public:
+  StreamBuffer(Executor& executor, bool quick) : executor_(executor), buffer_(roof_bytes(quick)) {
+    // Untouched pages all map to one page of zeros, which stays in the caches: write them first.
+    update();
+  }
+  double bytes() const { return static_cast<double>(buffer_.bytes()); }
+
+  void read() {
+    executor_.parallel_for(words(), kGrain, [&](Index begin, Index end, int) {
+      sink_.fetch_xor(kernels::xor_words(data() + begin, end - begin), std::memory_order_relaxed);
+    });
+  }
+  void update() {
+    executor_.parallel_for(words(), kGrain, [&](Index begin, Index end, int) {
+      kernels::increment_words(data() + begin, end - begin);
+    });
+  }
+  // One half to the other.
+  void copy() {
+    const Index half = words() / 2;
+    executor_.parallel_for(half, kGrain, [&](Index begin, Index end, int) {
+      kernels::stream_copy(data() + begin, data() + half + begin, end - begin);
+    });
+  }
+
+ private:
+  Index words() const { return buffer_.bytes() / 8; }
+  std::uint64_t* data() { return buffer_.as<std::uint64_t>(); }
+
+  Executor& executor_;
+  Buffer buffer_;
+  std::atomic<std::uint64_t> sink_{0};
+};
+
 }  // namespace
 
+MemoryProbe make_memory_probe(MemoryTraffic traffic, Executor& executor) {
+  const auto stream = std::make_shared<StreamBuffer>(executor, true);
+  if (traffic == MemoryTraffic::Read) {
+    return {{.name = "memory read", .run = [stream] { stream->read(); }}, stream->bytes()};
+  }
+  return {{.name = "memory update", .run = [stream] { stream->update(); }}, 2 * stream->bytes()};
+}
+
 MemoryRoofs measure_memory_roofs(Executor& executor, Measurer& measurer, bool quick) {
-  const Index bytes = roof_bytes(quick);
-  const Index words = bytes / 8, half = words / 2;
-  const Buffer buffer(bytes);
-  auto* data = buffer.as<std::uint64_t>();
-  // Untouched pages all map to one page of zeros, which stays in the caches: write them first.
-  const auto increment = [&] {
-    executor.parallel_for(words, kGrain, [&](Index begin, Index end, int) {
-      kernels::increment_words(data + begin, end - begin);
-    });
-  };
-  increment();
-  std::atomic<std::uint64_t> sink{0};
-  const auto read = [&] {
-    executor.parallel_for(words, kGrain, [&](Index begin, Index end, int) {
-      sink.fetch_xor(kernels::xor_words(data + begin, end - begin), std::memory_order_relaxed);
-    });
-  };
-  const auto copy = [&] {
-    executor.parallel_for(half, kGrain, [&](Index begin, Index end, int) {
-      kernels::stream_copy(data + begin, data + half + begin, end - begin);
-    });
-  };
-  const Contestant contestants[] = {{.name = "memory read", .run = read},
-                                    {.name = "memory copy", .run = copy},
-                                    {.name = "memory update", .run = increment}};
+  StreamBuffer stream(executor, quick);
+  const Contestant contestants[] = {{.name = "memory read", .run = [&] { stream.read(); }},
+                                    {.name = "memory copy", .run = [&] { stream.copy(); }},
+                                    {.name = "memory update", .run = [&] { stream.update(); }}};
   const Measurement measurement = measurer.measure(contestants, roof_options(quick));
   const auto rate = [&](std::size_t contestant, double moved) {
     return moved / measurer.spread(measurement.seconds[contestant]).median * 1e-9;
   };
-  const auto size = static_cast<double>(bytes);
+  const double size = stream.bytes();
   return {.read_gb_per_s = rate(0, size),
           .copy_gb_per_s = std::max(rate(1, size), rate(2, 2 * size))};
 }

@@ -37,6 +37,9 @@ double floor_bytes(const std::string& rule, Index elements_per_tensor) {
   return 36 - cached;
 }
 
+// Tensors per parameter that a step touches: parameter, gradient, state.
+int tensors_of(const std::string& rule) { return rule == "adamw" || rule == "adatamw" ? 4 : 3; }
+
 // Before every timed step, for all sides: LibTorch's threads are awake, as after a backward pass.
 // Behind an opponent that ran on one thread they would sleep.
 void wake_threads() {
@@ -45,13 +48,15 @@ void wake_threads() {
 }
 
 void add_case(const BenchOptimOptions& options, const std::string& size, const std::string& rule,
-              double roof, BenchRun& run) {
+              const MemoryProbe& memory, BenchRun& run) {
   const std::vector<Index> sizes = parse_sizes(size);
   const double floor = floor_bytes(rule, sizes.front());
   BenchCase bench_case;
   bench_case.name = concat(size, "/", rule);
   bench_case.bytes = floor * static_cast<double>(sizes.front()) * static_cast<double>(sizes.size());
-  bench_case.roof_gb_per_s = roof;
+  // Tensors that stay in the last-level cache are not limited by memory.
+  const Index tensor_bytes = static_cast<Index>(bench_case.bytes / floor * 4 * tensors_of(rule));
+  if (tensor_bytes > cpu_info().l3_bytes) bench_case.memory = &memory;
   const auto add = [&](const std::string& way, bool ours) {
     opponents::Stepper stepper = opponents::make_stepper(rule, way, sizes);
     if (!stepper.step) return;  // no such operator for this rule
@@ -69,14 +74,13 @@ void add_case(const BenchOptimOptions& options, const std::string& size, const s
 
 }  // namespace
 
-void bench_optim(const BenchOptimOptions& options, BenchRun& run, Measurer& measurer) {
+void bench_optim(const BenchOptimOptions& options, BenchRun& run) {
   opponents::set_torch_threads(options.threads > 0 ? options.threads : usable_cpus());
   // On LibTorch's pool, so that no second pool spins beside it.
-  const MemoryRoofs roofs =
-      measure_memory_roofs(libtorch_executor(), measurer, run.options().quick);
+  const MemoryProbe memory = make_memory_probe(MemoryTraffic::Update, libtorch_executor());
   for (const std::string& size : options.sizes) {
     for (const std::string& rule : options.rules) {
-      add_case(options, size, rule, roofs.copy_gb_per_s, run);
+      add_case(options, size, rule, memory, run);
     }
   }
 }

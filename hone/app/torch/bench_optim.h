@@ -19,6 +19,6 @@ struct BenchOptimOptions {
 // One case per size and rule: hone's optimiser next to LibTorch's ways (opponents in
 // train/opponents/optim_opponents.h), interleaved. gb_per_s is effective: the least traffic of the
 // rule (floor_bytes_per_param) over the time. Rows also have implementation and peak_extra_bytes.
-void bench_optim(const BenchOptimOptions& options, BenchRun& run, Measurer& measurer);
+void bench_optim(const BenchOptimOptions& options, BenchRun& run);
 
 }  // namespace hone::app

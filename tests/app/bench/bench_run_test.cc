@@ -24,7 +24,7 @@ class BenchRunTest : public testing::Test {
     bench_case.ours = {true, true, false};
     bench_case.bytes = 8e6;
     bench_case.flops = 4e6;
-    bench_case.roof_gb_per_s = 16;
+    bench_case.memory = &memory_;
     bench_case.roof_gflop_per_s = 100;
     return bench_case;
   }
@@ -32,6 +32,7 @@ class BenchRunTest : public testing::Test {
   test::ScriptedClock clock_;
   std::unique_ptr<Measurer> measurer_ = tune::make_measurer(clock_);
   int runs_ = 0;
+  const MemoryProbe memory_{takes("memory", 0.5), 8e9};  // 16 GB/s
 };
 
 TEST_F(BenchRunTest, row_holds_time_rate_and_share_of_the_roof) {
@@ -47,6 +48,8 @@ TEST_F(BenchRunTest, row_holds_time_rate_and_share_of_the_roof) {
   EXPECT_DOUBLE_EQ(row["gb_per_s"].get<double>(), 8);
   EXPECT_DOUBLE_EQ(row["gflop_per_s"].get<double>(), 4);
   EXPECT_DOUBLE_EQ(row["share_of_roof"].get<double>(), 0.5);  // of memory, the larger one
+  EXPECT_DOUBLE_EQ(row["share_ci"][0].get<double>(), 0.5);
+  EXPECT_DOUBLE_EQ(row["roof_gb_per_s"].get<double>(), 16);
 }
 
 TEST_F(BenchRunTest, each_of_ours_is_compared_with_each_of_theirs) {
