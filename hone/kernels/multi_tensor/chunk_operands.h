@@ -16,6 +16,7 @@ struct BasicChunkOperands {
   Real* second_moment = nullptr;
   Real* extra = nullptr;
   Index length = 0;
+  Index offset = 0;  // of the first element within its tensor
 };
 using ChunkOperands = BasicChunkOperands<float>;
 

@@ -9,6 +9,8 @@
 
 #include "hone/core/buffer.h"
 #include "hone/core/trace.h"
+#include "hone/kernels/multi_tensor/pass/finish.h"
+#include "hone/kernels/multi_tensor/pass/state_codec.h"
 #include "hone/kernels/multi_tensor/pass/strided_copy.h"
 
 namespace hone::kernels {
@@ -39,8 +41,9 @@ class FusedStep {
     if (statistics_ != Statistics::None) gather_ = choose_gather(statistics_);
     sums_per_chunk_ = count_sums(statistics_);
     sums_.resize(static_cast<std::size_t>(plan.chunks() * sums_per_chunk_));
-    if (plan.has_strided() || control.checked) {
-      scratch_ = Buffer(executor.workers() * kSlots * kChunkElements * Index{sizeof(float)});
+    if (plan.has_indirect() || control.checked) {
+      scratch_ =
+          Buffer(executor.workers() * kScratchSlots * scratch_elements() * Index{sizeof(float)});
     }
   }
 
@@ -51,6 +54,8 @@ class FusedStep {
         control_.needs_global_norm() || rule_.needs_all_sums() || control_.checked;
     if (statistics_ == Statistics::None || sums_first) {
       step_in_two_sweeps();
+    } else if (rule_.takes_sums_late()) {
+      step_with_late_sums();
     } else {
       step_while_in_cache();
     }
@@ -74,8 +79,27 @@ class FusedStep {
     for (Index tensor = 0; tensor < plan_.tensors(); ++tensor) {
       rule_.prepare(tensor, add_sums(tensor), grad_scale);
     }
+    rule_.run_between(executor_);
     if (control_.checked && !try_step()) return;
     for_each_chunk([&](Index c, int worker) { update_chunk(c, worker); });
+    if (rule_.takes_sums_late()) absorb_sums(grad_scale);
+  }
+
+  void step_with_late_sums() {
+    for (Index tensor = 0; tensor < plan_.tensors(); ++tensor) {
+      rule_.prepare(tensor, {}, control_.inv_scale);
+    }
+    for_each_chunk([&](Index c, int worker) {
+      gather_chunk(c, worker);
+      update_chunk(c, worker);
+    });
+    absorb_sums(control_.inv_scale);
+  }
+
+  void absorb_sums(double grad_scale) {
+    for (Index tensor = 0; tensor < plan_.tensors(); ++tensor) {
+      rule_.absorb(tensor, add_sums(tensor), grad_scale);
+    }
   }
 
   // Whole tensors: both passes by one worker. Larger ones in batches, pass 1 then pass 2. Same
@@ -109,7 +133,7 @@ class FusedStep {
     for (Index c = range.begin; c < range.end; ++c) {
       const Index tensor = plan_.chunk_list()[static_cast<std::size_t>(c)].tensor;
       prefetch(c, Slot::Param);
-      gather_chunk(c, worker);
+      if (rule_.needs_sums(tensor)) gather_chunk(c, worker);
       rule_.prepare(tensor, add_sums(tensor), control_.inv_scale);
       prefetch(c + 2, Slot::Grad);
       prefetch(c + 2, Slot::Momentum);
@@ -123,8 +147,9 @@ class FusedStep {
     constexpr Index kMostElements = 4096, kLineElements = kCacheLine / Index{sizeof(float)};
     if (c >= plan_.chunks()) return;
     const Chunk& chunk = plan_.chunk_list()[static_cast<std::size_t>(c)];
+    if (is_indirect(chunk)) return;
     const float* data = plan_.tensor(chunk.tensor).slot(slot);
-    if (data == nullptr || is_strided(chunk)) return;
+    if (data == nullptr) return;
     const Index length = std::min(chunk.length, kMostElements);
     for (Index i = 0; i < length; i += kLineElements) __builtin_prefetch(data + chunk.offset + i);
   }
@@ -139,7 +164,10 @@ class FusedStep {
         }
       });
     };
-    for_each_part([&](Index c, int worker) { gather_chunk(c, worker); });
+    for_each_part([&](Index c, int worker) {
+      const Index tensor = plan_.chunk_list()[static_cast<std::size_t>(c)].tensor;
+      if (rule_.needs_sums(tensor)) gather_chunk(c, worker);
+    });
     for (Index unit = begin; unit < end; ++unit) {
       if (plan_.unit_is_whole(unit)) continue;
       const Chunk& chunk = plan_.chunk_list()[plan_.units()[static_cast<std::size_t>(unit)].begin];
@@ -160,6 +188,8 @@ class FusedStep {
         });
   }
 
+  Index scratch_elements() const { return round_up(plan_.longest_chunk(), kCacheLine); }
+
   // The chunk where it lies.
   ChunkOperands dense_operands(const Chunk& chunk) const {
     const MultiTensorPlan::Tensor& tensor = plan_.tensor(chunk.tensor);
@@ -167,52 +197,118 @@ class FusedStep {
       float* data = tensor.slot(slot);
       return data == nullptr ? nullptr : data + chunk.offset;
     };
-    return {at(Slot::Param),        at(Slot::Grad),  at(Slot::Momentum),
-            at(Slot::SecondMoment), at(Slot::Extra), chunk.length};
+    return {at(Slot::Param), at(Slot::Grad), at(Slot::Momentum), at(Slot::SecondMoment),
+            at(Slot::Extra), chunk.length,   chunk.offset};
   }
 
-  // The chunk copied into this worker's scratch.
-  ChunkOperands copy_to_scratch(const Chunk& chunk, int worker) const {
+  // The rule's slots and the moving average.
+  static constexpr int kScratchSlots = static_cast<int>(Slot::Ema) + 1;
+
+  // What a chunk of an indirect tensor goes through.
+  struct Detour {
+    float* slots[kScratchSlots] = {};
+    bool copied[kScratchSlots] = {};
+
+    ChunkOperands operands(const Chunk& chunk) const {
+      return {slots[0], slots[1], slots[2], slots[3], slots[4], chunk.length, chunk.offset};
+    }
+  };
+
+  // Slots that are not dense f32 blocks, or all, copied into this worker's scratch.
+  Detour copy_to_scratch(const Chunk& chunk, int worker, bool all) const {
     const MultiTensorPlan::Tensor& tensor = plan_.tensor(chunk.tensor);
-    float* slots[kSlots] = {};
-    for (int s = 0; s < kSlots; ++s) {
+    Detour detour;
+    for (int s = 0; s < kScratchSlots; ++s) {
       if (tensor.data[s] == nullptr) continue;
-      slots[s] = scratch_.as<float>() + (worker * kSlots + s) * kChunkElements;
-      if (tensor.strided >= 0) {
-        copy_from_strided(plan_.strided(tensor).views[s], chunk.offset, chunk.length, slots[s]);
+      float* scratch = scratch_.as<float>() + (worker * kScratchSlots + s) * scratch_elements();
+      detour.slots[s] = scratch;
+      detour.copied[s] = true;
+      if (tensor.indirect >= 0 && plan_.indirect(tensor).strided) {
+        copy_from_strided(plan_.indirect(tensor).views[s], chunk.offset, chunk.length, scratch);
+      } else if (tensor.indirect >= 0 && is_narrow(tensor, s)) {
+        decode_chunk(narrow_part(tensor, s, chunk), scratch);
+      } else if (all) {
+        std::copy_n(static_cast<const float*>(tensor.data[s]) + chunk.offset, chunk.length,
+                    scratch);
       } else {
-        std::copy_n(tensor.data[s] + chunk.offset, chunk.length, slots[s]);
+        detour.slots[s] = static_cast<float*>(tensor.data[s]) + chunk.offset;
+        detour.copied[s] = false;
       }
     }
-    return {slots[0], slots[1], slots[2], slots[3], slots[4], chunk.length};
+    return detour;
   }
 
-  void copy_back(const Chunk& chunk, const ChunkOperands& from) const {
+  void copy_back(const Chunk& chunk, const Detour& detour) const {
     const MultiTensorPlan::Tensor& tensor = plan_.tensor(chunk.tensor);
-    const float* slots[kSlots] = {from.param, from.grad, from.momentum, from.second_moment,
-                                  from.extra};
-    for (int s = 0; s < kSlots; ++s) {
+    for (int s = 0; s < kScratchSlots; ++s) {
       const bool unchanged =
           s == static_cast<int>(Slot::Grad) && control_.grad == GradWriteBack::None;
-      if (slots[s] == nullptr || unchanged) continue;
-      copy_to_strided(slots[s], plan_.strided(tensor).views[s], chunk.offset, chunk.length);
+      if (!detour.copied[s] || unchanged) continue;
+      if (plan_.indirect(tensor).strided) {
+        copy_to_strided(detour.slots[s], plan_.indirect(tensor).views[s], chunk.offset,
+                        chunk.length);
+      } else {
+        encode_chunk(detour.slots[s], rounding_of(chunk, s), narrow_part(tensor, s, chunk));
+      }
     }
   }
 
-  bool is_strided(const Chunk& chunk) const { return plan_.tensor(chunk.tensor).strided >= 0; }
+  bool is_narrow(const MultiTensorPlan::Tensor& tensor, int slot) const {
+    return plan_.indirect(tensor).views[slot].dtype != Dtype::Float32;
+  }
+  NarrowChunk narrow_part(const MultiTensorPlan::Tensor& tensor, int slot,
+                          const Chunk& chunk) const {
+    const MultiTensorPlan::Indirect& indirect = plan_.indirect(tensor);
+    const Dtype dtype = indirect.views[slot].dtype;
+    float* scales = indirect.scales[slot];
+    return {dtype, static_cast<std::byte*>(tensor.data[slot]) + chunk.offset * bytes_of(dtype),
+            scales == nullptr ? nullptr : scales + chunk.offset / kCodeBlock, chunk.length};
+  }
+  RoundingKey rounding_of(const Chunk& chunk, int slot) const {
+    const std::uint32_t key = plan_.indirect(plan_.tensor(chunk.tensor)).rounding_key;
+    const Index t = plan_.step()[static_cast<std::size_t>(chunk.tensor)] + 1;
+    return {mix_rounding_key(control_.rounding_seed, key, t, slot), chunk.offset,
+            slot == static_cast<int>(Slot::Grad) || slot == static_cast<int>(Slot::Copy)};
+  }
+  bool is_indirect(const Chunk& chunk) const { return plan_.tensor(chunk.tensor).indirect >= 0; }
 
   void gather_chunk(Index c, int worker) {
     const Chunk& chunk = plan_.chunk_list()[static_cast<std::size_t>(c)];
     double* sums = sums_.data() + c * sums_per_chunk_;
-    gather_(is_strided(chunk) ? copy_to_scratch(chunk, worker) : dense_operands(chunk), sums);
+    gather_(is_indirect(chunk) ? copy_to_scratch(chunk, worker, false).operands(chunk)
+                               : dense_operands(chunk),
+            sums);
   }
 
   void update_chunk(Index c, int worker) {
     const Chunk& chunk = plan_.chunk_list()[static_cast<std::size_t>(c)];
-    if (!is_strided(chunk)) return rule_.update(chunk.tensor, dense_operands(chunk));
-    const ChunkOperands operands = copy_to_scratch(chunk, worker);
-    rule_.update(chunk.tensor, operands);
-    copy_back(chunk, operands);
+    if (!is_indirect(chunk)) {
+      const ChunkOperands operands = dense_operands(chunk);
+      rule_.update(chunk.tensor, operands, false);
+      float* average = plan_.tensor(chunk.tensor).slot(Slot::Ema);
+      return finish_chunk(chunk, operands, average == nullptr ? nullptr : average + chunk.offset);
+    }
+    const Detour detour = copy_to_scratch(chunk, worker, false);
+    rule_.update(chunk.tensor, detour.operands(chunk), false);
+    finish_chunk(chunk, detour.operands(chunk), detour.slots[static_cast<int>(Slot::Ema)]);
+    copy_back(chunk, detour);
+  }
+
+  // What is left in the gradient, moving average and copy of the new parameter.
+  void finish_chunk(const Chunk& chunk, const ChunkOperands& operands, float* average) const {
+    if (control_.grad == GradWriteBack::Zero) std::fill_n(operands.grad, chunk.length, 0.0f);
+    if (control_.grad == GradWriteBack::Unscaled) {
+      scale_chunk(operands.grad, chunk.length,
+                  static_cast<float>(control_.inv_scale * report_.clip_coef));
+    }
+    if (average != nullptr) {
+      average_chunk(operands.param, chunk.length, static_cast<float>(1 - control_.ema_decay),
+                    average);
+    }
+    const MultiTensorPlan::Tensor& tensor = plan_.tensor(chunk.tensor);
+    constexpr int kCopy = static_cast<int>(Slot::Copy);
+    if (tensor.data[kCopy] == nullptr) return;
+    encode_chunk(operands.param, rounding_of(chunk, kCopy), narrow_part(tensor, kCopy, chunk));
   }
 
   // Sums of one tensor's chunks, in order.
@@ -254,8 +350,8 @@ class FusedStep {
     std::atomic<Index> first_bad{kNone};
     for_each_chunk([&](Index c, int worker) {
       const Chunk& chunk = plan_.chunk_list()[static_cast<std::size_t>(c)];
-      const ChunkOperands tried = copy_to_scratch(chunk, worker);
-      rule_.update(chunk.tensor, tried);
+      const ChunkOperands tried = copy_to_scratch(chunk, worker, true).operands(chunk);
+      rule_.update(chunk.tensor, tried, true);
       bool finite = true;
       for (const float* values : {tried.param, tried.momentum, tried.second_moment, tried.extra}) {
         finite = finite && (values == nullptr || all_finite(values, chunk.length));
@@ -279,7 +375,7 @@ class FusedStep {
   GatherChunk gather_ = nullptr;
   Index sums_per_chunk_ = 0;
   std::vector<double> sums_;  // [chunk][sums_per_chunk_]
-  Buffer scratch_;            // [worker][slot][kChunkElements]
+  Buffer scratch_;            // [worker][slot][scratch_elements()]
   StepReport report_;
 };
 
@@ -291,6 +387,8 @@ StepReport run_fused_step(const MultiTensorPlan& plan, StepRule& rule, const Ste
   HONE_CHECK(std::isfinite(control.inv_scale) && control.inv_scale > 0, kOp,
              "a finite positive inv_scale", control.inv_scale);
   HONE_CHECK(control.clip_norm >= 0, kOp, "clip_norm of at least 0", control.clip_norm);
+  HONE_CHECK(control.ema_decay >= 0 && control.ema_decay < 1, kOp, "ema_decay in [0, 1)",
+             control.ema_decay);
   if (control.grad != GradWriteBack::None) plan.check_gradients_writable();
   return FusedStep(plan, rule, control, executor).run();
 }

@@ -19,15 +19,22 @@ class StepRule {
 
   // What the rule itself needs from pass 1.
   virtual Statistics statistics() const { return Statistics::None; }
+  // Must this tensor's sums be known when prepare() is called for it?
+  virtual bool needs_sums(Index /*tensor*/) const { return true; }
   // Does a tensor's update depend on the sums of all tensors?
   virtual bool needs_all_sums() const { return false; }
+  // May sums be taken in the sweep of pass 2? absorb() gets them when it is over.
+  virtual bool takes_sums_late() const { return false; }
+  virtual void absorb(Index /*tensor*/, const TorqueSums& /*sums*/, double /*grad_scale*/) {}
   // Called before any prepare() when needs_all_sums().
   virtual void prepare_all(SumsOf /*sums_of*/, double /*grad_scale*/) {}
   // Computes the scalars of one tensor; k unscales and clips. May be called from several workers
   // for different tensors.
   virtual void prepare(Index tensor, const TorqueSums& sums, double grad_scale) = 0;
-  // Pass 2 on one chunk, after prepare(tensor).
-  virtual void update(Index tensor, const ChunkOperands& chunk) const = 0;
+  // Work over whole tensors between the preparations and pass 2.
+  virtual void run_between(Executor& /*executor*/) {}
+  // Pass 2 on one chunk, after prepare(tensor). `tries`: the operands are copies that nobody keeps.
+  virtual void update(Index tensor, const ChunkOperands& chunk, bool tries) const = 0;
   // The step happened: takes over what prepare() computed.
   virtual void commit() {}
   // Bytes the object allocated for this call.
@@ -37,6 +44,7 @@ class StepRule {
 // Runs the passes that `control` and the rule ask for, then advances the step counters.
 //   neither clip, finite check nor rule needs sums     pass 2 alone
 //   only the rule needs them, tensor by tensor         both passes while a tensor is in cache
+//   the rule takes them late                           both on each chunk
 //   otherwise                                          pass 1 over everything, scalars, pass 2
 // Sums are stored per chunk and added in index order: the same bits for any number of workers.
 StepReport run_fused_step(const MultiTensorPlan& plan, StepRule& rule, const StepControl& control,

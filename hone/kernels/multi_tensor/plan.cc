@@ -6,16 +6,18 @@
 #include <string>
 #include <string_view>
 
+#include "hone/kernels/multi_tensor/pass/state_codec.h"
+
 namespace hone::kernels {
 namespace {
 
 constexpr std::string_view kOp = "multi_tensor plan";
-constexpr std::array<std::string_view, kSlots> kSlotNames{"param", "grad", "momentum",
-                                                          "second_moment", "extra"};
+constexpr std::array<std::string_view, kSlots> kSlotNames{
+    "param", "grad", "momentum", "second_moment", "extra", "ema", "copy"};
 
 const std::span<const TensorView>& list_of(const MultiTensorLists& lists, int slot) {
   const std::array all{&lists.param, &lists.grad, &lists.momentum, &lists.second_moment,
-                       &lists.extra};
+                       &lists.extra, &lists.ema,  &lists.copy};
   return *all[static_cast<std::size_t>(slot)];
 }
 
@@ -32,6 +34,14 @@ void check_lengths(const MultiTensorLists& lists) {
                concat(count, " tensors in list ", kSlotNames[static_cast<std::size_t>(slot)]),
                length);
   }
+  const auto check_optional = [count](std::string_view name, std::size_t length) {
+    HONE_CHECK(length == count || length == 0, kOp, concat(count, " entries in list ", name),
+               length);
+  };
+  check_optional("momentum_scale", lists.momentum_scale.size());
+  check_optional("second_moment_scale", lists.second_moment_scale.size());
+  check_optional("row_length", lists.row_length.size());
+  check_optional("rounding_key", lists.rounding_key.size());
   HONE_CHECK(lists.group.size() == count, kOp, concat(count, " group numbers"), lists.group.size());
   HONE_CHECK(lists.step.size() == count, kOp, concat(count, " step counters"), lists.step.size());
 }
@@ -100,8 +110,8 @@ ByteRange range_of(const TensorView& view, Index tensor, int slot) {
     reach += (view.shape[axis] - 1) * view.strides[axis];
   }
   const auto begin = reinterpret_cast<std::uintptr_t>(view.data);
-  return {begin, begin + static_cast<std::uintptr_t>(reach + 1) * sizeof(float), tensor, slot,
-          is_dense(view)};
+  return {begin, begin + static_cast<std::uintptr_t>((reach + 1) * bytes_of(view.dtype)), tensor,
+          slot, is_dense(view)};
 }
 
 bool is_gradient(const ByteRange& range) { return range.slot == static_cast<int>(Slot::Grad); }
@@ -136,6 +146,11 @@ std::uint64_t layout_of(const MultiTensorLists& lists, std::size_t at) {
       hash = layout_of(mix(hash, static_cast<std::uint64_t>(slot)), list[at]);
     }
   }
+  if (!lists.row_length.empty()) hash = mix(hash, static_cast<std::uint64_t>(lists.row_length[at]));
+  if (!lists.rounding_key.empty()) hash = mix(hash, lists.rounding_key[at]);
+  for (const auto* scales : {&lists.momentum_scale, &lists.second_moment_scale}) {
+    if (!scales->empty()) hash = mix(hash, reinterpret_cast<std::uintptr_t>((*scales)[at].data));
+  }
   return hash;
 }
 
@@ -152,10 +167,29 @@ std::vector<ByteRange> sorted_ranges(const MultiTensorLists& lists) {
   return ranges;
 }
 
+// Types that a slot may have, the usual one first.
+std::span<const Dtype> types_of(int slot) {
+  static constexpr Dtype kParam[] = {Dtype::Float32, Dtype::BFloat16};
+  static constexpr Dtype kGrad[] = {Dtype::Float32, Dtype::BFloat16, Dtype::Float16};
+  static constexpr Dtype kMomentum[] = {Dtype::Float32, Dtype::BFloat16, Dtype::Int8};
+  static constexpr Dtype kSecondMoment[] = {Dtype::Float32, Dtype::BFloat16, Dtype::UInt8};
+  static constexpr Dtype kFull[] = {Dtype::Float32};
+  static constexpr Dtype kCopy[] = {Dtype::BFloat16, Dtype::Float16};
+  static constexpr std::array<std::span<const Dtype>, kSlots> kAll{
+      kParam, kGrad, kMomentum, kSecondMoment, kFull, kFull, kCopy};
+  return kAll[static_cast<std::size_t>(slot)];
+}
+
+void check_type(const TensorView& view, int slot, Index i) {
+  const auto types = types_of(slot);
+  if (std::find(types.begin(), types.end(), view.dtype) != types.end()) return;
+  std::string wanted(name_of(types.front()));
+  for (const Dtype type : types.subspan(1)) wanted += concat(" or ", name_of(type));
+  fail_unsupported(kOp, concat(wanted, " for ", describe(slot, i)), name_of(view.dtype));
+}
+
 void check_view(const TensorView& view, const TensorView& param, int slot, Index i) {
-  if (view.dtype != Dtype::Float32) {
-    fail_unsupported(kOp, concat("fp32 for ", describe(slot, i)), name_of(view.dtype));
-  }
+  check_type(view, slot, i);
   HONE_CHECK(view.shape == param.shape, kOp,
              concat(describe(slot, i), " of shape ", to_text(param.shape)), to_text(view.shape));
   HONE_CHECK(view.data != nullptr || view.elements() == 0, kOp,
@@ -165,6 +199,39 @@ void check_view(const TensorView& view, const TensorView& param, int slot, Index
              concat("strides ", to_text(view.strides)));
   HONE_CHECK(!overlaps_itself(view), kOp, concat(describe(slot, i), " without internal overlap"),
              concat("strides ", to_text(view.strides), " on shape ", to_text(view.shape)));
+}
+
+bool holds_codes(Dtype dtype) { return dtype == Dtype::Int8 || dtype == Dtype::UInt8; }
+
+// Where a slot of codes has its scales, null for others.
+float* scales_of_or_throw(const MultiTensorLists& lists, int slot, Index i) {
+  const auto at = static_cast<std::size_t>(i);
+  const TensorView& codes = list_of(lists, slot)[at];
+  if (!holds_codes(codes.dtype) || codes.elements() == 0) return nullptr;
+  const auto& scales =
+      slot == static_cast<int>(Slot::Momentum) ? lists.momentum_scale : lists.second_moment_scale;
+  const Index blocks = ceil_div(codes.elements(), kCodeBlock);
+  const std::string what = concat(blocks, " f32 scales for ", describe(slot, i));
+  HONE_CHECK(!scales.empty() && scales[at].data != nullptr, kOp, what, "none");
+  HONE_CHECK(
+      scales[at].dtype == Dtype::Float32 && scales[at].elements() == blocks && is_dense(scales[at]),
+      kOp, what, concat(scales[at].elements(), " of ", name_of(scales[at].dtype)));
+  return scales[at].as<float>();
+}
+
+// Chunks of codes begin at blocks.
+Index row_length_of(const MultiTensorLists& lists, std::size_t at) {
+  if (lists.row_length.empty()) return 0;
+  const Index length = lists.row_length[at], elements = lists.param[at].elements();
+  if (length == 0 || elements == 0) return 0;
+  HONE_CHECK(length > 0 && elements % length == 0, kOp,
+             concat("a row length that divides ", elements, " for tensor ", at), length);
+  for (const auto* list : {&lists.momentum, &lists.second_moment}) {
+    if (list->empty() || !holds_codes((*list)[at].dtype) || length % kCodeBlock == 0) continue;
+    fail_unsupported(kOp, concat("rows of a multiple of ", kCodeBlock, " for codes of tensor ", at),
+                     concat(length));
+  }
+  return length;
 }
 
 }  // namespace
@@ -178,25 +245,44 @@ void MultiTensorPlan::add_tensor(const MultiTensorLists& lists, Index i) {
   tensor.group = lists.group[at];
   tensor.layout = layout_of(lists, at);
   tensor.grad_layout = layout_of(0, lists.grad[at]);
-  StridedViews views;
-  bool flat = is_dense(param);
+  Indirect indirect;
+  // Rows are those of the shape, so their memory must be in its order.
+  const Index row_length = row_length_of(lists, at);
+  indirect.strided = row_length > 0 ? !param.is_contiguous() : !is_dense(param);
+  indirect.rounding_key = lists.rounding_key.empty() ? 0 : lists.rounding_key[at];
+  bool narrow = false;
   for (int slot = 0; slot < kSlots; ++slot) {
     const auto& list = list_of(lists, slot);
     if (list.empty()) continue;
     check_view(list[at], param, slot, i);
-    tensor.data[slot] = list[at].as<float>();
-    views.views[slot] = list[at];
-    flat = flat && same_strides(list[at], param);
+    tensor.data[slot] = list[at].data;
+    indirect.views[slot] = list[at];
+    indirect.scales[slot] = scales_of_or_throw(lists, slot, i);
+    indirect.strided = indirect.strided || !same_strides(list[at], param);
+    narrow = narrow || list[at].dtype != Dtype::Float32;
   }
-  if (!flat) {
-    tensor.strided = static_cast<std::int32_t>(strided_.size());
-    strided_.push_back(views);
+  if (indirect.strided && narrow) {
+    fail_unsupported(kOp, concat("dense blocks of one layout for tensor ", i, ", not all of f32"),
+                     concat("strides ", to_text(lists.grad[at].strides)));
   }
-  for (Index offset = 0; offset < tensor.elements; offset += kChunkElements) {
-    chunks_.push_back({i, offset, std::min(kChunkElements, tensor.elements - offset)});
+  if (indirect.strided || narrow) {
+    tensor.indirect = static_cast<std::int32_t>(indirect_.size());
+    has_strided_ = has_strided_ || indirect.strided;
+    indirect_.push_back(indirect);
   }
-  elements_ += tensor.elements;
   tensors_.push_back(tensor);
+  elements_ += tensor.elements;
+  add_chunks(tensor, row_length);
+}
+
+void MultiTensorPlan::add_chunks(const Tensor& tensor, Index row_length) {
+  const Index rows = row_length > 0 ? std::max<Index>(1, kChunkElements / row_length) : 0;
+  const Index step = row_length > 0 ? rows * row_length : kChunkElements;
+  for (Index offset = 0; offset < tensor.elements; offset += step) {
+    const Index length = std::min(step, tensor.elements - offset);
+    chunks_.push_back({tensors() - 1, offset, length});
+    longest_chunk_ = std::max(longest_chunk_, length);
+  }
 }
 
 void MultiTensorPlan::cut_units() {
@@ -270,7 +356,7 @@ MultiTensorPlan::Change MultiTensorPlan::compare(const MultiTensorLists& lists) 
     const Tensor& known = tensors_[i];
     for (int slot = 0; slot < kSlots; ++slot) {
       const auto& list = list_of(lists, slot);
-      const float* address = list.empty() ? nullptr : list[i].as<float>();
+      const void* address = list.empty() ? nullptr : list[i].data;
       if (address == known.data[slot]) continue;
       if (slot != static_cast<int>(Slot::Grad)) return Change::Rebuilt;
       change = Change::Gradients;
@@ -300,9 +386,9 @@ MultiTensorPlan::Change MultiTensorPlan::follow_or_throw(const MultiTensorLists&
   }
   constexpr int kGrad = static_cast<int>(Slot::Grad);
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    tensors_[i].data[kGrad] = lists.grad[i].as<float>();
-    if (tensors_[i].strided >= 0) {
-      strided_[static_cast<std::size_t>(tensors_[i].strided)].views[kGrad] = lists.grad[i];
+    tensors_[i].data[kGrad] = lists.grad[i].data;
+    if (tensors_[i].indirect >= 0) {
+      indirect_[static_cast<std::size_t>(tensors_[i].indirect)].views[kGrad] = lists.grad[i];
     }
   }
   return change;
@@ -310,24 +396,27 @@ MultiTensorPlan::Change MultiTensorPlan::follow_or_throw(const MultiTensorLists&
 
 void MultiTensorPlan::check_gradients_writable() const {
   constexpr std::string_view kWrite = "multi_tensor gradient write-back";
-  std::vector<std::pair<const float*, Index>> blocks;
+  constexpr int kGrad = static_cast<int>(Slot::Grad);
+  std::vector<std::pair<const std::byte*, Index>> blocks;
   for (Index i = 0; i < tensors(); ++i) {
     const Tensor& t = tensor(i);
-    if (t.strided >= 0) {
-      const TensorView& grad = strided(t).views[static_cast<int>(Slot::Grad)];
+    if (t.indirect >= 0 && indirect(t).strided) {
+      const TensorView& grad = indirect(t).views[kGrad];
       HONE_CHECK(!overlaps_itself(grad), kWrite,
-                 concat(describe(static_cast<int>(Slot::Grad), i), " without internal overlap"),
+                 concat(describe(kGrad, i), " without internal overlap"),
                  concat("strides ", to_text(grad.strides), " on shape ", to_text(grad.shape)));
     }
-    if (t.elements > 0) blocks.emplace_back(t.slot(Slot::Grad), i);
+    if (t.elements > 0) blocks.emplace_back(static_cast<const std::byte*>(t.data[kGrad]), i);
   }
   std::sort(blocks.begin(), blocks.end());
   for (std::size_t b = 1; b < blocks.size(); ++b) {
     const auto [address, i] = blocks[b - 1];
-    const bool apart = tensor(i).strided < 0 ? address + tensor(i).elements <= blocks[b].first
-                                             : address != blocks[b].first;
-    HONE_CHECK(apart, kWrite,
-               concat(describe(static_cast<int>(Slot::Grad), i), " in memory of its own"),
+    const Tensor& t = tensor(i);
+    const bool strided = t.indirect >= 0 && indirect(t).strided;
+    const Index item = t.indirect < 0 ? 4 : bytes_of(indirect(t).views[kGrad].dtype);
+    const bool apart =
+        strided ? address != blocks[b].first : address + t.elements * item <= blocks[b].first;
+    HONE_CHECK(apart, kWrite, concat(describe(kGrad, i), " in memory of its own"),
                concat("memory shared with that of tensor ", blocks[b].second));
   }
 }

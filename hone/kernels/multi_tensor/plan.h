@@ -15,12 +15,24 @@ namespace hone::kernels {
 constexpr Index kChunkElements = 16384;
 
 // The tensors of one optimiser call: equal lengths; a slot the rule does not use is an empty span.
-// All fp32, any alignment and layout. Momentum, second_moment and extra have the layout of param.
+// Any alignment and layout; every slot but grad has the layout of param. Types:
+//   param          f32, bf16 (rounded stochastically)      grad   f32, bf16, f16
+//   momentum       f32, bf16 (stochastic), i8 (codes)      extra  f32
+//   second_moment  f32, bf16 (stochastic), u8 (codes)      ema    f32
+//   copy           bf16, f16: of the new parameter, rounded to nearest
+// A tensor with a slot that is not f32 must be one dense block. Codes: pass/state_codec.h.
 // No two of these may share memory, except that gradients may be read more than once.
 struct MultiTensorLists {
   std::span<const TensorView> param, grad, momentum, second_moment, extra;
   std::span<const std::uint16_t> group;  // index into the per-group scalars
   std::span<Index> step;                 // steps taken per tensor; advanced only when stepped
+  std::span<const TensorView> ema = {}, copy = {};
+  // f32, one per block of kCodeBlock elements; null views where the tensor has no codes.
+  std::span<const TensorView> momentum_scale = {}, second_moment_scale = {};
+  // Elements of a row of tensors that are stepped row by row, 0 for others; chunks hold whole rows.
+  std::span<const Index> row_length = {};
+  // Tells the random bits of tensors apart; 0 for all where empty.
+  std::span<const std::uint32_t> rounding_key = {};
 };
 
 // Consecutive elements of one tensor, in memory order (strided tensors: row-major order).
@@ -33,8 +45,10 @@ struct ChunkUnit {
   Index begin = 0, end = 0;
 };
 
-enum class Slot { Param, Grad, Momentum, SecondMoment, Extra };
-constexpr int kSlots = 5;
+enum class Slot { Param, Grad, Momentum, SecondMoment, Extra, Ema, Copy };
+constexpr int kSlots = 7;
+// The slots that a rule sees.
+constexpr int kRuleSlots = 5;
 
 // The flat list of (tensor, chunk) over many tensors, built once and used while nothing moves.
 // Keeps addresses, owns no tensor. Chunk borders depend on a tensor's size alone, so results depend
@@ -59,31 +73,38 @@ class MultiTensorPlan {
 
   // ---- for the passes ----
   struct Tensor {
-    float* data[kSlots] = {};  // nullptr: unused slot
+    void* data[kSlots] = {};  // nullptr: unused slot
     Index elements = 0;
     Index first_chunk = 0;
     std::uint64_t layout = 0, grad_layout = 0;  // fingerprints of shapes and strides
-    std::int32_t strided = -1;  // index into strided views; -1: one dense block in every slot
+    std::int32_t indirect = -1;  // index into indirect tensors; -1: f32 in dense blocks
     std::uint16_t group = 0;
 
-    float* slot(Slot s) const { return data[static_cast<int>(s)]; }
+    // Of a tensor that is not indirect.
+    float* slot(Slot s) const { return static_cast<float*>(data[static_cast<int>(s)]); }
   };
-  // A tensor whose slots are not dense blocks of one layout.
-  struct StridedViews {
+  // A tensor whose slots are not all f32, or not dense blocks of one layout: chunks go through a
+  // scratch.
+  struct Indirect {
     TensorView views[kSlots];
+    float* scales[kSlots] = {};
+    bool strided = false;
+    std::uint32_t rounding_key = 0;
   };
 
   // The caller's step counters.
   std::span<Index> step() const { return step_; }
   const Tensor& tensor(Index i) const { return tensors_[static_cast<std::size_t>(i)]; }
-  const StridedViews& strided(const Tensor& t) const {
-    return strided_[static_cast<std::size_t>(t.strided)];
+  const Indirect& indirect(const Tensor& t) const {
+    return indirect_[static_cast<std::size_t>(t.indirect)];
   }
   // Do the tensors have this slot? (All or none.)
   bool has_slot(Slot slot) const {
     return !tensors_.empty() && slots_used_[static_cast<std::size_t>(slot)];
   }
-  bool has_strided() const { return !strided_.empty(); }
+  bool has_indirect() const { return !indirect_.empty(); }
+  bool has_strided() const { return has_strided_; }
+  Index longest_chunk() const { return longest_chunk_; }
   std::span<const Chunk> chunk_list() const { return chunks_; }
   // Chunks of tensor i are [first_chunk(i), first_chunk(i + 1)).
   Index first_chunk(Index i) const { return i < tensors() ? tensor(i).first_chunk : chunks(); }
@@ -97,13 +118,14 @@ class MultiTensorPlan {
 
  private:
   void add_tensor(const MultiTensorLists& lists, Index i);
+  void add_chunks(const Tensor& tensor, Index row_length);
   void check_disjoint(const MultiTensorLists& lists);
   bool touches_written_memory(const TensorView& grad) const;
   Change compare(const MultiTensorLists& lists) const;
   void cut_units();
 
   std::vector<Tensor> tensors_;
-  std::vector<StridedViews> strided_;
+  std::vector<Indirect> indirect_;
   std::vector<Chunk> chunks_;
   std::vector<ChunkUnit> units_;
   std::vector<std::uint8_t> whole_;
@@ -111,7 +133,8 @@ class MultiTensorPlan {
       written_;  // dense parameters and state, sorted
   std::array<bool, kSlots> slots_used_{};
   std::span<Index> step_;
-  Index elements_ = 0;
+  Index elements_ = 0, longest_chunk_ = 0;
+  bool has_strided_ = false;
 };
 
 }  // namespace hone::kernels

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
+
 #include "hone/core/index.h"
 
 namespace hone::kernels {
@@ -26,6 +28,10 @@ struct StepControl {
   GradWriteBack grad = GradWriteBack::None;
   // Skip the step when a gradient is inf or NaN. Also implied by inv_scale != 1.
   bool skip_nonfinite = false;
+  // Where the lists have `ema`: ema <- ema_decay ema + (1 - ema_decay) p, after the parameter.
+  double ema_decay = 0;
+  // Of stochastic rounding, whose bits depend on it, the tensor's key, its step, slot and element.
+  std::uint64_t rounding_seed = 0;
 
   // Must every gradient be read before the first parameter may change?
   bool needs_global_norm() const { return clip_norm > 0 || skip_nonfinite || inv_scale != 1; }

@@ -59,16 +59,23 @@ TEST(PlanRefuses, every_list_of_another_length) {
 TEST(PlanRefuses, every_slot_of_another_type_or_shape_or_without_memory) {
   struct Case {
     Slot slot;
-    const char* name;
+    const char *name, *types;
+    std::vector<Dtype> others;
   };
+  const std::vector<Dtype> wide{Dtype::Float64, Dtype::Int32};
   for (const Case& c :
-       {Case{Slot::Param, "param"}, Case{Slot::Grad, "grad"}, Case{Slot::Momentum, "momentum"},
-        Case{Slot::SecondMoment, "second_moment"}, Case{Slot::Extra, "extra"}}) {
+       {Case{Slot::Param, "param", "f32 or bf16", {Dtype::Float16, Dtype::Int8}},
+        Case{Slot::Grad, "grad", "f32 or bf16 or f16", {Dtype::Int8}},
+        Case{Slot::Momentum, "momentum", "f32 or bf16 or i8", {Dtype::Float16, Dtype::UInt8}},
+        Case{Slot::SecondMoment, "second_moment", "f32 or bf16 or u8", {Dtype::Int8}},
+        Case{Slot::Extra, "extra", "f32", {Dtype::BFloat16, Dtype::UInt8}}}) {
     TensorSet set({10, 20}, {.second_moment = true, .extra = true});
-    for (const Dtype dtype : {Dtype::Float16, Dtype::BFloat16, Dtype::Float64}) {
+    std::vector<Dtype> others = c.others;
+    others.insert(others.end(), wide.begin(), wide.end());
+    for (const Dtype dtype : others) {
       set.view_of(c.slot, 1).dtype = dtype;
-      EXPECT_THAT(refusal(set),
-                  HasSubstr(concat("fp32 for ", c.name, " of tensor 1, got ", name_of(dtype))));
+      EXPECT_THAT(refusal(set), HasSubstr(concat(c.types, " for ", c.name, " of tensor 1, got ",
+                                                 name_of(dtype))));
     }
     set.set_step(0);
     set.view_of(c.slot, 1).data = nullptr;

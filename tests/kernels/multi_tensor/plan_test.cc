@@ -87,8 +87,8 @@ TEST(PlanHostile, lists_of_different_length) {
 
 TEST(PlanHostile, other_types_and_shapes) {
   TensorSet set({10, 20});
-  set.view_of(Slot::Momentum, 1).dtype = Dtype::BFloat16;
-  EXPECT_THAT(error_of([&] { set.plan(); }), testing::HasSubstr("momentum of tensor 1, got bf16"));
+  set.view_of(Slot::Momentum, 1).dtype = Dtype::Float16;
+  EXPECT_THAT(error_of([&] { set.plan(); }), testing::HasSubstr("momentum of tensor 1, got f16"));
   set.set_step(0);
   set.view_of(Slot::Grad, 0).shape = Shape{9};
   EXPECT_THAT(error_of([&] { set.plan(); }), testing::HasSubstr("grad of tensor 0 of shape [10]"));

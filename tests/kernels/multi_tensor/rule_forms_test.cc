@@ -8,7 +8,9 @@
 #include <functional>
 #include <vector>
 
+#include "hone/kernels/multi_tensor/rule/adagrad.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
+#include "hone/kernels/multi_tensor/rule/lion.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/kernel_support.h"
@@ -56,7 +58,18 @@ std::vector<AnyRule> any_rules() {
     std::vector<double> s(static_cast<std::size_t>(set.tensors()), 0.5);
     tam_step(set.plan(), {&group, 1}, TAMScope::Tensor, s, control, serial_executor());
   };
+  const auto lion = [](TensorSet& set, bool maximize, const StepControl& control) {
+    const LionGroup group{.lr = 0.125, .weight_decay = 0.25, .maximize = maximize};
+    lion_step(set.plan(), {&group, 1}, control, serial_executor());
+  };
+  const auto adagrad = [](TensorSet& set, bool maximize, const StepControl& control) {
+    const AdagradGroup group{
+        .lr = 0.125, .lr_decay = 0.5, .weight_decay = 0.25, .maximize = maximize};
+    adagrad_step(set.plan(), {&group, 1}, control, serial_executor());
+  };
   return {{"sgd", {.momentum = false}, sgd(0, false)},
+          {"lion", {}, lion},
+          {"adagrad", {.momentum = false, .second_moment = true}, adagrad},
           {"momentum", {}, sgd(0.75, false)},
           {"nesterov", {}, sgd(0.75, true)},
           {"adam", {.second_moment = true}, adam(false, false)},
@@ -294,6 +307,23 @@ TEST(AdamForm, tensors_of_one_call_take_the_settings_of_their_group_and_their_ow
   const double m = 0.1 / (1 - std::pow(0.9, 100)), v = 0.001 / (1 - std::pow(0.999, 100));
   EXPECT_NEAR(set.param[2][0], -0.25 * m / std::sqrt(v), 1e-5);
   EXPECT_EQ(set.step, (std::vector<Index>{1, 1, 100}));
+}
+
+TEST(LionForm, steps_by_the_rate_and_rests_at_zero) {
+  for (const float gradient : {1e-20f, 0.5f, -3.0f, 1e20f}) {
+    const float way = walk({}, gradient, 40, LionGroup{.lr = 0.25}, lion_step);
+    EXPECT_EQ(way, gradient > 0 ? -10 : 10) << gradient;
+  }
+  EXPECT_EQ(walk({}, 0, 5, LionGroup{.lr = 0.25}, lion_step), 0);
+}
+
+// With g = 1 throughout a = t: the way is the sum of η / (1 + (t - 1) η_d) / sqrt(t).
+TEST(AdagradForm, constant_gradients_move_by_the_decaying_sum) {
+  double wanted = 0;
+  for (int t = 1; t <= 50; ++t) wanted -= 0.5 / (1 + (t - 1) * 0.25) / std::sqrt(t);
+  const float got = walk({.momentum = false, .second_moment = true}, 1, 50,
+                         AdagradGroup{.lr = 0.5, .lr_decay = 0.25}, adagrad_step);
+  EXPECT_NEAR(got, wanted, 40 * kEpsilon);
 }
 
 TEST(TAMForm, a_turn_of_the_gradient_is_damped_and_agreement_is_not) {

@@ -7,7 +7,9 @@
 #include <functional>
 
 #include "hone/core/thread_pool.h"
+#include "hone/kernels/multi_tensor/rule/adagrad.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
+#include "hone/kernels/multi_tensor/rule/lion.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"
@@ -47,8 +49,7 @@ RuleCase sgd_case(const char* name, const SGDGroup& group) {
             sgd_step(plan, {&group, 1}, {}, executor);
           },
           [=](DoubleState& state, Index t) {
-            update_sgd_reference<double>(state.operands(), sgd_scalars<double>(group, t, 1),
-                                         GradWriteBack::None);
+            update_sgd_reference<double>(state.operands(), sgd_scalars<double>(group, t, 1));
           }};
 }
 
@@ -59,8 +60,19 @@ RuleCase adam_case(const char* name, const AdamGroup& group) {
             adam_step(plan, {&group, 1}, {}, executor);
           },
           [=](DoubleState& state, Index t) {
-            update_adam_reference<double>(state.operands(), adam_scalars<double>(group, t, 1),
-                                          GradWriteBack::None);
+            update_adam_reference<double>(state.operands(), adam_scalars<double>(group, t, 1));
+          }};
+}
+
+RuleCase adagrad_case(const char* name, const AdagradGroup& group) {
+  return {name,
+          {.momentum = false, .second_moment = true},
+          [=](const MultiTensorPlan& plan, std::span<double>, Executor& executor) {
+            adagrad_step(plan, {&group, 1}, {}, executor);
+          },
+          [=](DoubleState& state, Index t) {
+            update_adagrad_reference<double>(state.operands(),
+                                             adagrad_scalars<double>(group, t, 1));
           }};
 }
 
@@ -70,7 +82,7 @@ RuleCase tam_case(const char* name, const TAMGroup& group, bool adaptive) {
           [=](const MultiTensorPlan& plan, std::span<double> s, Executor& executor) {
             tam_step(plan, {&group, 1}, TAMScope::Tensor, s, {}, executor);
           },
-          [=](DoubleState& state, Index) {
+          [=](DoubleState& state, Index t) {
             double sums[6];
             gather_reference<double>(Statistics::TorqueWithDecay, state.operands(), sums);
             const Torque torque =
@@ -78,8 +90,7 @@ RuleCase tam_case(const char* name, const TAMGroup& group, bool adaptive) {
             state.correlation = group.decay_rate * state.correlation +
                                 (1 - group.decay_rate) * torque_cosine(torque, group, group.guard);
             update_tam_reference<double>(state.operands(),
-                                         tam_scalars<double>(group, state.correlation, 1),
-                                         GradWriteBack::None);
+                                         tam_scalars<double>(group, state.correlation, 1, t));
           }};
 }
 
@@ -95,6 +106,8 @@ std::vector<RuleCase> all_rules() {
       adam_case("adamw", {.lr = 0x1p-7, .weight_decay = 0x1p-3}),
       adam_case("amsgrad",
                 {.lr = 0x1p-7, .weight_decay = 0x1p-3, .amsgrad = true, .maximize = true}),
+      adagrad_case("adagrad", {.lr = 0.01, .lr_decay = 0.1}),
+      adagrad_case("adagrad_l2", {.lr = 0.01, .weight_decay = 0x1p-7, .maximize = true}),
       tam_case("tam", {.lr = 0.01, .weight_decay = 0.01}, false),
       tam_case("tam_decoupled",
                {.lr = 0x1p-7, .weight_decay = 0x1p-3, .decoupled = true, .maximize = true}, false),
@@ -157,6 +170,35 @@ TEST(Rules, match_the_double_reference_for_100_steps) {
 TEST(Rules, match_the_double_reference_on_a_million_elements) {
   ThreadPool pool(2);
   for (const RuleCase& rule : all_rules()) check_rule(rule, 1'000'003, 3, pool);
+}
+
+// Elements whose sign argument once lay within rounding of 0 may go either way.
+TEST(Rules, lion_matches_the_double_reference_where_signs_are_certain) {
+  ThreadPool pool(2);
+  const LionGroup group{.lr = 0x1p-10, .weight_decay = 0x1p-3, .maximize = true};
+  for (const Index n : {0, 1, 7, 1023, 16385, 100'003}) {
+    TensorSet set({n});
+    DoubleState state;
+    state.param.assign(set.param[0].begin(), set.param[0].end());
+    state.momentum.assign(static_cast<std::size_t>(n), 0.0);
+    std::vector<bool> certain(static_cast<std::size_t>(n), true);
+    for (Index t = 1; t <= kTrainSteps; ++t) {
+      set.set_step(t);
+      lion_step(set.plan(), {&group, 1}, {}, pool);
+      state.grad.assign(set.grad(0).begin(), set.grad(0).end());
+      for (std::size_t i = 0; i < certain.size(); ++i) {
+        const double g = -state.grad[i], m = state.momentum[i];
+        if (std::abs(0.9 * m + 0.1 * g) < 1e-6) certain[i] = false;
+      }
+      update_lion_reference<double>(state.operands(), lion_scalars<double>(group, t, 1));
+    }
+    EXPECT_LE(std::ranges::count(certain, false), n / 1000 + 1);
+    for (std::size_t i = 0; i < certain.size(); ++i) {
+      if (!certain[i]) continue;
+      ASSERT_NEAR(set.param[0][i], state.param[i], kTolerance) << n << " at " << i;
+      ASSERT_NEAR(set.momentum[0][i], state.momentum[i], kTolerance) << n << " at " << i;
+    }
+  }
 }
 
 TEST(Rules, first_adam_step_worked_by_hand) {

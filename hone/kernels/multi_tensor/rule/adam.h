@@ -56,11 +56,11 @@ template <class Real>
 BasicAdamScalars<Real> adam_scalars(const AdamGroup& group, Index t, double grad_scale);
 
 using UpdateAdamChunk = void (*)(const ChunkOperands&, const AdamScalars&);
-UpdateAdamChunk choose_adam_update(bool amsgrad, GradWriteBack grad);
+UpdateAdamChunk choose_adam_update(bool amsgrad);
 
 // The same as a plain loop; all arithmetic in double.
 template <class Real>
 void update_adam_reference(const BasicChunkOperands<Real>& chunk,
-                           const BasicAdamScalars<double>& scalars, GradWriteBack grad);
+                           const BasicAdamScalars<double>& scalars);
 
 }  // namespace hone::kernels

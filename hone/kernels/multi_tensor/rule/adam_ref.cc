@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "hone/kernels/multi_tensor/rule/adam.h"
-#include "hone/kernels/multi_tensor/rule/write_back.h"
 
 namespace hone::kernels {
 
@@ -26,12 +25,11 @@ BasicAdamScalars<Real> adam_scalars(const AdamGroup& group, Index t, double grad
 }
 
 template <class Real>
-void update_adam_reference(const BasicChunkOperands<Real>& chunk, const BasicAdamScalars<double>& s,
-                           GradWriteBack grad) {
+void update_adam_reference(const BasicChunkOperands<Real>& chunk,
+                           const BasicAdamScalars<double>& s) {
   for (Index i = 0; i < chunk.length; ++i) {
     const double p = chunk.param[i];
-    const double scaled = s.grad_scale * chunk.grad[i];
-    const double g = scaled + s.l2 * p;
+    const double g = s.grad_scale * chunk.grad[i] + s.l2 * p;
     const double m = chunk.momentum[i] + s.mean_share * (g - chunk.momentum[i]);
     const double v = chunk.second_moment[i] + s.square_share * (g * g - chunk.second_moment[i]);
     double seen = v;
@@ -43,15 +41,14 @@ void update_adam_reference(const BasicChunkOperands<Real>& chunk, const BasicAda
     chunk.param[i] = static_cast<Real>(s.keep * p - s.step_size * m / denominator);
     chunk.momentum[i] = static_cast<Real>(m);
     chunk.second_moment[i] = static_cast<Real>(v);
-    write_back_reference(grad, scaled, s.grad_scale, chunk.grad[i]);
   }
 }
 
 template BasicAdamScalars<float> adam_scalars<float>(const AdamGroup&, Index, double);
 template BasicAdamScalars<double> adam_scalars<double>(const AdamGroup&, Index, double);
 template void update_adam_reference<float>(const BasicChunkOperands<float>&,
-                                           const BasicAdamScalars<double>&, GradWriteBack);
+                                           const BasicAdamScalars<double>&);
 template void update_adam_reference<double>(const BasicChunkOperands<double>&,
-                                            const BasicAdamScalars<double>&, GradWriteBack);
+                                            const BasicAdamScalars<double>&);
 
 }  // namespace hone::kernels

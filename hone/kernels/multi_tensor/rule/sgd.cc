@@ -5,61 +5,44 @@
 #define HWY_TARGET_INCLUDE "hone/kernels/multi_tensor/rule/sgd.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
 
-#include "hone/kernels/multi_tensor/rule/sgd-inl.h"
+#include "hone/kernels/multi_tensor/rule/sgd_rule-inl.h"
+#include "hone/kernels/multi_tensor/rule/vector_loop-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hone::kernels {
+namespace HWY_NAMESPACE {
+
+// HWY_EXPORT takes plain names.
+void update_sgd(const ChunkOperands& chunk, const SGDScalars& scalars) {
+  for_each_vector(chunk, SGDRule<false>{scalars});
+}
+void update_sgdm(const ChunkOperands& chunk, const SGDScalars& scalars) {
+  for_each_vector(chunk, SGDRule<true>{scalars});
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace hone::kernels
+HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include <algorithm>
 
 #include "hone/kernels/multi_tensor/dispatch.h"
-#include "hone/kernels/multi_tensor/fused_step.h"
 #include "hone/kernels/multi_tensor/group_check.h"
+#include "hone/kernels/multi_tensor/rule/elementwise_step.h"
 
 namespace hone::kernels {
 namespace {
 
 constexpr std::string_view kOp = "sgd_step";
 
-HWY_EXPORT(sgd_keep);
-HWY_EXPORT(sgd_unscaled);
-HWY_EXPORT(sgd_zero);
-HWY_EXPORT(sgdm_keep);
-HWY_EXPORT(sgdm_unscaled);
-HWY_EXPORT(sgdm_zero);
+HWY_EXPORT(update_sgd);
+HWY_EXPORT(update_sgdm);
 
-template <GradWriteBack kGrad>
 void update_sgd_plain(const ChunkOperands& chunk, const SGDScalars& s) {
-  update_sgd_reference<float>(
-      chunk,
-      {s.grad_scale, s.l2, s.momentum_keep, s.grad_share, s.look_ahead, s.grad_in_update, s.lr},
-      kGrad);
+  update_sgd_reference<float>(chunk, {s.grad_scale, s.l2, s.momentum_keep, s.grad_share,
+                                      s.look_ahead, s.grad_in_update, s.lr});
 }
-
-class SGDStep final : public StepRule {
- public:
-  SGDStep(const MultiTensorPlan& plan, std::span<const SGDGroup> groups, GradWriteBack grad)
-      : plan_(plan),
-        groups_(groups),
-        update_(choose_sgd_update(plan.has_slot(Slot::Momentum), grad)),
-        scalars_(static_cast<std::size_t>(plan.tensors())) {}
-
-  void prepare(Index tensor, const TorqueSums&, double grad_scale) override {
-    const Index t = plan_.step()[static_cast<std::size_t>(tensor)] + 1;
-    scalars_[static_cast<std::size_t>(tensor)] =
-        sgd_scalars<float>(groups_[plan_.tensor(tensor).group], t, grad_scale);
-  }
-  void update(Index tensor, const ChunkOperands& chunk) const override {
-    update_(chunk, scalars_[static_cast<std::size_t>(tensor)]);
-  }
-  Index temporary_bytes() const override {
-    return static_cast<Index>(scalars_.size() * sizeof(SGDScalars));
-  }
-
- private:
-  const MultiTensorPlan& plan_;
-  std::span<const SGDGroup> groups_;
-  UpdateSGDChunk update_;
-  std::vector<SGDScalars> scalars_;
-};
 
 }  // namespace
 
@@ -73,21 +56,9 @@ void check_sgd_group(const SGDGroup& group) {
              concat("momentum ", group.momentum, ", dampening ", group.dampening));
 }
 
-UpdateSGDChunk choose_sgd_update(bool has_momentum, GradWriteBack grad) {
-  const bool reference = wants_reference();
-  switch (grad) {
-    case GradWriteBack::None:
-      if (reference) return update_sgd_plain<GradWriteBack::None>;
-      return has_momentum ? HWY_DYNAMIC_DISPATCH(sgdm_keep) : HWY_DYNAMIC_DISPATCH(sgd_keep);
-    case GradWriteBack::Unscaled:
-      if (reference) return update_sgd_plain<GradWriteBack::Unscaled>;
-      return has_momentum ? HWY_DYNAMIC_DISPATCH(sgdm_unscaled)
-                          : HWY_DYNAMIC_DISPATCH(sgd_unscaled);
-    case GradWriteBack::Zero:
-      break;
-  }
-  if (reference) return update_sgd_plain<GradWriteBack::Zero>;
-  return has_momentum ? HWY_DYNAMIC_DISPATCH(sgdm_zero) : HWY_DYNAMIC_DISPATCH(sgd_zero);
+UpdateSGDChunk choose_sgd_update(bool has_momentum) {
+  if (wants_reference()) return update_sgd_plain;
+  return has_momentum ? HWY_DYNAMIC_DISPATCH(update_sgdm) : HWY_DYNAMIC_DISPATCH(update_sgd);
 }
 
 StepReport sgd_step(const MultiTensorPlan& plan, std::span<const SGDGroup> groups,
@@ -99,7 +70,8 @@ StepReport sgd_step(const MultiTensorPlan& plan, std::span<const SGDGroup> group
   check_slot(kOp, plan, Slot::Momentum, "momentum", momentum);
   check_slot(kOp, plan, Slot::SecondMoment, "second_moment", false);
   check_slot(kOp, plan, Slot::Extra, "extra", false);
-  SGDStep rule(plan, groups, control.grad);
+  ElementwiseStep<SGDGroup, SGDScalars> rule(plan, groups, sgd_scalars<float>,
+                                             choose_sgd_update(momentum));
   return run_fused_step(plan, rule, control, executor);
 }
 

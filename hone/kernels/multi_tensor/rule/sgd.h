@@ -52,11 +52,11 @@ template <class Real>
 BasicSGDScalars<Real> sgd_scalars(const SGDGroup& group, Index t, double grad_scale);
 
 using UpdateSGDChunk = void (*)(const ChunkOperands&, const SGDScalars&);
-UpdateSGDChunk choose_sgd_update(bool has_momentum, GradWriteBack grad);
+UpdateSGDChunk choose_sgd_update(bool has_momentum);
 
 // The same as a plain loop; all arithmetic in double. chunk.momentum may be null.
 template <class Real>
 void update_sgd_reference(const BasicChunkOperands<Real>& chunk,
-                          const BasicSGDScalars<double>& scalars, GradWriteBack grad);
+                          const BasicSGDScalars<double>& scalars);
 
 }  // namespace hone::kernels

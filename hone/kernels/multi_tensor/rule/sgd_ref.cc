@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/kernels/multi_tensor/rule/sgd.h"
-#include "hone/kernels/multi_tensor/rule/write_back.h"
 
 namespace hone::kernels {
 
@@ -19,12 +18,10 @@ BasicSGDScalars<Real> sgd_scalars(const SGDGroup& group, Index t, double grad_sc
 }
 
 template <class Real>
-void update_sgd_reference(const BasicChunkOperands<Real>& chunk, const BasicSGDScalars<double>& s,
-                          GradWriteBack grad) {
+void update_sgd_reference(const BasicChunkOperands<Real>& chunk, const BasicSGDScalars<double>& s) {
   for (Index i = 0; i < chunk.length; ++i) {
     const double p = chunk.param[i];
-    const double scaled = s.grad_scale * chunk.grad[i];
-    const double g = scaled + s.l2 * p;
+    const double g = s.grad_scale * chunk.grad[i] + s.l2 * p;
     double update = g;
     if (chunk.momentum != nullptr) {
       const double m = s.momentum_keep * chunk.momentum[i] + s.grad_share * g;
@@ -32,15 +29,14 @@ void update_sgd_reference(const BasicChunkOperands<Real>& chunk, const BasicSGDS
       update = s.grad_in_update * g + s.look_ahead * m;
     }
     chunk.param[i] = static_cast<Real>(p - s.lr * update);
-    write_back_reference(grad, scaled, s.grad_scale, chunk.grad[i]);
   }
 }
 
 template BasicSGDScalars<float> sgd_scalars<float>(const SGDGroup&, Index, double);
 template BasicSGDScalars<double> sgd_scalars<double>(const SGDGroup&, Index, double);
 template void update_sgd_reference<float>(const BasicChunkOperands<float>&,
-                                          const BasicSGDScalars<double>&, GradWriteBack);
+                                          const BasicSGDScalars<double>&);
 template void update_sgd_reference<double>(const BasicChunkOperands<double>&,
-                                           const BasicSGDScalars<double>&, GradWriteBack);
+                                           const BasicSGDScalars<double>&);
 
 }  // namespace hone::kernels

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "hone/core/executor.h"
@@ -18,13 +19,18 @@ namespace hone::kernels {
 //   TAM      p <- (1 - ηλ) p - η m
 //   AdaTAM   v <- β2 v + (1 - β2) g'^2;   p <- (1 - ηλ) p - η m / (sqrt(v) + ε)
 // m is a sum, not an average; there is no bias correction. The factor 1 - ηλ is there with
-// decoupled decay only. Slots: momentum = m, second_moment = v (AdaTAM). Traffic, fp32 bytes per
-// parameter: pass 1 reads g and m (8, with coupled decay 12), pass 2 moves 20 (AdaTAM 28). Pass 2
-// finds a tensor in cache that fits there, unless a global norm is needed.
+// decoupled decay only. Slots: momentum = m, second_moment = v (AdaTAM), extra = s (Element).
 enum class TAMScope {
   Model,   // one S over all tensors of the call
   Tensor,  // one per tensor
+  Row,     // one per row along the last dimension
+  // One per element, as third-party code has it: S_i = m_i g_i / (|m| |g|), norms along the first
+  // dimension, never summed, so that with n rows S is about 1/n and d about 1/2.
+  Element,
 };
+// Traffic, fp32 bytes per parameter: pass 1 reads g and m (8, with coupled decay 12), pass 2 moves
+// 20 (AdaTAM 28). Pass 2 finds a tensor in cache that fits there, unless a global norm is needed,
+// and always a row. Element moves 8 more.
 
 // How S is kept finite for tiny norms; both act on the unscaled gradient.
 enum class CosineGuard {
@@ -41,22 +47,57 @@ struct TAMGroup {
   double weight_decay = 0;
   bool decoupled = false;
   bool maximize = false;
-  CosineGuard guard = CosineGuard::Additive;
+  CosineGuard guard = CosineGuard::Additive;  // Tensor scope; others clamp
   double eps_norm = 1e-10, eps_corr = 1e-8;
+  // d is this instead; s is left alone. The control of comparisons with SGD.
+  std::optional<double> fixed_damping = {};
+  bool average_momentum = false;  // m <- β m + (1 - β)(ε + d) g'
+  // AdaTAM: m / (1 - β^t) and v / (1 - β2^t) in the step of p.
+  bool bias_correction = false;
 };
 
 // Error{InvalidArgument} naming a field whose value makes no sense.
 void check_tam_group(const TAMGroup& group);
 
-// Steps every tensor of the plan, with AdaTAM's second moment when the plan has that slot.
-// `correlation` holds s: one value per tensor, or one in Model scope (which uses the decay rate and
-// Clamp guard of the first group). Neither it nor the step counters change when nothing is stepped.
+// What one tensor does.
+struct TAMMethod {
+  TAMScope scope = TAMScope::Tensor;
+  std::optional<CosineGuard> guard = {};  // Tensor scope; its group's where unset
+  Index row_length = 0;  // Row: as in MultiTensorLists; Element: elements of one slice along the
+                         // first dimension
+};
+struct TAMMethods {
+  std::span<const TAMMethod> of_tensor;  // one per tensor, or one for all; Model for all or none
+  // Where each tensor's s lie: one value (Tensor; Model: the first tensor's), one per row (Row),
+  // unused (Element: slot extra).
+  std::span<double* const> correlation;
+  // Instead: one value per tensor (Tensor) or one in all (Model).
+  std::span<double> values = {};
+  // Uses the s of the step before, while S is measured on the way: the traffic of SGD with
+  // momentum. The coefficient is off by (1 - γ)/2 |S - s|, at most 0.1 with γ = 0.9.
+  bool lagged = false;
+};
+
+// Steps every tensor of the plan, with AdaTAM's second moment when the plan has that slot. Neither
+// s nor the step counters change when nothing is stepped. Element needs contiguous tensors.
+StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
+                    const TAMMethods& methods, const StepControl& control, Executor& executor);
+
+// All tensors in scope Tensor, with the guard of their group, or Model, with the settings of the
+// first; `correlation` is one value per tensor, or one.
 StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups, TAMScope scope,
                     std::span<double> correlation, const StepControl& control, Executor& executor);
 
-// <m, g'>, |m|^2 and |g'|^2 of one tensor, or of several added up.
+// <m, g'>, |m|^2 and |g'|^2 of one tensor or row, or of several added up.
 struct Torque {
   double mg = 0, mm = 0, gg = 0;
+
+  Torque& operator+=(const Torque& other) {
+    mg += other.mg;
+    mm += other.mm;
+    gg += other.gg;
+    return *this;
+  }
 };
 // From sums over raw gradients: <m, g'> = k mg + λ mp, |g'|^2 = k^2 gg + 2 k λ gp + λ^2 pp.
 Torque effective_torque(const TorqueSums& sums, double grad_scale, const TAMGroup& group);
@@ -70,24 +111,34 @@ struct BasicTAMScalars {
   Real grad_scale = 1;     // k; negative when maximising
   Real l2 = 0;             // λ of coupled decay
   Real momentum_keep = 0;  // β
-  Real damping = 0;        // ε + d
-  Real lr = 0;
-  Real keep = 1;          // 1 - ηλ of decoupled decay, rounded as LibTorch does
-  Real square_share = 0;  // 1 - β2
+  Real damping = 0;        // ε + d, times 1 - β when m is an average
+  Real lr = 0;             // with bias correction η sqrt(1 - β2^t) / (1 - β^t), and ε as well
+  Real keep = 1;           // 1 - ηλ of decoupled decay, rounded as LibTorch does
+  Real square_share = 0;   // 1 - β2
   Real eps = 0;
 };
 using TAMScalars = BasicTAMScalars<float>;
 
-// `correlation` is the new s.
+// `correlation` is s; `t` the number of this step, from 1.
 template <class Real>
-BasicTAMScalars<Real> tam_scalars(const TAMGroup& group, double correlation, double grad_scale);
+BasicTAMScalars<Real> tam_scalars(const TAMGroup& group, double correlation, double grad_scale,
+                                  Index t);
 
 using UpdateTAMChunk = void (*)(const ChunkOperands&, const TAMScalars&);
-UpdateTAMChunk choose_tam_update(bool adaptive, GradWriteBack grad);
+UpdateTAMChunk choose_tam_update(bool adaptive);
+
+// Element scope: what d is made of, for the columns of the chunk's elements.
+struct ElementTorque {
+  const float* inverse_norms = nullptr;  // 1 / (|m| |g'|) per column
+  Index columns = 0;
+  float decay_rate = 0, eps = 0, share = 1;  // damping = (eps + (1 + s) / 2) share
+};
+using UpdateElementChunk = void (*)(const ChunkOperands&, const TAMScalars&, const ElementTorque&);
+UpdateElementChunk choose_tam_element_update(bool adaptive);
 
 // The same as a plain loop; all arithmetic in double. AdaTAM where chunk.second_moment is given.
 template <class Real>
 void update_tam_reference(const BasicChunkOperands<Real>& chunk,
-                          const BasicTAMScalars<double>& scalars, GradWriteBack grad);
+                          const BasicTAMScalars<double>& scalars);
 
 }  // namespace hone::kernels

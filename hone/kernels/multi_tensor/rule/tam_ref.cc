@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "hone/kernels/multi_tensor/rule/tam.h"
-#include "hone/kernels/multi_tensor/rule/write_back.h"
 
 namespace hone::kernels {
 
@@ -25,26 +24,33 @@ double torque_cosine(const Torque& torque, const TAMGroup& group, CosineGuard gu
 }
 
 template <class Real>
-BasicTAMScalars<Real> tam_scalars(const TAMGroup& group, double correlation, double grad_scale) {
+BasicTAMScalars<Real> tam_scalars(const TAMGroup& group, double correlation, double grad_scale,
+                                  Index t) {
+  // 1 - β^t without cancellation; 1 when β = 0 or nothing is corrected.
+  const auto correction = [&](double beta) {
+    if (!group.bias_correction || beta == 0) return 1.0;
+    return -std::expm1(static_cast<double>(t) * std::log(beta));
+  };
+  const double damping = group.fixed_damping.value_or((1 + correlation) / 2);
+  const double share = group.average_momentum ? 1 - group.momentum : 1;
   BasicTAMScalars<Real> scalars;
   scalars.grad_scale = static_cast<Real>(group.maximize ? -grad_scale : grad_scale);
   scalars.l2 = static_cast<Real>(group.decoupled ? 0 : group.weight_decay);
   scalars.momentum_keep = static_cast<Real>(group.momentum);
-  scalars.damping = static_cast<Real>(group.eps + (1 + correlation) / 2);
-  scalars.lr = static_cast<Real>(group.lr);
+  scalars.damping = static_cast<Real>((group.eps + damping) * share);
+  const double root = std::sqrt(correction(group.beta2));
+  scalars.lr = static_cast<Real>(group.lr * root / correction(group.momentum));
   scalars.keep = static_cast<Real>(group.decoupled ? 1 - group.lr * group.weight_decay : 1);
   scalars.square_share = static_cast<Real>(1 - group.beta2);
-  scalars.eps = static_cast<Real>(group.eps);
+  scalars.eps = static_cast<Real>(group.eps * root);
   return scalars;
 }
 
 template <class Real>
-void update_tam_reference(const BasicChunkOperands<Real>& chunk, const BasicTAMScalars<double>& s,
-                          GradWriteBack grad) {
+void update_tam_reference(const BasicChunkOperands<Real>& chunk, const BasicTAMScalars<double>& s) {
   for (Index i = 0; i < chunk.length; ++i) {
     const double p = chunk.param[i];
-    const double scaled = s.grad_scale * chunk.grad[i];
-    const double g = scaled + s.l2 * p;
+    const double g = s.grad_scale * chunk.grad[i] + s.l2 * p;
     const double m = s.momentum_keep * chunk.momentum[i] + s.damping * g;
     chunk.momentum[i] = static_cast<Real>(m);
     double update = m;
@@ -54,15 +60,14 @@ void update_tam_reference(const BasicChunkOperands<Real>& chunk, const BasicTAMS
       update = m / (std::sqrt(v) + s.eps);
     }
     chunk.param[i] = static_cast<Real>(s.keep * p - s.lr * update);
-    write_back_reference(grad, scaled, s.grad_scale, chunk.grad[i]);
   }
 }
 
-template BasicTAMScalars<float> tam_scalars<float>(const TAMGroup&, double, double);
-template BasicTAMScalars<double> tam_scalars<double>(const TAMGroup&, double, double);
+template BasicTAMScalars<float> tam_scalars<float>(const TAMGroup&, double, double, Index);
+template BasicTAMScalars<double> tam_scalars<double>(const TAMGroup&, double, double, Index);
 template void update_tam_reference<float>(const BasicChunkOperands<float>&,
-                                          const BasicTAMScalars<double>&, GradWriteBack);
+                                          const BasicTAMScalars<double>&);
 template void update_tam_reference<double>(const BasicChunkOperands<double>&,
-                                           const BasicTAMScalars<double>&, GradWriteBack);
+                                           const BasicTAMScalars<double>&);
 
 }  // namespace hone::kernels

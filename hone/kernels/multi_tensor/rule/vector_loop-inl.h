@@ -8,27 +8,13 @@
 #endif
 
 #include <hwy/cache_control.h>
-#include <hwy/highway.h>
 
 #include "hone/kernels/multi_tensor/chunk_operands.h"
+#include "hone/kernels/multi_tensor/rule/rule_ops-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-using Floats = hn::ScalableTag<float>;
-using FloatVec = hn::Vec<Floats>;
-
-// Leaves the scaled gradient (without the sign that maximising put on it), zero, or what was there.
-template <GradWriteBack kGrad>
-HWY_INLINE void write_back(FloatVec scaled, float grad_scale, float* to) {
-  const Floats d;
-  if constexpr (kGrad == GradWriteBack::Unscaled) {
-    hn::StoreU(hn::Mul(scaled, hn::Set(d, grad_scale < 0 ? -1.0f : 1.0f)), d, to);
-  }
-  if constexpr (kGrad == GradWriteBack::Zero) hn::StoreU(hn::Zero(d), d, to);
-}
 
 constexpr Index kPrefetch = 512;
 
@@ -40,31 +26,49 @@ HWY_INLINE void prefetch_slots(const ChunkOperands& chunk, Index i) {
   if constexpr (Rule::kSecondMoment) hwy::Prefetch(chunk.second_moment + i);
 }
 
-// Rule: `void step(chunk, i)` for the vector at element i, and `kMomentum, kSecondMoment, kExtra,
-// kWritesGrad` for the slots it has. A tail runs through the same vector code on a padded copy: an
-// element's result does not depend on where in a vector it lies. (Scalars stay floats in the rule,
-// because vectors of scalable instruction sets cannot be members.)
+// The vector at element i.
 template <class Rule>
-HWY_INLINE void for_each_vector(const ChunkOperands chunk, const Rule rule) {
+HWY_INLINE void step_vector(const ChunkOperands& chunk, const Rule& rule, Index i) {
+  const Floats d;
+  FloatVec p = hn::LoadU(d, chunk.param + i), m = p, v = p, x = p;
+  const FloatVec g = mul(hn::LoadU(d, chunk.grad + i), hn::Set(d, rule.s.grad_scale));
+  if constexpr (Rule::kMomentum) m = hn::LoadU(d, chunk.momentum + i);
+  if constexpr (Rule::kSecondMoment) v = hn::LoadU(d, chunk.second_moment + i);
+  if constexpr (Rule::kExtra) x = hn::LoadU(d, chunk.extra + i);
+  rule.apply(p, g, m, v, x);
+  hn::StoreU(p, d, chunk.param + i);
+  if constexpr (Rule::kMomentum) hn::StoreU(m, d, chunk.momentum + i);
+  if constexpr (Rule::kSecondMoment) hn::StoreU(v, d, chunk.second_moment + i);
+  if constexpr (Rule::kExtra) hn::StoreU(x, d, chunk.extra + i);
+}
+
+// Rule: its scalars `s` with grad_scale, `kMomentum, kSecondMoment, kExtra` for the slots it has,
+// and `apply(p, g, m, v, x)`, which steps one vector of each slot; g is scaled. A tail runs through
+// the same vector code on a padded copy: an element's result does not depend on where in a vector
+// it lies; a rule that wants to know has `begin_vector(element of the tensor)`. (Scalars stay
+// floats in the rule, because vectors of scalable instruction sets cannot be members.)
+template <class Rule>
+HWY_INLINE void for_each_vector(const ChunkOperands chunk, Rule rule) {
   const Index lanes = static_cast<Index>(hn::Lanes(Floats()));
   Index i = 0;
   for (; i + lanes <= chunk.length; i += lanes) {
     prefetch_slots<Rule>(chunk, i + kPrefetch);
-    rule.step(chunk, i);
+    if constexpr (requires { rule.begin_vector(i); }) rule.begin_vector(chunk.offset + i);
+    step_vector(chunk, rule, i);
   }
   if (i == chunk.length) return;
-  constexpr bool kRead[] = {true, true, Rule::kMomentum, Rule::kSecondMoment, Rule::kExtra};
-  constexpr bool kWritten[] = {true, Rule::kWritesGrad, Rule::kMomentum, Rule::kSecondMoment,
-                               Rule::kExtra};
+  constexpr bool kUsed[] = {true, true, Rule::kMomentum, Rule::kSecondMoment, Rule::kExtra};
   float* const slots[] = {chunk.param, chunk.grad, chunk.momentum, chunk.second_moment,
                           chunk.extra};
   HWY_ALIGN float padded[5][hn::MaxLanes(Floats())] = {};
   for (int s = 0; s < 5; ++s) {
-    for (Index j = i; kRead[s] && j < chunk.length; ++j) padded[s][j - i] = slots[s][j];
+    for (Index j = i; kUsed[s] && j < chunk.length; ++j) padded[s][j - i] = slots[s][j];
   }
-  rule.step({padded[0], padded[1], padded[2], padded[3], padded[4], lanes}, 0);
+  if constexpr (requires { rule.begin_vector(i); }) rule.begin_vector(chunk.offset + i);
+  step_vector({padded[0], padded[1], padded[2], padded[3], padded[4], lanes}, rule, 0);
   for (int s = 0; s < 5; ++s) {
-    for (Index j = i; kWritten[s] && j < chunk.length; ++j) slots[s][j] = padded[s][j - i];
+    if (s == 1) continue;  // gradients are only read
+    for (Index j = i; kUsed[s] && j < chunk.length; ++j) slots[s][j] = padded[s][j - i];
   }
 }
 

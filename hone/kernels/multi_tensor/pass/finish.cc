@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/kernels/multi_tensor/pass/finish.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "hone/kernels/multi_tensor/pass/finish.cc"
+#include <hwy/foreach_target.h>  // must come before highway.h
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace hone::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+void scale_vectors(float* values, Index length, float factor) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  Index i = 0;
+  for (; i + lanes <= length; i += lanes) {
+    hn::StoreU(hn::Mul(hn::LoadU(d, values + i), hn::Set(d, factor)), d, values + i);
+  }
+  for (; i < length; ++i) values[i] *= factor;
+}
+
+void average_vectors(const float* values, Index length, float share, float* average) {
+  const hn::ScalableTag<float> d;
+  const hn::CappedTag<float, 1> one;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  Index i = 0;
+  for (; i + lanes <= length; i += lanes) {
+    const auto kept = hn::LoadU(d, average + i);
+    const auto step = hn::Sub(hn::LoadU(d, values + i), kept);
+    hn::StoreU(hn::MulAdd(hn::Set(d, share), step, kept), d, average + i);
+  }
+  for (; i < length; ++i) {
+    const auto kept = hn::LoadU(one, average + i);
+    const auto step = hn::Sub(hn::LoadU(one, values + i), kept);
+    hn::StoreU(hn::MulAdd(hn::Set(one, share), step, kept), one, average + i);
+  }
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace hone::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "hone/kernels/multi_tensor/dispatch.h"
+
+namespace hone::kernels {
+namespace {
+HWY_EXPORT(scale_vectors);
+HWY_EXPORT(average_vectors);
+}  // namespace
+
+void scale_chunk(float* values, Index length, float factor) {
+  if (wants_reference()) return scale_chunk_ref(values, length, factor);
+  HWY_DYNAMIC_DISPATCH(scale_vectors)(values, length, factor);
+}
+
+void average_chunk(const float* values, Index length, float share, float* average) {
+  if (wants_reference()) return average_chunk_ref(values, length, share, average);
+  HWY_DYNAMIC_DISPATCH(average_vectors)(values, length, share, average);
+}
+
+}  // namespace hone::kernels
+#endif

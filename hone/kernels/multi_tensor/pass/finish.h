@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/core/index.h"
+
+namespace hone::kernels {
+
+// What follows the rule while a chunk is in cache.
+
+// values[i] *= factor
+void scale_chunk(float* values, Index length, float factor);
+// average[i] += share (values[i] - average[i])
+void average_chunk(const float* values, Index length, float share, float* average);
+
+void scale_chunk_ref(float* values, Index length, float factor);
+void average_chunk_ref(const float* values, Index length, float share, float* average);
+
+}  // namespace hone::kernels

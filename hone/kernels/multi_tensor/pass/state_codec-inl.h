@@ -1,0 +1,215 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vector code of state_codec.h, compiled once per Highway target.
+#if defined(HONE_STATE_CODEC_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HONE_STATE_CODEC_INL_H_
+#undef HONE_STATE_CODEC_INL_H_
+#else
+#define HONE_STATE_CODEC_INL_H_
+#endif
+
+#include <hwy/highway.h>
+
+#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/pass/state_codec_bits.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hone::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using CodecFloats = hn::ScalableTag<float>;
+using CodecWords = hn::RebindToUnsigned<CodecFloats>;
+using CodecVec = hn::Vec<CodecFloats>;
+using CodecBits = hn::Vec<CodecWords>;
+
+HWY_INLINE CodecBits mix_vector(CodecBits x) {
+  const CodecWords w;
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(w, 0x7feb352du));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(w, 0x846ca68bu));
+  return hn::Xor(x, hn::ShiftRight<16>(x));
+}
+
+// 32 bits for each of the elements from number `element` on; the middle when rounding to nearest.
+HWY_INLINE CodecBits random_vector(const RoundingKey& rounding, Index element) {
+  const CodecWords w;
+  if (rounding.nearest) return hn::Set(w, 0x80000000u);
+  const auto first = static_cast<std::uint32_t>(rounding.first_element + element);
+  const CodecBits number = hn::Iota(w, first);
+  return mix_vector(hn::Add(hn::Mul(number, hn::Set(w, 0x9e3779b9u)), hn::Set(w, rounding.key)));
+}
+
+HWY_INLINE CodecVec decode_magnitude(CodecBits code, const CodeFormat& format) {
+  const CodecFloats d;
+  const CodecWords w;
+  const auto normal =
+      hn::BitCast(d, hn::Add(hn::ShiftLeft<kCutBits>(code), hn::Set(w, format.bias << 23)));
+  const auto even = hn::Mul(hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<CodecFloats>(), code)),
+                            hn::Set(d, format.step));
+  return hn::IfThenElse(hn::RebindMask(d, hn::Lt(code, hn::Set(w, 8u))), even, normal);
+}
+
+HWY_INLINE CodecBits encode_magnitude(CodecVec value, CodecBits random, const CodeFormat& format) {
+  const CodecFloats d;
+  const CodecWords w;
+  const hn::RebindToSigned<CodecFloats> i;
+  const auto part =
+      hn::Mul(hn::ConvertTo(d, hn::BitCast(i, hn::ShiftRight<8>(random))), hn::Set(d, 0x1p-24f));
+  const auto is_even = hn::Lt(value, hn::Set(d, format.smallest_normal));
+  // Large values must not overflow the conversion.
+  const auto small = hn::IfThenElseZero(is_even, value);
+  const auto even = hn::BitCast(
+      w, hn::ConvertTo(i, hn::Add(hn::Mul(small, hn::Set(d, format.steps_per_unit)), part)));
+  const auto bits = hn::Add(hn::BitCast(w, value), hn::ShiftRight<32 - kCutBits>(random));
+  const auto normal = hn::Min(hn::Set(w, format.largest), hn::Sub(hn::ShiftRight<kCutBits>(bits),
+                                                                  hn::Set(w, format.bias << 3)));
+  return hn::IfThenElse(hn::RebindMask(w, is_even), even, normal);
+}
+
+template <bool kSigned>
+HWY_INLINE void decode_codes(const std::uint8_t* codes, float scale, Index length, float* to) {
+  const CodecFloats d;
+  const CodecWords w;
+  const hn::Rebind<std::uint8_t, CodecFloats> bytes;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const auto factor = hn::Set(d, scale * (1 / kLargestCode));
+  for (Index i = 0; i < length; i += lanes) {
+    const CodecBits code = hn::PromoteTo(w, hn::LoadU(bytes, codes + i));
+    if constexpr (kSigned) {
+      const auto size = decode_magnitude(hn::And(code, hn::Set(w, 0x7fu)), kSignedCode);
+      const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(w, 0x80u)));
+      hn::StoreU(hn::Or(hn::Mul(size, factor), hn::BitCast(d, sign)), d, to + i);
+    } else {
+      hn::StoreU(hn::Mul(decode_magnitude(code, kUnsignedCode), factor), d, to + i);
+    }
+  }
+}
+
+HWY_INLINE float largest_magnitude(const float* from, Index length) {
+  const CodecFloats d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  auto largest = hn::Zero(d), poison = hn::Zero(d);
+  for (Index i = 0; i < length; i += lanes) {
+    const auto x = hn::LoadU(d, from + i);
+    largest = hn::Max(largest, hn::Abs(x));
+    poison = hn::Add(poison, hn::Sub(x, x));  // 0, or NaN from inf and NaN on
+  }
+  const float bad = hn::GetLane(hn::SumOfLanes(d, poison));
+  return bad == 0 ? hn::GetLane(hn::MaxOfLanes(d, largest)) : bad;
+}
+
+template <bool kSigned>
+HWY_INLINE void encode_codes(const float* from, float up, Index length, const RoundingKey& rounding,
+                             std::uint8_t* codes) {
+  const CodecFloats d;
+  const CodecWords w;
+  const hn::Rebind<std::uint8_t, CodecFloats> bytes;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const auto factor = hn::Set(d, up);
+  for (Index i = 0; i < length; i += lanes) {
+    const auto x = hn::LoadU(d, from + i);
+    const auto size = hn::Mul(hn::Abs(x), factor);
+    const CodecBits random = random_vector(rounding, i);
+    CodecBits code;
+    if constexpr (kSigned) {
+      const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(w, x)), hn::Set(w, 0x80u));
+      code = hn::Or(encode_magnitude(size, random, kSignedCode), sign);
+    } else {
+      const auto kept = hn::Max(encode_magnitude(size, random, kUnsignedCode), hn::Set(w, 1u));
+      code = hn::IfThenElseZero(hn::RebindMask(w, hn::Gt(x, hn::Zero(d))), kept);
+    }
+    hn::StoreU(hn::DemoteTo(bytes, hn::BitCast(hn::RebindToSigned<CodecFloats>(), code)), bytes,
+               codes + i);
+  }
+}
+
+template <bool kSigned>
+HWY_INLINE void encode_block(const float* from, Index length, const RoundingKey& rounding,
+                             std::uint8_t* codes, float* scale) {
+  *scale = largest_magnitude(from, length);
+  const float up = *scale > 0 ? kLargestCode / *scale : 0;
+  encode_codes<kSigned>(from, up < 0x1p127f ? up : 0, length, rounding, codes);
+}
+
+HWY_INLINE void encode_bf16_vectors(const float* from, Index length, const RoundingKey& rounding,
+                                    std::uint16_t* to) {
+  const CodecFloats d;
+  const CodecWords w;
+  const hn::Rebind<std::uint16_t, CodecFloats> halves;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const auto exponent = hn::Set(w, 0x7f800000u);
+  for (Index i = 0; i < length; i += lanes) {
+    const CodecBits bits = hn::BitCast(w, hn::LoadU(d, from + i));
+    const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(w, 1u));
+    const CodecBits added = rounding.nearest ? hn::Add(hn::Set(w, 0x7fffu), even)
+                                             : hn::ShiftRight<16>(random_vector(rounding, i));
+    const CodecBits rounded = hn::ShiftRight<16>(hn::Add(bits, added));
+    // Inf stays; NaN keeps a bit of its mantissa.
+    const auto special = hn::Eq(hn::And(bits, exponent), exponent);
+    const auto is_nan = hn::Gt(hn::And(bits, hn::Set(w, 0x7fffffffu)), exponent);
+    const CodecBits quiet = hn::IfThenElseZero(is_nan, hn::Set(w, 0x40u));
+    const CodecBits kept = hn::Or(hn::ShiftRight<16>(bits), quiet);
+    hn::StoreU(hn::TruncateTo(halves, hn::IfThenElse(special, kept, rounded)), halves, to + i);
+  }
+}
+
+HWY_INLINE void decode_bf16_vectors(const std::uint16_t* from, Index length, float* to) {
+  const CodecFloats d;
+  const CodecWords w;
+  const hn::Rebind<std::uint16_t, CodecFloats> halves;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  for (Index i = 0; i < length; i += lanes) {
+    const CodecBits bits = hn::ShiftLeft<16>(hn::PromoteTo(w, hn::LoadU(halves, from + i)));
+    hn::StoreU(hn::BitCast(d, bits), d, to + i);
+  }
+}
+
+HWY_INLINE void decode_f16_vectors(const std::uint16_t* from, Index length, float* to) {
+  const CodecFloats d;
+  const hn::Rebind<hwy::float16_t, CodecFloats> halves;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const auto* values = reinterpret_cast<const hwy::float16_t*>(from);
+  for (Index i = 0; i < length; i += lanes) {
+    hn::StoreU(hn::PromoteTo(d, hn::LoadU(halves, values + i)), d, to + i);
+  }
+}
+
+HWY_INLINE void encode_f16_vectors(const float* from, Index length, std::uint16_t* to) {
+  const CodecFloats d;
+  const hn::Rebind<hwy::float16_t, CodecFloats> halves;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  auto* values = reinterpret_cast<hwy::float16_t*>(to);
+  for (Index i = 0; i < length; i += lanes) {
+    hn::StoreU(hn::DemoteTo(halves, hn::LoadU(d, from + i)), halves, values + i);
+  }
+}
+
+// Whole vectors of a block or run; the caller pads the rest.
+void decode_vectors(const NarrowChunk& from, float* to) {
+  if (from.dtype == Dtype::BFloat16) {
+    return decode_bf16_vectors(static_cast<const std::uint16_t*>(from.data), from.length, to);
+  }
+  if (from.dtype == Dtype::Float16) {
+    return decode_f16_vectors(static_cast<const std::uint16_t*>(from.data), from.length, to);
+  }
+  const auto* codes = static_cast<const std::uint8_t*>(from.data);
+  from.dtype == Dtype::Int8 ? decode_codes<true>(codes, *from.scales, from.length, to)
+                            : decode_codes<false>(codes, *from.scales, from.length, to);
+}
+
+void encode_vectors(const float* from, const RoundingKey& rounding, const NarrowChunk& to) {
+  if (to.dtype == Dtype::BFloat16) {
+    return encode_bf16_vectors(from, to.length, rounding, static_cast<std::uint16_t*>(to.data));
+  }
+  if (to.dtype == Dtype::Float16) {
+    return encode_f16_vectors(from, to.length, static_cast<std::uint16_t*>(to.data));
+  }
+  auto* codes = static_cast<std::uint8_t*>(to.data);
+  to.dtype == Dtype::Int8 ? encode_block<true>(from, to.length, rounding, codes, to.scales)
+                          : encode_block<false>(from, to.length, rounding, codes, to.scales);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace hone::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif

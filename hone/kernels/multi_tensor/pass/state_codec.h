@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "hone/core/dtype.h"
+#include "hone/core/index.h"
+
+namespace hone::kernels {
+
+// Optimiser slots in fewer than 32 bits.
+//   bf16  the upper half of an f32
+//   i8    codes of signed numbers: sign, 4 bits of exponent, 3 of mantissa, subnormals
+//   u8    codes of numbers >= 0: 5 bits of exponent, 3 of mantissa, subnormals; only 0 becomes 0
+// Codes are relative to the largest magnitude of their block of kCodeBlock elements (an f32), which
+// is the largest code. A block with inf or NaN has a NaN scale and decodes to NaN.
+// Compared with the tables of arXiv 2110.02861, whose search costs a binary search per element,
+// these are shifts and masks, and rounding is stochastic, so that small changes of an average add
+// up instead of vanishing.
+inline constexpr Index kCodeBlock = 256;
+
+// Where random bits come from: equal keys and element numbers give equal bits.
+struct RoundingKey {
+  std::uint32_t key = 0;
+  Index first_element = 0;  // number, within the tensor, of the first element
+  bool nearest = false;     // round to nearest instead
+};
+// Mixes what distinguishes one tensor's rounding in one step and slot.
+std::uint32_t mix_rounding_key(std::uint64_t seed, std::uint32_t tensor, Index step, int slot);
+
+// `length` elements between dense memory and f32. Types: bf16, f16 (to nearest only), i8, u8 with
+// `scales`, one per block, of the blocks that begin at the first element.
+struct NarrowChunk {
+  Dtype dtype = Dtype::BFloat16;
+  void* data = nullptr;
+  float* scales = nullptr;
+  Index length = 0;
+};
+void decode_chunk(const NarrowChunk& from, float* to);
+// Stochastic rounding (arXiv 2010.06192): up with the probability of the part cut off. Values that
+// the type can hold, inf and NaN stay.
+void encode_chunk(const float* from, const RoundingKey& rounding, const NarrowChunk& to);
+
+// The same one element at a time.
+void decode_chunk_ref(const NarrowChunk& from, float* to);
+void encode_chunk_ref(const float* from, const RoundingKey& rounding, const NarrowChunk& to);
+
+}  // namespace hone::kernels

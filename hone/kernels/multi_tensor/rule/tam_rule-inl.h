@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The formula of tam.h for one vector or number of each slot; see rule_ops-inl.h.
+#if defined(HONE_TAM_RULE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HONE_TAM_RULE_INL_H_
+#undef HONE_TAM_RULE_INL_H_
+#else
+#define HONE_TAM_RULE_INL_H_
+#endif
+
+#include "hone/kernels/multi_tensor/rule/rule_ops-inl.h"
+#include "hone/kernels/multi_tensor/rule/tam.h"
+
+HONE_RULE_BEFORE_NAMESPACE();
+namespace hone::kernels {
+namespace HONE_RULE_NAMESPACE {
+
+template <bool kAdaptive>
+struct TAMRule {
+  static constexpr bool kMomentum = true, kSecondMoment = kAdaptive, kExtra = false;
+  TAMScalars s;
+
+  template <class V>
+  HONE_RULE void apply(V& p, V g, V& m, V& v, V&) const {
+    g = mul_add(set<V>(s.l2), p, g);
+    m = mul_add(g, set<V>(s.damping), mul(m, set<V>(s.momentum_keep)));
+    V update = mul(m, set<V>(s.lr));
+    if constexpr (kAdaptive) {
+      v = mul_add(set<V>(s.square_share), mul_sub(g, g, v), v);
+      update = div(update, add(sqrt(v), set<V>(s.eps)));
+    }
+    p = mul_sub(p, set<V>(s.keep), update);
+  }
+};
+
+// Element scope: d per element from s, in slot extra, and the norms of its column.
+template <bool kAdaptive>
+struct TAMElementRule {
+  static constexpr bool kMomentum = true, kSecondMoment = kAdaptive, kExtra = true;
+  TAMScalars s;
+  ElementTorque torque;
+  float inverse_norms[kMostLanes] = {};
+
+  HONE_RULE void begin_vector(Index element) {
+    Index column = element % torque.columns;
+    const int lanes = lane_count();
+    for (int lane = 0; lane < lanes; ++lane) {
+      inverse_norms[lane] = torque.inverse_norms[column];
+      if (++column == torque.columns) column = 0;
+    }
+  }
+  template <class V>
+  HONE_RULE void apply(V& p, V g, V& m, V& v, V& correlation) const {
+    const V effective = mul_add(set<V>(s.l2), p, g);
+    const V cosine = mul(mul(m, effective), load<V>(inverse_norms));
+    correlation = mul_add(set<V>(1 - torque.decay_rate), sub(cosine, correlation), correlation);
+    const V half = mul_add(set<V>(0.5f), correlation, set<V>(0.5f + torque.eps));
+    const V damping = mul(half, set<V>(torque.share));
+    m = mul_add(effective, damping, mul(m, set<V>(s.momentum_keep)));
+    V update = mul(m, set<V>(s.lr));
+    if constexpr (kAdaptive) {
+      v = mul_add(set<V>(s.square_share), mul_sub(effective, effective, v), v);
+      update = div(update, add(sqrt(v), set<V>(s.eps)));
+    }
+    p = mul_sub(p, set<V>(s.keep), update);
+  }
+};
+
+}  // namespace HONE_RULE_NAMESPACE
+}  // namespace hone::kernels
+HONE_RULE_AFTER_NAMESPACE();
+
+#endif

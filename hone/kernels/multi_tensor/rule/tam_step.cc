@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "hone/kernels/multi_tensor/fused_step.h"
+#include "hone/kernels/multi_tensor/group_check.h"
+#include "hone/kernels/multi_tensor/rule/tam.h"
+
+namespace hone::kernels {
+namespace {
+
+constexpr std::string_view kOp = "tam_step";
+
+double smooth(const TAMGroup& group, double correlation, double cosine) {
+  return group.decay_rate * correlation + (1 - group.decay_rate) * cosine;
+}
+
+TorqueSums sums_from(const double* sums) {
+  return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
+}
+
+class TAMStep final : public StepRule {
+ public:
+  TAMStep(const MultiTensorPlan& plan, std::span<const TAMGroup> groups, const TAMMethods& methods)
+      : plan_(plan),
+        groups_(groups),
+        methods_(methods),
+        update_(choose_tam_update(plan.has_slot(Slot::SecondMoment))),
+        update_elements_(choose_tam_element_update(plan.has_slot(Slot::SecondMoment))),
+        tensors_(static_cast<std::size_t>(plan.tensors())) {
+    for (Index i = 0; i < plan.tensors(); ++i) {
+      if (scope_of(i) != TAMScope::Element) continue;
+      inverse_norms_.resize(static_cast<std::size_t>(plan.tensors()));
+      break;
+    }
+    const bool decay = std::any_of(groups.begin(), groups.end(), [](const TAMGroup& group) {
+      return !group.decoupled && group.weight_decay > 0;
+    });
+    statistics_ = decay ? Statistics::TorqueWithDecay : Statistics::Torque;
+    gather_row_ = choose_gather(statistics_);
+  }
+
+  Statistics statistics() const override {
+    for (Index i = 0; i < plan_.tensors(); ++i) {
+      if (measures_sums(i)) return statistics_;
+    }
+    return Statistics::None;
+  }
+  bool needs_sums(Index tensor) const override { return measures_sums(tensor); }
+  bool needs_all_sums() const override {
+    return plan_.tensors() > 0 && scope_of(0) == TAMScope::Model && measures_sums(0);
+  }
+  bool takes_sums_late() const override { return methods_.lagged; }
+
+  void prepare_all(SumsOf sums_of, double grad_scale) override {
+    model_correlation_ = new_model_correlation(sums_of, grad_scale);
+  }
+
+  void prepare(Index tensor, const TorqueSums& sums, double grad_scale) override {
+    const TAMGroup& group = group_of(tensor);
+    double correlation = 0;
+    if (scope_of(tensor) == TAMScope::Model) {
+      correlation = methods_.lagged ? *place_of(0) : model_correlation_;
+    } else if (scope_of(tensor) == TAMScope::Tensor) {
+      const bool measured = measures_sums(tensor) && !methods_.lagged;
+      correlation = measured ? new_correlation(tensor, sums, grad_scale) : *place_of(tensor);
+    }
+    TensorState& own = tensors_[static_cast<std::size_t>(tensor)];
+    own.correlation = correlation;
+    const Index t = plan_.step()[static_cast<std::size_t>(tensor)] + 1;
+    own.scalars = tam_scalars<float>(group, correlation, grad_scale, t);
+  }
+
+  void absorb(Index tensor, const TorqueSums& sums, double grad_scale) override {
+    if (!measures_sums(tensor)) return;
+    if (scope_of(tensor) == TAMScope::Tensor) {
+      tensors_[static_cast<std::size_t>(tensor)].correlation =
+          new_correlation(tensor, sums, grad_scale);
+      return;
+    }
+    late_ += effective_torque(sums, grad_scale, group_of(tensor));
+    if (tensor + 1 < plan_.tensors()) return;
+    const TAMGroup& group = groups_.front();
+    model_correlation_ =
+        smooth(group, *place_of(0), torque_cosine(late_, group, CosineGuard::Clamp));
+  }
+
+  void run_between(Executor& executor) override {
+    for (Index i = 0; i < plan_.tensors(); ++i) {
+      if (scope_of(i) == TAMScope::Element) measure_columns(i, executor);
+    }
+  }
+
+  void update(Index tensor, const ChunkOperands& chunk, bool tries) const override {
+    const TensorState& own = tensors_[static_cast<std::size_t>(tensor)];
+    if (scope_of(tensor) == TAMScope::Row && !group_of(tensor).fixed_damping.has_value()) {
+      return update_rows(tensor, chunk, tries);
+    }
+    if (scope_of(tensor) != TAMScope::Element) return update_(chunk, own.scalars);
+    const TAMGroup& group = group_of(tensor);
+    update_elements_(
+        chunk, own.scalars,
+        {inverse_norms_[static_cast<std::size_t>(tensor)].data(), method_of(tensor).row_length,
+         static_cast<float>(group.decay_rate), static_cast<float>(group.eps),
+         static_cast<float>(group.average_momentum ? 1 - group.momentum : 1)});
+  }
+
+  void commit() override {
+    for (Index i = 0; i < plan_.tensors(); ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      if (!measures_sums(i)) continue;
+      *place_of(i) = scope_of(i) == TAMScope::Model ? model_correlation_ : tensors_[at].correlation;
+    }
+  }
+  Index temporary_bytes() const override {
+    Index bytes = static_cast<Index>(tensors_.size() * sizeof(TensorState));
+    for (const auto& columns : inverse_norms_) {
+      bytes += static_cast<Index>(columns.size() * sizeof(float));
+    }
+    return bytes;
+  }
+
+ private:
+  struct TensorState {
+    double correlation = 0;  // the new s
+    TAMScalars scalars;
+  };
+
+  const TAMGroup& group_of(Index tensor) const { return groups_[plan_.tensor(tensor).group]; }
+  const TAMMethod& method_of(Index tensor) const {
+    return methods_
+        .of_tensor[methods_.of_tensor.size() == 1 ? 0 : static_cast<std::size_t>(tensor)];
+  }
+  double* place_of(Index tensor) const {
+    const bool model = scope_of(tensor) == TAMScope::Model;
+    const std::size_t at = model ? 0 : static_cast<std::size_t>(tensor);
+    return methods_.correlation.empty() ? &methods_.values[at] : methods_.correlation[at];
+  }
+  TAMScope scope_of(Index tensor) const { return method_of(tensor).scope; }
+  // Does pass 1 measure this tensor?
+  bool measures_sums(Index tensor) const {
+    const TAMScope scope = scope_of(tensor);
+    return (scope == TAMScope::Tensor || scope == TAMScope::Model) &&
+           !group_of(tensor).fixed_damping.has_value();
+  }
+
+  double new_correlation(Index tensor, const TorqueSums& sums, double grad_scale) const {
+    const TAMGroup& group = group_of(tensor);
+    const Torque torque = effective_torque(sums, grad_scale, group);
+    return smooth(group, *place_of(tensor),
+                  torque_cosine(torque, group, method_of(tensor).guard.value_or(group.guard)));
+  }
+
+  double new_model_correlation(SumsOf sums_of, double grad_scale) const {
+    Torque total;
+    for (Index i = 0; i < plan_.tensors(); ++i) {
+      total += effective_torque(sums_of(i), grad_scale, group_of(i));
+    }
+    const TAMGroup& group = groups_.front();
+    return smooth(group, *place_of(0), torque_cosine(total, group, CosineGuard::Clamp));
+  }
+
+  // The chunk holds whole rows; each is measured and stepped while it is in cache.
+  void update_rows(Index tensor, const ChunkOperands& chunk, bool tries) const {
+    const TensorState& own = tensors_[static_cast<std::size_t>(tensor)];
+    const TAMGroup& group = group_of(tensor);
+    const Index length = method_of(tensor).row_length;
+    const double grad_scale = std::abs(static_cast<double>(own.scalars.grad_scale));
+    double* s = place_of(tensor) + chunk.offset / length;
+    const auto at = [](float* slot, Index i) { return slot == nullptr ? nullptr : slot + i; };
+    const Index t = plan_.step()[static_cast<std::size_t>(tensor)] + 1;
+    TAMScalars scalars = own.scalars;
+    for (Index i = 0; i < chunk.length; i += length, ++s) {
+      const ChunkOperands row{at(chunk.param, i),
+                              at(chunk.grad, i),
+                              at(chunk.momentum, i),
+                              at(chunk.second_moment, i),
+                              nullptr,
+                              length,
+                              chunk.offset + i};
+      double sums[6] = {};
+      gather_row_(row, sums);
+      const Torque torque = effective_torque(sums_from(sums), grad_scale, group);
+      const double correlation =
+          smooth(group, *s, torque_cosine(torque, group, CosineGuard::Clamp));
+      if (!tries) *s = correlation;
+      scalars.damping = tam_scalars<float>(group, correlation, grad_scale, t).damping;
+      update_(row, scalars);
+    }
+  }
+
+  // Norms of m and g' along the first dimension, blocks of columns at a time.
+  void measure_columns(Index tensor, Executor& executor) {
+    constexpr Index kBlock = 1024;
+    const MultiTensorPlan::Tensor& t = plan_.tensor(tensor);
+    const TAMGroup& group = group_of(tensor);
+    const double k = tensors_[static_cast<std::size_t>(tensor)].scalars.grad_scale;
+    const Index columns = method_of(tensor).row_length;
+    std::vector<float>& inverse_norms = inverse_norms_[static_cast<std::size_t>(tensor)];
+    inverse_norms.assign(static_cast<std::size_t>(columns), 0.0f);
+    const double l2 = group.decoupled ? 0 : group.weight_decay;
+    executor.parallel_for(columns, kBlock, [&](Index begin, Index end, int) {
+      double mm[kBlock] = {}, gg[kBlock] = {};
+      for (Index row = 0; row < t.elements; row += columns) {
+        for (Index c = begin; c < end; ++c) {
+          const double m = t.slot(Slot::Momentum)[row + c];
+          const double g = k * t.slot(Slot::Grad)[row + c] + l2 * t.slot(Slot::Param)[row + c];
+          mm[c - begin] += m * m;
+          gg[c - begin] += g * g;
+        }
+      }
+      for (Index c = begin; c < end; ++c) {
+        const double norms = std::max(std::sqrt(mm[c - begin]), group.eps_corr) *
+                             std::max(std::sqrt(gg[c - begin]), group.eps_corr);
+        inverse_norms[static_cast<std::size_t>(c)] = static_cast<float>(1 / norms);
+      }
+    });
+  }
+
+  const MultiTensorPlan& plan_;
+  std::span<const TAMGroup> groups_;
+  const TAMMethods& methods_;
+  UpdateTAMChunk update_;
+  UpdateElementChunk update_elements_;
+  Statistics statistics_ = Statistics::Torque;
+  GatherChunk gather_row_ = nullptr;
+  std::vector<TensorState> tensors_;
+  std::vector<std::vector<float>> inverse_norms_;  // Element: [tensor][column]
+  double model_correlation_ = 0;
+  Torque late_;  // of all tensors, in Model scope
+};
+
+void check_method(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
+                  const TAMMethods& methods, Index i) {
+  const TAMMethod& method =
+      methods.of_tensor[methods.of_tensor.size() == 1 ? 0 : static_cast<std::size_t>(i)];
+  const bool model = methods.of_tensor.front().scope == TAMScope::Model;
+  HONE_CHECK((method.scope == TAMScope::Model) == model, kOp, "scope Model for all tensors or none",
+             concat("both, at tensor ", i));
+  const MultiTensorPlan::Tensor& tensor = plan.tensor(i);
+  if (method.scope == TAMScope::Row || method.scope == TAMScope::Element) {
+    const bool divides = method.row_length > 0 && tensor.elements % method.row_length == 0;
+    HONE_CHECK(tensor.elements == 0 || divides, kOp,
+               concat("a row length that divides ", tensor.elements, " for tensor ", i),
+               method.row_length);
+  }
+  if (method.scope != TAMScope::Element) return;
+  HONE_CHECK(!groups[tensor.group].fixed_damping.has_value(), kOp,
+             "no fixed_damping in scope Element", "one");
+  if (tensor.indirect >= 0) {
+    fail_unsupported(kOp, concat("contiguous f32 for tensor ", i, " in scope Element"),
+                     "another layout or type");
+  }
+}
+
+bool wants_extra(const TAMMethods& methods) {
+  return std::any_of(methods.of_tensor.begin(), methods.of_tensor.end(),
+                     [](const TAMMethod& method) { return method.scope == TAMScope::Element; });
+}
+
+}  // namespace
+
+void check_tam_group(const TAMGroup& group) {
+  check_at_least_zero(kOp, "lr", group.lr);
+  check_decay(kOp, "momentum", group.momentum);
+  check_decay(kOp, "decay_rate", group.decay_rate);
+  check_decay(kOp, "beta2", group.beta2);
+  check_at_least_zero(kOp, "eps", group.eps);
+  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
+  check_at_least_zero(kOp, "eps_norm", group.eps_norm);
+  check_at_least_zero(kOp, "eps_corr", group.eps_corr);
+  if (group.fixed_damping) check_at_least_zero(kOp, "fixed_damping", *group.fixed_damping);
+}
+
+StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
+                    const TAMMethods& methods, const StepControl& control, Executor& executor) {
+  for (const TAMGroup& group : groups) check_tam_group(group);
+  check_group_numbers(kOp, plan, groups.size());
+  check_slot(kOp, plan, Slot::Momentum, "momentum", true);
+  const auto tensors = static_cast<std::size_t>(plan.tensors());
+  HONE_CHECK(methods.of_tensor.size() == tensors || methods.of_tensor.size() == 1, kOp,
+             concat(tensors, " methods or 1"), methods.of_tensor.size());
+  const bool model =
+      !methods.of_tensor.empty() && methods.of_tensor.front().scope == TAMScope::Model;
+  const std::size_t wanted = model && methods.correlation.empty() ? 1 : tensors;
+  const std::size_t given =
+      methods.correlation.empty() ? methods.values.size() : methods.correlation.size();
+  HONE_CHECK(given == wanted, kOp, concat(wanted, " correlation values"), given);
+  check_slot(kOp, plan, Slot::Extra, "extra", wants_extra(methods));
+  for (Index i = 0; i < plan.tensors(); ++i) check_method(plan, groups, methods, i);
+  TAMStep rule(plan, groups, methods);
+  return run_fused_step(plan, rule, control, executor);
+}
+
+StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups, TAMScope scope,
+                    std::span<double> correlation, const StepControl& control, Executor& executor) {
+  HONE_CHECK(scope == TAMScope::Model || scope == TAMScope::Tensor, kOp,
+             "scope Tensor or Model without methods", "another");
+  const TAMMethod method{.scope = scope};
+  const TAMMethods methods{.of_tensor = {&method, 1}, .correlation = {}, .values = correlation};
+  return tam_step(plan, groups, methods, control, executor);
+}
+
+}  // namespace hone::kernels
