@@ -97,7 +97,8 @@ TEST(StateCodec, nearest_codes_err_by_at_most_half_a_step) {
       const float low = above == codes.begin() ? codes.front() : *std::prev(above);
       const float half = (high - low) / 2;
       const bool lifted = dtype == Dtype::UInt8 && relative < codes[1];
-      ASSERT_LE(std::abs(got[i] / scale - relative), lifted ? codes[1] : half * 1.0001f + std::abs(relative) * 2e-7f)
+      ASSERT_LE(std::abs(got[i] / scale - relative),
+                lifted ? codes[1] : half * 1.0001f + std::abs(relative) * 2e-7f)
           << relative << " became " << got[i] / scale;
     }
   }
