@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A LibTorch training loop with hone's AdamW: `torch::optim` became `hone::optim`, nothing else.
-#include <hone/train/optim/adamw.h>
+#include <hone/train/optim/adam.h>
 #include <torch/torch.h>
 
 int main() {

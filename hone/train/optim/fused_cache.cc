@@ -12,19 +12,53 @@ using kernels::Slot;
 
 void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
                                             const SlotUse& slots) {
-  for (auto* list : {&param, &grad, &momentum, &second_moment, &extra}) list->clear();
+  for (auto* list : {&param, &grad, &momentum, &second_moment, &extra, &average, &momentum_scale,
+                     &second_moment_scale}) {
+    list->clear();
+  }
   group.clear();
+  rounding_key.clear();
+  row_length.clear();
+  methods.clear();
+  correlation.clear();
   steps.resize(active.size());
-  correlation.resize(active.size());
+  const auto view_or_none = [](const torch::Tensor& tensor) {
+    return tensor.defined() ? view_of(tensor, "scale") : TensorView();
+  };
   for (const Active& a : active) {
     param.push_back(view_of(a.param, "parameter"));
     grad.push_back(view_of(a.grad, "gradient"));
-    if (slots.momentum) momentum.push_back(view_of(*a.fields.momentum, "momentum"));
-    if (slots.second_moment)
+    if (slots.momentum) {
+      momentum.push_back(view_of(*a.fields.momentum, "momentum"));
+      momentum_scale.push_back(view_or_none(*a.fields.momentum_scale));
+    }
+    if (slots.second_moment) {
       second_moment.push_back(view_of(*a.fields.second_moment, "exp_avg_sq"));
+      second_moment_scale.push_back(view_or_none(*a.fields.second_moment_scale));
+    }
     if (slots.extra) extra.push_back(view_of(*a.fields.extra, "max_exp_avg_sq"));
+    if (slots.average) average.push_back(view_of(*a.fields.average, "average"));
     group.push_back(a.group);
+    rounding_key.push_back(static_cast<std::uint32_t>(a.parameter));
+    const bool by_row = a.method.scope == kernels::TAMScope::Row;
+    row_length.push_back(by_row ? a.method.row_length : 0);
+    methods.push_back(a.method);
+    correlation.push_back(by_row ? a.fields.row_correlation->data_ptr<double>()
+                                 : a.fields.correlation);
   }
+}
+
+double MultiTensorOptimizer::FusedCache::mean_correlation() const {
+  double sum = 0;
+  for (std::size_t i = 0; i < correlation.size(); ++i) {
+    if (correlation[i] == nullptr) continue;
+    const Index length = row_length[i];
+    const Index rows = length > 0 ? param[i].elements() / length : 1;
+    double of_rows = 0;
+    for (Index row = 0; row < rows; ++row) of_rows += correlation[i][row];
+    sum += of_rows / static_cast<double>(std::max<Index>(1, rows));
+  }
+  return correlation.empty() ? 0 : sum / static_cast<double>(correlation.size());
 }
 
 MultiTensorOptimizer::FusedCache::Known MultiTensorOptimizer::FusedCache::describe(
@@ -35,7 +69,14 @@ MultiTensorOptimizer::FusedCache::Known MultiTensorOptimizer::FusedCache::descri
   one.state = active.state;
   one.fields = active.fields;
   one.behind.back() = param.unsafeGetTensorImpl()->autograd_meta();
-  for (std::size_t s = 0; s < kernels::kSlots; ++s) {
+  const auto data_of = [](const torch::Tensor* tensor) {
+    return tensor != nullptr && tensor->defined() ? tensor->const_data_ptr() : nullptr;
+  };
+  one.average = data_of(active.fields.average);
+  one.momentum_scale = data_of(active.fields.momentum_scale);
+  one.second_moment_scale = data_of(active.fields.second_moment_scale);
+  one.row_correlation = data_of(active.fields.row_correlation);
+  for (std::size_t s = 0; s < kernels::kRuleSlots; ++s) {
     const torch::Tensor* tensor = s == 0   ? &param
                                   : s == 1 ? &active.grad
                                            : active.fields.tensor(static_cast<Slot>(s));
@@ -92,7 +133,7 @@ bool MultiTensorOptimizer::FusedCache::still_there(const Known& one, const torch
       !g.strides().equals(p.strides()) || !g.sizes().equals(p.sizes())) {
     return false;
   }
-  for (int s = 2; s < kernels::kSlots; ++s) {
+  for (int s = 2; s < kernels::kRuleSlots; ++s) {
     const auto slot = static_cast<std::size_t>(s);
     if (one.data[slot] == nullptr) continue;
     const torch::Tensor& tensor = *one.fields.tensor(static_cast<Slot>(s));
@@ -101,7 +142,13 @@ bool MultiTensorOptimizer::FusedCache::still_there(const Known& one, const torch
       return false;
     }
   }
-  return true;
+  const auto same = [](const void* known, const torch::Tensor* tensor) {
+    return known == nullptr || (tensor->defined() && tensor->const_data_ptr() == known);
+  };
+  return same(one.average, one.fields.average) &&
+         same(one.momentum_scale, one.fields.momentum_scale) &&
+         same(one.second_moment_scale, one.fields.second_moment_scale) &&
+         same(one.row_correlation, one.fields.row_correlation);
 }
 
 bool MultiTensorOptimizer::FusedCache::nothing_moved(const Groups& groups,

@@ -14,10 +14,13 @@ struct MultiTensorOptimizer::FusedCache {
   using Groups = std::vector<torch::optim::OptimizerParamGroup>;
   using States = ska::flat_hash_map<void*, std::unique_ptr<ParamState>>;
 
-  std::vector<TensorView> param, grad, momentum, second_moment, extra;
+  std::vector<TensorView> param, grad, momentum, second_moment, extra, average;
+  std::vector<TensorView> momentum_scale, second_moment_scale;
   std::vector<std::uint16_t> group;
-  std::vector<Index> steps;
-  std::vector<double> correlation;
+  std::vector<std::uint32_t> rounding_key;
+  std::vector<Index> steps, row_length;
+  std::vector<kernels::TAMMethod> methods;
+  std::vector<double*> correlation;  // null for rules without
   kernels::MultiTensorPlan plan;
   struct Stepped {
     StateFields fields;
@@ -29,8 +32,11 @@ struct MultiTensorOptimizer::FusedCache {
   // Fills the lists that a plan is made of.
   void read(const std::vector<Active>& active, const SlotUse& slots);
   kernels::MultiTensorLists lists() {
-    return {param, grad, momentum, second_moment, extra, group, steps};
+    return {param,   grad, momentum,       second_moment,       extra,      group,       steps,
+            average, {},   momentum_scale, second_moment_scale, row_length, rounding_key};
   }
+  // Over all tensors; of rows their mean first.
+  double mean_correlation() const;
 
   // Notes who the plan was made for.
   void remember(const Groups& groups, const std::vector<Active>& active);
@@ -46,10 +52,11 @@ struct MultiTensorOptimizer::FusedCache {
     Index elements;
     const void *param, *grad, *state;  // TensorImpl, TensorImpl (null: no gradient), ParamState
     StateFields fields;
-    std::array<const void*, kernels::kSlots> data;
+    std::array<const void*, kernels::kRuleSlots> data;
+    const void *average, *momentum_scale, *second_moment_scale, *row_correlation;
     // What a look reads: tensors, and the storages and autograd data they point to.
-    std::array<const void*, kernels::kSlots> tensors;
-    std::array<const void*, kernels::kSlots + 1> behind;
+    std::array<const void*, kernels::kRuleSlots> tensors;
+    std::array<const void*, kernels::kRuleSlots + 1> behind;
   };
 
   static Known describe(const torch::Tensor& param, const Active& active);

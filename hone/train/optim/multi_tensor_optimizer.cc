@@ -5,14 +5,16 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <unordered_set>
 #include <utility>
 
-#include "hone/core/buffer.h"
 #include "hone/core/check.h"
+#include "hone/kernels/multi_tensor/pass/state_codec.h"
 #include "hone/train/optim/fused_cache.h"
+#include "hone/train/optim/state_tensors.h"
 
 namespace hone::optim {
 namespace {
@@ -21,15 +23,18 @@ using kernels::Slot;
 
 std::string describe(Index parameter) { return concat("parameter ", parameter); }
 
-// fp32 and dense on the CPU, or Error{Unsupported} naming the parameter.
-void check_kind(const std::string& op, const torch::Tensor& tensor, const std::string& what) {
+// A floating-point CPU tensor of values, or Error{Unsupported} naming it.
+void check_kind(const std::string& op, const torch::Tensor& tensor, const std::string& what,
+                bool may_be_half) {
   if (tensor.layout() != at::kStrided) {
     fail_unsupported(op, concat("a dense ", what), concat("layout ", c10::str(tensor.layout())));
   }
   if (tensor.is_complex()) fail_unsupported(op, concat("a real ", what), "complex numbers");
   if (!tensor.is_cpu()) fail_unsupported(op, concat("a CPU ", what), tensor.device().str());
-  if (tensor.scalar_type() != at::kFloat) {
-    fail_unsupported(op, concat("a fp32 ", what), at::toString(tensor.scalar_type()));
+  const at::ScalarType type = tensor.scalar_type();
+  if (type != at::kFloat && type != at::kBFloat16 && !(may_be_half && type == at::kHalf)) {
+    fail_unsupported(op, concat(may_be_half ? "fp32, bf16 or fp16" : "fp32 or bf16", " in ", what),
+                     at::toString(type));
   }
 }
 
@@ -45,38 +50,12 @@ void check_parameters(const std::string& op, const Groups& groups) {
     for (const torch::Tensor& param : groups[g].params()) {
       const std::string label = describe(parameter++);
       HONE_CHECK(param.defined(), op, concat("a tensor as ", label), "an undefined one");
-      check_kind(op, param, label);
+      check_kind(op, param, label, false);
       HONE_CHECK(param.is_leaf(), op, concat("a leaf as ", label), "a result of other tensors");
       HONE_CHECK(seen.insert(param.unsafeGetTensorImpl()).second, op, concat(label, " listed once"),
                  "it twice");
     }
   }
-}
-
-// Does the state of this parameter go into a block shared with others? Thousands of small tensors
-// then lie on few pages, one after the other.
-bool shares_block(const torch::Tensor& param) {
-  return param.numel() <= kernels::kChunkElements && param.is_non_overlapping_and_dense();
-}
-
-Index padded_elements(const torch::Tensor& tensor) {
-  return round_up(tensor.numel(), kCacheLine / Index{sizeof(float)});
-}
-
-// Zeros in the layouts of `params`, each on cache lines of its own, in one block.
-std::vector<torch::Tensor> zeros_in_one_block(const std::vector<const torch::Tensor*>& params) {
-  Index elements = 0;
-  for (const torch::Tensor* param : params) elements += padded_elements(*param);
-  const auto memory = std::make_shared<Buffer>(elements * Index{sizeof(float)});
-  const torch::Tensor block = at::from_blob(
-      memory->data(), {elements}, [memory](void*) {}, at::TensorOptions(at::kFloat));
-  std::vector<torch::Tensor> out;
-  Index begin = 0;
-  for (const torch::Tensor* param : params) {
-    out.push_back(block.as_strided(param->sizes(), param->strides(), begin));
-    begin += padded_elements(*param);
-  }
-  return out;
 }
 
 }  // namespace
@@ -85,7 +64,7 @@ void fail_mixed_option(const std::string& optimizer, const char* field) {
   fail_unsupported(optimizer, concat("the same ", field, " in all groups"), "different ones");
 }
 
-torch::Tensor* MultiTensorOptimizer::StateFields::tensor(Slot slot) const {
+torch::Tensor* StateFields::tensor(Slot slot) const {
   switch (slot) {
     case Slot::Momentum:
       return momentum;
@@ -93,6 +72,8 @@ torch::Tensor* MultiTensorOptimizer::StateFields::tensor(Slot slot) const {
       return second_moment;
     case Slot::Extra:
       return extra;
+    case Slot::Ema:
+      return average;
     default:
       return nullptr;
   }
@@ -124,6 +105,22 @@ void MultiTensorOptimizer::add_param_group(const torch::optim::OptimizerParamGro
   adopt_group_options({group});
 }
 
+StateDtype MultiTensorOptimizer::state_dtype_for(const torch::Tensor& param,
+                                                 const torch::Tensor& grad,
+                                                 const kernels::TAMMethod& method,
+                                                 const Options& options) const {
+  const StateDtype wanted = state_dtype_of(options);
+  // Narrow state takes dense memory in one order.
+  const bool dense = param.is_non_overlapping_and_dense() &&
+                     param.strides().equals(grad.strides()) &&
+                     (method.scope != kernels::TAMScope::Row || param.is_contiguous());
+  if (!dense) return StateDtype::Float32;
+  if (wanted != StateDtype::Block8) return wanted;
+  const bool whole_blocks =
+      method.scope != kernels::TAMScope::Row || method.row_length % kernels::kCodeBlock == 0;
+  return param.numel() >= kFewestCoded && whole_blocks ? wanted : StateDtype::Float32;
+}
+
 void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotUse& use) {
   std::vector<torch::Tensor*> missing;
   std::vector<const torch::Tensor*> their_params;
@@ -132,16 +129,29 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
     if (state == nullptr) state = make_state();
     a.state = state.get();
     a.fields = fields_of(*state);
-    for (const auto& [used, tensor] : {std::pair{use.momentum, a.fields.momentum},
-                                       std::pair{use.second_moment, a.fields.second_moment},
-                                       std::pair{use.extra, a.fields.extra}}) {
-      if (!used || tensor->defined()) continue;
-      if (shares_block(a.param)) {
+    const Options& options = param_groups_[a.group].options();
+    const StateDtype dtype = state_dtype_for(a.param, a.grad, a.method, options);
+    const auto ensure = [&](bool used, torch::Tensor* tensor, torch::Tensor* scale,
+                            at::ScalarType type, float value) {
+      if (!used || tensor->defined()) return;
+      if (type == at::kFloat && value == 0 && shares_block(a.param)) {
         missing.push_back(tensor);
         their_params.push_back(&a.param);
-      } else {
-        *tensor = at::zeros_like(a.param, at::MemoryFormat::Preserve);
+        return;
       }
+      torch::Tensor unused;
+      make_moment(a.param, type, value, *tensor, scale != nullptr ? *scale : unused);
+    };
+    ensure(use.momentum, a.fields.momentum, a.fields.momentum_scale, moment_type(dtype, false), 0);
+    ensure(use.second_moment, a.fields.second_moment, a.fields.second_moment_scale,
+           moment_type(dtype, true), initial_second_moment(options));
+    ensure(use.extra, a.fields.extra, nullptr, at::kFloat, 0);
+    if (use.average && !a.fields.average->defined()) {
+      *a.fields.average = copy_like(a.param.detach().to(at::kFloat), a.param);
+    }
+    if (a.method.scope == kernels::TAMScope::Row && !a.fields.row_correlation->defined()) {
+      const Index rows = a.param.numel() / std::max<Index>(1, a.method.row_length);
+      *a.fields.row_correlation = at::zeros({rows}, at::TensorOptions(at::kDouble));
     }
   }
   if (missing.empty()) return;
@@ -149,17 +159,23 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
   for (std::size_t i = 0; i < missing.size(); ++i) *missing[i] = zeros[i];
 }
 
-std::vector<MultiTensorOptimizer::Active> MultiTensorOptimizer::collect() {
-  const SlotUse use = slots();
+std::vector<MultiTensorOptimizer::Active> MultiTensorOptimizer::collect(const SlotUse& use) {
   std::vector<Active> active;
   Index parameter = 0;
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    const Options& options = param_groups_[g].options();
     for (const torch::Tensor& param : param_groups_[g].params()) {
       const Index index = parameter++;
       if (!param.grad().defined()) continue;
-      check_kind(name_, param, describe(index));
-      check_kind(name_, param.grad(), concat("gradient of ", describe(index)));
-      active.push_back({param, param.grad(), {}, nullptr, static_cast<std::uint16_t>(g), index});
+      check_kind(name_, param, describe(index), false);
+      check_kind(name_, param.grad(), concat("gradient of ", describe(index)), true);
+      active.push_back({param,
+                        param.grad(),
+                        {},
+                        nullptr,
+                        static_cast<std::uint16_t>(g),
+                        index,
+                        method_for(param, options)});
     }
   }
   ensure_state(active, use);
@@ -190,12 +206,22 @@ StepReport MultiTensorOptimizer::step_with(const StepControl& control) {
   return report;
 }
 
-void MultiTensorOptimizer::make_plan() {
-  const std::vector<Active> active = collect();
+SlotUse MultiTensorOptimizer::slots_for(const StepControl& control) const {
+  SlotUse use = slots();
+  use.average = control.ema_decay > 0;
+  for (const auto& group : param_groups_) {
+    const auto dtype = static_cast<std::uint64_t>(state_dtype_of(group.options()));
+    use.variant = use.variant * 31 + dtype + 1;
+  }
+  return use;
+}
+
+void MultiTensorOptimizer::make_plan(const SlotUse& use) {
+  const std::vector<Active> active = collect(use);
   FusedCache& cache = *cache_;
-  cache.use = slots();
+  cache.use = use;
   cache.forget();
-  cache.read(active, cache.use);
+  cache.read(active, use);
   cache.plan.follow_or_throw(cache.lists());
   cache.remember(param_groups_, active);
   cache.stepped.clear();
@@ -204,27 +230,18 @@ void MultiTensorOptimizer::make_plan() {
 
 StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
   FusedCache& cache = *cache_;
-  if (!(cache.use == slots()) || !cache.nothing_moved(param_groups_, state_)) make_plan();
+  const SlotUse use = slots_for(control);
+  if (!(cache.use == use) || !cache.nothing_moved(param_groups_, state_)) make_plan(use);
   const auto& stepped = cache.stepped;
-  for (std::size_t i = 0; i < stepped.size(); ++i) {
-    const StateFields& fields = stepped[i].fields;
-    cache.steps[i] = *fields.step;
-    cache.correlation[i] = fields.correlation != nullptr ? *fields.correlation : 0;
-  }
-  StepReport report = step_fused(cache.plan, cache.correlation, control);
+  for (std::size_t i = 0; i < stepped.size(); ++i) cache.steps[i] = *stepped[i].fields.step;
+  StepReport report = step_fused({cache.plan, cache.methods, cache.correlation}, control);
   if (report.first_nonfinite_tensor >= 0) {
     report.first_nonfinite_tensor =
         stepped[static_cast<std::size_t>(report.first_nonfinite_tensor)].parameter;
   }
   if (!report.stepped) return report;
-  double sum = 0;
-  for (std::size_t i = 0; i < stepped.size(); ++i) {
-    const StateFields& fields = stepped[i].fields;
-    *fields.step = cache.steps[i];
-    if (fields.correlation != nullptr) *fields.correlation = cache.correlation[i];
-    sum += cache.correlation[i];
-  }
-  stats_.correlation = stepped.empty() ? 0 : sum / static_cast<double>(stepped.size());
+  for (std::size_t i = 0; i < stepped.size(); ++i) *stepped[i].fields.step = cache.steps[i];
+  stats_.correlation = cache.mean_correlation();
   stats_.damping = (1 + stats_.correlation) / 2;
   return report;
 }
@@ -253,16 +270,31 @@ bool MultiTensorOptimizer::measure_chain_norm(const std::vector<Active>& active,
   return true;
 }
 
+void MultiTensorOptimizer::check_chain(const SlotUse& use) const {
+  const auto refuse = [&](bool wrong, const char* what) {
+    if (!wrong) return;
+    fail_unsupported(name_, concat("Implementation::Fused for ", what), "a chain of operators");
+  };
+  refuse(use.average, "moving averages");
+  for (const auto& group : param_groups_) {
+    refuse(state_dtype_of(group.options()) != StateDtype::Float32, "state of fewer than 32 bits");
+    for (const torch::Tensor& param : group.params()) {
+      refuse(param.scalar_type() != at::kFloat, "parameters that are not fp32");
+    }
+  }
+}
+
 StepReport MultiTensorOptimizer::step_on_chain(const StepControl& control) {
   if (control.checked) {
     fail_unsupported(name_, "Implementation::Fused for a checked step", "a chain of operators");
   }
-  std::vector<Active> active = collect();
+  const SlotUse use = slots_for(control);
+  check_chain(use);
+  std::vector<Active> active = collect(use);
   StepReport report;
   if (control.needs_global_norm() && !measure_chain_norm(active, control, report)) return report;
   const double scale = control.inv_scale * report.clip_coef;
   const bool foreach = implementation() == Implementation::Foreach;
-  const SlotUse use = slots();
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     ChainLists lists;
     for (Active& a : active) {
@@ -287,6 +319,17 @@ StepReport MultiTensorOptimizer::step_on_chain(const StepControl& control) {
   return report;
 }
 
+std::vector<torch::Tensor> MultiTensorOptimizer::averages() const {
+  std::vector<torch::Tensor> all;
+  for (const auto& group : param_groups_) {
+    for (const torch::Tensor& param : group.params()) {
+      const auto found = state_.find(param.unsafeGetTensorImpl());
+      all.push_back(found == state_.end() ? torch::Tensor() : *fields_of(*found->second).average);
+    }
+  }
+  return all;
+}
+
 std::vector<TensorPlanEntry> MultiTensorOptimizer::plan() const {
   const Implementation way = implementation();
   std::vector<TensorPlanEntry> entries;
@@ -298,13 +341,19 @@ std::vector<TensorPlanEntry> MultiTensorOptimizer::plan() const {
       if (!grad.defined()) continue;
       const bool flat =
           param.is_non_overlapping_and_dense() && grad.strides().equals(param.strides());
-      TensorPlanEntry entry{static_cast<Index>(g), index, param.numel(), 1, {}, {}};
+      TensorPlanEntry entry;
+      entry.group = static_cast<Index>(g);
+      entry.parameter = index;
+      entry.elements = param.numel();
+      entry.chunks = 1;
       entry.kernel = way == Implementation::Foreach ? "foreach" : "for_loop";
       if (way == Implementation::Fused) {
         entry.chunks = ceil_div(param.numel(), kernels::kChunkElements);
         entry.kernel = flat ? "fused" : "fused_strided";
       }
-      entry.method = method_of(param_groups_[g].options());
+      const Options& options = param_groups_[g].options();
+      entry.method = method_name(param, options);
+      entry.state_dtype = state_dtype_for(param, grad, method_for(param, options), options);
       entries.push_back(std::move(entry));
     }
   }

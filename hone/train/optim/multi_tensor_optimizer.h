@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/rule/tam.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::optim {
@@ -26,9 +27,20 @@ enum class Implementation {
   Fused,    // hone's kernels: one pass (two with a norm or TAM) over all tensors
 };
 
+// What moments are kept in between steps; arithmetic is fp32. Per parameter group.
+enum class StateDtype {
+  Float32,
+  BFloat16,  // rounded stochastically; 2 bytes
+  // Codes of 8 bits and an fp32 scale per 256 elements (kernels/multi_tensor/pass/state_codec.h);
+  // tensors below kFewestCoded elements stay fp32. Give embeddings a group of their own in fp32.
+  Block8,
+};
+constexpr Index kFewestCoded = 4096;
+
 // One piece of optimiser state. Names are those of the Python layout: exp_avg, exp_avg_sq,
-// max_exp_avg_sq, momentum_buffer (fp32, shape and layout of the parameter), step (int64 scalar),
-// correlation (fp64 scalar).
+// max_exp_avg_sq, momentum_buffer (shape and layout of the parameter; fp32, bf16 or 8-bit codes),
+// step (int64 scalar), correlation (fp64: one, or one per row; fp32: one per element). hone's own:
+// <name>_scale (fp32, of codes), average (fp32, the moving average of the parameter).
 struct NamedState {
   Index parameter = 0;  // counts through all groups in order
   std::string name;
@@ -40,7 +52,8 @@ struct TensorPlanEntry {
   Index group = 0, parameter = 0;  // parameter counts through all groups
   Index elements = 0, chunks = 0;
   std::string kernel;  // "fused", "fused_strided" (through a scratch), "foreach", "for_loop"
-  std::string method;  // of the rule, empty where there is no choice
+  StateDtype state_dtype = StateDtype::Float32;  // what this tensor's moments are kept in
+  std::string method;                            // of the rule, empty where there is no choice
 };
 
 struct OptimizerStats {
@@ -52,10 +65,40 @@ struct OptimizerStats {
   double damping = 0;         // TAM: mean of d = (1 + s) / 2
 };
 
+// ---- what rules are made of
+
+// The fields of a rule's state; nullptr: the rule has no such field. Names in state_names().
+struct StateFields {
+  std::int64_t* step = nullptr;
+  torch::Tensor* momentum = nullptr;
+  torch::Tensor* second_moment = nullptr;
+  torch::Tensor* extra = nullptr;
+  torch::Tensor *momentum_scale = nullptr, *second_moment_scale = nullptr;  // of codes
+  torch::Tensor* average = nullptr;
+  double* correlation = nullptr;
+  torch::Tensor* row_correlation = nullptr;  // fp64, one per row
+
+  torch::Tensor* tensor(kernels::Slot slot) const;
+};
+struct StateNames {
+  const char *momentum = "", *second_moment = "", *extra = "";
+};
+struct SlotUse {
+  bool momentum = false, second_moment = false, extra = false, average = false;
+  std::uint64_t variant = 0;  // anything else about the options that a plan depends on
+  friend bool operator==(const SlotUse&, const SlotUse&) = default;
+};
+
+// One group's parameters with a gradient, and their state, for the ATen chains.
+struct ChainLists {
+  std::vector<torch::Tensor> params, grads, momentum, second_moment, extra;
+  std::vector<StateFields> fields;
+};
+
 // What hone's optimisers share: a torch::optim::Optimizer whose step is one call into the
-// multi-tensor kernels. fp32 CPU parameters and gradients of any layout. Parameters without
-// gradient are left alone: no decay, no step. Errors are hone::Error and leave parameters and state
-// untouched.
+// multi-tensor kernels. CPU parameters in fp32 or bf16 (rounded stochastically), gradients in fp32,
+// bf16 or fp16, any layout. Parameters without gradient are left alone: no decay, no step. Errors
+// are hone::Error and leave parameters and state untouched.
 class MultiTensorOptimizer : public torch::optim::Optimizer {
  public:
   // Evaluates the closure, if any, with gradients enabled; then step_with({}). Returns its loss.
@@ -68,6 +111,10 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
 
   // As torch::optim::Optimizer's; options left at their defaults inherit the optimiser's.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
+
+  // Moving averages of the parameters, in their order: they begin as copies at the first step whose
+  // control has an ema_decay and move with every such step. Undefined for parameters without.
+  std::vector<torch::Tensor> averages() const;
 
   // One entry per parameter that has a gradient now.
   std::vector<TensorPlanEntry> plan() const;
@@ -86,24 +133,6 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   using ParamState = torch::optim::OptimizerParamState;
   using Options = torch::optim::OptimizerOptions;
 
-  // The fields of a rule's state; nullptr: the rule has no such field. Names in state_names().
-  struct StateFields {
-    std::int64_t* step = nullptr;
-    torch::Tensor* momentum = nullptr;
-    torch::Tensor* second_moment = nullptr;
-    torch::Tensor* extra = nullptr;
-    double* correlation = nullptr;
-
-    torch::Tensor* tensor(kernels::Slot slot) const;
-  };
-  struct StateNames {
-    const char *momentum = "", *second_moment = "", *extra = "";
-  };
-  struct SlotUse {
-    bool momentum = false, second_moment = false, extra = false;
-    friend bool operator==(const SlotUse&, const SlotUse&) = default;
-  };
-
   // Parameters with a gradient, in order, with their state.
   struct Active {
     torch::Tensor param, grad;
@@ -111,13 +140,14 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
     const ParamState* state = nullptr;
     std::uint16_t group = 0;
     Index parameter = 0;
+    kernels::TAMMethod method;
   };
-  // The same as lists, for the ATen chains; one group.
-  struct ChainLists {
-    std::vector<torch::Tensor> params, grads, momentum, second_moment, extra;
-    std::vector<StateFields> fields;
+  // What a fused step works on.
+  struct FusedTensors {
+    const kernels::MultiTensorPlan& plan;
+    std::span<const kernels::TAMMethod> methods;
+    std::span<double* const> correlation;  // as in kernels::TAMMethods
   };
-
   MultiTensorOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups,
                        std::unique_ptr<Options> defaults, std::string name);
   ~MultiTensorOptimizer() override;
@@ -132,11 +162,14 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   virtual SlotUse slots() const = 0;
   virtual Implementation implementation() const = 0;
   virtual std::unique_ptr<Options> adopt_options(const Options& given) const = 0;
-  virtual std::string method_of(const Options&) const { return {}; }
+  virtual StateDtype state_dtype_of(const Options& options) const = 0;
+  virtual float initial_second_moment(const Options&) const { return 0; }
+  // TAM: how this parameter is measured, and the name of that.
+  virtual kernels::TAMMethod method_for(const torch::Tensor&, const Options&) const { return {}; }
+  virtual std::string method_name(const torch::Tensor&, const Options&) const { return {}; }
   virtual bool wants_checked_step() const { return false; }
-  // Fused: one kernel call. `correlation` is one value per tensor of the plan.
-  virtual StepReport step_fused(const kernels::MultiTensorPlan& plan, std::span<double> correlation,
-                                const StepControl& control) = 0;
+  // Fused: one kernel call.
+  virtual StepReport step_fused(const FusedTensors& tensors, const StepControl& control) = 0;
   // ForLoop and Foreach on one group whose gradients are already scaled. Counters are advanced
   // already: *fields.step is the number of this step.
   virtual void step_for_loop(ChainLists& lists, const Options& options) = 0;
@@ -160,9 +193,13 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   struct FusedCache;
 
   void check_state_fits() const;
-  std::vector<Active> collect();
+  std::vector<Active> collect(const SlotUse& use);
+  void check_chain(const SlotUse& use) const;
   void ensure_state(std::vector<Active>& active, const SlotUse& use);
-  void make_plan();
+  StateDtype state_dtype_for(const torch::Tensor& param, const torch::Tensor& grad,
+                             const kernels::TAMMethod& method, const Options& options) const;
+  SlotUse slots_for(const StepControl& control) const;
+  void make_plan(const SlotUse& use);
   StepReport step_on_kernels(const StepControl& control);
   StepReport step_on_chain(const StepControl& control);
   bool measure_chain_norm(const std::vector<Active>& active, const StepControl& control,

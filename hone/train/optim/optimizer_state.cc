@@ -8,7 +8,9 @@
 #include <map>
 
 #include "hone/core/check.h"
+#include "hone/kernels/multi_tensor/pass/state_codec.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
+#include "hone/train/optim/state_tensors.h"
 
 namespace hone::optim {
 namespace {
@@ -28,19 +30,52 @@ void check_scalar(const std::string& op, const std::string& what, const torch::T
                              : std::string("none"));
 }
 
+// fp32, bf16 or codes with their scales, of the parameter's shape.
 void check_moment(const std::string& op, const std::string& what, const torch::Tensor& value,
-                  const torch::Tensor& param) {
-  HONE_CHECK(value.defined() && value.scalar_type() == at::kFloat, op, concat(what, " in fp32"),
-             value.defined() ? at::toString(value.scalar_type()) : "none");
+                  const torch::Tensor& scale, const torch::Tensor& param) {
+  HONE_CHECK(value.defined(), op, what, "none");
+  const at::ScalarType type = value.scalar_type();
+  const bool code = type == at::kChar || type == at::kByte;
+  HONE_CHECK(code || type == at::kFloat || type == at::kBFloat16, op,
+             concat(what, " in fp32, bf16 or codes"), at::toString(type));
   HONE_CHECK(value.sizes().equals(param.sizes()), op,
              concat(what, " of shape ", c10::str(param.sizes())), c10::str(value.sizes()));
+  if (!code) return;
+  const Index blocks = ceil_div(param.numel(), kernels::kCodeBlock);
+  HONE_CHECK(scale.defined() && scale.scalar_type() == at::kFloat && scale.numel() == blocks, op,
+             concat(blocks, " fp32 scales for ", what),
+             scale.defined() ? concat(scale.numel(), " of ", at::toString(scale.scalar_type()))
+                             : std::string("none"));
 }
 
-// A copy with the layout of the parameter.
-torch::Tensor copy_like(const torch::Tensor& value, const torch::Tensor& param) {
-  torch::Tensor copy = at::empty_like(param, at::MemoryFormat::Preserve);
-  copy.copy_(value);
-  return copy;
+std::string scale_name(const std::string& moment) { return moment + "_scale"; }
+
+// Bits as they are where the type is the wanted one, else rounded to nearest.
+void adopt_moment(const torch::Tensor& value, const torch::Tensor& scale,
+                  const torch::Tensor& param, at::ScalarType type, torch::Tensor& to,
+                  torch::Tensor& to_scale) {
+  if (value.scalar_type() == type) {
+    to = copy_like(value, param);
+    if (scale.defined()) to_scale = scale.clone();
+    return;
+  }
+  const torch::Tensor wide =
+      value.scalar_type() == at::kFloat ? value : decode_moment(copy_like(value, param), scale);
+  encode_moment(wide, param, type, to, to_scale);
+}
+
+// One s, one per row or one per element.
+void take_correlation(const std::string& op, const std::string& what, const torch::Tensor& value,
+                      const torch::Tensor& param, const StateFields& fields) {
+  HONE_CHECK(value.defined(), op, what, "none");
+  if (value.scalar_type() == at::kFloat && value.sizes().equals(param.sizes())) {
+    *fields.extra = copy_like(value, param);
+  } else if (value.scalar_type() == at::kDouble && value.dim() == 1) {
+    *fields.row_correlation = value.contiguous().clone();
+  } else {
+    check_scalar(op, what, value, at::kDouble);
+    *fields.correlation = value.item<double>();
+  }
 }
 
 }  // namespace
@@ -60,9 +95,14 @@ std::vector<NamedState> MultiTensorOptimizer::export_state() const {
         if (value != nullptr && value->defined()) all.push_back({index, field, *value});
       };
       add(names.momentum, fields.momentum);
+      add(scale_name(names.momentum).c_str(), fields.momentum_scale);
       add(names.second_moment, fields.second_moment);
+      add(scale_name(names.second_moment).c_str(), fields.second_moment_scale);
       add(names.extra, fields.extra);
-      if (fields.correlation != nullptr) {
+      add("average", fields.average);
+      if (fields.row_correlation != nullptr && fields.row_correlation->defined()) {
+        add("correlation", fields.row_correlation);
+      } else if (fields.correlation != nullptr && !fields.extra->defined()) {
         all.push_back({index, "correlation", double_scalar(*fields.correlation)});
       }
     }
@@ -73,9 +113,14 @@ std::vector<NamedState> MultiTensorOptimizer::export_state() const {
 void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
   const c10::NoGradGuard no_grad;
   std::vector<torch::Tensor> params;
+  std::vector<const Options*> options;
   for (const auto& group : param_groups_) {
     params.insert(params.end(), group.params().begin(), group.params().end());
+    options.resize(params.size(), &group.options());
   }
+  const auto options_of = [&](Index i) -> const Options& {
+    return *options[static_cast<std::size_t>(i)];
+  };
   std::map<Index, std::map<std::string, torch::Tensor>> by_parameter;
   for (const NamedState& item : state) {
     HONE_CHECK(item.parameter >= 0 && item.parameter < static_cast<Index>(params.size()), name_,
@@ -104,21 +149,33 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
     check_scalar(name_, label("step"), step, at::kLong);
     *fields.step = step.item<std::int64_t>();
     HONE_CHECK(*fields.step >= 0, name_, label("step of at least 0"), *fields.step);
-    const auto take_moment = [&](bool used, const char* name, torch::Tensor* to) {
+    const auto take_moment = [&](bool used, const char* name, torch::Tensor* to,
+                                 torch::Tensor* scale, at::ScalarType type) {
       if (!used && given.find(name) == given.end()) return;
-      const torch::Tensor value = take(name);
-      check_moment(name_, label(name), value, param);
-      *to = copy_like(value, param);
+      const torch::Tensor value = take(name), no_scale;
+      const bool scaled = given.find(scale_name(name)) != given.end();
+      const torch::Tensor its_scale = scaled ? take(scale_name(name)) : no_scale;
+      check_moment(name_, label(name), value, its_scale, param);
+      adopt_moment(value, its_scale, param, type, *to, *scale);
     };
-    if (fields.momentum != nullptr) take_moment(use.momentum, names.momentum, fields.momentum);
-    if (fields.second_moment != nullptr) {
-      take_moment(use.second_moment, names.second_moment, fields.second_moment);
+    const StateDtype dtype =
+        state_dtype_for(param, param, method_for(param, options_of(index)), options_of(index));
+    torch::Tensor unused;
+    if (fields.momentum != nullptr) {
+      take_moment(use.momentum, names.momentum, fields.momentum, fields.momentum_scale,
+                  moment_type(dtype, false));
     }
-    if (fields.extra != nullptr) take_moment(use.extra, names.extra, fields.extra);
+    if (fields.second_moment != nullptr) {
+      take_moment(use.second_moment, names.second_moment, fields.second_moment,
+                  fields.second_moment_scale, moment_type(dtype, true));
+    }
     if (fields.correlation != nullptr) {
-      const torch::Tensor value = take("correlation");
-      check_scalar(name_, label("correlation"), value, at::kDouble);
-      *fields.correlation = value.item<double>();
+      take_correlation(name_, label("correlation"), take("correlation"), param, fields);
+    } else if (fields.extra != nullptr) {
+      take_moment(use.extra, names.extra, fields.extra, &unused, at::kFloat);
+    }
+    if (given.find("average") != given.end()) {
+      take_moment(true, "average", fields.average, &unused, at::kFloat);
     }
     HONE_CHECK(given.empty(), name_, concat("state that ", name_, " has"),
                label(given.begin()->first));
@@ -137,14 +194,16 @@ void MultiTensorOptimizer::check_state_fits() const {
       const auto found = state_.find(param.unsafeGetTensorImpl());
       if (found == state_.end()) continue;
       const StateFields fields = fields_of(*found->second);
-      const auto check = [&](const char* field, torch::Tensor* value) {
+      const auto check = [&](const char* field, torch::Tensor* value, torch::Tensor* scale) {
         if (value == nullptr || !value->defined()) return;
-        check_moment(name_, concat(field, " of parameter ", index), *value, param);
+        check_moment(name_, concat(field, " of parameter ", index), *value,
+                     scale != nullptr ? *scale : torch::Tensor(), param);
         if (!value->strides().equals(param.strides())) *value = copy_like(*value, param);
       };
-      check(names.momentum, fields.momentum);
-      check(names.second_moment, fields.second_moment);
-      check(names.extra, fields.extra);
+      check(names.momentum, fields.momentum, fields.momentum_scale);
+      check(names.second_moment, fields.second_moment, fields.second_moment_scale);
+      check(names.extra, fields.extra, nullptr);
+      check("average", fields.average, nullptr);
       HONE_CHECK(*fields.step >= 0, name_, concat("step of parameter ", index, " of at least 0"),
                  *fields.step);
     }

@@ -2,20 +2,34 @@
 #include "hone/train/optim/sgd.h"
 
 #include <ATen/Functions.h>
-#include <torch/optim/serialize.h>
 
-#include "hone/kernels/multi_tensor/rule/sgd.h"
-#include "hone/train/interop.h"
-#include "hone/train/optim/option_fields.h"
+#include <cmath>
 
 namespace hone::optim {
-namespace {
 
-const SGDOptions& typed(const torch::optim::OptimizerOptions& options) {
-  return options_as<SGDOptions>("SGD", options);
+void SGDOptions::serialize(torch::serialize::OutputArchive& archive) const {
+  Base::serialize(archive);
+  visit_added(*this, FieldWriter{archive});
+}
+void SGDOptions::serialize(torch::serialize::InputArchive& archive) {
+  Base::serialize(archive);
+  visit_added(*this, FieldReader{archive, false});
+}
+std::unique_ptr<torch::optim::OptimizerOptions> SGDOptions::clone() const {
+  return std::make_unique<SGDOptions>(*this);
 }
 
-kernels::SGDGroup group_of(const SGDOptions& options) {
+void CountedSGDState::serialize(torch::serialize::OutputArchive& archive) const {
+  torch::optim::SGDParamState::serialize(archive);
+  archive.write("step", c10::IValue(step()));
+}
+void CountedSGDState::serialize(torch::serialize::InputArchive& archive) {
+  torch::optim::SGDParamState::serialize(archive);
+  c10::IValue stored;
+  step(archive.try_read("step", stored) ? stored.toInt() : momentum_buffer().defined());
+}
+
+kernels::SGDGroup SGDRule::group_of(const Options& options) {
   return {.lr = options.lr(),
           .momentum = options.momentum(),
           .dampening = options.dampening(),
@@ -23,96 +37,17 @@ kernels::SGDGroup group_of(const SGDOptions& options) {
           .nesterov = options.nesterov(),
           .maximize = options.maximize()};
 }
-
-}  // namespace
-
-void SGDOptions::serialize(torch::serialize::OutputArchive& archive) const {
-  Base::serialize(archive);
-  archive.write("maximize", c10::IValue(maximize()));
-  write_enum(archive, "implementation", implementation());
+void SGDRule::check_group(const Group& group) { kernels::check_sgd_group(group); }
+SlotUse SGDRule::use_slots(const Options& options) { return {.momentum = options.momentum() > 0}; }
+StateFields SGDRule::fields_of(State& state) {
+  return {.step = &state.step(), .momentum = &state.momentum_buffer()};
 }
-
-void SGDOptions::serialize(torch::serialize::InputArchive& archive) {
-  Base::serialize(archive);
-  read_bool(archive, "maximize", maximize_);
-  read_enum(archive, "implementation", Implementation::Fused, implementation_);
+StepReport SGDRule::step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
+                         const StepControl& control, Executor& executor) {
+  return kernels::sgd_step(plan, groups, control, executor);
 }
-
-std::unique_ptr<torch::optim::OptimizerOptions> SGDOptions::clone() const {
-  return std::make_unique<SGDOptions>(*this);
-}
-
-void SGDParamState::serialize(torch::serialize::OutputArchive& archive) const {
-  torch::optim::SGDParamState::serialize(archive);
-  archive.write("step", c10::IValue(step()));
-}
-
-void SGDParamState::serialize(torch::serialize::InputArchive& archive) {
-  torch::optim::SGDParamState::serialize(archive);
-  c10::IValue stored;
-  step(archive.try_read("step", stored) ? stored.toInt() : momentum_buffer().defined());
-}
-
-std::unique_ptr<torch::optim::OptimizerParamState> SGDParamState::clone() const {
-  return std::make_unique<SGDParamState>(*this);
-}
-
-SGD::SGD(const std::vector<torch::optim::OptimizerParamGroup>& groups, SGDOptions defaults)
-    : MultiTensorOptimizer(groups, std::make_unique<SGDOptions>(defaults), "SGD") {
-  adopt_group_options(groups);
-  for (const auto& group : param_groups_)
-    kernels::check_sgd_group(group_of(typed(group.options())));
-}
-
-std::unique_ptr<MultiTensorOptimizer::Options> SGD::adopt_options(const Options& given) const {
-  const auto& base = options_as<SGDOptions::Base>(name(), given);
-  const auto* own = dynamic_cast<const SGDOptions*>(&given);
-  const SGDOptions& defaults = typed(*defaults_);
-  // lr has no constructor default: what a group says counts.
-  const SGDOptions user = own != nullptr ? *own : SGDOptions(base), fresh(user.lr());
-  auto merged = std::make_unique<SGDOptions>(user.lr());
-  merged->momentum(inherit_field(user.momentum(), fresh.momentum(), defaults.momentum()))
-      .dampening(inherit_field(user.dampening(), fresh.dampening(), defaults.dampening()))
-      .weight_decay(
-          inherit_field(user.weight_decay(), fresh.weight_decay(), defaults.weight_decay()))
-      .nesterov(inherit_field(user.nesterov(), fresh.nesterov(), defaults.nesterov()))
-      .maximize(inherit_field(user.maximize(), fresh.maximize(), defaults.maximize()))
-      .implementation(
-          inherit_field(user.implementation(), fresh.implementation(), defaults.implementation()));
-  return merged;
-}
-
-std::unique_ptr<MultiTensorOptimizer::ParamState> SGD::make_state() const {
-  return std::make_unique<SGDParamState>();
-}
-
-MultiTensorOptimizer::StateFields SGD::fields_of(ParamState& state) const {
-  auto& own = static_cast<SGDParamState&>(state);
-  return {.step = &own.step(), .momentum = &own.momentum_buffer()};
-}
-
-MultiTensorOptimizer::SlotUse SGD::slots() const {
-  SlotUse use;
-  for (const auto& group : param_groups_) {
-    use.momentum = use.momentum || typed(group.options()).momentum() > 0;
-  }
-  return use;
-}
-
-Implementation SGD::implementation() const {
-  return common_option<Implementation>("implementation",
-                                       [](const Options& o) { return typed(o).implementation(); });
-}
-
-StepReport SGD::step_fused(const kernels::MultiTensorPlan& plan, std::span<double>,
-                           const StepControl& control) {
-  std::vector<kernels::SGDGroup> groups;
-  for (const auto& group : param_groups_) groups.push_back(group_of(typed(group.options())));
-  return kernels::sgd_step(plan, groups, control, libtorch_executor());
-}
-
-void SGD::step_for_loop(ChainLists& lists, const Options& options) {
-  const SGDOptions& o = typed(options);
+void SGDRule::step_for_loop(ChainLists& lists, const Options& options) {
+  const SGDOptions& o = options;
   for (std::size_t i = 0; i < lists.params.size(); ++i) {
     torch::Tensor& param = lists.params[i];
     torch::Tensor grad = o.maximize() ? -lists.grads[i] : lists.grads[i];
@@ -129,9 +64,8 @@ void SGD::step_for_loop(ChainLists& lists, const Options& options) {
     param.add_(grad, -o.lr());
   }
 }
-
-void SGD::step_foreach(ChainLists& lists, const Options& options) {
-  const SGDOptions& o = typed(options);
+void SGDRule::step_foreach(ChainLists& lists, const Options& options) {
+  const SGDOptions& o = options;
   std::vector<torch::Tensor> grads = o.maximize() ? at::_foreach_neg(lists.grads) : lists.grads;
   if (o.weight_decay() != 0) grads = at::_foreach_add(grads, lists.params, o.weight_decay());
   if (o.momentum() != 0) {
@@ -149,12 +83,6 @@ void SGD::step_foreach(ChainLists& lists, const Options& options) {
   at::_foreach_add_(lists.params, grads, -o.lr());
 }
 
-void SGD::save(torch::serialize::OutputArchive& archive) const {
-  torch::optim::serialize<SGDParamState, SGDOptions>(archive, *this);
-}
-
-void SGD::load(torch::serialize::InputArchive& archive) {
-  load_or_restore([&] { torch::optim::serialize<SGDParamState, SGDOptions>(archive, *this); });
-}
+template class RuleOptimizer<SGDRule>;
 
 }  // namespace hone::optim

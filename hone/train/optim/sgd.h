@@ -3,16 +3,18 @@
 
 #include <torch/optim/sgd.h>
 
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "hone/train/optim/multi_tensor_optimizer.h"
+#include "hone/kernels/multi_tensor/rule/sgd.h"
+#include "hone/train/optim/rule_optimizer.h"
 
 namespace hone::optim {
 
-// LibTorch's options plus two. LibTorch's own convert, so that only the optimiser's name need
-// change.
-struct SGDOptions : torch::optim::SGDOptions {
+// LibTorch's options and those of AddedOptions. LibTorch's own convert, so that only the
+// optimiser's name need change.
+struct SGDOptions : torch::optim::SGDOptions, AddedOptions<SGDOptions> {
   using Base = torch::optim::SGDOptions;
 
   SGDOptions(double lr) : Base(lr) {}                 // NOLINT: as LibTorch's
@@ -30,54 +32,70 @@ struct SGDOptions : torch::optim::SGDOptions {
   const double& weight_decay() const { return Base::weight_decay(); }
   const bool& nesterov() const { return Base::nesterov(); }
 
-  TORCH_ARG(bool, maximize) = false;
-  TORCH_ARG(Implementation, implementation) = Implementation::Fused;
-
- public:
   void serialize(torch::serialize::InputArchive& archive) override;
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
+  template <class Self, class Visit>
+  static void visit_fields(Self& self, const Visit& visit) {
+    auto& fields = base_of(self);
+    visit("lr", fields.lr());
+    visit("momentum", fields.momentum());
+    visit("dampening", fields.dampening());
+    visit("weight_decay", fields.weight_decay());
+    visit("nesterov", fields.nesterov());
+    visit_added(self, visit);
+  }
+
  private:
+  static Base& base_of(SGDOptions& self) { return self; }
+  static const Base& base_of(const SGDOptions& self) { return self; }
   std::unique_ptr<OptimizerOptions> clone() const override;
 };
 
-// LibTorch's momentum_buffer, and the number of steps taken (the first one sets the buffer).
-struct SGDParamState : torch::optim::SGDParamState {
+// LibTorch's momentum_buffer, and the number of steps taken (the first one sets the buffer). An
+// archive of LibTorch's has no step: a buffer in it has been stepped.
+struct CountedSGDState : torch::optim::SGDParamState {
   TORCH_ARG(int64_t, step) = 0;
 
  public:
-  // An archive of LibTorch's has no step: a buffer in it has been stepped.
   void serialize(torch::serialize::InputArchive& archive) override;
   void serialize(torch::serialize::OutputArchive& archive) const override;
-
- private:
-  std::unique_ptr<OptimizerParamState> clone() const override;
 };
+struct SGDParamState : AddedState<SGDParamState, CountedSGDState> {};
+
+// ---- as RuleOptimizer wants it
+
+struct SGDRule {
+  static constexpr const char* kName = "SGD";
+  static constexpr StateNames kStateNames{"momentum_buffer", "", ""};
+  using Options = SGDOptions;
+  using GivenOptions = torch::optim::SGDOptions;
+  using State = SGDParamState;
+  using Group = kernels::SGDGroup;
+
+  static Group group_of(const Options& options);
+  static void check_group(const Group& group);
+  static SlotUse use_slots(const Options& options);
+  static StateFields fields_of(State& state);
+  static StepReport step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
+                         const StepControl& control, Executor& executor);
+  static void step_for_loop(ChainLists& lists, const Options& options);
+  static void step_foreach(ChainLists& lists, const Options& options);
+};
+
+extern template class RuleOptimizer<SGDRule>;
+
+// ----
 
 // torch::optim::SGD on hone's kernels (formula: kernels/multi_tensor/rule/sgd.h). Same class shape,
 // option names and archives: state saved by either loads into the other. When one group has
 // momentum, all keep a buffer.
-class SGD : public MultiTensorOptimizer {
+class SGD : public RuleOptimizer<SGDRule> {
  public:
-  SGD(const std::vector<torch::optim::OptimizerParamGroup>& groups, SGDOptions defaults);
-  SGD(std::vector<torch::Tensor> params, SGDOptions defaults)
-      : SGD(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
-            std::move(defaults)) {}
-
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
- protected:
-  std::unique_ptr<ParamState> make_state() const override;
-  StateFields fields_of(ParamState& state) const override;
-  StateNames state_names() const override { return {"momentum_buffer", "", ""}; }
-  SlotUse slots() const override;
-  Implementation implementation() const override;
-  std::unique_ptr<Options> adopt_options(const Options& given) const override;
-  StepReport step_fused(const kernels::MultiTensorPlan& plan, std::span<double> correlation,
-                        const StepControl& control) override;
-  void step_for_loop(ChainLists& lists, const Options& options) override;
-  void step_foreach(ChainLists& lists, const Options& options) override;
+  explicit SGD(const std::vector<torch::optim::OptimizerParamGroup>& groups, SGDOptions defaults)
+      : RuleOptimizer(groups, std::move(defaults)) {}
+  explicit SGD(std::vector<torch::Tensor> params, SGDOptions defaults)
+      : RuleOptimizer(std::move(params), std::move(defaults)) {}
 };
 
 }  // namespace hone::optim

@@ -8,36 +8,11 @@
 
 #include "hone/core/log.h"
 #include "hone/train/interop.h"
-#include "hone/train/optim/option_fields.h"
 
 namespace hone::optim {
 namespace {
 
 constexpr Index kVerboseInterval = 100;
-
-// The fields that both option types have.
-template <class Options>
-kernels::TAMGroup shared_group(const Options& o) {
-  const bool clamp = o.correlation_method() == CorrelationMethod::CosineSimilarity;
-  return {.lr = o.lr(),
-          .momentum = o.momentum(),
-          .decay_rate = o.decay_rate(),
-          .eps = o.eps(),
-          .weight_decay = o.weight_decay(),
-          .maximize = o.maximize(),
-          .guard = clamp ? kernels::CosineGuard::Clamp : kernels::CosineGuard::Additive,
-          .eps_norm = o.eps_norm(),
-          .eps_corr = o.eps_corr()};
-}
-
-template <class Options>
-void check_method(const std::string& op, const Options& o) {
-  const bool conflict = o.scope() == TAMScope::Model && o.correlation_method().has_value();
-  HONE_CHECK(!conflict, op, "no correlation_method with scope Model",
-             o.correlation_method() == CorrelationMethod::Manual
-                 ? "Manual, a Tensor-scope method"
-                 : "CosineSimilarity, a Tensor-scope method");
-}
 
 double sum_products(const torch::Tensor& a, const torch::Tensor& b) {
   return at::sum(at::mul(a, b), at::kDouble).item<double>();
@@ -47,62 +22,193 @@ double sum_squares(const torch::Tensor& a) {
   return norm * norm;
 }
 
+const char* name_of(CorrelationMethod method) {
+  constexpr const char* kNames[] = {"manual", "cosine_similarity", "vectorized", "auto"};
+  return kNames[static_cast<int>(method)];
+}
+const char* name_of(TAMScope scope) {
+  constexpr const char* kNames[] = {"model", "tensor", "row", "element"};
+  return kNames[static_cast<int>(scope)];
+}
+
+// The scope of a method, none for Auto.
+std::optional<TAMScope> scope_of(CorrelationMethod method) {
+  if (method == CorrelationMethod::Auto) return std::nullopt;
+  return method == CorrelationMethod::Vectorized ? TAMScope::Row : TAMScope::Tensor;
+}
+
+void check_method(const std::string& op, const TorqueFields& o) {
+  if (!o.scope_.has_value() || !o.correlation_method_.has_value()) return;
+  const auto scope = scope_of(*o.correlation_method_);
+  HONE_CHECK(scope == *o.scope_, op, concat("a correlation_method of scope ", name_of(*o.scope_)),
+             concat(name_of(*o.correlation_method_), ", of scope ",
+                    scope.has_value() ? name_of(*scope) : "by shape"));
+}
+
+// What Auto and the scope come down to for a tensor of this shape.
+CorrelationMethod method_of(const TorqueFields& o, const torch::Tensor& param) {
+  const CorrelationMethod method = o.correlation_method_.value_or(
+      o.scope_ == TAMScope::Row ? CorrelationMethod::Vectorized : CorrelationMethod::Manual);
+  if (method != CorrelationMethod::Auto) return method;
+  if (param.numel() <= o.large_tensor_threshold_) return CorrelationMethod::Manual;
+  return param.dim() >= 2 ? CorrelationMethod::Vectorized : CorrelationMethod::CosineSimilarity;
+}
+
 }  // namespace
 
-// ---- shared by TAM and AdaTAMW ----
+const TorqueFields& TorqueOptimizer::fields(const Options& options) {
+  return dynamic_cast<const TorqueFields&>(options);
+}
+
+TorqueOptimizer::TorqueOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                                 std::unique_ptr<Options> defaults, std::string name, bool adaptive)
+    : MultiTensorOptimizer(groups, std::move(defaults), std::move(name)), adaptive_(adaptive) {}
 
 std::unique_ptr<MultiTensorOptimizer::ParamState> TorqueOptimizer::make_state() const {
   return std::make_unique<TAMParamState>();
 }
 
-MultiTensorOptimizer::StateFields TorqueOptimizer::fields_of(ParamState& state) const {
+StateFields TorqueOptimizer::fields_of(ParamState& state) const {
   auto& own = static_cast<TAMParamState&>(state);
   return {.step = &own.step(),
           .momentum = &own.momentum_buffer(),
           .second_moment = adaptive() ? &own.exp_avg_sq() : nullptr,
-          .correlation = &own.correlation()};
+          .extra = &own.element_correlation(),
+          .momentum_scale = &own.momentum_scale(),
+          .second_moment_scale = &own.second_moment_scale(),
+          .average = &own.average(),
+          .correlation = &own.correlation(),
+          .row_correlation = &own.row_correlation()};
 }
 
-std::string TorqueOptimizer::method_of(const Options& options) const {
-  if (scope() == TAMScope::Model) return "model";
-  return group_of(options).guard == kernels::CosineGuard::Additive ? "manual" : "cosine_similarity";
+SlotUse TorqueOptimizer::slots() const {
+  SlotUse use{.momentum = true, .second_moment = adaptive()};
+  for (const auto& group : param_groups_) {
+    const TorqueFields& o = fields(group.options());
+    use.extra = use.extra || o.scope_ == TAMScope::Element;
+    const auto add = [&use](std::int64_t value) {
+      use.variant = use.variant * 1'000'003 + static_cast<std::uint64_t>(value);
+    };
+    add(o.scope_.has_value() ? 1 + static_cast<std::int64_t>(*o.scope_) : 0);
+    add(o.correlation_method_.has_value() ? 1 + static_cast<std::int64_t>(*o.correlation_method_)
+                                          : 0);
+    add(o.large_tensor_threshold_);
+  }
+  return use;
+}
+
+bool TorqueOptimizer::wants_checked_step() const {
+  return !common_option<bool>("use_inplace_ops",
+                              [](const Options& o) { return fields(o).use_inplace_ops_; });
+}
+
+kernels::TAMMethod TorqueOptimizer::method_for(const torch::Tensor& param,
+                                               const Options& options) const {
+  const TorqueFields& o = fields(options);
+  if (o.scope_ == TAMScope::Model) return {.scope = TAMScope::Model};
+  if (o.scope_ == TAMScope::Element) {
+    const Index slice = param.dim() == 0 ? 1 : param.numel() / std::max<Index>(1, param.size(0));
+    return {.scope = TAMScope::Element, .row_length = std::max<Index>(1, slice)};
+  }
+  const CorrelationMethod method = method_of(o, param);
+  if (method == CorrelationMethod::Manual) return {.guard = kernels::CosineGuard::Additive};
+  const bool rows =
+      method == CorrelationMethod::Vectorized && param.dim() >= 2 && param.numel() > param.size(-1);
+  if (!rows) return {.guard = kernels::CosineGuard::Clamp};  // one row is the tensor
+  return {.scope = TAMScope::Row, .row_length = param.size(-1)};
+}
+
+std::string TorqueOptimizer::method_name(const torch::Tensor& param, const Options& options) const {
+  const TorqueFields& o = fields(options);
+  const bool whole = o.scope_ == TAMScope::Model || o.scope_ == TAMScope::Element;
+  return whole ? name_of(*o.scope_) : name_of(method_of(o, param));
+}
+
+kernels::TAMGroup TorqueOptimizer::group_of(const Options& options) {
+  const TorqueFields& o = fields(options);
+  const bool clamp = o.correlation_method_ == CorrelationMethod::CosineSimilarity;
+  return {.lr = o.lr_,
+          .momentum = o.momentum_,
+          .decay_rate = o.decay_rate_,
+          .beta2 = o.beta2_,
+          .eps = o.eps_,
+          .weight_decay = o.weight_decay_,
+          .decoupled = o.decoupled_weight_decay_,
+          .maximize = dynamic_cast<const AddedFields&>(options).maximize_,
+          .guard = clamp ? kernels::CosineGuard::Clamp : kernels::CosineGuard::Additive,
+          .eps_norm = o.eps_norm_,
+          .eps_corr = o.eps_corr_,
+          .fixed_damping = o.fixed_damping_,
+          .average_momentum = o.momentum_form_ == MomentumForm::Ema,
+          .bias_correction = o.bias_correction_};
 }
 
 void TorqueOptimizer::check_groups() const {
-  for (const auto& group : param_groups_) kernels::check_tam_group(group_of(group.options()));
+  for (const auto& group : param_groups_) {
+    check_method(name(), fields(group.options()));
+    kernels::check_tam_group(group_of(group.options()));
+  }
 }
 
-StepReport TorqueOptimizer::step_fused(const kernels::MultiTensorPlan& plan,
-                                       std::span<double> correlation, const StepControl& control) {
+StepReport TorqueOptimizer::step_fused(const FusedTensors& tensors, const StepControl& control) {
   std::vector<kernels::TAMGroup> groups;
-  for (const auto& group : param_groups_) groups.push_back(group_of(group.options()));
-  if (scope() == TAMScope::Tensor) {
-    return kernels::tam_step(plan, groups, TAMScope::Tensor, correlation, control,
-                             libtorch_executor());
+  for (const auto& group : param_groups_) {
+    check_method(name(), fields(group.options()));
+    groups.push_back(group_of(group.options()));
   }
-  // Every parameter keeps a copy of the one s; parameters without gradient in a step fall behind,
-  // so the copy that has seen most steps counts.
-  const auto steps = plan.step();
-  const auto latest = std::max_element(steps.begin(), steps.end());
-  double shared = latest == steps.end() ? 0 : correlation[latest - steps.begin()];
+  const kernels::TAMMethods methods{
+      .of_tensor = tensors.methods,
+      .correlation = tensors.correlation,
+      .lagged = common_option<bool>("lagged_cosine",
+                                    [](const Options& o) { return fields(o).lagged_cosine_; })};
+  const bool model = !tensors.methods.empty() && tensors.methods[0].scope == TAMScope::Model;
+  if (model) return step_model_scope(tensors, methods, groups, control);
+  return kernels::tam_step(tensors.plan, groups, methods, control, libtorch_executor());
+}
+
+// Every parameter keeps a copy of the one s; parameters without gradient in a step fall behind, so
+// the copy that has seen most steps counts.
+StepReport TorqueOptimizer::step_model_scope(const FusedTensors& tensors,
+                                             const kernels::TAMMethods& methods,
+                                             std::span<const kernels::TAMGroup> groups,
+                                             const StepControl& control) const {
+  const auto steps = tensors.plan.step();
+  const auto latest = std::max_element(steps.begin(), steps.end()) - steps.begin();
+  double shared = *tensors.correlation[static_cast<std::size_t>(latest)];
+  const kernels::TAMMethods all{.of_tensor = methods.of_tensor,
+                                .correlation = {},
+                                .values = {&shared, 1},
+                                .lagged = methods.lagged};
   const StepReport report =
-      kernels::tam_step(plan, groups, TAMScope::Model, {&shared, 1}, control, libtorch_executor());
-  std::fill(correlation.begin(), correlation.end(), shared);
+      kernels::tam_step(tensors.plan, groups, all, control, libtorch_executor());
+  if (report.stepped) {
+    for (double* place : tensors.correlation) *place = shared;
+  }
   return report;
 }
 
 std::vector<at::Scalar> TorqueOptimizer::advance_damping(
-    ChainLists& lists, const kernels::TAMGroup& group,
-    const std::vector<kernels::Torque>& torques) const {
-  if (scope() == TAMScope::Model) {
-    fail_unsupported(name(), "Implementation::Fused for scope Model", "a chain of operators");
+    ChainLists& lists, const Options& options, const std::vector<kernels::Torque>& torques) const {
+  const TorqueFields& o = fields(options);
+  const kernels::TAMGroup group = group_of(options);
+  if (o.lagged_cosine_ || o.bias_correction_) {
+    fail_unsupported(name(), "Implementation::Fused for lagged_cosine and bias_correction",
+                     "a chain of operators");
   }
   std::vector<at::Scalar> damping;
   for (std::size_t i = 0; i < torques.size(); ++i) {
-    const double cosine = kernels::torque_cosine(torques[i], group, group.guard);
+    const kernels::TAMMethod method = method_for(lists.params[i], options);
+    if (method.scope != TAMScope::Tensor) {
+      fail_unsupported(name(), concat("Implementation::Fused for scope ", name_of(method.scope)),
+                       "a chain of operators");
+    }
     double& s = *lists.fields[i].correlation;
-    s = group.decay_rate * s + (1 - group.decay_rate) * cosine;
-    damping.emplace_back(group.eps + (1 + s) / 2);
+    if (!o.fixed_damping_.has_value()) {
+      const double cosine = kernels::torque_cosine(torques[i], group, *method.guard);
+      s = group.decay_rate * s + (1 - group.decay_rate) * cosine;
+    }
+    const double d = o.fixed_damping_.value_or((1 + s) / 2);
+    damping.emplace_back((group.eps + d) * (group.average_momentum ? 1 - group.momentum : 1));
   }
   return damping;
 }
@@ -120,7 +226,7 @@ void TorqueOptimizer::step_for_loop(ChainLists& lists, const Options& options) {
         {sum_products(lists.momentum[i], grad), sum_squares(lists.momentum[i]), sum_squares(grad)});
     grads.push_back(grad);
   }
-  const std::vector<at::Scalar> damping = advance_damping(lists, group, torques);
+  const std::vector<at::Scalar> damping = advance_damping(lists, options, torques);
   for (std::size_t i = 0; i < lists.params.size(); ++i) {
     torch::Tensor& param = lists.params[i];
     lists.momentum[i].mul_(group.momentum).add_(grads[i], damping[i]);
@@ -146,7 +252,7 @@ void TorqueOptimizer::step_foreach(ChainLists& lists, const Options& options) {
     torques.push_back({at::sum(products[i], at::kDouble).item<double>(),
                        sum_squares(lists.momentum[i]), sum_squares(grads[i])});
   }
-  const std::vector<at::Scalar> damping = advance_damping(lists, group, torques);
+  const std::vector<at::Scalar> damping = advance_damping(lists, options, torques);
   at::_foreach_mul_(lists.momentum, group.momentum);
   at::_foreach_add_(lists.momentum, at::_foreach_mul(grads, damping));
   if (group.decoupled) at::_foreach_mul_(lists.params, 1 - group.lr * group.weight_decay);
@@ -159,103 +265,61 @@ void TorqueOptimizer::step_foreach(ChainLists& lists, const Options& options) {
 }
 
 void TorqueOptimizer::after_step(const StepReport& report) {
-  if (!verbose() || stats_.steps % kVerboseInterval != 0 || !report.stepped) return;
+  if (!fields(*defaults_).verbose_ || stats_.steps % kVerboseInterval != 0 || !report.stepped)
+    return;
   log_info(concat(name(), " step ", stats_.steps, ": s ", stats_.correlation, ", d ",
                   stats_.damping, ", gradient norm ",
                   report.grad_norm < 0 ? std::string("not measured") : concat(report.grad_norm),
                   ", skipped ", stats_.skipped_steps));
 }
 
-// ---- TAM ----
-
-namespace {
-const TAMOptions& tam_options(const torch::optim::OptimizerOptions& options) {
-  return options_as<TAMOptions>("TAM", options);
+double suggest_lr(double sgdm_lr, const OptimizerStats& stats) {
+  HONE_CHECK(stats.steps > 0, "suggest_lr", "the statistics of a TAM that has taken steps", "none");
+  return sgdm_lr / stats.damping;
 }
-const AdaTAMWOptions& adatamw_options(const torch::optim::OptimizerOptions& options) {
-  return options_as<AdaTAMWOptions>("AdaTAMW", options);
-}
-}  // namespace
 
-TAM::TAM(const std::vector<torch::optim::OptimizerParamGroup>& groups, TAMOptions defaults)
-    : TorqueOptimizer(groups, std::make_unique<TAMOptions>(defaults), "TAM") {
+// ---- the classes ----
+
+template <class OwnOptions, bool kAdaptive>
+TorqueClass<OwnOptions, kAdaptive>::TorqueClass(
+    const std::vector<torch::optim::OptimizerParamGroup>& groups, OwnOptions defaults,
+    std::string name)
+    : TorqueOptimizer(groups, std::make_unique<OwnOptions>(defaults), std::move(name), kAdaptive) {
   adopt_group_options(groups);
   check_groups();
 }
 
-kernels::TAMGroup TAM::group_of(const Options& options) const {
-  const TAMOptions& o = tam_options(options);
-  check_method(name(), o);
-  kernels::TAMGroup group = shared_group(o);
-  group.decoupled = o.decoupled_weight_decay();
-  return group;
+template <class OwnOptions, bool kAdaptive>
+void TorqueClass<OwnOptions, kAdaptive>::save(torch::serialize::OutputArchive& archive) const {
+  torch::optim::serialize<TAMParamState, OwnOptions>(archive, *this);
+}
+template <class OwnOptions, bool kAdaptive>
+void TorqueClass<OwnOptions, kAdaptive>::load(torch::serialize::InputArchive& archive) {
+  load_or_restore([&] { torch::optim::serialize<TAMParamState, OwnOptions>(archive, *this); });
 }
 
-TAMScope TAM::scope() const {
-  return common_option<TAMScope>("scope", [](const Options& o) { return tam_options(o).scope(); });
+template <class OwnOptions, bool kAdaptive>
+Implementation TorqueClass<OwnOptions, kAdaptive>::implementation() const {
+  return common_option<Implementation>("implementation", [this](const Options& o) {
+    return options_as<OwnOptions>(name(), o).implementation();
+  });
 }
-bool TAM::verbose() const { return tam_options(*defaults_).verbose(); }
-bool TAM::wants_checked_step() const {
-  return !common_option<bool>("use_inplace_ops",
-                              [](const Options& o) { return tam_options(o).use_inplace_ops(); });
+template <class OwnOptions, bool kAdaptive>
+StateDtype TorqueClass<OwnOptions, kAdaptive>::state_dtype_of(const Options& options) const {
+  return options_as<OwnOptions>(name(), options).state_dtype();
 }
-Implementation TAM::implementation() const {
-  return common_option<Implementation>(
-      "implementation", [](const Options& o) { return tam_options(o).implementation(); });
-}
-std::unique_ptr<MultiTensorOptimizer::Options> TAM::adopt_options(const Options& given) const {
-  auto merged = std::make_unique<TAMOptions>(tam_options(given));
-  merged->inherit(tam_options(*defaults_));
+template <class OwnOptions, bool kAdaptive>
+std::unique_ptr<MultiTensorOptimizer::Options> TorqueClass<OwnOptions, kAdaptive>::adopt_options(
+    const Options& given) const {
+  auto merged = std::make_unique<OwnOptions>(options_as<OwnOptions>(name(), given));
+  const double lr = merged->lr();
+  inherit_fields(*merged, OwnOptions(lr), options_as<OwnOptions>(name(), *defaults_));
+  merged->lr(lr);
   return merged;
 }
-void TAM::save(torch::serialize::OutputArchive& archive) const {
-  torch::optim::serialize<TAMParamState, TAMOptions>(archive, *this);
-}
-void TAM::load(torch::serialize::InputArchive& archive) {
-  load_or_restore([&] { torch::optim::serialize<TAMParamState, TAMOptions>(archive, *this); });
-}
 
-// ---- AdaTAMW ----
-
-AdaTAMW::AdaTAMW(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                 AdaTAMWOptions defaults)
-    : TorqueOptimizer(groups, std::make_unique<AdaTAMWOptions>(defaults), "AdaTAMW") {
-  adopt_group_options(groups);
-  check_groups();
-}
-
-kernels::TAMGroup AdaTAMW::group_of(const Options& options) const {
-  const AdaTAMWOptions& o = adatamw_options(options);
-  check_method(name(), o);
-  kernels::TAMGroup group = shared_group(o);
-  group.beta2 = o.beta2();
-  group.decoupled = true;
-  return group;
-}
-
-TAMScope AdaTAMW::scope() const {
-  return common_option<TAMScope>("scope",
-                                 [](const Options& o) { return adatamw_options(o).scope(); });
-}
-bool AdaTAMW::verbose() const { return adatamw_options(*defaults_).verbose(); }
-bool AdaTAMW::wants_checked_step() const {
-  return !common_option<bool>(
-      "use_inplace_ops", [](const Options& o) { return adatamw_options(o).use_inplace_ops(); });
-}
-Implementation AdaTAMW::implementation() const {
-  return common_option<Implementation>(
-      "implementation", [](const Options& o) { return adatamw_options(o).implementation(); });
-}
-std::unique_ptr<MultiTensorOptimizer::Options> AdaTAMW::adopt_options(const Options& given) const {
-  auto merged = std::make_unique<AdaTAMWOptions>(adatamw_options(given));
-  merged->inherit(adatamw_options(*defaults_));
-  return merged;
-}
-void AdaTAMW::save(torch::serialize::OutputArchive& archive) const {
-  torch::optim::serialize<TAMParamState, AdaTAMWOptions>(archive, *this);
-}
-void AdaTAMW::load(torch::serialize::InputArchive& archive) {
-  load_or_restore([&] { torch::optim::serialize<TAMParamState, AdaTAMWOptions>(archive, *this); });
-}
+template class TorqueClass<TAMOptions, false>;
+template class TorqueClass<AdaTAMOptions, true>;
+template class TorqueClass<AdaTAMWOptions, true>;
 
 }  // namespace hone::optim

@@ -8,44 +8,89 @@
 #include <vector>
 
 #include "hone/kernels/multi_tensor/rule/tam.h"
-#include "hone/train/optim/multi_tensor_optimizer.h"
+#include "hone/train/optim/option_fields.h"
+
+// Found by its argument's namespace.
+namespace hone::kernels {
+inline TAMScope last_of(TAMScope) { return TAMScope::Element; }
+}  // namespace hone::kernels
 
 namespace hone::optim {
 
 using kernels::TAMScope;
 
-// How the cosine of momentum and gradient is formed. Both are of scope Tensor.
+// How the cosine of momentum and gradient is formed.
 enum class CorrelationMethod {
-  Manual,            // <m, g> / ((|m| + eps_norm)(|g| + eps_norm))
-  CosineSimilarity,  // each norm clamped from below by eps_corr, as at::cosine_similarity
+  Manual,            // scope Tensor: <m, g> / ((|m| + eps_norm)(|g| + eps_norm))
+  CosineSimilarity,  // scope Tensor: norms clamped from below by eps_corr, as at::cosine_similarity
+  Vectorized,        // scope Row, clamped; tensors of fewer than two dimensions are one row
+  // By shape: Manual up to large_tensor_threshold elements, above it Vectorized for matrices and
+  // CosineSimilarity for vectors. It changes the algorithm with the shape: see plan().
+  Auto,
 };
 
-// The fields that TAM and AdaTAMW share. Defaults are the paper's (arXiv 2412.18790); the learning
-// rate is a required argument.
-template <class Derived>
-struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived> {
-  explicit TorqueOptions(double lr) : lr_(lr) {}
+// What m is: a sum that tends to g / (1 - β), as in the paper, or an average that tends to g.
+enum class MomentumForm { Sum, Ema };
 
-  Derived& lr(double value) { return set(lr_, value); }
-  Derived& momentum(double value) { return set(momentum_, value); }
-  Derived& decay_rate(double value) { return set(decay_rate_, value); }
-  Derived& eps(double value) { return set(eps_, value); }
-  Derived& weight_decay(double value) { return set(weight_decay_, value); }
-  // Unset: Manual in Tensor scope. In Model scope the guard is always the clamp, and setting a
-  // method is an error.
+inline CorrelationMethod last_of(CorrelationMethod) { return CorrelationMethod::Auto; }
+inline MomentumForm last_of(MomentumForm) { return MomentumForm::Ema; }
+
+// Options of the TAM family. Defaults are the paper's (arXiv 2412.18790); the learning rate is a
+// required argument.
+struct TorqueFields {
+  double lr_ = 0;
+  double momentum_ = 0.9;
+  double decay_rate_ = 0.9;
+  double beta2_ = 0.999;
+  double eps_ = 1e-8;
+  double weight_decay_ = 0;
+  bool decoupled_weight_decay_ = false;
+  std::optional<CorrelationMethod> correlation_method_;
+  std::optional<TAMScope> scope_;
+  std::int64_t large_tensor_threshold_ = 1000;
+  double eps_norm_ = 1e-10;
+  double eps_corr_ = 1e-8;
+  bool lagged_cosine_ = false;
+  std::optional<double> fixed_damping_;
+  MomentumForm momentum_form_ = MomentumForm::Sum;
+  bool bias_correction_ = false;
+  bool use_inplace_ops_ = true;
+  bool verbose_ = false;
+};
+
+template <class Derived>
+struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
+                       TorqueFields,
+                       AddedOptions<Derived> {
+  explicit TorqueOptions(double lr) { lr_ = lr; }
+
+  Derived& lr(double value) { return this->set(lr_, value); }
+  Derived& momentum(double value) { return this->set(momentum_, value); }
+  Derived& decay_rate(double value) { return this->set(decay_rate_, value); }
+  Derived& eps(double value) { return this->set(eps_, value); }
+  Derived& weight_decay(double value) { return this->set(weight_decay_, value); }
+  // Unset: Manual. A method of another scope than the one set is an error.
   Derived& correlation_method(CorrelationMethod value) {
-    return set(correlation_method_, std::optional(value));
+    return this->set(correlation_method_, std::optional(value));
   }
-  Derived& scope(TAMScope value) { return set(scope_, value); }
-  Derived& eps_norm(double value) { return set(eps_norm_, value); }
-  Derived& eps_corr(double value) { return set(eps_corr_, value); }
+  // Unset: the method's.
+  Derived& scope(TAMScope value) { return this->set(scope_, std::optional(value)); }
+  // Read by method Auto only.
+  Derived& large_tensor_threshold(std::int64_t value) {
+    return this->set(large_tensor_threshold_, value);
+  }
+  Derived& eps_norm(double value) { return this->set(eps_norm_, value); }
+  Derived& eps_corr(double value) { return this->set(eps_corr_, value); }
+  // The s of the step before, so that a step reads gradients and momentum once. The coefficient is
+  // off by at most (1 - decay_rate) / 2 · |S - s|.
+  Derived& lagged_cosine(bool value) { return this->set(lagged_cosine_, value); }
+  // d is this, s stays: the control for comparisons with SGD.
+  Derived& fixed_damping(double value) { return this->set(fixed_damping_, std::optional(value)); }
   // true: one read-modify-write pass. false: a checked step, which changes nothing unless every new
   // value is finite.
-  Derived& use_inplace_ops(bool value) { return set(use_inplace_ops_, value); }
+  Derived& use_inplace_ops(bool value) { return this->set(use_inplace_ops_, value); }
   // One log line per 100 steps: s, d, gradient norm, skipped steps.
-  Derived& verbose(bool value) { return set(verbose_, value); }
-  Derived& maximize(bool value) { return set(maximize_, value); }
-  Derived& implementation(Implementation value) { return set(implementation_, value); }
+  Derived& verbose(bool value) { return this->set(verbose_, value); }
 
   double lr() const { return lr_; }
   double momentum() const { return momentum_; }
@@ -53,37 +98,46 @@ struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived> {
   double eps() const { return eps_; }
   double weight_decay() const { return weight_decay_; }
   std::optional<CorrelationMethod> correlation_method() const { return correlation_method_; }
-  TAMScope scope() const { return scope_; }
+  std::optional<TAMScope> scope() const { return scope_; }
+  std::int64_t large_tensor_threshold() const { return large_tensor_threshold_; }
   double eps_norm() const { return eps_norm_; }
   double eps_corr() const { return eps_corr_; }
+  bool lagged_cosine() const { return lagged_cosine_; }
+  std::optional<double> fixed_damping() const { return fixed_damping_; }
   bool use_inplace_ops() const { return use_inplace_ops_; }
   bool verbose() const { return verbose_; }
-  bool maximize() const { return maximize_; }
-  Implementation implementation() const { return implementation_; }
 
   double get_lr() const override { return lr_; }
   void set_lr(double value) override { lr_ = value; }
-
- protected:
-  template <class T>
-  Derived& set(T& field, T value) {
-    field = value;
-    return static_cast<Derived&>(*this);
+  void serialize(torch::serialize::InputArchive& archive) override {
+    visit_fields(*this, FieldReader{archive});
+  }
+  void serialize(torch::serialize::OutputArchive& archive) const override {
+    visit_fields(*this, FieldWriter{archive});
   }
 
-  double lr_;
-  double momentum_ = 0.9;
-  double decay_rate_ = 0.9;
-  double eps_ = 1e-8;
-  double weight_decay_ = 0;
-  std::optional<CorrelationMethod> correlation_method_;
-  TAMScope scope_ = TAMScope::Tensor;
-  double eps_norm_ = 1e-10;
-  double eps_corr_ = 1e-8;
-  bool use_inplace_ops_ = true;
-  bool verbose_ = false;
-  bool maximize_ = false;
-  Implementation implementation_ = Implementation::Fused;
+  template <class Self, class Visit>
+  static void visit_fields(Self& self, const Visit& visit) {
+    visit("lr", self.lr_);
+    visit("momentum", self.momentum_);
+    visit("decay_rate", self.decay_rate_);
+    visit("beta2", self.beta2_);
+    visit("eps", self.eps_);
+    visit("weight_decay", self.weight_decay_);
+    visit("decoupled_weight_decay", self.decoupled_weight_decay_);
+    visit("correlation_method", self.correlation_method_);
+    visit("scope", self.scope_);
+    visit("large_tensor_threshold", self.large_tensor_threshold_);
+    visit("eps_norm", self.eps_norm_);
+    visit("eps_corr", self.eps_corr_);
+    visit("lagged_cosine", self.lagged_cosine_);
+    visit("fixed_damping", self.fixed_damping_);
+    visit("momentum_form", self.momentum_form_);
+    visit("bias_correction", self.bias_correction_);
+    visit("use_inplace_ops", self.use_inplace_ops_);
+    visit("verbose", self.verbose_);
+    TorqueOptions::visit_added(self, visit);
+  }
 };
 
 struct TAMOptions : TorqueOptions<TAMOptions> {
@@ -92,115 +146,145 @@ struct TAMOptions : TorqueOptions<TAMOptions> {
   TAMOptions& decoupled_weight_decay(bool value) { return set(decoupled_weight_decay_, value); }
   bool decoupled_weight_decay() const { return decoupled_weight_decay_; }
 
-  void serialize(torch::serialize::InputArchive& archive) override;
-  void serialize(torch::serialize::OutputArchive& archive) const override;
-  // Fields left at their defaults take those of `defaults`; lr is always this group's own.
-  void inherit(const TAMOptions& defaults);
+  // The presets of the reference guide; none sets a learning rate.
+  static TAMOptions high_performance(double lr);  // Auto, in place
+  static TAMOptions stable(double lr);            // Manual, checked steps
+  static TAMOptions large_model(double lr);       // Vectorized, in place
+  static TAMOptions memory_limited(double lr);    // Manual, checked steps, momentum in bf16
+  // Below 1e8 parameters Manual, up to 1e9 Auto (500), above Vectorized; all in place.
+  static TAMOptions for_model_size(double lr, double parameters);
+};
 
- private:
-  template <class Self, class Visit>
-  static void visit_fields(Self& self, const Visit& visit);
+// The fields that only the adaptive ones have.
+template <class Derived>
+struct AdaptiveTorqueOptions : TorqueOptions<Derived> {
+  using TorqueOptions<Derived>::TorqueOptions;
+  Derived& beta2(double value) { return this->set(this->beta2_, value); }
+  // Ema and bias correction make a step of Adam's size; hone's, not the paper's.
+  Derived& momentum_form(MomentumForm value) { return this->set(this->momentum_form_, value); }
+  Derived& bias_correction(bool value) { return this->set(this->bias_correction_, value); }
+  double beta2() const { return this->beta2_; }
+  MomentumForm momentum_form() const { return this->momentum_form_; }
+  bool bias_correction() const { return this->bias_correction_; }
+};
 
-  bool decoupled_weight_decay_ = false;
+// AdaTAM: weight decay is L2, or decoupled when asked for.
+struct AdaTAMOptions : AdaptiveTorqueOptions<AdaTAMOptions> {
+  using AdaptiveTorqueOptions::AdaptiveTorqueOptions;
+  AdaTAMOptions& decoupled_weight_decay(bool value) { return set(decoupled_weight_decay_, value); }
+  bool decoupled_weight_decay() const { return decoupled_weight_decay_; }
 };
 
 // AdaTAMW: weight decay is always decoupled.
-struct AdaTAMWOptions : TorqueOptions<AdaTAMWOptions> {
-  explicit AdaTAMWOptions(double lr) : TorqueOptions(lr) { weight_decay_ = 1e-2; }
-  AdaTAMWOptions& beta2(double value) { return set(beta2_, value); }
-  double beta2() const { return beta2_; }
-
-  void serialize(torch::serialize::InputArchive& archive) override;
-  void serialize(torch::serialize::OutputArchive& archive) const override;
-  void inherit(const AdaTAMWOptions& defaults);
-
- private:
-  template <class Self, class Visit>
-  static void visit_fields(Self& self, const Visit& visit);
-
-  double beta2_ = 0.999;
+struct AdaTAMWOptions : AdaptiveTorqueOptions<AdaTAMWOptions> {
+  explicit AdaTAMWOptions(double lr) : AdaptiveTorqueOptions(lr) {
+    weight_decay_ = 1e-2;
+    decoupled_weight_decay_ = true;
+  }
 };
 
-struct TAMParamState : torch::optim::OptimizerCloneableParamState<TAMParamState> {
+struct PlainTAMState : torch::optim::OptimizerCloneableParamState<PlainTAMState> {
   TORCH_ARG(int64_t, step) = 0;
   TORCH_ARG(double, correlation) = 0;  // s
   TORCH_ARG(torch::Tensor, momentum_buffer);
-  TORCH_ARG(torch::Tensor, exp_avg_sq);  // AdaTAMW
+  TORCH_ARG(torch::Tensor, exp_avg_sq);           // AdaTAM, AdaTAMW
+  TORCH_ARG(torch::Tensor, row_correlation);      // s of scope Row, fp64
+  TORCH_ARG(torch::Tensor, element_correlation);  // s of scope Element, fp32
 
  public:
   void serialize(torch::serialize::InputArchive& archive) override;
   void serialize(torch::serialize::OutputArchive& archive) const override;
 };
+struct TAMParamState : AddedState<TAMParamState, PlainTAMState> {};
 
-// What TAM and AdaTAMW share: the groups of the kernel, the scope, s, the log line.
+// What the TAM family shares: the groups of the kernel, methods and scopes, s, the log line.
 class TorqueOptimizer : public MultiTensorOptimizer {
  protected:
-  using MultiTensorOptimizer::MultiTensorOptimizer;
+  TorqueOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                  std::unique_ptr<Options> defaults, std::string name, bool adaptive);
 
-  virtual kernels::TAMGroup group_of(const Options& options) const = 0;
-  virtual bool adaptive() const = 0;
-  virtual TAMScope scope() const = 0;
-  virtual bool verbose() const = 0;
+  bool adaptive() const { return adaptive_; }
 
   std::unique_ptr<ParamState> make_state() const override;
   StateFields fields_of(ParamState& state) const override;
-  StateNames state_names() const override { return {"momentum_buffer", "exp_avg_sq", ""}; }
-  SlotUse slots() const override { return {true, adaptive(), false}; }
-  std::string method_of(const Options& options) const override;
-  StepReport step_fused(const kernels::MultiTensorPlan& plan, std::span<double> correlation,
-                        const StepControl& control) override;
+  StateNames state_names() const override {
+    return {"momentum_buffer", "exp_avg_sq", "correlation"};
+  }
+  SlotUse slots() const override;
+  bool wants_checked_step() const override;
+  kernels::TAMMethod method_for(const torch::Tensor& param, const Options& options) const override;
+  std::string method_name(const torch::Tensor& param, const Options& options) const override;
+  StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override;
   void step_for_loop(ChainLists& lists, const Options& options) override;
   void step_foreach(ChainLists& lists, const Options& options) override;
   void after_step(const StepReport& report) override;
   void check_groups() const;
 
  private:
+  static const TorqueFields& fields(const Options& options);
+  static kernels::TAMGroup group_of(const Options& options);
+  StepReport step_model_scope(const FusedTensors& tensors, const kernels::TAMMethods& methods,
+                              std::span<const kernels::TAMGroup> groups,
+                              const StepControl& control) const;
   // s and d of every tensor from the products of momentum and gradient.
-  std::vector<at::Scalar> advance_damping(ChainLists& lists, const kernels::TAMGroup& group,
+  std::vector<at::Scalar> advance_damping(ChainLists& lists, const Options& options,
                                           const std::vector<kernels::Torque>& torques) const;
+
+  bool adaptive_;
 };
 
-// Torque-Aware Momentum (formula: kernels/multi_tensor/rule/tam.h).
-class TAM : public TorqueOptimizer {
+// One of the family.
+template <class OwnOptions, bool kAdaptive>
+class TorqueClass : public TorqueOptimizer {
  public:
-  TAM(const std::vector<torch::optim::OptimizerParamGroup>& groups, TAMOptions defaults);
+  void save(torch::serialize::OutputArchive& archive) const override;
+  void load(torch::serialize::InputArchive& archive) override;
+
+ protected:
+  TorqueClass(const std::vector<torch::optim::OptimizerParamGroup>& groups, OwnOptions defaults,
+              std::string name);
+
+  Implementation implementation() const override;
+  StateDtype state_dtype_of(const Options& options) const override;
+  std::unique_ptr<Options> adopt_options(const Options& given) const override;
+};
+extern template class TorqueClass<TAMOptions, false>;
+extern template class TorqueClass<AdaTAMOptions, true>;
+extern template class TorqueClass<AdaTAMWOptions, true>;
+
+// Torque-Aware Momentum (formula: kernels/multi_tensor/rule/tam.h).
+class TAM : public TorqueClass<TAMOptions, false> {
+ public:
+  TAM(const std::vector<torch::optim::OptimizerParamGroup>& groups, TAMOptions defaults)
+      : TorqueClass(groups, std::move(defaults), "TAM") {}
   TAM(std::vector<torch::Tensor> params, TAMOptions defaults)
       : TAM(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
             std::move(defaults)) {}
-
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
- protected:
-  kernels::TAMGroup group_of(const Options& options) const override;
-  bool adaptive() const override { return false; }
-  TAMScope scope() const override;
-  bool verbose() const override;
-  bool wants_checked_step() const override;
-  Implementation implementation() const override;
-  std::unique_ptr<Options> adopt_options(const Options& given) const override;
 };
 
-// TAM's momentum over Adam's second moment, with decoupled weight decay. Not a drop-in for Adam:
-// with a constant gradient the first step is 15.8 lr per element, the largest 52.9 lr (t = 22).
-class AdaTAMW : public TorqueOptimizer {
+// TAM's momentum over Adam's second moment. Not a drop-in for Adam: with a constant gradient the
+// first step is 15.8 lr per element, the largest 52.9 lr (t = 22); see momentum_form.
+class AdaTAM : public TorqueClass<AdaTAMOptions, true> {
  public:
-  AdaTAMW(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdaTAMWOptions defaults);
+  AdaTAM(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdaTAMOptions defaults)
+      : TorqueClass(groups, std::move(defaults), "AdaTAM") {}
+  AdaTAM(std::vector<torch::Tensor> params, AdaTAMOptions defaults)
+      : AdaTAM(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
+               std::move(defaults)) {}
+};
+
+// AdaTAM with decoupled weight decay.
+class AdaTAMW : public TorqueClass<AdaTAMWOptions, true> {
+ public:
+  AdaTAMW(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdaTAMWOptions defaults)
+      : TorqueClass(groups, std::move(defaults), "AdaTAMW") {}
   AdaTAMW(std::vector<torch::Tensor> params, AdaTAMWOptions defaults)
       : AdaTAMW(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
                 std::move(defaults)) {}
-
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
-
- protected:
-  kernels::TAMGroup group_of(const Options& options) const override;
-  bool adaptive() const override { return true; }
-  TAMScope scope() const override;
-  bool verbose() const override;
-  bool wants_checked_step() const override;
-  Implementation implementation() const override;
-  std::unique_ptr<Options> adopt_options(const Options& given) const override;
 };
+
+// The rate of TAM at which it moves as far as SGD with momentum does at `sgdm_lr`, from the damping
+// that a run has settled at: sgdm_lr / d. Error{InvalidArgument} when no step was taken.
+double suggest_lr(double sgdm_lr, const OptimizerStats& stats);
 
 }  // namespace hone::optim

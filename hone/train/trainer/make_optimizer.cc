@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/train/optim/adamw.h"
+#include "hone/train/optim/adam.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 

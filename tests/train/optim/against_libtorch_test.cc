@@ -10,7 +10,7 @@
 
 #include <functional>
 
-#include "hone/train/optim/adamw.h"
+#include "hone/train/optim/adam.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 

@@ -14,7 +14,7 @@
 
 #include "hone/core/error.h"
 #include "hone/train/interop.h"
-#include "hone/train/optim/adamw.h"
+#include "hone/train/optim/adam.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 

@@ -16,7 +16,7 @@
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/core/philox.h"
-#include "hone/train/optim/adamw.h"
+#include "hone/train/optim/adam.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "hone/train/trainer/metrics_log.h"

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/optim/adagrad.h"
+
+#include <ATen/Functions.h>
+
+#include <cmath>
+
+namespace hone::optim {
+
+void AdagradOptions::serialize(torch::serialize::OutputArchive& archive) const {
+  Base::serialize(archive);
+  visit_added(*this, FieldWriter{archive});
+}
+void AdagradOptions::serialize(torch::serialize::InputArchive& archive) {
+  Base::serialize(archive);
+  visit_added(*this, FieldReader{archive, false});
+}
+std::unique_ptr<torch::optim::OptimizerOptions> AdagradOptions::clone() const {
+  return std::make_unique<AdagradOptions>(*this);
+}
+
+kernels::AdagradGroup AdagradRule::group_of(const Options& options) {
+  return {.lr = options.lr(),
+          .lr_decay = options.lr_decay(),
+          .weight_decay = options.weight_decay(),
+          .eps = options.eps(),
+          .maximize = options.maximize()};
+}
+void AdagradRule::check_group(const Group& group) { kernels::check_adagrad_group(group); }
+float AdagradRule::initial_second_moment(const Options& options) {
+  return static_cast<float>(options.initial_accumulator_value());
+}
+SlotUse AdagradRule::use_slots(const Options& options) { return {.second_moment = true}; }
+StateFields AdagradRule::fields_of(State& state) {
+  return {.step = &state.step(), .second_moment = &state.sum()};
+}
+StepReport AdagradRule::step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
+                             const StepControl& control, Executor& executor) {
+  return kernels::adagrad_step(plan, groups, control, executor);
+}
+void AdagradRule::step_for_loop(ChainLists& lists, const Options& options) {
+  for (std::size_t i = 0; i < lists.params.size(); ++i) {
+    torch::Tensor &param = lists.params[i], &sum = lists.second_moment[i];
+    torch::Tensor grad = options.maximize() ? -lists.grads[i] : lists.grads[i];
+    if (options.weight_decay() != 0) grad = grad.add(param, options.weight_decay());
+    const auto before = static_cast<double>(*lists.fields[i].step - 1);
+    sum.addcmul_(grad, grad);
+    param.addcdiv_(grad, sum.sqrt().add_(options.eps()),
+                   -options.lr() / (1 + before * options.lr_decay()));
+  }
+}
+void AdagradRule::step_foreach(ChainLists& lists, const Options& options) {
+  std::vector<torch::Tensor> grads =
+      options.maximize() ? at::_foreach_neg(lists.grads) : lists.grads;
+  if (options.weight_decay() != 0) {
+    grads = at::_foreach_add(grads, lists.params, options.weight_decay());
+  }
+  std::vector<at::Scalar> rates;
+  for (const StateFields& fields : lists.fields) {
+    rates.emplace_back(-options.lr() /
+                       (1 + static_cast<double>(*fields.step - 1) * options.lr_decay()));
+  }
+  at::_foreach_addcmul_(lists.second_moment, grads, grads, 1);
+  std::vector<torch::Tensor> roots = at::_foreach_sqrt(lists.second_moment);
+  at::_foreach_add_(roots, options.eps());
+  at::_foreach_addcdiv_(lists.params, grads, roots, rates);
+}
+
+template class RuleOptimizer<AdagradRule>;
+
+}  // namespace hone::optim

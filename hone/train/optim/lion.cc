@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/optim/lion.h"
+
+#include <ATen/Functions.h>
+
+#include <cmath>
+
+namespace hone::optim {
+
+void LionOptions::serialize(torch::serialize::OutputArchive& archive) const {
+  visit_fields(*this, FieldWriter{archive});
+}
+void LionOptions::serialize(torch::serialize::InputArchive& archive) {
+  visit_fields(*this, FieldReader{archive});
+}
+void PlainLionState::serialize(torch::serialize::OutputArchive& archive) const {
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(step);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(exp_avg);
+}
+void PlainLionState::serialize(torch::serialize::InputArchive& archive) {
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(int64_t, step);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(torch::Tensor, exp_avg);
+}
+
+kernels::LionGroup LionRule::group_of(const Options& options) {
+  const auto [beta1, beta2] = options.betas();
+  return {.lr = options.lr(),
+          .beta1 = beta1,
+          .beta2 = beta2,
+          .weight_decay = options.weight_decay(),
+          .maximize = options.maximize()};
+}
+void LionRule::check_group(const Group& group) { kernels::check_lion_group(group); }
+SlotUse LionRule::use_slots(const Options& options) { return {.momentum = true}; }
+StateFields LionRule::fields_of(State& state) {
+  return {.step = &state.step(), .momentum = &state.exp_avg()};
+}
+StepReport LionRule::step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
+                          const StepControl& control, Executor& executor) {
+  return kernels::lion_step(plan, groups, control, executor);
+}
+void LionRule::step_for_loop(ChainLists& lists, const Options& options) {
+  const auto [beta1, beta2] = options.betas();
+  for (std::size_t i = 0; i < lists.params.size(); ++i) {
+    const torch::Tensor grad = options.maximize() ? -lists.grads[i] : lists.grads[i];
+    const torch::Tensor direction = lists.momentum[i].lerp(grad, 1 - beta1).sign_();
+    lists.params[i].mul_(1 - options.lr() * options.weight_decay()).add_(direction, -options.lr());
+    lists.momentum[i].lerp_(grad, 1 - beta2);
+  }
+}
+void LionRule::step_foreach(ChainLists& lists, const Options& options) {
+  const auto [beta1, beta2] = options.betas();
+  const std::vector<torch::Tensor> grads =
+      options.maximize() ? at::_foreach_neg(lists.grads) : lists.grads;
+  std::vector<torch::Tensor> directions = at::_foreach_lerp(lists.momentum, grads, 1 - beta1);
+  at::_foreach_sign_(directions);
+  at::_foreach_mul_(lists.params, 1 - options.lr() * options.weight_decay());
+  at::_foreach_add_(lists.params, directions, -options.lr());
+  at::_foreach_lerp_(lists.momentum, grads, 1 - beta2);
+}
+
+template class RuleOptimizer<LionRule>;
+
+}  // namespace hone::optim

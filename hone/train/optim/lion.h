@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "hone/kernels/multi_tensor/rule/lion.h"
+#include "hone/train/optim/rule_optimizer.h"
+
+namespace hone::optim {
+
+// LibTorch has no Lion; names as its other optimisers have them. Weight decay is decoupled.
+struct LionOptions : torch::optim::OptimizerCloneableOptions<LionOptions>,
+                     AddedOptions<LionOptions> {
+  using Betas = std::tuple<double, double>;
+
+  LionOptions(double lr = 1e-4) : lr_(lr) {}  // NOLINT: as LibTorch's options
+  TORCH_ARG(double, lr);
+  TORCH_ARG(Betas, betas) = {0.9, 0.99};
+  TORCH_ARG(double, weight_decay) = 0;
+
+ public:
+  double get_lr() const override { return lr_; }
+  void set_lr(double value) override { lr_ = value; }
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+
+  template <class Self, class Visit>
+  static void visit_fields(Self& self, const Visit& visit) {
+    visit("lr", self.lr_);
+    visit("betas", self.betas_);
+    visit("weight_decay", self.weight_decay_);
+    visit_added(self, visit);
+  }
+};
+
+struct PlainLionState : torch::optim::OptimizerCloneableParamState<PlainLionState> {
+  TORCH_ARG(int64_t, step) = 0;
+  TORCH_ARG(torch::Tensor, exp_avg);
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+};
+struct LionParamState : AddedState<LionParamState, PlainLionState> {};
+
+// ---- as RuleOptimizer wants it
+
+struct LionRule {
+  static constexpr const char* kName = "Lion";
+  static constexpr StateNames kStateNames{"exp_avg", "", ""};
+  using Options = LionOptions;
+  using GivenOptions = LionOptions;
+  using State = LionParamState;
+  using Group = kernels::LionGroup;
+
+  static Group group_of(const Options& options);
+  static void check_group(const Group& group);
+  static SlotUse use_slots(const Options& options);
+  static StateFields fields_of(State& state);
+  static StepReport step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
+                         const StepControl& control, Executor& executor);
+  static void step_for_loop(ChainLists& lists, const Options& options);
+  static void step_foreach(ChainLists& lists, const Options& options);
+};
+
+extern template class RuleOptimizer<LionRule>;
+
+// ----
+
+// Lion on hone's kernels (formula: kernels/multi_tensor/rule/lion.h).
+class Lion : public RuleOptimizer<LionRule> {
+ public:
+  explicit Lion(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                LionOptions defaults = {})
+      : RuleOptimizer(groups, std::move(defaults)) {}
+  explicit Lion(std::vector<torch::Tensor> params, LionOptions defaults = {})
+      : RuleOptimizer(std::move(params), std::move(defaults)) {}
+};
+
+}  // namespace hone::optim

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/optim/serialize.h>
+
+#include <utility>
+#include <vector>
+
+#include "hone/train/interop.h"
+#include "hone/train/optim/option_fields.h"
+
+namespace hone::optim {
+
+// The parts that optimisers with one kernel call and no TAM share. Rule is a list of names:
+//   kName, Options, GivenOptions (what groups may bring: LibTorch's class), State, Group (of the
+//   kernel), kStateNames, and static functions group_of, check_group, step, use_slots (of one
+//   group), fields_of, step_for_loop, step_foreach, and where it is not 0 initial_second_moment.
+template <class Rule>
+class RuleOptimizer : public MultiTensorOptimizer {
+ public:
+  RuleOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                typename Rule::Options defaults)
+      : MultiTensorOptimizer(groups, std::make_unique<typename Rule::Options>(defaults),
+                             Rule::kName) {
+    adopt_group_options(groups);
+    for (const auto& group : param_groups_)
+      Rule::check_group(Rule::group_of(typed(group.options())));
+  }
+  RuleOptimizer(std::vector<torch::Tensor> params, typename Rule::Options defaults)
+      : RuleOptimizer(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
+                      std::move(defaults)) {}
+
+  void save(torch::serialize::OutputArchive& archive) const override {
+    torch::optim::serialize<typename Rule::State, typename Rule::Options>(archive, *this);
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    load_or_restore([&] {
+      torch::optim::serialize<typename Rule::State, typename Rule::Options>(archive, *this);
+    });
+  }
+
+ protected:
+  static const typename Rule::Options& typed(const Options& options) {
+    return options_as<typename Rule::Options>(Rule::kName, options);
+  }
+
+  std::unique_ptr<ParamState> make_state() const override {
+    return std::make_unique<typename Rule::State>();
+  }
+  StateFields fields_of(ParamState& state) const override {
+    auto& own = static_cast<typename Rule::State&>(state);
+    StateFields fields = Rule::fields_of(own);
+    fields.momentum_scale = &own.momentum_scale();
+    fields.second_moment_scale = &own.second_moment_scale();
+    fields.average = &own.average();
+    return fields;
+  }
+  StateNames state_names() const override { return Rule::kStateNames; }
+  SlotUse slots() const override {
+    SlotUse all;
+    for (const auto& group : param_groups_) {
+      const SlotUse one = Rule::use_slots(typed(group.options()));
+      all.momentum = all.momentum || one.momentum;
+      all.second_moment = all.second_moment || one.second_moment;
+      all.extra = all.extra || one.extra;
+    }
+    return all;
+  }
+  Implementation implementation() const override {
+    return common_option<Implementation>(
+        "implementation", [](const Options& o) { return typed(o).implementation(); });
+  }
+  StateDtype state_dtype_of(const Options& options) const override {
+    return typed(options).state_dtype();
+  }
+  float initial_second_moment(const Options& options) const override {
+    if constexpr (requires { Rule::initial_second_moment(typed(options)); }) {
+      return Rule::initial_second_moment(typed(options));
+    } else {
+      return 0;
+    }
+  }
+  std::unique_ptr<Options> adopt_options(const Options& given) const override {
+    using Own = typename Rule::Options;
+    const auto* own = dynamic_cast<const Own*>(&given);
+    auto merged = std::make_unique<Own>(
+        own != nullptr ? *own : Own(options_as<typename Rule::GivenOptions>(name(), given)));
+    if constexpr (std::is_default_constructible_v<Own>) {
+      inherit_fields(*merged, Own(), typed(*defaults_));
+    } else {  // lr has no constructor default: what a group says counts
+      const double lr = merged->lr();
+      inherit_fields(*merged, Own(lr), typed(*defaults_));
+      merged->lr(lr);
+    }
+    return merged;
+  }
+  StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override {
+    std::vector<typename Rule::Group> groups;
+    for (const auto& group : param_groups_)
+      groups.push_back(Rule::group_of(typed(group.options())));
+    return Rule::step(tensors.plan, groups, control, libtorch_executor());
+  }
+  void step_for_loop(ChainLists& lists, const Options& options) override {
+    Rule::step_for_loop(lists, typed(options));
+  }
+  void step_foreach(ChainLists& lists, const Options& options) override {
+    Rule::step_foreach(lists, typed(options));
+  }
+};
+
+}  // namespace hone::optim

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/optim/state_tensors.h"
+
+#include <ATen/Functions.h>
+
+#include <memory>
+
+#include "hone/core/buffer.h"
+#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/train/interop.h"
+
+namespace hone::optim {
+namespace {
+
+Index padded_elements(const torch::Tensor& tensor) {
+  return round_up(tensor.numel(), kCacheLine / Index{sizeof(float)});
+}
+
+bool is_code(at::ScalarType type) { return type == at::kChar || type == at::kByte; }
+
+kernels::NarrowChunk chunk_of(const torch::Tensor& moment, const torch::Tensor& scale) {
+  return {dtype_of(moment.scalar_type(), "moment"), moment.data_ptr(),
+          scale.defined() ? scale.data_ptr<float>() : nullptr, moment.numel()};
+}
+
+// Uninitialised, in the layout of the parameter, which must be dense for narrow types.
+void allocate_moment(const torch::Tensor& param, at::ScalarType type, torch::Tensor& moment,
+                     torch::Tensor& scale) {
+  moment = at::empty_like(param, param.options().dtype(type).requires_grad(false),
+                          at::MemoryFormat::Preserve);
+  if (!is_code(type)) return;
+  scale = at::empty({ceil_div(param.numel(), kernels::kCodeBlock)}, at::TensorOptions(at::kFloat));
+}
+
+}  // namespace
+
+bool shares_block(const torch::Tensor& param) {
+  return param.numel() <= kernels::kChunkElements && param.is_non_overlapping_and_dense();
+}
+
+std::vector<torch::Tensor> zeros_in_one_block(const std::vector<const torch::Tensor*>& params) {
+  Index elements = 0;
+  for (const torch::Tensor* param : params) elements += padded_elements(*param);
+  const auto memory = std::make_shared<Buffer>(elements * Index{sizeof(float)});
+  const torch::Tensor block = at::from_blob(
+      memory->data(), {elements}, [memory](void*) {}, at::TensorOptions(at::kFloat));
+  std::vector<torch::Tensor> out;
+  Index begin = 0;
+  for (const torch::Tensor* param : params) {
+    out.push_back(block.as_strided(param->sizes(), param->strides(), begin));
+    begin += padded_elements(*param);
+  }
+  return out;
+}
+
+at::ScalarType moment_type(StateDtype dtype, bool is_second) {
+  if (dtype == StateDtype::Float32) return at::kFloat;
+  if (dtype == StateDtype::BFloat16) return at::kBFloat16;
+  return is_second ? at::kByte : at::kChar;
+}
+
+void make_moment(const torch::Tensor& param, at::ScalarType type, float value,
+                 torch::Tensor& moment, torch::Tensor& scale) {
+  if (!is_code(type)) {
+    allocate_moment(param, type, moment, scale);
+    moment.fill_(value);
+    return;
+  }
+  encode_moment(at::full_like(param, value, param.options().dtype(at::kFloat)), param, type, moment,
+                scale);
+}
+
+torch::Tensor decode_moment(const torch::Tensor& moment, const torch::Tensor& scale) {
+  torch::Tensor values = at::empty_like(moment, moment.options().dtype(at::kFloat));
+  kernels::decode_chunk(chunk_of(moment, scale), values.data_ptr<float>());
+  return values;
+}
+
+void encode_moment(const torch::Tensor& values, const torch::Tensor& param, at::ScalarType type,
+                   torch::Tensor& moment, torch::Tensor& scale) {
+  if (type == at::kFloat) {
+    allocate_moment(param, type, moment, scale);
+    moment.copy_(values);
+    return;
+  }
+  torch::Tensor laid_out, none;
+  allocate_moment(param, at::kFloat, laid_out, none);
+  laid_out.copy_(values);
+  allocate_moment(param, type, moment, scale);
+  kernels::encode_chunk(laid_out.data_ptr<float>(), {.nearest = true}, chunk_of(moment, scale));
+}
+
+torch::Tensor copy_like(const torch::Tensor& value, const torch::Tensor& param) {
+  torch::Tensor copy =
+      at::empty_like(param, param.options().dtype(value.scalar_type()), at::MemoryFormat::Preserve);
+  copy.copy_(value);
+  return copy;
+}
+
+}  // namespace hone::optim

@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/types.h>
+
+#include <vector>
+
+#include "hone/train/optim/multi_tensor_optimizer.h"
+
+namespace hone::optim {
+
+// Tensors that hold optimiser state.
+
+// Does the state of this parameter go into a block shared with others? Thousands of small tensors
+// then lie on few pages, one after the other.
+bool shares_block(const torch::Tensor& param);
+// fp32 zeros in the layouts of `params`, each on cache lines of its own, in one block.
+std::vector<torch::Tensor> zeros_in_one_block(const std::vector<const torch::Tensor*>& params);
+
+// The type of one moment: signed codes for the first, unsigned ones for the second.
+at::ScalarType moment_type(StateDtype dtype, bool is_second);
+// All elements `value`, in the layout of the parameter; `scale` is made for codes.
+void make_moment(const torch::Tensor& param, at::ScalarType type, float value,
+                 torch::Tensor& moment, torch::Tensor& scale);
+// fp32 values of a moment, in its layout.
+torch::Tensor decode_moment(const torch::Tensor& moment, const torch::Tensor& scale);
+// Stores fp32 values, rounded to nearest, as `type` in the layout of the parameter.
+void encode_moment(const torch::Tensor& values, const torch::Tensor& param, at::ScalarType type,
+                   torch::Tensor& moment, torch::Tensor& scale);
+// A copy with the layout of the parameter.
+torch::Tensor copy_like(const torch::Tensor& value, const torch::Tensor& param);
+
+}  // namespace hone::optim
