@@ -15,7 +15,8 @@ namespace hone::kernels {
 constexpr Index kChunkElements = 16384;
 
 // The tensors of one optimiser call: equal lengths; a slot the rule does not use is an empty span.
-// Any alignment and layout; every slot but grad has the layout of param. Types:
+// Any alignment and layout; slots but grad have the layout of param, or any where param has holes.
+// Types:
 //   param          f32, bf16 (rounded stochastically)      grad   f32, bf16, f16
 //   momentum       f32, bf16 (stochastic), i8 (codes)      extra  f32
 //   second_moment  f32, bf16 (stochastic), u8 (codes)      ema    f32

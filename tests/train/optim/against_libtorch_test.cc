@@ -3,6 +3,8 @@
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
 #include <gtest/gtest.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
@@ -10,7 +12,9 @@
 
 #include <functional>
 
+#include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
+#include "hone/train/optim/lion.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 
@@ -86,6 +90,31 @@ TEST(AgainstLibTorch, groups_may_carry_libtorchs_own_options) {
   AdamW hone(two_groups(ours, a, b), LibOptions(1e-3));
   torch::optim::AdamW torch(two_groups(theirs, a, b), LibOptions(1e-3));
   train_both(hone, ours, torch, theirs, 20);
+  EXPECT_LE(worst_difference(ours, theirs), kBound);
+}
+
+TEST(AgainstLibTorch, adam_with_two_groups_for_200_steps) {
+  using LibOptions = torch::optim::AdamOptions;
+  for (const bool amsgrad : {false, true}) {
+    Tensors ours = make_params(), theirs = make_params();
+    const LibOptions a = LibOptions(1e-3).weight_decay(0.1).amsgrad(amsgrad);
+    const LibOptions b = LibOptions(3e-3).betas({0.8, 0.99}).amsgrad(amsgrad);
+    Adam hone(two_groups(ours, a, b), LibOptions(1e-3).amsgrad(amsgrad));
+    torch::optim::Adam torch(two_groups(theirs, a, b), LibOptions(1e-3).amsgrad(amsgrad));
+    train_both(hone, ours, torch, theirs, 200);
+    EXPECT_LE(worst_difference(ours, theirs), kBound);
+  }
+}
+
+TEST(AgainstLibTorch, adagrad_with_two_groups_for_200_steps) {
+  using LibOptions = torch::optim::AdagradOptions;
+  Tensors ours = make_params(), theirs = make_params();
+  const LibOptions a = LibOptions(1e-2).weight_decay(0.1).lr_decay(0.05);
+  const LibOptions b = LibOptions(3e-2).eps(1e-6);
+  Adagrad hone(two_groups(ours, a, b), LibOptions(1e-2).initial_accumulator_value(0.5));
+  torch::optim::Adagrad torch(two_groups(theirs, a, b),
+                              LibOptions(1e-2).initial_accumulator_value(0.5));
+  train_both(hone, ours, torch, theirs, 200);
   EXPECT_LE(worst_difference(ours, theirs), kBound);
 }
 
@@ -180,7 +209,14 @@ TEST(Implementations, agree_for_every_rule) {
                              SGDOptions(0.01).momentum(0.9).dampening(0.2).maximize(true));
   check_implementations<AdamW>("adamw", AdamWOptions(1e-3).weight_decay(0.1));
   check_implementations<AdamW>("amsgrad", AdamWOptions(1e-3).amsgrad(true).maximize(true));
+  check_implementations<Adam>("adam", AdamOptions(1e-3).weight_decay(0.1));
+  check_implementations<Adagrad>("adagrad", AdagradOptions(1e-2).lr_decay(0.1).weight_decay(0.1));
+  check_implementations<Adagrad>("adagrad up", AdagradOptions(1e-2).maximize(true));
   check_implementations<TAM>("tam", TAMOptions(0.01).weight_decay(0.1));
+  check_implementations<TAM>("fixed damping", TAMOptions(0.01).fixed_damping(0.7));
+  check_implementations<AdaTAM>("adatam", AdaTAMOptions(3e-5).weight_decay(0.1), 20);
+  check_implementations<AdaTAM>("adatam average",
+                                AdaTAMOptions(3e-5).momentum_form(MomentumForm::Ema), 20);
   check_implementations<TAM>("tam decoupled",
                              TAMOptions(0.01)
                                  .weight_decay(0.1)

@@ -14,7 +14,9 @@
 
 #include "hone/core/error.h"
 #include "hone/train/interop.h"
+#include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
+#include "hone/train/optim/lion.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 
@@ -110,6 +112,30 @@ void for_each_rule(const Check& check) {
   check(
       [](Tensors& p) { return std::make_unique<TAM>(p, TAMOptions(0.01).scope(TAMScope::Model)); });
   check([](Tensors& p) { return std::make_unique<AdaTAMW>(p, AdaTAMWOptions(1e-4)); });
+  check([](Tensors& p) { return std::make_unique<Adam>(p, AdamOptions(1e-3).weight_decay(0.1)); });
+  check([](Tensors& p) { return std::make_unique<Adagrad>(p, AdagradOptions(1e-2)); });
+  check([](Tensors& p) { return std::make_unique<Lion>(p, LionOptions(1e-4)); });
+  check([](Tensors& p) {
+    return std::make_unique<AdaTAM>(
+        p, AdaTAMOptions(1e-3).momentum_form(MomentumForm::Ema).bias_correction(true));
+  });
+  for (const TAMScope scope : {TAMScope::Row, TAMScope::Element}) {
+    check([scope](Tensors& p) { return std::make_unique<TAM>(p, TAMOptions(0.01).scope(scope)); });
+  }
+  check([](Tensors& p) { return std::make_unique<TAM>(p, TAMOptions::high_performance(0.01)); });
+  check([](Tensors& p) { return std::make_unique<TAM>(p, TAMOptions(0.01).lagged_cosine(true)); });
+  for (const StateDtype dtype : {StateDtype::BFloat16, StateDtype::Block8}) {
+    check([dtype](Tensors& p) {
+      return std::make_unique<AdamW>(p, AdamWOptions(1e-3).state_dtype(dtype));
+    });
+    check([dtype](Tensors& p) {
+      return std::make_unique<Adagrad>(
+          p, AdagradOptions(1e-3).initial_accumulator_value(0.1).state_dtype(dtype));
+    });
+    check([dtype](Tensors& p) {
+      return std::make_unique<TAM>(p, TAMOptions(0.01).state_dtype(dtype));
+    });
+  }
 }
 
 TEST(State, archive_round_trip_continues_bit_for_bit) {
@@ -389,7 +415,7 @@ TEST(Hostile, what_cannot_be_stepped_is_named) {
   EXPECT_THAT(refused(torch::ones({4}, at::kComplexFloat).requires_grad_()),
               HasSubstr("real parameter 0"));
   EXPECT_THAT(refused(torch::ones({4}, at::kDouble).requires_grad_()),
-              HasSubstr("fp32 parameter 0, got Double"));
+              HasSubstr("fp32 or bf16 in parameter 0, got Double"));
   EXPECT_THAT(refused(torch::Tensor()), HasSubstr("parameter 0"));
 }
 
@@ -410,7 +436,7 @@ TEST(Hostile, constructors_refuse_settings_without_meaning) {
         TAM(params,
             TAMOptions(1).scope(TAMScope::Model).correlation_method(CorrelationMethod::Manual));
       }),
-      HasSubstr("scope Model, got Manual"));
+      HasSubstr("scope model, got manual, of scope tensor"));
   EXPECT_THAT(error_of([&] { TAM(Tensors{}, TAMOptions(1)); }), HasSubstr("group 0"));
   EXPECT_THAT(error_of([&] {
                 TAM(Tensors{params[0], params[0]}, TAMOptions(1));

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+// What options mean: TAM's methods and presets, state of fewer bits, moving averages, and the
+// faults of the reference versions that they answer.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <cmath>
+
+#include "hone/core/error.h"
+#include "hone/train/optim/adam.h"
+#include "hone/train/optim/lion.h"
+#include "hone/train/optim/tam.h"
+
+namespace hone::optim {
+namespace {
+
+using Tensors = std::vector<torch::Tensor>;
+using testing::HasSubstr;
+
+Tensors params_of(const std::vector<std::vector<std::int64_t>>& shapes) {
+  torch::manual_seed(11);
+  Tensors params;
+  for (const auto& shape : shapes) params.push_back((torch::rand(shape) - 0.5).requires_grad_());
+  return params;
+}
+
+void set_gradients(Tensors& params, int step) {
+  torch::manual_seed(900 + step);
+  for (torch::Tensor& param : params) param.mutable_grad() = torch::randn(param.sizes());
+}
+
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+std::vector<std::string> methods_of(const TAMOptions& options, Tensors params) {
+  TAM optimizer(params, options);
+  set_gradients(params, 0);
+  std::vector<std::string> names;
+  for (const TensorPlanEntry& entry : optimizer.plan()) names.push_back(entry.method);
+  return names;
+}
+
+TEST(F1, the_threshold_decides_what_auto_does) {
+  for (const auto& [threshold, wanted] :
+       {std::pair{999, "cosine_similarity"}, {1000, "manual"}, {1001, "manual"}}) {
+    const auto options = TAMOptions(0.1)
+                             .correlation_method(CorrelationMethod::Auto)
+                             .large_tensor_threshold(threshold);
+    EXPECT_EQ(methods_of(options, params_of({{1000}})).front(), wanted) << threshold;
+    EXPECT_EQ(methods_of(options, params_of({{100, 10}})).front(),
+              threshold == 999 ? "vectorized" : "manual");
+  }
+}
+
+TEST(F2, any_layout_equals_the_contiguous_result) {
+  for (const auto& options : {TAMOptions(0.01), TAMOptions(0.01).scope(TAMScope::Row),
+                              TAMOptions(0.01).scope(TAMScope::Model),
+                              TAMOptions(0.01).state_dtype(StateDtype::BFloat16)}) {
+    torch::manual_seed(5);
+    const torch::Tensor values = torch::rand({12, 8, 6, 6}), storage = torch::rand({12, 8, 6, 12});
+    Tensors layouts{values.clone(), values.transpose(0, 1).contiguous().transpose(0, 1),
+                    values.contiguous(at::MemoryFormat::ChannelsLast), storage.slice(3, 0, 6)};
+    layouts[3].copy_(values);
+    Tensors results;
+    for (torch::Tensor& param : layouts) {
+      param.requires_grad_();
+      TAM optimizer({param}, options);
+      for (int t = 0; t < 5; ++t) {
+        torch::manual_seed(t);
+        param.mutable_grad() = torch::randn(values.sizes());
+        optimizer.step();
+      }
+      results.push_back(param.detach().contiguous());
+    }
+    // Sums run in memory order, so the cosine may differ in its last bits.
+    const double bound = options.state_dtype() == StateDtype::Float32 ? 1e-6 : 3e-3;
+    for (const torch::Tensor& result : results) {
+      EXPECT_LE((result - results[0]).abs().max().item<double>(), bound);
+    }
+  }
+}
+
+TEST(F3, the_cosine_of_a_tensor_is_one_number) {
+  Tensors params = params_of({{64, 64}, {10'000}});
+  TAM optimizer(params, TAMOptions(0.1));
+  set_gradients(params, 0);
+  optimizer.step();
+  for (const NamedState& item : optimizer.export_state()) {
+    if (item.name != "correlation") continue;
+    EXPECT_EQ(item.value.numel(), 1);
+  }
+  optimizer.step();
+  EXPECT_LT(optimizer.stats().temporary_bytes, 64 * 2 + 24 * 14'096 / 16'384 + 100);
+}
+
+TEST(F4, fifty_checked_steps_are_fifty_plain_ones) {
+  for (const CorrelationMethod method :
+       {CorrelationMethod::Manual, CorrelationMethod::CosineSimilarity,
+        CorrelationMethod::Vectorized, CorrelationMethod::Auto}) {
+    Tensors plain = params_of({{70, 30}, {2000}}), checked = params_of({{70, 30}, {2000}});
+    TAM a(plain, TAMOptions(0.01).correlation_method(method));
+    TAM b(checked, TAMOptions(0.01).correlation_method(method).use_inplace_ops(false));
+    for (int t = 0; t < 50; ++t) {
+      set_gradients(plain, t);
+      set_gradients(checked, t);
+      a.step();
+      b.step();
+      EXPECT_LE(std::abs(a.stats().correlation), 1);
+    }
+    for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(plain[i].equal(checked[i]));
+  }
+}
+
+Index state_bytes(const MultiTensorOptimizer& optimizer) {
+  Index bytes = 0;
+  for (const NamedState& item : optimizer.export_state()) {
+    if (item.name != "step") bytes += static_cast<Index>(item.value.nbytes());
+  }
+  return bytes;
+}
+
+TEST(F6, memory_limited_takes_no_more_than_high_performance) {
+  Tensors a = params_of({{1000, 100}}), b = params_of({{1000, 100}});
+  TAM limited(a, TAMOptions::memory_limited(0.01)), fast(b, TAMOptions::high_performance(0.01));
+  for (int t = 0; t < 2; ++t) {
+    set_gradients(a, t);
+    set_gradients(b, t);
+    limited.step();
+    fast.step();
+  }
+  EXPECT_LE(state_bytes(limited), state_bytes(fast) / 2 + 1000);
+  // Temporaries: a scratch per worker, nothing that grows with the parameters.
+  EXPECT_LT(limited.stats().temporary_bytes, (Index{1} << 20) * 64);
+}
+
+TEST(Methods, presets_mean_what_the_guide_says) {
+  const Tensors params = params_of({{900}, {1100}, {40, 40}});
+  using testing::ElementsAre;
+  EXPECT_THAT(methods_of(TAMOptions::high_performance(1), params),
+              ElementsAre("manual", "cosine_similarity", "vectorized"));
+  EXPECT_THAT(methods_of(TAMOptions::stable(1), params), ElementsAre("manual", "manual", "manual"));
+  EXPECT_FALSE(TAMOptions::stable(1).use_inplace_ops());
+  EXPECT_THAT(methods_of(TAMOptions::large_model(1), params),
+              ElementsAre("vectorized", "vectorized", "vectorized"));
+  EXPECT_EQ(TAMOptions::memory_limited(1).state_dtype(), StateDtype::BFloat16);
+  EXPECT_THAT(methods_of(TAMOptions::for_model_size(1, 5e7), params),
+              ElementsAre("manual", "manual", "manual"));
+  EXPECT_THAT(methods_of(TAMOptions::for_model_size(1, 5e8), params),
+              ElementsAre("cosine_similarity", "cosine_similarity", "vectorized"));
+  EXPECT_THAT(methods_of(TAMOptions::for_model_size(1, 5e9), params),
+              ElementsAre("vectorized", "vectorized", "vectorized"));
+  EXPECT_THAT(methods_of(TAMOptions(1).scope(TAMScope::Element), params),
+              ElementsAre("element", "element", "element"));
+}
+
+TEST(Methods, a_method_of_another_scope_is_an_error_that_names_both) {
+  Tensors params = params_of({{10}});
+  const auto refused = [&](TAMScope scope, CorrelationMethod method) {
+    return error_of([&] { TAM(params, TAMOptions(1).scope(scope).correlation_method(method)); });
+  };
+  EXPECT_THAT(refused(TAMScope::Row, CorrelationMethod::Manual),
+              HasSubstr("scope row, got manual"));
+  EXPECT_THAT(refused(TAMScope::Tensor, CorrelationMethod::Auto),
+              HasSubstr("auto, of scope by shape"));
+  EXPECT_EQ(refused(TAMScope::Row, CorrelationMethod::Vectorized), "no error");
+}
+
+TEST(Methods, changing_the_method_between_steps_is_noticed) {
+  Tensors a = params_of({{50, 60}}), b = params_of({{50, 60}});
+  TAM changed(a, TAMOptions(0.01)), rows(b, TAMOptions(0.01).scope(TAMScope::Row));
+  set_gradients(a, 0);
+  changed.step();
+  static_cast<TAMOptions&>(changed.param_groups()[0].options()).scope(TAMScope::Row);
+  set_gradients(a, 1);
+  changed.step();
+  bool has_rows = false;
+  for (const NamedState& item : changed.export_state()) {
+    has_rows = has_rows || (item.name == "correlation" && item.value.numel() == 50);
+  }
+  EXPECT_TRUE(has_rows);
+}
+
+TEST(SuggestLr, divides_by_the_damping_that_a_run_settled_at) {
+  Tensors params = params_of({{1000}});
+  TAM optimizer(params, TAMOptions(1e-3));
+  EXPECT_THAT(error_of([&] { suggest_lr(0.1, optimizer.stats()); }), HasSubstr("has taken steps"));
+  for (int t = 0; t < 200; ++t) {
+    set_gradients(params, 0);  // one constant gradient: d tends to 1
+    optimizer.step();
+  }
+  EXPECT_NEAR(suggest_lr(0.1, optimizer.stats()), 0.1, 1e-6);
+}
+
+// ---- state of fewer bits
+
+TEST(StateBits, take_the_stated_bytes_per_parameter) {
+  const Index n = 1 << 20;
+  for (const auto& [dtype, wanted] : {std::pair{StateDtype::Float32, 8.0},
+                                      {StateDtype::BFloat16, 4.0},
+                                      {StateDtype::Block8, 2.03}}) {
+    Tensors params = params_of({{1024, 1024}});
+    AdamW optimizer(params, AdamWOptions(1e-3).state_dtype(dtype));
+    set_gradients(params, 0);
+    optimizer.step();
+    EXPECT_NEAR(static_cast<double>(state_bytes(optimizer)) / static_cast<double>(n) / wanted, 1,
+                0.01);
+  }
+}
+
+TEST(StateBits, small_tensors_stay_in_fp32_and_groups_may_differ) {
+  Tensors params = params_of({{4095}, {4096}, {100, 100}});
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(Tensors{params[0], params[1]});
+  groups.emplace_back(
+      Tensors{params[2]},
+      std::make_unique<AdamWOptions>(AdamWOptions(2e-3).state_dtype(StateDtype::BFloat16)));
+  AdamW optimizer(groups, AdamWOptions(1e-3).state_dtype(StateDtype::Block8));
+  set_gradients(params, 0);
+  optimizer.step();
+  std::vector<StateDtype> kept;
+  for (const TensorPlanEntry& entry : optimizer.plan()) kept.push_back(entry.state_dtype);
+  EXPECT_EQ(kept, (std::vector{StateDtype::Float32, StateDtype::Block8, StateDtype::BFloat16}));
+  for (const NamedState& item : optimizer.export_state()) {
+    if (item.name != "exp_avg") continue;
+    const at::ScalarType types[] = {at::kFloat, at::kChar, at::kBFloat16};
+    EXPECT_EQ(item.value.scalar_type(), types[item.parameter]);
+  }
+}
+
+TEST(StateBits, fp32_state_moves_into_fewer_bits_and_back) {
+  Tensors params = params_of({{100, 100}});
+  AdamW full(params, AdamWOptions(1e-3));
+  for (int t = 0; t < 10; ++t) {
+    set_gradients(params, t);
+    full.step();
+  }
+  for (const StateDtype dtype : {StateDtype::BFloat16, StateDtype::Block8}) {
+    AdamW narrow(params, AdamWOptions(1e-3).state_dtype(dtype)), back(params, AdamWOptions(1e-3));
+    narrow.import_state(full.export_state());
+    back.import_state(narrow.export_state());
+    const torch::Tensor mean = full.export_state()[1].value, again = back.export_state()[1].value;
+    ASSERT_EQ(again.scalar_type(), at::kFloat);
+    const double bound = dtype == StateDtype::BFloat16 ? 0x1p-8 : 0x1p-4;
+    EXPECT_LE(((again - mean).abs() / (mean.abs() + 1e-4 * mean.abs().max())).max().item<double>(),
+              bound);
+  }
+}
+
+TEST(StateBits, bf16_parameters_and_gradients_train) {
+  torch::manual_seed(4);
+  const torch::Tensor target = torch::randn({4096});
+  torch::Tensor param = torch::zeros({4096}, at::kBFloat16).requires_grad_();
+  AdamW optimizer({param}, AdamWOptions(0.02).weight_decay(0).state_dtype(StateDtype::BFloat16));
+  for (int t = 0; t < 600; ++t) {
+    param.mutable_grad() = (param.detach().to(at::kFloat) - target).to(at::kBFloat16);
+    optimizer.step();
+  }
+  EXPECT_LT((param.detach().to(at::kFloat) - target).abs().mean().item<double>(), 0.02);
+}
+
+TEST(StateBits, chains_refuse_them) {
+  Tensors params = params_of({{5000}});
+  AdamW optimizer(
+      params,
+      AdamWOptions(1e-3).state_dtype(StateDtype::Block8).implementation(Implementation::Foreach));
+  set_gradients(params, 0);
+  EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("fewer than 32 bits"));
+}
+
+// ---- moving averages
+
+TEST(Averages, follow_the_parameters_and_survive_saving) {
+  Tensors params = params_of({{300, 30}, {7}});
+  auto optimizer = std::make_unique<AdamW>(params, AdamWOptions(0.1));
+  Tensors exact;
+  for (const torch::Tensor& param : params) exact.push_back(param.detach().to(at::kDouble));
+  for (int t = 0; t < 20; ++t) {
+    set_gradients(params, t);
+    optimizer->step_with({.ema_decay = 0.75});
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      exact[i].mul_(0.75).add_(params[i].detach().to(at::kDouble), 0.25);
+    }
+    if (t != 10) continue;
+    auto next = std::make_unique<AdamW>(params, AdamWOptions(0.1));
+    next->import_state(optimizer->export_state());
+    optimizer = std::move(next);
+  }
+  const Tensors averages = optimizer->averages();
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    EXPECT_LE((averages[i] - exact[i]).abs().max().item<double>(), 1e-5);
+  }
+  set_gradients(params, 21);
+  optimizer->step();  // without a decay they rest
+  EXPECT_TRUE(optimizer->averages()[0].equal(averages[0]));
+}
+
+}  // namespace
+}  // namespace hone::optim
