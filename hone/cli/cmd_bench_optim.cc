@@ -11,11 +11,15 @@ void add_bench_optim(CLI::App& bench, Context& context) {
                                     options->threads = context.common.threads;
                                     app::bench_optim(*options, run);
                                   });
-  verb->add_option("--sizes", options->sizes, "Tensors x elements")
+  verb->add_option("--sizes", options->sizes,
+                   "Tensors x elements, or guide: the TAM guide's five sizes")
       ->delimiter(',')
       ->envname("HONE_SIZES")
       ->capture_default_str();
-  verb->add_option("--op", options->rules, "Rules: sgdm, adamw, tam, adatamw")
+  verb->add_option(
+          "--op", options->rules,
+          "Rules: sgdm, adam, adamw, adagrad, lion, tam, tam_row, adatamw, adamw_bf16, adamw_8bit, "
+          "amp_adamw")
       ->delimiter(',')
       ->envname("HONE_OP")
       ->capture_default_str();
@@ -23,7 +27,8 @@ void add_bench_optim(CLI::App& bench, Context& context) {
       ->delimiter(',')
       ->envname("HONE_IMPL")
       ->capture_default_str();
-  verb->add_option("--against", options->against, "torch_optim, aten_fused, aten_chain")
+  verb->add_option("--against", options->against,
+                   "torch_optim, aten_fused, aten_chain, elementwise, own")
       ->delimiter(',')
       ->envname("HONE_AGAINST")
       ->capture_default_str();

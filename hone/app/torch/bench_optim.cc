@@ -27,18 +27,23 @@ std::vector<Index> parse_sizes(const std::string& text) {
   return std::vector<Index>(static_cast<std::size_t>(tensors), elements);
 }
 
-// Bytes per parameter that a step must move, fp32. A TAM whose tensors stay in cache between its
-// two passes saves the 8 bytes of the first.
-double floor_bytes(const std::string& rule, Index elements_per_tensor) {
-  const double cached = elements_per_tensor <= kernels::kChunkElements ? 8 : 0;
-  if (rule == "sgdm") return 20;
-  if (rule == "adamw") return 28;
-  if (rule == "tam") return 28 - cached;
-  return 36 - cached;
-}
+// What a step must move per parameter, and the tensors it touches: parameter, gradient, state.
+struct Traffic {
+  double floor_bytes = 0;
+  double resident_bytes = 0;
+};
 
-// Tensors per parameter that a step touches: parameter, gradient, state.
-int tensors_of(const std::string& rule) { return rule == "adamw" || rule == "adatamw" ? 4 : 3; }
+// A TAM whose tensors stay in cache between its two passes saves the 8 bytes of the first.
+Traffic traffic_of(const std::string& rule, Index elements_per_tensor) {
+  const double cached = elements_per_tensor <= kernels::kChunkElements ? 8 : 0;
+  if (rule == "sgdm" || rule == "lion" || rule == "adagrad" || rule == "tam_row") return {20, 12};
+  if (rule == "tam") return {28 - cached, 12};
+  if (rule == "adatamw") return {36 - cached, 16};
+  if (rule == "adamw_bf16") return {20, 12};
+  if (rule == "adamw_8bit") return {16, 10};
+  if (rule == "amp_adamw") return {32, 16};  // the gradient is read twice
+  return {28, 16};
+}
 
 // Before every timed step, for all sides: LibTorch's threads are awake, as after a backward pass.
 // Behind an opponent that ran on one thread they would sleep.
@@ -50,12 +55,13 @@ void wake_threads() {
 void add_case(const BenchOptimOptions& options, const std::string& size, const std::string& rule,
               const MemoryProbe& memory, BenchRun& run) {
   const std::vector<Index> sizes = parse_sizes(size);
-  const double floor = floor_bytes(rule, sizes.front());
+  const Traffic traffic = traffic_of(rule, sizes.front());
   BenchCase bench_case;
   bench_case.name = concat(size, "/", rule);
-  bench_case.bytes = floor * static_cast<double>(sizes.front()) * static_cast<double>(sizes.size());
+  const double elements = static_cast<double>(sizes.front()) * static_cast<double>(sizes.size());
+  bench_case.bytes = traffic.floor_bytes * elements;
   // Tensors that stay in the last-level cache are not limited by memory.
-  const Index tensor_bytes = static_cast<Index>(bench_case.bytes / floor * 4 * tensors_of(rule));
+  const auto tensor_bytes = static_cast<Index>(traffic.resident_bytes * elements);
   if (tensor_bytes > cpu_info().l3_bytes) bench_case.memory = &memory;
   const auto add = [&](const std::string& way, bool ours) {
     opponents::Stepper stepper = opponents::make_stepper(rule, way, sizes);
@@ -64,7 +70,7 @@ void add_case(const BenchOptimOptions& options, const std::string& size, const s
         {.name = stepper.name, .run = std::move(stepper.step), .prepare = wake_threads});
     bench_case.ours.push_back(ours);
     bench_case.extra.push_back({{"implementation", stepper.implementation},
-                                {"floor_bytes_per_param", floor},
+                                {"floor_bytes_per_param", traffic.floor_bytes},
                                 {"peak_extra_bytes", stepper.peak_extra_bytes}});
   };
   for (const std::string& way : options.ours) add(way, true);
@@ -72,13 +78,47 @@ void add_case(const BenchOptimOptions& options, const std::string& size, const s
   run.add(bench_case);
 }
 
+// The five sizes of the reference guide: the cosine alone on one thread and a whole step, by each
+// method. They fit the caches, so nothing is said about memory.
+void add_guide_cases(BenchRun& run) {
+  const std::vector<std::vector<Index>> shapes{{100}, {1000}, {64, 64}, {512, 512}, {1024, 1024}};
+  const auto add = [](BenchCase& bench_case, opponents::Stepper stepper, const std::string& name,
+                      bool ours) {
+    bench_case.contestants.push_back({.name = name, .run = std::move(stepper.step)});
+    bench_case.ours.push_back(ours);
+    bench_case.extra.push_back({{"implementation", stepper.implementation}});
+  };
+  opponents::set_torch_threads(1);
+  for (const std::vector<Index>& shape : shapes) {
+    BenchCase cosine, step;
+    const std::string size = shape.size() == 1 ? concat(shape[0]) : concat(shape[0], "x", shape[1]);
+    cosine.name = concat("guide/", size, "/cosine");
+    step.name = concat("guide/", size, "/tam_step");
+    for (const std::string_view way : opponents::cosine_ways()) {
+      const std::string name(way);
+      const bool ours = !name.starts_with("aten");
+      add(cosine, opponents::make_cosine(name, shape), name, ours && name == "manual");
+      if (ours) add(step, opponents::make_tam_step(name, shape), name, true);
+    }
+    // Only manual is compared with ATen's ways; the other methods are there to be seen.
+    run.add(cosine);
+    run.add(step);
+  }
+}
+
 }  // namespace
 
 void bench_optim(const BenchOptimOptions& options, BenchRun& run) {
-  opponents::set_torch_threads(options.threads > 0 ? options.threads : usable_cpus());
+  const int threads = options.threads > 0 ? options.threads : usable_cpus();
+  opponents::set_torch_threads(threads);
   // On LibTorch's pool, so that no second pool spins beside it.
   const MemoryProbe memory = make_memory_probe(MemoryTraffic::Update, libtorch_executor());
   for (const std::string& size : options.sizes) {
+    if (size == "guide") {
+      add_guide_cases(run);
+      opponents::set_torch_threads(threads);
+      continue;
+    }
     for (const std::string& rule : options.rules) {
       add_case(options, size, rule, memory, run);
     }

@@ -9,10 +9,11 @@
 namespace hone::app {
 
 struct BenchOptimOptions {
-  std::vector<std::string> sizes{"24x1048576", "2000x1024", "1x33554432"};  // tensors x elements
+  // Tensors x elements, or "guide": the five sizes of the TAM guide.
+  std::vector<std::string> sizes{"24x1048576", "2000x1024", "1x33554432"};
   std::vector<std::string> rules{"sgdm", "adamw", "tam", "adatamw"};
   std::vector<std::string> ours{"hone"};  // also hone_foreach, hone_for_loop
-  std::vector<std::string> against{"torch_optim", "aten_fused", "aten_chain"};
+  std::vector<std::string> against{"torch_optim", "aten_fused", "aten_chain", "elementwise", "own"};
   int threads = 0;  // of LibTorch's pool, for all sides; 0: usable_cpus()
 };
 

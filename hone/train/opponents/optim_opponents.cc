@@ -6,14 +6,22 @@
 #include <c10/core/Allocator.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "hone/core/check.h"
+#include "hone/kernels/multi_tensor/cosine.h"
+#include "hone/train/interop.h"
+#include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
+#include "hone/train/optim/lion.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 
@@ -22,13 +30,23 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
-constexpr std::array<std::string_view, 4> kRules{"sgdm", "adamw", "tam", "adatamw"};
-constexpr std::array<std::string_view, 6> kWays{"hone",        "hone_foreach", "hone_for_loop",
-                                                "torch_optim", "aten_fused",   "aten_chain"};
+constexpr std::array<std::string_view, 11> kRules{"sgdm",       "adam",       "adamw",    "adagrad",
+                                                  "lion",       "tam",        "tam_row",  "adatamw",
+                                                  "adamw_bf16", "adamw_8bit", "amp_adamw"};
+constexpr std::array<std::string_view, 8> kWays{"hone",        "hone_foreach", "hone_for_loop",
+                                                "torch_optim", "aten_fused",   "aten_chain",
+                                                "elementwise", "own"};
+
+constexpr std::array<std::string_view, 6> kCosineWays{
+    "manual", "cosine_similarity", "vectorized", "auto", "aten_chain", "aten_normalize_multiply"};
 
 // Small enough that thousands of steps on the same gradients stay finite.
 constexpr double kLr = 1e-5, kMomentum = 0.9, kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8;
 constexpr double kWeightDecay = 0.01, kDecayRate = 0.9;
+constexpr Index kRow = 1024;
+// Of amp_adamw: the norm is measured and never exceeds the limit, so that gradients keep their
+// size.
+constexpr double kInvScale = 0.5, kClipNorm = 1e9;
 
 // Parameters with gradients, and lists of state for the bare operators.
 struct Workload {
@@ -36,12 +54,18 @@ struct Workload {
   std::vector<double> correlation;
 };
 
+void add_tensor(Workload& work, const std::vector<Index>& shape) {
+  work.params.push_back(at::randn(shape).set_requires_grad(true));
+  work.grads.push_back(at::randn(shape));
+  work.params.back().mutable_grad() = work.grads.back();
+}
+
 std::shared_ptr<Workload> make_workload(std::span<const Index> sizes) {
   auto work = std::make_shared<Workload>();
   for (const Index n : sizes) {
-    work->params.push_back(at::randn({n}).set_requires_grad(true));
-    work->grads.push_back(at::randn({n}));
-    work->params.back().mutable_grad() = work->grads.back();
+    // In rows where they come out even; only row-wise rules can tell.
+    const bool rows = n > kRow && n % kRow == 0;
+    add_tensor(*work, rows ? std::vector{n / kRow, kRow} : std::vector{n});
   }
   return work;
 }
@@ -81,29 +105,57 @@ Index measure_peak(const std::function<void()>& step) {
 // ---- hone ----
 
 template <class Optimizer, class Options>
-Stepper step_with_hone(std::string_view way, std::span<const Index> sizes, Options options) {
-  const auto work = make_workload(sizes);
-  options.implementation(way == "hone"           ? optim::Implementation::Fused
-                         : way == "hone_foreach" ? optim::Implementation::Foreach
-                                                 : optim::Implementation::ForLoop);
+Stepper step_with_hone(std::string_view way, const std::shared_ptr<Workload>& work, Options options,
+                       const optim::StepControl& control = {}) {
+  options.implementation(way == "hone_foreach"    ? optim::Implementation::Foreach
+                         : way == "hone_for_loop" ? optim::Implementation::ForLoop
+                                                  : optim::Implementation::Fused);
   const auto optimizer = std::make_shared<Optimizer>(work->params, options);
-  Stepper stepper{std::string(way), [optimizer] { optimizer->step(); }, 0,
-                  concat("hone::optim ", way == "hone" ? "fused" : way.substr(5))};
+  Stepper stepper{std::string(way), [optimizer, control] { optimizer->step_with(control); }, 0,
+                  concat("hone::optim ", way.starts_with("hone_") ? way.substr(5) : "fused")};
   stepper.peak_extra_bytes = measure_peak(stepper.step) + optimizer->stats().temporary_bytes;
   return stepper;
 }
 
-Stepper make_hone(std::string_view rule, std::string_view way, std::span<const Index> sizes) {
+Stepper make_hone_tam(std::string_view rule, std::string_view way,
+                      const std::shared_ptr<Workload>& work) {
+  if (rule == "adatamw") {
+    return step_with_hone<optim::AdaTAMW>(way, work,
+                                          optim::AdaTAMWOptions(kLr).weight_decay(kWeightDecay));
+  }
+  auto options = optim::TAMOptions(kLr);
+  if (rule == "tam_row") options.scope(optim::TAMScope::Row);
+  return step_with_hone<optim::TAM>(way, work, options);
+}
+
+Stepper make_hone(std::string_view rule, std::string_view way,
+                  const std::shared_ptr<Workload>& work) {
   if (rule == "sgdm") {
-    return step_with_hone<optim::SGD>(way, sizes, optim::SGDOptions(kLr).momentum(kMomentum));
+    return step_with_hone<optim::SGD>(way, work, optim::SGDOptions(kLr).momentum(kMomentum));
   }
-  if (rule == "adamw") {
-    return step_with_hone<optim::AdamW>(way, sizes,
-                                        optim::AdamWOptions(kLr).weight_decay(kWeightDecay));
+  if (rule == "adam") return step_with_hone<optim::Adam>(way, work, optim::AdamOptions(kLr));
+  if (rule == "adagrad") {
+    return step_with_hone<optim::Adagrad>(way, work, optim::AdagradOptions(kLr));
   }
-  if (rule == "tam") return step_with_hone<optim::TAM>(way, sizes, optim::TAMOptions(kLr));
-  return step_with_hone<optim::AdaTAMW>(way, sizes,
-                                        optim::AdaTAMWOptions(kLr).weight_decay(kWeightDecay));
+  if (rule == "lion") return step_with_hone<optim::Lion>(way, work, optim::LionOptions(kLr));
+  if (rule == "tam" || rule == "tam_row" || rule == "adatamw") {
+    return make_hone_tam(rule, way, work);
+  }
+  auto options = optim::AdamWOptions(kLr).weight_decay(kWeightDecay);
+  if (rule == "adamw_bf16") options.state_dtype(optim::StateDtype::BFloat16);
+  if (rule == "adamw_8bit") options.state_dtype(optim::StateDtype::Block8);
+  optim::StepControl control;
+  if (rule == "amp_adamw") control = {.inv_scale = kInvScale, .clip_norm = kClipNorm};
+  return step_with_hone<optim::AdamW>(way, work, options, control);
+}
+
+Stepper make_own(std::string_view rule, std::span<const Index> sizes) {
+  const bool tam = rule == "tam" || rule == "tam_row";
+  const bool adamw = rule != "adamw" && rule.find("adamw") != std::string_view::npos;
+  if (!tam && !adamw) return {};
+  Stepper stepper = make_hone(tam ? "sgdm" : "adamw", "hone", make_workload(sizes));
+  stepper.name = tam ? "hone_sgdm" : "hone_adamw";
+  return stepper;
 }
 
 // ---- LibTorch's classes ----
@@ -117,14 +169,46 @@ Stepper step_with_torch(std::span<const Index> sizes, const Options& options, st
   return stepper;
 }
 
+// What a loop with LibTorch's C++ front end does before and after the step: unscale, look for inf,
+// clip, and clear by setting to none, which is free. Scaling down and up in turn keeps the
+// gradients in range over thousands of steps.
+Stepper step_with_amp_chain(std::span<const Index> sizes) {
+  const auto work = make_workload(sizes);
+  const auto optimizer = std::make_shared<torch::optim::AdamW>(
+      work->params, torch::optim::AdamWOptions(kLr).weight_decay(kWeightDecay));
+  const auto step = [work, optimizer, down = true]() mutable {
+    const c10::NoGradGuard no_autograd;
+    bool finite = true;
+    for (torch::Tensor& grad : work->grads) {
+      grad.mul_(down ? kInvScale : 1 / kInvScale);
+      finite = finite && std::isfinite(grad.sum().item<float>());
+    }
+    down = !down;
+    if (!finite) return;
+    torch::nn::utils::clip_grad_norm_(work->params, kClipNorm);
+    optimizer->step();
+  };
+  Stepper stepper{"torch_optim", step, 0, "mul_, sum, clip_grad_norm_, torch::optim::AdamW"};
+  stepper.peak_extra_bytes = measure_peak(stepper.step);
+  return stepper;
+}
+
 Stepper make_torch(std::string_view rule, std::span<const Index> sizes) {
+  namespace to = torch::optim;
   if (rule == "sgdm") {
-    return step_with_torch<torch::optim::SGD>(
-        sizes, torch::optim::SGDOptions(kLr).momentum(kMomentum), "torch::optim::SGD");
+    return step_with_torch<to::SGD>(sizes, to::SGDOptions(kLr).momentum(kMomentum),
+                                    "torch::optim::SGD");
   }
-  if (rule == "adamw") {
-    return step_with_torch<torch::optim::AdamW>(
-        sizes, torch::optim::AdamWOptions(kLr).weight_decay(kWeightDecay), "torch::optim::AdamW");
+  if (rule == "adam") {
+    return step_with_torch<to::Adam>(sizes, to::AdamOptions(kLr), "torch::optim::Adam");
+  }
+  if (rule == "adagrad") {
+    return step_with_torch<to::Adagrad>(sizes, to::AdagradOptions(kLr), "torch::optim::Adagrad");
+  }
+  if (rule == "amp_adamw") return step_with_amp_chain(sizes);
+  if (rule.starts_with("adamw")) {
+    return step_with_torch<to::AdamW>(sizes, to::AdamWOptions(kLr).weight_decay(kWeightDecay),
+                                      "torch::optim::AdamW");
   }
   return {};
 }
@@ -153,6 +237,21 @@ Stepper make_fused(std::string_view rule, std::span<const Index> sizes) {
       at::_fused_sgd_(w.params, w.grads, w.momentum, 0.0, kMomentum, kLr, 0.0, false, false, false);
     });
   }
+  if (rule == "adam") {
+    add_state(*work, true, false);
+    return step_with_operators(work, "aten_fused", "at::_fused_adam_", [](Workload& w) {
+      at::_foreach_add_(w.steps, 1);
+      at::_fused_adam_(w.params, w.grads, w.momentum, w.second_moment, {}, w.steps, kLr, kBeta1,
+                       kBeta2, 0.0, kEps, false, false);
+    });
+  }
+  if (rule == "adagrad") {
+    add_state(*work, true, false);
+    return step_with_operators(work, "aten_fused", "at::_fused_adagrad_", [](Workload& w) {
+      at::_foreach_add_(w.steps, 1);
+      at::_fused_adagrad_(w.params, w.grads, w.second_moment, w.steps, kLr, 0.0, 0.0, 1e-10, false);
+    });
+  }
   if (rule == "adamw") {
     add_state(*work, true, false);
     return step_with_operators(work, "aten_fused", "at::_fused_adamw_", [](Workload& w) {
@@ -166,7 +265,7 @@ Stepper make_fused(std::string_view rule, std::span<const Index> sizes) {
 
 // ε + d of tensor i: a dot product and two norms.
 double advance_damping(Workload& w, std::size_t i) {
-  const double torque = at::dot(w.momentum[i], w.grads[i]).item<double>();
+  const double torque = at::dot(w.momentum[i].view(-1), w.grads[i].view(-1)).item<double>();
   const double norms = at::linalg_vector_norm(w.momentum[i]).item<double>() *
                        at::linalg_vector_norm(w.grads[i]).item<double>();
   const double cosine = norms > 0 ? torque / norms : 0;
@@ -200,6 +299,57 @@ Stepper make_chain(std::string_view rule, std::span<const Index> sizes) {
   return {};
 }
 
+// The correlation as third-party TAM has it: element-wise, through tensors of every intermediate.
+Stepper make_elementwise(std::string_view rule, std::span<const Index> sizes) {
+  if (rule != "tam") return {};
+  auto work = make_workload(sizes);
+  add_state(*work, true, false);  // second_moment holds s
+  return step_with_operators(work, "elementwise", "13 operators on whole tensors", [](Workload& w) {
+    for (std::size_t i = 0; i < w.params.size(); ++i) {
+      torch::Tensor &m = w.momentum[i], &s = w.second_moment[i];
+      const torch::Tensor& g = w.grads[i];
+      const torch::Tensor cosine = (m / m.norm().add(1e-8)) * (g / g.norm().add(1e-8));
+      s.mul_(kDecayRate).add_(cosine, 1 - kDecayRate);
+      const torch::Tensor damping = (s + 1) / 2;
+      m.mul_(kMomentum).add_((damping + kEps) * g);
+      w.params[i].add_(m, -kLr);
+    }
+  });
+}
+
+// ---- the cosine alone ----
+
+Stepper make_cosine_step(std::string_view way, const torch::Tensor& m, const torch::Tensor& g) {
+  const auto result = std::make_shared<double>(0);
+  const auto step = [&](std::string name, auto compute) {
+    return Stepper{std::string(way), [=] { *result = compute(); }, 0, std::move(name)};
+  };
+  if (way == "aten_chain") {
+    return step("dot, 2 norms", [m = m.view(-1), g = g.view(-1)] {
+      return at::dot(m, g).item<double>() /
+             (at::linalg_vector_norm(m).item<double>() * at::linalg_vector_norm(g).item<double>());
+    });
+  }
+  if (way == "aten_normalize_multiply") {
+    return step("2 norms, 2 divisions, product, sum", [m, g] {
+      return ((m / m.norm().add(1e-8)) * (g / g.norm().add(1e-8))).sum().item<double>();
+    });
+  }
+  const TensorView momentum = view_of(m, "momentum"), grad = view_of(g, "gradient");
+  if (way == "vectorized" || (way == "auto" && m.numel() > 1000 && m.dim() >= 2)) {
+    const auto rows = std::make_shared<std::vector<double>>(m.numel() / m.size(-1));
+    return step("rows", [=, keep = m, keep_too = g] {
+      kernels::cosine_rows(momentum, grad, libtorch_executor(), *rows);
+      return rows->front();
+    });
+  }
+  const bool clamp = way == "cosine_similarity" || (way == "auto" && m.numel() > 1000);
+  const auto guard = clamp ? kernels::CosineGuard::Clamp : kernels::CosineGuard::Additive;
+  return step(clamp ? "clamped" : "additive", [=, keep = m, keep_too = g] {
+    return kernels::cosine(momentum, grad, guard, libtorch_executor());
+  });
+}
+
 void check_known(std::span<const std::string_view> known, std::string_view what,
                  std::string_view name) {
   if (std::find(known.begin(), known.end(), name) != known.end()) return;
@@ -219,7 +369,29 @@ Stepper make_stepper(std::string_view rule, std::string_view way, std::span<cons
   if (way == "torch_optim") return make_torch(rule, sizes);
   if (way == "aten_fused") return make_fused(rule, sizes);
   if (way == "aten_chain") return make_chain(rule, sizes);
-  return make_hone(rule, way, sizes);
+  if (way == "elementwise") return make_elementwise(rule, sizes);
+  if (way == "own") return make_own(rule, sizes);
+  return make_hone(rule, way, make_workload(sizes));
+}
+
+std::span<const std::string_view> cosine_ways() { return kCosineWays; }
+
+Stepper make_cosine(std::string_view way, std::span<const Index> shape) {
+  check_known(kCosineWays, "way to take a cosine", way);
+  const c10::NoGradGuard no_autograd;
+  return make_cosine_step(way, at::randn(shape), at::randn(shape));
+}
+
+Stepper make_tam_step(std::string_view way, std::span<const Index> shape) {
+  const auto work = std::make_shared<Workload>();
+  add_tensor(*work, {shape.begin(), shape.end()});
+  return step_with_hone<optim::TAM>(
+      way, work,
+      optim::TAMOptions(kLr).correlation_method(
+          way == "vectorized"          ? optim::CorrelationMethod::Vectorized
+          : way == "cosine_similarity" ? optim::CorrelationMethod::CosineSimilarity
+          : way == "auto"              ? optim::CorrelationMethod::Auto
+                                       : optim::CorrelationMethod::Manual));
 }
 
 void set_torch_threads(int threads) { at::set_num_threads(threads); }

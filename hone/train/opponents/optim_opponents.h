@@ -23,18 +23,31 @@ struct Stepper {
   std::string implementation;  // what runs, for the row
 };
 
-// The rules: sgdm, adamw, tam (Tensor scope), adatamw.
+// What is stepped: sgdm, adam, adamw, adagrad, lion, tam (Tensor scope), tam_row (rows of 1024),
+// adatamw, adamw_bf16 and adamw_8bit (state), amp_adamw (unscale, finite check, clip, AdamW,
+// clear).
 std::span<const std::string_view> optim_rules();
 // Ways to run one:
 //   hone, hone_foreach, hone_for_loop   the three implementations of hone's class
-//   torch_optim   torch::optim::SGD, AdamW
-//   aten_fused    at::_fused_sgd_, at::_fused_adamw_, with state lists and step tensors at hand
-//   aten_chain    TAM and AdaTAMW from the fewest ATen operators: dot, two norms, in-place updates
+//   torch_optim   torch::optim's class; for amp_adamw with the operators that a loop needs before
+//   it aten_fused    at::_fused_sgd_, _adam_, _adamw_, _adagrad_, with state lists and steps at
+//   hand aten_chain    the TAM family from the fewest ATen operators: dot, two norms, in-place
+//   updates elementwise   TAM as others ship it: a cosine per element, every intermediate a tensor
+//   own           what the rule is measured by: hone's SGD with momentum for tam and tam_row, its
+//                 fp32 AdamW for the other AdamW
 std::span<const std::string_view> optim_ways();
 
 // One tensor per entry of `sizes`. Nothing (an empty step) where LibTorch has no such way for the
 // rule. Error{InvalidArgument} for an unknown rule or way.
 Stepper make_stepper(std::string_view rule, std::string_view way, std::span<const Index> sizes);
+
+// The cosine of two tensors in cache: hone's four methods (manual, cosine_similarity, vectorized,
+// auto), aten_chain (dot and two norms) and aten_normalize_multiply (what the guide's own code
+// does).
+std::span<const std::string_view> cosine_ways();
+Stepper make_cosine(std::string_view way, std::span<const Index> shape);
+// A whole TAM step of hone's on one tensor of this shape, by one of the four methods.
+Stepper make_tam_step(std::string_view way, std::span<const Index> shape);
 
 // LibTorch's threads from now on, which hone's optimisers use too.
 void set_torch_threads(int threads);
