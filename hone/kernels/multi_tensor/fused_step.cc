@@ -226,7 +226,7 @@ class FusedStep {
       if (tensor.indirect >= 0 && plan_.indirect(tensor).strided) {
         copy_from_strided(plan_.indirect(tensor).views[s], chunk.offset, chunk.length, scratch);
       } else if (tensor.indirect >= 0 && is_narrow(tensor, s)) {
-        decode_chunk(narrow_part(tensor, s, chunk), scratch);
+        codec_.decode(narrow_part(tensor, s, chunk), scratch);
       } else if (all) {
         std::copy_n(static_cast<const float*>(tensor.data[s]) + chunk.offset, chunk.length,
                     scratch);
@@ -248,7 +248,7 @@ class FusedStep {
         copy_to_strided(detour.slots[s], plan_.indirect(tensor).views[s], chunk.offset,
                         chunk.length);
       } else {
-        encode_chunk(detour.slots[s], rounding_of(chunk, s), narrow_part(tensor, s, chunk));
+        codec_.encode(detour.slots[s], rounding_of(chunk, s), narrow_part(tensor, s, chunk));
       }
     }
   }
@@ -288,27 +288,40 @@ class FusedStep {
       float* average = plan_.tensor(chunk.tensor).slot(Slot::Ema);
       return finish_chunk(chunk, operands, average == nullptr ? nullptr : average + chunk.offset);
     }
-    const Detour detour = copy_to_scratch(chunk, worker, false);
-    rule_.update(chunk.tensor, detour.operands(chunk), false);
-    finish_chunk(chunk, detour.operands(chunk), detour.slots[static_cast<int>(Slot::Ema)]);
-    copy_back(chunk, detour);
+    for_each_piece(chunk, [&](const Chunk& piece) {
+      const Detour detour = copy_to_scratch(piece, worker, false);
+      rule_.update(piece.tensor, detour.operands(piece), false);
+      finish_chunk(piece, detour.operands(piece), detour.slots[static_cast<int>(Slot::Ema)]);
+      copy_back(piece, detour);
+    });
+  }
+
+  // Pieces of an indirect tensor's chunk, small enough that their scratch stays in the first-level
+  // cache.
+  template <class Body>
+  void for_each_piece(const Chunk& chunk, const Body& body) const {
+    constexpr Index kPiece = 8 * kCodeBlock;
+    const Index step = rule_.wants_whole_chunks(chunk.tensor) ? chunk.length : kPiece;
+    for (Index begin = 0; begin < chunk.length; begin += step) {
+      body({chunk.tensor, chunk.offset + begin, std::min(step, chunk.length - begin)});
+    }
   }
 
   // What is left in the gradient, moving average and copy of the new parameter.
   void finish_chunk(const Chunk& chunk, const ChunkOperands& operands, float* average) const {
     if (control_.grad == GradWriteBack::Zero) std::fill_n(operands.grad, chunk.length, 0.0f);
     if (control_.grad == GradWriteBack::Unscaled) {
-      scale_chunk(operands.grad, chunk.length,
-                  static_cast<float>(control_.inv_scale * report_.clip_coef));
+      finish_.scale(operands.grad, chunk.length,
+                    static_cast<float>(control_.inv_scale * report_.clip_coef));
     }
     if (average != nullptr) {
-      average_chunk(operands.param, chunk.length, static_cast<float>(1 - control_.ema_decay),
-                    average);
+      finish_.average(operands.param, chunk.length, static_cast<float>(1 - control_.ema_decay),
+                      average);
     }
     const MultiTensorPlan::Tensor& tensor = plan_.tensor(chunk.tensor);
     constexpr int kCopy = static_cast<int>(Slot::Copy);
     if (tensor.data[kCopy] == nullptr) return;
-    encode_chunk(operands.param, rounding_of(chunk, kCopy), narrow_part(tensor, kCopy, chunk));
+    codec_.encode(operands.param, rounding_of(chunk, kCopy), narrow_part(tensor, kCopy, chunk));
   }
 
   // Sums of one tensor's chunks, in order.
@@ -371,6 +384,8 @@ class FusedStep {
   StepRule& rule_;
   const StepControl& control_;
   Executor& executor_;
+  StateCodec codec_ = choose_state_codec();
+  FinishPass finish_ = choose_finish();
   Statistics statistics_ = Statistics::None;
   GatherChunk gather_ = nullptr;
   Index sums_per_chunk_ = 0;

@@ -31,6 +31,8 @@ class StepRule {
   // Computes the scalars of one tensor; k unscales and clips. May be called from several workers
   // for different tensors.
   virtual void prepare(Index tensor, const TorqueSums& sums, double grad_scale) = 0;
+  // Must update() see a chunk in one piece? (It holds whole rows.)
+  virtual bool wants_whole_chunks(Index /*tensor*/) const { return false; }
   // Work over whole tensors between the preparations and pass 2.
   virtual void run_between(Executor& /*executor*/) {}
   // Pass 2 on one chunk, after prepare(tensor). `tries`: the operands are copies that nobody keeps.

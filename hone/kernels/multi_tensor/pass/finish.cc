@@ -51,14 +51,9 @@ HWY_EXPORT(scale_vectors);
 HWY_EXPORT(average_vectors);
 }  // namespace
 
-void scale_chunk(float* values, Index length, float factor) {
-  if (wants_reference()) return scale_chunk_ref(values, length, factor);
-  HWY_DYNAMIC_DISPATCH(scale_vectors)(values, length, factor);
-}
-
-void average_chunk(const float* values, Index length, float share, float* average) {
-  if (wants_reference()) return average_chunk_ref(values, length, share, average);
-  HWY_DYNAMIC_DISPATCH(average_vectors)(values, length, share, average);
+FinishPass choose_finish() {
+  if (wants_reference()) return {scale_chunk_ref, average_chunk_ref};
+  return {HWY_DYNAMIC_DISPATCH(scale_vectors), HWY_DYNAMIC_DISPATCH(average_vectors)};
 }
 
 }  // namespace hone::kernels

@@ -7,10 +7,14 @@ namespace hone::kernels {
 
 // What follows the rule while a chunk is in cache.
 
-// values[i] *= factor
-void scale_chunk(float* values, Index length, float factor);
-// average[i] += share (values[i] - average[i])
-void average_chunk(const float* values, Index length, float share, float* average);
+// The functions for the strongest enabled instruction set, for callers of many chunks.
+struct FinishPass {
+  // values[i] *= factor
+  void (*scale)(float* values, Index length, float factor);
+  // average[i] += share (values[i] - average[i])
+  void (*average)(const float* values, Index length, float share, float* average);
+};
+FinishPass choose_finish();
 
 void scale_chunk_ref(float* values, Index length, float factor);
 void average_chunk_ref(const float* values, Index length, float share, float* average);

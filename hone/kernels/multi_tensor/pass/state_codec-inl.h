@@ -9,6 +9,8 @@
 
 #include <hwy/highway.h>
 
+#include <bit>
+
 #include "hone/kernels/multi_tensor/pass/state_codec.h"
 #include "hone/kernels/multi_tensor/pass/state_codec_bits.h"
 
@@ -22,46 +24,45 @@ using CodecWords = hn::RebindToUnsigned<CodecFloats>;
 using CodecVec = hn::Vec<CodecFloats>;
 using CodecBits = hn::Vec<CodecWords>;
 
-HWY_INLINE CodecBits mix_vector(CodecBits x) {
-  const CodecWords w;
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(w, 0x7feb352du));
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(w, 0x846ca68bu));
-  return hn::Xor(x, hn::ShiftRight<16>(x));
-}
-
 // 32 bits for each of the elements from number `element` on; the middle when rounding to nearest.
 HWY_INLINE CodecBits random_vector(const RoundingKey& rounding, Index element) {
   const CodecWords w;
   if (rounding.nearest) return hn::Set(w, 0x80000000u);
   const auto first = static_cast<std::uint32_t>(rounding.first_element + element);
-  const CodecBits number = hn::Iota(w, first);
-  return mix_vector(hn::Add(hn::Mul(number, hn::Set(w, 0x9e3779b9u)), hn::Set(w, rounding.key)));
+  CodecBits x = hn::Add(hn::Mul(hn::Iota(w, 0), hn::Set(w, kNextElement)),
+                        hn::Set(w, rounding.key + first * kNextElement));
+  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(w, kMix1));
+  return hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(w, kMix2));
 }
 
+// Subnormal codes are rare, so both directions look for them first.
 HWY_INLINE CodecVec decode_magnitude(CodecBits code, const CodeFormat& format) {
   const CodecFloats d;
   const CodecWords w;
   const auto normal =
       hn::BitCast(d, hn::Add(hn::ShiftLeft<kCutBits>(code), hn::Set(w, format.bias << 23)));
+  const auto is_even = hn::Lt(code, hn::Set(w, 8u));
+  if (HWY_LIKELY(hn::AllFalse(w, is_even))) return normal;
   const auto even = hn::Mul(hn::ConvertTo(d, hn::BitCast(hn::RebindToSigned<CodecFloats>(), code)),
                             hn::Set(d, format.step));
-  return hn::IfThenElse(hn::RebindMask(d, hn::Lt(code, hn::Set(w, 8u))), even, normal);
+  return hn::IfThenElse(hn::RebindMask(d, is_even), even, normal);
 }
 
 HWY_INLINE CodecBits encode_magnitude(CodecVec value, CodecBits random, const CodeFormat& format) {
   const CodecFloats d;
   const CodecWords w;
   const hn::RebindToSigned<CodecFloats> i;
+  const auto bits = hn::Add(hn::BitCast(w, value), hn::ShiftRight<32 - kCutBits>(random));
+  const auto normal = hn::Min(hn::Set(w, format.largest), hn::Sub(hn::ShiftRight<kCutBits>(bits),
+                                                                  hn::Set(w, format.bias << 3)));
+  const auto is_even = hn::Lt(value, hn::Set(d, format.smallest_normal));
+  if (HWY_LIKELY(hn::AllFalse(d, is_even))) return normal;
   const auto part =
       hn::Mul(hn::ConvertTo(d, hn::BitCast(i, hn::ShiftRight<8>(random))), hn::Set(d, 0x1p-24f));
-  const auto is_even = hn::Lt(value, hn::Set(d, format.smallest_normal));
   // Large values must not overflow the conversion.
   const auto small = hn::IfThenElseZero(is_even, value);
   const auto even = hn::BitCast(
       w, hn::ConvertTo(i, hn::Add(hn::Mul(small, hn::Set(d, format.steps_per_unit)), part)));
-  const auto bits = hn::Add(hn::BitCast(w, value), hn::ShiftRight<32 - kCutBits>(random));
-  const auto normal = hn::Min(hn::Set(w, format.largest), hn::Sub(hn::ShiftRight<kCutBits>(bits),
-                                                                  hn::Set(w, format.bias << 3)));
   return hn::IfThenElse(hn::RebindMask(w, is_even), even, normal);
 }
 
@@ -84,17 +85,17 @@ HWY_INLINE void decode_codes(const std::uint8_t* codes, float scale, Index lengt
   }
 }
 
+// NaN when an element is inf or NaN: as integers those are the largest.
 HWY_INLINE float largest_magnitude(const float* from, Index length) {
-  const CodecFloats d;
-  const auto lanes = static_cast<Index>(hn::Lanes(d));
-  auto largest = hn::Zero(d), poison = hn::Zero(d);
+  const CodecWords w;
+  const auto lanes = static_cast<Index>(hn::Lanes(w));
+  const auto* words = reinterpret_cast<const std::uint32_t*>(from);
+  auto largest = hn::Zero(w);
   for (Index i = 0; i < length; i += lanes) {
-    const auto x = hn::LoadU(d, from + i);
-    largest = hn::Max(largest, hn::Abs(x));
-    poison = hn::Add(poison, hn::Sub(x, x));  // 0, or NaN from inf and NaN on
+    largest = hn::Max(largest, hn::And(hn::LoadU(w, words + i), hn::Set(w, 0x7fffffffu)));
   }
-  const float bad = hn::GetLane(hn::SumOfLanes(d, poison));
-  return bad == 0 ? hn::GetLane(hn::MaxOfLanes(d, largest)) : bad;
+  const std::uint32_t bits = hn::GetLane(hn::MaxOfLanes(w, largest));
+  return bits < 0x7f800000u ? std::bit_cast<float>(bits) : std::bit_cast<float>(0x7fc00000u);
 }
 
 template <bool kSigned>

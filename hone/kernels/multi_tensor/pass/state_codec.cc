@@ -47,10 +47,7 @@ void for_each_part(const NarrowChunk& chunk, const Body& body) {
   if (first < chunk.length) body(part_of(chunk, first, chunk.length - first), first);
 }
 
-}  // namespace
-
-void decode_chunk(const NarrowChunk& from, float* to) {
-  if (wants_reference()) return decode_chunk_ref(from, to);
+void decode_by_vectors(const NarrowChunk& from, float* to) {
   for_each_part(from, [to](const NarrowChunk& part, Index first) {
     if (part.length % kPadTo == 0) return HWY_DYNAMIC_DISPATCH(decode_vectors)(part, to + first);
     std::byte narrow[2 * kCodeBlock] = {};
@@ -62,8 +59,7 @@ void decode_chunk(const NarrowChunk& from, float* to) {
   });
 }
 
-void encode_chunk(const float* from, const RoundingKey& rounding, const NarrowChunk& to) {
-  if (wants_reference()) return encode_chunk_ref(from, rounding, to);
+void encode_by_vectors(const float* from, const RoundingKey& rounding, const NarrowChunk& to) {
   for_each_part(to, [&](const NarrowChunk& part, Index first) {
     const RoundingKey own{rounding.key, rounding.first_element + first, rounding.nearest};
     if (part.length % kPadTo == 0) {
@@ -76,6 +72,18 @@ void encode_chunk(const float* from, const RoundingKey& rounding, const NarrowCh
     HWY_DYNAMIC_DISPATCH(encode_vectors)(wide, own, {part.dtype, narrow, part.scales, padded});
     std::memcpy(part.data, narrow, static_cast<std::size_t>(part.length * bytes_of(part.dtype)));
   });
+}
+
+}  // namespace
+
+StateCodec choose_state_codec() {
+  if (wants_reference()) return {decode_chunk_ref, encode_chunk_ref};
+  return {decode_by_vectors, encode_by_vectors};
+}
+
+void decode_chunk(const NarrowChunk& from, float* to) { choose_state_codec().decode(from, to); }
+void encode_chunk(const float* from, const RoundingKey& rounding, const NarrowChunk& to) {
+  choose_state_codec().encode(from, rounding, to);
 }
 
 }  // namespace hone::kernels

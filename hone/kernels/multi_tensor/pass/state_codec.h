@@ -41,6 +41,14 @@ void decode_chunk(const NarrowChunk& from, float* to);
 // the type can hold, inf and NaN stay.
 void encode_chunk(const float* from, const RoundingKey& rounding, const NarrowChunk& to);
 
+// The functions for the strongest enabled instruction set, for callers of many chunks: choosing
+// reads the environment.
+struct StateCodec {
+  void (*decode)(const NarrowChunk& from, float* to);
+  void (*encode)(const float* from, const RoundingKey& rounding, const NarrowChunk& to);
+};
+StateCodec choose_state_codec();
+
 // The same one element at a time.
 void decode_chunk_ref(const NarrowChunk& from, float* to);
 void encode_chunk_ref(const float* from, const RoundingKey& rounding, const NarrowChunk& to);

@@ -20,14 +20,15 @@ inline constexpr CodeFormat kUnsignedCode{96, 255, 0x1p-30f, 0x1p33f, 0x1p-33f};
 // Of both formats: what the block's largest magnitude becomes.
 inline constexpr float kLargestCode = 1.875f;
 
-// Murmur-like finaliser: 32 well mixed bits of one counter.
+// Murmur-like finaliser of a counter; the upper half of the bits is well mixed, which is what
+// rounding looks at.
+inline constexpr std::uint32_t kMix1 = 0x7feb352du, kMix2 = 0x846ca68bu, kNextElement = 0x9e3779b9u;
 constexpr std::uint32_t mix_bits(std::uint32_t x) {
-  x = (x ^ (x >> 16)) * 0x7feb352du;
-  x = (x ^ (x >> 15)) * 0x846ca68bu;
-  return x ^ (x >> 16);
+  x = (x ^ (x >> 16)) * kMix1;
+  return (x ^ (x >> 15)) * kMix2;
 }
 constexpr std::uint32_t random_bits(std::uint32_t key, std::uint32_t element) {
-  return mix_bits(key + element * 0x9e3779b9u);
+  return mix_bits(key + element * kNextElement);
 }
 
 }  // namespace hone::kernels

@@ -86,6 +86,10 @@ class TAMStep final : public StepRule {
         smooth(group, *place_of(0), torque_cosine(late_, group, CosineGuard::Clamp));
   }
 
+  bool wants_whole_chunks(Index tensor) const override {
+    return scope_of(tensor) == TAMScope::Row;
+  }
+
   void run_between(Executor& executor) override {
     for (Index i = 0; i < plan_.tensors(); ++i) {
       if (scope_of(i) == TAMScope::Element) measure_columns(i, executor);
