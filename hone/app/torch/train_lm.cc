@@ -178,6 +178,7 @@ TrainLmResult train_lm(const TrainLmJob& job) {
   architecture.stop_ids = {*data.tokenizer->eos()};
   const auto seed = static_cast<std::uint64_t>(config.trainer.seed);
   nn::Llama model(architecture, seed, nn::parse_matmul_backend(config.trainer.matmul));
+  model->set_recompute_every(config.trainer.recompute_every);
   trainer::LmTask task(model, trainer::training_windows(config, data), data.held_out,
                        config.trainer.micro_batch, config.trainer.accumulation_steps,
                        config.data.validation_tokens);

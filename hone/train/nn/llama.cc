@@ -8,6 +8,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/philox.h"
+#include "hone/train/nn/checkpoint.h"
 
 namespace hone::nn {
 namespace {
@@ -103,22 +104,40 @@ LlamaImpl::LlamaImpl(const model_io::Architecture& architecture, std::uint64_t s
   }
 }
 
+void LlamaImpl::set_recompute_every(Index k) {
+  HONE_CHECK(k >= 0, "Llama", "to recompute every k-th layer, or 0", k);
+  recompute_every_ = k;
+}
+
 torch::Tensor LlamaImpl::hidden(const torch::Tensor& ids) const {
   HONE_CHECK(ids.dim() == 2 && ids.size(1) <= architecture_.context, "Llama",
              concat("ids [batch, at most ", architecture_.context, "]"),
              concat(ids.dim(), " dimensions, the last of ", ids.size(-1)));
   const Index batch = ids.size(0), positions = ids.size(1), rows = batch * positions;
   const double eps = architecture_.norm_eps;
-  Tensor x = at::embedding(embed_tokens_, ids.reshape({rows})), delta, normed;
-  for (const LlamaLayer& layer : layers_) {
+  // (x, delta) before a layer -> (x, delta) behind it; the residual stream is their sum.
+  const auto run = [batch, positions, rows, eps, rope = rope_, backend = backend_](
+                       const LlamaLayer& layer, Tensor x, Tensor delta) -> Tensors {
+    Tensor normed;
     std::tie(x, normed) = add_rms_norm(x, delta, layer->input_norm, eps);
-    const Tensor qkv = linear(normed, layer->qkv, layer->qkv_bias, backend_);
-    const Tensor attended =
-        causal_attention(qkv.view({batch, positions, -1}), rope_, layer->layout);
-    delta = linear(attended.view({rows, -1}), layer->o, layer->o_bias, backend_);
+    const Tensor qkv = linear(normed, layer->qkv, layer->qkv_bias, backend);
+    const Tensor attended = causal_attention(qkv.view({batch, positions, -1}), rope, layer->layout);
+    delta = linear(attended.view({rows, -1}), layer->o, layer->o_bias, backend);
     std::tie(x, normed) = add_rms_norm(x, delta, layer->mlp_norm, eps);
-    const Tensor inner = swiglu(linear(normed, layer->gate_up, layer->gate_up_bias, backend_));
-    delta = linear(inner, layer->down, layer->down_bias, backend_);
+    const Tensor inner = swiglu(linear(normed, layer->gate_up, layer->gate_up_bias, backend));
+    return {x, linear(inner, layer->down, layer->down_bias, backend)};
+  };
+  Tensor x = at::embedding(embed_tokens_, ids.reshape({rows})), delta;
+  for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const LlamaLayer& layer = layers_[i];
+    const bool recomputed = recompute_every_ > 0 && static_cast<Index>(i) % recompute_every_ == 0;
+    const Tensors out =
+        recomputed
+            ? checkpoint([run, layer](const Tensors& in) { return run(layer, in[0], in[1]); },
+                         {x, delta})
+            : run(layer, x, delta);
+    x = out[0];
+    delta = out[1];
   }
   return add_rms_norm(x, delta, norm_, eps).second;
 }

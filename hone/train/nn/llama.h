@@ -44,6 +44,9 @@ class LlamaImpl : public torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& ids) const;
   // Σ of nats over targets ≥ 0; targets [batch, positions] int64. f64 scalar.
   torch::Tensor loss_sum(const torch::Tensor& ids, const torch::Tensor& targets) const;
+  // From now on layers 0, k, 2k, … keep only their inputs for the backward pass and are computed
+  // again there (nn::checkpoint); 0: none. Losses and gradients keep their bits.
+  void set_recompute_every(Index k);
 
   const model_io::Architecture& architecture() const { return architecture_; }
   // Views of the parameters under their Hugging Face names, in the order of transformers; no
@@ -59,6 +62,7 @@ class LlamaImpl : public torch::nn::Module {
   torch::Tensor embed_tokens_, norm_, lm_head_;
   std::vector<LlamaLayer> layers_;
   RopeTable rope_;
+  Index recompute_every_ = 0;
 };
 TORCH_MODULE(Llama);
 

@@ -100,6 +100,10 @@ constexpr auto kKeys = std::to_array<ConfigKey>({
     {"trainer.matmul", &field_of<&LmConfig::trainer, &LmConfig::Trainer::matmul>,
      "library of f32 matrix products: onednn, mkl, or auto (onednn on AVX-512 processors "
      "that are not Intel's)"},
+    {"trainer.recompute_every", &field_of<&LmConfig::trainer, &LmConfig::Trainer::recompute_every>,
+     "activation checkpointing: layers 0, k, 2k, ... keep only their inputs for the backward pass "
+     "and are computed again there; results keep their bits; 0: none",
+     false},
 });
 
 std::string number_text(double value) {
@@ -215,6 +219,7 @@ void check_config(const LmConfig& config) {
   check_range("trainer.validate_every", trainer.validate_every, 0, Index{1} << 40);
   check_range("trainer.checkpoint_every", trainer.checkpoint_every, 0, Index{1} << 40);
   check_range("trainer.keep_checkpoints", trainer.keep_checkpoints, 1, 10000);
+  check_range("trainer.recompute_every", trainer.recompute_every, 0, 512);
   if (trainer.matmul != "auto" && trainer.matmul != "onednn" && trainer.matmul != "mkl") {
     fail_key("trainer.matmul", "auto, onednn or mkl", trainer.matmul);
   }

@@ -48,6 +48,7 @@ struct LmConfig {
     Index seed = 0;
     Index validate_every = 200, checkpoint_every = 200, keep_checkpoints = 2;
     std::string matmul = "auto";
+    Index recompute_every = 0;
   } trainer;
 };
 

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/memory/memory_meter.h"
+
+#include <ATen/ATen.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+#include <vector>
+
+namespace hone::memory {
+namespace {
+
+TEST(MemoryMeter, counts_the_bytes_asked_for_and_their_peak_exactly) {
+  const at::Tensor before = at::zeros({1000});
+  MemoryMeter meter;
+  const Index base = meter.use().current;
+  at::Tensor a = at::zeros({1000}), b = at::empty({3}, at::kDouble), none = at::empty({0});
+  EXPECT_EQ(meter.use().current - base, 4000 + 24);
+  EXPECT_TRUE(MemoryMeter::counts(a));
+  EXPECT_FALSE(MemoryMeter::counts(before));
+  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(a.data_ptr()) % 64, 0u);
+  a.reset();
+  EXPECT_EQ(meter.use().current - base, 24);
+  EXPECT_GE(meter.use().peak - base, 4024);
+  meter.reset_peak();
+  EXPECT_EQ(meter.use().peak - base, 24);
+  b.resize_({100});  // a new block beside the old one, which then goes
+  EXPECT_EQ(meter.use().current - base, 800);
+  EXPECT_EQ(meter.use().peak - base, 824);
+}
+
+TEST(MemoryMeter, knows_what_outlives_it_and_ignores_what_is_older) {
+  at::Tensor older = at::zeros({100}), younger;
+  Index base = 0;
+  {
+    const MemoryMeter meter;
+    base = meter.use().current;
+    younger = at::zeros({50});
+    older.reset();
+    EXPECT_EQ(meter.use().current - base, 200);
+  }
+  const at::Tensor between = at::zeros({7});
+  EXPECT_FALSE(MemoryMeter::counts(between));
+  younger.reset();
+  EXPECT_EQ(MemoryMeter().use().current, base);
+}
+
+TEST(MemoryMeter, splits_by_the_phase_that_allocated) {
+  MemoryMeter meter;
+  const MemoryUse base = meter.use();
+  at::Tensor weights, activation;
+  {
+    const PhaseScope setup(Phase::Setup);
+    weights = at::zeros({10});
+    const PhaseScope forward(Phase::Forward);
+    activation = at::zeros({20});
+  }
+  meter.reset_peak();
+  EXPECT_EQ(meter.use().of(Phase::Setup) - base.of(Phase::Setup), 40);
+  activation.reset();
+  EXPECT_EQ(meter.use().of(Phase::Forward) - base.of(Phase::Forward), 0);
+  EXPECT_EQ(meter.use().at_peak_of(Phase::Forward) - base.of(Phase::Forward), 80);
+}
+
+TEST(MemoryMeter, is_exact_when_threads_allocate_and_free_for_each_other) {
+  MemoryMeter meter;
+  const Index base = meter.use().current;
+  std::vector<at::Tensor> kept(400);
+  const auto fill = [&](std::size_t first) {
+    for (std::size_t i = first; i < kept.size(); i += 2) kept[i] = at::empty({Index(i) + 1});
+  };
+  std::thread even(fill, 0), odd(fill, 1);
+  even.join(), odd.join();
+  EXPECT_EQ(meter.use().current - base, 4 * 400 * 401 / 2);
+  std::thread([&] { kept.clear(); }).join();
+  EXPECT_EQ(meter.use().current, base);
+}
+
+TEST(MemoryLimit, refuses_as_an_allocator_does_and_counts_nothing_for_it) {
+  MemoryMeter meter;
+  const Index base = meter.use().current;
+  {
+    const MemoryLimit limit(base + 1000);
+    const at::Tensor fits = at::empty({1000}, at::kByte);
+    EXPECT_THROW(at::empty({1}, at::kByte), c10::OutOfMemoryError);
+    EXPECT_EQ(meter.use().current - base, 1000);
+    const MemoryLimit wider(base + 2000);
+    EXPECT_NO_THROW(at::empty({1}, at::kByte));
+  }
+  EXPECT_NO_THROW(at::empty({10000}, at::kByte));
+}
+
+}  // namespace
+}  // namespace hone::memory
