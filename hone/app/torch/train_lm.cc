@@ -130,6 +130,7 @@ trainer::TrainerOptions trainer_options(const trainer::LmConfig& config,
   options.checkpoint_every = config.trainer.checkpoint_every;
   options.keep_checkpoints = config.trainer.keep_checkpoints;
   options.folder = out;
+  options.metrics = trainer::parse_metrics_formats(config.trainer.metrics);
   options.seed = static_cast<std::uint64_t>(config.trainer.seed);
   options.facts = facts_of(config, data);
   options.check_facts = [&config, &data](const Json& recorded) {

@@ -8,6 +8,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/sha256.h"
+#include "hone/train/trainer/metrics_sinks.h"
 
 namespace hone::trainer {
 namespace {
@@ -104,6 +105,8 @@ constexpr auto kKeys = std::to_array<ConfigKey>({
      "activation checkpointing: layers 0, k, 2k, ... keep only their inputs for the backward pass "
      "and are computed again there; results keep their bits; 0: none",
      false},
+    {"trainer.metrics", &field_of<&LmConfig::trainer, &LmConfig::Trainer::metrics>,
+     "where the row of each step goes: csv (always), jsonl, tensorboard", false},
 });
 
 std::string number_text(double value) {
@@ -191,7 +194,8 @@ double default_peak(std::string_view optimizer) {
 std::span<const ConfigKey> config_keys() { return kKeys; }
 
 std::string_view type_of(const ConfigKey& key) {
-  constexpr std::array<std::string_view, 4> kNames = {"integer", "number", "boolean", "string"};
+  constexpr std::array<std::string_view, 5> kNames = {"integer", "number", "boolean", "string",
+                                                      "strings"};
   LmConfig config;
   return kNames[key.field(config).index()];
 }
@@ -203,7 +207,12 @@ std::string value_of(const ConfigKey& key, const LmConfig& config) {
   if (const auto* integer = std::get_if<Index*>(&field)) return concat(**integer);
   if (const auto* number = std::get_if<double*>(&field)) return number_text(**number);
   if (const auto* boolean = std::get_if<bool*>(&field)) return **boolean ? "true" : "false";
-  return toml_string(*std::get<std::string*>(field));
+  if (const auto* text = std::get_if<std::string*>(&field)) return toml_string(**text);
+  std::string list;
+  for (const std::string& text : *std::get<std::vector<std::string>*>(field)) {
+    list += concat(list.empty() ? "" : ", ", toml_string(text));
+  }
+  return concat('[', list, ']');
 }
 
 void check_config(const LmConfig& config) {
@@ -220,6 +229,7 @@ void check_config(const LmConfig& config) {
   check_range("trainer.checkpoint_every", trainer.checkpoint_every, 0, Index{1} << 40);
   check_range("trainer.keep_checkpoints", trainer.keep_checkpoints, 1, 10000);
   check_range("trainer.recompute_every", trainer.recompute_every, 0, 512);
+  static_cast<void>(parse_metrics_formats(trainer.metrics));
   if (trainer.matmul != "auto" && trainer.matmul != "onednn" && trainer.matmul != "mkl") {
     fail_key("trainer.matmul", "auto, onednn or mkl", trainer.matmul);
   }

@@ -49,6 +49,7 @@ struct LmConfig {
     Index validate_every = 200, checkpoint_every = 200, keep_checkpoints = 2;
     std::string matmul = "auto";
     Index recompute_every = 0;
+    std::vector<std::string> metrics = {"csv"};
   } trainer;
 };
 
@@ -56,7 +57,7 @@ struct LmConfig {
 // the known ones on another name.
 double default_peak(std::string_view optimizer);
 
-using ConfigField = std::variant<Index*, double*, bool*, std::string*>;
+using ConfigField = std::variant<Index*, double*, bool*, std::string*, std::vector<std::string>*>;
 
 struct ConfigKey {
   std::string_view name;  // "lr.peak"
@@ -67,7 +68,7 @@ struct ConfigKey {
 
 // Every key there is, by section: the parser, docs/config.md and the resume check read this table.
 std::span<const ConfigKey> config_keys();
-// "integer", "number", "boolean" or "string".
+// "integer", "number", "boolean", "string" or "strings", an array of those.
 std::string_view type_of(const ConfigKey& key);
 // The value as TOML writes it.
 std::string value_of(const ConfigKey& key, const LmConfig& config);
@@ -77,7 +78,8 @@ std::string value_of(const ConfigKey& key, const LmConfig& config);
 void read_config(LmConfig& config, const std::filesystem::path& path);
 // The same of a text; `where` names it in errors.
 void read_config_text(LmConfig& config, std::string_view toml, std::string_view where);
-// "lr.peak=0.002", as given with --set. A string needs no quotes.
+// "lr.peak=0.002", as given with --set. A string needs no quotes, and neither do strings between
+// commas.
 void set_config(LmConfig& config, std::string_view assignment);
 // Ranges and divisibility. Error{InvalidArgument} names the key.
 void check_config(const LmConfig& config);

@@ -48,9 +48,15 @@ void assign(LmConfig& config, const std::string& name, const toml::node& node,
   } else if (const auto* boolean = std::get_if<bool*>(&field)) {
     const auto value = node.value_exact<bool>();
     value ? void(** boolean = *value) : refuse();
-  } else {
+  } else if (const auto* text = std::get_if<std::string*>(&field)) {
     const auto value = node.value_exact<std::string>();
-    value ? void(*std::get<std::string*>(field) = *value) : refuse();
+    value ? void(** text = *value) : refuse();
+  } else {
+    const toml::array* const array = node.as_array();
+    if (array == nullptr || !(array->empty() || array->is_homogeneous<std::string>())) refuse();
+    std::vector<std::string>& list = *std::get<std::vector<std::string>*>(field);
+    list.clear();
+    for (const toml::node& item : *array) list.push_back(*item.value_exact<std::string>());
   }
 }
 
@@ -96,6 +102,13 @@ void set_config(LmConfig& config, std::string_view assignment) {
   const ConfigKey& key = find_key(name, place);
   if (type_of(key) == "string" && !value.starts_with('"') && !value.starts_with('\'')) {
     *std::get<std::string*>(key.field(config)) = value;
+    return;
+  }
+  if (type_of(key) == "strings" && !value.starts_with('[')) {
+    std::vector<std::string>& list = *std::get<std::vector<std::string>*>(key.field(config));
+    list.clear();
+    std::istringstream items(value);
+    for (std::string item; std::getline(items, item, ',');) list.push_back(item);
     return;
   }
   const toml::table table = parse(concat("value = ", value), place);

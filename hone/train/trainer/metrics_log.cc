@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/trainer/metrics_log.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <array>
-#include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <string_view>
-#include <utility>
 
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
@@ -72,28 +66,11 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
   return rows;
 }
 
-MetricsLog::MetricsLog(std::filesystem::path path, std::optional<Index> keep_steps)
-    : path_(std::move(path)) {
-  const std::string text = keep_steps
-                               ? keep_rows(read_text_file(path_), *keep_steps, path_.string())
-                               : concat(kHeader, '\n');
-  write_text_file(path_, text);
-  descriptor_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
-  if (descriptor_ < 0) fail(ErrorCategory::Io, path_.string(), "to append", std::strerror(errno));
-}
+MetricsLog::MetricsLog(const std::filesystem::path& path, std::optional<Index> keep_steps)
+    : file_(path, keep_steps ? keep_rows(read_text_file(path), *keep_steps, path.string())
+                             : concat(kHeader, '\n')) {}
 
-MetricsLog::~MetricsLog() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-void MetricsLog::add(const MetricsRow& row) {
-  const std::string line = to_line(row);
-  const ssize_t written = ::write(descriptor_, line.data(), line.size());
-  if (written != static_cast<ssize_t>(line.size())) {
-    fail(ErrorCategory::Io, path_.string(), concat("to append ", line.size(), " bytes"),
-         written < 0 ? std::strerror(errno) : "a short write");
-  }
-}
+void MetricsLog::add(const MetricsRow& row) { file_.append(to_line(row)); }
 
 std::string MetricsLog::to_line(const MetricsRow& row) {
   const auto optional = [](const std::optional<double>& value) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hone/core/index.h"
+#include "hone/train/trainer/append_file.h"
 
 namespace hone::trainer {
 
@@ -17,24 +18,19 @@ struct MetricsRow {
   std::optional<double> val_loss, val_bits_per_byte;  // empty where nothing was validated
 };
 
-// metrics.csv: a header line, then rows with numbers in 17 significant digits, each handed to the
-// system when it is added, so that a killed process loses none.
+// metrics.csv: a header line, then rows with numbers in 17 significant digits.
 class MetricsLog {
  public:
   // Starts an empty log, or with keep_steps ≥ 0 keeps the rows of steps 1 … keep_steps of the
   // existing one. Error{CorruptFile} when those rows are not there.
-  MetricsLog(std::filesystem::path path, std::optional<Index> keep_steps);
-  MetricsLog(const MetricsLog&) = delete;
-  MetricsLog& operator=(const MetricsLog&) = delete;
-  ~MetricsLog();
+  MetricsLog(const std::filesystem::path& path, std::optional<Index> keep_steps);
 
   void add(const MetricsRow& row);
 
   static std::string to_line(const MetricsRow& row);
 
  private:
-  std::filesystem::path path_;
-  int descriptor_ = -1;
+  AppendFile file_;
 };
 
 // A log read back, for reports and resume. Error{CorruptFile} naming the line.

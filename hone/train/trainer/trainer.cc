@@ -170,7 +170,9 @@ void Trainer::save_when_due(Task& task, optim::MultiTensorOptimizer& optimizer, 
 TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
                          const std::atomic<bool>& stop) {
   if (!resumed_from_) store_.clear();
-  MetricsLog log(options_.folder / "metrics.csv", resumed_from_);
+  const std::filesystem::path csv = options_.folder / "metrics.csv";
+  MetricsLog log(csv, resumed_from_);
+  MetricsSinks sinks(options_.folder, options_.metrics, read_metrics(csv));
   const Index steps = options_.schedule.steps, first = done_;
   Progress progress("train", steps, "steps");
   TrainResult result;
@@ -200,6 +202,7 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
       result.validation = *validation;
     }
     log.add(row);
+    sinks.add(row);
     progress.update(done_, progress_note(outcome.loss, lr));
     save_when_due(task, optimizer, done_, best || stop.load());
     if (stop.load() && done_ < steps) {
@@ -211,7 +214,7 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
     const torch::NoGradGuard no_grad;
     result.validation = task.validate(/*all=*/true);
   }
-  result.train_loss = mean_of_last_tenth(options_.folder / "metrics.csv");
+  result.train_loss = mean_of_last_tenth(csv);
   result.tokens_per_s = seconds > 0 ? tokens / seconds : 0;
   return result;
 }

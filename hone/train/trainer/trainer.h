@@ -15,6 +15,7 @@
 #include "hone/core/json_io.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 #include "hone/train/trainer/checkpoint.h"
+#include "hone/train/trainer/metrics_sinks.h"
 #include "hone/train/trainer/schedule.h"
 
 namespace hone::trainer {
@@ -49,8 +50,9 @@ struct TrainerOptions {
   Index accumulation_steps = 1;
   double clip_norm = 0;  // 0: none
   Index validate_every = 0, checkpoint_every = 0, keep_checkpoints = 2;
-  std::filesystem::path folder;  // metrics.csv and checkpoints/ lie here
-  std::uint64_t seed = 0;        // of LibTorch's CPU generator, for tasks that draw from it
+  std::filesystem::path folder;        // metrics.csv and checkpoints/ lie here
+  std::vector<MetricsFormat> metrics;  // written beside metrics.csv
+  std::uint64_t seed = 0;              // of LibTorch's CPU generator, for tasks that draw from it
   // Recorded in every checkpoint, and checked on resume.
   Json facts = Json::object();
   std::function<void(const Json& recorded)> check_facts;

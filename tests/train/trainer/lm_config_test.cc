@@ -79,6 +79,11 @@ TEST(LmConfig, takes_assignments_with_and_without_quotes) {
   EXPECT_EQ(config.lr.peak, 2e-3);
   EXPECT_TRUE(config.model.mlp_bias);
   EXPECT_EQ(config.data.path, "a b");
+  set_config(config, "trainer.metrics=csv,jsonl");
+  EXPECT_THAT(config.trainer.metrics, testing::ElementsAre("csv", "jsonl"));
+  set_config(config, "trainer.metrics=[\"tensorboard\"]");
+  EXPECT_THAT(config.trainer.metrics, testing::ElementsAre("tensorboard"));
+  EXPECT_THAT(refusal([&] { set_config(config, "trainer.metrics=[1]"); }), HasSubstr("strings"));
   EXPECT_THAT(refusal([&] { set_config(config, "trainer.step=3"); }), HasSubstr("trainer.steps"));
   EXPECT_THAT(refusal([&] { set_config(config, "trainer.steps"); }), HasSubstr("key=value"));
   EXPECT_THAT(refusal([&] { set_config(config, "trainer.steps=many"); }), HasSubstr("steps"));
@@ -91,7 +96,7 @@ TEST(LmConfig, refuses_values_out_of_range_by_key) {
         "data.tokenizer=words", "data.vocab_size=100", "optim.name=adam", "optim.beta1=1",
         "lr.final_ratio=2", "lr.peak=-1", "trainer.steps=0", "trainer.micro_batch=0",
         "trainer.clip_norm=-1", "trainer.keep_checkpoints=0", "trainer.matmul=blas",
-        "trainer.recompute_every=-1"}) {
+        "trainer.recompute_every=-1", "trainer.metrics=xml"}) {
     LmConfig config;
     set_config(config, bad);
     const std::string key = std::string(bad).substr(0, std::string(bad).find('='));
@@ -105,6 +110,7 @@ TEST(LmConfig, survives_being_written_and_read) {
   config.lr.peak = 1.0 / 3;
   config.data.path = "C:\\a \"b\"\n";
   config.model.mlp_bias = true;
+  config.trainer.metrics = {"csv", "jsonl"};
   LmConfig again;
   read_config_text(again, to_toml(config), "t.toml");
   EXPECT_EQ(to_json(again), to_json(config));

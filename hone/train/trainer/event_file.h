@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "hone/train/trainer/metrics_log.h"
+
+namespace hone::trainer {
+
+// TensorBoard's event file: records of
+//   u64 length | u32 masked CRC-32C of it | bytes | u32 masked CRC-32C of them   (little-endian)
+// whose bytes are a protocol buffer of type tensorflow.Event.
+
+// CRC-32C (Castagnoli, reflected polynomial 0x82F63B78).
+std::uint32_t crc32c(std::string_view bytes);
+
+// The record every file begins with. Times are seconds since 1970.
+std::string first_event(double wall_time);
+// One record with all the numbers of a row as scalars: train/loss, train/lr, train/grad_norm,
+// train/tokens_per_s, validation/loss, validation/bits_per_byte. Scalars are f32, as the format has
+// them.
+std::string event_of(const MetricsRow& row, double wall_time);
+
+// The whole records at the beginning of a file that are the first one and those of steps 1 … last,
+// last <= steps, without a gap. No bytes when it does not begin like an event file.
+struct KeptEvents {
+  std::string_view bytes;
+  Index last = 0;
+};
+KeptEvents keep_events(std::string_view file, Index steps);
+
+}  // namespace hone::trainer
