@@ -39,6 +39,17 @@ LossSum LmTask::micro_batch(Index step, Index micro) {
           .weight = static_cast<double>(batch.predicted)};
 }
 
+std::vector<torch::Tensor> LmTask::largest_sample() {
+  const TokenBatch batch = train_.longest();
+  return {batch.ids, batch.targets};
+}
+
+LossSum LmTask::loss_of(const std::vector<torch::Tensor>& batch) {
+  HONE_CHECK(batch.size() == 2, "LmTask", "ids and targets", batch.size());
+  return {.sum = model_->loss_sum(batch[0], batch[1]),
+          .weight = batch[1].ge(0).sum().item<double>()};
+}
+
 double LmTask::nominal_weight() const {
   return static_cast<double>(micro_batch_ * model_->architecture().context);
 }

@@ -28,6 +28,9 @@ class LmTask final : public Task {
   // token but a window's first predicted; bits per byte over the bytes of the predicted tokens.
   Validation validate(bool all) override;
   std::vector<CheckpointTensor> weights() override;
+  // One window: {ids, targets}, each [1, length].
+  std::vector<torch::Tensor> largest_sample() override;
+  LossSum loss_of(const std::vector<torch::Tensor>& batch) override;
 
  private:
   nn::Llama model_;

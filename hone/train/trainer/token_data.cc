@@ -78,11 +78,21 @@ text::TokenRange TokenWindows::range_of(Index sample) const {
 
 TokenBatch TokenWindows::batch(Index first_sample, Index count) const {
   std::vector<text::TokenRange> rows;
+  for (Index row = 0; row < count; ++row) rows.push_back(range_of(first_sample + row));
+  return batch_of(rows);
+}
+
+TokenBatch TokenWindows::longest() const {
+  if (ranges_.empty()) return batch(0, 1);
+  return batch_of(
+      {*std::max_element(ranges_.begin(), ranges_.end(),
+                         [](const auto& a, const auto& b) { return a.length() < b.length(); })});
+}
+
+TokenBatch TokenWindows::batch_of(const std::vector<text::TokenRange>& rows) const {
+  const auto count = static_cast<Index>(rows.size());
   Index longest = 0;
-  for (Index row = 0; row < count; ++row) {
-    rows.push_back(range_of(first_sample + row));
-    longest = std::max(longest, rows.back().length() - 1);
-  }
+  for (const text::TokenRange& row : rows) longest = std::max(longest, row.length() - 1);
   const auto options = torch::TensorOptions().dtype(torch::kLong);
   TokenBatch out{at::zeros({count, longest}, options), at::full({count, longest}, -1, options)};
   auto *ids = out.ids.data_ptr<std::int64_t>(), *targets = out.targets.data_ptr<std::int64_t>();

@@ -39,8 +39,12 @@ class TokenWindows {
   // The tokens of sample n.
   text::TokenRange range_of(Index sample) const;
   TokenBatch batch(Index first_sample, Index count) const;
+  // A sample that none exceeds in length.
+  TokenBatch longest() const;
 
  private:
+  TokenBatch batch_of(const std::vector<text::TokenRange>& rows) const;
+
   std::vector<text::TokenId> tokens_;
   std::vector<text::TokenRange> ranges_;  // of documents; empty: one stream
   Index context_ = 0, windows_ = 0;

@@ -93,6 +93,14 @@ std::string progress_note(double loss, double lr) {
 
 }  // namespace
 
+std::vector<torch::Tensor> Task::largest_sample() {
+  fail_unsupported("task", "one that names its largest sample", "another");
+}
+
+LossSum Task::loss_of(const std::vector<torch::Tensor>&) {
+  fail_unsupported("task", "one that takes any batch", "another");
+}
+
 Trainer::Trainer(TrainerOptions options, const Clock& clock)
     : options_(std::move(options)), clock_(clock), store_(options_.folder / "checkpoints") {
   HONE_CHECK(options_.schedule.steps > 0, "trainer", "at least one step", options_.schedule.steps);

@@ -41,8 +41,13 @@ class Task {
   virtual double nominal_weight() const = 0;
   // On a fixed part of the held-out data, or on all of it.
   virtual Validation validate(bool all) = 0;
-  // Every parameter once, under names that do not change.
+  // Every parameter once, and every buffer that training changes, under names that do not change.
   virtual std::vector<CheckpointTensor> weights() = 0;
+
+  // For trying out steps. A sample as tensors whose first dimension counts samples, none of which
+  // training exceeds in size; and the loss of such tensors. Unless overridden Error{Unsupported}.
+  virtual std::vector<torch::Tensor> largest_sample();
+  virtual LossSum loss_of(const std::vector<torch::Tensor>& batch);
 };
 
 struct TrainerOptions {

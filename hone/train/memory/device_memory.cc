@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/memory/device_memory.h"
+
+#include <ATen/Context.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/util/Exception.h>
+#include <malloc.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <new>
+#include <string>
+#include <string_view>
+
+#include "hone/core/check.h"
+
+namespace hone::memory {
+namespace {
+
+constexpr Index kUnlimited = std::numeric_limits<Index>::max();
+
+// The number behind `key` at a line's beginning, or the first of the file; `absent` where there is
+// none.
+Index number_in(const char* path, std::string_view key, Index absent) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with(key)) continue;
+    try {
+      return std::stoll(line.substr(key.size()));
+    } catch (const std::exception&) {  // "max"; beyond 2^63
+      return absent;
+    }
+  }
+  return absent;
+}
+
+Index left_in_control_group() {
+  // Version 2 of control groups, then version 1. Cached files are given up before anything fails.
+  const Index limit =
+      number_in("/sys/fs/cgroup/memory.max", "",
+                number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", kUnlimited));
+  const Index used = number_in("/sys/fs/cgroup/memory.current", "",
+                               number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes", "", 0));
+  const Index cached =
+      number_in("/sys/fs/cgroup/memory.stat", "inactive_file ",
+                number_in("/sys/fs/cgroup/memory/memory.stat", "total_inactive_file ", 0));
+  return limit == kUnlimited ? limit
+                             : std::max<Index>(0, limit - std::max<Index>(0, used - cached));
+}
+
+// Calls act(allocator) for a device that is not the CPU; false where there is no such allocator.
+template <class Act>
+bool with_device_allocator(c10::Device device, const Act& act) {
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 9
+  if (device.is_cuda() && at::hasCUDA()) {
+    if (auto* const allocator = c10::getDeviceAllocator(device.type())) {
+      act(*allocator);
+      return true;
+    }
+  }
+#endif
+  return false;
+}
+
+// getMemoryInfo is younger than the rest.
+template <class Allocator>
+Index free_of(Allocator& allocator, c10::DeviceIndex index) {
+  if constexpr (requires { allocator.getMemoryInfo(index); }) {
+    return static_cast<Index>(allocator.getMemoryInfo(index).first);
+  } else {
+    return -1;
+  }
+}
+
+constexpr std::size_t kAggregate = 0;  // of CachingDeviceAllocator::StatType
+
+}  // namespace
+
+Index free_bytes(c10::Device device) {
+  if (device.is_cpu()) {
+    const Index kilobytes = number_in("/proc/meminfo", "MemAvailable:", kUnlimited / 1024);
+    return std::min(kilobytes * 1024, left_in_control_group());
+  }
+  Index free = -1;
+  with_device_allocator(device,
+                        [&](auto& allocator) { free = free_of(allocator, device.index()); });
+  if (free < 0) fail_unsupported("free memory", "a device whose allocator tells it", device.str());
+  return free;
+}
+
+Index resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  Index all = 0, resident = 0;
+  file >> all >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+void release_caches() {
+#ifdef __GLIBC__
+  ::malloc_trim(0);
+#endif
+  with_device_allocator(c10::Device(c10::kCUDA, 0),
+                        [](auto& allocator) { allocator.emptyCache(); });
+}
+
+Index reserved_peak(c10::Device device) {
+  Index peak = 0;
+  with_device_allocator(device, [&](auto& allocator) {
+    peak = allocator.getDeviceStats(device.index()).reserved_bytes[kAggregate].peak;
+  });
+  return peak;
+}
+
+void reset_reserved_peak(c10::Device device) {
+  with_device_allocator(device, [&](auto& allocator) { allocator.resetPeakStats(device.index()); });
+}
+
+bool is_out_of_memory(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const c10::OutOfMemoryError&) {
+    return true;
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (const c10::Error& error) {
+    return std::string_view(error.what_without_backtrace()).find("DefaultCPUAllocator") !=
+           std::string_view::npos;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace hone::memory

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <exception>
+
+#include "hone/core/index.h"
+
+namespace hone::memory {
+
+// Bytes that this process may still take on a device. CPU: what the system calls available, and no
+// more than the control group leaves. Error{Unsupported} for another device whose allocator does
+// not tell (LibTorch before 2.9).
+Index free_bytes(c10::Device device);
+// Memory of this process that is in RAM.
+Index resident_bytes();
+// Hands freed memory that allocators keep back to the system; on all devices that are in use.
+void release_caches();
+
+// Peak of the bytes that a CUDA device's allocator has reserved, since reset. 0 without CUDA.
+Index reserved_peak(c10::Device device);
+void reset_reserved_peak(c10::Device device);
+
+// Is this what an allocator throws when there is no memory: c10::OutOfMemoryError, std::bad_alloc,
+// or the c10::Error of LibTorch's CPU allocator?
+bool is_out_of_memory(const std::exception_ptr& thrown);
+
+}  // namespace hone::memory

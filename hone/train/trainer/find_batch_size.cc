@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/trainer/find_batch_size.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <exception>
+#include <limits>
+#include <optional>
+
+#include "hone/core/check.h"
+#include "hone/core/log.h"
+#include "hone/train/memory/device_memory.h"
+#include "hone/train/memory/memory_meter.h"
+#include "hone/train/trainer/probe_step.h"
+
+namespace hone::trainer {
+namespace {
+
+void hold_gradients(Task& task, bool hold) {
+  for (const CheckpointTensor& weight : task.weights()) {
+    if (!weight.value.requires_grad()) continue;
+    weight.value.mutable_grad() = hold ? at::zeros_like(weight.value) : torch::Tensor();
+  }
+}
+
+// Tries steps; undone when it goes.
+class Prober {
+ public:
+  Prober(Task& task, optim::MultiTensorOptimizer& optimizer,
+         const std::vector<torch::Tensor>& sample, const BatchSearchOptions& options)
+      : task_(task),
+        optimizer_(optimizer),
+        sample_(sample),
+        options_(options),
+        device_(task.weights().front().value.device()) {
+    const Index own = meter_.use().current + uncounted_bytes(task, optimizer);
+    snapshot_.emplace(task, optimizer);
+    snapshot_bytes_ = meter_.use().current + uncounted_bytes(task, optimizer) - own;
+    Index budget = options.budget_bytes;
+    if (budget == 0) {
+      budget =
+          memory::free_bytes(device_) + (device_.is_cpu() ? own : memory::reserved_peak(device_));
+    }
+    search_.limit_bytes = static_cast<Index>(options.limit * static_cast<double>(budget));
+  }
+  Prober(const Prober&) = delete;
+  Prober& operator=(const Prober&) = delete;
+  ~Prober() { snapshot_->restore(); }
+
+  // A first step, for the optimiser's state. Is there memory for it?
+  bool make_state() { return try_step(options_.low).has_value(); }
+
+  bool fits(Index size) {
+    const std::optional<Index> peak = try_step(size);
+    const bool fits = peak && *peak <= search_.limit_bytes;
+    search_.probes.push_back({.size = size, .fits = fits, .peak_bytes = peak.value_or(0)});
+    log_info(concat("batch of ", size, fits ? ": fits in " : ": does not fit in ",
+                    search_.limit_bytes, " bytes", peak ? concat(", peak ", *peak) : ""));
+    return fits;
+  }
+
+  BatchSearch& search() { return search_; }
+
+ private:
+  // The peak in bytes; none where memory ran out.
+  std::optional<Index> try_step(Index size) {
+    try {
+      const Index peak = peak_of_step(size);
+      snapshot_->restore_weights();
+      return peak;
+    } catch (...) {
+      snapshot_->restore_weights();
+      if (!memory::is_out_of_memory(std::current_exception())) throw;
+    }
+    memory::release_caches();
+    return std::nullopt;
+  }
+
+  Index peak_of_step(Index size) {
+    // Training has no copies of a snapshot.
+    const Index beside = uncounted_bytes(task_, optimizer_) - snapshot_bytes_;
+    hold_gradients(task_, options_.accumulates);
+    memory::reset_reserved_peak(device_);
+    meter_.reset_peak();
+    {
+      const memory::MemoryLimit limit(device_.is_cpu() ? search_.limit_bytes - beside
+                                                       : std::numeric_limits<Index>::max());
+      probe_step(task_, optimizer_, replicate(sample_, size));
+    }
+    return device_.is_cpu() ? meter_.use().peak + beside : memory::reserved_peak(device_);
+  }
+
+  Task& task_;
+  optim::MultiTensorOptimizer& optimizer_;
+  const std::vector<torch::Tensor>& sample_;
+  const BatchSearchOptions& options_;
+  c10::Device device_;
+  memory::MemoryMeter meter_;
+  std::optional<TrainingSnapshot> snapshot_;
+  Index snapshot_bytes_ = 0;
+  BatchSearch search_;
+};
+
+[[noreturn]] void fail_nothing_fits(Index low, Index limit_bytes) {
+  fail(ErrorCategory::Resource, "find_batch_size", concat("memory for a step on ", low, " samples"),
+       concat("a limit of ", limit_bytes, " bytes"));
+}
+
+}  // namespace
+
+BatchSearch find_batch_size(Task& task, optim::MultiTensorOptimizer& optimizer,
+                            const std::vector<torch::Tensor>& sample,
+                            const BatchSearchOptions& options) {
+  HONE_CHECK(options.low >= 1 && options.low <= options.high, "find_batch_size", "1 <= low <= high",
+             concat(options.low, ", ", options.high));
+  HONE_CHECK(options.limit > 0 && options.limit <= 1, "find_batch_size",
+             "a limit above 0 and at most 1", options.limit);
+  HONE_CHECK(!sample.empty(), "find_batch_size", "a sample", "none");
+  Prober prober(task, optimizer, sample, options);
+  Index good = 0, bad = options.high + 1;  // the largest that fits, the smallest that does not
+  if (!prober.make_state()) bad = options.low;
+  Index next = std::clamp(options.start, options.low, options.high);
+  while (bad > options.low && bad - good > 1) {
+    (prober.fits(next) ? good : bad) = next;
+    if (good == 0) {
+      next = std::max(options.low, bad / 2);
+    } else {
+      next = bad > options.high ? std::min(options.high, 2 * good) : good + (bad - good) / 2;
+    }
+  }
+  if (good == 0) fail_nothing_fits(options.low, prober.search().limit_bytes);
+  prober.search().batch = good;
+  return std::move(prober.search());
+}
+
+}  // namespace hone::trainer

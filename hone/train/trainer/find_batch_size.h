@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "hone/train/trainer/trainer.h"
+
+namespace hone::trainer {
+
+struct BatchSearchOptions {
+  Index start = 64, low = 1, high = 1024;
+  // Share of the memory to use at most: of `budget_bytes`, or (0) of what the process may use, its
+  // own tensors included.
+  double limit = 0.9;
+  Index budget_bytes = 0;
+  // Gradients of earlier micro-batches are there when a forward pass begins.
+  bool accumulates = false;
+};
+
+struct BatchProbe {
+  Index size = 0;
+  bool fits = false;
+  Index peak_bytes = 0;  // of tensors, weights and state included; 0 where memory ran out
+};
+
+struct BatchSearch {
+  Index batch = 0;  // the largest size that fits
+  Index limit_bytes = 0;
+  std::vector<BatchProbe> probes;  // in the order that they were tried
+};
+
+// The largest micro-batch whose training step stays within the limit: doubling or halving from
+// `start`, then bisection, at most 2·log₂(high/low) + 3 real steps. Each runs forward, backward and
+// optimiser on `sample` (rows along the first dimension, as large as any that training meets)
+// replicated to exactly the tested size, with the optimiser's state already there; in the end all
+// is undone, bit for bit: weights, gradients, optimiser state, random generators. On the CPU a step
+// is stopped where it would pass the limit; on CUDA it may also fail in the allocator.
+// Error{Resource} when not even `low` fits.
+BatchSearch find_batch_size(Task& task, optim::MultiTensorOptimizer& optimizer,
+                            const std::vector<torch::Tensor>& sample,
+                            const BatchSearchOptions& options = {});
+
+}  // namespace hone::trainer

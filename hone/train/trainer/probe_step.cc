@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/trainer/probe_step.h"
+
+#include <ATen/ATen.h>
+#include <ATen/CPUGeneratorImpl.h>
+
+#include <mutex>
+#include <set>
+
+#include "hone/core/check.h"
+
+namespace hone::trainer {
+
+using memory::Phase;
+using memory::PhaseScope;
+using torch::Tensor;
+
+TrainingSnapshot::TrainingSnapshot(Task& task, optim::MultiTensorOptimizer& optimizer)
+    : optimizer_(optimizer) {
+  std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
+  std::set<c10::DeviceIndex> cuda_devices;
+  for (const CheckpointTensor& weight : task.weights()) {
+    const Tensor& tensor = weight.value;
+    weights_.push_back({tensor, tensor.detach().to(at::kCPU, tensor.scalar_type(), false, true),
+                        tensor.requires_grad() ? tensor.grad() : Tensor()});
+    if (tensor.is_cuda() && cuda_devices.insert(tensor.device().index()).second) {
+      generators.push_back(at::globalContext().defaultGenerator(tensor.device()));
+    }
+  }
+  for (optim::NamedState& entry : optimizer.export_state()) {
+    entry.value = entry.value.to(at::kCPU, entry.value.scalar_type(), false, true);
+    state_.push_back(std::move(entry));
+  }
+  for (at::Generator& generator : generators) {
+    const std::lock_guard lock(generator.mutex());
+    const Tensor state = generator.get_state();
+    generators_.emplace_back(generator, state);
+  }
+}
+
+void TrainingSnapshot::restore_weights() {
+  for (Weight& weight : weights_) {
+    weight.tensor.detach().copy_(weight.copy);
+    if (weight.tensor.requires_grad()) weight.tensor.mutable_grad() = weight.grad;
+  }
+}
+
+void TrainingSnapshot::restore() {
+  restore_weights();
+  optimizer_.import_state(state_);
+  for (auto& [generator, state] : generators_) {
+    const std::lock_guard lock(generator.mutex());
+    generator.set_state(state);
+  }
+}
+
+std::vector<Tensor> replicate(const std::vector<Tensor>& sample, Index size) {
+  std::vector<Tensor> batch;
+  for (const Tensor& tensor : sample) {
+    HONE_CHECK(tensor.dim() > 0 && tensor.size(0) > 0, "replicate", "at least one sample", "none");
+    const Tensor rows = at::arange(size, tensor.options().dtype(at::kLong));
+    batch.push_back(tensor.index_select(0, rows.remainder(tensor.size(0))));
+  }
+  return batch;
+}
+
+Index uncounted_bytes(Task& task, const optim::MultiTensorOptimizer& optimizer) {
+  Index bytes = 0;
+  const auto add = [&bytes](const Tensor& tensor) {
+    const bool counted = !tensor.is_cpu() || memory::MemoryMeter::counts(tensor);
+    if (!counted) bytes += static_cast<Index>(tensor.nbytes());
+  };
+  for (const CheckpointTensor& weight : task.weights()) add(weight.value);
+  for (const optim::NamedState& entry : optimizer.export_state()) {
+    if (entry.value.numel() > 1) add(entry.value);  // scalars are made by export_state()
+  }
+  return bytes;
+}
+
+void probe_step(Task& task, optim::MultiTensorOptimizer& optimizer,
+                const std::vector<Tensor>& batch, const std::function<void(Phase)>& between) {
+  const auto tell = [&between](Phase phase) {
+    if (between) between(phase);
+  };
+  {
+    LossSum loss;
+    {
+      const PhaseScope forward(Phase::Forward);
+      loss = task.loss_of(batch);
+    }
+    tell(Phase::Forward);
+    const PhaseScope backward(Phase::Backward);
+    (loss.sum / loss.weight).backward();
+  }
+  tell(Phase::Backward);
+  const PhaseScope step(Phase::Step);
+  optimizer.step_with({.skip_nonfinite = true});
+  tell(Phase::Step);
+}
+
+}  // namespace hone::trainer
