@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -19,9 +20,9 @@
 #include "hone/core/log.h"
 #include "hone/core/version.h"
 #include "hone/model_io/write_model.h"
+#include "hone/train/memory/memory_meter.h"
 #include "hone/train/nn/llama.h"
-#include "hone/train/trainer/lm_data.h"
-#include "hone/train/trainer/lm_task.h"
+#include "hone/train/trainer/lm_setup.h"
 #include "hone/train/trainer/make_optimizer.h"
 #include "hone/train/trainer/trainer.h"
 
@@ -130,6 +131,7 @@ trainer::TrainerOptions trainer_options(const trainer::LmConfig& config,
   options.checkpoint_every = config.trainer.checkpoint_every;
   options.keep_checkpoints = config.trainer.keep_checkpoints;
   options.folder = out;
+  options.max_memory_bytes = config.trainer.max_memory_mb << 20;
   options.metrics = trainer::parse_metrics_formats(config.trainer.metrics);
   options.seed = static_cast<std::uint64_t>(config.trainer.seed);
   options.facts = facts_of(config, data);
@@ -172,34 +174,30 @@ TrainLmResult train_lm(const TrainLmJob& job) {
   const FolderLock lock(job.out);
   check_earlier_run(job);
   prepare_libtorch(job.threads);
-  const trainer::LmData data = trainer::load_lm_data(config);
-  model_io::Architecture architecture =
-      trainer::make_architecture(config, data.tokenizer->vocab_size());
-  architecture.bos_id = data.tokenizer->bos();
-  architecture.stop_ids = {*data.tokenizer->eos()};
-  const auto seed = static_cast<std::uint64_t>(config.trainer.seed);
-  nn::Llama model(architecture, seed, nn::parse_matmul_backend(config.trainer.matmul));
-  model->set_recompute_every(config.trainer.recompute_every);
-  trainer::LmTask task(model, trainer::training_windows(config, data), data.held_out,
-                       config.trainer.micro_batch, config.trainer.accumulation_steps,
-                       config.data.validation_tokens);
+  HONE_CHECK(job.minutes == 0 || config.trainer.max_memory_mb == 0, "minutes",
+             "no trainer.max_memory_mb, which may change how long a step takes",
+             config.trainer.max_memory_mb);
+  std::optional<memory::MemoryMeter> meter;  // before the model, so that its weights count
+  if (config.trainer.max_memory_mb > 0) meter.emplace();
+  trainer::LmSetup setup = trainer::set_up_lm(config);
+  const trainer::LmData& data = setup.data;
   if (job.minutes > 0) {
     const auto recorded = job.resume ? recorded_steps(job.out) : std::nullopt;
-    config.trainer.steps = recorded ? *recorded : steps_for(job.minutes, task, config);
+    config.trainer.steps = recorded ? *recorded : steps_for(job.minutes, setup.task, config);
   }
-  const auto optimizer = trainer::make_optimizer(config, *model);
+  const auto optimizer = trainer::make_optimizer(config, *setup.model);
   trainer::Trainer trainer(trainer_options(config, data, job.out));
-  if (job.resume && !trainer.resume(task, *optimizer)) {
+  if (job.resume && !trainer.resume(setup.task, *optimizer)) {
     log_warning(concat("no checkpoint in ", job.out.string(), ": starting from step 0"));
   }
   write_text_file(job.out / "train.toml", trainer::to_toml(config));
   const std::atomic<bool> never{false};
   const trainer::TrainResult trained =
-      trainer.fit(task, *optimizer, job.stop == nullptr ? never : *job.stop);
+      trainer.fit(setup.task, *optimizer, job.stop == nullptr ? never : *job.stop);
   const fs::path folder = job.out / "model";
-  export_model(folder, model, data);
+  export_model(folder, setup.model, data);
   return {.steps = trained.steps,
-          .parameters = architecture.parameters(),
+          .parameters = setup.model->architecture().parameters(),
           .train_loss = trained.train_loss,
           .val_loss = trained.validation.loss,
           .val_bits_per_byte = trained.validation.bits_per_byte,

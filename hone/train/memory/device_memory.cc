@@ -106,16 +106,36 @@ void release_caches() {
                         [](auto& allocator) { allocator.emptyCache(); });
 }
 
-Index reserved_peak(c10::Device device) {
-  Index peak = 0;
-  with_device_allocator(device, [&](auto& allocator) {
-    peak = allocator.getDeviceStats(device.index()).reserved_bytes[kAggregate].peak;
-  });
-  return peak;
+DeviceMeter::DeviceMeter(c10::Device device) : device_(device) {
+  if (device.is_cpu()) {
+    cpu_.emplace();
+  } else if (!with_device_allocator(device, [](auto&) {})) {
+    fail_unsupported("memory meter", "a device whose allocator counts", device.str());
+  }
 }
 
-void reset_reserved_peak(c10::Device device) {
-  with_device_allocator(device, [&](auto& allocator) { allocator.resetPeakStats(device.index()); });
+Index DeviceMeter::current() const {
+  if (cpu_) return cpu_->use().current;
+  Index bytes = 0;
+  with_device_allocator(device_, [&](auto& allocator) {
+    bytes = allocator.getDeviceStats(device_.index()).allocated_bytes[kAggregate].current;
+  });
+  return bytes;
+}
+
+Index DeviceMeter::peak() const {
+  if (cpu_) return cpu_->use().peak;
+  Index bytes = 0;
+  with_device_allocator(device_, [&](auto& allocator) {
+    bytes = allocator.getDeviceStats(device_.index()).reserved_bytes[kAggregate].peak;
+  });
+  return bytes;
+}
+
+void DeviceMeter::reset_peak() const {
+  if (cpu_) return cpu_->reset_peak();
+  with_device_allocator(device_,
+                        [&](auto& allocator) { allocator.resetPeakStats(device_.index()); });
 }
 
 bool is_out_of_memory(const std::exception_ptr& thrown) {

@@ -4,8 +4,10 @@
 #include <c10/core/Device.h>
 
 #include <exception>
+#include <optional>
 
 #include "hone/core/index.h"
+#include "hone/train/memory/memory_meter.h"
 
 namespace hone::memory {
 
@@ -18,9 +20,20 @@ Index resident_bytes();
 // Hands freed memory that allocators keep back to the system; on all devices that are in use.
 void release_caches();
 
-// Peak of the bytes that a CUDA device's allocator has reserved, since reset. 0 without CUDA.
-Index reserved_peak(c10::Device device);
-void reset_reserved_peak(c10::Device device);
+// Bytes of tensors on one device: a MemoryMeter on the CPU, the allocator's own count on CUDA
+// (Error{Unsupported} with LibTorch before 2.9).
+class DeviceMeter {
+ public:
+  explicit DeviceMeter(c10::Device device);
+  Index current() const;
+  // Since reset_peak(). CUDA: of what the allocator has reserved from the device.
+  Index peak() const;
+  void reset_peak() const;
+
+ private:
+  c10::Device device_;
+  std::optional<MemoryMeter> cpu_;
+};
 
 // Is this what an allocator throws when there is no memory: c10::OutOfMemoryError, std::bad_alloc,
 // or the c10::Error of LibTorch's CPU allocator?

@@ -120,7 +120,7 @@ MemoryUse MemoryMeter::use() const {
   return ledger().use;
 }
 
-void MemoryMeter::reset_peak() {
+void MemoryMeter::reset_peak() const {
   const std::lock_guard lock(ledger().mutex);
   ledger().use.peak = ledger().use.current;
   ledger().use.at_peak = ledger().use.by_phase;

@@ -38,7 +38,7 @@ class MemoryMeter {
 
   MemoryUse use() const;
   // The peak is from now on.
-  void reset_peak();
+  void reset_peak() const;
   // Is this tensor's memory in the count?
   static bool counts(const at::Tensor& tensor);
 };

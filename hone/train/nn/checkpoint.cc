@@ -2,50 +2,20 @@
 #include "hone/train/nn/checkpoint.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <torch/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 
-#include <set>
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/train/random_state.h"
 
 namespace hone::nn {
 namespace {
 
 using torch::Tensor;
 using torch::autograd::AutogradContext;
-
-// Generators of the CPU and of the devices of some tensors, and their states.
-class RandomState {
- public:
-  explicit RandomState(const Tensors& tensors) {
-    save(at::detail::getDefaultCPUGenerator());
-    std::set<c10::DeviceIndex> devices;
-    for (const Tensor& tensor : tensors) {
-      if (!tensor.defined() || !tensor.is_cuda()) continue;
-      if (!devices.insert(tensor.device().index()).second) continue;
-      save(at::globalContext().defaultGenerator(tensor.device()));
-    }
-  }
-  void restore() const {
-    for (const auto& [generator, state] : saved_) {
-      at::Generator writable = generator;
-      const std::lock_guard lock(writable.mutex());
-      writable.set_state(state);
-    }
-  }
-
- private:
-  void save(at::Generator generator) {
-    const std::lock_guard lock(generator.mutex());
-    const Tensor state = generator.get_state();
-    saved_.emplace_back(std::move(generator), state);
-  }
-  std::vector<std::pair<at::Generator, Tensor>> saved_;
-};
 
 // Autocast on the devices that segments run on.
 class AutocastState {

@@ -47,6 +47,7 @@ class LlamaImpl : public torch::nn::Module {
   // From now on layers 0, k, 2k, … keep only their inputs for the backward pass and are computed
   // again there (nn::checkpoint); 0: none. Losses and gradients keep their bits.
   void set_recompute_every(Index k);
+  Index recompute_every() const { return recompute_every_; }
 
   const model_io::Architecture& architecture() const { return architecture_; }
   // Views of the parameters under their Hugging Face names, in the order of transformers; no

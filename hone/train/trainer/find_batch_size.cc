@@ -17,13 +17,6 @@
 namespace hone::trainer {
 namespace {
 
-void hold_gradients(Task& task, bool hold) {
-  for (const CheckpointTensor& weight : task.weights()) {
-    if (!weight.value.requires_grad()) continue;
-    weight.value.mutable_grad() = hold ? at::zeros_like(weight.value) : torch::Tensor();
-  }
-}
-
 // Tries steps; undone when it goes.
 class Prober {
  public:
@@ -33,15 +26,13 @@ class Prober {
         optimizer_(optimizer),
         sample_(sample),
         options_(options),
-        device_(task.weights().front().value.device()) {
-    const Index own = meter_.use().current + uncounted_bytes(task, optimizer);
+        device_(task.weights().front().value.device()),
+        meter_(device_) {
+    const Index own = meter_.current() + uncounted_bytes(task, optimizer);
     snapshot_.emplace(task, optimizer);
-    snapshot_bytes_ = meter_.use().current + uncounted_bytes(task, optimizer) - own;
+    snapshot_bytes_ = meter_.current() + uncounted_bytes(task, optimizer) - own;
     Index budget = options.budget_bytes;
-    if (budget == 0) {
-      budget =
-          memory::free_bytes(device_) + (device_.is_cpu() ? own : memory::reserved_peak(device_));
-    }
+    if (budget == 0) budget = memory::free_bytes(device_) + own;
     search_.limit_bytes = static_cast<Index>(options.limit * static_cast<double>(budget));
   }
   Prober(const Prober&) = delete;
@@ -81,14 +72,13 @@ class Prober {
     // Training has no copies of a snapshot.
     const Index beside = uncounted_bytes(task_, optimizer_) - snapshot_bytes_;
     hold_gradients(task_, options_.accumulates);
-    memory::reset_reserved_peak(device_);
     meter_.reset_peak();
     {
       const memory::MemoryLimit limit(device_.is_cpu() ? search_.limit_bytes - beside
                                                        : std::numeric_limits<Index>::max());
       probe_step(task_, optimizer_, replicate(sample_, size));
     }
-    return device_.is_cpu() ? meter_.use().peak + beside : memory::reserved_peak(device_);
+    return meter_.peak() + beside;
   }
 
   Task& task_;
@@ -96,7 +86,7 @@ class Prober {
   const std::vector<torch::Tensor>& sample_;
   const BatchSearchOptions& options_;
   c10::Device device_;
-  memory::MemoryMeter meter_;
+  memory::DeviceMeter meter_;
   std::optional<TrainingSnapshot> snapshot_;
   Index snapshot_bytes_ = 0;
   BatchSearch search_;

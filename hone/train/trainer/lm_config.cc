@@ -105,6 +105,9 @@ constexpr auto kKeys = std::to_array<ConfigKey>({
      "activation checkpointing: layers 0, k, 2k, ... keep only their inputs for the backward pass "
      "and are computed again there; results keep their bits; 0: none",
      false},
+    {"trainer.max_memory_mb", &field_of<&LmConfig::trainer, &LmConfig::Trainer::max_memory_mb>,
+     "MiB that tensors may take; where a step would pass it: all layers are computed again in the "
+     "backward pass, then micro-batches are halved, else the run ends; 0: no limit"},
     {"trainer.metrics", &field_of<&LmConfig::trainer, &LmConfig::Trainer::metrics>,
      "where the row of each step goes: csv (always), jsonl, tensorboard", false},
 });
@@ -229,6 +232,7 @@ void check_config(const LmConfig& config) {
   check_range("trainer.checkpoint_every", trainer.checkpoint_every, 0, Index{1} << 40);
   check_range("trainer.keep_checkpoints", trainer.keep_checkpoints, 1, 10000);
   check_range("trainer.recompute_every", trainer.recompute_every, 0, 512);
+  check_range("trainer.max_memory_mb", trainer.max_memory_mb, 0, Index{1} << 30);
   static_cast<void>(parse_metrics_formats(trainer.metrics));
   if (trainer.matmul != "auto" && trainer.matmul != "onednn" && trainer.matmul != "mkl") {
     fail_key("trainer.matmul", "auto, onednn or mkl", trainer.matmul);

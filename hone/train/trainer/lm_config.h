@@ -48,7 +48,7 @@ struct LmConfig {
     Index seed = 0;
     Index validate_every = 200, checkpoint_every = 200, keep_checkpoints = 2;
     std::string matmul = "auto";
-    Index recompute_every = 0;
+    Index recompute_every = 0, max_memory_mb = 0;
     std::vector<std::string> metrics = {"csv"};
   } trainer;
 };

@@ -13,28 +13,22 @@
 #include "hone/core/check.h"
 
 namespace hone::trainer {
-namespace {
-
-// Tokens of one validation forward pass: the logits of 4 Ki tokens stay in the cache's reach.
-constexpr Index kValidationBatch = 4096;
-
-}  // namespace
-
 LmTask::LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index micro_batch,
                Index accumulation_steps, Index validation_tokens)
     : model_(std::move(model)),
       train_(std::move(train)),
       held_out_(std::move(held_out)),
-      micro_batch_(micro_batch),
-      accumulation_steps_(accumulation_steps),
+      samples_(micro_batch * accumulation_steps),
+      micro_batches_(accumulation_steps),
       validation_tokens_(validation_tokens) {
   HONE_CHECK(held_out_.stream.ids.size() >= 2, "held-out data", "at least 2 tokens",
              held_out_.stream.ids.size());
 }
 
 LossSum LmTask::micro_batch(Index step, Index micro) {
-  const Index first = (step * accumulation_steps_ + micro) * micro_batch_;
-  const TokenBatch batch = train_.batch(first, micro_batch_);
+  const Index first = samples_ * micro / micro_batches_,
+              end = samples_ * (micro + 1) / micro_batches_;
+  const TokenBatch batch = train_.batch(step * samples_ + first, end - first);
   return {.sum = model_->loss_sum(batch.ids, batch.targets),
           .weight = static_cast<double>(batch.predicted)};
 }
@@ -51,7 +45,25 @@ LossSum LmTask::loss_of(const std::vector<torch::Tensor>& batch) {
 }
 
 double LmTask::nominal_weight() const {
-  return static_cast<double>(micro_batch_ * model_->architecture().context);
+  const Index most = (samples_ + micro_batches_ - 1) / micro_batches_;
+  return static_cast<double>(most * model_->architecture().context);
+}
+
+bool LmTask::recompute_activations() {
+  if (model_->recompute_every() == 1) return false;
+  model_->set_recompute_every(1);
+  return true;
+}
+
+Index LmTask::halve_micro_batches() {
+  if (micro_batches_ == samples_) return 0;
+  micro_batches_ = std::min(2 * micro_batches_, samples_);
+  return micro_batches_;
+}
+
+bool LmTask::halve_validation_batches() {
+  validation_batch_ /= 2;
+  return validation_batch_ > 0;
 }
 
 Validation LmTask::validate(bool all) {
@@ -82,7 +94,7 @@ Validation LmTask::validate(bool all) {
     used += window.length();
   }
   for (const auto& [length, begins] : begins_of_length) {
-    const auto per_run = static_cast<std::size_t>(std::max<Index>(1, kValidationBatch / length));
+    const auto per_run = static_cast<std::size_t>(std::max<Index>(1, validation_batch_ / length));
     for (std::size_t at = 0; at < begins.size(); at += per_run) {
       run(std::span(begins).subspan(at, std::min(per_run, begins.size() - at)), length);
     }

@@ -31,12 +31,18 @@ class LmTask final : public Task {
   // One window: {ids, targets}, each [1, length].
   std::vector<torch::Tensor> largest_sample() override;
   LossSum loss_of(const std::vector<torch::Tensor>& batch) override;
+  bool recompute_activations() override;
+  Index halve_micro_batches() override;
+  bool halve_validation_batches() override;
 
  private:
   nn::Llama model_;
   TokenWindows train_;
   HeldOutText held_out_;
-  Index micro_batch_, accumulation_steps_, validation_tokens_;
+  Index samples_;        // of a step
+  Index micro_batches_;  // of a step; micro m has samples ⌊m·samples/micro_batches⌋ and on
+  Index validation_tokens_;
+  Index validation_batch_ = 4096;  // tokens of a pass: their logits stay in the cache's reach
 };
 
 }  // namespace hone::trainer

@@ -2,10 +2,6 @@
 #include "hone/train/trainer/probe_step.h"
 
 #include <ATen/ATen.h>
-#include <ATen/CPUGeneratorImpl.h>
-
-#include <mutex>
-#include <set>
 
 #include "hone/core/check.h"
 
@@ -17,25 +13,18 @@ using torch::Tensor;
 
 TrainingSnapshot::TrainingSnapshot(Task& task, optim::MultiTensorOptimizer& optimizer)
     : optimizer_(optimizer) {
-  std::vector<at::Generator> generators = {at::detail::getDefaultCPUGenerator()};
-  std::set<c10::DeviceIndex> cuda_devices;
+  std::vector<Tensor> tensors;
   for (const CheckpointTensor& weight : task.weights()) {
     const Tensor& tensor = weight.value;
     weights_.push_back({tensor, tensor.detach().to(at::kCPU, tensor.scalar_type(), false, true),
                         tensor.requires_grad() ? tensor.grad() : Tensor()});
-    if (tensor.is_cuda() && cuda_devices.insert(tensor.device().index()).second) {
-      generators.push_back(at::globalContext().defaultGenerator(tensor.device()));
-    }
+    tensors.push_back(tensor);
   }
   for (optim::NamedState& entry : optimizer.export_state()) {
     entry.value = entry.value.to(at::kCPU, entry.value.scalar_type(), false, true);
     state_.push_back(std::move(entry));
   }
-  for (at::Generator& generator : generators) {
-    const std::lock_guard lock(generator.mutex());
-    const Tensor state = generator.get_state();
-    generators_.emplace_back(generator, state);
-  }
+  random_.emplace(tensors);
 }
 
 void TrainingSnapshot::restore_weights() {
@@ -48,10 +37,7 @@ void TrainingSnapshot::restore_weights() {
 void TrainingSnapshot::restore() {
   restore_weights();
   optimizer_.import_state(state_);
-  for (auto& [generator, state] : generators_) {
-    const std::lock_guard lock(generator.mutex());
-    generator.set_state(state);
-  }
+  random_->restore();
 }
 
 std::vector<Tensor> replicate(const std::vector<Tensor>& sample, Index size) {
@@ -75,6 +61,13 @@ Index uncounted_bytes(Task& task, const optim::MultiTensorOptimizer& optimizer) 
     if (entry.value.numel() > 1) add(entry.value);  // scalars are made by export_state()
   }
   return bytes;
+}
+
+void hold_gradients(Task& task, bool hold) {
+  for (const CheckpointTensor& weight : task.weights()) {
+    if (!weight.value.requires_grad()) continue;
+    weight.value.mutable_grad() = hold ? at::zeros_like(weight.value) : Tensor();
+  }
 }
 
 void probe_step(Task& task, optim::MultiTensorOptimizer& optimizer,

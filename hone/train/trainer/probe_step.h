@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <ATen/core/Generator.h>
-
-#include <utility>
+#include <functional>
+#include <optional>
 #include <vector>
 
 #include "hone/train/memory/memory_meter.h"
+#include "hone/train/random_state.h"
 #include "hone/train/trainer/trainer.h"
 
 namespace hone::trainer {
@@ -28,7 +28,7 @@ class TrainingSnapshot {
   optim::MultiTensorOptimizer& optimizer_;
   std::vector<Weight> weights_;
   std::vector<optim::NamedState> state_;
-  std::vector<std::pair<at::Generator, torch::Tensor>> generators_;
+  std::optional<RandomState> random_;
 };
 
 // `size` rows of each tensor: its own, over and over. Error{InvalidArgument} without rows.
@@ -36,6 +36,9 @@ std::vector<torch::Tensor> replicate(const std::vector<torch::Tensor>& sample, I
 
 // Bytes of weights and state that no MemoryMeter counts, because they are older than the first.
 Index uncounted_bytes(Task& task, const optim::MultiTensorOptimizer& optimizer);
+
+// Zeros as gradients of all weights, or none.
+void hold_gradients(Task& task, bool hold);
 
 // Forward, backward and a step on this batch, with nothing left out; allocations belong to their
 // phases. `between(phase)` is called behind each, while what it made is alive.

@@ -116,6 +116,10 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer) {
   if (options_.check_facts) options_.check_facts(facts.at("run"));
   restore_weights(checkpoint->weights, task.weights());
   restore_state(checkpoint->state, optimizer);
+  if (facts.contains("memory_actions")) {
+    memory_actions_ = MemoryActions::from_json(facts.at("memory_actions"));
+    options_.accumulation_steps = memory_actions_.apply(task, options_.accumulation_steps);
+  }
   done_ = checkpoint->step;
   resumed_from_ = done_;
   if (!facts.at("best_step").is_null()) {
@@ -125,25 +129,45 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer) {
   return true;
 }
 
-Trainer::StepOutcome Trainer::run_step(Task& task, optim::MultiTensorOptimizer& optimizer,
-                                       Index step) const {
-  HONE_TRACE_ZONE("train_step");
+// Forward and backward over the micro-batches of a step.
+Trainer::GroupSum Trainer::accumulate(Task& task, Index step) const {
+  using memory::Phase;
+  using memory::PhaseScope;
   const double nominal = task.nominal_weight();
-  double sum = 0, weight = 0;
-  drop_gradients(optimizer);
+  GroupSum group;
   for (Index micro = 0; micro < options_.accumulation_steps; ++micro) {
-    const LossSum loss = task.micro_batch(step, micro);
+    LossSum loss;
+    {
+      const PhaseScope forward(Phase::Forward);
+      loss = task.micro_batch(step, micro);
+    }
+    const PhaseScope backward(Phase::Backward);
     (loss.sum / nominal).backward();
-    sum += loss.sum.item<double>();
-    weight += loss.weight;
+    group.loss += loss.sum.item<double>();
+    group.weight += loss.weight;
   }
+  return group;
+}
+
+Trainer::StepOutcome Trainer::run_step(Task& task, optim::MultiTensorOptimizer& optimizer,
+                                       Index step, MemoryLadder& memory) const {
+  HONE_TRACE_ZONE("train_step");
+  GroupSum group;
+  drop_gradients(optimizer);
+  memory.run(step, [&] { group = accumulate(task, step); });
+  const auto [sum, weight] = group;
+  const double nominal = task.nominal_weight();
   HONE_CHECK(weight > 0, "trainer", "a batch in which something counts", weight);
   set_learning_rate(optimizer, options_.schedule.at(step));
   // An infinite limit measures the norm and clips nothing.
   const double limit =
       options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
-  const auto report = optimizer.step_with(
-      {.inv_scale = nominal / weight, .clip_norm = limit, .skip_nonfinite = true});
+  optim::StepReport report;
+  memory.run_optimizer([&] {
+    const memory::PhaseScope phase(memory::Phase::Step);
+    report = optimizer.step_with(
+        {.inv_scale = nominal / group.weight, .clip_norm = limit, .skip_nonfinite = true});
+  });
   if (!report.stepped) {
     fail(ErrorCategory::Internal, concat("train step ", step + 1), "finite gradients",
          concat("loss ", sum / weight, " and a gradient that is not finite (parameter ",
@@ -152,12 +176,14 @@ Trainer::StepOutcome Trainer::run_step(Task& task, optim::MultiTensorOptimizer& 
   return {.loss = sum / weight, .grad_norm = report.grad_norm, .weight = weight};
 }
 
-std::optional<Validation> Trainer::validate_when_due(Task& task, Index done) {
+std::optional<Validation> Trainer::validate_when_due(Task& task, Index done, MemoryLadder& memory) {
   const bool last = done == options_.schedule.steps;
   const bool due = options_.validate_every > 0 && done % options_.validate_every == 0;
   if (!last && !due) return std::nullopt;
   const torch::NoGradGuard no_grad;
-  return task.validate(/*all=*/last);
+  Validation validation;
+  memory.run_validation([&] { validation = task.validate(/*all=*/last); });
+  return validation;
 }
 
 void Trainer::save_when_due(Task& task, optim::MultiTensorOptimizer& optimizer, Index done,
@@ -166,6 +192,7 @@ void Trainer::save_when_due(Task& task, optim::MultiTensorOptimizer& optimizer, 
   if (!due && !now && done != options_.schedule.steps) return;
   HONE_TRACE_ZONE("save_checkpoint");
   Json facts = {{"run", options_.facts}};
+  facts["memory_actions"] = memory_actions_.to_json();
   facts["best_step"] = best_step_ ? Json(*best_step_) : Json();
   facts["best_loss"] = best_step_ ? Json(best_loss_) : Json();
   store_.save({.step = done,
@@ -180,6 +207,8 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
   if (!resumed_from_) store_.clear();
   const std::filesystem::path csv = options_.folder / "metrics.csv";
   MetricsLog log(csv, resumed_from_);
+  MemoryLadder memory(options_.max_memory_bytes, task, optimizer, memory_actions_,
+                      options_.accumulation_steps);
   MetricsSinks sinks(options_.folder, options_.metrics, read_metrics(csv));
   const Index steps = options_.schedule.steps, first = done_;
   Progress progress("train", steps, "steps");
@@ -189,13 +218,13 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
   double tokens = 0, seconds = 0;
   while (done_ < steps) {
     const std::int64_t begin = clock_.now_ns();
-    const StepOutcome outcome = run_step(task, optimizer, done_);
+    const StepOutcome outcome = run_step(task, optimizer, done_, memory);
     const double elapsed = seconds_between(begin, clock_.now_ns());
     const double lr = options_.schedule.at(done_);
     ++done_;
     tokens += outcome.weight;
     seconds += elapsed;
-    const std::optional<Validation> validation = validate_when_due(task, done_);
+    const std::optional<Validation> validation = validate_when_due(task, done_, memory);
     const bool best = validation && done_ < steps && (!best_step_ || validation->loss < best_loss_);
     if (best) {
       best_step_ = done_;
@@ -220,7 +249,7 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
   }
   if (first == steps) {  // resumed at the very end: nothing was left but to measure
     const torch::NoGradGuard no_grad;
-    result.validation = task.validate(/*all=*/true);
+    memory.run_validation([&] { result.validation = task.validate(/*all=*/true); });
   }
   result.train_loss = mean_of_last_tenth(csv);
   result.tokens_per_s = seconds > 0 ? tokens / seconds : 0;

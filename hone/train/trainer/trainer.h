@@ -15,6 +15,7 @@
 #include "hone/core/json_io.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 #include "hone/train/trainer/checkpoint.h"
+#include "hone/train/trainer/memory_ladder.h"
 #include "hone/train/trainer/metrics_sinks.h"
 #include "hone/train/trainer/schedule.h"
 
@@ -48,6 +49,15 @@ class Task {
   // training exceeds in size; and the loss of such tensors. Unless overridden Error{Unsupported}.
   virtual std::vector<torch::Tensor> largest_sample();
   virtual LossSum loss_of(const std::vector<torch::Tensor>& batch);
+
+  // For needing less memory. From now on activations are computed again in the backward pass;
+  // false: they are already, or cannot be.
+  virtual bool recompute_activations() { return false; }
+  // From now on the samples of a step, in the same order, come in about twice as many
+  // micro-batches: how many; 0: in as many as there are samples already.
+  virtual Index halve_micro_batches() { return 0; }
+  // false: they cannot be smaller.
+  virtual bool halve_validation_batches() { return false; }
 };
 
 struct TrainerOptions {
@@ -56,6 +66,7 @@ struct TrainerOptions {
   double clip_norm = 0;  // 0: none
   Index validate_every = 0, checkpoint_every = 0, keep_checkpoints = 2;
   std::filesystem::path folder;        // metrics.csv and checkpoints/ lie here
+  Index max_memory_bytes = 0;          // of CPU tensors, MemoryLadder; 0: no limit
   std::vector<MetricsFormat> metrics;  // written beside metrics.csv
   std::uint64_t seed = 0;              // of LibTorch's CPU generator, for tasks that draw from it
   // Recorded in every checkpoint, and checked on resume.
@@ -93,14 +104,20 @@ class Trainer {
   struct StepOutcome {
     double loss = 0, grad_norm = 0, weight = 0;
   };
-  StepOutcome run_step(Task& task, optim::MultiTensorOptimizer& optimizer, Index step) const;
-  std::optional<Validation> validate_when_due(Task& task, Index done);
+  StepOutcome run_step(Task& task, optim::MultiTensorOptimizer& optimizer, Index step,
+                       MemoryLadder& memory) const;
+  struct GroupSum {
+    double loss = 0, weight = 0;
+  };
+  GroupSum accumulate(Task& task, Index step) const;
+  std::optional<Validation> validate_when_due(Task& task, Index done, MemoryLadder& memory);
   void save_when_due(Task& task, optim::MultiTensorOptimizer& optimizer, Index done, bool now);
 
   TrainerOptions options_;
   const Clock& clock_;
   CheckpointStore store_;
   Index done_ = 0;
+  MemoryActions memory_actions_;
   std::optional<Index> resumed_from_;
   std::optional<Index> best_step_;
   double best_loss_ = 0;

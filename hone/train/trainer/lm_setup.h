@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/train/nn/llama.h"
+#include "hone/train/trainer/lm_data.h"
+#include "hone/train/trainer/lm_task.h"
+
+namespace hone::trainer {
+
+// The text, the model and the task of a configuration, at step 0.
+struct LmSetup {
+  LmData data;
+  nn::Llama model;
+  LmTask task;
+};
+LmSetup set_up_lm(const LmConfig& config);
+
+}  // namespace hone::trainer

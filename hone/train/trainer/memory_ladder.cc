@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/trainer/memory_ladder.h"
+
+#include <algorithm>
+#include <exception>
+#include <string>
+
+#include "hone/core/check.h"
+#include "hone/core/log.h"
+#include "hone/train/memory/device_memory.h"
+#include "hone/train/random_state.h"
+#include "hone/train/trainer/probe_step.h"
+#include "hone/train/trainer/trainer.h"
+
+namespace hone::trainer {
+namespace {
+
+// Runs `work`; false when memory ran out.
+bool fits(const std::function<void()>& work) {
+  try {
+    work();
+    return true;
+  } catch (...) {
+    if (!memory::is_out_of_memory(std::current_exception())) throw;
+    return false;
+  }
+}
+
+std::string megabytes(Index bytes) { return concat(static_cast<double>(bytes) / 1e6, " MB"); }
+
+}  // namespace
+
+Json MemoryActions::to_json() const {
+  return {{"released_caches", released_caches}, {"recomputes", recomputes}, {"splits", splits}};
+}
+
+MemoryActions MemoryActions::from_json(const Json& json) {
+  return {.released_caches = json.at("released_caches").get<bool>(),
+          .recomputes = json.at("recomputes").get<bool>(),
+          .splits = json.at("splits").get<Index>()};
+}
+
+Index MemoryActions::apply(Task& task, Index accumulation_steps) const {
+  if (recomputes) task.recompute_activations();
+  for (Index i = 0; i < splits; ++i) accumulation_steps = task.halve_micro_batches();
+  return accumulation_steps;
+}
+
+MemoryLadder::MemoryLadder(Index max_bytes, Task& task, optim::MultiTensorOptimizer& optimizer,
+                           MemoryActions& actions, Index& accumulation_steps)
+    : max_bytes_(max_bytes),
+      task_(task),
+      optimizer_(optimizer),
+      actions_(actions),
+      accumulation_steps_(accumulation_steps) {
+  if (max_bytes_ == 0) return;
+  meter_.emplace();
+  set_limit();
+}
+
+void MemoryLadder::set_limit() {
+  const Index uncounted = uncounted_bytes(task_, optimizer_);
+  limit_.reset();
+  limit_.emplace(std::max<Index>(0, max_bytes_ - uncounted));
+}
+
+std::string MemoryLadder::use() const {
+  return concat(megabytes(meter_->use().peak), " of tensors at most, ",
+                megabytes(memory::resident_bytes()), " in RAM");
+}
+
+void MemoryLadder::give_up() const {
+  Index fixed = 0;
+  for (const CheckpointTensor& weight : task_.weights()) {
+    fixed += static_cast<Index>(weight.value.nbytes());
+  }
+  fail(ErrorCategory::Resource, "trainer.max_memory_mb", "enough for a step on the smallest batch",
+       concat(megabytes(max_bytes_), ", of which the weights alone take ", megabytes(fixed)));
+}
+
+std::string MemoryLadder::act() {
+  if (!actions_.released_caches) {
+    actions_.released_caches = true;
+    memory::release_caches();
+    return "freed memory is handed back";
+  }
+  if (!actions_.recomputes) {
+    actions_.recomputes = true;
+    if (task_.recompute_activations()) return "layers are computed again in the backward pass";
+  }
+  const Index more = task_.halve_micro_batches();
+  if (more == 0) give_up();
+  accumulation_steps_ = more;
+  ++actions_.splits;
+  return concat("micro-batches are halved, ", more, " a step");
+}
+
+void MemoryLadder::run(Index step, const std::function<void()>& work) {
+  if (!meter_) return work();
+  const RandomState random;
+  std::string action;
+  while (true) {
+    meter_->reset_peak();
+    if (fits(work)) break;
+    if (!action.empty()) log_info(concat("memory: after that ", use()));
+    hold_gradients(task_, false);
+    random.restore();
+    const std::string before = use();
+    action = act();
+    log_info(concat("memory: step ", step + 1, " would pass ", megabytes(max_bytes_), " (", before,
+                    "): ", action));
+  }
+  if (!action.empty()) log_info(concat("memory: step ", step + 1, " fits now, ", use()));
+}
+
+void MemoryLadder::run_optimizer(const std::function<void()>& work) {
+  if (!meter_) return work();
+  if (!fits(work)) give_up();
+  if (knows_state_) return;
+  set_limit();  // the optimiser keeps small tensors in memory of its own
+  knows_state_ = true;
+}
+
+void MemoryLadder::run_validation(const std::function<void()>& work) {
+  if (!meter_) return work();
+  while (!fits(work)) {
+    if (!task_.halve_validation_batches()) give_up();
+    log_info(concat("memory: validation would pass ", megabytes(max_bytes_),
+                    ": its batches are halved"));
+  }
+}
+
+}  // namespace hone::trainer

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/trainer/memory_parts.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/train/memory/device_memory.h"
+#include "hone/train/memory/memory_meter.h"
+#include "hone/train/trainer/probe_step.h"
+
+namespace hone::trainer {
+namespace {
+
+constexpr Index kFloat = sizeof(float);
+
+// Moments that a rule keeps per parameter.
+Index moments_of(const LmConfig::Optim& optim) {
+  constexpr std::array<std::pair<std::string_view, Index>, 9> kMoments = {{{"sgd", 1},
+                                                                           {"tam", 1},
+                                                                           {"lion", 1},
+                                                                           {"adagrad", 1},
+                                                                           {"muon", 1},
+                                                                           {"adam", 2},
+                                                                           {"adamw", 2},
+                                                                           {"adatam", 2},
+                                                                           {"adatamw", 2}}};
+  if (optim.name == "sgd" && optim.momentum == 0) return 0;
+  for (const auto& [name, moments] : kMoments) {
+    if (name == optim.name) return moments;
+  }
+  fail_unsupported("memory prediction", "a rule whose state is known", optim.name);
+}
+
+// Floats of a Llama's step, R rows.
+struct LlamaFloats {
+  Index rows, hidden, qkv, turned, attended, heads, inner, vocab, layers, every;
+  bool tied;
+
+  // Two norms (sum, normed, 1/rms), qkv, q and k turned, attention and its log-sums, gate and up,
+  // their product.
+  Index block() const {
+    return rows * (4 * hidden + 2 + qkv + turned + attended + heads + 3 * inner);
+  }
+  bool is_recomputed(Index layer) const { return every > 0 && layer % every == 0; }
+
+  // The last norm's sum, hidden state and 1/rms; logits.
+  Index head() const { return rows * (2 * hidden + 1 + vocab); }
+  Index kept(Index layer) const {
+    if (!is_recomputed(layer)) return block();
+    // x and delta; the first has no delta, behind a kept layer x is there already.
+    return (layer > 0 && is_recomputed(layer - 1) ? 2 : 1) * rows * hidden;
+  }
+  Index activations() const {
+    Index floats = head();
+    for (Index layer = 0; layer < layers; ++layer) floats += kept(layer);
+    return floats;
+  }
+
+  // Above activations: at the head by the gradients of hidden state and output matrix (a product
+  // and its transpose); then in each layer by what is computed again and the gradients of `down` or
+  // of SwiGLU, less what the layers behind it have freed. A tied matrix waits for its second
+  // gradient throughout, which comes when all else is gone.
+  Index workspace() const {
+    Index most = rows * hidden + 2 * vocab * hidden, freed = head();
+    const Index at_down = rows * (hidden + inner) + 2 * hidden * inner;
+    const Index at_swiglu = rows * (hidden + 2 * inner);
+    const Index waiting = tied ? vocab * hidden : 0;
+    for (Index layer = layers; layer-- > 0; freed += kept(layer)) {
+      const Index again = is_recomputed(layer) ? block() : 0;
+      most = std::max(most, waiting + again + std::max(at_down, at_swiglu) - freed);
+    }
+    return most;
+  }
+};
+
+}  // namespace
+
+MemoryParts predict_memory(const LmConfig& config, Index vocab_size, Index batch, Index positions) {
+  const model_io::Architecture model = make_architecture(config, vocab_size);
+  const LlamaFloats floats{.rows = batch * positions,
+                           .hidden = model.hidden_size,
+                           .qkv = (model.heads + 2 * model.kv_heads) * model.head_dim,
+                           .turned = (model.heads + model.kv_heads) * model.head_dim,
+                           .attended = model.heads * model.head_dim,
+                           .heads = model.heads,
+                           .inner = model.intermediate_size,
+                           .vocab = model.vocab_size,
+                           .layers = model.layers,
+                           .every = config.trainer.recompute_every,
+                           .tied = model.tied_embeddings};
+  const Index weights = model.parameters() * kFloat;
+  return {.weights = weights,
+          .gradients = weights,
+          .state = moments_of(config.optim) * weights,
+          .activations = floats.activations() * kFloat,
+          .workspace = floats.workspace() * kFloat};
+}
+
+MemoryParts measure_memory(Task& task, optim::MultiTensorOptimizer& optimizer,
+                           const std::vector<torch::Tensor>& batch) {
+  const memory::DeviceMeter meter(batch.front().device());
+  TrainingSnapshot snapshot(task, optimizer);
+  MemoryParts parts;
+  try {
+    probe_step(task, optimizer, batch);  // makes the state
+    for (const CheckpointTensor& weight : task.weights()) {
+      parts.weights += static_cast<Index>(weight.value.nbytes());
+    }
+    for (const optim::NamedState& entry : optimizer.export_state()) {
+      if (entry.value.numel() > 1) parts.state += static_cast<Index>(entry.value.nbytes());
+    }
+    hold_gradients(task, false);
+    const Index without = meter.current();
+    hold_gradients(task, true);
+    const Index before = meter.current();
+    parts.gradients = before - without;
+    meter.reset_peak();
+    probe_step(task, optimizer, batch, [&](memory::Phase phase) {
+      if (phase == memory::Phase::Forward) parts.activations = meter.current() - before;
+    });
+    parts.workspace = meter.peak() - before - parts.activations;
+  } catch (...) {
+    snapshot.restore();
+    throw;
+  }
+  snapshot.restore();
+  return parts;
+}
+
+}  // namespace hone::trainer

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "hone/train/trainer/lm_config.h"
+#include "hone/train/trainer/trainer.h"
+
+namespace hone::trainer {
+
+// Bytes of tensors in a training step whose gradients are alive throughout, as in the later
+// micro-batches of an accumulation; without accumulation the peak is lower by up to `gradients`.
+struct MemoryParts {
+  Index weights = 0, gradients = 0, state = 0;
+  Index activations = 0;  // what the forward pass leaves for the backward pass
+  Index workspace = 0;    // the peak above all these
+  Index total() const { return weights + gradients + state + activations + workspace; }
+};
+
+// Of real steps on this batch, which are undone.
+MemoryParts measure_memory(Task& task, optim::MultiTensorOptimizer& optimizer,
+                           const std::vector<torch::Tensor>& batch);
+
+// From shapes: a Llama of this configuration on `batch` windows of `positions` tokens, by the f32
+// kernels for CPUs.
+MemoryParts predict_memory(const LmConfig& config, Index vocab_size, Index batch, Index positions);
+
+}  // namespace hone::trainer
