@@ -12,7 +12,7 @@
 
 #include "hone/core/error.h"
 #include "hone/train/memory/memory_meter.h"
-#include "hone/train/optim/adamw.h"
+#include "hone/train/optim/adam.h"
 #include "hone/train/trainer/lm_config.h"
 #include "hone/train/trainer/lm_task.h"
 #include "hone/train/trainer/probe_step.h"
