@@ -220,16 +220,6 @@ void force_isa_from_environment() {
   if (name != nullptr && *name != '\0') force_isa(parse_isa(name));
 }
 
-std::string forced_kernel(std::string_view op) {
-  const char* value = std::getenv("HONE_FORCE_KERNEL");
-  std::istringstream list(value == nullptr ? "" : value);
-  for (std::string item; std::getline(list, item, ',');) {
-    const auto colon = item.find(':');
-    if (colon != std::string::npos && item.substr(0, colon) == op) return item.substr(colon + 1);
-  }
-  return {};
-}
-
 const CpuInfo& cpu_info() {
   static const CpuInfo info = [] {
     CpuInfo read;

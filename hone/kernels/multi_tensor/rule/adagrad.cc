@@ -39,13 +39,6 @@ void update_adagrad_plain(const ChunkOperands& chunk, const AdagradScalars& s) {
 
 }  // namespace
 
-void check_adagrad_group(const AdagradGroup& group) {
-  check_at_least_zero(kOp, "lr", group.lr);
-  check_at_least_zero(kOp, "lr_decay", group.lr_decay);
-  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
-  check_at_least_zero(kOp, "eps", group.eps);
-}
-
 UpdateAdagradChunk choose_adagrad_update() {
   return wants_reference() ? update_adagrad_plain : HWY_DYNAMIC_DISPATCH(update_adagrad);
 }

@@ -21,6 +21,8 @@ struct AdagradGroup {
   double weight_decay = 0;
   double eps = 1e-10;
   bool maximize = false;
+
+  bool operator==(const AdagradGroup&) const = default;
 };
 
 // Error{InvalidArgument} naming a field whose value makes no sense.

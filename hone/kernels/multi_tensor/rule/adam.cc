@@ -44,14 +44,6 @@ void update_adam_plain(const ChunkOperands& chunk, const AdamScalars& s) {
 
 }  // namespace
 
-void check_adam_group(const AdamGroup& group) {
-  check_at_least_zero(kOp, "lr", group.lr);
-  check_decay(kOp, "beta1", group.beta1);
-  check_decay(kOp, "beta2", group.beta2);
-  check_at_least_zero(kOp, "eps", group.eps);
-  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
-}
-
 UpdateAdamChunk choose_adam_update(bool amsgrad) {
   if (wants_reference()) return update_adam_plain;
   return amsgrad ? HWY_DYNAMIC_DISPATCH(update_amsgrad) : HWY_DYNAMIC_DISPATCH(update_adam);

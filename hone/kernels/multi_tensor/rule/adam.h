@@ -26,6 +26,8 @@ struct AdamGroup {
   bool decoupled = true;  // AdamW
   bool amsgrad = false;   // needs MultiTensorLists::extra, for all groups or none
   bool maximize = false;
+
+  bool operator==(const AdamGroup&) const = default;
 };
 
 // Error{InvalidArgument} naming a field whose value makes no sense.

@@ -39,13 +39,6 @@ void update_lion_plain(const ChunkOperands& chunk, const LionScalars& s) {
 
 }  // namespace
 
-void check_lion_group(const LionGroup& group) {
-  check_at_least_zero(kOp, "lr", group.lr);
-  check_decay(kOp, "beta1", group.beta1);
-  check_decay(kOp, "beta2", group.beta2);
-  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
-}
-
 UpdateLionChunk choose_lion_update() {
   return wants_reference() ? update_lion_plain : HWY_DYNAMIC_DISPATCH(update_lion);
 }

@@ -20,6 +20,8 @@ struct LionGroup {
   double beta1 = 0.9, beta2 = 0.99;
   double weight_decay = 0;  // decoupled
   bool maximize = false;
+
+  bool operator==(const LionGroup&) const = default;
 };
 
 // Error{InvalidArgument} naming a field whose value makes no sense.

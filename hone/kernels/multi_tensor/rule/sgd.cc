@@ -46,16 +46,6 @@ void update_sgd_plain(const ChunkOperands& chunk, const SGDScalars& s) {
 
 }  // namespace
 
-void check_sgd_group(const SGDGroup& group) {
-  check_at_least_zero(kOp, "lr", group.lr);
-  check_decay(kOp, "momentum", group.momentum);
-  HONE_CHECK(std::isfinite(group.dampening), kOp, "finite dampening", group.dampening);
-  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
-  HONE_CHECK(!group.nesterov || (group.momentum > 0 && group.dampening == 0), kOp,
-             "momentum above 0 and no dampening with nesterov",
-             concat("momentum ", group.momentum, ", dampening ", group.dampening));
-}
-
 UpdateSGDChunk choose_sgd_update(bool has_momentum) {
   if (wants_reference()) return update_sgd_plain;
   return has_momentum ? HWY_DYNAMIC_DISPATCH(update_sgdm) : HWY_DYNAMIC_DISPATCH(update_sgd);

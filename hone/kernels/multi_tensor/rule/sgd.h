@@ -23,6 +23,8 @@ struct SGDGroup {
   double weight_decay = 0;
   bool nesterov = false;  // needs β > 0 and δ = 0
   bool maximize = false;
+
+  bool operator==(const SGDGroup&) const = default;
 };
 
 // Error{InvalidArgument} naming a field whose value makes no sense.

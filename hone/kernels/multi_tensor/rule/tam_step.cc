@@ -265,18 +265,6 @@ bool wants_extra(const TAMMethods& methods) {
 
 }  // namespace
 
-void check_tam_group(const TAMGroup& group) {
-  check_at_least_zero(kOp, "lr", group.lr);
-  check_decay(kOp, "momentum", group.momentum);
-  check_decay(kOp, "decay_rate", group.decay_rate);
-  check_decay(kOp, "beta2", group.beta2);
-  check_at_least_zero(kOp, "eps", group.eps);
-  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
-  check_at_least_zero(kOp, "eps_norm", group.eps_norm);
-  check_at_least_zero(kOp, "eps_corr", group.eps_corr);
-  if (group.fixed_damping) check_at_least_zero(kOp, "fixed_damping", *group.fixed_damping);
-}
-
 StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
                     const TAMMethods& methods, const StepControl& control, Executor& executor) {
   for (const TAMGroup& group : groups) check_tam_group(group);
