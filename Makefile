@@ -4,7 +4,7 @@
 SHELL := bash
 BUILD ?= build
 TORCH ?= 1
-CUDA ?= 0
+CUDA ?= $(if $(shell command -v nvcc),1,0)
 PREFIX ?= /usr/local
 JOBS ?=
 SANITIZE ?=

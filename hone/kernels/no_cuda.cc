@@ -2,7 +2,9 @@
 // What the CUDA parts answer in a build without CUDA; the build takes this file or the .cu files.
 #include <stdexcept>
 
+#include "hone/core/check.h"
 #include "hone/kernels/cuda/device_info.h"
+#include "hone/kernels/multi_tensor/cuda/cuda_step.h"
 
 namespace hone::kernels {
 
@@ -14,6 +16,38 @@ CudaInfo query_cuda() {
 
 std::unique_ptr<CudaCopy> make_cuda_copy(int, std::int64_t) {
   throw std::runtime_error(query_cuda().reason);
+}
+
+namespace {
+[[noreturn]] void refuse_stepper() {
+  fail_unsupported("multi_tensor cuda", "a build with HONE_WITH_CUDA=ON", "one without");
+}
+}  // namespace
+
+template <>
+std::unique_ptr<CudaStepper<SGDGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                         const CudaStepOptions&) {
+  refuse_stepper();
+}
+template <>
+std::unique_ptr<CudaStepper<AdamGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                          const CudaStepOptions&) {
+  refuse_stepper();
+}
+template <>
+std::unique_ptr<CudaStepper<TAMGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                         const CudaStepOptions&) {
+  refuse_stepper();
+}
+template <>
+std::unique_ptr<CudaStepper<LionGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                          const CudaStepOptions&) {
+  refuse_stepper();
+}
+template <>
+std::unique_ptr<CudaStepper<AdagradGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                             const CudaStepOptions&) {
+  refuse_stepper();
 }
 
 }  // namespace hone::kernels

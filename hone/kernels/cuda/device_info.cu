@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cuda_runtime.h>
-
 #include <algorithm>
-#include <stdexcept>
 
 #include "hone/kernels/cuda/device_info.h"
+#include "hone/kernels/cuda/runtime.cuh"
 
 namespace hone::kernels {
 namespace {
+
+using cuda::check;
+using cuda::DeviceBuffer;
 
 // Sixteen bytes per thread and step; a grid-stride loop, so that any grid covers any length.
 __global__ void copy_kernel(const float4* __restrict__ from, float4* __restrict__ to,
@@ -22,26 +23,6 @@ __global__ void copy_kernel(const float4* __restrict__ from, float4* __restrict_
 constexpr int kThreads = 512;
 constexpr int kBlocksPerMultiprocessor = 8;  // enough loads in flight to fill the memory system
 
-void check(cudaError_t status, const char* call) {
-  if (status == cudaSuccess) return;
-  cudaGetLastError();  // forgets it: the next call starts clean
-  throw std::runtime_error(std::string(call) + ": " + cudaGetErrorString(status));
-}
-
-class DeviceBuffer {
- public:
-  explicit DeviceBuffer(std::int64_t bytes) {
-    check(cudaMalloc(&data_, static_cast<std::size_t>(bytes)), "cudaMalloc");
-  }
-  DeviceBuffer(const DeviceBuffer&) = delete;
-  DeviceBuffer& operator=(const DeviceBuffer&) = delete;
-  ~DeviceBuffer() { cudaFree(data_); }
-  void* data() const { return data_; }
-
- private:
-  void* data_ = nullptr;
-};
-
 class KernelCopy final : public CudaCopy {
  public:
   KernelCopy(int device, int multiprocessors, std::int64_t bytes)
@@ -50,13 +31,12 @@ class KernelCopy final : public CudaCopy {
         bytes_(bytes),
         from_(bytes),
         to_(bytes) {
-    check(cudaMemset(from_.data(), 1, static_cast<std::size_t>(bytes)), "cudaMemset");
+    check(cudaMemset(from_.as<float4>(), 1, static_cast<std::size_t>(bytes)), "cudaMemset");
   }
 
   void run() override {
     check(cudaSetDevice(device_), "cudaSetDevice");
-    copy_kernel<<<blocks_, kThreads>>>(static_cast<const float4*>(from_.data()),
-                                       static_cast<float4*>(to_.data()), bytes_ / 16);
+    copy_kernel<<<blocks_, kThreads>>>(from_.as<float4>(), to_.as<float4>(), bytes_ / 16);
     check(cudaGetLastError(), "copy_kernel");
     check(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
   }

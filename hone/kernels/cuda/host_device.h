@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+// Marks functions that kernels and tests without a GPU share.
+#ifdef __CUDACC__
+#define HONE_HOST_DEVICE __host__ __device__
+#else
+#define HONE_HOST_DEVICE
+#endif
+
+// Before a loop, for the device: four rounds at a time, or one.
+#ifdef __CUDA_ARCH__
+#define HONE_UNROLL_4 _Pragma("unroll 4")
+#define HONE_UNROLL_1 _Pragma("unroll 1")
+#else
+#define HONE_UNROLL_4
+#define HONE_UNROLL_1
+#endif

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "hone/kernels/cuda/stream.h"
+#include "hone/kernels/multi_tensor/cuda/transport.h"
+#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/rule/adagrad.h"
+#include "hone/kernels/multi_tensor/rule/adam.h"
+#include "hone/kernels/multi_tensor/rule/lion.h"
+#include "hone/kernels/multi_tensor/rule/sgd.h"
+#include "hone/kernels/multi_tensor/rule/tam.h"
+#include "hone/kernels/multi_tensor/step.h"
+
+namespace hone::kernels {
+
+struct CudaStepOptions {
+  int device = 0;
+  Transport transport = Transport::Auto;  // HONE_FORCE_KERNEL=multi_tensor:… wins
+  Index max_launches = 0;                 // of one pass over the list; 0: as many as it takes
+  Index chunk_elements = 0;               // a power of two from 1024 to 65,536; 0: adaptive
+  // TAM in Tensor scope, without a global norm: tensors whose g and m together take at most this
+  // many bytes go through both passes at a time. -1: half of the device's L2; 0: all at once.
+  Index batch_bytes = -1;
+  TAMScope scope = TAMScope::Tensor;
+};
+
+struct CudaStepControl {
+  StepControl step;  // `checked` is refused
+  // Device addresses, or null: as PyTorch's fused optimisers take them. The gradients are also
+  // divided by *loss_scale; *found_inf becomes 1 when the step is skipped, else stays.
+  const float* loss_scale = nullptr;
+  float* found_inf = nullptr;
+};
+
+// What one call of step() enqueued.
+struct CudaStepReport {
+  Transport transport = Transport::Auto;
+  Index chunk_elements = 0;
+  Index launches = 0;         // of kernels over the list
+  Index scalar_launches = 0;  // of the small ones between them
+  Index argument_bytes = 0;   // of the former
+  Index table_uploads = 0;    // copies of the list to device memory
+};
+
+// The optimiser steps of one list of tensors on one CUDA device. All addresses, those of step
+// counters and correlations included, are device memory and are never read by the host. Parameters,
+// moments and moving averages are f32; gradients f32, bf16 or f16; low-precision copies bf16, or
+// f16 beside f16 gradients. Tensors are dense, all slots of one layout.
+//
+// step() only enqueues: no host read, no wait. t, η, σ and the rest of groups and control lie in
+// device memory and are stored anew when they change, outside of a captured graph; inside a capture
+// a change that would need that is an error. So a graph captured from step() replays with the
+// values of the last store(). Whether a norm or a loss scale is asked for is fixed in the capture,
+// and so are the tensors: after a follow() that found them moved, capture anew. One stream at a
+// time.
+template <class Group>
+class CudaStepper {
+ public:
+  virtual ~CudaStepper() = default;
+
+  // The tensors moved, or may have: O(T). Slots and types must be those at construction.
+  virtual void follow(const MultiTensorLists& lists) = 0;
+  // Copies groups and control to the device, if they differ from what is there.
+  virtual void store(std::span<const Group> groups, const CudaStepControl& control,
+                     Stream stream) = 0;
+  // store(), then the step. `correlation`: TAM's s, one per tensor or one in Model scope; else
+  // empty.
+  virtual CudaStepReport step(std::span<const Group> groups, std::span<double> correlation,
+                              const CudaStepControl& control, Stream stream) = 0;
+  // Waits for the stream and reads what the last step found; first_nonfinite_tensor and norm only
+  // where something asked for them. Raises errors of the kernels before it.
+  virtual StepReport read_report(Stream stream) = 0;
+};
+
+// Group: SGDGroup, AdamGroup, TAMGroup, LionGroup, AdagradGroup. Errors as
+// MultiTensorPlan::build_or_throw; Error{Unsupported} for layouts and types that are not above, and
+// in a build without CUDA.
+template <class Group>
+std::unique_ptr<CudaStepper<Group>> make_cuda_stepper(const MultiTensorLists& lists,
+                                                      const CudaStepOptions& options);
+template <>
+std::unique_ptr<CudaStepper<SGDGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                         const CudaStepOptions&);
+template <>
+std::unique_ptr<CudaStepper<AdamGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                          const CudaStepOptions&);
+template <>
+std::unique_ptr<CudaStepper<TAMGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                         const CudaStepOptions&);
+template <>
+std::unique_ptr<CudaStepper<LionGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                          const CudaStepOptions&);
+template <>
+std::unique_ptr<CudaStepper<AdagradGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                             const CudaStepOptions&);
+
+}  // namespace hone::kernels

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/kernels/multi_tensor/cuda/stepper.cuh"
+
+namespace hone::kernels {
+
+template <>
+std::unique_ptr<CudaStepper<SGDGroup>> make_cuda_stepper(const MultiTensorLists& lists,
+                                                         const CudaStepOptions& options) {
+  return lists.momentum.empty() ? cuda::make_stepper<cuda::SGDPolicy<false>>(lists, options)
+                                : cuda::make_stepper<cuda::SGDPolicy<true>>(lists, options);
+}
+
+}  // namespace hone::kernels

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/kernels/multi_tensor/cuda/step_check.h"
+
+#include <cmath>
+
+#include "hone/core/check.h"
+
+namespace hone::kernels::cuda {
+namespace {
+
+constexpr std::string_view kOp = "multi_tensor cuda";
+
+using List = std::span<const TensorView>;
+
+bool is_allowed(Slot slot, Dtype dtype, Dtype grad) {
+  switch (slot) {
+    case Slot::Grad:
+      return dtype == Dtype::Float32 || dtype == Dtype::BFloat16 || dtype == Dtype::Float16;
+    case Slot::Copy:
+      return dtype == (grad == Dtype::Float16 ? Dtype::Float16 : Dtype::BFloat16);
+    default:
+      return dtype == Dtype::Float32;
+  }
+}
+
+void check_types(const List& list, Slot slot, std::string_view name, Dtype grad) {
+  for (std::size_t i = 0; i < list.size(); ++i) {
+    const Dtype dtype = list[i].dtype;
+    if (is_allowed(slot, dtype, grad) && (slot != Slot::Grad || dtype == grad)) continue;
+    const std::string_view wanted = slot == Slot::Grad
+                                        ? "gradients of one type, f32, bf16 or f16, for "
+                                    : slot == Slot::Copy ? "bf16, or f16 beside f16 gradients, for "
+                                                         : "f32 for ";
+    fail_unsupported(kOp, concat(wanted, name, " of tensor ", i), name_of(dtype));
+  }
+}
+
+void check_presence(const List& list, std::string_view name, bool wanted, bool any_tensors) {
+  if (!any_tensors) return;
+  HONE_CHECK(list.empty() != wanted, kOp, concat(wanted ? "a " : "no ", name, " list"),
+             list.empty() ? "none" : "one");
+}
+
+}  // namespace
+
+void check_options(const CudaStepOptions& options) {
+  const Index chunk = options.chunk_elements;
+  const bool power =
+      chunk >= kSmallestChunk && chunk <= kLargestChunk && (chunk & (chunk - 1)) == 0;
+  HONE_CHECK(chunk == 0 || power, kOp, "chunk_elements 0 or a power of two from 1024 to 65,536",
+             chunk);
+  HONE_CHECK(options.max_launches >= 0, kOp, "max_launches of at least 0", options.max_launches);
+  HONE_CHECK(options.batch_bytes >= -1, kOp, "batch_bytes of at least -1", options.batch_bytes);
+  if (options.scope != TAMScope::Model && options.scope != TAMScope::Tensor) {
+    fail_unsupported(kOp, "TAM in Model or Tensor scope on CUDA", "another scope");
+  }
+}
+
+void check_control(const CudaStepControl& control) {
+  const StepControl& step = control.step;
+  HONE_CHECK(std::isfinite(step.inv_scale) && step.inv_scale > 0, kOp,
+             "a finite positive inv_scale", step.inv_scale);
+  HONE_CHECK(step.clip_norm >= 0, kOp, "clip_norm of at least 0", step.clip_norm);
+  HONE_CHECK(step.ema_decay >= 0 && step.ema_decay <= 1, kOp, "ema_decay in [0, 1]",
+             step.ema_decay);
+  if (step.checked) fail_unsupported(kOp, "a step that is not checked on CUDA", "checked");
+}
+
+void check_device_lists(const MultiTensorPlan& plan, const MultiTensorLists& lists) {
+  if (lists.grad.empty()) return;
+  const Dtype grad = lists.grad.front().dtype;
+  check_types(lists.param, Slot::Param, "param", grad);
+  check_types(lists.grad, Slot::Grad, "grad", grad);
+  check_types(lists.momentum, Slot::Momentum, "momentum", grad);
+  check_types(lists.second_moment, Slot::SecondMoment, "second_moment", grad);
+  check_types(lists.extra, Slot::Extra, "extra", grad);
+  check_types(lists.ema, Slot::Ema, "ema", grad);
+  check_types(lists.copy, Slot::Copy, "copy", grad);
+  for (Index i = 0; i < plan.tensors(); ++i) {
+    const MultiTensorPlan::Tensor& tensor = plan.tensor(i);
+    if (tensor.indirect < 0 || !plan.indirect(tensor).strided) continue;
+    fail_unsupported(kOp, concat("dense blocks of one layout in every slot of tensor ", i),
+                     "strides with gaps or another order");
+  }
+}
+
+void check_used_slots(const MultiTensorLists& lists, const UsedSlots& used) {
+  const bool any = !lists.param.empty();
+  check_presence(lists.momentum, "momentum", used.momentum, any);
+  check_presence(lists.second_moment, "second_moment", used.second_moment, any);
+  check_presence(lists.extra, "extra", used.extra, any);
+}
+
+ListKind kind_of(const MultiTensorLists& lists) {
+  ListKind kind;
+  kind.has = {!lists.param.empty(),         !lists.grad.empty(),  !lists.momentum.empty(),
+              !lists.second_moment.empty(), !lists.extra.empty(), !lists.ema.empty(),
+              !lists.copy.empty()};
+  if (!lists.grad.empty()) kind.grad = lists.grad.front().dtype;
+  return kind;
+}
+
+void check_kind(const ListKind& kind, const MultiTensorLists& lists) {
+  HONE_CHECK(lists.param.empty() || kind_of(lists) == kind, kOp,
+             "the lists and gradient type that the stepper was made with", "others");
+}
+
+}  // namespace hone::kernels::cuda

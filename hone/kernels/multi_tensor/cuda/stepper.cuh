@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+
+#include "hone/kernels/multi_tensor/cuda/stepper_core.cuh"
+#include "hone/kernels/multi_tensor/cuda/update_step.h"
+
+// The stepper of one rule; included by that rule's .cu alone.
+namespace hone::kernels::cuda {
+
+inline void check_group(const SGDGroup& group) { check_sgd_group(group); }
+inline void check_group(const AdamGroup& group) { check_adam_group(group); }
+inline void check_group(const TAMGroup& group) { check_tam_group(group); }
+inline void check_group(const LionGroup& group) { check_lion_group(group); }
+inline void check_group(const AdagradGroup& group) { check_adagrad_group(group); }
+
+// The slots of pass 2, those of the rule and with kCopies the two that follow it.
+template <class Rule, bool kCopies>
+constexpr auto slots_of_rule() {
+  constexpr auto state = [] {
+    if constexpr (Rule::kExtra) {
+      return SlotList<kParam, kGrad, kMomentum, kSecondMoment, kExtra>();
+    } else if constexpr (Rule::kMomentum && Rule::kSecondMoment) {
+      return SlotList<kParam, kGrad, kMomentum, kSecondMoment>();
+    } else if constexpr (Rule::kMomentum) {
+      return SlotList<kParam, kGrad, kMomentum>();
+    } else if constexpr (Rule::kSecondMoment) {
+      return SlotList<kParam, kGrad, kSecondMoment>();
+    } else {
+      return SlotList<kParam, kGrad>();
+    }
+  }();
+  static_assert(!Rule::kExtra || (Rule::kMomentum && Rule::kSecondMoment));
+  const auto add = []<int... kSlots>(SlotList<kSlots...>) {
+    return SlotList<kSlots..., kEma, kCopy>();
+  };
+  if constexpr (kCopies) {
+    return add(state);
+  } else {
+    return state;
+  }
+}
+
+// 64 registers per thread; what waits in flight then fills the memory system.
+constexpr int kResidentBlocks = 4;
+
+template <class Policy, class G, class C, bool kCopies, class Table>
+__global__ void __launch_bounds__(kBlockThreads, kResidentBlocks)
+    update_kernel(const __grid_constant__ ListArguments<Table> a) {
+  update_thread<typename Policy::Rule, G, C, kCopies>(a, static_cast<int>(blockIdx.x),
+                                                      static_cast<int>(threadIdx.x), kBlockThreads);
+}
+
+template <class Policy, class G, class C, bool kCopies>
+struct UpdateKernels {
+  static constexpr const char* kName = "update_kernel";
+  template <class Table>
+  static auto kernel() {
+    return update_kernel<Policy, G, C, kCopies, Table>;
+  }
+};
+
+// How many blocks of pass 2 the device runs at a time.
+template <class Kernels>
+Index count_resident_blocks(int device) {
+  int blocks = 0, multiprocessors = 0;
+  check(cudaOccupancyMaxActiveBlocksPerMultiprocessor(
+            &blocks, Kernels::template kernel<DeviceTable>(), kBlockThreads, 0),
+        "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
+  check(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device),
+        "cudaDeviceGetAttribute");
+  return Index{blocks} * multiprocessors;
+}
+
+template <class Policy, class G, class C, bool kCopies>
+class Stepper final : public CudaStepper<typename Policy::Group> {
+ public:
+  using Group = typename Policy::Group;
+  using DeviceGroup = typename Policy::DeviceGroup;
+  using Kernels = UpdateKernels<Policy, G, C, kCopies>;
+  using Slots = decltype(slots_of_rule<typename Policy::Rule, kCopies>());
+
+  // The caller has made options.device current.
+  Stepper(const MultiTensorLists& lists, const CudaStepOptions& options)
+      : core_(lists, options,
+              {Slots::kDepth, count_resident_blocks<Kernels>(options.device),
+               Index{sizeof(typename Policy::Scalars)}}) {}
+
+  void follow(const MultiTensorLists& lists) override {
+    const DeviceGuard guard(core_.options().device);
+    core_.follow(lists);
+  }
+
+  void store(std::span<const Group> groups, const CudaStepControl& control,
+             Stream stream) override {
+    const DeviceGuard guard(core_.options().device);
+    store_all(groups, control, stream);
+  }
+
+  CudaStepReport step(std::span<const Group> groups, std::span<double> correlation,
+                      const CudaStepControl& control, Stream stream) override {
+    const DeviceGuard guard(core_.options().device);
+    check_correlation(correlation);
+    store_all(groups, control, stream);
+    CudaStepReport report;
+    const LaunchContext context = core_.begin(stream, report);
+    const auto prepare = prepare_arguments(correlation);
+    const bool global = needs_global_norm(values_of(control));
+    if constexpr (Policy::kTorque) {
+      if (!global && !prepare.model_scope) {
+        step_batches(context, prepare, torque_statistics(groups));
+        return report;
+      }
+    }
+    step_all(context, prepare, global,
+             Policy::kTorque ? torque_statistics(groups) : Statistics::Norm);
+    return report;
+  }
+
+  StepReport read_report(Stream stream) override {
+    const DeviceGuard guard(core_.options().device);
+    return core_.read_report(stream);
+  }
+
+ private:
+  using Prepare = PrepareArguments<Policy>;
+
+  static ControlValues values_of(const CudaStepControl& control) {
+    return {control.step.inv_scale,
+            control.step.clip_norm,
+            control.loss_scale,
+            control.found_inf,
+            static_cast<float>(1 - control.step.ema_decay),
+            control.step.grad,
+            control.step.skip_nonfinite};
+  }
+
+  void store_all(std::span<const Group> groups, const CudaStepControl& control, Stream stream) {
+    check_control(control);
+    for (const Group& group : groups) check_group(group);
+    core_.check_groups(groups.size());
+    if (control.step.grad != GradWriteBack::None) core_.check_gradients_writable();
+    std::vector<DeviceGroup> device_groups;
+    for (const Group& group : groups) device_groups.push_back(for_device(group));
+    const bool changed = device_groups != groups_;
+    core_.store(std::as_bytes(std::span(device_groups)), changed, values_of(control), stream);
+    groups_ = std::move(device_groups);
+  }
+
+  void check_correlation(std::span<double> correlation) const {
+    Index wanted = 0;
+    if (Policy::kTorque) {
+      wanted = core_.options().scope == TAMScope::Model ? 1 : core_.list().tensors();
+    }
+    HONE_CHECK(static_cast<Index>(correlation.size()) == wanted, "multi_tensor cuda",
+               concat(wanted, " correlation values"), correlation.size());
+  }
+
+  // What pass 1 measures for TAM.
+  static Statistics torque_statistics(std::span<const Group> groups) {
+    if constexpr (Policy::kTorque) {
+      const bool decay = std::any_of(groups.begin(), groups.end(), [](const Group& group) {
+        return !group.decoupled && group.weight_decay > 0;
+      });
+      return decay ? Statistics::TorqueWithDecay : Statistics::Torque;
+    }
+    return Statistics::None;
+  }
+
+  Prepare prepare_arguments(std::span<double> correlation) const {
+    Prepare a;
+    a.control = core_.control();
+    a.groups = static_cast<const DeviceGroup*>(core_.groups());
+    a.group_of = core_.group_of();
+    a.step = core_.step();
+    a.correlation = correlation.data();
+    a.scalars = static_cast<typename Policy::Scalars*>(core_.scalars());
+    a.model_scope = Policy::kTorque && core_.options().scope == TAMScope::Model;
+    return a;
+  }
+
+  void update(const LaunchContext& context, const TensorRange& batch) {
+    launch_list<Kernels>(Slots(), context, {core_.control(), core_.scalars(), nullptr}, batch);
+  }
+
+  // Pass 1 over everything if anything asks for it, scalars, pass 2.
+  void step_all(const LaunchContext& context, const Prepare& prepare, bool global,
+                Statistics kind) {
+    const TensorRange all{0, core_.list().tensors()};
+    if (all.end == 0) return;
+    const bool sums = global || Policy::kTorque;
+    if (sums) {
+      core_.gather(context, kind, all);
+      core_.combine_all(context, kind);
+    }
+    if (global) core_.finish_norm(context);
+    const cudaStream_t stream = native(context.stream);
+    if constexpr (Policy::kTorque) {
+      if (prepare.model_scope) {
+        model_correlation_kernel<<<1, kCombineThreads, 0, stream>>>(prepare, core_.control(),
+                                                                    core_.tensor_sums(), all.end);
+        check(cudaGetLastError(), "model_correlation_kernel");
+        ++context.report->scalar_launches;
+      }
+    }
+    const auto grid = static_cast<unsigned>(ceil_div(all.end, kCombineThreads));
+    prepare_kernel<<<grid, kCombineThreads, 0, stream>>>(
+        prepare, sums ? core_.tensor_sums() : nullptr, all.end);
+    check(cudaGetLastError(), "prepare_kernel");
+    ++context.report->scalar_launches;
+    update(context, all);
+  }
+
+  // TAM in Tensor scope: g and m of a batch are in L2 when pass 2 reads them again.
+  void step_batches(const LaunchContext& context, const Prepare& prepare, Statistics kind) {
+    const Index most = core_.batch_elements();
+    if (most == 0) return step_batch(context, prepare, kind, {0, core_.list().tensors()});
+    for (const TensorRange& batch : core_.list().cut_batches(most)) {
+      step_batch(context, prepare, kind, batch);
+    }
+  }
+
+  void step_batch(const LaunchContext& context, const Prepare& prepare, Statistics kind,
+                  const TensorRange& batch) {
+    if (batch.begin == batch.end) return;
+    core_.gather(context, kind, batch);
+    CombineArguments combine;
+    combine.chunk_sums = core_.chunk_sums();
+    combine.first_block = core_.first_block();
+    combine.first_tensor = batch.begin;
+    const auto grid = static_cast<unsigned>(batch.end - batch.begin);
+    const cudaStream_t stream = native(context.stream);
+    if (kind == Statistics::Torque) {
+      combine_and_prepare_kernel<3><<<grid, kCombineThreads, 0, stream>>>(combine, prepare);
+    } else {
+      combine_and_prepare_kernel<6><<<grid, kCombineThreads, 0, stream>>>(combine, prepare);
+    }
+    check(cudaGetLastError(), "combine_and_prepare_kernel");
+    ++context.report->scalar_launches;
+    update(context, batch);
+  }
+
+  StepperCore core_;
+  std::vector<DeviceGroup> groups_;  // what the device has
+};
+
+// Gradients f32 or halves; the copy of the new parameter is bf16, or f16 beside f16 gradients.
+template <class Policy>
+std::unique_ptr<CudaStepper<typename Policy::Group>> make_stepper(const MultiTensorLists& lists,
+                                                                  const CudaStepOptions& options) {
+  check_options(options);
+  using Rule = typename Policy::Rule;
+  check_used_slots(lists, {Rule::kMomentum, Rule::kSecondMoment, Rule::kExtra});
+  const DeviceGuard guard(options.device);
+  const Dtype grad = lists.grad.empty() ? Dtype::Float32 : lists.grad.front().dtype;
+  if (grad == Dtype::BFloat16) {
+    return std::make_unique<Stepper<Policy, BF16, BF16, true>>(lists, options);
+  }
+  if (grad == Dtype::Float16) {
+    return std::make_unique<Stepper<Policy, F16, F16, true>>(lists, options);
+  }
+  if (lists.copy.empty() && lists.ema.empty()) {
+    return std::make_unique<Stepper<Policy, float, BF16, false>>(lists, options);
+  }
+  return std::make_unique<Stepper<Policy, float, BF16, true>>(lists, options);
+}
+
+}  // namespace hone::kernels::cuda
