@@ -164,6 +164,10 @@ HWY_INLINE void decode_bf16_vectors(const std::uint16_t* from, Index length, flo
   }
 }
 
+// Highway's own conversions, where there is no instruction, know neither inf nor subnormals.
+constexpr bool kConvertsHalf = HWY_TARGET != HWY_SCALAR && HWY_TARGET != HWY_EMU128 &&
+                               HWY_TARGET != HWY_SSSE3 && HWY_TARGET != HWY_SSE4;
+
 HWY_INLINE void decode_f16_vectors(const std::uint16_t* from, Index length, float* to) {
   const CodecFloats d;
   const hn::Rebind<hwy::float16_t, CodecFloats> halves;
@@ -190,6 +194,7 @@ void decode_vectors(const NarrowChunk& from, float* to) {
     return decode_bf16_vectors(static_cast<const std::uint16_t*>(from.data), from.length, to);
   }
   if (from.dtype == Dtype::Float16) {
+    if constexpr (!kConvertsHalf) return decode_chunk_ref(from, to);
     return decode_f16_vectors(static_cast<const std::uint16_t*>(from.data), from.length, to);
   }
   const auto* codes = static_cast<const std::uint8_t*>(from.data);
@@ -202,6 +207,7 @@ void encode_vectors(const float* from, const RoundingKey& rounding, const Narrow
     return encode_bf16_vectors(from, to.length, rounding, static_cast<std::uint16_t*>(to.data));
   }
   if (to.dtype == Dtype::Float16) {
+    if constexpr (!kConvertsHalf) return encode_chunk_ref(from, rounding, to);
     return encode_f16_vectors(from, to.length, static_cast<std::uint16_t*>(to.data));
   }
   auto* codes = static_cast<std::uint8_t*>(to.data);
