@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hone/core/clock.h"
+#include "hone/core/json_io.h"
+#include "hone/train/amp/grad_scaler.h"
+#include "hone/train/amp/gradient_statistics.h"
+
+namespace hone::amp {
+
+enum class AmpPhase { Forward, Backward, Optimizer };
+
+struct AmpStep {
+  Index step = 0;
+  double scale = 1;  // in force during the step
+  bool found_inf = false, stepped = false;
+};
+
+// What a run under mixed precision observed. One thread records.
+class AmpStats {
+ public:
+  // Seconds of a scope. Both ends wait for the device, so that a phase holds its own work only.
+  class Timer {
+   public:
+    Timer(AmpStats& stats, AmpPhase phase);
+    ~Timer();
+    Timer(const Timer&) = delete;
+    Timer& operator=(const Timer&) = delete;
+
+   private:
+    AmpStats& stats_;
+    AmpPhase phase_;
+    std::int64_t begin_ns_;
+  };
+
+  // `precision` says what ran: AutocastReport::describe(), "emulated fp16 on cpu". `clock` must
+  // outlive this object.
+  explicit AmpStats(std::string precision, c10::Device device = at::kCPU,
+                    const Clock& clock = steady_clock());
+
+  [[nodiscard]] Timer time(AmpPhase phase) { return Timer(*this, phase); }
+  // After every update(). 32 bytes per step.
+  void record(Index step, const ScaleUpdate& update);
+  void record(const AmpStep& step) { history_.push_back(step); }
+  // Gradients of a step, for the figures on range. Those with an inf or NaN are left out: what
+  // overflowed says nothing about the range, and found_inf counts it.
+  void observe(const GradientStatistics& gradients);
+  // Keeps the largest of the peaks handed in, and the process's peak of resident memory now.
+  void note_memory(Index allocator_peak_bytes);
+
+  const std::vector<AmpStep>& history() const { return history_; }
+  const GradientStatistics& gradients() const { return gradients_; }
+  const std::string& precision() const { return precision_; }
+  double seconds(AmpPhase phase) const { return seconds_[static_cast<std::size_t>(phase)]; }
+  Index overflow_count() const;
+  Index peak_rss_bytes() const { return peak_rss_bytes_; }
+  Index allocator_peak_bytes() const { return allocator_peak_bytes_; }
+
+ private:
+  void wait_for_device() const;
+
+  std::string precision_;
+  c10::Device device_;
+  const Clock& clock_;
+  std::array<double, 3> seconds_{};
+  std::vector<AmpStep> history_;
+  GradientStatistics gradients_;
+  Index peak_rss_bytes_ = 0, allocator_peak_bytes_ = 0;
+};
+
+// Figures over the recorded steps, empty where there was nothing to take them from. Fractions of
+// gradients are of those other than 0.
+struct AmpAnalysis {
+  std::string precision;
+  Index steps = 0, overflow_count = 0;
+  std::optional<double> overflow_rate;  // overflow_count / steps
+  std::optional<double> skipped_fraction;
+  std::optional<double> average_scale;
+  std::optional<double> scale_variance;           // population
+  std::optional<double> scale_stability;          // 1 / (1 + variance / average²)
+  std::optional<double> final_scale;              // in force in the last step
+  std::optional<double> steps_between_overflows;  // mean; two overflows at least
+  std::optional<double> underflow_fraction, subnormal_fraction;
+  std::optional<double> error_norm;      // ‖g - g₁₆‖₂ over all observed gradients
+  std::optional<double> relative_error;  // the same / ‖g‖₂
+  GradientStatistics gradients;
+  double forward_seconds = 0, backward_seconds = 0, optimizer_seconds = 0;
+  Index peak_rss_bytes = 0, allocator_peak_bytes = 0;
+};
+AmpAnalysis analyze(const AmpStats& stats);
+// Absent figures are null. The histogram lists [exponent, count] of the bins in use, |g| ≤
+// 2^exponent.
+Json to_json(const AmpAnalysis& analysis);
+
+}  // namespace hone::amp

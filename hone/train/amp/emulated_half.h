@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/pimpl.h>
+
+#include <vector>
+
+namespace hone::amp {
+
+// fp16's numerics in fp32 arithmetic, so that overflow, underflow and loss scaling are real on a
+// CPU. Rounding is to nearest, ties to even; values from 65,520 on become infinite.
+
+// Each element rounded to fp16 and back. Differentiable: the gradient is rounded likewise. Error{
+// Unsupported} for anything but fp32 on the CPU.
+torch::Tensor round_through_half(const torch::Tensor& tensor);
+
+// Rounds what goes into and comes out of every layer, and the gradients that come back there; and
+// each parameter's gradient, once per use of the parameter's sum of gradients in a backward pass,
+// as an fp16 model hands it to fp32 weights.
+//   amp::EmulatedHalf model(torch::nn::Sequential(torch::nn::Linear(8, 8), torch::nn::ReLU()));
+// Without layers it is itself a boundary: put it between the layers of a model.
+class EmulatedHalfImpl : public torch::nn::Module {
+ public:
+  explicit EmulatedHalfImpl(torch::nn::Sequential layers = nullptr);
+  ~EmulatedHalfImpl() override;
+  torch::Tensor forward(torch::Tensor x);
+
+ private:
+  torch::nn::Sequential layers_{nullptr};
+  std::vector<std::pair<torch::Tensor, unsigned>> hooks_;
+};
+TORCH_MODULE(EmulatedHalf);
+
+}  // namespace hone::amp

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <limits>
+#include <string_view>
+#include <unordered_map>
+
+#include "hone/core/json_io.h"
+#include "hone/kernels/multi_tensor/step.h"
+
+namespace hone::amp {
+
+using kernels::GradWriteBack;
+using kernels::StepControl;
+using kernels::StepReport;
+
+// The first four fields are those of torch.amp.GradScaler, with its defaults.
+struct GradScalerOptions {
+  double init_scale = 65536;
+  double growth_factor = 2;     // above 1
+  double backoff_factor = 0.5;  // between 0 and 1
+  Index growth_interval = 2000;
+  bool enabled = true;  // false: losses pass as they are and step() is the optimiser's own
+  // Beyond Python's.
+  bool dynamic = true;  // false: the scale never changes; overflow steps are still skipped
+  // Overflow steps until the scale backs off; after that each one does, until the scale grows.
+  Index hysteresis = 1;
+  double min_scale = 0, max_scale = std::numeric_limits<float>::max();
+};
+
+// One iteration, as update() closes it.
+struct ScaleUpdate {
+  double scale = 1;  // that was in force
+  double next_scale = 1;
+  bool found_inf = false;  // in a gradient of any optimiser
+  bool stepped = false;    // every optimiser that was unscaled or stepped did step
+};
+
+// Loss scaling with the semantics of Python's torch.amp.GradScaler:
+//   scaler.scale(loss).backward();  scaler.step(optimizer);  scaler.update();
+// The scale is an fp32 number and follows Python's bit for bit. Per optimiser the order is
+// [unscale_], step, update; another one is Error{InvalidArgument} that names the call.
+//
+// With hone's optimisers, step() is one call of step_with: finite check, unscaling, clipping and
+// the update are its fused passes, and gradients are left as they are unless `control.grad` says
+// otherwise. Other torch::optim::Optimizers get their gradients unscaled in one sweep first.
+// A step with an inf or NaN gradient changes no parameter and no state.
+//
+// bf16 has fp32's range and needs no scaler.
+class GradScaler {
+ public:
+  explicit GradScaler(GradScalerOptions options = {});
+
+  // loss · scale.
+  torch::Tensor scale(const torch::Tensor& loss);
+
+  // Divides the gradients by the scale, for a look at them or a clip before step(), which then does
+  // not divide again. Records inf and NaN. Once per optimiser and iteration.
+  void unscale_(torch::optim::Optimizer& optimizer);
+
+  // Steps unless a gradient is inf or NaN. `control` is as in MultiTensorOptimizer::step_with:
+  //   scaler.step(optimizer, {.clip_norm = 1, .grad = GradWriteBack::Zero});
+  // unscales, clips, steps and clears. control.inv_scale multiplies 1 / scale (1 / accumulated
+  // weight). For other optimisers than hone's, `checked` is unsupported and GradWriteBack::None
+  // leaves gradients unscaled and clipped, too.
+  StepReport step(torch::optim::Optimizer& optimizer, const StepControl& control = {});
+
+  // Found in any optimiser: scale ← backoff · scale, tracker 0. Else tracker + 1; when that is the
+  // growth interval, scale ← growth · scale if that is finite, and tracker 0.
+  ScaleUpdate update();
+  // Sets the scale instead.
+  ScaleUpdate update(double new_scale);
+
+  double get_scale() const { return options_.enabled ? double{scale_} : 1.0; }
+  Index growth_tracker() const { return growth_tracker_; }
+  const GradScalerOptions& options() const { return options_; }
+  // Sweeps over gradients that the scaler has run itself, outside an optimiser's fused step.
+  Index gradient_sweeps() const { return gradient_sweeps_; }
+
+  // Python's keys: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; with
+  // hysteresis also _hysteresis_tracker, which Python ignores. Empty when disabled.
+  Json state_dict() const;
+  // Takes these, also as Python saved them. Error{InvalidArgument} naming the key, and nothing
+  // changes, when one is missing or out of range. Does nothing when disabled.
+  void load_state_dict(const Json& state);
+
+ private:
+  enum class Stage { Ready, Unscaled, Stepped };
+  struct OptimizerState {
+    Stage stage = Stage::Ready;
+    bool found_inf = false, stepped = false;
+    Index first_nonfinite = -1;
+  };
+
+  void require_scaled(std::string_view call) const;
+  double inv_scale(std::string_view call) const;
+  void unscale(std::string_view call, torch::optim::Optimizer& optimizer, OptimizerState& state);
+  StepReport take_step(torch::optim::Optimizer& optimizer, const StepControl& control,
+                       OptimizerState& state);
+  StepReport step_stock(torch::optim::Optimizer& optimizer, const StepControl& control, bool check);
+  ScaleUpdate finish(float next_scale);
+  float next_scale(bool found_inf);
+  void warn_if_small();
+
+  GradScalerOptions options_;
+  float scale_;
+  Index growth_tracker_ = 0, hysteresis_tracker_;
+  Index gradient_sweeps_ = 0;
+  bool scaled_ = false, warned_ = false;
+  std::unordered_map<const torch::optim::Optimizer*, OptimizerState> states_;
+};
+
+}  // namespace hone::amp

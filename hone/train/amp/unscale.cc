@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/amp/unscale.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
+#include <cmath>
+#include <map>
+
+#include "hone/core/check.h"
+#include "hone/kernels/multi_tensor/pass/loss_scale.h"
+#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/train/interop.h"
+
+namespace hone::amp {
+namespace {
+
+struct Gradient {
+  torch::Tensor tensor;
+  Index parameter = 0;
+};
+
+// Part of one fp32 gradient.
+struct Piece {
+  float* data = nullptr;
+  Index length = 0, parameter = 0;
+  double square_sum = 0;
+};
+
+void check_gradient(std::string_view op, const torch::Tensor& gradient, Index parameter) {
+  if (gradient.layout() != at::kStrided) {
+    fail_unsupported(op, concat("a dense gradient of parameter ", parameter),
+                     concat("layout ", c10::str(gradient.layout())));
+  }
+  if (gradient.scalar_type() == at::kHalf) {
+    fail_unsupported(op, concat("a gradient of parameter ", parameter, " wider than fp16"),
+                     "fp16, which loses what unscaling makes small");
+  }
+}
+
+std::vector<Gradient> collect(std::string_view op, torch::optim::Optimizer& optimizer) {
+  std::vector<Gradient> gradients;
+  Index parameter = 0;
+  for (auto& group : optimizer.param_groups()) {
+    for (const torch::Tensor& param : group.params()) {
+      const Index index = parameter++;
+      if (!param.grad().defined()) continue;
+      check_gradient(op, param.grad(), index);
+      gradients.push_back({param.grad(), index});
+    }
+  }
+  HONE_CHECK(!gradients.empty(), op, "a gradient for at least one parameter", "none");
+  return gradients;
+}
+
+bool runs_on_kernel(const torch::Tensor& gradient) {
+  return gradient.is_cpu() && gradient.scalar_type() == at::kFloat &&
+         gradient.is_non_overlapping_and_dense();
+}
+
+void note_nonfinite(UnscaleResult& result, Index parameter) {
+  if (!result.found_inf || parameter < result.first_nonfinite) result.first_nonfinite = parameter;
+  result.found_inf = true;
+}
+
+// Σ g² of the unscaled gradients.
+double unscale_on_kernel(const std::vector<Gradient>& gradients, float inv_scale,
+                         UnscaleResult& result) {
+  std::vector<Piece> pieces;
+  for (const Gradient& gradient : gradients) {
+    auto* data = gradient.tensor.data_ptr<float>();
+    for (Index i = 0; i < gradient.tensor.numel(); i += kernels::kChunkElements) {
+      const Index length = std::min(kernels::kChunkElements, gradient.tensor.numel() - i);
+      pieces.push_back({data + i, length, gradient.parameter});
+    }
+  }
+  constexpr Index kGrain = 4;
+  libtorch_executor().parallel_for(
+      static_cast<Index>(pieces.size()), kGrain, [&](Index begin, Index end, int) {
+        for (Index i = begin; i < end; ++i) {
+          Piece& piece = pieces[static_cast<std::size_t>(i)];
+          piece.square_sum = kernels::unscale_chunk(piece.data, piece.length, inv_scale);
+        }
+      });
+  double square_sum = 0;
+  for (const Piece& piece : pieces) {
+    if (!std::isfinite(piece.square_sum)) note_nonfinite(result, piece.parameter);
+    square_sum += piece.square_sum;
+  }
+  return square_sum * inv_scale * inv_scale;
+}
+
+// The same for one device and type. ATen does not say which tensor it was.
+double unscale_on_aten(const std::vector<Gradient>& gradients, float inv_scale, bool want_norm,
+                       UnscaleResult& result) {
+  std::vector<torch::Tensor> tensors;
+  for (const Gradient& gradient : gradients) tensors.push_back(gradient.tensor);
+  const auto options = tensors.front().options().dtype(at::kFloat);
+  torch::Tensor found = at::zeros({}, options);
+  at::_amp_foreach_non_finite_check_and_unscale_(tensors, found, at::full({}, inv_scale, options));
+  torch::Tensor square_sum = at::zeros({}, options.dtype(at::kDouble));
+  for (const torch::Tensor& tensor : tensors) {
+    if (want_norm) square_sum += at::norm(tensor, 2, at::kDouble).square();
+  }
+  if (found.item<float>() != 0) note_nonfinite(result, gradients.front().parameter);
+  return want_norm ? square_sum.item<double>() : 0;
+}
+
+}  // namespace
+
+UnscaleResult unscale_gradients(std::string_view op, torch::optim::Optimizer& optimizer,
+                                double inv_scale, bool want_norm) {
+  const c10::NoGradGuard no_grad;
+  const auto factor = static_cast<float>(inv_scale);
+  std::vector<Gradient> plain;
+  std::map<std::pair<std::string, at::ScalarType>, std::vector<Gradient>> others;
+  for (Gradient& gradient : collect(op, optimizer)) {
+    auto& list = runs_on_kernel(gradient.tensor)
+                     ? plain
+                     : others[{gradient.tensor.device().str(), gradient.tensor.scalar_type()}];
+    list.push_back(std::move(gradient));
+  }
+  UnscaleResult result;
+  double square_sum = unscale_on_kernel(plain, factor, result);
+  for (const auto& [kind, list] : others) {
+    square_sum += unscale_on_aten(list, factor, want_norm, result);
+  }
+  if (want_norm) result.norm = std::sqrt(square_sum);
+  return result;
+}
+
+}  // namespace hone::amp

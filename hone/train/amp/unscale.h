@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include "hone/core/index.h"
+
+namespace hone::amp {
+
+struct UnscaleResult {
+  bool found_inf = false;
+  Index first_nonfinite = -1;  // parameter, counted through all groups
+  double norm = -1;            // 2-norm of the gradients after unscaling; -1: not asked for
+};
+
+// g ← inv_scale · g for every gradient of the optimiser and the finite check, in one sweep over
+// them. fp32 gradients on the CPU go through hone's kernel, all in one parallel loop, which knows
+// the norm for nothing; the others (fp64, bf16, other devices) through ATen's, whose outcome is
+// read once per device. Error naming `op`, and no gradient changes: InvalidArgument when no
+// parameter has a gradient, Unsupported for fp16 or sparse ones.
+UnscaleResult unscale_gradients(std::string_view op, torch::optim::Optimizer& optimizer,
+                                double inv_scale, bool want_norm);
+
+}  // namespace hone::amp
