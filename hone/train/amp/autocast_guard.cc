@@ -70,10 +70,10 @@ AutocastReport probe_autocast(c10::DeviceType device, at::ScalarType dtype) {
 }
 
 AutocastGuard::AutocastGuard(c10::DeviceType device, at::ScalarType dtype, bool enabled)
-    : report_{false, device, at::kFloat, "not asked for"} {
-  HONE_CHECK(at::autocast::is_autocast_available(device), "AutocastGuard",
-             "a device type with autocast", name_of(device));
+    : report_{false, device, at::kFloat, "not asked for"},
+      has_autocast_(at::autocast::is_autocast_available(device)) {
   if (enabled) report_ = probe_autocast(device, dtype);
+  if (!has_autocast_) return;
   previous_enabled_ = at::autocast::is_autocast_enabled(device);
   previous_dtype_ = at::autocast::get_autocast_dtype(device);
   at::autocast::set_autocast_enabled(device, report_.active);
@@ -82,6 +82,7 @@ AutocastGuard::AutocastGuard(c10::DeviceType device, at::ScalarType dtype, bool 
 }
 
 AutocastGuard::~AutocastGuard() {
+  if (!has_autocast_) return;
   if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(report_.device, previous_enabled_);
   at::autocast::set_autocast_dtype(report_.device, previous_dtype_);

@@ -39,8 +39,9 @@ class AutocastGuard {
 
  private:
   AutocastReport report_;
-  bool previous_enabled_;
-  at::ScalarType previous_dtype_;
+  bool has_autocast_;
+  bool previous_enabled_ = false;
+  at::ScalarType previous_dtype_ = at::kFloat;
 };
 
 struct PrecisionChoice {

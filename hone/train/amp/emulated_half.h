@@ -16,9 +16,8 @@ namespace hone::amp {
 // Unsupported} for anything but fp32 on the CPU.
 torch::Tensor round_through_half(const torch::Tensor& tensor);
 
-// Rounds what goes into and comes out of every layer, and the gradients that come back there; and
-// each parameter's gradient, once per use of the parameter's sum of gradients in a backward pass,
-// as an fp16 model hands it to fp32 weights.
+// Rounds what goes into and comes out of every layer and the gradients that come back there; and
+// each parameter's gradient of a backward pass before it is added to .grad.
 //   amp::EmulatedHalf model(torch::nn::Sequential(torch::nn::Linear(8, 8), torch::nn::ReLU()));
 // Without layers it is itself a boundary: put it between the layers of a model.
 class EmulatedHalfImpl : public torch::nn::Module {

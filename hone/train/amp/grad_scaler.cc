@@ -105,9 +105,9 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   unscale(kUnscale, optimizer, state);
 }
 
-// Gradients are unscaled already, or need it by control.inv_scale alone.
+// control.inv_scale holds all that is left to unscale.
 StepReport GradScaler::step_stock(torch::optim::Optimizer& optimizer, const StepControl& control,
-                                  bool check) {
+                                  bool check, OptimizerState& state) {
   if (control.checked) {
     fail_unsupported(kStep, "one of hone's optimisers for a checked step", "another one");
   }
@@ -116,6 +116,7 @@ StepReport GradScaler::step_stock(torch::optim::Optimizer& optimizer, const Step
   if (check || clips || control.inv_scale != 1) {
     const UnscaleResult result = unscale_gradients(kStep, optimizer, control.inv_scale, clips);
     ++gradient_sweeps_;
+    state.stage = Stage::Unscaled;  // should the optimiser throw, another try does not divide again
     report.grad_norm = result.norm;
     report.first_nonfinite_tensor = result.first_nonfinite;
     report.stepped = !(check && result.found_inf);
@@ -143,7 +144,7 @@ StepReport GradScaler::take_step(torch::optim::Optimizer& optimizer, const StepC
   const bool check = state.stage == Stage::Ready || control.skip_nonfinite;
   if (state.stage == Stage::Ready) merged.inv_scale *= inv_scale(kStep);
   auto* own = dynamic_cast<optim::MultiTensorOptimizer*>(&optimizer);
-  if (own == nullptr) return step_stock(optimizer, merged, check);
+  if (own == nullptr) return step_stock(optimizer, merged, check, state);
   merged.skip_nonfinite = check;
   return own->step_with(merged);
 }

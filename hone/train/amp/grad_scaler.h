@@ -99,7 +99,8 @@ class GradScaler {
   void unscale(std::string_view call, torch::optim::Optimizer& optimizer, OptimizerState& state);
   StepReport take_step(torch::optim::Optimizer& optimizer, const StepControl& control,
                        OptimizerState& state);
-  StepReport step_stock(torch::optim::Optimizer& optimizer, const StepControl& control, bool check);
+  StepReport step_stock(torch::optim::Optimizer& optimizer, const StepControl& control, bool check,
+                        OptimizerState& state);
   ScaleUpdate finish(float next_scale);
   float next_scale(bool found_inf);
   void warn_if_small();

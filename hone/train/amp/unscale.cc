@@ -90,7 +90,15 @@ double unscale_on_kernel(const std::vector<Gradient>& gradients, float inv_scale
   return square_sum * inv_scale * inv_scale;
 }
 
-// The same for one device and type. ATen does not say which tensor it was.
+// ATen does not say which tensor it was.
+Index find_nonfinite(const std::vector<Gradient>& gradients) {
+  for (const Gradient& gradient : gradients) {
+    if (!at::isfinite(gradient.tensor).all().item<bool>()) return gradient.parameter;
+  }
+  return gradients.front().parameter;
+}
+
+// The same for one device and type.
 double unscale_on_aten(const std::vector<Gradient>& gradients, float inv_scale, bool want_norm,
                        UnscaleResult& result) {
   std::vector<torch::Tensor> tensors;
@@ -102,7 +110,7 @@ double unscale_on_aten(const std::vector<Gradient>& gradients, float inv_scale, 
   for (const torch::Tensor& tensor : tensors) {
     if (want_norm) square_sum += at::norm(tensor, 2, at::kDouble).square();
   }
-  if (found.item<float>() != 0) note_nonfinite(result, gradients.front().parameter);
+  if (found.item<float>() != 0) note_nonfinite(result, find_nonfinite(gradients));
   return want_norm ? square_sum.item<double>() : 0;
 }
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
 #include <torch/utils.h>
@@ -272,6 +273,17 @@ TEST(GradScaler, Oracle21_an_explicit_unscale_divides_once) {
   }
 }
 
+TEST(GradScaler, Oracle21_a_step_that_throws_may_be_tried_again_without_dividing_again) {
+  Tensors params{torch::zeros({5}).requires_grad_()};
+  torch::optim::LBFGS wants_closure(params);
+  GradScaler scaler = started({.init_scale = 4});
+  params[0].mutable_grad() = torch::full({5}, 8.0f);
+  for (int twice = 0; twice < 2; ++twice) {
+    EXPECT_ANY_THROW(scaler.step(wants_closure));
+    EXPECT_EQ(params[0].grad()[0].item<float>(), 2);
+  }
+}
+
 TEST(GradScaler, one_optimizer_may_skip_while_another_steps) {
   Tensors first = make_params(), second = make_params();
   optim::SGD a(first, optim::SGDOptions(0.1));
@@ -423,7 +435,9 @@ TEST(GradScaler, other_types_and_layouts_of_stock_optimizers_are_unscaled_too) {
   for (std::size_t i = 0; i < params.size(); ++i) {
     fill();
     params[i].mutable_grad()[-1].fill_(kNan);
-    EXPECT_FALSE(scaler.step(optimizer).stepped) << i;
+    const StepReport skipped = scaler.step(optimizer);
+    EXPECT_FALSE(skipped.stepped);
+    EXPECT_EQ(skipped.first_nonfinite_tensor, static_cast<Index>(i));
     scaler.update();
   }
 }
