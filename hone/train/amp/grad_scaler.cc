@@ -145,6 +145,7 @@ StepReport GradScaler::take_step(torch::optim::Optimizer& optimizer, const StepC
   if (state.stage == Stage::Ready) merged.inv_scale *= inv_scale(kStep);
   auto* own = dynamic_cast<optim::MultiTensorOptimizer*>(&optimizer);
   if (own == nullptr) return step_stock(optimizer, merged, check, state);
+  if (options_.enabled) check_gradients(kStep, optimizer);
   merged.skip_nonfinite = check;
   return own->step_with(merged);
 }

@@ -38,18 +38,29 @@ void check_gradient(std::string_view op, const torch::Tensor& gradient, Index pa
   }
 }
 
-std::vector<Gradient> collect(std::string_view op, torch::optim::Optimizer& optimizer) {
-  std::vector<Gradient> gradients;
-  Index parameter = 0;
+// Calls visit(gradient, parameter) for each gradient, checked.
+template <class Visit>
+void for_each_gradient(std::string_view op, torch::optim::Optimizer& optimizer,
+                       const Visit& visit) {
+  Index parameter = 0, count = 0;
   for (auto& group : optimizer.param_groups()) {
     for (const torch::Tensor& param : group.params()) {
       const Index index = parameter++;
-      if (!param.grad().defined()) continue;
-      check_gradient(op, param.grad(), index);
-      gradients.push_back({param.grad(), index});
+      const torch::Tensor& gradient = param.grad();
+      if (!gradient.defined()) continue;
+      check_gradient(op, gradient, index);
+      visit(gradient, index);
+      ++count;
     }
   }
-  HONE_CHECK(!gradients.empty(), op, "a gradient for at least one parameter", "none");
+  HONE_CHECK(count > 0, op, "a gradient for at least one parameter", "none");
+}
+
+std::vector<Gradient> collect(std::string_view op, torch::optim::Optimizer& optimizer) {
+  std::vector<Gradient> gradients;
+  for_each_gradient(op, optimizer, [&](const torch::Tensor& gradient, Index parameter) {
+    gradients.push_back({gradient, parameter});
+  });
   return gradients;
 }
 
@@ -135,6 +146,10 @@ UnscaleResult unscale_gradients(std::string_view op, torch::optim::Optimizer& op
   }
   if (want_norm) result.norm = std::sqrt(square_sum);
   return result;
+}
+
+void check_gradients(std::string_view op, torch::optim::Optimizer& optimizer) {
+  for_each_gradient(op, optimizer, [](const torch::Tensor&, Index) {});
 }
 
 }  // namespace hone::amp

@@ -21,4 +21,7 @@ struct UnscaleResult {
 UnscaleResult unscale_gradients(std::string_view op, torch::optim::Optimizer& optimizer,
                                 double inv_scale, bool want_norm);
 
+// The checks of unscale_gradients alone: a look at each parameter, none at its gradient's values.
+void check_gradients(std::string_view op, torch::optim::Optimizer& optimizer);
+
 }  // namespace hone::amp

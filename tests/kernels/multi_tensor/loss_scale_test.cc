@@ -142,6 +142,47 @@ F16Statistics statistics_of(const Values& values, float scale = 1) {
   return statistics;
 }
 
+// One value in all places fills one slot of every table the kernel counts in.
+TEST(LossScale, equal_values_are_all_counted) {
+  for (const Index length : {1, 5, 16, 1000, 16'384, 100'003}) {
+    const F16Statistics s = statistics_of(Values(static_cast<std::size_t>(length), -3.0f));
+    EXPECT_EQ(s.bins[128], length);  // (2, 4]
+    EXPECT_EQ(s.largest, 3);
+    EXPECT_EQ(s.square_sum, 9.0 * static_cast<double>(length));
+    EXPECT_EQ(s.zeros + s.nonfinite + s.underflows + s.subnormals + s.overflows, 0);
+  }
+}
+
+// A sum in f32 would lose every 1 beside 2^60.
+TEST(LossScale, sums_in_double_and_keeps_small_beside_large) {
+  Values values(4096, 1.0f);
+  values[17] = 0x1p15f;
+  EXPECT_EQ(statistics_of(values).square_sum, 0x1p30 + 4095);
+  values[17] = 0x1p20f;
+  EXPECT_EQ(unscale_chunk(values.data(), 4096, 0.5f), 0x1p40 + 4095);
+  EXPECT_EQ(values[17], 0x1p19f);
+  EXPECT_EQ(values[4095], 0.5f);
+}
+
+TEST(LossScale, denormal_gradients_are_not_flushed) {
+  Values values(40, 1e-40f);
+  const F16Statistics s = statistics_of(values, 0x1p120f);
+  EXPECT_EQ(s.bins[0], 40);
+  EXPECT_EQ(s.zeros + s.underflows, 0);
+  EXPECT_EQ(s.largest, 1e-40f);
+  EXPECT_GT(unscale_chunk(values.data(), 40, 0.5f), 0);
+  for (const float value : values) EXPECT_EQ(value, 1e-40f * 0.5f);
+}
+
+TEST(LossScale, statistics_of_parts_add_up_to_those_of_the_whole) {
+  const Values values = mixed(5000, 21);
+  const Values first(values.begin(), values.begin() + 1234);
+  const Values second(values.begin() + 1234, values.end());
+  F16Statistics sum = statistics_of(first, 8);
+  sum += statistics_of(second, 8);
+  expect_same(sum, statistics_of(values, 8));
+}
+
 // The bins decide what underflows at a power of two as scale.
 TEST(LossScale, bins_end_where_f16_begins_to_keep_something) {
   const float last_lost = 0x1p-25f, first_kept = std::nextafter(0x1p-25f, 1.0f);

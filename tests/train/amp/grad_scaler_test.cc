@@ -16,7 +16,7 @@
 #include <limits>
 
 #include "hone/core/error.h"
-#include "hone/train/optim/adamw.h"
+#include "hone/train/optim/adam.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 
@@ -455,7 +455,14 @@ TEST(GradScaler, fp16_and_sparse_gradients_and_none_are_refused) {
   torch::optim::SGD other(params, torch::optim::SGDOptions(1));
   params[1].mutable_grad() = torch::ones({6}).to_sparse();
   EXPECT_THAT(error_of([&] { scaler.step(other); }), HasSubstr("a dense gradient of parameter 1"));
-  EXPECT_THAT(error_of([&] { optim::SGD(half, optim::SGDOptions(1)); }), HasSubstr("Half"));
+  optim::SGD own(params, optim::SGDOptions(1));
+  EXPECT_THAT(error_of([&] { scaler.step(own); }), HasSubstr("a dense gradient of parameter 1"));
+  for (torch::Tensor& param : params) param.mutable_grad() = torch::Tensor();
+  EXPECT_THAT(error_of([&] { scaler.step(own); }), HasSubstr("a gradient for at least one"));
+  params[2].mutable_grad() = torch::ones({7}).to(torch::kHalf);
+  EXPECT_THAT(error_of([&] { scaler.step(own); }),
+              HasSubstr("[GradScaler.step] wanted a gradient of parameter 2 wider than fp16"));
+  EXPECT_EQ(own.stats().steps, 0);
 }
 
 TEST(GradScaler, bad_options_and_states_are_refused_and_change_nothing) {

@@ -12,7 +12,7 @@
 #include "hone/train/amp/amp_stats.h"
 #include "hone/train/amp/emulated_half.h"
 #include "hone/train/amp/grad_scaler.h"
-#include "hone/train/optim/adamw.h"
+#include "hone/train/optim/adam.h"
 #include "tests/support/test_data.h"
 
 namespace nn = torch::nn;

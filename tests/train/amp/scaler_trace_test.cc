@@ -9,7 +9,7 @@
 
 #include "hone/core/philox.h"
 #include "hone/train/amp/grad_scaler.h"
-#include "hone/train/optim/adamw.h"
+#include "hone/train/optim/adam.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"
 
