@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "hone/train/optim/lr/scheduler.h"
+
+namespace hone::optim {
+
+// Schedulers whose rate is a formula of the step t; η₀ is the base rate.
+
+// η_min + (η₀ - η_min)(1 + cos(πt/T))/2. Beyond T it rises again, as Python's CosineAnnealingLR.
+class CosineLR final : public Scheduler {
+ public:
+  CosineLR(torch::optim::Optimizer& optimizer, Index steps, double eta_min = 0);
+  double rate_at(Index step, std::size_t group, double base) const override;
+
+ private:
+  Index steps_;
+  double eta_min_;
+};
+
+// A half cosine as above over `period` steps, then again from η₀ over a period `factor` times as
+// long, and so on (arXiv 1608.03983).
+class CosineWarmRestartsLR final : public Scheduler {
+ public:
+  CosineWarmRestartsLR(torch::optim::Optimizer& optimizer, Index period, Index factor = 1,
+                       double eta_min = 0);
+  double rate_at(Index step, std::size_t group, double base) const override;
+
+ private:
+  Index period_, factor_;
+  double eta_min_;
+};
+
+// η_min + (η₀ - η_min)(1 - min(t, T)/T)^power. Python's PolynomialLR is that of η_min = 0.
+class PolynomialLR final : public Scheduler {
+ public:
+  PolynomialLR(torch::optim::Optimizer& optimizer, Index steps, double power = 1,
+               double eta_min = 0);
+  double rate_at(Index step, std::size_t group, double base) const override;
+
+ private:
+  Index steps_;
+  double power_, eta_min_;
+};
+
+// η₀ γ^t
+class ExponentialLR final : public Scheduler {
+ public:
+  ExponentialLR(torch::optim::Optimizer& optimizer, double gamma);
+  double rate_at(Index step, std::size_t group, double base) const override;
+
+ private:
+  double gamma_;
+};
+
+// η₀ γ^k, where k milestones are at or before t.
+class MultiStepLR final : public Scheduler {
+ public:
+  MultiStepLR(torch::optim::Optimizer& optimizer, std::vector<Index> milestones,
+              double gamma = 0.1);
+  double rate_at(Index step, std::size_t group, double base) const override;
+
+ private:
+  std::vector<Index> milestones_;
+  double gamma_;
+};
+
+}  // namespace hone::optim

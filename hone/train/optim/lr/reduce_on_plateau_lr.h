@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <vector>
+
+#include "hone/core/index.h"
+#include "hone/core/json_io.h"
+
+namespace hone::optim {
+
+enum class PlateauMode { Min, Max };                 // what is better
+enum class PlateauThreshold { Relative, Absolute };  // better by a share of the best, or by a value
+
+// Names and defaults of Python's ReduceLROnPlateau.
+struct ReduceOnPlateauLROptions {
+  PlateauMode mode = PlateauMode::Min;
+  double factor = 0.1;
+  Index patience = 10;
+  double threshold = 1e-4;
+  PlateauThreshold threshold_mode = PlateauThreshold::Relative;
+  Index cooldown = 0;
+  std::vector<double> min_lr = {0};  // one for all groups, or one for each
+  double eps = 1e-8;                 // a smaller reduction is left out
+};
+
+// With the options, all that ReduceOnPlateauLR needs to go on.
+struct ReduceOnPlateauLRState {
+  double best = 0;  // an infinity before the first metric
+  Index steps = 0, bad_steps = 0, cooldown_left = 0;
+  std::vector<double> rates;  // of the groups
+};
+
+// In JSON an infinite `best` is the string "inf" or "-inf".
+void to_json(Json& json, const ReduceOnPlateauLRState& state);
+// Error{CorruptFile} for JSON that is no such state.
+void from_json(const Json& json, ReduceOnPlateauLRState& state);
+
+// Multiplies the rates by `factor` once more than `patience` metrics in a row were not better than
+// the best so far; NaN is never better. After a reduction `cooldown` metrics do not count as bad.
+// Not an LRScheduler, as in LibTorch, because step() takes a metric. A Scheduler over the same
+// optimiser would overwrite the reduced rates. The optimiser must outlive it.
+class ReduceOnPlateauLR {
+ public:
+  ReduceOnPlateauLR(torch::optim::Optimizer& optimizer, ReduceOnPlateauLROptions options = {});
+
+  void step(double metric);
+  std::vector<double> last_rates() const;
+
+  ReduceOnPlateauLRState state_dict() const;
+  // Sets the optimiser's rates too.
+  void load_state_dict(const ReduceOnPlateauLRState& state);
+
+ private:
+  void check() const;
+  bool is_better(double metric) const;
+  void reduce_rates();
+
+  torch::optim::Optimizer& optimizer_;
+  ReduceOnPlateauLROptions options_;
+  double best_;
+  Index steps_ = 0, bad_steps_ = 0, cooldown_left_ = 0;
+};
+
+}  // namespace hone::optim

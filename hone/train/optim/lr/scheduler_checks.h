@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+#include <string_view>
+
+#include "hone/core/check.h"
+
+namespace hone::optim {
+
+// Checks of options, for constructors. Error{InvalidArgument} naming scheduler and option.
+
+Index check_count(std::string_view kind, std::string_view option, Index value, Index least);
+// A finite number of at least `least`.
+double check_number(std::string_view kind, std::string_view option, double value, double least = 0);
+// Every one larger than the one before, the first at least 1.
+void check_milestones(std::string_view kind, std::span<const Index> milestones);
+
+}  // namespace hone::optim
