@@ -24,6 +24,7 @@
 #include "hone/train/nn/llama.h"
 #include "hone/train/trainer/lm_setup.h"
 #include "hone/train/trainer/make_optimizer.h"
+#include "hone/train/trainer/schedule.h"
 #include "hone/train/trainer/trainer.h"
 
 namespace hone::app {
@@ -120,11 +121,7 @@ void export_model(const fs::path& folder, const nn::Llama& model, const trainer:
 trainer::TrainerOptions trainer_options(const trainer::LmConfig& config,
                                         const trainer::LmData& data, const fs::path& out) {
   trainer::TrainerOptions options;
-  options.schedule = {
-      .peak = config.lr.peak > 0 ? config.lr.peak : trainer::default_peak(config.optim.name),
-      .floor = config.lr.final_ratio,
-      .warm_up = config.lr.warm_up_steps,
-      .steps = config.trainer.steps};
+  options.steps = config.trainer.steps;
   options.accumulation_steps = config.trainer.accumulation_steps;
   options.clip_norm = config.trainer.clip_norm;
   options.validate_every = config.trainer.validate_every;
@@ -186,14 +183,15 @@ TrainLmResult train_lm(const TrainLmJob& job) {
     config.trainer.steps = recorded ? *recorded : steps_for(job.minutes, setup.task, config);
   }
   const auto optimizer = trainer::make_optimizer(config, *setup.model);
+  const auto scheduler = trainer::make_schedule(config, *optimizer);
   trainer::Trainer trainer(trainer_options(config, data, job.out));
-  if (job.resume && !trainer.resume(setup.task, *optimizer)) {
+  if (job.resume && !trainer.resume(setup.task, *optimizer, *scheduler)) {
     log_warning(concat("no checkpoint in ", job.out.string(), ": starting from step 0"));
   }
   write_text_file(job.out / "train.toml", trainer::to_toml(config));
   const std::atomic<bool> never{false};
   const trainer::TrainResult trained =
-      trainer.fit(setup.task, *optimizer, job.stop == nullptr ? never : *job.stop);
+      trainer.fit(setup.task, *optimizer, *scheduler, job.stop == nullptr ? never : *job.stop);
   const fs::path folder = job.out / "model";
   export_model(folder, setup.model, data);
   return {.steps = trained.steps,

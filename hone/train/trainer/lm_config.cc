@@ -73,12 +73,20 @@ constexpr auto kKeys = std::to_array<ConfigKey>({
      "momentum of sgd, tam and adatamw"},
     {"optim.decay_rate", &field_of<&LmConfig::optim, &LmConfig::Optim::decay_rate>,
      "decay of TAM's smoothed correlation (tam, adatamw)"},
+    {"lr.schedule", &field_of<&LmConfig::lr, &LmConfig::Lr::schedule>,
+     "cosine or linear: from peak to final_ratio of it after the warm-up; constant: peak after the "
+     "warm-up; one_cycle: from peak/25 to peak, then to final_ratio of it"},
     {"lr.peak", &field_of<&LmConfig::lr, &LmConfig::Lr::peak>,
-     "learning rate after the warm-up; 0: adamw 0.004, adatamw 0.0004, tam 0.2, sgd 0.1"},
+     "highest learning rate; 0: adamw 0.004, adatamw 0.0004, tam 0.2, sgd 0.1"},
     {"lr.warm_up_steps", &field_of<&LmConfig::lr, &LmConfig::Lr::warm_up_steps>,
-     "steps of linear warm-up"},
+     "steps of linear warm-up; unread with one_cycle"},
     {"lr.final_ratio", &field_of<&LmConfig::lr, &LmConfig::Lr::final_ratio>,
-     "learning rate at the end of the cosine, as a share of peak"},
+     "learning rate at the end, as a share of peak; unread with constant"},
+    {"lr.rise", &field_of<&LmConfig::lr, &LmConfig::Lr::rise>,
+     "share of the steps in which one_cycle rises; unread by the others"},
+    {"lr.cycle_momentum", &field_of<&LmConfig::lr, &LmConfig::Lr::cycle_momentum>,
+     "one_cycle moves momentum (adamw: beta1) from 0.95 to 0.85 and back instead of keeping that "
+     "of [optim]; unread by the others"},
     {"trainer.steps", &field_of<&LmConfig::trainer, &LmConfig::Trainer::steps>,
      "optimiser steps; --minutes replaces it"},
     {"trainer.micro_batch", &field_of<&LmConfig::trainer, &LmConfig::Trainer::micro_batch>,
@@ -170,6 +178,18 @@ void check_data(const LmConfig::Data& data) {
   check_range("data.validation_tokens", data.validation_tokens, 2, Index{1} << 40);
 }
 
+void check_lr(const LmConfig& config) {
+  const LmConfig::Lr& lr = config.lr;
+  if (lr.schedule != "cosine" && lr.schedule != "linear" && lr.schedule != "constant" &&
+      lr.schedule != "one_cycle") {
+    fail_key("lr.schedule", "cosine, linear, constant or one_cycle", lr.schedule);
+  }
+  check_range("lr.peak", lr.peak, 0, 1000);
+  check_range("lr.warm_up_steps", lr.warm_up_steps, 0, Index{1} << 40);
+  check_range("lr.final_ratio", lr.final_ratio, 0, 1);
+  check_range("lr.rise", lr.rise, 0.001, 0.999);
+}
+
 void check_optim(const LmConfig& config) {
   static_cast<void>(default_peak(config.optim.name));
   check_range("optim.weight_decay", config.optim.weight_decay, 0, 10);
@@ -178,9 +198,6 @@ void check_optim(const LmConfig& config) {
   check_range("optim.eps", config.optim.eps, 1e-30, 1);
   check_range("optim.momentum", config.optim.momentum, 0, 0.999999);
   check_range("optim.decay_rate", config.optim.decay_rate, 0, 0.999999);
-  check_range("lr.peak", config.lr.peak, 0, 1000);
-  check_range("lr.warm_up_steps", config.lr.warm_up_steps, 0, Index{1} << 40);
-  check_range("lr.final_ratio", config.lr.final_ratio, 0, 1);
 }
 
 }  // namespace
@@ -192,6 +209,10 @@ double default_peak(std::string_view optimizer) {
     if (name == optimizer) return peak;
   }
   fail_key("optim.name", "adamw, tam, adatamw or sgd", optimizer);
+}
+
+double peak_of(const LmConfig& config) {
+  return config.lr.peak > 0 ? config.lr.peak : default_peak(config.optim.name);
 }
 
 std::span<const ConfigKey> config_keys() { return kKeys; }
@@ -222,6 +243,7 @@ void check_config(const LmConfig& config) {
   check_model(config.model);
   check_data(config.data);
   check_optim(config);
+  check_lr(config);
   const LmConfig::Trainer& trainer = config.trainer;
   check_range("trainer.steps", trainer.steps, 1, Index{1} << 40);
   check_range("trainer.micro_batch", trainer.micro_batch, 1, 1 << 20);

@@ -38,9 +38,12 @@ struct LmConfig {
     double momentum = 0.9, decay_rate = 0.9;
   } optim;
   struct Lr {
-    double peak = 0;  // 0: default_peak(optim.name)
+    std::string schedule = "cosine";  // linear, constant, one_cycle
+    double peak = 0;                  // 0: default_peak(optim.name)
     Index warm_up_steps = 50;
     double final_ratio = 0.1;
+    double rise = 0.3;
+    bool cycle_momentum = false;
   } lr;
   struct Trainer {
     Index steps = 1750, micro_batch = 8, accumulation_steps = 1;
@@ -56,6 +59,8 @@ struct LmConfig {
 // Learning rates that train the default model well, per optimiser; Error{InvalidArgument} naming
 // the known ones on another name.
 double default_peak(std::string_view optimizer);
+// lr.peak, or the optimiser's default where that is 0.
+double peak_of(const LmConfig& config);
 
 using ConfigField = std::variant<Index*, double*, bool*, std::string*, std::vector<std::string>*>;
 

@@ -34,7 +34,7 @@ std::shared_ptr<optim::MultiTensorOptimizer> make_grouped(const torch::nn::Modul
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const LmConfig& config,
                                                             const torch::nn::Module& module) {
   const LmConfig::Optim& chosen = config.optim;
-  const double lr = config.lr.peak > 0 ? config.lr.peak : default_peak(chosen.name);
+  const double lr = peak_of(config);
   if (chosen.name == "adamw") {
     return make_grouped<optim::AdamW>(module, optim::AdamWOptions(lr)
                                                   .betas({chosen.beta1, chosen.beta2})

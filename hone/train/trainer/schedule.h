@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "hone/core/index.h"
+#include "hone/train/optim/lr/composed_lr.h"
+#include "hone/train/trainer/lm_config.h"
 
 namespace hone::trainer {
 
-// Linear warm-up over W steps, then a half cosine down to floor·peak. With s from 0:
-//   s < W:  peak·(s+1)/W
-//   else:   peak·(floor + (1-floor)·(1 + cos(π·(s-W)/(T-W)))/2)
-struct WarmupCosine {
-  double peak = 0, floor = 0;
-  Index warm_up = 0, steps = 0;  // W, T
-
-  double at(Index step) const;
-};
+// What [lr] and trainer.steps ask for, over an optimiser whose rates are the peak. With peak p,
+// W warm-up steps and T steps, s from 0: p(s+1)/W for s < W; then over s-W of T-W steps a half
+// cosine or a line from p to final_ratio·p, or p. One cycle: from p/25 to p over the first
+// lr.rise of the steps, then to final_ratio·p at the last one.
+optim::SchedulerPtr make_schedule(const LmConfig& config, torch::optim::Optimizer& optimizer);
 
 }  // namespace hone::trainer

@@ -26,10 +26,6 @@ constexpr const char* kRandomState = "random.cpu";
 
 at::Generator cpu_generator() { return at::detail::getDefaultCPUGenerator(); }
 
-void set_learning_rate(torch::optim::Optimizer& optimizer, double lr) {
-  for (auto& group : optimizer.param_groups()) group.options().set_lr(lr);
-}
-
 void drop_gradients(torch::optim::Optimizer& optimizer) {
   for (auto& group : optimizer.param_groups()) {
     for (auto& parameter : group.params()) parameter.mutable_grad() = torch::Tensor();
@@ -103,13 +99,14 @@ LossSum Task::loss_of(const std::vector<torch::Tensor>&) {
 
 Trainer::Trainer(TrainerOptions options, const Clock& clock)
     : options_(std::move(options)), clock_(clock), store_(options_.folder / "checkpoints") {
-  HONE_CHECK(options_.schedule.steps > 0, "trainer", "at least one step", options_.schedule.steps);
+  HONE_CHECK(options_.steps > 0, "trainer", "at least one step", options_.steps);
   HONE_CHECK(options_.accumulation_steps > 0, "trainer", "at least one micro-batch per step",
              options_.accumulation_steps);
   cpu_generator().set_current_seed(options_.seed);
 }
 
-bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer) {
+bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
+                     optim::Scheduler& scheduler) {
   const std::optional<Checkpoint> checkpoint = store_.load_newest();
   if (!checkpoint) return false;
   const Json& facts = checkpoint->facts;
@@ -120,6 +117,7 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer) {
     memory_actions_ = MemoryActions::from_json(facts.at("memory_actions"));
     options_.accumulation_steps = memory_actions_.apply(task, options_.accumulation_steps);
   }
+  scheduler.load_state_dict(facts.value("scheduler", Json()).get<optim::SchedulerState>());
   done_ = checkpoint->step;
   resumed_from_ = done_;
   if (!facts.at("best_step").is_null()) {
@@ -158,7 +156,6 @@ Trainer::StepOutcome Trainer::run_step(Task& task, optim::MultiTensorOptimizer& 
   const auto [sum, weight] = group;
   const double nominal = task.nominal_weight();
   HONE_CHECK(weight > 0, "trainer", "a batch in which something counts", weight);
-  set_learning_rate(optimizer, options_.schedule.at(step));
   // An infinite limit measures the norm and clips nothing.
   const double limit =
       options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
@@ -177,7 +174,7 @@ Trainer::StepOutcome Trainer::run_step(Task& task, optim::MultiTensorOptimizer& 
 }
 
 std::optional<Validation> Trainer::validate_when_due(Task& task, Index done, MemoryLadder& memory) {
-  const bool last = done == options_.schedule.steps;
+  const bool last = done == options_.steps;
   const bool due = options_.validate_every > 0 && done % options_.validate_every == 0;
   if (!last && !due) return std::nullopt;
   const torch::NoGradGuard no_grad;
@@ -186,16 +183,17 @@ std::optional<Validation> Trainer::validate_when_due(Task& task, Index done, Mem
   return validation;
 }
 
-void Trainer::save_when_due(Task& task, optim::MultiTensorOptimizer& optimizer, Index done,
-                            bool now) {
-  const bool due = options_.checkpoint_every > 0 && done % options_.checkpoint_every == 0;
-  if (!due && !now && done != options_.schedule.steps) return;
+void Trainer::save_when_due(Task& task, const optim::MultiTensorOptimizer& optimizer,
+                            const optim::Scheduler& scheduler, bool now) {
+  const bool due = options_.checkpoint_every > 0 && done_ % options_.checkpoint_every == 0;
+  if (!due && !now && done_ != options_.steps) return;
   HONE_TRACE_ZONE("save_checkpoint");
   Json facts = {{"run", options_.facts}};
   facts["memory_actions"] = memory_actions_.to_json();
   facts["best_step"] = best_step_ ? Json(*best_step_) : Json();
   facts["best_loss"] = best_step_ ? Json(best_loss_) : Json();
-  store_.save({.step = done,
+  facts["scheduler"] = scheduler.state_dict();
+  store_.save({.step = done_,
                .facts = std::move(facts),
                .weights = task.weights(),
                .state = collect_state(optimizer)},
@@ -203,14 +201,17 @@ void Trainer::save_when_due(Task& task, optim::MultiTensorOptimizer& optimizer, 
 }
 
 TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
-                         const std::atomic<bool>& stop) {
+                         optim::Scheduler& scheduler, const std::atomic<bool>& stop) {
+  HONE_CHECK(&scheduler.optimizer() == &optimizer && scheduler.last_step() == done_, "trainer",
+             concat("a scheduler of the optimiser, at step ", done_),
+             concat("one at step ", scheduler.last_step()));
   if (!resumed_from_) store_.clear();
   const std::filesystem::path csv = options_.folder / "metrics.csv";
   MetricsLog log(csv, resumed_from_);
   MemoryLadder memory(options_.max_memory_bytes, task, optimizer, memory_actions_,
                       options_.accumulation_steps);
   MetricsSinks sinks(options_.folder, options_.metrics, read_metrics(csv));
-  const Index steps = options_.schedule.steps, first = done_;
+  const Index steps = options_.steps, first = done_;
   Progress progress("train", steps, "steps");
   TrainResult result;
   result.steps = steps;
@@ -220,7 +221,8 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
     const std::int64_t begin = clock_.now_ns();
     const StepOutcome outcome = run_step(task, optimizer, done_, memory);
     const double elapsed = seconds_between(begin, clock_.now_ns());
-    const double lr = options_.schedule.at(done_);
+    const double lr = scheduler.last_rates().front();
+    scheduler.step();
     ++done_;
     tokens += outcome.weight;
     seconds += elapsed;
@@ -241,7 +243,7 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
     log.add(row);
     sinks.add(row);
     progress.update(done_, progress_note(outcome.loss, lr));
-    save_when_due(task, optimizer, done_, best || stop.load());
+    save_when_due(task, optimizer, scheduler, best || stop.load());
     if (stop.load() && done_ < steps) {
       fail(ErrorCategory::Cancelled, "train", concat("to reach step ", steps),
            concat("an interrupt after step ", done_, ", which is saved (--resume goes on)"));

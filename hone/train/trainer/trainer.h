@@ -13,11 +13,11 @@
 
 #include "hone/core/clock.h"
 #include "hone/core/json_io.h"
+#include "hone/train/optim/lr/scheduler.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 #include "hone/train/trainer/checkpoint.h"
 #include "hone/train/trainer/memory_ladder.h"
 #include "hone/train/trainer/metrics_sinks.h"
-#include "hone/train/trainer/schedule.h"
 
 namespace hone::trainer {
 
@@ -61,8 +61,7 @@ class Task {
 };
 
 struct TrainerOptions {
-  WarmupCosine schedule;  // schedule.steps is the length of the run
-  Index accumulation_steps = 1;
+  Index steps = 0, accumulation_steps = 1;
   double clip_norm = 0;  // 0: none
   Index validate_every = 0, checkpoint_every = 0, keep_checkpoints = 2;
   std::filesystem::path folder;        // metrics.csv and checkpoints/ lie here
@@ -91,13 +90,13 @@ class Trainer {
 
   // Goes on from the newest whole checkpoint, if there is one; then fit() gives the bits that the
   // uninterrupted run would have given. False: there is none, everything is untouched.
-  // Error{InvalidArgument} when check_facts refuses or the tensors do not fit.
-  bool resume(Task& task, optim::MultiTensorOptimizer& optimizer);
+  // Error{InvalidArgument} when check_facts refuses, or tensors or scheduler do not fit.
+  bool resume(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler);
 
-  // Runs to the end, checkpoints, validates on all held-out data. When `stop` becomes true:
-  // finishes the step, saves, throws Error{Cancelled}. Error{Internal} when a gradient is not
-  // finite.
-  TrainResult fit(Task& task, optim::MultiTensorOptimizer& optimizer,
+  // The scheduler, which is the optimiser's own, is stepped after every step. Runs to the end,
+  // checkpoints, validates on all held-out data. When `stop` becomes true: finishes the step,
+  // saves, throws Error{Cancelled}. Error{Internal} when a gradient is not finite.
+  TrainResult fit(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler,
                   const std::atomic<bool>& stop);
 
  private:
@@ -111,7 +110,8 @@ class Trainer {
   };
   GroupSum accumulate(Task& task, Index step) const;
   std::optional<Validation> validate_when_due(Task& task, Index done, MemoryLadder& memory);
-  void save_when_due(Task& task, optim::MultiTensorOptimizer& optimizer, Index done, bool now);
+  void save_when_due(Task& task, const optim::MultiTensorOptimizer& optimizer,
+                     const optim::Scheduler& scheduler, bool now);
 
   TrainerOptions options_;
   const Clock& clock_;

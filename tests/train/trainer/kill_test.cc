@@ -19,6 +19,7 @@
 #include "hone/train/trainer/lm_task.h"
 #include "hone/train/trainer/make_optimizer.h"
 #include "hone/train/trainer/metrics_log.h"
+#include "hone/train/trainer/schedule.h"
 #include "hone/train/trainer/trainer.h"
 #include "tests/support/test_data.h"
 
@@ -38,23 +39,26 @@ void run_training(const fs::path& folder) {
   config.model = {
       .hidden_size = 16, .intermediate_size = 24, .layers = 1, .heads = 2, .context = 8};
   config.lr.peak = 0.01;
+  config.lr.warm_up_steps = 10;
+  config.trainer.steps = kSteps;
   std::vector<text::TokenId> tokens;
   for (Index i = 0; i < 3000; ++i) tokens.push_back(static_cast<text::TokenId>(i * i % 29));
   nn::Llama model(make_architecture(config, 29), 3);
   LmTask task(model, TokenWindows(tokens, 8, 3), {{tokens, {3000}}, std::vector<Index>(29, 1)}, 4,
               2, 256);
   const auto optimizer = make_optimizer(config, *model);
+  const auto scheduler = make_schedule(config, *optimizer);
   TrainerOptions options;
-  options.schedule = {.peak = 0.01, .floor = 0.1, .warm_up = 10, .steps = kSteps};
+  options.steps = kSteps;
   options.accumulation_steps = 2;
   options.clip_norm = 1;
   options.validate_every = 20;
   options.checkpoint_every = 7;
   options.folder = folder;
   Trainer trainer(options);
-  trainer.resume(task, *optimizer);
+  trainer.resume(task, *optimizer, *scheduler);
   const std::atomic<bool> go_on{false};
-  trainer.fit(task, *optimizer, go_on);
+  trainer.fit(task, *optimizer, *scheduler, go_on);
 }
 
 // What the test below starts as a program of its own.

@@ -91,12 +91,16 @@ TEST(LmConfig, takes_assignments_with_and_without_quotes) {
 
 TEST(LmConfig, refuses_values_out_of_range_by_key) {
   EXPECT_EQ(refusal([] { check_config({}); }), "");
-  for (const char* bad :
-       {"model.heads=0", "model.kv_heads=2", "model.head_dim=7", "model.hidden_size=33",
-        "data.tokenizer=words", "data.vocab_size=100", "optim.name=adam", "optim.beta1=1",
-        "lr.final_ratio=2", "lr.peak=-1", "trainer.steps=0", "trainer.micro_batch=0",
-        "trainer.clip_norm=-1", "trainer.keep_checkpoints=0", "trainer.matmul=blas",
-        "trainer.recompute_every=-1", "trainer.metrics=xml", "trainer.max_memory_mb=-1"}) {
+  for (const char* bad : {"model.heads=0",        "model.kv_heads=2",
+                          "model.head_dim=7",     "model.hidden_size=33",
+                          "data.tokenizer=words", "data.vocab_size=100",
+                          "optim.name=adam",      "optim.beta1=1",
+                          "lr.final_ratio=2",     "lr.peak=-1",
+                          "lr.schedule=step",     "lr.rise=1",
+                          "trainer.steps=0",      "trainer.micro_batch=0",
+                          "trainer.clip_norm=-1", "trainer.keep_checkpoints=0",
+                          "trainer.matmul=blas",  "trainer.recompute_every=-1",
+                          "trainer.metrics=xml",  "trainer.max_memory_mb=-1"}) {
     LmConfig config;
     set_config(config, bad);
     const std::string key = std::string(bad).substr(0, std::string(bad).find('='));

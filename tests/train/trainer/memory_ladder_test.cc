@@ -14,6 +14,7 @@
 #include "hone/train/trainer/lm_task.h"
 #include "hone/train/trainer/make_optimizer.h"
 #include "hone/train/trainer/metrics_log.h"
+#include "hone/train/trainer/schedule.h"
 #include "tests/support/test_data.h"
 
 namespace hone::trainer {
@@ -53,23 +54,27 @@ Trained train(const TemporaryFolder& folder, const Options& options) {
   LmTask task(model, TokenWindows(tokens, kContext, 1),
               {text::TokenStream{tokens, {4000}}, std::vector<Index>(kVocab, 1)},
               options.micro_batch, 2, 1000);
+  config.trainer.steps = kSteps;
+  config.lr.peak = 1e-3;
+  config.lr.warm_up_steps = 2;
   const auto optimizer = make_optimizer(config, *model);
+  const auto scheduler = make_schedule(config, *optimizer);
   TrainerOptions trainer_options;
-  trainer_options.schedule = {.peak = 1e-3, .floor = 0.1, .warm_up = 2, .steps = kSteps};
+  trainer_options.steps = kSteps;
   trainer_options.accumulation_steps = 2;
   trainer_options.checkpoint_every = 1;
   trainer_options.folder = folder.path();
   if (options.max_bytes > 0) trainer_options.max_memory_bytes = base + options.max_bytes;
   Trainer trainer(trainer_options);
   if (options.resume) {
-    EXPECT_TRUE(trainer.resume(task, *optimizer));
+    EXPECT_TRUE(trainer.resume(task, *optimizer, *scheduler));
   }
   meter.reset_peak();
   testing::internal::CaptureStderr();
   std::atomic<bool> stop{options.stop_after > 0};
   Trained run;
   try {
-    run.val_loss = trainer.fit(task, *optimizer, stop).validation.loss;
+    run.val_loss = trainer.fit(task, *optimizer, *scheduler, stop).validation.loss;
   } catch (const Error& error) {
     run.log = testing::internal::GetCapturedStderr();
     if (error.category() != ErrorCategory::Cancelled) throw;

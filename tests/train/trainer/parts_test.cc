@@ -3,9 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
-#include <numbers>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,7 +11,6 @@
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/train/trainer/metrics_log.h"
-#include "hone/train/trainer/schedule.h"
 #include "hone/train/trainer/token_data.h"
 #include "tests/support/test_data.h"
 
@@ -21,24 +18,6 @@ namespace hone::trainer {
 namespace {
 
 using test::TemporaryFolder;
-
-TEST(WarmupCosine, follows_its_closed_form) {
-  const WarmupCosine schedule{.peak = 0.4, .floor = 0.1, .warm_up = 10, .steps = 110};
-  EXPECT_DOUBLE_EQ(schedule.at(0), 0.04);
-  EXPECT_DOUBLE_EQ(schedule.at(9), 0.4);
-  EXPECT_DOUBLE_EQ(schedule.at(10), 0.4);
-  EXPECT_NEAR(schedule.at(60), 0.4 * 0.55, 1e-15);  // half way: (1 + floor) / 2
-  for (Index step = 10; step < 110; ++step) {
-    const double angle = std::numbers::pi * static_cast<double>(step - 10) / 100;
-    EXPECT_NEAR(schedule.at(step), 0.04 + 0.36 * (1 + std::cos(angle)) / 2, 1e-15);
-    if (step > 10) {
-      EXPECT_LT(schedule.at(step), schedule.at(step - 1));
-    }
-  }
-  const WarmupCosine without{.peak = 1, .floor = 0, .warm_up = 0, .steps = 4};
-  EXPECT_DOUBLE_EQ(without.at(0), 1);
-  EXPECT_NEAR(without.at(2), 0.5, 1e-15);
-}
 
 TEST(Permute, takes_every_index_once_and_depends_on_the_key) {
   for (const Index size : {1, 2, 3, 5, 64, 1000}) {

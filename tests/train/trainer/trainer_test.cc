@@ -17,6 +17,9 @@
 #include "hone/core/file_io.h"
 #include "hone/core/philox.h"
 #include "hone/train/optim/adam.h"
+#include "hone/train/optim/lr/composed_lr.h"
+#include "hone/train/optim/lr/decay_lr.h"
+#include "hone/train/optim/lr/one_cycle_lr.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "hone/train/trainer/metrics_log.h"
@@ -74,7 +77,7 @@ class Regression final : public Task {
 
 TrainerOptions options_in(const TemporaryFolder& folder, Index steps, Index accumulation) {
   TrainerOptions options;
-  options.schedule = {.peak = 1, .floor = 1, .warm_up = 0, .steps = steps};
+  options.steps = steps;
   options.accumulation_steps = accumulation;
   options.folder = folder.path();
   return options;
@@ -82,12 +85,26 @@ TrainerOptions options_in(const TemporaryFolder& folder, Index steps, Index accu
 
 const std::atomic<bool> kGoOn{false};
 
+// One step has the optimiser's rate. More move the rate up to that and down, and the momentum.
+optim::SchedulerPtr make_scheduler(const TrainerOptions& options,
+                                   torch::optim::Optimizer& optimizer) {
+  if (options.steps == 1) return std::make_shared<optim::ExponentialLR>(optimizer, 1);
+  const double peak = optimizer.param_groups()[0].options().get_lr();
+  return std::make_shared<optim::OneCycleLR>(
+      optimizer, optim::OneCycleLROptions{.max_lr = {peak}, .total_steps = options.steps});
+}
+
+TrainResult train(const TrainerOptions& options, Task& task, optim::MultiTensorOptimizer& optimizer,
+                  const std::atomic<bool>& stop = kGoOn) {
+  return Trainer(options).fit(task, optimizer, *make_scheduler(options, optimizer), stop);
+}
+
 // One SGD step of rate 1 from zero leaves minus the gradient.
 Tensor gradient_of(const std::vector<Index>& split, bool weighted) {
   const TemporaryFolder folder;
   Regression task(split, weighted);
   optim::SGD optimizer({task.w_}, optim::SGDOptions(1.0));
-  Trainer(options_in(folder, 1, static_cast<Index>(split.size()))).fit(task, optimizer, kGoOn);
+  train(options_in(folder, 1, static_cast<Index>(split.size())), task, optimizer);
   return -task.w_.detach();
 }
 
@@ -108,7 +125,7 @@ TEST(Accumulation, reports_the_mean_loss_whatever_the_grouping) {
     const TemporaryFolder folder;
     Regression task(split, true);
     optim::SGD optimizer({task.w_}, optim::SGDOptions(1.0));
-    Trainer(options_in(folder, 1, static_cast<Index>(split.size()))).fit(task, optimizer, kGoOn);
+    train(options_in(folder, 1, static_cast<Index>(split.size())), task, optimizer);
     const double want = ((task.c_ * task.y_ * task.y_ / 2).sum() / task.c_.sum()).item<double>();
     EXPECT_NEAR(read_metrics(folder.path() / "metrics.csv").at(0).loss, want, 1e-6 * want);
   }
@@ -121,7 +138,7 @@ TEST(Clipping, limits_the_norm_of_the_mean_gradient_and_logs_the_unclipped_one) 
   optim::SGD optimizer({task.w_}, optim::SGDOptions(1.0));
   TrainerOptions options = options_in(folder, 1, 3);
   options.clip_norm = norm / 4;
-  Trainer(options).fit(task, optimizer, kGoOn);
+  train(options, task, optimizer);
   EXPECT_NEAR(task.w_.norm().item<double>(), norm / 4, 1e-4 * norm);
   EXPECT_NEAR(read_metrics(folder.path() / "metrics.csv").at(0).grad_norm, norm, 1e-5 * norm);
 }
@@ -129,17 +146,17 @@ TEST(Clipping, limits_the_norm_of_the_mean_gradient_and_logs_the_unclipped_one) 
 TEST(Trainer, follows_the_schedule_and_writes_a_row_per_step) {
   const TemporaryFolder folder;
   Regression task({12});
-  optim::SGD optimizer({task.w_}, optim::SGDOptions(1.0));
+  optim::SGD optimizer({task.w_}, optim::SGDOptions(0.5));
+  optim::WarmupLR scheduler(optimizer, {.steps = 3, .start = 0.1});
   TrainerOptions options = options_in(folder, 9, 1);
-  options.schedule = {.peak = 0.5, .floor = 0.1, .warm_up = 3, .steps = 9};
   options.validate_every = 4;
   task.validations = {3, 2, 1};
-  const TrainResult result = Trainer(options).fit(task, optimizer, kGoOn);
+  const TrainResult result = Trainer(options).fit(task, optimizer, scheduler, kGoOn);
   const std::vector<MetricsRow> rows = read_metrics(folder.path() / "metrics.csv");
   ASSERT_EQ(rows.size(), 9u);
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i].step, static_cast<Index>(i + 1));
-    EXPECT_EQ(rows[i].lr, options.schedule.at(static_cast<Index>(i)));
+    EXPECT_EQ(rows[i].lr, scheduler.rate_at(static_cast<Index>(i), 0, 0.5));
     EXPECT_EQ(rows[i].val_loss.has_value(), i == 3 || i == 7 || i == 8);
   }
   EXPECT_LT(rows[8].loss, rows[0].loss);
@@ -155,7 +172,7 @@ TEST(Trainer, stops_on_a_gradient_that_is_not_finite_and_leaves_the_weights) {
   };
   optim::SGD optimizer({task.w_}, optim::SGDOptions(0.1));
   try {
-    Trainer(options_in(folder, 5, 1)).fit(task, optimizer, kGoOn);
+    train(options_in(folder, 5, 1), task, optimizer);
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.category(), ErrorCategory::Internal);
@@ -180,7 +197,6 @@ std::shared_ptr<optim::MultiTensorOptimizer> make_sgd(const Tensor& w) {
 
 TrainerOptions resumable(const TemporaryFolder& folder) {
   TrainerOptions options = options_in(folder, 20, 3);
-  options.schedule.floor = 0.1;
   options.clip_norm = 0.5;
   options.checkpoint_every = 6;
   options.validate_every = 5;
@@ -210,7 +226,7 @@ TEST(Resume, after_an_interrupt_gives_the_bits_of_the_uninterrupted_run) {
     {
       Regression task({5, 5, 2});
       const auto optimizer = make(task.w_);
-      Trainer(resumable(whole)).fit(task, *optimizer, kGoOn);
+      train(resumable(whole), task, *optimizer);
     }
     std::atomic<bool> stop{false};
     {
@@ -218,7 +234,7 @@ TEST(Resume, after_an_interrupt_gives_the_bits_of_the_uninterrupted_run) {
       task.on_step = [&](Index step) { stop = step == 8; };
       const auto optimizer = make(task.w_);
       try {
-        Trainer(resumable(parts)).fit(task, *optimizer, stop);
+        train(resumable(parts), task, *optimizer, stop);
         FAIL();
       } catch (const Error& error) {
         EXPECT_EQ(error.category(), ErrorCategory::Cancelled);
@@ -227,9 +243,10 @@ TEST(Resume, after_an_interrupt_gives_the_bits_of_the_uninterrupted_run) {
     }
     Regression task({5, 5, 2});
     const auto optimizer = make(task.w_);
+    const auto scheduler = make_scheduler(resumable(parts), *optimizer);
     Trainer trainer(resumable(parts));
-    ASSERT_TRUE(trainer.resume(task, *optimizer));
-    EXPECT_EQ(trainer.fit(task, *optimizer, kGoOn).resumed_from, 9);
+    ASSERT_TRUE(trainer.resume(task, *optimizer, *scheduler));
+    EXPECT_EQ(trainer.fit(task, *optimizer, *scheduler, kGoOn).resumed_from, 9);
     expect_same_run(whole, parts);
   }
 }
@@ -239,7 +256,7 @@ TEST(Resume, skips_a_damaged_checkpoint_by_name) {
   for (const TemporaryFolder* folder : {&whole, &parts}) {
     Regression task({5, 5, 2});
     const auto optimizer = make_adamw(task.w_);
-    Trainer(resumable(*folder)).fit(task, *optimizer, kGoOn);
+    train(resumable(*folder), task, *optimizer);
   }
   const CheckpointStore store(parts.path() / "checkpoints");
   const std::vector<Index> steps = store.steps();
@@ -261,9 +278,10 @@ TEST(Resume, skips_a_damaged_checkpoint_by_name) {
   std::filesystem::remove(store.path_of(20) / "state.safetensors");
   Regression task({5, 5, 2});
   const auto optimizer = make_adamw(task.w_);
+  const auto scheduler = make_scheduler(resumable(parts), *optimizer);
   Trainer trainer(resumable(parts));
-  ASSERT_TRUE(trainer.resume(task, *optimizer));
-  EXPECT_EQ(trainer.fit(task, *optimizer, kGoOn).resumed_from, 18);
+  ASSERT_TRUE(trainer.resume(task, *optimizer, *scheduler));
+  EXPECT_EQ(trainer.fit(task, *optimizer, *scheduler, kGoOn).resumed_from, 18);
   expect_same_run(whole, parts);
 }
 
@@ -271,7 +289,8 @@ TEST(Resume, without_a_checkpoint_says_so_and_changes_nothing) {
   const TemporaryFolder folder;
   Regression task({12});
   const auto optimizer = make_adamw(task.w_);
-  EXPECT_FALSE(Trainer(resumable(folder)).resume(task, *optimizer));
+  const auto scheduler = make_scheduler(resumable(folder), *optimizer);
+  EXPECT_FALSE(Trainer(resumable(folder)).resume(task, *optimizer, *scheduler));
   EXPECT_TRUE(task.w_.eq(0).all().item<bool>());
 }
 
@@ -282,7 +301,7 @@ TEST(Resume, refuses_other_facts_and_other_shapes) {
     const auto optimizer = make_adamw(task.w_);
     TrainerOptions options = resumable(folder);
     options.facts = {{"lr", 3}};
-    Trainer(options).fit(task, *optimizer, kGoOn);
+    train(options, task, *optimizer);
   }
   Regression task({5, 5, 2});
   const auto optimizer = make_adamw(task.w_);
@@ -291,10 +310,24 @@ TEST(Resume, refuses_other_facts_and_other_shapes) {
     EXPECT_EQ(recorded.at("lr"), 3);
     throw Error(ErrorCategory::InvalidArgument, "lr changed");
   };
-  EXPECT_THROW(Trainer(options).resume(task, *optimizer), Error);
+  const auto scheduler = make_scheduler(options, *optimizer);
+  const auto refusal = [&](optim::MultiTensorOptimizer& stepped, optim::Scheduler& schedule) {
+    try {
+      Trainer(options).resume(task, stepped, schedule);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(refusal(*optimizer, *scheduler), "lr changed");
   options.check_facts = nullptr;
+  optim::ExponentialLR other(*optimizer, 1);
+  EXPECT_THAT(refusal(*optimizer, other), HasSubstr("OneCycleLR"));
+  EXPECT_THROW(Trainer(options).fit(task, *make_adamw(task.w_), other, kGoOn), Error)
+      << "a scheduler of another optimiser";
   task.w_ = at::zeros({kFeatures + 1}).requires_grad_(true);
-  EXPECT_THROW(Trainer(options).resume(task, *make_adamw(task.w_)), Error);
+  const auto larger = make_adamw(task.w_);
+  EXPECT_THAT(refusal(*larger, *make_scheduler(options, *larger)), HasSubstr("elements"));
 }
 
 TEST(Checkpoints, keep_the_newest_and_the_best) {
@@ -305,7 +338,7 @@ TEST(Checkpoints, keep_the_newest_and_the_best) {
   TrainerOptions options = resumable(folder);
   options.checkpoint_every = 2;
   options.keep_checkpoints = 3;
-  Trainer(options).fit(task, *optimizer, kGoOn);
+  train(options, task, *optimizer);
   EXPECT_THAT(CheckpointStore(folder.path() / "checkpoints").steps(),
               testing::ElementsAre(10, 16, 18, 20));
 }
@@ -316,8 +349,8 @@ TEST(Checkpoints, of_an_older_run_are_gone_when_a_new_one_starts) {
     Regression task({5, 5, 2});
     const auto optimizer = make_adamw(task.w_);
     TrainerOptions options = resumable(folder);
-    options.schedule.steps = steps;
-    Trainer(options).fit(task, *optimizer, kGoOn);
+    options.steps = steps;
+    train(options, task, *optimizer);
   }
   EXPECT_THAT(CheckpointStore(folder.path() / "checkpoints").steps(), testing::ElementsAre(5, 6));
 }

@@ -86,9 +86,7 @@ class TAMStep final : public StepRule {
         smooth(group, *place_of(0), torque_cosine(late_, group, CosineGuard::Clamp));
   }
 
-  bool wants_whole_chunks(Index tensor) const override {
-    return scope_of(tensor) == TAMScope::Row;
-  }
+  bool wants_whole_chunks(Index tensor) const override { return scope_of(tensor) == TAMScope::Row; }
 
   void run_between(Executor& executor) override {
     for (Index i = 0; i < plan_.tensors(); ++i) {

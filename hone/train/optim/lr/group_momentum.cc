@@ -7,6 +7,7 @@
 #include <torch/optim/sgd.h>
 
 #include <tuple>
+#include <utility>
 
 #include "hone/train/optim/lion.h"
 #include "hone/train/optim/tam.h"
