@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/optim/muon.h"
+
+#include <ATen/Functions.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "hone/train/optim/state_tensors.h"
+
+namespace hone::optim {
+namespace {
+
+void check_options(const MuonOptions& o) {
+  HONE_CHECK(std::isfinite(o.lr()) && o.lr() >= 0, "Muon", "lr finite and at least 0", o.lr());
+  HONE_CHECK(o.momentum() >= 0 && o.momentum() < 1, "Muon", "momentum in [0, 1)", o.momentum());
+  HONE_CHECK(o.ns_steps() >= 1 && o.ns_steps() < 100, "Muon", "ns_steps from 1 to 99",
+             o.ns_steps());
+  HONE_CHECK(std::isfinite(o.eps()) && o.eps() >= 0, "Muon", "eps finite and at least 0", o.eps());
+}
+
+double rate_of(const torch::Tensor& param, const MuonOptions& o) {
+  const auto rows = static_cast<double>(param.size(0)), cols = static_cast<double>(param.size(1));
+  if (o.adjust_lr() == MuonAdjust::MatchRmsAdamW) {
+    return o.lr() * 0.2 * std::sqrt(std::max(rows, cols));
+  }
+  return o.lr() * std::sqrt(std::max(1.0, rows / cols));
+}
+
+// p <- (1 - ηλ) p - η r X from the momentum of this step and the scaled gradient.
+void apply_update(torch::Tensor param, const torch::Tensor& grad, const torch::Tensor& momentum,
+                  const MuonOptions& o) {
+  if (param.numel() == 0) return;
+  const torch::Tensor wide = momentum.to(at::kFloat);
+  const torch::Tensor update = o.nesterov() ? grad.to(at::kFloat).lerp(wide, o.momentum()) : wide;
+  param.mul_(1 - o.lr() * o.weight_decay());
+  param.add_(orthogonalize(update, o).to(param.scalar_type()), -rate_of(param, o));
+}
+
+}  // namespace
+
+void MuonOptions::serialize(torch::serialize::OutputArchive& archive) const {
+  visit_fields(*this, FieldWriter{archive});
+}
+void MuonOptions::serialize(torch::serialize::InputArchive& archive) {
+  visit_fields(*this, FieldReader{archive});
+}
+void PlainMuonState::serialize(torch::serialize::OutputArchive& archive) const {
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(step);
+  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(momentum_buffer);
+}
+void PlainMuonState::serialize(torch::serialize::InputArchive& archive) {
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(int64_t, step);
+  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(torch::Tensor, momentum_buffer);
+}
+
+kernels::LionGroup MuonRule::group_of(const Options& options) {
+  check_options(options);
+  return {.lr = 0,
+          .beta1 = 0,
+          .beta2 = options.momentum(),
+          .weight_decay = 0,
+          .maximize = options.maximize()};
+}
+void MuonRule::check_group(const Group& group) { kernels::check_lion_group(group); }
+SlotUse MuonRule::use_slots(const Options& /*options*/) { return {.momentum = true}; }
+StateFields MuonRule::fields_of(State& state) {
+  return {.step = &state.step(), .momentum = &state.momentum_buffer()};
+}
+StepReport MuonRule::step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
+                          const StepControl& control, Executor& executor) {
+  return kernels::lion_step(plan, groups, control, executor);
+}
+void MuonRule::step_for_loop(ChainLists& lists, const Options& options) {
+  for (std::size_t i = 0; i < lists.params.size(); ++i) {
+    const torch::Tensor grad = options.maximize() ? -lists.grads[i] : lists.grads[i];
+    lists.momentum[i].lerp_(grad, 1 - options.momentum());
+    apply_update(lists.params[i], grad, lists.momentum[i], options);
+  }
+}
+void MuonRule::step_foreach(ChainLists& lists, const Options& options) {
+  const std::vector<torch::Tensor> grads =
+      options.maximize() ? at::_foreach_neg(lists.grads) : lists.grads;
+  at::_foreach_lerp_(lists.momentum, grads, 1 - options.momentum());
+  for (std::size_t i = 0; i < grads.size(); ++i) {
+    apply_update(lists.params[i], grads[i], lists.momentum[i], options);
+  }
+}
+
+template class RuleOptimizer<MuonRule>;
+
+Muon::Muon(const std::vector<torch::optim::OptimizerParamGroup>& groups, MuonOptions defaults)
+    : RuleOptimizer(groups, std::move(defaults)) {
+  Index parameter = 0;
+  for (const auto& group : param_groups_) {
+    for (const torch::Tensor& param : group.params()) {
+      HONE_CHECK(param.dim() == 2, name(), concat("a matrix as parameter ", parameter),
+                 concat(param.dim(), " dimensions"));
+      ++parameter;
+    }
+  }
+}
+
+StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& control) {
+  if (control.checked || control.ema_decay > 0) {
+    fail_unsupported(name(), "a step without check and moving average", "one with them");
+  }
+  StepControl momentum_only = control;
+  momentum_only.grad = GradWriteBack::None;  // the update still reads the gradients
+  const StepReport report = RuleOptimizer::step_fused(tensors, momentum_only);
+  if (!report.stepped) return report;
+  const double scale = control.inv_scale * report.clip_coef;
+  for (auto& group : param_groups_) {
+    const MuonOptions& o = typed(group.options());
+    for (torch::Tensor& param : group.params()) {
+      torch::Tensor grad = param.grad();
+      if (!grad.defined()) continue;
+      const auto& state =
+          static_cast<const MuonParamState&>(*state_.at(param.unsafeGetTensorImpl()));
+      const torch::Tensor& kept = state.momentum_buffer();
+      const bool coded = kept.scalar_type() == at::kChar;
+      apply_update(param.detach(), grad * (o.maximize() ? -scale : scale),
+                   coded ? decode_moment(kept, state.momentum_scale()) : kept, o);
+      if (control.grad == GradWriteBack::Unscaled) grad.mul_(scale);
+      if (control.grad == GradWriteBack::Zero) grad.zero_();
+    }
+  }
+  return report;
+}
+
+torch::Tensor orthogonalize(const torch::Tensor& update, const MuonOptions& options) {
+  const auto [a, b, c] = options.ns_coefficients();
+  torch::Tensor x = options.bf16_iteration() ? update.to(at::kBFloat16) : update;
+  const bool tall = x.size(0) > x.size(1);
+  if (tall) x = x.t();
+  x = x / x.norm().clamp_min(options.eps());
+  for (std::int64_t step = 0; step < options.ns_steps(); ++step) {
+    const torch::Tensor gram = at::mm(x, x.t());
+    x = at::addmm(x, at::addmm(gram, gram, gram, b, c), x, a, 1);
+  }
+  return tall ? x.t() : x;
+}
+
+}  // namespace hone::optim

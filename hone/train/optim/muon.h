@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/optim/optimizer.h>
+
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "hone/kernels/multi_tensor/rule/lion.h"
+#include "hone/train/optim/rule_optimizer.h"
+
+namespace hone::optim {
+
+// What makes rates comparable between shapes: the factor r of rows x cols.
+enum class MuonAdjust {
+  Original,       // sqrt(max(1, rows / cols))
+  MatchRmsAdamW,  // 0.2 sqrt(max(rows, cols)): updates of AdamW's size
+};
+inline MuonAdjust last_of(MuonAdjust) { return MuonAdjust::MatchRmsAdamW; }
+
+// Names and defaults of torch.optim.Muon. Weight decay is decoupled.
+struct MuonOptions : torch::optim::OptimizerCloneableOptions<MuonOptions>,
+                     AddedOptions<MuonOptions> {
+  using Coefficients = std::tuple<double, double, double>;
+
+  MuonOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT: as LibTorch's options
+  TORCH_ARG(double, lr);
+  TORCH_ARG(double, momentum) = 0.95;
+  TORCH_ARG(double, weight_decay) = 0.1;
+  TORCH_ARG(bool, nesterov) = true;
+  TORCH_ARG(Coefficients, ns_coefficients) = {3.4445, -4.775, 2.0315};
+  TORCH_ARG(std::int64_t, ns_steps) = 5;
+  TORCH_ARG(double, eps) = 1e-7;
+  TORCH_ARG(MuonAdjust, adjust_lr) = MuonAdjust::Original;
+  TORCH_ARG(bool, bf16_iteration) = false;  // torch.optim.Muon's; fp32 otherwise
+
+ public:
+  double get_lr() const override { return lr_; }
+  void set_lr(double value) override { lr_ = value; }
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+
+  template <class Self, class Visit>
+  static void visit_fields(Self& self, const Visit& visit) {
+    visit("lr", self.lr_);
+    visit("momentum", self.momentum_);
+    visit("weight_decay", self.weight_decay_);
+    visit("nesterov", self.nesterov_);
+    visit("ns_coefficients", self.ns_coefficients_);
+    visit("ns_steps", self.ns_steps_);
+    visit("eps", self.eps_);
+    visit("adjust_lr", self.adjust_lr_);
+    visit("bf16_iteration", self.bf16_iteration_);
+    visit_added(self, visit);
+  }
+};
+
+struct PlainMuonState : torch::optim::OptimizerCloneableParamState<PlainMuonState> {
+  TORCH_ARG(int64_t, step) = 0;
+  TORCH_ARG(torch::Tensor, momentum_buffer);
+
+ public:
+  void serialize(torch::serialize::InputArchive& archive) override;
+  void serialize(torch::serialize::OutputArchive& archive) const override;
+};
+struct MuonParamState : AddedState<MuonParamState, PlainMuonState> {};
+
+// ---- as RuleOptimizer wants it. The momentum is Lion's, stepped by its kernel at rate 0.
+
+struct MuonRule {
+  static constexpr const char* kName = "Muon";
+  static constexpr StateNames kStateNames{"momentum_buffer", "", ""};
+  using Options = MuonOptions;
+  using GivenOptions = MuonOptions;
+  using State = MuonParamState;
+  using Group = kernels::LionGroup;
+
+  static Group group_of(const Options& options);
+  static void check_group(const Group& group);
+  static SlotUse use_slots(const Options& options);
+  static StateFields fields_of(State& state);
+  static StepReport step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
+                         const StepControl& control, Executor& executor);
+  static void step_for_loop(ChainLists& lists, const Options& options);
+  static void step_foreach(ChainLists& lists, const Options& options);
+};
+extern template class RuleOptimizer<MuonRule>;
+
+// ----
+
+// Muon (K. Jordan, 2024) for the matrices of hidden layers; embeddings, heads and vectors go to
+// another optimiser:
+//   m <- μ m + (1 - μ) g          u = (1 - μ) g + μ m with Nesterov, else m
+//   X = orthogonalize(u)          p <- (1 - ηλ) p - η r X
+// Error{InvalidArgument} at construction for a parameter that is not 2-D. Products are LibTorch's;
+// a checked step and moving averages are not offered.
+class Muon : public RuleOptimizer<MuonRule> {
+ public:
+  explicit Muon(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                MuonOptions defaults = {});
+  explicit Muon(std::vector<torch::Tensor> params, MuonOptions defaults = {})
+      : Muon(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
+             std::move(defaults)) {}
+
+ protected:
+  StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override;
+};
+
+// The nearest (semi-)orthogonal matrix to `update` [rows, cols], roughly: `ns_steps` times
+// A = X Xᵀ, X <- a X + (b A + c A²) X from X = update / max(|update|, eps), on the smaller side.
+torch::Tensor orthogonalize(const torch::Tensor& update, const MuonOptions& options);
+
+}  // namespace hone::optim

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/optim/muon.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <cmath>
+
+#include "hone/core/error.h"
+#include "hone/core/json_io.h"
+#include "tests/support/peer.h"
+
+namespace hone::optim {
+namespace {
+
+using Tensors = std::vector<torch::Tensor>;
+using testing::HasSubstr;
+
+torch::Tensor values(std::int64_t rows, std::int64_t cols, double seed) {
+  const torch::Tensor i = at::arange(rows * cols, at::kDouble);
+  return at::sin(i * 12.9898 + seed * 78.233).reshape({rows, cols}).to(at::kFloat);
+}
+
+Tensors make_params() {
+  Tensors params{values(16, 16, 0), values(8, 40, 1), values(40, 8, 2)};
+  for (torch::Tensor& param : params) param.requires_grad_();
+  return params;
+}
+
+void set_gradients(Tensors& params, int step) {
+  for (std::size_t k = 0; k < params.size(); ++k) {
+    params[k].mutable_grad() =
+        values(params[k].size(0), params[k].size(1), 100 + 10 * step + static_cast<double>(k));
+  }
+}
+
+// torch.optim.Muon iterates in bf16, so do we here: what is left are orders of additions. The way
+// of a parameter is about 0.5.
+TEST(Muon, follows_torch_optim_muon) {
+  HONE_REQUIRE_PEER("torch");
+  for (const bool nesterov : {true, false}) {
+    for (const bool match : {true, false}) {
+      const Json theirs = Json::parse(hone::test::run_peer(
+          "tests/train/optim/peer_muon.py", {"20", nesterov ? "1" : "0", match ? "1" : "0"}));
+      Tensors params = make_params();
+      Muon optimizer(params, MuonOptions(0.02).nesterov(nesterov).bf16_iteration(true).adjust_lr(
+                                 match ? MuonAdjust::MatchRmsAdamW : MuonAdjust::Original));
+      for (int t = 0; t < 20; ++t) {
+        set_gradients(params, t);
+        optimizer.step();
+      }
+      for (std::size_t k = 0; k < params.size(); ++k) {
+        const auto wanted = theirs[k].get<std::vector<float>>();
+        const torch::Tensor difference = params[k].detach().flatten() - torch::tensor(wanted);
+        EXPECT_LE(difference.abs().max().item<double>(), 2e-3) << k;
+      }
+    }
+  }
+}
+
+// The iteration in fp64, written out.
+TEST(Muon, equals_the_iteration_in_double) {
+  Tensors params = make_params();
+  std::vector<torch::Tensor> exact, momentum;
+  for (const torch::Tensor& param : params) {
+    exact.push_back(param.detach().to(at::kDouble));
+    momentum.push_back(at::zeros_like(exact.back()));
+  }
+  Muon optimizer(params, MuonOptions(0.02));
+  for (int t = 0; t < 20; ++t) {
+    set_gradients(params, t);
+    optimizer.step_with({.inv_scale = 0.5});
+    for (std::size_t k = 0; k < params.size(); ++k) {
+      const torch::Tensor grad = params[k].grad().to(at::kDouble) * 0.5;
+      momentum[k] = momentum[k] * 0.95 + grad * 0.05;
+      torch::Tensor x = grad * 0.05 + momentum[k] * 0.95;
+      x = x / x.norm();
+      const bool tall = x.size(0) > x.size(1);
+      if (tall) x = x.t();
+      for (int s = 0; s < 5; ++s) {
+        const torch::Tensor a = x.mm(x.t());
+        x = x * 3.4445 + (a * -4.775 + a.mm(a) * 2.0315).mm(x);
+      }
+      if (tall) x = x.t();
+      const double ratio = static_cast<double>(x.size(0)) / static_cast<double>(x.size(1));
+      exact[k] = exact[k] * (1 - 0.02 * 0.1) - x * (0.02 * std::sqrt(std::max(1.0, ratio)));
+      EXPECT_LE((params[k].detach() - exact[k]).abs().max().item<double>(), 2e-5) << k << " " << t;
+    }
+  }
+}
+
+TEST(Muon, orthogonalizes_roughly) {
+  const torch::Tensor x = orthogonalize(at::randn({30, 50}), MuonOptions());
+  const torch::Tensor singular = std::get<1>(at::svd(x));
+  EXPECT_GT(singular.min().item<double>(), 0.3);
+  EXPECT_LT(singular.max().item<double>(), 1.4);
+}
+
+TEST(Muon, chains_agree_with_the_kernel) {
+  Tensors fused = make_params(), loop = make_params(), foreach = make_params();
+  Muon a(fused, MuonOptions(0.02).maximize(true));
+  Muon b(loop, MuonOptions(0.02).maximize(true).implementation(Implementation::ForLoop));
+  Muon c(foreach, MuonOptions(0.02).maximize(true).implementation(Implementation::Foreach));
+  for (int t = 0; t < 10; ++t) {
+    for (Tensors* params : {&fused, &loop, &foreach}) set_gradients(*params, t);
+    a.step_with({.clip_norm = 3});
+    b.step_with({.clip_norm = 3});
+    c.step_with({.clip_norm = 3});
+  }
+  for (std::size_t k = 0; k < fused.size(); ++k) {
+    EXPECT_LE((fused[k] - loop[k]).abs().max().item<double>(), 1e-5);
+    EXPECT_LE((fused[k] - foreach[k]).abs().max().item<double>(), 1e-5);
+  }
+}
+
+TEST(Muon, a_found_inf_changes_nothing) {
+  Tensors params = make_params();
+  Muon optimizer(params, MuonOptions(0.02));
+  set_gradients(params, 0);
+  optimizer.step();
+  const torch::Tensor before = params[1].detach().clone();
+  const torch::Tensor momentum = optimizer.export_state()[3].value.clone();
+  set_gradients(params, 1);
+  params[2].mutable_grad()[3][4] = INFINITY;
+  const StepReport report = optimizer.step_with({.skip_nonfinite = true});
+  EXPECT_FALSE(report.stepped);
+  EXPECT_EQ(report.first_nonfinite_tensor, 2);
+  EXPECT_TRUE(params[1].equal(before));
+  EXPECT_TRUE(optimizer.export_state()[3].value.equal(momentum));
+}
+
+TEST(Muon, refuses_what_is_no_matrix_and_settings_without_meaning) {
+  const auto error_of = [](const std::function<void()>& run) -> std::string {
+    try {
+      run();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  Tensors params{torch::ones({3, 4}).requires_grad_(), torch::ones({4}).requires_grad_()};
+  EXPECT_THAT(error_of([&] { Muon(params, {}); }), HasSubstr("matrix as parameter 1"));
+  params.pop_back();
+  EXPECT_THAT(error_of([&] { Muon(params, MuonOptions(0.1).ns_steps(0)); }), HasSubstr("ns_steps"));
+  EXPECT_THAT(error_of([&] { Muon(params, MuonOptions(0.1).momentum(1)); }),
+              HasSubstr("momentum in [0, 1)"));
+  EXPECT_THAT(error_of([&] { Muon(params, MuonOptions(NAN)); }), HasSubstr("lr"));
+}
+
+}  // namespace
+}  // namespace hone::optim
