@@ -22,7 +22,8 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
 // Each in a file of its own: cmd_bench_<name>.cc.
 void add_bench_gemm(CLI::App& bench, Context& context);
 void add_bench_llm(CLI::App& bench, Context& context);
-void add_bench_optim(CLI::App& bench, Context& context);  // needs LibTorch
+void add_bench_optim(CLI::App& bench, Context& context);  // these need LibTorch
+void add_bench_amp(CLI::App& bench, Context& context);
 
 // What differs between the two programs, bench_hone.cc and bench_torch.cc; the build picks.
 void add_benches(CLI::App& bench, Context& context);

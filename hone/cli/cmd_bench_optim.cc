@@ -3,10 +3,13 @@
 #include "hone/cli/bench_verb.h"
 
 namespace hone::cli {
+namespace {
 
-void add_bench_optim(CLI::App& bench, Context& context) {
-  auto options = std::make_shared<app::BenchOptimOptions>();
-  CLI::App* verb = add_bench_verb(bench, context, "optim", "Optimiser steps next to LibTorch's",
+using Options = std::shared_ptr<app::BenchOptimOptions>;
+
+CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const char* help,
+                   const Options& options) {
+  CLI::App* verb = add_bench_verb(bench, context, name, help,
                                   [&context, options](app::BenchRun& run, Measurer&) {
                                     options->threads = context.common.threads;
                                     app::bench_optim(*options, run);
@@ -16,10 +19,17 @@ void add_bench_optim(CLI::App& bench, Context& context) {
       ->delimiter(',')
       ->envname("HONE_SIZES")
       ->capture_default_str();
-  verb->add_option(
-          "--op", options->rules,
-          "Rules: sgdm, adam, adamw, adagrad, lion, tam, tam_row, adatamw, adamw_bf16, adamw_8bit, "
-          "amp_adamw")
+  return verb;
+}
+
+}  // namespace
+
+void add_bench_optim(CLI::App& bench, Context& context) {
+  const Options options = std::make_shared<app::BenchOptimOptions>();
+  CLI::App* verb = add_verb(bench, context, "optim", "Optimiser steps next to LibTorch's", options);
+  verb->add_option("--op", options->rules,
+                   "Rules: sgdm, adam, adamw, adagrad, lion, tam, tam_row, adatamw, adamw_bf16, "
+                   "adamw_8bit, amp_adamw")
       ->delimiter(',')
       ->envname("HONE_OP")
       ->capture_default_str();
@@ -32,6 +42,16 @@ void add_bench_optim(CLI::App& bench, Context& context) {
       ->delimiter(',')
       ->envname("HONE_AGAINST")
       ->capture_default_str();
+}
+
+void add_bench_amp(CLI::App& bench, Context& context) {
+  const Options options = std::make_shared<app::BenchOptimOptions>();
+  options->rules = {"amp_adamw"};
+  options->against = {"torch_optim", "own"};
+  add_verb(bench, context, "amp",
+           "The mixed-precision step (unscale, finite check, clip, AdamW) next to LibTorch's chain "
+           "and to AdamW alone",
+           options);
 }
 
 }  // namespace hone::cli
