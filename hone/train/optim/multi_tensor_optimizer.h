@@ -101,6 +101,8 @@ struct ChainLists {
 // are hone::Error and leave parameters and state untouched.
 class MultiTensorOptimizer : public torch::optim::Optimizer {
  public:
+  ~MultiTensorOptimizer() override;
+
   // Evaluates the closure, if any, with gradients enabled; then step_with({}). Returns its loss.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
@@ -115,6 +117,9 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // Moving averages of the parameters, in their order: they begin as copies at the first step whose
   // control has an ema_decay and move with every such step. Undefined for parameters without.
   std::vector<torch::Tensor> averages() const;
+
+  // Does a parameter's step depend on the gradients of others?
+  virtual bool needs_all_gradients() const { return false; }
 
   // One entry per parameter that has a gradient now.
   std::vector<TensorPlanEntry> plan() const;
@@ -150,7 +155,6 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   };
   MultiTensorOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups,
                        std::unique_ptr<Options> defaults, std::string name);
-  ~MultiTensorOptimizer() override;
 
   const std::string& name() const { return name_; }
 

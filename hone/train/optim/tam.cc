@@ -97,6 +97,12 @@ SlotUse TorqueOptimizer::slots() const {
   return use;
 }
 
+bool TorqueOptimizer::needs_all_gradients() const {
+  return std::any_of(param_groups_.begin(), param_groups_.end(), [](const auto& group) {
+    return fields(group.options()).scope_ == TAMScope::Model;
+  });
+}
+
 bool TorqueOptimizer::wants_checked_step() const {
   return !common_option<bool>("use_inplace_ops",
                               [](const Options& o) { return fields(o).use_inplace_ops_; });

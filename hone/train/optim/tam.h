@@ -199,6 +199,9 @@ struct TAMParamState : AddedState<TAMParamState, PlainTAMState> {};
 
 // What the TAM family shares: the groups of the kernel, methods and scopes, s, the log line.
 class TorqueOptimizer : public MultiTensorOptimizer {
+ public:
+  bool needs_all_gradients() const override;  // scope Model
+
  protected:
   TorqueOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                   std::unique_ptr<Options> defaults, std::string name, bool adaptive);
