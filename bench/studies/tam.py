@@ -1,0 +1,95 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""TAM against SGD with momentum, AdaTAMW against AdamW, each at its own best rate.
+
+Every rule is trained at five learning rates, then at the best one with three seeds. TAM is also run
+with its damping held constant at the value SGD with momentum has (d = 1 scales the gradient as SGD
+does; d = 1/2 is TAM whose cosine says nothing), so that a gain of the cosine can be told from a gain
+of another effective rate.
+
+  bench/studies/tam.py --program build/hone-torch --workload story --steps 400
+  bench/studies/tam.py --program build/hone-torch --workload mnist --data MNIST_FOLDER --steps 600
+
+Prints a Markdown table (final held-out loss: mean and range over the seeds) and the total time.
+"""
+import argparse
+import csv
+import math
+import pathlib
+import subprocess
+import tempfile
+import time
+
+RULES = {  # name: (settings, rates around the rule's own default)
+    "sgd": ({"optim.name": "sgd"}, "sgd"),
+    "tam": ({"optim.name": "tam"}, "tam"),
+    "tam, d = 1/2": ({"optim.name": "tam", "optim.fixed_damping": "0.5"}, "tam"),
+    "tam, d = 1": ({"optim.name": "tam", "optim.fixed_damping": "1.0"}, "sgd"),
+    "adamw": ({"optim.name": "adamw"}, "adamw"),
+    "adatamw": ({"optim.name": "adatamw"}, "adatamw"),
+}
+RATES = {
+    "story": {
+        "sgd": [0.03, 0.1, 0.3, 0.6, 1.2],
+        "tam": [0.05, 0.15, 0.4, 0.8, 1.6],
+        "adamw": [1e-3, 2e-3, 4e-3, 8e-3, 1.6e-2],
+        "adatamw": [1e-4, 2e-4, 4e-4, 8e-4, 1.6e-3],
+    },
+    "mnist": {
+        "sgd": [0.003, 0.01, 0.03, 0.1, 0.2],
+        "tam": [0.005, 0.015, 0.05, 0.15, 0.3],
+        "adamw": [3e-4, 1e-3, 3e-3, 6e-3, 1.2e-2],
+        "adatamw": [3e-5, 1e-4, 3e-4, 6e-4, 1.2e-3],
+    },
+}
+
+
+def run(arguments, settings, rate, seed):
+    """Held-out loss at the end; inf when the run failed or diverged."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "run"
+        command = [arguments.program, "train", "vision" if arguments.workload == "mnist" else "lm"]
+        if arguments.data:
+            command += ["--data", arguments.data]
+        command += ["--out", str(out), "-q"]
+        chosen = dict(settings)
+        chosen.update({"lr.peak": repr(rate), "trainer.seed": str(seed)})
+        chosen.update({"trainer.steps": str(arguments.steps), "lr.warm_up_steps": "20"})
+        for key, value in chosen.items():
+            command += ["--set", f"{key}={value}"]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode != 0:
+            return math.inf
+        with open(out / "metrics.csv", newline="") as file:
+            values = [row["val_loss"] for row in csv.DictReader(file) if row["val_loss"]]
+    last = float(values[-1]) if values else math.inf
+    return last if math.isfinite(last) else math.inf
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--program", required=True)
+    parser.add_argument("--workload", choices=sorted(RATES), required=True)
+    parser.add_argument("--data", default="")
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rules", default=";".join(RULES), help="separated by ;")
+    arguments = parser.parse_args()
+    begin = time.monotonic()
+    print("| rule | best of five rates | held-out loss, mean | range over seeds |")
+    print("|---|--:|--:|---|", flush=True)
+    for name in arguments.rules.split(";"):
+        settings, rates = RULES[name]
+        losses = {rate: run(arguments, settings, rate, 1) for rate in RATES[arguments.workload][rates]}
+        best = min(losses, key=losses.get)
+        seeds = [losses[best]] + [
+            run(arguments, settings, best, seed) for seed in range(2, arguments.seeds + 1)
+        ]
+        edge = " (at the edge)" if best in (min(losses), max(losses)) else ""
+        mean = sum(seeds) / len(seeds)
+        print(f"| {name} | {best:g}{edge} | {mean:.4f} | {min(seeds):.4f} to {max(seeds):.4f} |",
+              flush=True)
+    print(f"\n{(time.monotonic() - begin) / 60:.1f} minutes in all, {arguments.steps} steps a run.")
+
+
+main()
