@@ -22,11 +22,15 @@ constexpr std::string_view kOp = "multi_tensor step";
 // (8 bytes per element, 8 MiB) stay in a common last-level cache between the passes.
 constexpr Index kBatchElements = Index{1} << 20;
 
-bool all_finite(const float* data, Index length) {
-  // x - x is 0 for finite x and NaN otherwise.
-  float sum = 0;
-  for (Index i = 0; i < length; ++i) sum += data[i] - data[i];
-  return sum == 0;
+bool all_within(const float* data, Index length, float largest) {
+  bool within = true;
+  for (Index i = 0; i < length; ++i) within &= std::abs(data[i]) <= largest;
+  return within;
+}
+
+// The largest number that stays finite in storage, whichever way it is rounded.
+float largest_stored(Dtype dtype) {
+  return dtype == Dtype::BFloat16 ? 0x1.fep127f : std::numeric_limits<float>::max();
 }
 
 class FusedStep {
@@ -352,7 +356,8 @@ class FusedStep {
     }
     if (control_.clip_norm > 0) {
       const double coef = control_.clip_norm / (report_.grad_norm + 1e-6);
-      report_.clip_coef = coef > 1 ? 1 : coef;  // NaN stays NaN, as in PyTorch
+      // NaN stays NaN, as in PyTorch, where there is a limit.
+      report_.clip_coef = coef > 1 || std::isinf(control_.clip_norm) ? 1 : coef;
     }
     return true;
   }
@@ -366,9 +371,18 @@ class FusedStep {
       const ChunkOperands tried = copy_to_scratch(chunk, worker, true).operands(chunk);
       rule_.update(chunk.tensor, tried, true);
       bool finite = true;
-      for (const float* values : {tried.param, tried.momentum, tried.second_moment, tried.extra}) {
-        finite = finite && (values == nullptr || all_finite(values, chunk.length));
-      }
+      const auto check = [&](Slot slot, const float* values) {
+        if (values == nullptr) return;
+        const Dtype dtype =
+            is_indirect(chunk)
+                ? plan_.indirect(plan_.tensor(chunk.tensor)).views[static_cast<int>(slot)].dtype
+                : Dtype::Float32;
+        finite = finite && all_within(values, chunk.length, largest_stored(dtype));
+      };
+      check(Slot::Param, tried.param);
+      check(Slot::Momentum, tried.momentum);
+      check(Slot::SecondMoment, tried.second_moment);
+      check(Slot::Extra, tried.extra);
       if (finite) return;
       Index known = first_bad.load(std::memory_order_relaxed);
       while (chunk.tensor < known && !first_bad.compare_exchange_weak(known, chunk.tensor)) {

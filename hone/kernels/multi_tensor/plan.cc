@@ -154,12 +154,23 @@ std::uint64_t layout_of(const MultiTensorLists& lists, std::size_t at) {
   return hash;
 }
 
+bool holds_codes(Dtype dtype) { return dtype == Dtype::Int8 || dtype == Dtype::UInt8; }
+
+const std::span<const TensorView>& scales_of(const MultiTensorLists& lists, int slot) {
+  return slot == static_cast<int>(Slot::Momentum) ? lists.momentum_scale
+                                                  : lists.second_moment_scale;
+}
+
+// A slot of codes has two: the codes and their scales, which have been checked.
 std::vector<ByteRange> sorted_ranges(const MultiTensorLists& lists) {
   std::vector<ByteRange> ranges;
   for (int slot = 0; slot < kSlots; ++slot) {
     const auto& list = list_of(lists, slot);
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (list[i].elements() > 0) ranges.push_back(range_of(list[i], static_cast<Index>(i), slot));
+      if (!holds_codes(list[i].dtype) || list[i].elements() == 0) continue;
+      const auto& scales = scales_of(lists, slot)[i];
+      ranges.push_back(range_of(scales, static_cast<Index>(i), slot));
     }
   }
   std::sort(ranges.begin(), ranges.end(),
@@ -203,15 +214,12 @@ void check_view(const TensorView& view, const TensorView& param, int slot, Index
              concat("strides ", to_text(view.strides), " on shape ", to_text(view.shape)));
 }
 
-bool holds_codes(Dtype dtype) { return dtype == Dtype::Int8 || dtype == Dtype::UInt8; }
-
 // Where a slot of codes has its scales, null for others.
 float* scales_of_or_throw(const MultiTensorLists& lists, int slot, Index i) {
   const auto at = static_cast<std::size_t>(i);
   const TensorView& codes = list_of(lists, slot)[at];
   if (!holds_codes(codes.dtype) || codes.elements() == 0) return nullptr;
-  const auto& scales =
-      slot == static_cast<int>(Slot::Momentum) ? lists.momentum_scale : lists.second_moment_scale;
+  const auto& scales = scales_of(lists, slot);
   const Index blocks = ceil_div(codes.elements(), kCodeBlock);
   const std::string what = concat(blocks, " f32 scales for ", describe(slot, i));
   HONE_CHECK(!scales.empty() && scales[at].data != nullptr, kOp, what, "none");
@@ -250,6 +258,8 @@ void MultiTensorPlan::add_tensor(const MultiTensorLists& lists, Index i) {
   Indirect indirect;
   // Rows are those of the shape, so their memory must be in its order.
   const Index row_length = row_length_of(lists, at);
+  tensor.row_length = row_length;
+  tensor.contiguous = same_strides(param, {param.data, param.dtype, param.shape});
   indirect.strided = row_length > 0 ? !param.is_contiguous() : !is_dense(param);
   indirect.rounding_key = lists.rounding_key.empty() ? 0 : lists.rounding_key[at];
   bool narrow = false;

@@ -22,7 +22,8 @@ constexpr Index kChunkElements = 16384;
 //   second_moment  f32, bf16 (stochastic), u8 (codes)      ema    f32
 //   copy           bf16, f16: of the new parameter, rounded to nearest
 // A tensor with a slot that is not f32 must be one dense block. Codes: pass/state_codec.h.
-// No two of these may share memory, except that gradients may be read more than once.
+// No two of these, scales included, may share memory, except that gradients may be read more than
+// once.
 struct MultiTensorLists {
   std::span<const TensorView> param, grad, momentum, second_moment, extra;
   std::span<const std::uint16_t> group;  // index into the per-group scalars
@@ -80,6 +81,8 @@ class MultiTensorPlan {
     std::uint64_t layout = 0, grad_layout = 0;  // fingerprints of shapes and strides
     std::int32_t indirect = -1;  // index into indirect tensors; -1: f32 in dense blocks
     std::uint16_t group = 0;
+    bool contiguous = true;  // param
+    Index row_length = 0;    // as in MultiTensorLists
 
     // Of a tensor that is not indirect.
     float* slot(Slot s) const { return static_cast<float*>(data[static_cast<int>(s)]); }

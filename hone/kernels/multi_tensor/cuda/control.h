@@ -53,7 +53,8 @@ HONE_HOST_DEVICE inline ControlResults finish_norm(const ControlValues& values, 
   results.skip = must_be_finite && first_nonfinite >= 0 ? 1 : 0;
   if (values.clip_norm > 0 && results.skip == 0) {
     const double coef = values.clip_norm / (results.grad_norm + 1e-6);  // the constant of PyTorch
-    results.clip_coef = coef > 1 ? 1 : coef;                            // NaN stays NaN
+    // NaN stays NaN, where there is a limit.
+    results.clip_coef = coef > 1 || std::isinf(values.clip_norm) ? 1 : coef;
   }
   results.grad_scale = unscale * results.clip_coef;
   return results;

@@ -53,7 +53,7 @@ void encode_block(const float* from, Index first, Index length, const RoundingKe
   const float up = largest > 0 ? kLargestCode / largest : 0;
   for (Index i = first; i < first + length; ++i) {
     // A subnormal scale has no reciprocal.
-    const float size = std::isfinite(up) ? std::abs(from[i]) * up : 0;
+    const float size = up < 0x1p127f ? std::abs(from[i]) * up : 0;
     const std::uint32_t random = random_of(rounding, i);
     if (to.dtype == Dtype::UInt8) {
       const std::uint32_t code = encode_magnitude(size, random, kUnsignedCode);

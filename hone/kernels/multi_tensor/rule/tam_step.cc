@@ -49,12 +49,12 @@ class TAMStep final : public StepRule {
   }
   bool needs_sums(Index tensor) const override { return measures_sums(tensor); }
   bool needs_all_sums() const override {
-    return plan_.tensors() > 0 && scope_of(0) == TAMScope::Model && measures_sums(0);
+    return measures_model() || !inverse_norms_.empty();  // Element works between the passes
   }
   bool takes_sums_late() const override { return methods_.lagged; }
 
   void prepare_all(SumsOf sums_of, double grad_scale) override {
-    model_correlation_ = new_model_correlation(sums_of, grad_scale);
+    if (measures_model()) model_correlation_ = new_model_correlation(sums_of, grad_scale);
   }
 
   void prepare(Index tensor, const TorqueSums& sums, double grad_scale) override {
@@ -145,6 +145,10 @@ class TAMStep final : public StepRule {
     const TAMScope scope = scope_of(tensor);
     return (scope == TAMScope::Tensor || scope == TAMScope::Model) &&
            !group_of(tensor).fixed_damping.has_value();
+  }
+
+  bool measures_model() const {
+    return plan_.tensors() > 0 && scope_of(0) == TAMScope::Model && measures_sums(0);
   }
 
   double new_correlation(Index tensor, const TorqueSums& sums, double grad_scale) const {
@@ -247,10 +251,17 @@ void check_method(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
                concat("a row length that divides ", tensor.elements, " for tensor ", i),
                method.row_length);
   }
+  if (method.scope == TAMScope::Row && tensor.elements > 0) {
+    HONE_CHECK(tensor.row_length == method.row_length, kOp,
+               concat("a plan with rows of ", method.row_length, " for tensor ", i),
+               tensor.row_length);
+    HONE_CHECK(!methods.correlation.empty(), kOp, concat("one correlation per row of tensor ", i),
+               "one per tensor");
+  }
   if (method.scope != TAMScope::Element) return;
   HONE_CHECK(!groups[tensor.group].fixed_damping.has_value(), kOp,
              "no fixed_damping in scope Element", "one");
-  if (tensor.indirect >= 0) {
+  if (tensor.indirect >= 0 || !tensor.contiguous) {
     fail_unsupported(kOp, concat("contiguous f32 for tensor ", i, " in scope Element"),
                      "another layout or type");
   }
@@ -268,6 +279,10 @@ StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> group
   for (const TAMGroup& group : groups) check_tam_group(group);
   check_group_numbers(kOp, plan, groups.size());
   check_slot(kOp, plan, Slot::Momentum, "momentum", true);
+  const bool corrects = std::any_of(groups.begin(), groups.end(),
+                                    [](const TAMGroup& group) { return group.bias_correction; });
+  HONE_CHECK(!corrects || plan.tensors() == 0 || plan.has_slot(Slot::SecondMoment), kOp,
+             "a second_moment list with bias_correction", "none");
   const auto tensors = static_cast<std::size_t>(plan.tensors());
   HONE_CHECK(methods.of_tensor.size() == tensors || methods.of_tensor.size() == 1, kOp,
              concat(tensors, " methods or 1"), methods.of_tensor.size());
