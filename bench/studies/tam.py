@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """TAM against SGD with momentum, AdaTAMW against AdamW, each at its own best rate.
 
-Every rule is trained at five learning rates, then at the best one with three seeds. TAM is also run
-with its damping held constant at the value SGD with momentum has (d = 1 scales the gradient as SGD
-does; d = 1/2 is TAM whose cosine says nothing), so that a gain of the cosine can be told from a gain
-of another effective rate.
+Every rule is trained at five learning rates, then at the best one with three seeds. TAM also runs
+with its damping held constant (d = 1 scales the gradient as SGD does; d = 1/2 is TAM whose cosine
+says nothing), so that a gain of the cosine can be told from a gain of another effective rate.
 
   bench/studies/tam.py --program build/hone-torch --workload story --steps 400
   bench/studies/tam.py --program build/hone-torch --workload mnist --data MNIST_FOLDER --steps 600
@@ -80,7 +79,8 @@ def main():
     print("|---|--:|--:|---|", flush=True)
     for name in arguments.rules.split(";"):
         settings, rates = RULES[name]
-        losses = {rate: run(arguments, settings, rate, 1) for rate in RATES[arguments.workload][rates]}
+        tried = RATES[arguments.workload][rates]
+        losses = {rate: run(arguments, settings, rate, 1) for rate in tried}
         best = min(losses, key=losses.get)
         seeds = [losses[best]] + [
             run(arguments, settings, best, seed) for seed in range(2, arguments.seeds + 1)

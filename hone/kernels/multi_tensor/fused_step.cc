@@ -355,9 +355,7 @@ class FusedStep {
       return false;
     }
     if (control_.clip_norm > 0) {
-      const double coef = control_.clip_norm / (report_.grad_norm + 1e-6);
-      // NaN stays NaN, as in PyTorch, where there is a limit.
-      report_.clip_coef = coef > 1 || std::isinf(control_.clip_norm) ? 1 : coef;
+      report_.clip_coef = clip_coefficient(control_.clip_norm, report_.grad_norm);
     }
     return true;
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 
 #include "hone/core/index.h"
@@ -37,13 +38,19 @@ struct StepControl {
   bool needs_global_norm() const { return clip_norm > 0 || skip_nonfinite || inv_scale != 1; }
 };
 
+// min(1, clip_norm / (norm + 1e-6)), the constant being PyTorch's. An infinite limit clips nothing;
+// where there is a limit NaN stays NaN, as in PyTorch.
+inline double clip_coefficient(double clip_norm, double norm) {
+  const double coefficient = clip_norm / (norm + 1e-6);
+  return coefficient > 1 || std::isinf(clip_norm) ? 1 : coefficient;
+}
+
 struct StepReport {
   // false: nothing changed, no parameter, moment, correlation, counter or gradient.
   bool stepped = true;
   // Norm of the unscaled gradients before clipping; -1 when nothing asked for it.
   double grad_norm = -1;
-  // min(1, clip_norm / (grad_norm + 1e-6)), the constant being PyTorch's.
-  double clip_coef = 1;
+  double clip_coef = 1;  // clip_coefficient()
   // Position in the list of the first tensor with an inf or NaN gradient (or, for a checked step,
   // with a non-finite new value); -1: none found or not looked for.
   Index first_nonfinite_tensor = -1;

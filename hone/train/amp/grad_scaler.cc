@@ -47,11 +47,6 @@ Index count_of(const Json& state, const char* key) {
   return static_cast<Index>(number);
 }
 
-double clip_coefficient(double clip_norm, double norm) {
-  const double coefficient = clip_norm / (norm + 1e-6);  // the constant is PyTorch's
-  return coefficient > 1 ? 1 : coefficient;              // NaN stays NaN, as in PyTorch
-}
-
 }  // namespace
 
 GradScaler::GradScaler(GradScalerOptions options)
@@ -122,7 +117,7 @@ StepReport GradScaler::step_stock(torch::optim::Optimizer& optimizer, const Step
     report.stepped = !(check && result.found_inf);
     if (!report.stepped) return report;
   }
-  if (clips) report.clip_coef = clip_coefficient(control.clip_norm, report.grad_norm);
+  if (clips) report.clip_coef = kernels::clip_coefficient(control.clip_norm, report.grad_norm);
   if (report.clip_coef != 1) {
     unscale_gradients(kStep, optimizer, report.clip_coef, false);
     ++gradient_sweeps_;

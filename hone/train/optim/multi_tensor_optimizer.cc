@@ -264,8 +264,7 @@ bool MultiTensorOptimizer::measure_chain_norm(const std::vector<Active>& active,
     return false;
   }
   if (control.clip_norm > 0) {
-    const double coef = control.clip_norm / (report.grad_norm + 1e-6);
-    report.clip_coef = coef > 1 ? 1 : coef;
+    report.clip_coef = kernels::clip_coefficient(control.clip_norm, report.grad_norm);
   }
   return true;
 }
