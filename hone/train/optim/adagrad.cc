@@ -7,18 +7,6 @@
 
 namespace hone::optim {
 
-void AdagradOptions::serialize(torch::serialize::OutputArchive& archive) const {
-  Base::serialize(archive);
-  visit_added(*this, FieldWriter{archive});
-}
-void AdagradOptions::serialize(torch::serialize::InputArchive& archive) {
-  Base::serialize(archive);
-  visit_added(*this, FieldReader{archive, false});
-}
-std::unique_ptr<torch::optim::OptimizerOptions> AdagradOptions::clone() const {
-  return std::make_unique<AdagradOptions>(*this);
-}
-
 kernels::AdagradGroup AdagradRule::group_of(const Options& options) {
   return {.lr = options.lr(),
           .lr_decay = options.lr_decay(),
@@ -26,17 +14,12 @@ kernels::AdagradGroup AdagradRule::group_of(const Options& options) {
           .eps = options.eps(),
           .maximize = options.maximize()};
 }
-void AdagradRule::check_group(const Group& group) { kernels::check_adagrad_group(group); }
 float AdagradRule::initial_second_moment(const Options& options) {
   return static_cast<float>(options.initial_accumulator_value());
 }
 SlotUse AdagradRule::use_slots(const Options& options) { return {.second_moment = true}; }
 StateFields AdagradRule::fields_of(State& state) {
   return {.step = &state.step(), .second_moment = &state.sum()};
-}
-StepReport AdagradRule::step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
-                             const StepControl& control, Executor& executor) {
-  return kernels::adagrad_step(plan, groups, control, executor);
 }
 void AdagradRule::step_for_loop(ChainLists& lists, const Options& options) {
   for (std::size_t i = 0; i < lists.params.size(); ++i) {

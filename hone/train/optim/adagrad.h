@@ -12,15 +12,10 @@
 
 namespace hone::optim {
 
-// LibTorch's options and those of AddedOptions. LibTorch's own convert, so that only the
-// optimiser's name need change.
-struct AdagradOptions : torch::optim::AdagradOptions, AddedOptions<AdagradOptions> {
-  using Base = torch::optim::AdagradOptions;
+struct AdagradOptions : WrappedOptions<AdagradOptions, torch::optim::AdagradOptions> {
+  AdagradOptions(double lr = 1e-2) : WrappedOptions(lr) {}  // NOLINT: as LibTorch's
+  using WrappedOptions::WrappedOptions;
 
-  AdagradOptions(double lr = 1e-2) : Base(lr) {}          // NOLINT: as LibTorch's
-  AdagradOptions(const Base& options) : Base(options) {}  // NOLINT: conversion by intent
-
-  // LibTorch's fields again, returning this type so that calls chain.
   AdagradOptions& lr(double value) { return Base::lr(value), *this; }
   AdagradOptions& lr_decay(double value) { return Base::lr_decay(value), *this; }
   AdagradOptions& weight_decay(double value) { return Base::weight_decay(value), *this; }
@@ -34,9 +29,6 @@ struct AdagradOptions : torch::optim::AdagradOptions, AddedOptions<AdagradOption
   const double& initial_accumulator_value() const { return Base::initial_accumulator_value(); }
   const double& eps() const { return Base::eps(); }
 
-  void serialize(torch::serialize::InputArchive& archive) override;
-  void serialize(torch::serialize::OutputArchive& archive) const override;
-
   template <class Self, class Visit>
   static void visit_fields(Self& self, const Visit& visit) {
     auto& fields = base_of(self);
@@ -47,11 +39,6 @@ struct AdagradOptions : torch::optim::AdagradOptions, AddedOptions<AdagradOption
     visit("eps", fields.eps());
     visit_added(self, visit);
   }
-
- private:
-  static Base& base_of(AdagradOptions& self) { return self; }
-  static const Base& base_of(const AdagradOptions& self) { return self; }
-  std::unique_ptr<OptimizerOptions> clone() const override;
 };
 
 struct AdagradParamState : AddedState<AdagradParamState, torch::optim::AdagradParamState> {};
@@ -61,18 +48,17 @@ struct AdagradParamState : AddedState<AdagradParamState, torch::optim::AdagradPa
 struct AdagradRule {
   static constexpr const char* kName = "Adagrad";
   static constexpr StateNames kStateNames{"", "sum", ""};
+  static constexpr auto kCheck = kernels::check_adagrad_group;
+  static constexpr auto kStep = kernels::adagrad_step;
   using Options = AdagradOptions;
   using GivenOptions = torch::optim::AdagradOptions;
   using State = AdagradParamState;
   using Group = kernels::AdagradGroup;
 
   static Group group_of(const Options& options);
-  static void check_group(const Group& group);
   static float initial_second_moment(const Options& options);
   static SlotUse use_slots(const Options& options);
   static StateFields fields_of(State& state);
-  static StepReport step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
-                         const StepControl& control, Executor& executor);
   static void step_for_loop(ChainLists& lists, const Options& options);
   static void step_foreach(ChainLists& lists, const Options& options);
 };
@@ -86,11 +72,7 @@ extern template class RuleOptimizer<AdagradRule>;
 // the constructor. With state in 8 bits or bf16 sums are rounded stochastically.
 class Adagrad : public RuleOptimizer<AdagradRule> {
  public:
-  explicit Adagrad(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                   AdagradOptions defaults = {})
-      : RuleOptimizer(groups, std::move(defaults)) {}
-  explicit Adagrad(std::vector<torch::Tensor> params, AdagradOptions defaults = {})
-      : RuleOptimizer(std::move(params), std::move(defaults)) {}
+  using RuleOptimizer::RuleOptimizer;
 };
 
 }  // namespace hone::optim

@@ -9,28 +9,6 @@ namespace hone::optim {
 
 namespace {
 
-// Both options classes have the same fields.
-template <class Options>
-kernels::AdamGroup shared_group(const Options& options, bool decoupled) {
-  const auto [beta1, beta2] = options.betas();
-  return {.lr = options.lr(),
-          .beta1 = beta1,
-          .beta2 = beta2,
-          .eps = options.eps(),
-          .weight_decay = options.weight_decay(),
-          .decoupled = decoupled,
-          .amsgrad = options.amsgrad(),
-          .maximize = options.maximize()};
-}
-
-template <class State>
-StateFields shared_fields(State& state) {
-  return {.step = &state.step(),
-          .momentum = &state.exp_avg(),
-          .second_moment = &state.exp_avg_sq(),
-          .extra = &state.max_exp_avg_sq()};
-}
-
 void chain_for_loop(ChainLists& lists, const kernels::AdamGroup& o) {
   for (std::size_t i = 0; i < lists.params.size(); ++i) {
     torch::Tensor &param = lists.params[i], &mean = lists.momentum[i];
@@ -81,70 +59,44 @@ void chain_foreach(ChainLists& lists, const kernels::AdamGroup& o) {
 
 }  // namespace
 
-void AdamOptions::serialize(torch::serialize::OutputArchive& archive) const {
-  Base::serialize(archive);
-  visit_added(*this, FieldWriter{archive});
+template <class OwnOptions, class OwnState, bool kDecoupled>
+kernels::AdamGroup AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::group_of(
+    const Options& options) {
+  const auto [beta1, beta2] = options.betas();
+  return {.lr = options.lr(),
+          .beta1 = beta1,
+          .beta2 = beta2,
+          .eps = options.eps(),
+          .weight_decay = options.weight_decay(),
+          .decoupled = kDecoupled,
+          .amsgrad = options.amsgrad(),
+          .maximize = options.maximize()};
 }
-void AdamOptions::serialize(torch::serialize::InputArchive& archive) {
-  Base::serialize(archive);
-  visit_added(*this, FieldReader{archive, false});
-}
-std::unique_ptr<torch::optim::OptimizerOptions> AdamOptions::clone() const {
-  return std::make_unique<AdamOptions>(*this);
-}
-
-kernels::AdamGroup AdamRule::group_of(const Options& options) {
-  return shared_group(options, false);
-}
-void AdamRule::check_group(const Group& group) { kernels::check_adam_group(group); }
-SlotUse AdamRule::use_slots(const Options& options) {
+template <class OwnOptions, class OwnState, bool kDecoupled>
+SlotUse AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::use_slots(const Options& options) {
   return {.momentum = true, .second_moment = true, .extra = options.amsgrad()};
 }
-StateFields AdamRule::fields_of(State& state) { return shared_fields(state); }
-StepReport AdamRule::step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
-                          const StepControl& control, Executor& executor) {
-  return kernels::adam_step(plan, groups, control, executor);
+template <class OwnOptions, class OwnState, bool kDecoupled>
+StateFields AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::fields_of(State& state) {
+  return {.step = &state.step(),
+          .momentum = &state.exp_avg(),
+          .second_moment = &state.exp_avg_sq(),
+          .extra = &state.max_exp_avg_sq()};
 }
-void AdamRule::step_for_loop(ChainLists& lists, const Options& options) {
+template <class OwnOptions, class OwnState, bool kDecoupled>
+void AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::step_for_loop(ChainLists& lists,
+                                                                     const Options& options) {
   chain_for_loop(lists, group_of(options));
 }
-void AdamRule::step_foreach(ChainLists& lists, const Options& options) {
+template <class OwnOptions, class OwnState, bool kDecoupled>
+void AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::step_foreach(ChainLists& lists,
+                                                                    const Options& options) {
   chain_foreach(lists, group_of(options));
 }
 
+template struct AdamFamilyRule<AdamOptions, AdamParamState, false>;
+template struct AdamFamilyRule<AdamWOptions, AdamWParamState, true>;
 template class RuleOptimizer<AdamRule>;
-
-void AdamWOptions::serialize(torch::serialize::OutputArchive& archive) const {
-  Base::serialize(archive);
-  visit_added(*this, FieldWriter{archive});
-}
-void AdamWOptions::serialize(torch::serialize::InputArchive& archive) {
-  Base::serialize(archive);
-  visit_added(*this, FieldReader{archive, false});
-}
-std::unique_ptr<torch::optim::OptimizerOptions> AdamWOptions::clone() const {
-  return std::make_unique<AdamWOptions>(*this);
-}
-
-kernels::AdamGroup AdamWRule::group_of(const Options& options) {
-  return shared_group(options, true);
-}
-void AdamWRule::check_group(const Group& group) { kernels::check_adam_group(group); }
-SlotUse AdamWRule::use_slots(const Options& options) {
-  return {.momentum = true, .second_moment = true, .extra = options.amsgrad()};
-}
-StateFields AdamWRule::fields_of(State& state) { return shared_fields(state); }
-StepReport AdamWRule::step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
-                           const StepControl& control, Executor& executor) {
-  return kernels::adam_step(plan, groups, control, executor);
-}
-void AdamWRule::step_for_loop(ChainLists& lists, const Options& options) {
-  chain_for_loop(lists, group_of(options));
-}
-void AdamWRule::step_foreach(ChainLists& lists, const Options& options) {
-  chain_foreach(lists, group_of(options));
-}
-
 template class RuleOptimizer<AdamWRule>;
 
 }  // namespace hone::optim

@@ -30,14 +30,9 @@ kernels::LionGroup LionRule::group_of(const Options& options) {
           .weight_decay = options.weight_decay(),
           .maximize = options.maximize()};
 }
-void LionRule::check_group(const Group& group) { kernels::check_lion_group(group); }
 SlotUse LionRule::use_slots(const Options& options) { return {.momentum = true}; }
 StateFields LionRule::fields_of(State& state) {
   return {.step = &state.step(), .momentum = &state.exp_avg()};
-}
-StepReport LionRule::step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
-                          const StepControl& control, Executor& executor) {
-  return kernels::lion_step(plan, groups, control, executor);
 }
 void LionRule::step_for_loop(ChainLists& lists, const Options& options) {
   const auto [beta1, beta2] = options.betas();

@@ -52,17 +52,16 @@ struct LionParamState : AddedState<LionParamState, PlainLionState> {};
 struct LionRule {
   static constexpr const char* kName = "Lion";
   static constexpr StateNames kStateNames{"exp_avg", "", ""};
+  static constexpr auto kCheck = kernels::check_lion_group;
+  static constexpr auto kStep = kernels::lion_step;
   using Options = LionOptions;
   using GivenOptions = LionOptions;
   using State = LionParamState;
   using Group = kernels::LionGroup;
 
   static Group group_of(const Options& options);
-  static void check_group(const Group& group);
   static SlotUse use_slots(const Options& options);
   static StateFields fields_of(State& state);
-  static StepReport step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
-                         const StepControl& control, Executor& executor);
   static void step_for_loop(ChainLists& lists, const Options& options);
   static void step_foreach(ChainLists& lists, const Options& options);
 };
@@ -74,11 +73,7 @@ extern template class RuleOptimizer<LionRule>;
 // Lion on hone's kernels (formula: kernels/multi_tensor/rule/lion.h).
 class Lion : public RuleOptimizer<LionRule> {
  public:
-  explicit Lion(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                LionOptions defaults = {})
-      : RuleOptimizer(groups, std::move(defaults)) {}
-  explicit Lion(std::vector<torch::Tensor> params, LionOptions defaults = {})
-      : RuleOptimizer(std::move(params), std::move(defaults)) {}
+  using RuleOptimizer::RuleOptimizer;
 };
 
 }  // namespace hone::optim

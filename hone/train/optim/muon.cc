@@ -62,14 +62,9 @@ kernels::LionGroup MuonRule::group_of(const Options& options) {
           .weight_decay = 0,
           .maximize = options.maximize()};
 }
-void MuonRule::check_group(const Group& group) { kernels::check_lion_group(group); }
 SlotUse MuonRule::use_slots(const Options& /*options*/) { return {.momentum = true}; }
 StateFields MuonRule::fields_of(State& state) {
   return {.step = &state.step(), .momentum = &state.momentum_buffer()};
-}
-StepReport MuonRule::step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
-                          const StepControl& control, Executor& executor) {
-  return kernels::lion_step(plan, groups, control, executor);
 }
 void MuonRule::step_for_loop(ChainLists& lists, const Options& options) {
   for (std::size_t i = 0; i < lists.params.size(); ++i) {

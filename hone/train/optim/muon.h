@@ -71,17 +71,16 @@ struct MuonParamState : AddedState<MuonParamState, PlainMuonState> {};
 struct MuonRule {
   static constexpr const char* kName = "Muon";
   static constexpr StateNames kStateNames{"momentum_buffer", "", ""};
+  static constexpr auto kCheck = kernels::check_lion_group;
+  static constexpr auto kStep = kernels::lion_step;
   using Options = MuonOptions;
   using GivenOptions = MuonOptions;
   using State = MuonParamState;
   using Group = kernels::LionGroup;
 
   static Group group_of(const Options& options);
-  static void check_group(const Group& group);
   static SlotUse use_slots(const Options& options);
   static StateFields fields_of(State& state);
-  static StepReport step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
-                         const StepControl& control, Executor& executor);
   static void step_for_loop(ChainLists& lists, const Options& options);
   static void step_foreach(ChainLists& lists, const Options& options);
 };

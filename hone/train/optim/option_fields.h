@@ -132,6 +132,35 @@ void inherit_fields(Options& given, const Options& fresh, const Options& default
   });
 }
 
+// LibTorch's options and those of AddedOptions. LibTorch's own convert, so that only the
+// optimiser's name need change. Derived has LibTorch's fields again, returning itself so that calls
+// chain, and visit_fields.
+template <class Derived, class LibOptions>
+struct WrappedOptions : LibOptions, AddedOptions<Derived> {
+  using Base = LibOptions;
+
+  WrappedOptions(double lr) : Base(lr) {}                 // NOLINT: as LibTorch's
+  WrappedOptions(const Base& options) : Base(options) {}  // NOLINT: conversion by intent
+
+  void serialize(torch::serialize::OutputArchive& archive) const override {
+    Base::serialize(archive);
+    this->visit_added(*this, FieldWriter{archive});
+  }
+  void serialize(torch::serialize::InputArchive& archive) override {
+    Base::serialize(archive);
+    this->visit_added(*this, FieldReader{archive, false});
+  }
+
+ protected:
+  static Base& base_of(WrappedOptions& self) { return self; }
+  static const Base& base_of(const WrappedOptions& self) { return self; }
+
+ private:
+  std::unique_ptr<torch::optim::OptimizerOptions> clone() const override {
+    return std::make_unique<Derived>(static_cast<const Derived&>(*this));
+  }
+};
+
 // What hone adds to a parameter's state.
 template <class Derived, class Base>
 struct AddedState : Base {

@@ -12,21 +12,21 @@
 namespace hone::optim {
 
 // The parts that optimisers with one kernel call and no TAM share. Rule is a list of names:
-//   kName, Options, GivenOptions (what groups may bring: LibTorch's class), State, Group (of the
-//   kernel), kStateNames, and static functions group_of, check_group, step, use_slots (of one
-//   group), fields_of, step_for_loop, step_foreach, and where it is not 0 initial_second_moment.
+//   kName, Options, GivenOptions (what groups may bring: LibTorch's class), State, kStateNames, the
+//   kernel's Group, kCheck and kStep, and static functions group_of, use_slots (of one group),
+//   fields_of, step_for_loop, step_foreach, and where it is not 0 initial_second_moment.
 template <class Rule>
 class RuleOptimizer : public MultiTensorOptimizer {
  public:
-  RuleOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                typename Rule::Options defaults)
+  // Options may be left out where LibTorch's class of that name allows it.
+  explicit RuleOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                         typename Rule::Options defaults = {})
       : MultiTensorOptimizer(groups, std::make_unique<typename Rule::Options>(defaults),
                              Rule::kName) {
     adopt_group_options(groups);
-    for (const auto& group : param_groups_)
-      Rule::check_group(Rule::group_of(typed(group.options())));
+    for (const auto& group : param_groups_) Rule::kCheck(Rule::group_of(typed(group.options())));
   }
-  RuleOptimizer(std::vector<torch::Tensor> params, typename Rule::Options defaults)
+  explicit RuleOptimizer(std::vector<torch::Tensor> params, typename Rule::Options defaults = {})
       : RuleOptimizer(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
                       std::move(defaults)) {}
 
@@ -98,7 +98,7 @@ class RuleOptimizer : public MultiTensorOptimizer {
     std::vector<typename Rule::Group> groups;
     for (const auto& group : param_groups_)
       groups.push_back(Rule::group_of(typed(group.options())));
-    return Rule::step(tensors.plan, groups, control, libtorch_executor());
+    return Rule::kStep(tensors.plan, groups, control, libtorch_executor());
   }
   void step_for_loop(ChainLists& lists, const Options& options) override {
     Rule::step_for_loop(lists, typed(options));

@@ -7,18 +7,6 @@
 
 namespace hone::optim {
 
-void SGDOptions::serialize(torch::serialize::OutputArchive& archive) const {
-  Base::serialize(archive);
-  visit_added(*this, FieldWriter{archive});
-}
-void SGDOptions::serialize(torch::serialize::InputArchive& archive) {
-  Base::serialize(archive);
-  visit_added(*this, FieldReader{archive, false});
-}
-std::unique_ptr<torch::optim::OptimizerOptions> SGDOptions::clone() const {
-  return std::make_unique<SGDOptions>(*this);
-}
-
 void CountedSGDState::serialize(torch::serialize::OutputArchive& archive) const {
   torch::optim::SGDParamState::serialize(archive);
   archive.write("step", c10::IValue(step()));
@@ -37,14 +25,9 @@ kernels::SGDGroup SGDRule::group_of(const Options& options) {
           .nesterov = options.nesterov(),
           .maximize = options.maximize()};
 }
-void SGDRule::check_group(const Group& group) { kernels::check_sgd_group(group); }
 SlotUse SGDRule::use_slots(const Options& options) { return {.momentum = options.momentum() > 0}; }
 StateFields SGDRule::fields_of(State& state) {
   return {.step = &state.step(), .momentum = &state.momentum_buffer()};
-}
-StepReport SGDRule::step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
-                         const StepControl& control, Executor& executor) {
-  return kernels::sgd_step(plan, groups, control, executor);
 }
 void SGDRule::step_for_loop(ChainLists& lists, const Options& options) {
   const SGDOptions& o = options;

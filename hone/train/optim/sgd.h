@@ -12,15 +12,10 @@
 
 namespace hone::optim {
 
-// LibTorch's options and those of AddedOptions. LibTorch's own convert, so that only the
-// optimiser's name need change.
-struct SGDOptions : torch::optim::SGDOptions, AddedOptions<SGDOptions> {
-  using Base = torch::optim::SGDOptions;
+struct SGDOptions : WrappedOptions<SGDOptions, torch::optim::SGDOptions> {
+  SGDOptions(double lr) : WrappedOptions(lr) {}  // NOLINT: as LibTorch's
+  using WrappedOptions::WrappedOptions;
 
-  SGDOptions(double lr) : Base(lr) {}                 // NOLINT: as LibTorch's
-  SGDOptions(const Base& options) : Base(options) {}  // NOLINT: conversion by intent
-
-  // LibTorch's fields again, returning this type so that calls chain.
   SGDOptions& lr(double value) { return Base::lr(value), *this; }
   SGDOptions& momentum(double value) { return Base::momentum(value), *this; }
   SGDOptions& dampening(double value) { return Base::dampening(value), *this; }
@@ -32,9 +27,6 @@ struct SGDOptions : torch::optim::SGDOptions, AddedOptions<SGDOptions> {
   const double& weight_decay() const { return Base::weight_decay(); }
   const bool& nesterov() const { return Base::nesterov(); }
 
-  void serialize(torch::serialize::InputArchive& archive) override;
-  void serialize(torch::serialize::OutputArchive& archive) const override;
-
   template <class Self, class Visit>
   static void visit_fields(Self& self, const Visit& visit) {
     auto& fields = base_of(self);
@@ -45,11 +37,6 @@ struct SGDOptions : torch::optim::SGDOptions, AddedOptions<SGDOptions> {
     visit("nesterov", fields.nesterov());
     visit_added(self, visit);
   }
-
- private:
-  static Base& base_of(SGDOptions& self) { return self; }
-  static const Base& base_of(const SGDOptions& self) { return self; }
-  std::unique_ptr<OptimizerOptions> clone() const override;
 };
 
 // LibTorch's momentum_buffer, and the number of steps taken (the first one sets the buffer). An
@@ -68,17 +55,16 @@ struct SGDParamState : AddedState<SGDParamState, CountedSGDState> {};
 struct SGDRule {
   static constexpr const char* kName = "SGD";
   static constexpr StateNames kStateNames{"momentum_buffer", "", ""};
+  static constexpr auto kCheck = kernels::check_sgd_group;
+  static constexpr auto kStep = kernels::sgd_step;
   using Options = SGDOptions;
   using GivenOptions = torch::optim::SGDOptions;
   using State = SGDParamState;
   using Group = kernels::SGDGroup;
 
   static Group group_of(const Options& options);
-  static void check_group(const Group& group);
   static SlotUse use_slots(const Options& options);
   static StateFields fields_of(State& state);
-  static StepReport step(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
-                         const StepControl& control, Executor& executor);
   static void step_for_loop(ChainLists& lists, const Options& options);
   static void step_foreach(ChainLists& lists, const Options& options);
 };
@@ -92,10 +78,7 @@ extern template class RuleOptimizer<SGDRule>;
 // momentum, all keep a buffer.
 class SGD : public RuleOptimizer<SGDRule> {
  public:
-  explicit SGD(const std::vector<torch::optim::OptimizerParamGroup>& groups, SGDOptions defaults)
-      : RuleOptimizer(groups, std::move(defaults)) {}
-  explicit SGD(std::vector<torch::Tensor> params, SGDOptions defaults)
-      : RuleOptimizer(std::move(params), std::move(defaults)) {}
+  using RuleOptimizer::RuleOptimizer;
 };
 
 }  // namespace hone::optim
