@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "hone/core/json_io.h"
 #include "hone/kernels/multi_tensor/plan.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "hone/kernels/multi_tensor/step.h"
@@ -134,6 +135,13 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // parameter, name, shape or type does not fit or a parameter's state is incomplete.
   void import_state(std::span<const NamedState> state);
 
+  // Options by group as Python's param_groups has them: {"lr": …, "params": [positions]}.
+  Json param_groups_json() const;
+  // import_state, and the options of these groups; absent and unknown keys change nothing.
+  // Error{InvalidArgument}, and nothing changes, when groups, their numbers of parameters, a value
+  // or the state do not fit.
+  void import_all(const Json& param_groups, std::span<const NamedState> state);
+
  protected:
   using ParamState = torch::optim::OptimizerParamState;
   using Options = torch::optim::OptimizerOptions;
@@ -167,6 +175,9 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   virtual Implementation implementation() const = 0;
   virtual std::unique_ptr<Options> adopt_options(const Options& given) const = 0;
   virtual StateDtype state_dtype_of(const Options& options) const = 0;
+  virtual Json json_of(const Options& options) const = 0;
+  virtual std::unique_ptr<Options> with_json(const Options& now, const Json& json,
+                                             const std::string& where) const = 0;
   virtual float initial_second_moment(const Options&) const { return 0; }
   // TAM: how this parameter is measured, and the name of that.
   virtual kernels::TAMMethod method_for(const torch::Tensor&, const Options&) const { return {}; }

@@ -17,7 +17,9 @@ enum class MuonAdjust {
   Original,       // sqrt(max(1, rows / cols))
   MatchRmsAdamW,  // 0.2 sqrt(max(rows, cols)): updates of AdamW's size
 };
-inline MuonAdjust last_of(MuonAdjust) { return MuonAdjust::MatchRmsAdamW; }
+constexpr auto names_of(MuonAdjust) {
+  return std::to_array<std::string_view>({"original", "match_rms_adamw"});
+}
 
 // Names and defaults of torch.optim.Muon. Weight decay is decoupled.
 struct MuonOptions : torch::optim::OptimizerCloneableOptions<MuonOptions>,

@@ -185,6 +185,38 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
   for (auto& [key, value] : fresh) state_[key] = std::move(value);
 }
 
+Json MultiTensorOptimizer::param_groups_json() const {
+  Json groups = Json::array();
+  Index parameter = 0;
+  for (const auto& group : param_groups_) {
+    Json json = json_of(group.options());
+    json["params"] = Json::array();
+    for (std::size_t i = 0; i < group.params().size(); ++i) json["params"].push_back(parameter++);
+    groups.push_back(std::move(json));
+  }
+  return groups;
+}
+
+void MultiTensorOptimizer::import_all(const Json& param_groups, std::span<const NamedState> state) {
+  HONE_CHECK(param_groups.is_array() && param_groups.size() == param_groups_.size(), name_,
+             concat(param_groups_.size(), " param_groups"),
+             param_groups.is_array() ? concat(param_groups.size()) : param_groups.type_name());
+  std::vector<std::unique_ptr<Options>> options;
+  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
+    const std::string where = concat("param_groups[", g, "]");
+    const Json& json = param_groups[g];
+    HONE_CHECK(json.is_object(), where, "an object", json.type_name());
+    const Json params = json.value("params", Json::array());
+    HONE_CHECK(params.is_array() && params.size() == param_groups_[g].params().size(), where,
+               concat(param_groups_[g].params().size(), " parameters"), params.size());
+    options.push_back(with_json(param_groups_[g].options(), json, where));
+  }
+  import_state(state);
+  for (std::size_t g = 0; g < options.size(); ++g) {
+    param_groups_[g].set_options(std::move(options[g]));
+  }
+}
+
 void MultiTensorOptimizer::check_state_fits() const {
   const StateNames names = state_names();
   Index parameter = 0;

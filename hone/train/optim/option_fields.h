@@ -3,12 +3,18 @@
 
 #include <torch/serialize/archive.h>
 
+#include <algorithm>
+#include <array>
+#include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <tuple>
 #include <type_traits>
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/core/json_io.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 
 namespace hone::optim {
@@ -55,9 +61,13 @@ class AddedOptions : public AddedFields {
   }
 };
 
-// Largest enumerator of each option type.
-inline Implementation last_of(Implementation) { return Implementation::Fused; }
-inline StateDtype last_of(StateDtype) { return StateDtype::Block8; }
+// Names of each option type's enumerators, in their order from 0.
+constexpr auto names_of(Implementation) {
+  return std::to_array<std::string_view>({"for_loop", "foreach", "fused"});
+}
+constexpr auto names_of(StateDtype) {
+  return std::to_array<std::string_view>({"fp32", "bf16", "8bit"});
+}
 
 // Visitors that write fields into an archive and read them. Enumerators are integers there; an
 // empty optional is absent. With `required`, an absent field is Error{CorruptFile}; else it stays
@@ -102,7 +112,8 @@ struct FieldReader {
     c10::IValue stored;
     if (!archive.try_read(key, stored)) return false;
     if constexpr (std::is_enum_v<T>) {
-      const std::int64_t number = stored.toInt(), last = static_cast<std::int64_t>(last_of(T{}));
+      const std::int64_t number = stored.toInt();
+      const auto last = static_cast<std::int64_t>(names_of(T{}).size()) - 1;
       if (number < 0 || number > last) {
         fail_corrupt("optimiser archive", concat(key, " from 0 to ", last), concat(number));
       }
@@ -113,6 +124,96 @@ struct FieldReader {
     return true;
   }
 };
+
+// The same for JSON: enumerators are their names, tuples arrays. Absent fields stay as they are, so
+// that Python's groups can be read; Error{InvalidArgument} naming the field for a wrong type.
+struct JsonFieldWriter {
+  Json& json;
+
+  template <class T>
+  void operator()(const char* key, const T& field) const {
+    if constexpr (std::is_enum_v<T>) {
+      json[key] = names_of(field)[static_cast<std::size_t>(field)];
+    } else {
+      json[key] = field;
+    }
+  }
+  template <class T>
+  void operator()(const char* key, const std::optional<T>& field) const {
+    if (field.has_value()) (*this)(key, *field);
+  }
+};
+
+struct JsonFieldReader {
+  const Json& json;
+  const std::string& where;
+
+  template <class T>
+  void operator()(const char* key, T& field) const {
+    const auto found = json.find(key);
+    if (found != json.end()) read(key, *found, field);
+  }
+  template <class T>
+  void operator()(const char* key, std::optional<T>& field) const {
+    const auto found = json.find(key);
+    field.reset();
+    if (found == json.end() || found->is_null()) return;
+    read(key, *found, field.emplace());
+  }
+
+ private:
+  [[noreturn]] void refuse(const char* key, const std::string& wanted, const Json& got) const {
+    fail_argument(concat(where, ".", key), wanted, got.dump());
+  }
+  void read(const char* key, const Json& from, double& field) const {
+    if (!from.is_number()) refuse(key, "a number", from);
+    field = from.get<double>();
+  }
+  void read(const char* key, const Json& from, std::int64_t& field) const {
+    if (!from.is_number_integer()) refuse(key, "an integer", from);
+    field = from.get<std::int64_t>();
+  }
+  void read(const char* key, const Json& from, bool& field) const {
+    if (!from.is_boolean()) refuse(key, "true or false", from);
+    field = from.get<bool>();
+  }
+  template <class... Numbers>
+  void read(const char* key, const Json& from, std::tuple<Numbers...>& field) const {
+    const bool numbers =
+        from.is_array() && from.size() == sizeof...(Numbers) &&
+        std::all_of(from.begin(), from.end(), [](const Json& item) { return item.is_number(); });
+    if (!numbers) refuse(key, concat(sizeof...(Numbers), " numbers"), from);
+    field = from.get<std::tuple<Numbers...>>();
+  }
+  template <class T>
+  requires std::is_enum_v<T>
+  void read(const char* key, const Json& from, T& field) const {
+    constexpr auto kNames = names_of(T{});
+    const auto found = std::find(kNames.begin(), kNames.end(),
+                                 from.is_string() ? from.get<std::string>() : std::string());
+    if (found == kNames.end()) {
+      std::string wanted(kNames[0]);
+      for (std::size_t i = 1; i < kNames.size(); ++i) wanted += concat(" or ", kNames[i]);
+      refuse(key, wanted, from);
+    }
+    field = static_cast<T>(found - kNames.begin());
+  }
+};
+
+template <class Options>
+Json options_to_json(const Options& options) {
+  Json json = Json::object();
+  Options::visit_fields(options, JsonFieldWriter{json});
+  return json;
+}
+template <class Options>
+std::unique_ptr<torch::optim::OptimizerOptions> options_from_json(const Options& now,
+                                                                  const Json& json,
+                                                                  const std::string& where) {
+  auto changed = std::make_unique<Options>(now);
+  Options::visit_fields(*changed, JsonFieldReader{json, where});
+  return changed;
+}
 
 // LibTorch's rule for groups with partial options: a field that still has its constructor's value
 // (`fresh`) takes the optimiser's. Options::visit_fields(self, visit) lists the fields.

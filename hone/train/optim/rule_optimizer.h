@@ -94,6 +94,11 @@ class RuleOptimizer : public MultiTensorOptimizer {
     }
     return merged;
   }
+  Json json_of(const Options& options) const override { return options_to_json(typed(options)); }
+  std::unique_ptr<Options> with_json(const Options& now, const Json& json,
+                                     const std::string& where) const override {
+    return options_from_json(typed(now), json, where);
+  }
   StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override {
     std::vector<typename Rule::Group> groups;
     for (const auto& group : param_groups_)

@@ -323,6 +323,15 @@ std::unique_ptr<MultiTensorOptimizer::Options> TorqueClass<OwnOptions, kAdaptive
   merged->lr(lr);
   return merged;
 }
+template <class OwnOptions, bool kAdaptive>
+Json TorqueClass<OwnOptions, kAdaptive>::json_of(const Options& options) const {
+  return options_to_json(options_as<OwnOptions>(name(), options));
+}
+template <class OwnOptions, bool kAdaptive>
+std::unique_ptr<MultiTensorOptimizer::Options> TorqueClass<OwnOptions, kAdaptive>::with_json(
+    const Options& now, const Json& json, const std::string& where) const {
+  return options_from_json(options_as<OwnOptions>(name(), now), json, where);
+}
 
 template class TorqueClass<TAMOptions, false>;
 template class TorqueClass<AdaTAMOptions, true>;

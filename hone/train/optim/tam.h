@@ -12,7 +12,9 @@
 
 // Found by its argument's namespace.
 namespace hone::kernels {
-inline TAMScope last_of(TAMScope) { return TAMScope::Element; }
+constexpr auto names_of(TAMScope) {
+  return std::to_array<std::string_view>({"model", "tensor", "row", "element"});
+}
 }  // namespace hone::kernels
 
 namespace hone::optim {
@@ -32,8 +34,10 @@ enum class CorrelationMethod {
 // What m is: a sum that tends to g / (1 - β), as in the paper, or an average that tends to g.
 enum class MomentumForm { Sum, Ema };
 
-inline CorrelationMethod last_of(CorrelationMethod) { return CorrelationMethod::Auto; }
-inline MomentumForm last_of(MomentumForm) { return MomentumForm::Ema; }
+constexpr auto names_of(CorrelationMethod) {
+  return std::to_array<std::string_view>({"manual", "cosine_similarity", "vectorized", "auto"});
+}
+constexpr auto names_of(MomentumForm) { return std::to_array<std::string_view>({"sum", "ema"}); }
 
 // Options of the TAM family. Defaults are the paper's (arXiv 2412.18790); the learning rate is a
 // required argument.
@@ -250,6 +254,9 @@ class TorqueClass : public TorqueOptimizer {
   Implementation implementation() const override;
   StateDtype state_dtype_of(const Options& options) const override;
   std::unique_ptr<Options> adopt_options(const Options& given) const override;
+  Json json_of(const Options& options) const override;
+  std::unique_ptr<Options> with_json(const Options& now, const Json& json,
+                                     const std::string& where) const override;
 };
 extern template class TorqueClass<TAMOptions, false>;
 extern template class TorqueClass<AdaTAMOptions, true>;

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/trainer/checkpoint.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -16,7 +13,6 @@
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
 #include "hone/core/mmap_file.h"
-#include "hone/core/safetensors.h"
 #include "hone/core/sha256.h"
 
 namespace hone::trainer {
@@ -29,59 +25,6 @@ constexpr std::string_view kPrefix = "step_", kDoomed = ".removed_";
 constexpr const char* kWeights = "weights.safetensors";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
-
-// Types that weights and optimiser state come in.
-constexpr std::array<std::pair<Dtype, torch::ScalarType>, 6> kTypes = {
-    {{Dtype::Float32, torch::kFloat},
-     {Dtype::Float64, torch::kDouble},
-     {Dtype::BFloat16, torch::kBFloat16},
-     {Dtype::Float16, torch::kHalf},
-     {Dtype::Int64, torch::kLong},
-     {Dtype::UInt8, torch::kByte}}};
-
-Dtype dtype_of(const CheckpointTensor& tensor) {
-  for (const auto& [dtype, scalar] : kTypes) {
-    if (scalar == tensor.value.scalar_type()) return dtype;
-  }
-  fail_unsupported("checkpoint", "f32, f64, bf16, f16, i64 or u8 tensors", tensor.name);
-}
-
-std::span<const std::byte> bytes_of(const torch::Tensor& contiguous) {
-  return {static_cast<const std::byte*>(contiguous.data_ptr()), contiguous.nbytes()};
-}
-
-void write_tensors(const fs::path& path, const std::vector<CheckpointTensor>& tensors) {
-  std::vector<SafetensorsWriter::Entry> plan;
-  for (const CheckpointTensor& tensor : tensors) {
-    const auto sizes = tensor.value.sizes();
-    const std::vector<Index> dims(sizes.begin(), sizes.end());
-    plan.push_back({tensor.name, dtype_of(tensor), Shape(dims)});
-  }
-  SafetensorsWriter writer(path, plan);
-  for (const CheckpointTensor& tensor : tensors) writer.write(bytes_of(tensor.value.contiguous()));
-  writer.commit();
-}
-
-std::vector<CheckpointTensor> read_tensors(const MmapFile& file) {
-  std::vector<CheckpointTensor> out;
-  for (const SafetensorsTensor& stored :
-       parse_safetensors(file.bytes(), file.path().string()).tensors) {
-    const auto type = std::find_if(kTypes.begin(), kTypes.end(),
-                                   [&](const auto& pair) { return pair.first == stored.dtype; });
-    if (type == kTypes.end()) {
-      fail_corrupt(file.path().string(), "types of a checkpoint",
-                   safetensors_name_of(stored.dtype));
-    }
-    const auto dims = stored.shape.dims();
-    const torch::Tensor value = at::empty(at::IntArrayRef(dims.data(), dims.size()),
-                                          at::TensorOptions().dtype(type->second));
-    if (!stored.bytes.empty()) {
-      std::memcpy(value.data_ptr(), stored.bytes.data(), stored.bytes.size());
-    }
-    out.push_back({stored.name, value});
-  }
-  return out;
-}
 
 Json describe(std::span<const std::byte> bytes) {
   return {{"bytes", bytes.size()}, {"sha256", sha256_hex(bytes)}};

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <torch/types.h>
-
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "hone/core/json_io.h"
+#include "hone/train/tensor_file.h"
 
 namespace hone::trainer {
 
-struct CheckpointTensor {
-  std::string name;
-  torch::Tensor value;
-};
+using CheckpointTensor = NamedTensor;
 
 // Everything a run needs to go on as if it had not stopped.
 struct Checkpoint {

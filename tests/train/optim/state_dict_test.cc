@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/optim/state_dict.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "hone/core/error.h"
+#include "hone/core/file_io.h"
+#include "hone/core/json_io.h"
+#include "hone/train/optim/adagrad.h"
+#include "hone/train/optim/adam.h"
+#include "hone/train/optim/lion.h"
+#include "hone/train/optim/muon.h"
+#include "hone/train/optim/sgd.h"
+#include "hone/train/optim/tam.h"
+#include "hone/train/tensor_file.h"
+#include "tests/support/peer.h"
+#include "tests/support/test_data.h"
+
+namespace hone::optim {
+namespace {
+
+using test::TemporaryFolder;
+using testing::HasSubstr;
+using Tensors = std::vector<torch::Tensor>;
+using Groups = std::vector<torch::optim::OptimizerParamGroup>;
+using OptimizerPtr = std::shared_ptr<MultiTensorOptimizer>;
+
+torch::Tensor values(std::int64_t rows, std::int64_t cols, double seed) {
+  const torch::Tensor i = at::arange(rows * cols, at::kDouble);
+  return at::sin(i * 12.9898 + seed * 78.233).reshape({rows, cols}).to(at::kFloat);
+}
+
+Tensors make_params() {
+  Tensors params{values(16, 16, 0), values(8, 40, 1), values(80, 64, 2)};
+  for (torch::Tensor& param : params) param.requires_grad_();
+  return params;
+}
+
+void take_steps(MultiTensorOptimizer& optimizer, int first, int steps) {
+  for (int step = first; step < first + steps; ++step) {
+    int k = 0;
+    for (auto& group : optimizer.param_groups()) {
+      for (torch::Tensor& param : group.params()) {
+        param.mutable_grad() = values(param.size(0), param.size(1), 100 + 10 * step + k++);
+      }
+    }
+    optimizer.step();
+  }
+}
+
+// Two groups, the second with half the rate.
+template <class Optimizer, class Options>
+OptimizerPtr make(const Tensors& params, Options options) {
+  Options half = options;
+  half.set_lr(options.get_lr() / 2);
+  Groups groups;
+  groups.emplace_back(Tensors{params[0], params[1]}, std::make_unique<Options>(options));
+  groups.emplace_back(Tensors{params[2]}, std::make_unique<Options>(half));
+  return std::make_shared<Optimizer>(groups, options);
+}
+
+struct Rule {
+  std::string name;
+  std::function<OptimizerPtr(const Tensors&)> make_one;  // with options of its own
+  std::function<OptimizerPtr(const Tensors&)> make_plain;
+};
+
+std::vector<Rule> torch_rules() {
+  return {{"sgd",
+           [](const Tensors& p) {
+             return make<SGD>(p, SGDOptions(0.05).momentum(0.8).nesterov(true).weight_decay(0.01));
+           },
+           [](const Tensors& p) { return make<SGD>(p, SGDOptions(1)); }},
+          {"adam",
+           [](const Tensors& p) {
+             return make<Adam>(p, AdamOptions(0.02).betas({0.8, 0.95}).weight_decay(0.1));
+           },
+           [](const Tensors& p) { return make<Adam>(p, AdamOptions(1)); }},
+          {"adamw",
+           [](const Tensors& p) {
+             return make<AdamW>(p, AdamWOptions(0.02).amsgrad(true).weight_decay(0.3).eps(1e-6));
+           },
+           [](const Tensors& p) { return make<AdamW>(p, AdamWOptions(1)); }},
+          {"adagrad",
+           [](const Tensors& p) { return make<Adagrad>(p, AdagradOptions(0.1).lr_decay(0.05)); },
+           [](const Tensors& p) { return make<Adagrad>(p, AdagradOptions(1)); }}};
+}
+
+double worst(const Tensors& got, const Tensors& want) {
+  double most = 0;
+  for (std::size_t k = 0; k < got.size(); ++k) {
+    const torch::Tensor size = at::clamp_min(want[k].detach().abs(), 1);
+    const torch::Tensor error = (got[k].detach() - want[k].detach()).abs() / size;
+    most = std::max(most, error.max().item<double>());
+  }
+  return most;
+}
+
+void write_params(const std::filesystem::path& folder, const Tensors& params) {
+  std::vector<NamedTensor> named;
+  for (std::size_t k = 0; k < params.size(); ++k) {
+    named.push_back({std::to_string(k), params[k].detach()});
+  }
+  write_tensors(folder / "params.safetensors", named);
+}
+
+Tensors read_params(const std::filesystem::path& folder) {
+  const MmapFile file(folder / "params.safetensors");
+  Tensors params(3);
+  for (NamedTensor& named : read_tensors(file)) {
+    params[static_cast<std::size_t>(std::stoi(named.name))] = named.value.requires_grad_();
+  }
+  return params;
+}
+
+TEST(StateDict, moves_to_torch_optim_and_back) {
+  HONE_REQUIRE_PEER("torch", "safetensors");
+  for (const Rule& rule : torch_rules()) {
+    const TemporaryFolder there, back;
+    Tensors ours = make_params();
+    const OptimizerPtr optimizer = rule.make_one(ours);
+    take_steps(*optimizer, 0, 4);
+    save_state_dict(there.path(), *optimizer);
+    write_params(there.path(), ours);
+    test::run_peer("tests/train/optim/peer_state_dict.py",
+                   {rule.name, there.path().string(), back.path().string(), "4", "4"});
+    take_steps(*optimizer, 4, 4);
+    const Tensors theirs = read_params(back.path());
+    EXPECT_LE(worst(theirs, ours), 2e-6) << rule.name;
+    // Back again, where neither rate nor anything else is known.
+    const OptimizerPtr taken = rule.make_plain(theirs);
+    load_state_dict(back.path(), *taken);
+    take_steps(*taken, 8, 4);
+    take_steps(*optimizer, 8, 4);
+    EXPECT_LE(worst(theirs, ours), 2e-6) << rule.name;
+  }
+}
+
+std::vector<Rule> all_rules() {
+  std::vector<Rule> rules = torch_rules();
+  rules.push_back({"lion", [](const Tensors& p) { return make<Lion>(p, LionOptions(0.01)); },
+                   [](const Tensors& p) { return make<Lion>(p, LionOptions(1)); }});
+  rules.push_back({"muon",
+                   [](const Tensors& p) {
+                     return make<Muon>(p, MuonOptions(0.01).adjust_lr(MuonAdjust::MatchRmsAdamW));
+                   },
+                   [](const Tensors& p) { return make<Muon>(p, MuonOptions(1)); }});
+  rules.push_back({"tam",
+                   [](const Tensors& p) { return make<TAM>(p, TAMOptions(0.01).momentum(0.7)); },
+                   [](const Tensors& p) { return make<TAM>(p, TAMOptions(1)); }});
+  rules.push_back({"adatamw",
+                   [](const Tensors& p) {
+                     return make<AdaTAMW>(p, AdaTAMWOptions(0.01)
+                                                 .scope(TAMScope::Row)
+                                                 .momentum_form(MomentumForm::Ema)
+                                                 .fixed_damping(0.6));
+                   },
+                   [](const Tensors& p) { return make<AdaTAMW>(p, AdaTAMWOptions(1)); }});
+  rules.push_back({"adamw, 8-bit",
+                   [](const Tensors& p) {
+                     return make<AdamW>(p, AdamWOptions(0.01).state_dtype(StateDtype::Block8));
+                   },
+                   [](const Tensors& p) {
+                     return make<AdamW>(p, AdamWOptions(1).state_dtype(StateDtype::Block8));
+                   }});
+  return rules;
+}
+
+TEST(StateDict, continues_every_rule_bit_for_bit) {
+  for (const Rule& rule : all_rules()) {
+    const TemporaryFolder folder;
+    Tensors ours = make_params();
+    const OptimizerPtr optimizer = rule.make_one(ours);
+    take_steps(*optimizer, 0, 4);
+    save_state_dict(folder.path(), *optimizer);
+    Tensors copies;
+    for (const torch::Tensor& param : ours) {
+      copies.push_back(param.detach().clone().requires_grad_());
+    }
+    const OptimizerPtr copy = rule.make_plain(copies);
+    load_state_dict(folder.path(), *copy);
+    take_steps(*copy, 4, 4);
+    take_steps(*optimizer, 4, 4);
+    for (std::size_t k = 0; k < ours.size(); ++k) {
+      EXPECT_TRUE(at::equal(copies[k].detach(), ours[k].detach())) << rule.name << k;
+    }
+  }
+}
+
+TEST(StateDict, names_options_as_python_does) {
+  const TemporaryFolder folder;
+  const OptimizerPtr optimizer = torch_rules()[2].make_one(make_params());
+  save_state_dict(folder.path(), *optimizer);
+  const Json groups = read_json_file(folder.path() / "optimizer.json").at("param_groups");
+  EXPECT_EQ(groups[0].at("lr"), 0.02);
+  EXPECT_EQ(groups[1].at("lr"), 0.01);
+  EXPECT_EQ(groups[0].at("betas"), Json::array({0.9, 0.999}));
+  EXPECT_EQ(groups[0].at("amsgrad"), true);
+  EXPECT_EQ(groups[1].at("params"), Json::array({2}));
+  EXPECT_EQ(groups[1].at("state_dtype"), "fp32");
+}
+
+struct Damage {
+  const char* what;
+  std::function<void(Json&)> apply;
+};
+
+TEST(StateDict, refuses_what_does_not_fit_and_changes_nothing) {
+  const std::vector<Damage> damages = {
+      {"2 param_groups", [](Json& groups) { groups.erase(1); }},
+      {"1 parameters",
+       [](Json& groups) {
+         groups[1]["params"] = Json::array({2, 3});
+       }},
+      {"param_groups[1].lr", [](Json& groups) { groups[1]["lr"] = "fast"; }},
+      {"param_groups[0].betas", [](Json& groups) { groups[0]["betas"] = Json::array({0.9}); }},
+      {"fp32 or bf16 or 8bit", [](Json& groups) { groups[0]["state_dtype"] = "fp64"; }}};
+  const TemporaryFolder folder;
+  const OptimizerPtr optimizer = torch_rules()[2].make_one(make_params());
+  take_steps(*optimizer, 0, 2);
+  save_state_dict(folder.path(), *optimizer);
+  const Json good = read_json_file(folder.path() / "optimizer.json");
+  const Json before = optimizer->param_groups_json();
+  for (const Damage& damage : damages) {
+    Json bad = good;
+    damage.apply(bad["param_groups"]);
+    write_json_file(folder.path() / "optimizer.json", bad);
+    try {
+      load_state_dict(folder.path(), *optimizer);
+      ADD_FAILURE() << "took it: " << damage.what;
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr(damage.what));
+    }
+    EXPECT_EQ(optimizer->param_groups_json(), before) << damage.what;
+  }
+  write_json_file(folder.path() / "optimizer.json", good);
+  const std::string bytes = read_text_file(folder.path() / "optimizer.safetensors");
+  write_text_file(folder.path() / "optimizer.safetensors", bytes.substr(0, bytes.size() / 2));
+  EXPECT_THROW(load_state_dict(folder.path(), *optimizer), Error);
+  EXPECT_THROW(load_state_dict(folder.path() / "none", *optimizer), Error);
+  EXPECT_EQ(optimizer->export_state().front().value.item<std::int64_t>(), 2);
+}
+
+}  // namespace
+}  // namespace hone::optim
