@@ -12,12 +12,9 @@ says nothing), so that a gain of the cosine can be told from a gain of another e
 Prints a Markdown table (final held-out loss: mean and range over the seeds) and the total time.
 """
 import argparse
-import csv
-import math
-import pathlib
-import subprocess
-import tempfile
 import time
+
+from train_run import held_out_loss, spread
 
 RULES = {  # name: (settings, rates around the rule's own default)
     "sgd": ({"optim.name": "sgd"}, "sgd"),
@@ -44,25 +41,10 @@ RATES = {
 
 
 def run(arguments, settings, rate, seed):
-    """Held-out loss at the end; inf when the run failed or diverged."""
-    with tempfile.TemporaryDirectory() as folder:
-        out = pathlib.Path(folder) / "run"
-        command = [arguments.program, "train", "vision" if arguments.workload == "mnist" else "lm"]
-        if arguments.data:
-            command += ["--data", arguments.data]
-        command += ["--out", str(out), "-q"]
-        chosen = dict(settings)
-        chosen.update({"lr.peak": repr(rate), "trainer.seed": str(seed)})
-        chosen.update({"trainer.steps": str(arguments.steps), "lr.warm_up_steps": "20"})
-        for key, value in chosen.items():
-            command += ["--set", f"{key}={value}"]
-        done = subprocess.run(command, capture_output=True, text=True)
-        if done.returncode != 0:
-            return math.inf
-        with open(out / "metrics.csv", newline="") as file:
-            values = [row["val_loss"] for row in csv.DictReader(file) if row["val_loss"]]
-    last = float(values[-1]) if values else math.inf
-    return last if math.isfinite(last) else math.inf
+    chosen = {**settings, "lr.peak": repr(rate), "trainer.seed": seed,
+              "trainer.steps": arguments.steps, "lr.warm_up_steps": 20}
+    verb = "vision" if arguments.workload == "mnist" else "lm"
+    return held_out_loss(arguments.program, verb, chosen, arguments.data)
 
 
 def main():
@@ -86,9 +68,7 @@ def main():
             run(arguments, settings, best, seed) for seed in range(2, arguments.seeds + 1)
         ]
         edge = " (at the edge)" if best in (min(losses), max(losses)) else ""
-        mean = sum(seeds) / len(seeds)
-        print(f"| {name} | {best:g}{edge} | {mean:.4f} | {min(seeds):.4f} to {max(seeds):.4f} |",
-              flush=True)
+        print(f"| {name} | {best:g}{edge} | {spread(seeds)} |", flush=True)
     print(f"\n{(time.monotonic() - begin) / 60:.1f} minutes in all, {arguments.steps} steps a run.")
 
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/nn/matmul.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/mm.h>
@@ -11,6 +12,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
+#include "hone/train/amp/emulated_half.h"
 
 namespace hone::nn {
 namespace {
@@ -60,26 +62,60 @@ MatmulBackend parse_matmul_backend(std::string_view name) {
 }
 
 namespace detail {
+namespace {
 
-torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
-                       const torch::Tensor& bias, MatmulBackend backend) {
-  if (backend == MatmulBackend::OneDnn) return call_onednn(x, weight, bias);
-  return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+using NoAutocast = c10::impl::ExcludeDispatchKeyGuard;
+
+at::Tensor as_f32(const at::Tensor& product, const Products& products) {
+  if (products.type == at::kHalf) return amp::round_through_half(product);
+  return product.to(at::kFloat);
 }
 
-torch::Tensor multiply_for_input(const torch::Tensor& grad, const torch::Tensor& weight,
-                                 MatmulBackend backend) {
-  if (backend == MatmulBackend::OneDnn) return call_onednn(grad, weight.t(), {});
-  return at::mm(grad, weight);
+bool is_lowered(const Products& products) { return products.type == at::kBFloat16; }
+
+}  // namespace
+
+Products products_here(MatmulBackend backend) {
+  const bool autocast = at::autocast::is_autocast_enabled(at::kCPU);
+  const at::ScalarType type = autocast ? at::autocast::get_autocast_dtype(at::kCPU) : at::kFloat;
+  return {.backend = resolve(backend), .type = type};
+}
+
+at::Tensor operand(const at::Tensor& f32, const Products& products) {
+  if (products.type == at::kHalf) return amp::round_through_half(f32);
+  return f32.to(products.type);
+}
+
+at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                    const Products& products) {
+  const NoAutocast guard(c10::autocast_dispatch_keyset);
+  if (is_lowered(products)) {
+    const at::Tensor product = at::mm(x, weight.t()).to(at::kFloat);
+    return bias.defined() ? product.add_(bias) : product;
+  }
+  if (products.backend == MatmulBackend::OneDnn) {
+    return as_f32(call_onednn(x, weight, bias), products);
+  }
+  return as_f32(bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t()), products);
+}
+
+at::Tensor multiply_for_input(const at::Tensor& grad, const at::Tensor& weight,
+                              const Products& products) {
+  const NoAutocast guard(c10::autocast_dispatch_keyset);
+  const bool onednn = products.backend == MatmulBackend::OneDnn && !is_lowered(products);
+  return as_f32(onednn ? call_onednn(grad, weight.t(), {}) : at::mm(grad, weight), products);
 }
 
 // oneDNN copies a transposed first operand and takes a transposed second one as it is: the narrower
 // of the two goes first (1.3 x against the other order at 2048 rows, 160 by 864).
-torch::Tensor multiply_for_weight(const torch::Tensor& grad, const torch::Tensor& x,
-                                  MatmulBackend backend) {
-  if (backend != MatmulBackend::OneDnn) return at::mm(grad.t(), x);
-  if (grad.size(1) <= x.size(1)) return call_onednn(grad.t(), x.t(), {});
-  return call_onednn(x.t(), grad.t(), {}).t().contiguous();
+at::Tensor multiply_for_weight(const at::Tensor& grad, const at::Tensor& x,
+                               const Products& products) {
+  const NoAutocast guard(c10::autocast_dispatch_keyset);
+  if (products.backend != MatmulBackend::OneDnn || is_lowered(products)) {
+    return as_f32(at::mm(grad.t(), x), products);
+  }
+  if (grad.size(1) <= x.size(1)) return as_f32(call_onednn(grad.t(), x.t(), {}), products);
+  return as_f32(call_onednn(x.t(), grad.t(), {}).t().contiguous(), products);
 }
 
 }  // namespace detail

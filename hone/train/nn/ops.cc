@@ -23,28 +23,37 @@ std::optional<Tensor> optional_of(const Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
+// An autograd function's memory of how its forward pass multiplied.
+void keep_products(AutogradContext* context, const detail::Products& products) {
+  context->saved_data["backend"] = static_cast<std::int64_t>(products.backend);
+  context->saved_data["type"] = static_cast<std::int64_t>(products.type);
+}
+detail::Products kept_products(AutogradContext* context) {
+  return {.backend = static_cast<MatmulBackend>(context->saved_data["backend"].toInt()),
+          .type = static_cast<at::ScalarType>(context->saved_data["type"].toInt())};
+}
+
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& weight,
                         const std::optional<Tensor>& bias, std::int64_t backend) {
-    context->save_for_backward({x, weight});
-    context->saved_data["backend"] = backend;
+    const auto products = detail::products_here(static_cast<MatmulBackend>(backend));
+    const Tensor left = operand(x, products), right = operand(weight, products);
+    context->save_for_backward({left, right});
+    keep_products(context, products);
     context->saved_data["has_bias"] = bias.has_value();
-    return detail::multiply(x, weight, bias.value_or(Tensor()),
-                            static_cast<MatmulBackend>(backend));
+    return detail::multiply(left, right, bias.value_or(Tensor()), products);
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
-    const auto backend = static_cast<MatmulBackend>(context->saved_data["backend"].toInt());
-    const Tensor grad = grads[0].contiguous();
+    const detail::Products products = kept_products(context);
+    const Tensor given = grads[0].contiguous(), grad = operand(given, products);
     Tensor by_x, by_weight, by_bias;
-    if (context->needs_input_grad(0)) {
-      by_x = detail::multiply_for_input(grad, saved[1], backend);
-    }
+    if (context->needs_input_grad(0)) by_x = detail::multiply_for_input(grad, saved[1], products);
     if (context->needs_input_grad(1)) {
-      by_weight = detail::multiply_for_weight(grad, saved[0], backend);
+      by_weight = detail::multiply_for_weight(grad, saved[0], products);
     }
-    if (context->saved_data["has_bias"].toBool()) by_bias = grad.sum(0);
+    if (context->saved_data["has_bias"].toBool()) by_bias = given.sum(0);
     return {by_x, by_weight, by_bias, Tensor()};
   }
 };
@@ -197,7 +206,9 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight,
                         const Tensor& targets, std::int64_t backend, bool want_grad) {
-    const Tensor logits = detail::multiply(hidden, weight, {}, static_cast<MatmulBackend>(backend));
+    const auto products = detail::products_here(static_cast<MatmulBackend>(backend));
+    const Tensor left = operand(hidden, products), right = operand(weight, products);
+    const Tensor logits = detail::multiply(left, right, {}, products);
     const Tensor nats = at::empty({logits.size(0)}, hidden.options().dtype(torch::kDouble));
     kernels::training::cross_entropy({.rows = logits.size(0),
                                       .classes = logits.size(1),
@@ -206,21 +217,26 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
                                       .nats = nats.data_ptr<double>(),
                                       .want_grad = want_grad},
                                      libtorch_executor());
-    if (want_grad) context->save_for_backward({hidden, weight, logits});
-    context->saved_data["backend"] = backend;
+    if (want_grad) context->save_for_backward({left, right, logits});
+    keep_products(context, products);
     return nats.sum();
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
-    const auto backend = static_cast<MatmulBackend>(context->saved_data["backend"].toInt());
-    const auto factor = grads[0].item<double>();
+    const detail::Products products = kept_products(context);
+    auto factor = grads[0].item<double>();
+    Tensor grad = saved[2];
+    if (products.type != at::kFloat) {  // scaled before it is rounded
+      grad = operand(grad * factor, products);
+      factor = 1;
+    }
     Tensor by_hidden, by_weight;
     if (context->needs_input_grad(0)) {
-      by_hidden = detail::multiply_for_input(saved[2], saved[1], backend).mul_(factor);
+      by_hidden = detail::multiply_for_input(grad, saved[1], products).mul_(factor);
     }
     if (context->needs_input_grad(1)) {
-      by_weight = detail::multiply_for_weight(saved[2], saved[0], backend).mul_(factor);
+      by_weight = detail::multiply_for_weight(grad, saved[0], products).mul_(factor);
     }
     return {by_hidden, by_weight, Tensor(), Tensor(), Tensor()};
   }

@@ -22,7 +22,9 @@ MatmulBackend resolve(MatmulBackend backend);
 MatmulBackend parse_matmul_backend(std::string_view name);
 
 // The differentiable steps of a decoder block. f32 tensors on the CPU take hone's fused kernels,
-// all others the composed operators below, which are also the tests' oracle.
+// all others the composed operators below, which are also the tests' oracle. In an autocast scope
+// of the CPU the fused products of linear and linear_cross_entropy, forward and backward, round
+// their operands to its type; what flows between layers stays f32.
 
 // x · weightᵀ + bias; x [rows, in], weight [out, in], bias [out] or undefined.
 torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,

@@ -94,12 +94,9 @@ std::string event_of(const MetricsRow& row, double wall_time) {
     const auto bits = std::bit_cast<std::uint32_t>(static_cast<float>(value));
     summary += bytes_field(1, concat(bytes_field(1, tag), varint(2 << 3 | 5), little_endian(bits)));
   };
-  add("train/loss", row.loss);
-  add("train/lr", row.lr);
-  add("train/grad_norm", row.grad_norm);
-  add("train/tokens_per_s", row.tokens_per_s);
-  if (row.val_loss) add("validation/loss", *row.val_loss);
-  if (row.val_bits_per_byte) add("validation/bits_per_byte", *row.val_bits_per_byte);
+  for (const MetricsColumn& column : metrics_columns()) {
+    if (const auto value = column.of(row)) add(column.tag, *value);
+  }
   return record(concat(event_begin(wall_time, row.step), bytes_field(5, summary)));
 }
 

@@ -12,8 +12,20 @@
 namespace hone::trainer {
 namespace {
 
-constexpr std::string_view kHeader =
-    "step,loss,lr,grad_norm,tokens_per_s,val_loss,val_bits_per_byte";
+constexpr std::array<MetricsColumn, 7> kColumns = {
+    {{"loss", "train/loss", &MetricsRow::loss},
+     {"lr", "train/lr", &MetricsRow::lr},
+     {"grad_norm", "train/grad_norm", &MetricsRow::grad_norm},
+     {"tokens_per_s", "train/tokens_per_s", &MetricsRow::tokens_per_s},
+     {"val_loss", "validation/loss", &MetricsRow::val_loss},
+     {"val_bits_per_byte", "validation/bits_per_byte", &MetricsRow::val_bits_per_byte},
+     {"loss_scale", "train/loss_scale", &MetricsRow::loss_scale}}};
+
+std::string header() {
+  std::string line = "step";
+  for (const MetricsColumn& column : kColumns) line += concat(',', column.name);
+  return line;
+}
 
 std::string exact(double value) {
   std::array<char, 40> text;
@@ -24,8 +36,8 @@ std::string exact(double value) {
 // The header and the rows of steps 1 … steps. A last line without its end is a torn write.
 std::string keep_rows(const std::string& text, Index steps, const std::string& file) {
   std::size_t end = text.find('\n');
-  if (end == std::string::npos || std::string_view(text).substr(0, end) != kHeader) {
-    fail_corrupt(file, concat("the header '", kHeader, "'"), "another first line");
+  if (end == std::string::npos || std::string_view(text).substr(0, end) != header()) {
+    fail_corrupt(file, concat("the header '", header(), "'"), "another first line");
   }
   for (Index step = 1; step <= steps; ++step) {
     const std::size_t begin = end + 1;
@@ -41,44 +53,54 @@ std::string keep_rows(const std::string& text, Index steps, const std::string& f
 
 }  // namespace
 
+std::optional<double> MetricsColumn::of(const MetricsRow& row) const {
+  return std::visit([&](auto member) -> std::optional<double> { return row.*member; }, field);
+}
+
+std::span<const MetricsColumn> metrics_columns() { return kColumns; }
+
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
   const std::string text = read_text_file(path), file = path.string();
   std::vector<MetricsRow> rows;
   std::size_t begin = keep_rows(text, 0, file).size();
   for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    std::array<std::optional<double>, 7> cells;
     const char* at = text.data() + begin;
     const char* const last = text.data() + end;
-    for (std::size_t i = 0; i < cells.size(); ++i) {
+    MetricsRow row;
+    at = std::from_chars(at, last, row.step).ptr;
+    bool whole = true;
+    for (const MetricsColumn& column : kColumns) {
+      whole = whole && at != last && *at++ == ',';
       double value = 0;
       const auto parsed = std::from_chars(at, last, value);
-      if (parsed.ec == std::errc()) cells[i] = value;
+      const bool given = parsed.ec == std::errc();
+      whole = whole && (given || column.optional());
       at = parsed.ptr;
-      const bool separated = i + 1 == cells.size() ? at == last : at != last && *at++ == ',';
-      if (!separated || (i < 5 && !cells[i])) {
-        fail_corrupt(file, concat("seven numbers after row ", rows.size()),
-                     text.substr(begin, end - begin));
-      }
+      if (!given) continue;
+      std::visit([&](auto field) { row.*field = value; }, column.field);
     }
-    rows.push_back({static_cast<Index>(*cells[0]), *cells[1], *cells[2], *cells[3], *cells[4],
-                    cells[5], cells[6]});
+    if (!whole || at != last) {
+      fail_corrupt(file, concat(kColumns.size() + 1, " numbers after row ", rows.size()),
+                   text.substr(begin, end - begin));
+    }
+    rows.push_back(row);
   }
   return rows;
 }
 
 MetricsLog::MetricsLog(const std::filesystem::path& path, std::optional<Index> keep_steps)
     : file_(path, keep_steps ? keep_rows(read_text_file(path), *keep_steps, path.string())
-                             : concat(kHeader, '\n')) {}
+                             : concat(header(), '\n')) {}
 
 void MetricsLog::add(const MetricsRow& row) { file_.append(to_line(row)); }
 
 std::string MetricsLog::to_line(const MetricsRow& row) {
-  const auto optional = [](const std::optional<double>& value) {
-    return value ? exact(*value) : std::string();
-  };
-  return concat(row.step, ',', exact(row.loss), ',', exact(row.lr), ',', exact(row.grad_norm), ',',
-                exact(row.tokens_per_s), ',', optional(row.val_loss), ',',
-                optional(row.val_bits_per_byte), '\n');
+  std::string line = concat(row.step);
+  for (const MetricsColumn& column : kColumns) {
+    const std::optional<double> value = column.of(row);
+    line += concat(',', value ? exact(*value) : std::string());
+  }
+  return line + '\n';
 }
 
 }  // namespace hone::trainer

@@ -3,7 +3,10 @@
 
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
 
 #include "hone/core/index.h"
@@ -15,8 +18,20 @@ namespace hone::trainer {
 struct MetricsRow {
   Index step = 0;  // steps done, from 1
   double loss = 0, lr = 0, grad_norm = 0, tokens_per_s = 0;
-  std::optional<double> val_loss, val_bits_per_byte;  // empty where nothing was validated
+  std::optional<double> val_loss{}, val_bits_per_byte{};  // empty where nothing was validated
+  std::optional<double> loss_scale{};  // in force; empty where losses are not scaled
 };
+
+// The columns behind `step`, in their order.
+struct MetricsColumn {
+  std::string_view name;  // in CSV and JSON lines
+  std::string_view tag;   // in event files
+  std::variant<double MetricsRow::*, std::optional<double> MetricsRow::*> field;
+
+  bool optional() const { return field.index() == 1; }
+  std::optional<double> of(const MetricsRow& row) const;
+};
+std::span<const MetricsColumn> metrics_columns();
 
 // metrics.csv: a header line, then rows with numbers in 17 significant digits.
 class MetricsLog {

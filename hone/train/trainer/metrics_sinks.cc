@@ -66,13 +66,10 @@ void MetricsSinks::add(const MetricsRow& row) {
 }
 
 std::string MetricsSinks::to_json_line(const MetricsRow& row) {
-  nlohmann::ordered_json line = {{"step", row.step},
-                                 {"loss", row.loss},
-                                 {"lr", row.lr},
-                                 {"grad_norm", row.grad_norm},
-                                 {"tokens_per_s", row.tokens_per_s}};
-  if (row.val_loss) line["val_loss"] = *row.val_loss;
-  if (row.val_bits_per_byte) line["val_bits_per_byte"] = *row.val_bits_per_byte;
+  nlohmann::ordered_json line = {{"step", row.step}};
+  for (const MetricsColumn& column : metrics_columns()) {
+    if (const auto value = column.of(row)) line[std::string(column.name)] = *value;
+  }
   return line.dump() + '\n';
 }
 

@@ -16,6 +16,7 @@
 #include "hone/core/log.h"
 #include "hone/core/progress.h"
 #include "hone/core/trace.h"
+#include "hone/train/optim/averaged_weights.h"
 #include "hone/train/trainer/metrics_log.h"
 
 namespace hone::trainer {
@@ -98,10 +99,15 @@ LossSum Task::loss_of(const std::vector<torch::Tensor>&) {
 }
 
 Trainer::Trainer(TrainerOptions options, const Clock& clock)
-    : options_(std::move(options)), clock_(clock), store_(options_.folder / "checkpoints") {
+    : options_(std::move(options)),
+      clock_(clock),
+      store_(options_.folder / "checkpoints"),
+      precision_(options_.amp) {
   HONE_CHECK(options_.steps > 0, "trainer", "at least one step", options_.steps);
   HONE_CHECK(options_.accumulation_steps > 0, "trainer", "at least one micro-batch per step",
              options_.accumulation_steps);
+  HONE_CHECK(options_.ema_decay >= 0 && options_.ema_decay < 1, "trainer",
+             "an ema_decay of at least 0 and below 1", options_.ema_decay);
   cpu_generator().set_current_seed(options_.seed);
 }
 
@@ -118,7 +124,9 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
     options_.accumulation_steps = memory_actions_.apply(task, options_.accumulation_steps);
   }
   scheduler.load_state_dict(facts.value("scheduler", Json()).get<optim::SchedulerState>());
+  precision_.load_state_dict(facts.value("loss_scale", Json()));
   done_ = checkpoint->step;
+  taken_ = facts.at("steps_taken").get<Index>();
   resumed_from_ = done_;
   if (!facts.at("best_step").is_null()) {
     best_step_ = facts.at("best_step").get<Index>();
@@ -127,59 +135,75 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
   return true;
 }
 
-// Forward and backward over the micro-batches of a step.
-Trainer::GroupSum Trainer::accumulate(Task& task, Index step) const {
+// Forward and backward over the micro-batches of a step. Losses are read after all of them, so that
+// a device is not waited for in between.
+Trainer::GroupSum Trainer::accumulate(Task& task, Index step) {
   using memory::Phase;
   using memory::PhaseScope;
   const double nominal = task.nominal_weight();
   GroupSum group;
+  std::vector<torch::Tensor> sums;
   for (Index micro = 0; micro < options_.accumulation_steps; ++micro) {
     LossSum loss;
     {
       const PhaseScope forward(Phase::Forward);
+      const amp::AutocastGuard autocast = precision_.autocast();
       loss = task.micro_batch(step, micro);
     }
     const PhaseScope backward(Phase::Backward);
-    (loss.sum / nominal).backward();
-    group.loss += loss.sum.item<double>();
+    precision_.scale(loss.sum / nominal).backward();
+    sums.push_back(loss.sum.detach());
     group.weight += loss.weight;
   }
+  for (const torch::Tensor& sum : sums) group.loss += sum.item<double>();
   return group;
 }
 
 Trainer::StepOutcome Trainer::run_step(Task& task, optim::MultiTensorOptimizer& optimizer,
-                                       Index step, MemoryLadder& memory) const {
+                                       Index step, MemoryLadder& memory) {
   HONE_TRACE_ZONE("train_step");
   GroupSum group;
   drop_gradients(optimizer);
+  const std::int64_t begin = clock_.now_ns();
   memory.run(step, [&] { group = accumulate(task, step); });
   const auto [sum, weight] = group;
-  const double nominal = task.nominal_weight();
   HONE_CHECK(weight > 0, "trainer", "a batch in which something counts", weight);
   // An infinite limit measures the norm and clips nothing.
   const double limit =
       options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
+  const std::optional<double> loss_scale = precision_.loss_scale();
   optim::StepReport report;
   memory.run_optimizer([&] {
     const memory::PhaseScope phase(memory::Phase::Step);
-    report = optimizer.step_with(
-        {.inv_scale = nominal / group.weight, .clip_norm = limit, .skip_nonfinite = true});
+    report = precision_.step(optimizer,
+                             {.inv_scale = task.nominal_weight() / weight,
+                              .clip_norm = limit,
+                              .ema_decay = optim::warmed_ema_decay(options_.ema_decay, taken_)},
+                             step, sum / weight);
   });
-  if (!report.stepped) {
-    fail(ErrorCategory::Internal, concat("train step ", step + 1), "finite gradients",
-         concat("loss ", sum / weight, " and a gradient that is not finite (parameter ",
-                report.first_nonfinite_tensor, "): lower lr.peak"));
-  }
-  return {.loss = sum / weight, .grad_norm = report.grad_norm, .weight = weight};
+  if (report.stepped) ++taken_;
+  return {.loss = sum / weight,
+          .grad_norm = report.grad_norm,
+          .weight = weight,
+          .loss_scale = loss_scale,
+          .work_seconds = seconds_between(begin, clock_.now_ns())};
 }
 
-std::optional<Validation> Trainer::validate_when_due(Task& task, Index done, MemoryLadder& memory) {
-  const bool last = done == options_.steps;
-  const bool due = options_.validate_every > 0 && done % options_.validate_every == 0;
+std::optional<Validation> Trainer::validate_when_due(Task& task,
+                                                     optim::MultiTensorOptimizer& optimizer,
+                                                     MemoryLadder& memory) {
+  const bool last = done_ == options_.steps;
+  const bool due = options_.validate_every > 0 && done_ % options_.validate_every == 0;
   if (!last && !due) return std::nullopt;
+  return validate(task, optimizer, memory, last);
+}
+
+Validation Trainer::validate(Task& task, optim::MultiTensorOptimizer& optimizer,
+                             MemoryLadder& memory, bool all) {
   const torch::NoGradGuard no_grad;
+  const optim::AveragedWeights averaged(optimizer);
   Validation validation;
-  memory.run_validation([&] { validation = task.validate(/*all=*/last); });
+  memory.run_validation([&] { validation = task.validate(all); });
   return validation;
 }
 
@@ -193,6 +217,8 @@ void Trainer::save_when_due(Task& task, const optim::MultiTensorOptimizer& optim
   facts["best_step"] = best_step_ ? Json(*best_step_) : Json();
   facts["best_loss"] = best_step_ ? Json(best_loss_) : Json();
   facts["scheduler"] = scheduler.state_dict();
+  facts["loss_scale"] = precision_.state_dict();
+  facts["steps_taken"] = taken_;
   store_.save({.step = done_,
                .facts = std::move(facts),
                .weights = task.weights(),
@@ -216,7 +242,7 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
   TrainResult result;
   result.steps = steps;
   result.resumed_from = resumed_from_;
-  double tokens = 0, seconds = 0;
+  double tokens = 0, seconds = 0, work_seconds = 0, loop_seconds = 0;
   while (done_ < steps) {
     const std::int64_t begin = clock_.now_ns();
     const StepOutcome outcome = run_step(task, optimizer, done_, memory);
@@ -226,15 +252,20 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
     ++done_;
     tokens += outcome.weight;
     seconds += elapsed;
-    const std::optional<Validation> validation = validate_when_due(task, done_, memory);
+    work_seconds += outcome.work_seconds;
+    const std::optional<Validation> validation = validate_when_due(task, optimizer, memory);
+    const std::int64_t validated = clock_.now_ns();
     const bool best = validation && done_ < steps && (!best_step_ || validation->loss < best_loss_);
     if (best) {
       best_step_ = done_;
       best_loss_ = validation->loss;
     }
-    MetricsRow row{
-        done_, outcome.loss, lr, outcome.grad_norm, elapsed > 0 ? outcome.weight / elapsed : 0, {},
-        {}};
+    MetricsRow row{.step = done_,
+                   .loss = outcome.loss,
+                   .lr = lr,
+                   .grad_norm = outcome.grad_norm,
+                   .tokens_per_s = elapsed > 0 ? outcome.weight / elapsed : 0,
+                   .loss_scale = outcome.loss_scale};
     if (validation) {
       row.val_loss = validation->loss;
       row.val_bits_per_byte = validation->bits_per_byte;
@@ -243,6 +274,7 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
     log.add(row);
     sinks.add(row);
     progress.update(done_, progress_note(outcome.loss, lr));
+    loop_seconds += elapsed + seconds_between(validated, clock_.now_ns());
     save_when_due(task, optimizer, scheduler, best || stop.load());
     if (stop.load() && done_ < steps) {
       fail(ErrorCategory::Cancelled, "train", concat("to reach step ", steps),
@@ -250,11 +282,11 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
     }
   }
   if (first == steps) {  // resumed at the very end: nothing was left but to measure
-    const torch::NoGradGuard no_grad;
-    memory.run_validation([&] { result.validation = task.validate(/*all=*/true); });
+    result.validation = validate(task, optimizer, memory, /*all=*/true);
   }
   result.train_loss = mean_of_last_tenth(csv);
   result.tokens_per_s = seconds > 0 ? tokens / seconds : 0;
+  result.loop_share = loop_seconds > 0 ? 1 - work_seconds / loop_seconds : 0;
   return result;
 }
 

@@ -18,6 +18,7 @@
 #include "hone/train/trainer/checkpoint.h"
 #include "hone/train/trainer/memory_ladder.h"
 #include "hone/train/trainer/metrics_sinks.h"
+#include "hone/train/trainer/precision.h"
 
 namespace hone::trainer {
 
@@ -68,6 +69,10 @@ struct TrainerOptions {
   Index max_memory_bytes = 0;          // of CPU tensors, MemoryLadder; 0: no limit
   std::vector<MetricsFormat> metrics;  // written beside metrics.csv
   std::uint64_t seed = 0;              // of LibTorch's CPU generator, for tasks that draw from it
+  // Moving average of the weights, in the fused step: what is validated, and what AveragedWeights
+  // gives afterwards. Decay as warmed_ema_decay(); 0: none.
+  double ema_decay = 0;
+  AmpOptions amp;
   // Recorded in every checkpoint, and checked on resume.
   Json facts = Json::object();
   std::function<void(const Json& recorded)> check_facts;
@@ -75,8 +80,10 @@ struct TrainerOptions {
 
 struct TrainResult {
   Index steps = 0;
-  double train_loss = 0;    // mean over the last tenth of the steps
-  double tokens_per_s = 0;  // of the steps that this process ran; without validation and saving
+  double train_loss = 0;  // mean over the last tenth of the steps
+  // Of the steps that this process ran; without validation and saving.
+  double tokens_per_s = 0;
+  double loop_share = 0;  // of their time, spent neither in forward, backward nor optimiser step
   Validation validation;
   std::optional<Index> resumed_from;
 };
@@ -95,28 +102,35 @@ class Trainer {
 
   // The scheduler, which is the optimiser's own, is stepped after every step. Runs to the end,
   // checkpoints, validates on all held-out data. When `stop` becomes true: finishes the step,
-  // saves, throws Error{Cancelled}. Error{Internal} when a gradient is not finite.
+  // saves, throws Error{Cancelled}. Error{Internal} when a gradient is not finite, as
+  // MixedPrecision::step says.
   TrainResult fit(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler,
                   const std::atomic<bool>& stop);
 
  private:
   struct StepOutcome {
     double loss = 0, grad_norm = 0, weight = 0;
+    std::optional<double> loss_scale;
+    double work_seconds = 0;  // of forward, backward and optimiser step
   };
   StepOutcome run_step(Task& task, optim::MultiTensorOptimizer& optimizer, Index step,
-                       MemoryLadder& memory) const;
+                       MemoryLadder& memory);
   struct GroupSum {
     double loss = 0, weight = 0;
   };
-  GroupSum accumulate(Task& task, Index step) const;
-  std::optional<Validation> validate_when_due(Task& task, Index done, MemoryLadder& memory);
+  GroupSum accumulate(Task& task, Index step);
+  std::optional<Validation> validate_when_due(Task& task, optim::MultiTensorOptimizer& optimizer,
+                                              MemoryLadder& memory);
+  Validation validate(Task& task, optim::MultiTensorOptimizer& optimizer, MemoryLadder& memory,
+                      bool all);
   void save_when_due(Task& task, const optim::MultiTensorOptimizer& optimizer,
                      const optim::Scheduler& scheduler, bool now);
 
   TrainerOptions options_;
   const Clock& clock_;
   CheckpointStore store_;
-  Index done_ = 0;
+  MixedPrecision precision_;
+  Index done_ = 0, taken_ = 0;  // steps; taken: not skipped for a gradient that is not finite
   MemoryActions memory_actions_;
   std::optional<Index> resumed_from_;
   std::optional<Index> best_step_;

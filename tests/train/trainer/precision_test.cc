@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loss scaling, autocast and moving averages in the trainer.
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "hone/core/error.h"
+#include "hone/train/optim/adam.h"
+#include "hone/train/optim/averaged_weights.h"
+#include "hone/train/optim/lr/decay_lr.h"
+#include "hone/train/optim/sgd.h"
+#include "hone/train/trainer/metrics_log.h"
+#include "hone/train/trainer/trainer.h"
+#include "tests/support/test_data.h"
+
+namespace hone::trainer {
+namespace {
+
+using test::TemporaryFolder;
+using testing::HasSubstr;
+using torch::Tensor;
+
+constexpr Index kSize = 5;
+
+// ½‖w - step‖², whose gradient overflows above `most` as fp16's would.
+class Chase final : public Task {
+ public:
+  LossSum micro_batch(Index step, Index) override {
+    if (step + 1 == stop_after) stop = true;
+    autocast = at::autocast::is_autocast_enabled(at::kCPU)
+                   ? at::autocast::get_autocast_dtype(at::kCPU)
+                   : at::kFloat;
+    Tensor x = w + 0;  // a node whose gradient a hook may change
+    if (x.requires_grad()) {
+      x.register_hook([limit = most](const Tensor& gradient) {
+        return at::where(gradient.abs() > limit, std::numeric_limits<float>::infinity(), gradient);
+      });
+    }
+    const Tensor error = x - static_cast<double>(step + 1);
+    return {(error * error / 2).sum().to(at::kDouble), 1};
+  }
+  double nominal_weight() const override { return 1; }
+  Validation validate(bool) override {
+    seen = w.detach().clone();
+    return {.loss = 1};
+  }
+  std::vector<CheckpointTensor> weights() override { return {{"w", w}}; }
+
+  double most = std::numeric_limits<double>::infinity();
+  Tensor w = at::zeros({kSize}).requires_grad_(true), seen;
+  at::ScalarType autocast = at::kFloat;
+  Index stop_after = 0;
+  std::atomic<bool> stop{false};
+};
+
+TrainerOptions options_in(const TemporaryFolder& folder, Index steps) {
+  TrainerOptions options;
+  options.steps = steps;
+  options.folder = folder.path();
+  return options;
+}
+
+template <class Optimizer>
+void fit(const TrainerOptions& options, Chase& task, Optimizer& optimizer, bool resume = false) {
+  optim::ExponentialLR scheduler(optimizer, 1);
+  Trainer trainer(options);
+  if (resume) {
+    ASSERT_TRUE(trainer.resume(task, optimizer, scheduler));
+  }
+  trainer.fit(task, optimizer, scheduler, task.stop);
+}
+
+TEST(TrainerPrecision, forward_passes_run_in_the_autocast_type_and_validation_in_fp32) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    const TemporaryFolder folder;
+    Chase task;
+    optim::SGD optimizer({task.w}, optim::SGDOptions(0.1));
+    TrainerOptions options = options_in(folder, 1);
+    options.amp.precision = type;
+    fit(options, task, optimizer);
+    EXPECT_EQ(task.autocast, type);
+    EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+  }
+}
+
+TEST(TrainerPrecision, a_loss_scale_that_is_a_power_of_two_changes_no_bit) {
+  Tensor want;
+  for (const bool scaled : {false, true}) {
+    const TemporaryFolder folder;
+    Chase task;
+    optim::AdamW optimizer({task.w}, optim::AdamWOptions(0.1));
+    TrainerOptions options = options_in(folder, 20);
+    if (scaled) options.amp.scaler.emplace();
+    fit(options, task, optimizer);
+    if (scaled) {
+      EXPECT_TRUE(at::equal(task.w.detach(), want));
+    } else {
+      want = task.w.detach();
+    }
+  }
+}
+
+TEST(TrainerPrecision, overflow_steps_are_skipped_and_logged_and_the_scale_backs_off) {
+  const TemporaryFolder folder;
+  Chase task;
+  task.most = 20000;  // gradients reach 5: scale 65536, 32768, … 8192 overflow at first
+  optim::SGD optimizer({task.w}, optim::SGDOptions(0.5));
+  TrainerOptions options = options_in(folder, 12);
+  options.amp.scaler.emplace();
+  fit(options, task, optimizer);
+  const std::vector<MetricsRow> rows = read_metrics(folder.path() / "metrics.csv");
+  ASSERT_EQ(rows.size(), 12u);
+  EXPECT_EQ(rows[0].loss_scale, 65536);
+  EXPECT_EQ(rows[1].loss_scale, 32768);
+  EXPECT_LT(*rows[11].loss_scale, 32768);
+  EXPECT_TRUE(std::isinf(rows[0].grad_norm));
+  // The steps taken are those of the scale-free run over the same steps.
+  double w = 0;
+  for (const MetricsRow& row : rows) {
+    if (std::isfinite(row.grad_norm)) w -= 0.5 * (w - static_cast<double>(row.step));
+  }
+  EXPECT_NEAR(task.w[0].item<double>(), w, 1e-5);
+}
+
+TEST(TrainerPrecision, a_run_whose_gradients_overflow_at_every_scale_ends_with_one_sentence) {
+  const TemporaryFolder folder;
+  Chase task;
+  task.most = -1;
+  optim::SGD optimizer({task.w}, optim::SGDOptions(0.5));
+  TrainerOptions options = options_in(folder, 100);
+  options.amp.scaler.emplace();
+  try {
+    fit(options, task, optimizer);
+    FAIL() << "went on";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("train step 25"));
+    EXPECT_THAT(error.what(), HasSubstr("in 25 steps in a row"));
+  }
+  EXPECT_TRUE(at::equal(task.w.detach(), at::zeros({kSize})));
+}
+
+// 12 steps at once, and the same stopped after 5 and resumed, with whatever `options` and the task
+// add.
+void expect_exact_resume(const std::function<void(TrainerOptions&, Chase&)>& set_up) {
+  Tensor want, want_seen;
+  std::string want_log;
+  for (const bool cut : {false, true}) {
+    const TemporaryFolder folder;
+    if (cut) {
+      Chase task;
+      task.stop_after = 5;
+      optim::AdamW optimizer({task.w}, optim::AdamWOptions(0.1));
+      TrainerOptions options = options_in(folder, 12);
+      set_up(options, task);
+      EXPECT_THROW(fit(options, task, optimizer), Error);
+    }
+    Chase task;
+    optim::AdamW optimizer({task.w}, optim::AdamWOptions(0.1));
+    TrainerOptions options = options_in(folder, 12);
+    set_up(options, task);
+    fit(options, task, optimizer, cut);
+    std::string log;
+    for (const MetricsRow& row : read_metrics(folder.path() / "metrics.csv")) {
+      log += concat(row.step, ' ', row.loss, ' ', row.loss_scale.value_or(-1), '\n');
+    }
+    if (cut) {
+      EXPECT_TRUE(at::equal(task.w.detach(), want));
+      EXPECT_TRUE(at::equal(task.seen, want_seen));
+      EXPECT_EQ(log, want_log);
+    } else {
+      want = task.w.detach(), want_seen = task.seen, want_log = log;
+    }
+  }
+}
+
+TEST(TrainerPrecision, resume_continues_scale_and_tracker) {
+  expect_exact_resume([](TrainerOptions& options, Chase& task) {
+    task.most = 60000;
+    options.amp.scaler = amp::GradScalerOptions{.growth_interval = 3};
+  });
+}
+
+TEST(TrainerPrecision, resume_continues_averages) {
+  expect_exact_resume([](TrainerOptions& options, Chase&) { options.ema_decay = 0.9; });
+}
+
+TEST(TrainerPrecision, a_checkpoint_with_a_scale_wants_one) {
+  const TemporaryFolder folder;
+  for (const bool second : {false, true}) {
+    Chase task;
+    optim::SGD optimizer({task.w}, optim::SGDOptions(0.5));
+    TrainerOptions options = options_in(folder, second ? 6 : 3);
+    if (!second) options.amp.scaler.emplace();
+    optim::ExponentialLR scheduler(optimizer, 1);
+    Trainer trainer(options);
+    if (second) {
+      EXPECT_THROW(trainer.resume(task, optimizer, scheduler), Error);
+    } else {
+      trainer.fit(task, optimizer, scheduler, task.stop);
+    }
+  }
+}
+
+TEST(MovingAverages, are_what_is_validated_and_swap_back_bit_for_bit) {
+  constexpr double kDecay = 0.9;
+  constexpr Index kSteps = 200;
+  const TemporaryFolder folder;
+  Chase task;
+  optim::SGD optimizer({task.w}, optim::SGDOptions(0.5));
+  TrainerOptions options = options_in(folder, kSteps);
+  options.ema_decay = kDecay;
+  fit(options, task, optimizer);
+  // fp64, the average beginning as a copy before the first step.
+  double w = 0, average = 0;
+  for (Index step = 0; step < kSteps; ++step) {
+    w -= 0.5 * (w - static_cast<double>(step + 1));
+    const auto t = static_cast<double>(step);
+    const double decay = std::min(kDecay, (1 + t) / (10 + t));
+    average = decay * average + (1 - decay) * w;
+  }
+  EXPECT_NEAR(task.seen[0].item<double>(), average, 1e-5 * average);
+  EXPECT_NEAR(task.w[0].item<double>(), w, 1e-5 * w);
+  EXPECT_GT(std::abs(w - average), 1);
+  const Tensor before = task.w.detach().clone();
+  {
+    const optim::AveragedWeights averaged(optimizer);
+    EXPECT_TRUE(at::equal(task.w.detach(), task.seen));
+  }
+  EXPECT_TRUE(at::equal(task.w.detach(), before));
+}
+
+}  // namespace
+}  // namespace hone::trainer
