@@ -17,6 +17,7 @@ def main():
     parser.add_argument("--program", required=True)
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=0, help="0: all")
     arguments = parser.parse_args()
     begin = time.monotonic()
     print("| state | held-out loss, mean | range over seeds | largest difference to fp32 |")
@@ -26,7 +27,8 @@ def main():
         losses = [
             held_out_loss(arguments.program, "lm", {"optim.state_dtype": dtype,
                                                     "trainer.steps": arguments.steps,
-                                                    "trainer.seed": seed})
+                                                    "trainer.seed": seed},
+                          threads=arguments.threads)
             for seed in range(1, arguments.seeds + 1)
         ]
         fp32 = fp32 or losses

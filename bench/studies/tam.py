@@ -16,13 +16,15 @@ import time
 
 from train_run import held_out_loss, spread
 
+L2 = {"optim.weight_decay": "0"}
+DECOUPLED = {"optim.weight_decay": "0.1"}
 RULES = {  # name: (settings, rates around the rule's own default)
-    "sgd": ({"optim.name": "sgd"}, "sgd"),
-    "tam": ({"optim.name": "tam"}, "tam"),
-    "tam, d = 1/2": ({"optim.name": "tam", "optim.fixed_damping": "0.5"}, "tam"),
-    "tam, d = 1": ({"optim.name": "tam", "optim.fixed_damping": "1.0"}, "sgd"),
-    "adamw": ({"optim.name": "adamw"}, "adamw"),
-    "adatamw": ({"optim.name": "adatamw"}, "adatamw"),
+    "sgd": ({"optim.name": "sgd", **L2}, "sgd"),
+    "tam": ({"optim.name": "tam", **L2}, "tam"),
+    "tam, d = 1/2": ({"optim.name": "tam", "optim.fixed_damping": "0.5", **L2}, "tam"),
+    "tam, d = 1": ({"optim.name": "tam", "optim.fixed_damping": "1.0", **L2}, "sgd"),
+    "adamw": ({"optim.name": "adamw", **DECOUPLED}, "adamw"),
+    "adatamw": ({"optim.name": "adatamw", **DECOUPLED}, "adatamw"),
 }
 RATES = {
     "story": {
@@ -44,7 +46,7 @@ def run(arguments, settings, rate, seed):
     chosen = {**settings, "lr.peak": repr(rate), "trainer.seed": seed,
               "trainer.steps": arguments.steps, "lr.warm_up_steps": 20}
     verb = "vision" if arguments.workload == "mnist" else "lm"
-    return held_out_loss(arguments.program, verb, chosen, arguments.data)
+    return held_out_loss(arguments.program, verb, chosen, arguments.data, arguments.threads)
 
 
 def main():
@@ -54,6 +56,7 @@ def main():
     parser.add_argument("--data", default="")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=0, help="0: all")
     parser.add_argument("--rules", default=";".join(RULES), help="separated by ;")
     arguments = parser.parse_args()
     begin = time.monotonic()

@@ -7,13 +7,15 @@ import subprocess
 import tempfile
 
 
-def held_out_loss(program, verb, settings, data=""):
+def held_out_loss(program, verb, settings, data="", threads=0):
     """Held-out loss at the end of `program train verb`; inf where the run failed or diverged."""
     with tempfile.TemporaryDirectory() as folder:
         out = pathlib.Path(folder) / "run"
         command = [program, "train", verb, "--out", str(out), "-q"]
         if data:
             command += ["--data", data]
+        if threads:
+            command += ["--threads", str(threads)]
         for key, value in settings.items():
             command += ["--set", f"{key}={value}"]
         if subprocess.run(command, capture_output=True, text=True).returncode != 0:
