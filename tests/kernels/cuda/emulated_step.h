@@ -72,16 +72,27 @@ std::vector<double> gather(const WorkList& list, const std::vector<TensorEntry>&
   return sums;
 }
 
-// Pass 2 with everything that follows the rule.
+// Does this table carry moving averages and copies?
+template <class Table>
+constexpr bool carries_copies() {
+  if constexpr (std::is_same_v<Table, DeviceTable>) {
+    return true;
+  } else {
+    return Table::position(kEma) >= 0;
+  }
+}
+
+// Pass 2 with everything that follows the rule, as far as the table carries it.
 template <class Policy, class G, class C, class Table>
 void update(const WorkList& list, const std::vector<TensorEntry>& entries, const Control& control,
             const std::vector<typename Policy::Scalars>& scalars) {
-  for_each_block<Table>(
-      list, entries, {&control, scalars.data(), nullptr}, [&](const auto& a, int block) {
-        for (int thread = 0; thread < kBlockThreads; ++thread) {
-          update_thread<typename Policy::Rule, G, C, true>(a, block, thread, kBlockThreads);
-        }
-      });
+  for_each_block<Table>(list, entries, {&control, scalars.data(), nullptr},
+                        [&](const auto& a, int block) {
+                          for (int thread = 0; thread < kBlockThreads; ++thread) {
+                            update_thread<typename Policy::Rule, G, C, carries_copies<Table>()>(
+                                a, block, thread, kBlockThreads);
+                          }
+                        });
 }
 
 // What a stepper keeps in device memory, and its step: pass 1, scalars, pass 2.

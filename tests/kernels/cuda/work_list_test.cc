@@ -29,6 +29,14 @@ std::vector<TensorEntry> make_entries(const std::vector<Index>& elements) {
   return entries;
 }
 
+template <int kScale, int... kSlots>
+void expect_tensor(const StructTable<kScale, kSlots...>& table, int place,
+                   const TensorEntry& entry) {
+  EXPECT_EQ(table.elements(place), entry.elements);
+  const bool same[] = {table.template address<kSlots>(place) == entry.address[kSlots]...};
+  for (const bool one : same) EXPECT_TRUE(one);
+}
+
 // What the kernels would see, launch by launch, compared with a plain double loop over tensors and
 // chunks. Returns the number of launches.
 template <class Table>
@@ -47,10 +55,7 @@ Index expect_each_block_once(const std::vector<Index>& elements, Index chunk) {
     for (int b = 0; b < range.blocks; ++b) {
       const BlockEntry block = table->block(b);
       const Index tensor = range.first_tensor + block.tensor;
-      const TensorEntry& entry = entries.at(static_cast<std::size_t>(tensor));
-      EXPECT_EQ(table->elements(block.tensor), entry.elements);
-      EXPECT_EQ(table->template address<kParam>(block.tensor), entry.address[kParam]);
-      EXPECT_EQ(table->template address<kSecondMoment>(block.tensor), entry.address[kSecondMoment]);
+      expect_tensor(*table, block.tensor, entries.at(static_cast<std::size_t>(tensor)));
       seen.push_back({static_cast<std::int32_t>(tensor), block.chunk});
     }
   }
@@ -87,6 +92,42 @@ TEST(WorkList, one_tensor_or_block_more_than_a_struct_holds_takes_one_launch_mor
   EXPECT_EQ(expect_each_block_once<Large>({1, 2239 * 1024, 1}, 1024), 2);
   EXPECT_EQ(expect_each_block_once<Small>(std::vector<Index>(2000, 1024), 1024), 56);
   EXPECT_EQ(expect_each_block_once<Large>(std::vector<Index>(2000, 1024), 1024), 8);
+}
+
+// The reference lecture's table by value crashed one tensor beyond its capacity. Ours follow from
+// sizeof, whatever the slots they carry, and one more than fits is one launch more.
+template <class Table>
+void expect_limits(std::size_t argument_bytes) {
+  constexpr Index kTensors = Table::kTensors, kBlocks = Table::kBlocks;
+  EXPECT_LE(sizeof(ListArguments<Table>), argument_bytes);
+  const auto tensors = [](Index n) { return std::vector<Index>(static_cast<std::size_t>(n), 7); };
+  EXPECT_EQ(expect_each_block_once<Table>(tensors(kTensors - 1), 1024), 1);
+  EXPECT_EQ(expect_each_block_once<Table>(tensors(kTensors), 1024), 1);
+  EXPECT_EQ(expect_each_block_once<Table>(tensors(kTensors + 1), 1024), 2);
+  EXPECT_EQ(expect_each_block_once<Table>({(kBlocks - 1) * 1024}, 1024), 1);
+  EXPECT_EQ(expect_each_block_once<Table>({kBlocks * 1024}, 1024), 1);
+  EXPECT_EQ(expect_each_block_once<Table>({kBlocks * 1024 + 1}, 1024), 2);
+}
+
+template <int... kSlots>
+void expect_limits_of_both() {
+  using SmallTable = StructTable<1, kSlots...>;
+  expect_limits<SmallTable>(kSmallArgumentBytes);
+  expect_limits<StructTable<kLargeScale, kSlots...>>(kLargeArgumentBytes);
+  // One tensor more would not fit beside the arguments that a kernel may have besides.
+  const auto of_tensor = sizeof(Index) + SmallTable::kDepth * sizeof(void*);
+  EXPECT_GT(kArgumentHeaderBytes + sizeof(SmallTable) + of_tensor, kSmallArgumentBytes);
+  EXPECT_EQ(sizeof(SmallTable), SmallTable::kTensors * of_tensor + kSmallBlocks * 8);
+}
+
+TEST(WorkList, F10_one_below_at_and_above_the_limits_of_every_struct) {
+  expect_limits_of_both<kGrad>();
+  expect_limits_of_both<kParam, kGrad>();
+  expect_limits_of_both<kParam, kGrad, kMomentum>();
+  expect_limits_of_both<kParam, kGrad, kMomentum, kSecondMoment>();
+  expect_limits_of_both<kParam, kGrad, kMomentum, kSecondMoment, kExtra>();
+  expect_limits_of_both<kParam, kGrad, kMomentum, kSecondMoment, kExtra, kEma>();
+  expect_limits_of_both<kParam, kGrad, kMomentum, kSecondMoment, kExtra, kEma, kCopy>();
 }
 
 TEST(WorkList, a_tensor_goes_on_in_the_next_struct_with_its_next_chunk) {

@@ -131,7 +131,7 @@ TEST(NarrowSlots, bf16_storage_is_within_one_unit_of_fp32_per_step) {
   }
 }
 
-// Oracle 17: at β2 = 0.999 rounding to nearest freezes v, stochastic rounding follows fp64.
+// At β2 = 0.999 rounding to nearest freezes v, stochastic rounding follows fp64.
 TEST(Oracle17, a_decaying_second_moment_follows_fp64_in_bf16_and_in_codes) {
   for (const Dtype moments : {Dtype::BFloat16, Dtype::Int8}) {
     const Index n = 10'000;
@@ -139,21 +139,38 @@ TEST(Oracle17, a_decaying_second_moment_follows_fp64_in_bf16_and_in_codes) {
     adam.write(3, std::vector<float>(static_cast<std::size_t>(n), 1.0f));
     adam.write(1, std::vector<float>(static_cast<std::size_t>(n), 0.5f));
     ThreadPool pool(2);
-    for (int t = 0; t < 5000; ++t) adam.step({.lr = 0}, {}, pool);
-    double sum = 0;
-    for (const float v : adam.read(3)) sum += v;
-    const double exact = 0.25 + 0.75 * std::pow(0.999, 5000);
-    EXPECT_NEAR(sum / static_cast<double>(n) / exact, 1, 0.05) << name_of(moments);
+    double exact = 1;
+    for (int t = 1; t <= 5000; ++t) {
+      adam.step({.lr = 0}, {}, pool);
+      exact += 0.001 * (0.25 - exact);
+      if (t != 200 && t != 1000 && t != 5000) continue;
+      double sum = 0;
+      for (const float v : adam.read(3)) sum += v;
+      EXPECT_NEAR(sum / static_cast<double>(n) / exact, 1, 0.05) << name_of(moments) << " " << t;
+    }
   }
-  // What nearest rounding does instead.
-  const float next = 1.0f + 0.001f * (0.25f - 1.0f);
-  EXPECT_EQ(bf16_to_float(float_to_bf16(next)), 1.0f);
+  // What nearest rounding does instead: it never leaves 1.
+  std::uint16_t stored = float_to_bf16(1.0f);
+  for (int t = 0; t < 5000; ++t) {
+    stored = float_to_bf16(bf16_to_float(stored) + 0.001f * (0.25f - bf16_to_float(stored)));
+  }
+  EXPECT_EQ(bf16_to_float(stored), 1.0f);
 }
 
-TEST(Oracle18, an_outlier_in_a_block_does_not_blow_up_the_steps_of_its_neighbours) {
+// Largest |Δθ| of the elements beside the outlier.
+float largest_step(const std::vector<float>& before, const std::vector<float>& after) {
+  float largest = 0;
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (i != 17) largest = std::max(largest, std::abs(after[i] - before[i]));
+  }
+  return largest;
+}
+
+TEST(Oracle18, an_outlier_in_a_block_at_most_doubles_the_steps_of_its_neighbours) {
   const Index n = kCodeBlock;
   NarrowAdam coded(n, Dtype::Float32, Dtype::Float32, Dtype::Int8);
   NarrowAdam full(n, Dtype::Float32, Dtype::Float32, Dtype::Float32);
+  float of_coded = 0, of_full = 0;
   for (Index t = 0; t < 50; ++t) {
     auto grad = gradient(n, t);
     grad[17] = 1e6f;
@@ -161,12 +178,12 @@ TEST(Oracle18, an_outlier_in_a_block_does_not_blow_up_the_steps_of_its_neighbour
       const auto before = adam->read(0);
       adam->write(1, grad);
       adam->step({.lr = 0.01, .weight_decay = 0}, {}, serial_executor());
+      float& largest = adam == &coded ? of_coded : of_full;
+      largest = std::max(largest, largest_step(before, adam->read(0)));
     }
+    ASSERT_LE(of_coded, 2 * of_full) << t;
   }
   const auto a = coded.read(0), b = full.read(0);
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    ASSERT_LE(std::abs(a[i]), 2 * 50 * 0.01) << i;  // fp32's largest possible way, twice
-  }
   EXPECT_NEAR(a[17], b[17], std::abs(b[17]) * 0.1);
 }
 

@@ -75,7 +75,7 @@ TEST(StateCodec, vectors_and_reference_have_the_same_bits) {
   }
 }
 
-TEST(StateCodec, nearest_codes_err_by_at_most_half_a_step) {
+TEST(StateCodec, Oracle18_nearest_codes_err_by_at_most_half_a_step) {
   for (const Dtype dtype : {Dtype::Int8, Dtype::UInt8}) {
     std::vector<float> codes = code_values(dtype);
     std::ranges::sort(codes);
@@ -117,7 +117,7 @@ TEST(StateCodec, what_codes_stand_for_survives_stochastic_rounding) {
   }
 }
 
-TEST(StateCodec, positive_second_moments_never_become_zero_and_zero_stays) {
+TEST(StateCodec, Oracle18_positive_second_moments_never_become_zero_and_zero_stays) {
   std::vector<float> values(kCodeBlock, 1e-30f);
   values[0] = 1;
   values[1] = 0;

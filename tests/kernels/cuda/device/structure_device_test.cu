@@ -28,13 +28,14 @@ Index step_adam(TensorSet& set, Transport transport) {
   return report.launches;
 }
 
-// F10: one below the limit of our structs, at it, above it.
-TEST(DeviceTransport, all_three_are_bit_equal_around_their_limits) {
+// One below the limit of our structs, at it, above it.
+TEST(DeviceTransport, F10_Oracle12_all_three_are_bit_equal_around_their_limits) {
   const auto many = [](Index n) { return std::vector<Index>(static_cast<std::size_t>(n), 5); };
   const std::pair<std::vector<Index>, std::pair<Index, Index>> cases[] = {
       {many(35), {1, 1}},         {many(36), {1, 1}},           {many(37), {2, 1}},
-      {many(252), {7, 1}},        {many(253), {8, 2}},          {{320 * 1024}, {1, 1}},
-      {{320 * 1024 + 1}, {2, 1}}, {{1, 2239 * 1024}, {7, 1}},   {{1, 2239 * 1024 + 1}, {8, 2}},
+      {many(251), {7, 1}},        {many(252), {7, 1}},          {many(253), {8, 2}},
+      {{319 * 1024}, {1, 1}},     {{320 * 1024}, {1, 1}},       {{320 * 1024 + 1}, {2, 1}},
+      {{1, 2238 * 1024}, {7, 1}}, {{1, 2239 * 1024}, {7, 1}},   {{1, 2239 * 1024 + 1}, {8, 2}},
       {many(2000), {56, 8}},      {{0, 3, 0, 1025, 0}, {1, 1}},
   };
   for (const auto& [sizes, launches] : cases) {
@@ -47,7 +48,7 @@ TEST(DeviceTransport, all_three_are_bit_equal_around_their_limits) {
   }
 }
 
-TEST(DeviceTransport, a_limit_on_launches_refuses_before_anything_runs) {
+TEST(DeviceTransport, F10_a_limit_on_launches_refuses_before_anything_runs) {
   TensorSet set(std::vector<Index>(37, 5), kAdamSlots);
   DeviceTensors tensors(set, kAdamSlots);
   const auto error = error_of([&] {
@@ -57,8 +58,7 @@ TEST(DeviceTransport, a_limit_on_launches_refuses_before_anything_runs) {
   EXPECT_NE(error.find("at most 1 launches"), std::string::npos) << error;
 }
 
-// optim.md, oracle 13.
-TEST(DeviceTransport, a_table_is_uploaded_once_and_again_when_a_gradient_moves) {
+TEST(DeviceTransport, Oracle13_a_table_is_uploaded_once_and_again_when_a_gradient_moves) {
   TensorSet set({10, 20'000, 3}, kAdamSlots);
   DeviceTensors tensors(set, kAdamSlots);
   const OwnedStream stream;
@@ -144,7 +144,7 @@ std::vector<std::vector<float>> run_twelve(Group group, const CudaStepControl& c
   return set.snapshot();
 }
 
-TEST(DeviceGraph, ten_replays_equal_ten_eager_steps) {
+TEST(DeviceGraph, Oracle13_ten_replays_equal_ten_eager_steps) {
   const CudaStepControl clipped{.step = {.clip_norm = 1}};
   for (const Transport transport : kTransports) {
     for (const CudaStepControl& control : {CudaStepControl{}, clipped}) {
@@ -156,8 +156,8 @@ TEST(DeviceGraph, ten_replays_equal_ten_eager_steps) {
   }
 }
 
-// F5: in this mode of capture every call that would wait for the device, or read from it, fails.
-TEST(DeviceGraph, a_step_contains_no_host_synchronisation) {
+// In this mode of capture every call that would wait for the device, or read from it, fails.
+TEST(DeviceGraph, F5_a_step_contains_no_host_synchronisation) {
   TensorSet set({5000, 70'000});
   DeviceTensors tensors(set, {});
   const TAMGroup group{.weight_decay = 0.01};
@@ -202,7 +202,7 @@ TEST(DeviceGraph, a_capture_that_needs_an_upload_or_new_values_is_refused) {
   stream.wait();
 }
 
-TEST(DeviceStep, a_tensor_of_more_than_2_to_the_31_elements) {
+TEST(DeviceStep, Oracle12_a_tensor_of_more_than_2_to_the_31_elements) {
   const Index count = (Index{1} << 31) + 7;
   std::size_t free_bytes = 0, total = 0;
   check(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");
