@@ -105,7 +105,7 @@ Index peak_of(Index size) {
   return meter.use().peak - base + 2 * kWidth * Index{sizeof(float)};
 }
 
-TEST(FindBatchSize, F21_finds_the_largest_size_that_a_limit_admits_and_undoes_every_step) {
+TEST(FindBatchSize, F21_Oracle28_finds_the_largest_size_that_a_limit_admits_and_undoes_every_step) {
   for (const bool stepped_before : {false, true}) {
     for (const Index want : {1, 7, 64, 100, 777, 1024}) {
       const memory::MemoryMeter meter;
@@ -141,7 +141,7 @@ TEST(FindBatchSize, F21_finds_the_largest_size_that_a_limit_admits_and_undoes_ev
   }
 }
 
-TEST(FindBatchSize, F21_is_an_error_where_nothing_fits_and_leaves_all_as_it_was) {
+TEST(FindBatchSize, F21_Oracle28_is_an_error_where_nothing_fits_and_leaves_all_as_it_was) {
   Layers task;
   optim::AdamW optimizer = make_adamw(task);
   const auto before = everything(task, optimizer);

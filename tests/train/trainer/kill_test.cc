@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,8 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Index kSteps = 150;
-constexpr int kKills = 10;
+constexpr Index kSteps = 200;
+constexpr int kKills = 30;
 constexpr const char* kFolderVariable = "HONE_TEST_KILL_FOLDER";
 
 // A tiny language model on a pattern of tokens, resumed where a checkpoint is.
@@ -64,7 +65,7 @@ void run_training(const fs::path& folder) {
 // What the test below starts as a program of its own.
 TEST(KilledRun, DISABLED_child) {
   const char* folder = std::getenv(kFolderVariable);
-  ASSERT_NE(folder, nullptr) << "run by KilledRun.resumes_to_the_same_bits";
+  ASSERT_NE(folder, nullptr) << "run by KilledRunTest";
   run_training(folder);
 }
 
@@ -113,37 +114,76 @@ void expect_same_tensors(const std::vector<CheckpointTensor>& got,
   }
 }
 
-TEST(KilledRun, resumes_to_the_same_bits) {
-  const test::TemporaryFolder whole, parts;
-  run_training(whole.path());
-  PhiloxStream random(11);
-  int kills = 0;
-  for (Index rows = 1; kills < kKills; ++kills) {
-    rows += 1 + random.below(2 * kSteps / kKills - 4);
-    rows = std::min(rows, kSteps - 1);
-    const pid_t child = start_child(parts.path());
-    ASSERT_GT(child, 0);
-    if (!kill_after(child, parts.path(), rows, static_cast<int>(random.below(4000)))) break;
-  }
-  EXPECT_GE(kills, kKills / 2) << "children ended before they were killed";
-  int status = 0;
-  const pid_t last = start_child(parts.path());
-  ASSERT_EQ(::waitpid(last, &status, 0), last);
-  ASSERT_EQ(status, 0) << "the last resume failed";
-
-  const auto rows = read_metrics(parts.path() / "metrics.csv");
-  const auto want = read_metrics(whole.path() / "metrics.csv");
+// Losses, weights and state.
+void expect_same_run(const fs::path& parts, const fs::path& whole) {
+  const auto rows = read_metrics(parts / "metrics.csv"), want = read_metrics(whole / "metrics.csv");
   ASSERT_EQ(rows.size(), static_cast<std::size_t>(kSteps));
+  ASSERT_EQ(want.size(), rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) {
     EXPECT_EQ(rows[i].step, want[i].step);
     EXPECT_EQ(rows[i].loss, want[i].loss) << "row " << i;
     EXPECT_EQ(rows[i].grad_norm, want[i].grad_norm) << "row " << i;
     EXPECT_EQ(rows[i].val_loss, want[i].val_loss) << "row " << i;
   }
-  const Checkpoint got = CheckpointStore(parts.path() / "checkpoints").load(kSteps);
-  const Checkpoint expected = CheckpointStore(whole.path() / "checkpoints").load(kSteps);
+  const Checkpoint got = CheckpointStore(parts / "checkpoints").load(kSteps);
+  const Checkpoint expected = CheckpointStore(whole / "checkpoints").load(kSteps);
   expect_same_tensors(got.weights, expected.weights);
   expect_same_tensors(got.state, expected.state);
+}
+
+void resume_to_the_end(const fs::path& folder) {
+  int status = 0;
+  const pid_t last = start_child(folder);
+  ASSERT_EQ(::waitpid(last, &status, 0), last);
+  ASSERT_EQ(status, 0) << "the last resume failed";
+}
+
+class KilledRunTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    whole_ = std::make_unique<test::TemporaryFolder>();
+    run_training(whole_->path());
+  }
+  static void TearDownTestSuite() { whole_.reset(); }
+
+  static std::unique_ptr<test::TemporaryFolder> whole_;  // the uninterrupted run
+};
+std::unique_ptr<test::TemporaryFolder> KilledRunTest::whole_;
+
+TEST_F(KilledRunTest, Oracle25_100_steps_a_kill_and_the_rest_give_the_bytes_of_200_steps) {
+  const test::TemporaryFolder parts;
+  const pid_t child = start_child(parts.path());
+  ASSERT_GT(child, 0);
+  ASSERT_TRUE(kill_after(child, parts.path(), kSteps / 2, 0));
+  resume_to_the_end(parts.path());
+  expect_same_run(parts.path(), whole_->path());
+}
+
+TEST_F(KilledRunTest, Oracle25_thirty_kills_at_random_times_leave_a_loadable_checkpoint_each) {
+  const test::TemporaryFolder parts;
+  PhiloxStream random(11);
+  int kills = 0;
+  Index step = -1;  // of the newest checkpoint
+  for (Index rows = 1; kills < kKills; ++kills) {
+    rows = std::min(rows + 1 + random.below(2 * kSteps / kKills - 3), kSteps - 1);
+    const pid_t child = start_child(parts.path());
+    ASSERT_GT(child, 0);
+    if (!kill_after(child, parts.path(), rows, static_cast<int>(random.below(4000)))) break;
+    // Looked at in a copy: what the kill left behind is the next child's to clear.
+    const test::TemporaryFolder copy;
+    fs::copy(parts.path(), copy.path(), fs::copy_options::recursive);
+    testing::internal::CaptureStderr();
+    const auto newest = CheckpointStore(copy.path() / "checkpoints").load_newest();
+    EXPECT_EQ(testing::internal::GetCapturedStderr(), "") << "no checkpoint is damaged";
+    ASSERT_TRUE(newest.has_value() || rows < 7) << rows;
+    if (newest) {
+      EXPECT_GE(newest->step, step);
+      step = newest->step;
+    }
+  }
+  EXPECT_EQ(kills, kKills) << "children ended before they were killed";
+  resume_to_the_end(parts.path());
+  expect_same_run(parts.path(), whole_->path());
 }
 
 }  // namespace

@@ -98,7 +98,7 @@ void expect_close(const Trained& a, const Trained& b) {
   EXPECT_NEAR(a.val_loss, b.val_loss, 1e-5);
 }
 
-TEST(MemoryLadder, F20_a_run_that_needs_1_6_times_the_limit_stays_below_it_with_the_same_losses) {
+TEST(MemoryLadder, F20_Oracle27_a_run_that_needs_1_6_times_the_limit_stays_below_it) {
   const TemporaryFolder unlimited_folder, folder;
   const Trained unlimited = train(unlimited_folder, {});
   ASSERT_GT(unlimited.peak, 3 * unlimited.fixed) << "activations are what is large";

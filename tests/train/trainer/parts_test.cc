@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <fstream>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
+#include "hone/core/thread_pool.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/token_data.h"
 #include "tests/support/test_data.h"
@@ -19,7 +21,7 @@ namespace {
 
 using test::TemporaryFolder;
 
-TEST(Permute, takes_every_index_once_and_depends_on_the_key) {
+TEST(Permute, Oracle30_takes_every_index_once_and_depends_on_the_key) {
   for (const Index size : {1, 2, 3, 5, 64, 1000}) {
     std::set<Index> seen;
     Index moved = 0;
@@ -57,6 +59,44 @@ TEST(TokenWindows, take_every_token_of_an_epoch_as_target_at_most_once) {
     }
     EXPECT_EQ(static_cast<Index>(targets.size()), windows.windows_per_epoch() * 8);
     EXPECT_GE(targets.size(), 980u);
+  }
+}
+
+// Every rank takes its share of the sample numbers, and a sample is a function of its number:
+// whoever reads it, in whatever order.
+TEST(TokenWindows, Oracle30_every_rank_and_any_number_of_readers_take_each_window_once_per_epoch) {
+  using Range = std::pair<Index, Index>;
+  for (const auto& stream : {text::TokenStream{counting(1003), {1003}},
+                             text::TokenStream{counting(400), {4, 5, 100, 250, 400}}}) {
+    const TokenWindows windows(stream, 8, 5);
+    const Index per_epoch = windows.windows_per_epoch();
+    for (const Index ranks : {1, 2, 3}) {
+      for (const Index epoch : {0, 1, 5}) {
+        std::map<Range, Index> taken;
+        for (Index rank = 0; rank < ranks; ++rank) {
+          for (Index i = rank; i < per_epoch; i += ranks) {
+            const text::TokenRange range = windows.range_of(epoch * per_epoch + i);
+            ++taken[{range.begin, range.end}];
+          }
+        }
+        EXPECT_EQ(static_cast<Index>(taken.size()), per_epoch) << ranks;
+        for (const auto& [range, count] : taken) EXPECT_EQ(count, 1) << range.first;
+      }
+    }
+    const TokenBatch alone = windows.batch(0, per_epoch);
+    for (const int readers : {1, 2, 3, 8}) {
+      std::vector<torch::Tensor> rows(static_cast<std::size_t>(per_epoch));
+      ThreadPool pool(readers);
+      pool.parallel_for(per_epoch, 1, [&](Index begin, Index end, int) {
+        for (Index i = begin; i < end; ++i) {
+          rows[static_cast<std::size_t>(i)] = windows.batch(i, 1).ids[0];
+        }
+      });
+      for (Index i = 0; i < per_epoch; ++i) {
+        const torch::Tensor& row = rows[static_cast<std::size_t>(i)];
+        EXPECT_TRUE(row.equal(alone.ids[i].narrow(0, 0, row.size(0)))) << readers;
+      }
+    }
   }
 }
 

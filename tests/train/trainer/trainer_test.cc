@@ -108,7 +108,7 @@ Tensor gradient_of(const std::vector<Index>& split, bool weighted) {
   return -task.w_.detach();
 }
 
-TEST(Accumulation, gives_the_gradient_of_the_whole_batch_for_even_and_ragged_groups) {
+TEST(Accumulation, Oracle24_gives_the_gradient_of_the_whole_batch_for_even_and_ragged_groups) {
   for (const bool weighted : {false, true}) {
     const Tensor whole = gradient_of({12}, weighted);
     EXPECT_GT(whole.abs().max().item<double>(), 0.01);
@@ -119,7 +119,7 @@ TEST(Accumulation, gives_the_gradient_of_the_whole_batch_for_even_and_ragged_gro
   }
 }
 
-TEST(Accumulation, reports_the_mean_loss_whatever_the_grouping) {
+TEST(Accumulation, F18_reports_the_mean_loss_whatever_the_grouping) {
   for (const std::vector<Index>& split :
        std::vector<std::vector<Index>>{{12}, {4, 4, 4}, {5, 5, 2}}) {
     const TemporaryFolder folder;
@@ -251,7 +251,7 @@ TEST(Resume, after_an_interrupt_gives_the_bits_of_the_uninterrupted_run) {
   }
 }
 
-TEST(Resume, skips_a_damaged_checkpoint_by_name) {
+TEST(Resume, Oracle25_skips_a_damaged_checkpoint_by_name) {
   const TemporaryFolder whole, parts;
   for (const TemporaryFolder* folder : {&whole, &parts}) {
     Regression task({5, 5, 2});
