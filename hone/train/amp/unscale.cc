@@ -109,14 +109,18 @@ Index find_nonfinite(const std::vector<Gradient>& gradients) {
   return gradients.front().parameter;
 }
 
-// The same for one device and type.
-double unscale_on_aten(const std::vector<Gradient>& gradients, float inv_scale, bool want_norm,
+// The same for one device and type. The operator takes its factor in fp32, which is not enough for
+// fp64 gradients.
+double unscale_on_aten(const std::vector<Gradient>& gradients, double inv_scale, bool want_norm,
                        UnscaleResult& result) {
   std::vector<torch::Tensor> tensors;
   for (const Gradient& gradient : gradients) tensors.push_back(gradient.tensor);
   const auto options = tensors.front().options().dtype(at::kFloat);
+  const bool wide = tensors.front().scalar_type() == at::kDouble;
   torch::Tensor found = at::zeros({}, options);
-  at::_amp_foreach_non_finite_check_and_unscale_(tensors, found, at::full({}, inv_scale, options));
+  at::_amp_foreach_non_finite_check_and_unscale_(tensors, found,
+                                                 at::full({}, wide ? 1 : inv_scale, options));
+  if (wide) at::_foreach_mul_(tensors, inv_scale);
   torch::Tensor square_sum = at::zeros({}, options.dtype(at::kDouble));
   for (const torch::Tensor& tensor : tensors) {
     if (want_norm) square_sum += at::norm(tensor, 2, at::kDouble).square();
@@ -130,7 +134,6 @@ double unscale_on_aten(const std::vector<Gradient>& gradients, float inv_scale, 
 UnscaleResult unscale_gradients(std::string_view op, torch::optim::Optimizer& optimizer,
                                 double inv_scale, bool want_norm) {
   const c10::NoGradGuard no_grad;
-  const auto factor = static_cast<float>(inv_scale);
   std::vector<Gradient> plain;
   std::map<std::pair<std::string, at::ScalarType>, std::vector<Gradient>> others;
   for (Gradient& gradient : collect(op, optimizer)) {
@@ -140,9 +143,9 @@ UnscaleResult unscale_gradients(std::string_view op, torch::optim::Optimizer& op
     list.push_back(std::move(gradient));
   }
   UnscaleResult result;
-  double square_sum = unscale_on_kernel(plain, factor, result);
+  double square_sum = unscale_on_kernel(plain, static_cast<float>(inv_scale), result);
   for (const auto& [kind, list] : others) {
-    square_sum += unscale_on_aten(list, factor, want_norm, result);
+    square_sum += unscale_on_aten(list, inv_scale, want_norm, result);
   }
   if (want_norm) result.norm = std::sqrt(square_sum);
   return result;
