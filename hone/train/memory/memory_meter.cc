@@ -57,6 +57,7 @@ struct alignas(64) Header {
 };
 
 void free_counted(void* data) {
+  if (data == nullptr) return;  // what allocate(0) gave; oneDNN hands it back
   Header* const header = static_cast<Header*>(data) - 1;
   ledger().remove(header->bytes, header->phase);
   header->free(header);

@@ -2,6 +2,7 @@
 #include "hone/train/memory/memory_meter.h"
 
 #include <ATen/ATen.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
@@ -44,6 +45,21 @@ TEST(MemoryMeter, knows_what_outlives_it_and_ignores_what_is_older) {
   EXPECT_FALSE(MemoryMeter::counts(between));
   younger.reset();
   EXPECT_EQ(MemoryMeter().use().current, base);
+}
+
+// oneDNN asks for scratch memory of no bytes and hands the null pointer back.
+TEST(MemoryMeter, takes_back_nothing_and_stands_a_convolution) {
+  const MemoryMeter meter;
+  c10::Allocator& allocator = *c10::GetCPUAllocator();
+  allocator.raw_deallocate(allocator.raw_allocate(0));
+  const Index base = meter.use().current;
+  {
+    at::Tensor image = at::ones({2, 3, 9, 9}), weight = at::ones({8, 3, 3, 3});
+    weight.set_requires_grad(true);
+    at::conv2d(image, weight).sum().backward();
+    EXPECT_EQ(weight.grad()[0][0][0][0].item<float>(), 2 * 49);
+  }
+  EXPECT_EQ(meter.use().current, base);
 }
 
 TEST(MemoryMeter, splits_by_the_phase_that_allocated) {
