@@ -35,7 +35,7 @@ trainer::LmConfig config_for(const DemoOptions& options) {
   config.trainer.micro_batch = 6;
   config.lr.peak = 0.002;
   config.lr.final_ratio = 0;
-  config.optim.weight_decay = 0.01;
+  config.optim.weight_decay = 0;
   config.trainer.seed = options.seed;
   return config;
 }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/trainer/lm_setup.h"
 
+#include <array>
+#include <string_view>
 #include <utility>
+
+#include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::trainer {
 
@@ -16,6 +20,13 @@ LmSetup set_up_lm(const LmConfig& config) {
   LmTask task(model, training_windows(config, data), data.held_out, config.trainer.micro_batch,
               config.trainer.accumulation_steps, config.data.validation_tokens);
   return {std::move(data), model, std::move(task)};
+}
+
+std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const LmConfig& config,
+                                                            const nn::LlamaImpl& model) {
+  constexpr std::array<std::string_view, 1> kEmbeddings = {"embed_tokens"};
+  return make_optimizer(fill_defaults(config.optim, lm_rules()), peak_of(config), model,
+                        kEmbeddings);
 }
 
 }  // namespace hone::trainer

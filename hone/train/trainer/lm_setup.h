@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
+
 #include "hone/train/nn/llama.h"
 #include "hone/train/trainer/lm_data.h"
 #include "hone/train/trainer/lm_task.h"
@@ -14,5 +16,8 @@ struct LmSetup {
   LmTask task;
 };
 LmSetup set_up_lm(const LmConfig& config);
+
+std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const LmConfig& config,
+                                                            const nn::LlamaImpl& model);
 
 }  // namespace hone::trainer

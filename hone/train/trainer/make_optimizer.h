@@ -4,15 +4,19 @@
 #include <torch/nn/module.h>
 
 #include <memory>
+#include <span>
+#include <string_view>
 
+#include "hone/train/config/optim_config.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
-#include "hone/train/trainer/lm_config.h"
 
 namespace hone::trainer {
 
-// The optimiser of a configuration over a module's parameters in two groups: matrices with weight
-// decay, vectors without.
-std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const LmConfig& config,
-                                                            const torch::nn::Module& module);
+// The optimiser of a configuration in which no value is left at auto (fill_defaults), over a
+// module's parameters in two groups: matrices with weight decay, vectors without. With state in 8
+// bits the parameters named in `embeddings` are a third group, whose state is fp32.
+std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(
+    const OptimConfig& optim, double peak, const torch::nn::Module& module,
+    std::span<const std::string_view> embeddings = {});
 
 }  // namespace hone::trainer

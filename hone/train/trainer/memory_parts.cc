@@ -7,8 +7,9 @@
 #include <array>
 #include <string_view>
 #include <utility>
+#include <vector>
 
-#include "hone/core/check.h"
+#include "hone/kernels/multi_tensor/pass/state_codec.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/trainer/probe_step.h"
@@ -19,21 +20,57 @@ namespace {
 constexpr Index kFloat = sizeof(float);
 
 // Moments that a rule keeps per parameter.
-Index moments_of(const LmConfig::Optim& optim) {
-  constexpr std::array<std::pair<std::string_view, Index>, 9> kMoments = {{{"sgd", 1},
-                                                                           {"tam", 1},
-                                                                           {"lion", 1},
-                                                                           {"adagrad", 1},
-                                                                           {"muon", 1},
-                                                                           {"adam", 2},
-                                                                           {"adamw", 2},
-                                                                           {"adatam", 2},
-                                                                           {"adatamw", 2}}};
+Index moments_of(const OptimConfig& optim) {
   if (optim.name == "sgd" && optim.momentum == 0) return 0;
-  for (const auto& [name, moments] : kMoments) {
-    if (name == optim.name) return moments;
+  constexpr std::array<std::string_view, 4> kOne = {"sgd", "adagrad", "lion", "tam"};
+  return std::find(kOne.begin(), kOne.end(), optim.name) != kOne.end() ? 1 : 2;
+}
+
+struct ParameterShape {
+  Index rows, cols;  // 1 row: a vector
+  bool embedding = false;
+};
+
+std::vector<ParameterShape> llama_shapes(const model_io::Architecture& model) {
+  const Index hidden = model.hidden_size, inner = model.intermediate_size;
+  const Index attended = model.heads * model.head_dim;
+  const Index qkv = attended + 2 * model.kv_heads * model.head_dim;
+  std::vector<ParameterShape> out = {{model.vocab_size, hidden, true}, {1, hidden}};
+  if (!model.tied_embeddings) out.push_back({model.vocab_size, hidden});
+  for (Index layer = 0; layer < model.layers; ++layer) {
+    for (const ParameterShape& shape :
+         {ParameterShape{1, hidden}, ParameterShape{qkv, hidden}, ParameterShape{hidden, attended},
+          ParameterShape{1, hidden}, ParameterShape{2 * inner, hidden},
+          ParameterShape{hidden, inner}}) {
+      out.push_back(shape);
+    }
+    const auto add_biases = [&](Index first, Index second) {
+      out.push_back({1, first});
+      out.push_back({1, second});
+    };
+    if (model.attention_bias) add_biases(qkv, hidden);
+    if (model.mlp_bias) add_biases(2 * inner, hidden);
   }
-  fail_unsupported("memory prediction", "a rule whose state is known", optim.name);
+  return out;
+}
+
+// As MultiTensorOptimizer keeps it.
+Index state_bytes(const ParameterShape& shape, const OptimConfig& optim) {
+  constexpr Index kLargeTensor = 1000;  // TAM's large_tensor_threshold
+  const Index elements = shape.rows * shape.cols;
+  const bool is_tam = optim.name.find("tam") != std::string::npos;
+  const bool by_row = is_tam && shape.rows > 1 &&
+                      (optim.correlation_method == "vectorized" ||
+                       (optim.correlation_method == "auto" && elements > kLargeTensor));
+  Index moment = elements * kFloat;
+  if (optim.state_dtype == "bf16") moment = elements * Index{sizeof(std::uint16_t)};
+  if (optim.state_dtype == "8bit" && !shape.embedding && elements >= optim::kFewestCoded &&
+      !(by_row && shape.cols % kernels::kCodeBlock != 0)) {
+    const Index blocks = (elements + kernels::kCodeBlock - 1) / kernels::kCodeBlock;
+    moment = elements + blocks * kFloat;
+  }
+  const Index correlation = by_row ? shape.rows * Index{sizeof(double)} : 0;
+  return moments_of(optim) * moment + correlation;
 }
 
 // Floats of a Llama's step, R rows.
@@ -94,9 +131,11 @@ MemoryParts predict_memory(const LmConfig& config, Index vocab_size, Index batch
                            .every = config.trainer.recompute_every,
                            .tied = model.tied_embeddings};
   const Index weights = model.parameters() * kFloat;
+  Index state = 0;
+  for (const ParameterShape& shape : llama_shapes(model)) state += state_bytes(shape, config.optim);
   return {.weights = weights,
           .gradients = weights,
-          .state = moments_of(config.optim) * weights,
+          .state = state,
           .activations = floats.activations() * kFloat,
           .workspace = floats.workspace() * kFloat};
 }

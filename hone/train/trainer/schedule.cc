@@ -14,15 +14,15 @@ namespace {
 
 using torch::optim::Optimizer;
 
-optim::SchedulerPtr make_one_cycle(const LmConfig& config, Optimizer& optimizer) {
+optim::SchedulerPtr make_one_cycle(const LrConfig& lr, Index total, Optimizer& optimizer) {
   optim::OneCycleLROptions options;
   for (const auto& group : optimizer.param_groups()) {
     options.max_lr.push_back(group.options().get_lr());
   }
-  options.total_steps = config.trainer.steps;
-  options.pct_start = config.lr.rise;
-  options.cycle_momentum = config.lr.cycle_momentum;
-  options.final_div_factor = 1 / (options.div_factor * config.lr.final_ratio);
+  options.total_steps = total;
+  options.pct_start = lr.rise;
+  options.cycle_momentum = lr.cycle_momentum;
+  options.final_div_factor = 1 / (options.div_factor * lr.final_ratio);
   return std::make_shared<optim::OneCycleLR>(optimizer, std::move(options));
 }
 
@@ -33,25 +33,27 @@ optim::SchedulerPtr make_warm_up(Index steps, Optimizer& optimizer) {
       optimizer, optim::WarmupLROptions{.steps = std::max<Index>(0, steps - 1), .start = start});
 }
 
-optim::SchedulerPtr make_decay(const LmConfig& config, Optimizer& optimizer) {
-  const Index steps = std::max<Index>(1, config.trainer.steps - config.lr.warm_up_steps);
-  const double least = config.lr.final_ratio * peak_of(config);
-  if (config.lr.schedule == "linear") {
+optim::SchedulerPtr make_decay(const LrConfig& lr, Index total, double least,
+                               Optimizer& optimizer) {
+  const Index steps = std::max<Index>(1, total - lr.warm_up_steps);
+  if (lr.schedule == "linear") {
     return std::make_shared<optim::PolynomialLR>(optimizer, steps, /*power=*/1, least);
   }
-  HONE_CHECK(config.lr.schedule == "cosine", "lr.schedule", "cosine, linear, constant or one_cycle",
-             config.lr.schedule);
+  HONE_CHECK(lr.schedule == "cosine", "lr.schedule", "cosine, linear, constant or one_cycle",
+             lr.schedule);
   return std::make_shared<optim::CosineLR>(optimizer, steps, least);
 }
 
 }  // namespace
 
-optim::SchedulerPtr make_schedule(const LmConfig& config, Optimizer& optimizer) {
-  if (config.lr.schedule == "one_cycle") return make_one_cycle(config, optimizer);
-  const Index warm_up_steps = config.lr.warm_up_steps;
+optim::SchedulerPtr make_schedule(const LrConfig& lr, Index total, Optimizer& optimizer) {
+  if (lr.schedule == "one_cycle") return make_one_cycle(lr, total, optimizer);
+  const Index warm_up_steps = lr.warm_up_steps;
+  // Before the warm-up, which moves the rates.
+  const double least = lr.final_ratio * optimizer.param_groups().front().options().get_lr();
   const optim::SchedulerPtr warm_up = make_warm_up(warm_up_steps, optimizer);
-  if (config.lr.schedule == "constant") return warm_up;
-  const optim::SchedulerPtr decay = make_decay(config, optimizer);
+  if (lr.schedule == "constant") return warm_up;
+  const optim::SchedulerPtr decay = make_decay(lr, total, least, optimizer);
   if (warm_up_steps == 0) return decay;
   return std::make_shared<optim::SequentialLR>(optimizer, std::vector{warm_up, decay},
                                                std::vector{warm_up_steps});

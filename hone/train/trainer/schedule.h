@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "hone/train/config/optim_config.h"
 #include "hone/train/optim/lr/composed_lr.h"
-#include "hone/train/trainer/lm_config.h"
 
 namespace hone::trainer {
 
-// What [lr] and trainer.steps ask for, over an optimiser whose rates are the peak. With peak p,
+// What [lr] asks for in a run of `steps`, over an optimiser whose rates are the peak. With peak p,
 // W warm-up steps and T steps, s from 0: p(s+1)/W for s < W; then over s-W of T-W steps a half
 // cosine or a line from p to final_ratio·p, or p. One cycle: from p/25 to p over the first
 // lr.rise of the steps, then to final_ratio·p at the last one.
-optim::SchedulerPtr make_schedule(const LmConfig& config, torch::optim::Optimizer& optimizer);
+optim::SchedulerPtr make_schedule(const LrConfig& lr, Index steps,
+                                  torch::optim::Optimizer& optimizer);
 
 }  // namespace hone::trainer

@@ -17,8 +17,8 @@
 
 #include "hone/core/file_io.h"
 #include "hone/core/philox.h"
+#include "hone/train/trainer/lm_setup.h"
 #include "hone/train/trainer/lm_task.h"
-#include "hone/train/trainer/make_optimizer.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/schedule.h"
 #include "hone/train/trainer/trainer.h"
@@ -48,7 +48,7 @@ void run_training(const fs::path& folder) {
   LmTask task(model, TokenWindows(tokens, 8, 3), {{tokens, {3000}}, std::vector<Index>(29, 1)}, 4,
               2, 256);
   const auto optimizer = make_optimizer(config, *model);
-  const auto scheduler = make_schedule(config, *optimizer);
+  const auto scheduler = make_schedule(config.lr, config.trainer.steps, *optimizer);
   TrainerOptions options;
   options.steps = kSteps;
   options.accumulation_steps = 2;

@@ -11,8 +11,8 @@
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/train/memory/memory_meter.h"
+#include "hone/train/trainer/lm_setup.h"
 #include "hone/train/trainer/lm_task.h"
-#include "hone/train/trainer/make_optimizer.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/schedule.h"
 #include "tests/support/test_data.h"
@@ -58,7 +58,7 @@ Trained train(const TemporaryFolder& folder, const Options& options) {
   config.lr.peak = 1e-3;
   config.lr.warm_up_steps = 2;
   const auto optimizer = make_optimizer(config, *model);
-  const auto scheduler = make_schedule(config, *optimizer);
+  const auto scheduler = make_schedule(config.lr, config.trainer.steps, *optimizer);
   TrainerOptions trainer_options;
   trainer_options.steps = kSteps;
   trainer_options.accumulation_steps = 2;

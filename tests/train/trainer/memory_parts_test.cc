@@ -7,8 +7,8 @@
 #include <cmath>
 #include <string>
 
+#include "hone/train/trainer/lm_setup.h"
 #include "hone/train/trainer/lm_task.h"
-#include "hone/train/trainer/make_optimizer.h"
 #include "hone/train/trainer/probe_step.h"
 
 namespace hone::trainer {
@@ -19,23 +19,28 @@ struct Case {
   Index hidden, inner, layers, heads, kv_heads, vocab, batch;
   bool tied;
   Index every;
-  const char* optimizer;
+  const char *optimizer, *state = "fp32", *method = "manual";
 };
 
 TEST(MemoryParts, predicts_what_a_step_takes_from_its_shapes) {
-  for (const Case& c : {Case{"plain", 160, 432, 6, 5, 5, 512, 8, true, 0, "adamw"},
-                        Case{"recomputed", 160, 432, 6, 5, 5, 512, 8, true, 1, "adatamw"},
-                        Case{"every second", 160, 432, 6, 5, 5, 512, 8, true, 2, "tam"},
-                        Case{"grouped, untied", 128, 512, 3, 8, 2, 1024, 4, false, 0, "sgd"},
-                        Case{"grouped, recomputed", 128, 512, 5, 8, 2, 300, 16, false, 1, "sgd"},
-                        Case{"large vocabulary", 64, 128, 2, 4, 4, 8192, 4, true, 0, "adamw"}}) {
+  for (const Case& c :
+       {Case{"plain", 160, 432, 6, 5, 5, 512, 8, true, 0, "adamw"},
+        Case{"recomputed", 160, 432, 6, 5, 5, 512, 8, true, 1, "adatamw"},
+        Case{"every second", 160, 432, 6, 5, 5, 512, 8, true, 2, "tam"},
+        Case{"grouped, untied", 128, 512, 3, 8, 2, 1024, 4, false, 0, "sgd"},
+        Case{"grouped, recomputed", 128, 512, 5, 8, 2, 300, 16, false, 1, "sgd"},
+        Case{"large vocabulary", 64, 128, 2, 4, 4, 8192, 4, true, 0, "adamw"},
+        Case{"lion in bf16", 160, 432, 6, 5, 5, 512, 8, true, 0, "lion", "bf16"},
+        Case{"codes", 160, 432, 6, 5, 5, 512, 8, false, 0, "adamw", "8bit"},
+        Case{"by row", 256, 512, 2, 4, 4, 512, 8, true, 0, "adatam", "8bit", "vectorized"}}) {
     LmConfig config;
     config.model.hidden_size = c.hidden, config.model.intermediate_size = c.inner;
     config.model.layers = c.layers, config.model.heads = c.heads;
     config.model.kv_heads = c.kv_heads, config.model.tied_embeddings = c.tied;
     config.model.context = 64;
     config.trainer.recompute_every = c.every;
-    config.optim.name = c.optimizer;
+    config.optim.name = c.optimizer, config.optim.state_dtype = c.state;
+    config.optim.correlation_method = c.method;
     std::vector<text::TokenId> tokens;
     for (Index i = 0; i < 200; ++i) tokens.push_back(static_cast<text::TokenId>(i * i % c.vocab));
     nn::Llama model(make_architecture(config, c.vocab), 3);

@@ -13,6 +13,7 @@
 
 #include "hone/core/error.h"
 #include "hone/train/optim/adam.h"
+#include "hone/train/trainer/lm_config.h"
 
 namespace hone::trainer {
 namespace {
@@ -26,7 +27,7 @@ Trace trace_of(std::initializer_list<const char*> settings) {
   LmConfig config;
   for (const char* setting : settings) set_config(config, setting);
   optim::AdamW optimizer({torch::zeros({1})}, optim::AdamWOptions(config.lr.peak));
-  const optim::SchedulerPtr scheduler = make_schedule(config, optimizer);
+  const optim::SchedulerPtr scheduler = make_schedule(config.lr, config.trainer.steps, optimizer);
   const auto& options =
       static_cast<const optim::AdamWOptions&>(optimizer.param_groups()[0].options());
   Trace trace;

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "hone/core/json_io.h"
+#include "hone/train/config/trainer_config.h"
+#include "hone/train/trainer/find_batch_size.h"
+#include "hone/train/trainer/memory_parts.h"
+
+namespace hone::app {
+
+template <class Config>
+struct MemoryJob {
+  Config config;
+  int threads = 0;            // of LibTorch; 0: usable_cpus()
+  bool search_batch = false;  // also look for the largest trainer.micro_batch
+};
+
+// What real steps on the largest samples take.
+struct MemoryMeasurement {
+  Index parameters = 0, micro_batch = 0;
+  trainer::MemoryParts measured;
+  Index resident = 0;  // of the process, in RAM, behind the measured steps
+  std::optional<trainer::BatchSearch> search;
+};
+MemoryMeasurement measure_run(trainer::Task& task, optim::MultiTensorOptimizer& optimizer,
+                              const trainer::TrainerConfig& config, bool search_batch);
+
+Json to_json(const trainer::MemoryParts& parts);
+// {"parameters", "micro_batch", "measured": {part: bytes, …}, "resident_bytes",
+// "largest_micro_batch", "limit_bytes", "probes"}; the last three with a search.
+Json to_json(const MemoryMeasurement& result);
+
+}  // namespace hone::app

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/torch/train_run.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <malloc.h>
+
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "hone/core/check.h"
+#include "hone/core/clock.h"
+#include "hone/core/cpu_info.h"
+#include "hone/core/file_io.h"
+#include "hone/core/log.h"
+#include "hone/core/version.h"
+#include "hone/train/trainer/schedule.h"
+
+namespace hone::app {
+namespace {
+
+namespace fs = std::filesystem;
+using trainer::ConfigEntries;
+
+// Share of a --minutes budget that is left to steps; the rest is validation, optimiser,
+// checkpoints.
+constexpr double kStepShare = 0.9;
+constexpr Index kProbeSteps = 8;
+constexpr double kMostSteps = 1e12;
+
+// What a checkpoint records, to be the same on resume.
+Json facts_of(const ConfigEntries& entries, const DataFacts& data) {
+  return {{"config", trainer::entries_to_json(entries)},
+          {"config_hash", trainer::hash_entries(entries)},
+          {"data_hash", data.hash},
+          {"data_name", data.name},
+          {"threads", at::get_num_threads()},
+          {"hone", version_text()},
+          {"torch", torch_version()}};
+}
+
+void check_facts(const Json& recorded, const ConfigEntries& entries, const DataFacts& data) {
+  trainer::check_same_entries(recorded.at("config"), entries);
+  const auto hash = recorded.at("data_hash").get<std::string>();
+  HONE_CHECK(hash == data.hash, "data.path",
+             concat("the ", data.kind, " that the run was started with, ",
+                    recorded.at("data_name").get<std::string>(), " ", hash.substr(0, 12)),
+             concat(data.name, " ", data.hash.substr(0, 12)));
+  const int threads = recorded.at("threads").get<int>();
+  if (threads != at::get_num_threads()) {
+    log_warning(concat("the run was started with ", threads, " threads and goes on with ",
+                       at::get_num_threads(), ": results differ in the last bits"));
+  }
+}
+
+// The steps that a resumed run was fixed to by --minutes.
+std::optional<Index> recorded_steps(const fs::path& out) {
+  const auto newest = trainer::CheckpointStore(out / "checkpoints").load_newest();
+  if (!newest) return std::nullopt;
+  trainer::TrainerConfig recorded;
+  trainer::set_entry(
+      {{"trainer.steps", &recorded.steps, ""}},
+      concat("trainer.steps=",
+             newest->facts.at("run").at("config").at("trainer.steps").get<std::string>()));
+  return recorded.steps;
+}
+
+Index steps_for(double minutes, trainer::Task& task, Index accumulation_steps) {
+  // Buffers, such as running means, move with every forward pass.
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;
+  for (const trainer::CheckpointTensor& weight : task.weights()) {
+    if (!weight.value.requires_grad()) buffers.emplace_back(weight.value, weight.value.clone());
+  }
+  const double step_seconds = trainer::measure_step_seconds(task, accumulation_steps, kProbeSteps);
+  for (const auto& [buffer, before] : buffers) buffer.copy_(before);
+  const double minutes_per_step = step_seconds / (60 * kStepShare);
+  const double steps = std::floor(minutes / minutes_per_step);
+  HONE_CHECK(steps >= 1, "minutes", concat("at least ", minutes_per_step, ", what one step takes"),
+             minutes);
+  HONE_CHECK(steps <= kMostSteps, "minutes", concat("at most ", kMostSteps * minutes_per_step),
+             minutes);
+  log_info(concat(minutes, " minutes at ", step_seconds * 1e3, " ms a step: ", steps, " steps"));
+  return static_cast<Index>(steps);
+}
+
+trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
+                                        const ConfigEntries& entries, const DataFacts& data,
+                                        const fs::path& out) {
+  trainer::TrainerOptions options;
+  options.steps = config.steps;
+  options.accumulation_steps = config.accumulation_steps;
+  options.clip_norm = config.clip_norm;
+  options.validate_every = config.validate_every;
+  options.checkpoint_every = config.checkpoint_every;
+  options.keep_checkpoints = config.keep_checkpoints;
+  options.folder = out;
+  options.max_memory_bytes = config.max_memory_mb << 20;
+  options.metrics = trainer::parse_metrics_formats(config.metrics);
+  options.seed = static_cast<std::uint64_t>(config.seed);
+  options.facts = facts_of(entries, data);
+  options.check_facts = [&entries, &data](const Json& recorded) {
+    check_facts(recorded, entries, data);
+  };
+  return options;
+}
+
+void check_earlier_run(const RunOptions& job) {
+  HONE_CHECK(!(job.resume && job.fresh), "train", "one of resume and fresh", "both");
+  const std::string out = job.out.string();
+  std::error_code ignored;
+  const bool there = holds_run(job.out), model = fs::exists(job.out / "model", ignored);
+  HONE_CHECK(job.resume || job.fresh || !(there || model), out,
+             "a folder without a run (--resume goes on with one, --fresh replaces it, another "
+             "--out keeps it)",
+             there ? "an earlier run" : "a model");
+  if (job.resume && !there) {
+    fail(ErrorCategory::NotFound, out, "a run to resume (without --resume one is started)", "none");
+  }
+}
+
+}  // namespace
+
+bool holds_run(const fs::path& out) {
+  std::error_code ignored;
+  for (const char* part : {"train.toml", "metrics.csv", "checkpoints"}) {
+    if (fs::exists(out / part, ignored)) return true;
+  }
+  return false;
+}
+
+// A step allocates and frees the same megabytes, and handing them back to the system made the
+// matrix products up to twice as slow (page faults; EPYC, 2048 x 1024 outputs).
+void prepare_libtorch(int threads) {
+  at::set_num_threads(threads > 0 ? threads : usable_cpus());
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  at::globalContext().setDeterministicFillUninitializedMemory(false);
+#ifdef __GLIBC__
+  ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  ::mallopt(M_TRIM_THRESHOLD, 2147483647);
+#endif
+}
+
+TrainRun::TrainRun(RunOptions options, const trainer::TrainerConfig& config)
+    : begin_(steady_clock().now_ns()), options_(std::move(options)) {
+  const double minutes = options_.minutes;
+  HONE_CHECK(std::isfinite(minutes) && minutes >= 0, "minutes", "a finite number above 0", minutes);
+  lock_ = std::make_unique<FolderLock>(options_.out);
+  check_earlier_run(options_);
+  prepare_libtorch(options_.threads);
+  HONE_CHECK(minutes == 0 || config.max_memory_mb == 0, "minutes",
+             "no trainer.max_memory_mb, which may change how long a step takes",
+             config.max_memory_mb);
+  if (config.max_memory_mb > 0) meter_.emplace();
+}
+
+void TrainRun::fix_steps(trainer::TrainerConfig& config, trainer::Task& task) const {
+  if (options_.minutes == 0) return;
+  const auto recorded = options_.resume ? recorded_steps(options_.out) : std::nullopt;
+  config.steps =
+      recorded ? *recorded : steps_for(options_.minutes, task, config.accumulation_steps);
+}
+
+trainer::TrainResult TrainRun::train(const ConfigEntries& entries, const trainer::LrConfig& lr,
+                                     const trainer::TrainerConfig& config, const DataFacts& data,
+                                     trainer::Task& task,
+                                     optim::MultiTensorOptimizer& optimizer) const {
+  const auto scheduler = trainer::make_schedule(lr, config.steps, optimizer);
+  trainer::Trainer trainer(trainer_options(config, entries, data, options_.out));
+  if (options_.resume && !trainer.resume(task, optimizer, *scheduler)) {
+    log_warning(concat("no checkpoint in ", options_.out.string(), ": starting from step 0"));
+  }
+  write_text_file(options_.out / "train.toml", trainer::entries_to_toml(entries));
+  const std::atomic<bool> never{false};
+  return trainer.fit(task, optimizer, *scheduler,
+                     options_.stop == nullptr ? never : *options_.stop);
+}
+
+double TrainRun::seconds() const { return seconds_between(begin_, steady_clock().now_ns()); }
+
+}  // namespace hone::app

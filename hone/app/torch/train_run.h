@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "hone/core/folder_lock.h"
+#include "hone/core/json_io.h"
+#include "hone/train/config/config_table.h"
+#include "hone/train/config/optim_config.h"
+#include "hone/train/config/trainer_config.h"
+#include "hone/train/memory/memory_meter.h"
+#include "hone/train/trainer/trainer.h"
+
+namespace hone::app {
+
+// What `hone train lm` and `hone train vision` share.
+
+template <class Config>
+struct TrainJob {
+  Config config;
+  std::filesystem::path out;  // train.toml, metrics.csv, checkpoints/ and model/ go here
+  // An earlier run in `out` is refused, unless it is to go on from its newest whole checkpoint
+  // (without one: from step 0) or to be replaced.
+  bool resume = false, fresh = false;
+  double minutes = 0;  // > 0: fixes config.trainer.steps from a few measured steps
+  int threads = 0;     // of LibTorch; 0: usable_cpus()
+  const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, Error{Cancelled}
+};
+
+// Is there a run, finished or not, in the folder?
+bool holds_run(const std::filesystem::path& out);
+
+// Same bits from the same input on the same machine and threads, and freed memory kept.
+void prepare_libtorch(int threads);
+
+// The same job without its configuration.
+struct RunOptions {
+  std::filesystem::path out;
+  bool resume = false, fresh = false;
+  double minutes = 0;
+  int threads = 0;
+  const std::atomic<bool>* stop = nullptr;
+};
+
+// The data of a run, as checkpoints record it.
+struct DataFacts {
+  std::string name, hash, kind;  // kind: "text"
+};
+
+// The folder of a run, from the checks before anything is read to the end of training.
+class TrainRun {
+ public:
+  // Locks the folder. Error{InvalidArgument} for a run in it without `resume` or `fresh`;
+  // Error{NotFound} for `resume` without a run; Error{Resource} while another process works there.
+  TrainRun(RunOptions options, const trainer::TrainerConfig& config);
+
+  // --minutes: the number of steps, measured, or that of the run which is resumed.
+  void fix_steps(trainer::TrainerConfig& config, trainer::Task& task) const;
+
+  // Resumes where that is asked for, writes train.toml, trains. `entries` are those of the
+  // configuration, steps fixed.
+  trainer::TrainResult train(const trainer::ConfigEntries& entries, const trainer::LrConfig& lr,
+                             const trainer::TrainerConfig& config, const DataFacts& data,
+                             trainer::Task& task, optim::MultiTensorOptimizer& optimizer) const;
+
+  double seconds() const;  // since the construction
+
+ private:
+  std::int64_t begin_;
+  RunOptions options_;
+  std::unique_ptr<FolderLock> lock_;
+  std::optional<memory::MemoryMeter> meter_;  // before the model, so that its weights count
+};
+
+template <class Config>
+RunOptions options_of(const TrainJob<Config>& job) {
+  return {job.out, job.resume, job.fresh, job.minutes, job.threads, job.stop};
+}
+
+}  // namespace hone::app
