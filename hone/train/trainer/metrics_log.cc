@@ -12,14 +12,15 @@
 namespace hone::trainer {
 namespace {
 
-constexpr std::array<MetricsColumn, 7> kColumns = {
+constexpr std::array<MetricsColumn, 8> kColumns = {
     {{"loss", "train/loss", &MetricsRow::loss},
      {"lr", "train/lr", &MetricsRow::lr},
      {"grad_norm", "train/grad_norm", &MetricsRow::grad_norm},
      {"tokens_per_s", "train/tokens_per_s", &MetricsRow::tokens_per_s},
      {"val_loss", "validation/loss", &MetricsRow::val_loss},
      {"val_bits_per_byte", "validation/bits_per_byte", &MetricsRow::val_bits_per_byte},
-     {"loss_scale", "train/loss_scale", &MetricsRow::loss_scale}}};
+     {"loss_scale", "train/loss_scale", &MetricsRow::loss_scale},
+     {"val_accuracy", "validation/accuracy", &MetricsRow::val_accuracy}}};
 
 std::string header() {
   std::string line = "step";

@@ -19,7 +19,8 @@ struct MetricsRow {
   Index step = 0;  // steps done, from 1
   double loss = 0, lr = 0, grad_norm = 0, tokens_per_s = 0;
   std::optional<double> val_loss{}, val_bits_per_byte{};  // empty where nothing was validated
-  std::optional<double> loss_scale{};  // in force; empty where losses are not scaled
+  std::optional<double> loss_scale{};    // in force; empty where losses are not scaled
+  std::optional<double> val_accuracy{};  // of classifiers
 };
 
 // The columns behind `step`, in their order.

@@ -268,7 +268,8 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
                    .loss_scale = outcome.loss_scale};
     if (validation) {
       row.val_loss = validation->loss;
-      row.val_bits_per_byte = validation->bits_per_byte;
+      if (!validation->accuracy) row.val_bits_per_byte = validation->bits_per_byte;
+      row.val_accuracy = validation->accuracy;
       result.validation = *validation;
     }
     log.add(row);

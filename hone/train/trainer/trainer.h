@@ -29,8 +29,9 @@ struct LossSum {
 };
 
 struct Validation {
-  double loss = 0;           // mean, nats
-  double bits_per_byte = 0;  // language models; else 0
+  double loss = 0;                      // mean, nats
+  double bits_per_byte = 0;             // language models; else 0
+  std::optional<double> accuracy = {};  // classifiers
 };
 
 // What is trained: a model on its data.

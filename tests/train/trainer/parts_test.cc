@@ -151,7 +151,7 @@ TEST(MetricsLog, keeps_full_precision_and_reads_back_what_it_wrote) {
     MetricsLog log(path, std::nullopt);
     log.add(row_of(1));
     MetricsRow validated = row_of(2);
-    validated.val_loss = 0.1, validated.val_bits_per_byte = 0.2;
+    validated.val_loss = 0.1, validated.val_bits_per_byte = 0.2, validated.val_accuracy = 0.3;
     log.add(validated);
   }
   const std::vector<MetricsRow> rows = read_metrics(path);
@@ -160,6 +160,8 @@ TEST(MetricsLog, keeps_full_precision_and_reads_back_what_it_wrote) {
   EXPECT_FALSE(rows[0].val_loss);
   EXPECT_EQ(rows[1].val_loss, 0.1);
   EXPECT_EQ(rows[1].val_bits_per_byte, 0.2);
+  EXPECT_EQ(rows[1].val_accuracy, 0.3);
+  EXPECT_FALSE(rows[0].val_accuracy);
 }
 
 TEST(MetricsLog, drops_rows_after_the_checkpoint_and_a_torn_line) {
