@@ -352,7 +352,11 @@ std::vector<TensorPlanEntry> MultiTensorOptimizer::plan() const {
       }
       const Options& options = param_groups_[g].options();
       entry.method = method_name(param, options);
-      entry.state_dtype = state_dtype_for(param, grad, method_for(param, options), options);
+      const kernels::TAMMethod method = method_for(param, options);
+      entry.state_dtype = state_dtype_for(param, grad, method, options);
+      if (method.scope != kernels::TAMScope::Model || entries.empty()) {
+        entry.exchanged_bytes = exchanged_bytes_for(param, options);
+      }
       entries.push_back(std::move(entry));
     }
   }

@@ -55,6 +55,9 @@ struct TensorPlanEntry {
   std::string kernel;  // "fused", "fused_strided" (through a scratch), "foreach", "for_loop"
   StateDtype state_dtype = StateDtype::Float32;  // what this tensor's moments are kept in
   std::string method;                            // of the rule, empty where there is no choice
+  // TAM: bytes of sums that each rank would hand out per step if ranks held parts of this tensor
+  // that end with rows; in scope Model those of all tensors stand with the first.
+  Index exchanged_bytes = 0;
 };
 
 struct OptimizerStats {
@@ -182,6 +185,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // TAM: how this parameter is measured, and the name of that.
   virtual kernels::TAMMethod method_for(const torch::Tensor&, const Options&) const { return {}; }
   virtual std::string method_name(const torch::Tensor&, const Options&) const { return {}; }
+  virtual Index exchanged_bytes_for(const torch::Tensor&, const Options&) const { return 0; }
   virtual bool wants_checked_step() const { return false; }
   // Fused: one kernel call.
   virtual StepReport step_fused(const FusedTensors& tensors, const StepControl& control) = 0;

@@ -130,6 +130,18 @@ std::string TorqueOptimizer::method_name(const torch::Tensor& param, const Optio
   return whole ? name_of(*o.scope_) : name_of(method_of(o, param));
 }
 
+Index TorqueOptimizer::exchanged_bytes_for(const torch::Tensor& param,
+                                           const Options& options) const {
+  const TorqueFields& o = fields(options);
+  const kernels::TAMMethod method = method_for(param, options);
+  // A row that is the whole tensor is stepped in scope Tensor, and never cut.
+  const bool rows =
+      method.scope == TAMScope::Tensor && method_of(o, param) == CorrelationMethod::Vectorized;
+  if (rows || o.fixed_damping_.has_value()) return 0;
+  const bool coupled = o.weight_decay_ != 0 && !o.decoupled_weight_decay_;
+  return kernels::exchanged_bytes(method, coupled);
+}
+
 kernels::TAMGroup TorqueOptimizer::group_of(const Options& options) {
   const TorqueFields& o = fields(options);
   const bool clamp = o.correlation_method_ == CorrelationMethod::CosineSimilarity;

@@ -221,6 +221,7 @@ class TorqueOptimizer : public MultiTensorOptimizer {
   bool wants_checked_step() const override;
   kernels::TAMMethod method_for(const torch::Tensor& param, const Options& options) const override;
   std::string method_name(const torch::Tensor& param, const Options& options) const override;
+  Index exchanged_bytes_for(const torch::Tensor& param, const Options& options) const override;
   StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override;
   void step_for_loop(ChainLists& lists, const Options& options) override;
   void step_foreach(ChainLists& lists, const Options& options) override;

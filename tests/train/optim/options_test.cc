@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What options mean: TAM's methods and presets, state of fewer bits, moving averages, and the
-// faults of the reference versions that they answer.
+// What options mean: TAM's methods and presets, state of fewer bits, moving averages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -48,97 +47,12 @@ std::vector<std::string> methods_of(const TAMOptions& options, Tensors params) {
   return names;
 }
 
-TEST(F1, the_threshold_decides_what_auto_does) {
-  for (const auto& [threshold, wanted] :
-       {std::pair{999, "cosine_similarity"}, {1000, "manual"}, {1001, "manual"}}) {
-    const auto options = TAMOptions(0.1)
-                             .correlation_method(CorrelationMethod::Auto)
-                             .large_tensor_threshold(threshold);
-    EXPECT_EQ(methods_of(options, params_of({{1000}})).front(), wanted) << threshold;
-    EXPECT_EQ(methods_of(options, params_of({{100, 10}})).front(),
-              threshold == 999 ? "vectorized" : "manual");
-  }
-}
-
-TEST(F2, any_layout_equals_the_contiguous_result) {
-  for (const auto& options : {TAMOptions(0.01), TAMOptions(0.01).scope(TAMScope::Row),
-                              TAMOptions(0.01).scope(TAMScope::Model),
-                              TAMOptions(0.01).state_dtype(StateDtype::BFloat16)}) {
-    torch::manual_seed(5);
-    const torch::Tensor values = torch::rand({12, 8, 6, 6}), storage = torch::rand({12, 8, 6, 12});
-    Tensors layouts{values.clone(), values.transpose(0, 1).contiguous().transpose(0, 1),
-                    values.contiguous(at::MemoryFormat::ChannelsLast), storage.slice(3, 0, 6)};
-    layouts[3].copy_(values);
-    Tensors results;
-    for (torch::Tensor& param : layouts) {
-      param.requires_grad_();
-      TAM optimizer({param}, options);
-      for (int t = 0; t < 5; ++t) {
-        torch::manual_seed(t);
-        param.mutable_grad() = torch::randn(values.sizes());
-        optimizer.step();
-      }
-      results.push_back(param.detach().contiguous());
-    }
-    // Sums run in memory order, so the cosine may differ in its last bits.
-    const double bound = options.state_dtype() == StateDtype::Float32 ? 1e-6 : 3e-3;
-    for (const torch::Tensor& result : results) {
-      EXPECT_LE((result - results[0]).abs().max().item<double>(), bound);
-    }
-  }
-}
-
-TEST(F3, the_cosine_of_a_tensor_is_one_number) {
-  Tensors params = params_of({{64, 64}, {10'000}});
-  TAM optimizer(params, TAMOptions(0.1));
-  set_gradients(params, 0);
-  optimizer.step();
-  for (const NamedState& item : optimizer.export_state()) {
-    if (item.name != "correlation") continue;
-    EXPECT_EQ(item.value.numel(), 1);
-  }
-  optimizer.step();
-  EXPECT_LT(optimizer.stats().temporary_bytes, 64 * 2 + 24 * 14'096 / 16'384 + 100);
-}
-
-TEST(F4, fifty_checked_steps_are_fifty_plain_ones) {
-  for (const CorrelationMethod method :
-       {CorrelationMethod::Manual, CorrelationMethod::CosineSimilarity,
-        CorrelationMethod::Vectorized, CorrelationMethod::Auto}) {
-    Tensors plain = params_of({{70, 30}, {2000}}), checked = params_of({{70, 30}, {2000}});
-    TAM a(plain, TAMOptions(0.01).correlation_method(method));
-    TAM b(checked, TAMOptions(0.01).correlation_method(method).use_inplace_ops(false));
-    for (int t = 0; t < 50; ++t) {
-      set_gradients(plain, t);
-      set_gradients(checked, t);
-      a.step();
-      b.step();
-      EXPECT_LE(std::abs(a.stats().correlation), 1);
-    }
-    for (std::size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(plain[i].equal(checked[i]));
-  }
-}
-
 Index state_bytes(const MultiTensorOptimizer& optimizer) {
   Index bytes = 0;
   for (const NamedState& item : optimizer.export_state()) {
     if (item.name != "step") bytes += static_cast<Index>(item.value.nbytes());
   }
   return bytes;
-}
-
-TEST(F6, memory_limited_takes_no_more_than_high_performance) {
-  Tensors a = params_of({{1000, 100}}), b = params_of({{1000, 100}});
-  TAM limited(a, TAMOptions::memory_limited(0.01)), fast(b, TAMOptions::high_performance(0.01));
-  for (int t = 0; t < 2; ++t) {
-    set_gradients(a, t);
-    set_gradients(b, t);
-    limited.step();
-    fast.step();
-  }
-  EXPECT_LE(state_bytes(limited), state_bytes(fast) / 2 + 1000);
-  // Temporaries: a scratch per worker, nothing that grows with the parameters.
-  EXPECT_LT(limited.stats().temporary_bytes, (Index{1} << 20) * 64);
 }
 
 TEST(Methods, presets_mean_what_the_guide_says) {
@@ -201,7 +115,7 @@ TEST(SuggestLr, divides_by_the_damping_that_a_run_settled_at) {
 
 // ---- state of fewer bits
 
-TEST(StateBits, take_the_stated_bytes_per_parameter) {
+TEST(StateBits, Oracle18_take_the_stated_bytes_per_parameter) {
   const Index n = 1 << 20;
   for (const auto& [dtype, wanted] : {std::pair{StateDtype::Float32, 8.0},
                                       {StateDtype::BFloat16, 4.0},

@@ -66,6 +66,16 @@ struct TAMMethod {
   Index row_length = 0;  // Row: as in MultiTensorLists; Element: elements of one slice along the
                          // first dimension
 };
+// Bytes of sums that each rank hands out in a step, per tensor, where ranks hold parts of it that
+// end with rows: those of S in fp64 (three, with coupled decay six); Model: once for all tensors;
+// Row: none; Element: two per column.
+constexpr Index exchanged_bytes(const TAMMethod& method, bool coupled_decay) {
+  constexpr Index kSum = sizeof(double);
+  if (method.scope == TAMScope::Row) return 0;
+  if (method.scope == TAMScope::Element) return 2 * kSum * method.row_length;
+  return kSum * count_sums(coupled_decay ? Statistics::TorqueWithDecay : Statistics::Torque);
+}
+
 struct TAMMethods {
   std::span<const TAMMethod> of_tensor;  // one per tensor, or one for all; Model for all or none
   // Where each tensor's s lie: one value (Tensor; Model: the first tensor's), one per row (Row),
