@@ -75,6 +75,21 @@ TEST_F(RunFolder, what_cannot_run_leaves_no_folder) {
   EXPECT_FALSE(fs::exists(out));
 }
 
+TEST_F(RunFolder, F22_an_unknown_key_ends_with_2_names_the_nearest_and_leaves_nothing) {
+  const std::string out = path("new"), toml = path("t.toml");
+  write_text_file(toml, "[trainer]\ngradient_checkpointing = true\nrecompute_evry = 1\n");
+  const std::vector<std::pair<Arguments, const char*>> cases{
+      {{"--set", "trainer.tensor_cores=true"}, "trainer.tensor_cores"},
+      {{"--set", "trainer.recompute_evry=1"}, "trainer.recompute_every"},
+      {{"--config", toml}, "trainer.gradient_checkpointing"}};
+  for (const auto& [setting, named] : cases) {
+    const Arguments arguments = train(out, 3) + setting;
+    expect_refusal(arguments, 2);
+    EXPECT_THAT(run_hone(arguments).err, HasSubstr(named));
+  }
+  EXPECT_FALSE(fs::exists(out));
+}
+
 TEST_F(RunFolder, a_demo_leaves_a_folder_alone_in_which_another_works) {
   const FolderLock other(path("demo"));
   expect_refusal({"demo", "--quick", "--out", path("demo")}, 1);
