@@ -6,6 +6,7 @@
 #include "hone/core/check.h"
 #include "hone/model_io/write_model.h"
 #include "hone/train/nn/llama.h"
+#include "hone/train/optim/averaged_weights.h"
 #include "hone/train/trainer/lm_setup.h"
 
 namespace hone::app {
@@ -36,12 +37,13 @@ TrainLmResult train_lm(const TrainLmJob& job) {
   trainer::check_config(config);
   const TrainRun run(options_of(job), config.trainer);
   trainer::LmSetup setup = trainer::set_up_lm(config);
-  run.fix_steps(config.trainer, setup.task);
+  run.fix(config.trainer, setup.task);
   const auto optimizer = trainer::make_optimizer(config, *setup.model);
   const trainer::TrainResult trained = run.train(
       config_entries(config), config.lr, config.trainer,
       {.name = setup.data.name, .hash = setup.data.hash, .kind = "text"}, setup.task, *optimizer);
   const fs::path folder = job.out / "model";
+  const optim::AveragedWeights averaged(*optimizer);
   export_model(folder, setup.model, setup.data);
   return {.steps = trained.steps,
           .parameters = setup.model->architecture().parameters(),
@@ -49,6 +51,7 @@ TrainLmResult train_lm(const TrainLmJob& job) {
           .val_loss = trained.validation.loss,
           .val_bits_per_byte = trained.validation.bits_per_byte,
           .tokens_per_s = trained.tokens_per_s,
+          .loop_share = trained.loop_share,
           .seconds = run.seconds(),
           .out = job.out,
           .model = folder};
@@ -60,6 +63,7 @@ Json to_json(const TrainLmResult& result) {
           {"val_loss", result.val_loss},
           {"val_bits_per_byte", result.val_bits_per_byte},
           {"tokens_per_s", result.tokens_per_s},
+          {"loop_share", result.loop_share},
           {"seconds", result.seconds},
           {"parameters", result.parameters},
           {"out", result.out.string()},

@@ -13,7 +13,9 @@ using TrainLmJob = TrainJob<trainer::LmConfig>;
 
 struct TrainLmResult {
   Index steps = 0, parameters = 0;
-  double train_loss = 0, val_loss = 0, val_bits_per_byte = 0, tokens_per_s = 0, seconds = 0;
+  double train_loss = 0, val_loss = 0, val_bits_per_byte = 0;
+  double tokens_per_s = 0, loop_share = 0;  // TrainResult's
+  double seconds = 0;
   std::filesystem::path out, model;  // model: the exported Hugging Face folder
 };
 
@@ -22,8 +24,8 @@ struct TrainLmResult {
 // without a run; Error{Resource} while another process works in `out`. `out` is then as it was.
 TrainLmResult train_lm(const TrainLmJob& job);
 
-// {"steps", "train_loss", "val_loss", "val_bits_per_byte", "tokens_per_s", "seconds", "parameters",
-// "out", "model"}.
+// {"steps", "train_loss", "val_loss", "val_bits_per_byte", "tokens_per_s", "loop_share", "seconds",
+// "parameters", "out", "model"}.
 Json to_json(const TrainLmResult& result);
 
 }  // namespace hone::app

@@ -9,12 +9,14 @@
 #include <utility>
 #include <vector>
 
+#include "hone/app/bench/bench_run.h"
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
 #include "hone/core/version.h"
+#include "hone/train/amp/autocast_guard.h"
 #include "hone/train/trainer/schedule.h"
 
 namespace hone::app {
@@ -28,6 +30,7 @@ using trainer::ConfigEntries;
 constexpr double kStepShare = 0.9;
 constexpr Index kProbeSteps = 8;
 constexpr double kMostSteps = 1e12;
+constexpr double kPrecisionSeconds = 3;
 
 // What a checkpoint records, to be the same on resume.
 Json facts_of(const ConfigEntries& entries, const DataFacts& data) {
@@ -54,26 +57,56 @@ void check_facts(const Json& recorded, const ConfigEntries& entries, const DataF
   }
 }
 
-// The steps that a resumed run was fixed to by --minutes.
-std::optional<Index> recorded_steps(const fs::path& out) {
+// What the run in the folder was started with, as `entry` takes it; false: it has no checkpoint.
+bool take_recorded(const fs::path& out, const trainer::ConfigEntry& entry) {
   const auto newest = trainer::CheckpointStore(out / "checkpoints").load_newest();
-  if (!newest) return std::nullopt;
-  trainer::TrainerConfig recorded;
-  trainer::set_entry(
-      {{"trainer.steps", &recorded.steps, ""}},
-      concat("trainer.steps=",
-             newest->facts.at("run").at("config").at("trainer.steps").get<std::string>()));
-  return recorded.steps;
+  if (!newest) return false;
+  const Json& value = newest->facts.at("run").at("config").at(std::string(entry.name));
+  trainer::set_entry({entry}, concat(entry.name, "=", value.get<std::string>()));
+  return true;
 }
 
-Index steps_for(double minutes, trainer::Task& task, Index accumulation_steps) {
-  // Buffers, such as running means, move with every forward pass.
-  std::vector<std::pair<torch::Tensor, torch::Tensor>> buffers;
-  for (const trainer::CheckpointTensor& weight : task.weights()) {
-    if (!weight.value.requires_grad()) buffers.emplace_back(weight.value, weight.value.clone());
+// For a scope in which steps are only tried: buffers, such as running means, move with every
+// forward pass, and come back.
+class KeptBuffers {
+ public:
+  explicit KeptBuffers(trainer::Task& task) {
+    for (const trainer::CheckpointTensor& weight : task.weights()) {
+      if (!weight.value.requires_grad()) kept_.emplace_back(weight.value, weight.value.clone());
+    }
   }
-  const double step_seconds = trainer::measure_step_seconds(task, accumulation_steps, kProbeSteps);
-  for (const auto& [buffer, before] : buffers) buffer.copy_(before);
+  ~KeptBuffers() {
+    for (const auto& [buffer, before] : kept_) buffer.copy_(before);
+  }
+  KeptBuffers(const KeptBuffers&) = delete;
+  KeptBuffers& operator=(const KeptBuffers&) = delete;
+
+ private:
+  std::vector<std::pair<torch::Tensor, torch::Tensor>> kept_;
+};
+
+// bf16 where it makes forward and backward passes faster.
+std::string choose_precision(trainer::Task& task) {
+  const KeptBuffers buffers(task);
+  const auto try_pass = [&task] {
+    task.micro_batch(0, 0).sum.backward();
+    for (const trainer::CheckpointTensor& weight : task.weights()) {
+      weight.value.mutable_grad() = torch::Tensor();
+    }
+  };
+  const auto measurer = make_bench_measurer();
+  const amp::PrecisionChoice choice =
+      amp::choose_precision(try_pass, at::kCPU, *measurer, {.max_seconds = kPrecisionSeconds});
+  log_info(concat("amp.precision: ", choice.reason));
+  return choice.use_bf16 ? "bf16" : "fp32";
+}
+
+Index steps_for(double minutes, trainer::Task& task, const trainer::TrainerConfig& config) {
+  const KeptBuffers buffers(task);
+  const trainer::MixedPrecision precision(trainer::amp_options(config.amp));
+  const amp::AutocastGuard autocast = precision.autocast();
+  const double step_seconds =
+      trainer::measure_step_seconds(task, config.accumulation_steps, kProbeSteps);
   const double minutes_per_step = step_seconds / (60 * kStepShare);
   const double steps = std::floor(minutes / minutes_per_step);
   HONE_CHECK(steps >= 1, "minutes", concat("at least ", minutes_per_step, ", what one step takes"),
@@ -95,6 +128,8 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   options.checkpoint_every = config.checkpoint_every;
   options.keep_checkpoints = config.keep_checkpoints;
   options.folder = out;
+  options.ema_decay = config.ema_decay;
+  options.amp = trainer::amp_options(config.amp);
   options.max_memory_bytes = config.max_memory_mb << 20;
   options.metrics = trainer::parse_metrics_formats(config.metrics);
   options.seed = static_cast<std::uint64_t>(config.seed);
@@ -154,11 +189,17 @@ TrainRun::TrainRun(RunOptions options, const trainer::TrainerConfig& config)
   if (config.max_memory_mb > 0) meter_.emplace();
 }
 
-void TrainRun::fix_steps(trainer::TrainerConfig& config, trainer::Task& task) const {
-  if (options_.minutes == 0) return;
-  const auto recorded = options_.resume ? recorded_steps(options_.out) : std::nullopt;
-  config.steps =
-      recorded ? *recorded : steps_for(options_.minutes, task, config.accumulation_steps);
+void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
+  const auto recorded = [this](std::string_view name, trainer::ConfigField field) {
+    return options_.resume && take_recorded(options_.out, {name, field, ""});
+  };
+  std::string& precision = config.amp.precision;
+  if (precision == "auto" && !recorded("amp.precision", &precision)) {
+    precision = choose_precision(task);
+  }
+  if (options_.minutes > 0 && !recorded("trainer.steps", &config.steps)) {
+    config.steps = steps_for(options_.minutes, task, config);
+  }
 }
 
 trainer::TrainResult TrainRun::train(const ConfigEntries& entries, const trainer::LrConfig& lr,

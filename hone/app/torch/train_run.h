@@ -58,11 +58,12 @@ class TrainRun {
   // Error{NotFound} for `resume` without a run; Error{Resource} while another process works there.
   TrainRun(RunOptions options, const trainer::TrainerConfig& config);
 
-  // --minutes: the number of steps, measured, or that of the run which is resumed.
-  void fix_steps(trainer::TrainerConfig& config, trainer::Task& task) const;
+  // What is measured, or taken from the run which is resumed: the number of steps for --minutes,
+  // amp.precision where it is auto.
+  void fix(trainer::TrainerConfig& config, trainer::Task& task) const;
 
   // Resumes where that is asked for, writes train.toml, trains. `entries` are those of the
-  // configuration, steps fixed.
+  // configuration, fixed.
   trainer::TrainResult train(const trainer::ConfigEntries& entries, const trainer::LrConfig& lr,
                              const trainer::TrainerConfig& config, const DataFacts& data,
                              trainer::Task& task, optim::MultiTensorOptimizer& optimizer) const;

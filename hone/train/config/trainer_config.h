@@ -5,18 +5,20 @@
 #include <string_view>
 #include <vector>
 
+#include "hone/train/config/amp_config.h"
 #include "hone/train/config/config_table.h"
 
 namespace hone::trainer {
 
-// [trainer]: the keys that every job has.
+// [amp] and [trainer]: the keys that every job has.
 struct TrainerConfig {
   Index steps = 1750, micro_batch = 8, accumulation_steps = 1;
-  double clip_norm = 1.0;
+  double clip_norm = 1.0, ema_decay = 0;
   Index seed = 0;
   Index validate_every = 200, checkpoint_every = 200, keep_checkpoints = 2;
   Index max_memory_mb = 0;
   std::vector<std::string> metrics = {"csv"};
+  AmpConfig amp;
 };
 
 // What the job calls its samples ("windows"), and what a seed and the limit of memory do to it.

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "hone/train/config/config_table.h"
+#include "hone/train/trainer/precision.h"
+
+namespace hone::trainer {
+
+// [amp]: what forward passes multiply in, and the loss scale of fp16.
+struct AmpConfig {
+  std::string precision = "fp32";  // bf16, fp16, auto
+  double init_scale = 65536;
+  bool dynamic = true;
+  Index growth_interval = 2000, hysteresis = 1;
+};
+
+void add_entries(ConfigEntries& entries, AmpConfig& amp);
+// Error{InvalidArgument} names the key.
+void check_config(const AmpConfig& amp);
+// fp16 has a GradScaler, the others need none. Of a precision that is not auto any more.
+AmpOptions amp_options(const AmpConfig& amp);
+
+}  // namespace hone::trainer
