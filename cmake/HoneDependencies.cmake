@@ -6,6 +6,7 @@ include(FetchContent)
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 find_package(OpenSSL REQUIRED)
+find_package(ZLIB REQUIRED)
 
 function(hone_dependency name package target)
   cmake_parse_arguments(arg "" "URL" "" ${ARGN})
@@ -22,6 +23,8 @@ endfunction()
 
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy>=1.0.3)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(turbojpeg REQUIRED IMPORTED_TARGET libturbojpeg)
+pkg_check_modules(png REQUIRED IMPORTED_TARGET libpng)
 hone_dependency(json nlohmann_json nlohmann_json::nlohmann_json
   URL https://github.com/nlohmann/json/releases/download/v3.11.3/json.tar.xz)
 hone_dependency(fmt fmt fmt::fmt

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <array>
+#include <sstream>
+#include <string>
+
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/core/mmap_file.h"
+#include "hone/data/image/readers.h"
+
+namespace hone::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr ImageShape kShape = {3, 32, 32};
+constexpr std::size_t kRecord = 1 + 3 * 32 * 32;
+constexpr Index kClasses = 10, kBatches = 5;
+constexpr std::array<const char*, kClasses> kNames = {
+    "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
+
+std::vector<std::string> read_class_names(const fs::path& folder) {
+  const fs::path path = folder / "batches.meta.txt";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return {kNames.begin(), kNames.end()};
+  std::vector<std::string> names;
+  std::istringstream lines(read_text_file(path, 1 << 16));
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.empty() && line.back() == '\r') line.pop_back();
+    if (!line.empty()) names.push_back(line);
+  }
+  if (static_cast<Index>(names.size()) != kClasses) {
+    fail_corrupt(path.string(), concat(kClasses, " names"), concat(names.size()));
+  }
+  return names;
+}
+
+void append_batch(const fs::path& path, std::vector<std::uint16_t>& labels,
+                  std::vector<std::uint8_t>& pixels) {
+  const MmapFile file(path);
+  const auto bytes = file.bytes();
+  parse_cifar_batch({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()},
+                    path.string(), labels, pixels);
+}
+
+}  // namespace
+
+void parse_cifar_batch(std::span<const std::uint8_t> file, std::string_view where,
+                       std::vector<std::uint16_t>& labels, std::vector<std::uint8_t>& pixels) {
+  if (file.empty() || file.size() % kRecord != 0) {
+    fail_corrupt(where, concat("records of ", kRecord, " bytes"), concat(file.size(), " bytes"));
+  }
+  pixels.reserve(pixels.size() + file.size());
+  for (std::size_t at = 0; at < file.size(); at += kRecord) {
+    if (file[at] >= kClasses) {
+      fail_corrupt(where, concat("a label below ", kClasses, " in record ", at / kRecord),
+                   concat(static_cast<Index>(file[at])));
+    }
+    labels.push_back(file[at]);
+    const auto planes = file.subspan(at + 1, kRecord - 1);
+    pixels.insert(pixels.end(), planes.begin(), planes.end());
+  }
+}
+
+std::optional<ImageCorpus> read_cifar_folder(const fs::path& folder) {
+  std::error_code ignored;
+  fs::path inside = folder;
+  if (!fs::exists(inside / "data_batch_1.bin", ignored)) inside /= "cifar-10-batches-bin";
+  if (!fs::exists(inside / "data_batch_1.bin", ignored)) return std::nullopt;
+  ImageCorpus corpus;
+  corpus.shape = kShape;
+  corpus.classes = read_class_names(inside);
+  std::vector<std::uint16_t> labels;
+  std::vector<std::uint8_t> pixels;
+  for (Index batch = 1; batch <= kBatches; ++batch) {
+    const fs::path path = inside / concat("data_batch_", batch, ".bin");
+    if (fs::exists(path, ignored)) append_batch(path, labels, pixels);
+  }
+  corpus.train = ImagePart(kShape, std::move(labels), std::move(pixels));
+  if (const fs::path path = inside / "test_batch.bin"; fs::exists(path, ignored)) {
+    labels.clear();
+    pixels.clear();
+    append_batch(path, labels, pixels);
+    corpus.held_out = ImagePart(kShape, std::move(labels), std::move(pixels));
+  }
+  return corpus;
+}
+
+}  // namespace hone::data

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstring>
+#include <string>
+
+#include "hone/core/check.h"
+#include "hone/data/image/codecs.h"
+
+namespace hone::data {
+namespace {
+
+bool begins_with(std::span<const std::byte> file, std::string_view magic) {
+  return file.size() >= magic.size() && std::memcmp(file.data(), magic.data(), magic.size()) == 0;
+}
+
+// Reads the numbers of a PGM or PPM header.
+class NetpbmHeader {
+ public:
+  NetpbmHeader(std::span<const std::byte> file, std::string_view where)
+      : text_(reinterpret_cast<const char*>(file.data()), file.size()), where_(where) {}
+
+  Index next(std::string_view what) {
+    skip_space();
+    constexpr Index kMost = 1 << 24;
+    Index value = -1;
+    for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
+      value = std::max<Index>(0, value) * 10 + (text_[at_] - '0');
+      if (value > kMost) fail_corrupt(where_, concat(what, " of at most ", kMost), "more");
+    }
+    if (value < 0) fail_corrupt(where_, concat("a number, the ", what), "none");
+    return value;
+  }
+  // Behind the one white space that ends the header.
+  std::size_t end() const {
+    if (at_ >= text_.size() || !is_space(text_[at_])) {
+      fail_corrupt(where_, "a white space behind the header", "none");
+    }
+    return at_ + 1;
+  }
+
+ private:
+  static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+  void skip_space() {
+    for (; at_ < text_.size() && (is_space(text_[at_]) || text_[at_] == '#'); ++at_) {
+      if (text_[at_] == '#') at_ = std::min(text_.find('\n', at_), text_.size() - 1);
+    }
+  }
+
+  std::string_view text_, where_;
+  std::size_t at_ = 2;
+};
+
+}  // namespace
+
+void check_size(Index height, Index width, std::size_t file_bytes, std::string_view where) {
+  const Index most = std::min(
+      kMostPixels, kMostPixelsPerByte *
+                       static_cast<Index>(std::min<std::size_t>(file_bytes, std::size_t{1} << 40)));
+  if (height < 1 || width < 1 || height > most || width > most / height) {
+    fail_corrupt(where, concat("1 to ", most, " pixels in a file of ", file_bytes, " bytes"),
+                 concat(width, " x ", height));
+  }
+}
+
+Image make_image(Index height, Index width, std::size_t file_bytes, std::string_view where) {
+  check_size(height, width, file_bytes, where);
+  return {height, width, std::vector<std::uint8_t>(static_cast<std::size_t>(3 * height * width))};
+}
+
+Image decode_netpbm(std::span<const std::byte> file, std::string_view where) {
+  NetpbmHeader header(file, where);
+  const Index width = header.next("width"), height = header.next("height");
+  const Index most = header.next("largest value");
+  if (most < 1 || most > 255) fail_corrupt(where, "values of 8 bits (1 to 255)", concat(most));
+  Image image = make_image(height, width, file.size(), where);
+  const bool is_grey = static_cast<char>(file[1]) == '5';
+  const std::size_t wanted = image.pixels.size() / (is_grey ? 3 : 1);
+  const auto data = file.subspan(header.end());
+  if (data.size() < wanted) {
+    fail_corrupt(where, concat(wanted, " bytes of pixels"), concat(data.size()));
+  }
+  const auto scaled = [&](std::byte byte) {
+    const Index value = std::min(std::to_integer<Index>(byte), most);
+    return static_cast<std::uint8_t>((value * 255 + most / 2) / most);
+  };
+  for (std::size_t i = 0; i < image.pixels.size(); ++i) {
+    image.pixels[i] = scaled(data[is_grey ? i / 3 : i]);
+  }
+  return image;
+}
+
+Image decode_image(std::span<const std::byte> file, std::string_view where, Index least_side) {
+  if (begins_with(file, "\xff\xd8\xff")) return decode_jpeg(file, where, least_side);
+  if (begins_with(file, "\x89PNG")) return decode_png(file, where);
+  if (begins_with(file, "P5") || begins_with(file, "P6")) return decode_netpbm(file, where);
+  fail_corrupt(where, "a JPEG, PNG, PGM or PPM image",
+               file.empty() ? "an empty file" : "another content");
+}
+
+bool has_image_name(const std::filesystem::path& path) {
+  std::string name = path.extension().string();
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  constexpr std::array<std::string_view, 5> kNames = {".jpg", ".jpeg", ".png", ".ppm", ".pgm"};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+}  // namespace hone::data

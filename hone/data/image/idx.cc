@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+
+#include "hone/core/check.h"
+#include "hone/data/image/gzip.h"
+#include "hone/data/image/readers.h"
+
+namespace hone::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Index kMostBytes = Index{1} << 32;
+
+Index read_big_endian(std::span<const std::uint8_t> bytes) {
+  Index value = 0;
+  for (int i = 0; i < 4; ++i) value = value << 8 | bytes[static_cast<std::size_t>(i)];
+  return value;
+}
+
+// The file itself or with .gz; empty where there is neither.
+fs::path find_file(const fs::path& folder, const std::string& name) {
+  std::error_code ignored;
+  for (const std::string& candidate : {name, name + ".gz"}) {
+    if (fs::exists(folder / candidate, ignored)) return folder / candidate;
+  }
+  return {};
+}
+
+struct LabelledIdx {
+  ImageShape shape;
+  std::vector<std::uint8_t> labels, pixels;
+};
+
+LabelledIdx read_pair(const fs::path& images_path, const fs::path& labels_path) {
+  IdxArray images = parse_idx(read_plain_or_gzip(images_path, kMostBytes), 3, images_path.string());
+  IdxArray labels = parse_idx(read_plain_or_gzip(labels_path, kMostBytes), 1, labels_path.string());
+  if (labels.sizes[0] != images.sizes[0]) {
+    fail_corrupt(
+        labels_path.string(),
+        concat(images.sizes[0], " labels, as ", images_path.filename().string(), " has images"),
+        concat(labels.sizes[0]));
+  }
+  return {
+      {1, images.sizes[1], images.sizes[2]}, std::move(labels.values), std::move(images.values)};
+}
+
+}  // namespace
+
+IdxArray parse_idx(std::vector<std::uint8_t> file, Index dimensions, std::string_view where) {
+  const auto head = static_cast<std::size_t>(4 + 4 * dimensions);
+  const std::span<const std::uint8_t> bytes(file);
+  const Index magic = 0x800 + dimensions;
+  if (file.size() < head || read_big_endian(bytes) != magic) {
+    fail_corrupt(where,
+                 concat("an IDX file of unsigned bytes in ", dimensions,
+                        " dimensions (magic number ", magic, ")"),
+                 file.size() < head ? concat(file.size(), " bytes")
+                                    : concat("magic number ", read_big_endian(bytes)));
+  }
+  IdxArray out;
+  Index values = 1;
+  for (Index d = 0; d < dimensions; ++d) {
+    out.sizes.push_back(read_big_endian(bytes.subspan(static_cast<std::size_t>(4 + 4 * d))));
+    values = checked_mul(values, out.sizes.back(), where);
+  }
+  const auto found = static_cast<Index>(file.size() - head);
+  if (values != found || values == 0) {
+    fail_corrupt(where, values == 0 ? "something in the file" : concat(values, " values"),
+                 concat(found));
+  }
+  file.erase(file.begin(), file.begin() + static_cast<Index>(head));
+  out.values = std::move(file);
+  return out;
+}
+
+std::optional<ImageCorpus> read_idx_folder(const fs::path& folder) {
+  const auto find = [&](const char* name) { return find_file(folder, name); };
+  const fs::path images = find("train-images-idx3-ubyte");
+  if (images.empty()) return std::nullopt;
+  const fs::path labels = find("train-labels-idx1-ubyte");
+  if (labels.empty()) {
+    fail(ErrorCategory::NotFound, (folder / "train-labels-idx1-ubyte").string(),
+         "the labels of train-images-idx3-ubyte, plain or .gz", "nothing");
+  }
+  LabelledIdx train = read_pair(images, labels);
+  ImageCorpus corpus;
+  corpus.shape = train.shape;
+  Index most = *std::max_element(train.labels.begin(), train.labels.end());
+  const fs::path test_images = find("t10k-images-idx3-ubyte");
+  const fs::path test_labels = find("t10k-labels-idx1-ubyte");
+  if (!test_images.empty() && !test_labels.empty()) {
+    LabelledIdx test = read_pair(test_images, test_labels);
+    if (test.shape != train.shape) {
+      fail_corrupt(test_images.string(),
+                   concat("images of ", train.shape.height, " x ", train.shape.width),
+                   concat(test.shape.height, " x ", test.shape.width));
+    }
+    const Index most_test = *std::max_element(test.labels.begin(), test.labels.end());
+    if (most_test > most) {
+      fail_corrupt(test_labels.string(), concat("labels up to ", most), concat(most_test));
+    }
+    corpus.held_out = ImagePart(test.shape, std::move(test.labels), std::move(test.pixels));
+  }
+  for (Index label = 0; label <= most; ++label) corpus.classes.push_back(concat(label));
+  corpus.train = ImagePart(train.shape, std::move(train.labels), std::move(train.pixels));
+  return corpus;
+}
+
+}  // namespace hone::data

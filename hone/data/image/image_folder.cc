@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "hone/core/check.h"
+#include "hone/core/log.h"
+#include "hone/core/mmap_file.h"
+#include "hone/data/image/readers.h"
+
+namespace hone::data {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr Index kDefaultSide = 64;
+constexpr Index kMostClasses = 65535;
+constexpr Index kNamedFiles = 20;
+constexpr std::size_t kHoldOutEvery = 10;
+
+struct Files {
+  std::vector<fs::path> paths;
+  std::vector<std::uint16_t> labels;
+};
+
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
+
+std::vector<fs::path> list_folders(const fs::path& folder) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->is_directory(error) && !is_hidden(entry->path())) out.push_back(entry->path());
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::vector<fs::path> list_images(const fs::path& folder) {
+  std::vector<fs::path> out;
+  std::error_code error;
+  for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (is_hidden(entry->path())) {
+      entry.disable_recursion_pending();
+    } else if (has_image_name(entry->path()) && !entry->is_directory(error)) {
+      out.push_back(entry->path());
+    }
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+// The class folders of one part; a name that is not in `classes` is added there, or refused.
+Files list_part(const fs::path& folder, std::vector<std::string>& classes, bool may_add) {
+  Files out;
+  for (const fs::path& class_folder : list_folders(folder)) {
+    const std::vector<fs::path> images = list_images(class_folder);
+    if (images.empty()) continue;
+    const std::string name = class_folder.filename().string();
+    auto found = std::find(classes.begin(), classes.end(), name);
+    if (found == classes.end()) {
+      if (!may_add) fail_corrupt(class_folder.string(), "a class that is in train too", name);
+      found = classes.insert(classes.end(), name);
+      if (static_cast<Index>(classes.size()) > kMostClasses) {
+        fail_corrupt(folder.string(), concat("at most ", kMostClasses, " classes"), "more");
+      }
+    }
+    const auto label = static_cast<std::uint16_t>(found - classes.begin());
+    out.paths.insert(out.paths.end(), images.begin(), images.end());
+    out.labels.insert(out.labels.end(), images.size(), label);
+  }
+  return out;
+}
+
+// Takes every tenth image of each class out of `train`; of a smaller class of two or more the last.
+Files take_held_out(Files& train) {
+  std::map<std::uint16_t, std::size_t> size_of;
+  for (const std::uint16_t label : train.labels) ++size_of[label];
+  Files kept, held_out;
+  std::map<std::uint16_t, std::size_t> seen;
+  for (std::size_t i = 0; i < train.paths.size(); ++i) {
+    const std::uint16_t label = train.labels[i];
+    const std::size_t number = ++seen[label], all = size_of[label];
+    const bool take = all < kHoldOutEvery ? all > 1 && number == all : number % kHoldOutEvery == 0;
+    Files& to = take ? held_out : kept;
+    to.paths.push_back(std::move(train.paths[i]));
+    to.labels.push_back(label);
+  }
+  train = std::move(kept);
+  return held_out;
+}
+
+void decode_file(const fs::path& path, Index side, std::span<std::uint8_t> planes) {
+  const MmapFile file(path);
+  fit_to_square(decode_image(file.bytes(), path.string(), side), side, planes);
+}
+
+// Decodes all once, to know what is broken. Pixels stay in memory where `keep`.
+ImagePart decode_part(Files files, ImageShape shape, bool keep, Executor& executor, Index& broken) {
+  const auto count = static_cast<Index>(files.paths.size());
+  const auto bytes = static_cast<std::size_t>(shape.values());
+  std::vector<std::string> failures(files.paths.size());
+  std::vector<std::uint8_t> pixels(keep ? files.paths.size() * bytes : 0);
+  executor.parallel_for(count, 1, [&](Index begin, Index end, int) {
+    std::vector<std::uint8_t> own(keep ? 0 : bytes);
+    for (Index i = begin; i < end; ++i) {
+      const auto at = static_cast<std::size_t>(i);
+      try {
+        decode_file(files.paths[at], shape.height,
+                    keep ? std::span(pixels).subspan(at * bytes, bytes) : std::span(own));
+      } catch (const Error& error) {
+        failures[at] = error.what();
+      }
+    }
+  });
+  std::size_t whole = 0;
+  for (std::size_t i = 0; i < files.paths.size(); ++i) {
+    if (!failures[i].empty()) {
+      if (++broken <= kNamedFiles) log_warning(concat("left out: ", failures[i]));
+      continue;
+    }
+    if (keep && whole != i) {
+      std::copy_n(pixels.begin() + static_cast<Index>(i * bytes), bytes,
+                  pixels.begin() + static_cast<Index>(whole * bytes));
+    }
+    if (whole != i) files.paths[whole] = std::move(files.paths[i]);
+    files.labels[whole++] = files.labels[i];
+  }
+  files.paths.resize(whole);
+  files.labels.resize(whole);
+  if (keep) {
+    pixels.resize(whole * bytes);
+    return {shape, std::move(files.labels), std::move(pixels)};
+  }
+  auto paths = std::make_shared<const std::vector<fs::path>>(std::move(files.paths));
+  return {shape, std::move(files.labels),
+          [paths, side = shape.height](Index index, std::span<std::uint8_t> planes) {
+            decode_file((*paths)[static_cast<std::size_t>(index)], side, planes);
+          }};
+}
+
+}  // namespace
+
+ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& options,
+                              Executor& executor) {
+  const Index side = options.side == 0 ? kDefaultSide : options.side;
+  ImageCorpus corpus;
+  corpus.shape = {3, side, side};
+  Files train, held_out;
+  std::error_code ignored;
+  if (fs::is_directory(folder / "train", ignored)) {
+    train = list_part(folder / "train", corpus.classes, /*may_add=*/true);
+    for (const char* name : {"test", "val"}) {
+      if (!held_out.paths.empty() || !fs::is_directory(folder / name, ignored)) continue;
+      held_out = list_part(folder / name, corpus.classes, /*may_add=*/false);
+    }
+  } else {
+    train = list_part(folder, corpus.classes, /*may_add=*/true);
+  }
+  if (train.paths.empty()) {
+    fail_corrupt(folder.string(),
+                 "IDX files, CIFAR-10 batches, or a folder of images (jpg, png, ppm, pgm) for each "
+                 "class",
+                 "none of these");
+  }
+  if (held_out.paths.empty()) held_out = take_held_out(train);
+  const auto files = static_cast<Index>(train.paths.size() + held_out.paths.size());
+  const bool keep = files <= options.memory_bytes / corpus.shape.values();
+  corpus.train = decode_part(std::move(train), corpus.shape, keep, executor, corpus.broken);
+  corpus.held_out = decode_part(std::move(held_out), corpus.shape, keep, executor, corpus.broken);
+  if (corpus.broken > 0) {
+    log_warning(concat(folder.string(), ": ", corpus.broken, " of ", files,
+                       " images cannot be decoded and are left out"));
+  }
+  if (corpus.train.size() == 0) {
+    fail_corrupt(folder.string(), "an image that can be decoded", concat(files, " broken ones"));
+  }
+  return corpus;
+}
+
+}  // namespace hone::data

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/data/image/image_corpus.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "hone/core/error.h"
+#include "hone/core/file_io.h"
+#include "hone/core/log.h"
+#include "hone/core/thread_pool.h"
+#include "hone/data/image/gzip.h"
+#include "tests/support/image_codecs.h"
+#include "tests/support/test_data.h"
+
+namespace hone::data {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class Images : public testing::Test {
+ protected:
+  Images() { set_log_level(LogLevel::Error); }
+
+  ImageCorpus load(const ImageOptions& options = {}) const {
+    return load_images(folder(), options, serial_executor());
+  }
+  std::string refusal(ErrorCategory category = ErrorCategory::CorruptFile,
+                      const ImageOptions& options = {}) const {
+    try {
+      load(options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.category(), category) << error.what();
+      return error.what();
+    }
+    return {};
+  }
+  static std::vector<std::uint8_t> read(const ImageCorpus& corpus, const ImagePart& part,
+                                        Index index) {
+    std::vector<std::uint8_t> planes(static_cast<std::size_t>(corpus.shape.values()));
+    part.read(index, planes);
+    return planes;
+  }
+  const fs::path& folder() const { return folder_.path(); }
+  void write(const std::string& name, const std::string& bytes) const {
+    test::write_bytes(folder() / name, bytes);
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+// ---- IDX
+
+class Idx : public Images {
+ protected:
+  void SetUp() override {
+    write("train-images-idx3-ubyte", test::idx_file({20, 2, 3}, pixels_));
+    write("train-labels-idx1-ubyte.gz", test::gzip(test::idx_file({20}, labels_)));
+  }
+  std::string pixels_ = test::scene(20, 6, 1),
+              labels_ = std::string(17, '\2') + std::string(3, '\0');
+};
+
+TEST_F(Idx, reads_plain_and_gzip_files_and_holds_out_every_tenth_image) {
+  const ImageCorpus corpus = load();
+  EXPECT_EQ(corpus.shape, (ImageShape{1, 2, 3}));
+  EXPECT_THAT(corpus.classes, ElementsAre("0", "1", "2"));
+  EXPECT_EQ(corpus.train.size(), 18);
+  EXPECT_EQ(corpus.held_out.size(), 2);
+  EXPECT_EQ(corpus.name, folder().filename().string());
+  const auto image = read(corpus, corpus.train, 17), held_out = read(corpus, corpus.held_out, 0);
+  EXPECT_EQ(std::string(image.begin(), image.end()), pixels_.substr(18 * 6, 6));
+  EXPECT_EQ(std::string(held_out.begin(), held_out.end()), pixels_.substr(9 * 6, 6));
+  EXPECT_EQ(corpus.train.label(17), 0);
+  EXPECT_EQ(corpus.held_out.label(0), 2);
+}
+
+TEST_F(Idx, takes_the_test_files_where_there_are_and_hashes_labels_and_pixels) {
+  const std::string without = load().hash;
+  write("t10k-images-idx3-ubyte.gz", test::gzip(test::idx_file({1, 2, 3}, "abcdef")));
+  write("t10k-labels-idx1-ubyte", test::idx_file({1}, "\1"));
+  const ImageCorpus corpus = load();
+  EXPECT_EQ(corpus.train.size(), 20);
+  EXPECT_THAT(read(corpus, corpus.held_out, 0), ElementsAre('a', 'b', 'c', 'd', 'e', 'f'));
+  EXPECT_NE(corpus.hash, without);
+  write("t10k-labels-idx1-ubyte", test::idx_file({1}, std::string(1, '\0')));
+  EXPECT_NE(load().hash, corpus.hash) << "a label counts";
+  write("t10k-labels-idx1-ubyte", test::idx_file({1}, "\1"));
+  EXPECT_EQ(load().hash, corpus.hash);
+  write("t10k-images-idx3-ubyte.gz", test::gzip(test::idx_file({1, 3, 2}, "abcdef")));
+  EXPECT_THAT(refusal(), HasSubstr("images of 2 x 3, got 3 x 2"));
+  write("t10k-images-idx3-ubyte.gz", test::gzip(test::idx_file({1, 2, 3}, "abcdef")));
+  write("t10k-labels-idx1-ubyte", test::idx_file({1}, "\5"));
+  EXPECT_THAT(refusal(), HasSubstr("labels up to 2, got 5"));
+}
+
+TEST_F(Idx, refuses_other_magic_counts_that_do_not_fit_and_cut_gzip) {
+  const std::string good = test::idx_file({20}, labels_);
+  fs::remove(folder() / "train-labels-idx1-ubyte.gz");
+  EXPECT_THAT(refusal(ErrorCategory::NotFound), HasSubstr("the labels of"));
+  const auto with_labels = [&](const std::string& bytes) {
+    write("train-labels-idx1-ubyte", bytes);
+    return refusal();
+  };
+  EXPECT_THAT(with_labels(test::idx_file({20, 1}, labels_)), HasSubstr("magic number 2049"));
+  EXPECT_THAT(with_labels(test::idx_file({19}, labels_)), HasSubstr("wanted 19 values, got 20"));
+  EXPECT_THAT(with_labels(test::idx_file({19}, labels_.substr(1))), HasSubstr("20 labels"));
+  EXPECT_THAT(with_labels("ab"), HasSubstr("2 bytes"));
+  EXPECT_THAT(with_labels(test::idx_file({0}, "")), HasSubstr("something in the file"));
+  EXPECT_EQ(with_labels(good), "");
+  write("train-images-idx3-ubyte", test::idx_file({0xffffffff, 0xffffffff, 0xffffffff}, "x"));
+  EXPECT_NE(refusal(), "") << "sizes whose product does not fit";
+  const std::string packed = test::gzip(test::idx_file({20, 2, 3}, pixels_));
+  fs::remove(folder() / "train-images-idx3-ubyte");
+  write("train-images-idx3-ubyte.gz", packed.substr(0, packed.size() / 2));
+  EXPECT_THAT(refusal(), HasSubstr("whole gzip data"));
+}
+
+TEST_F(Idx, has_one_size_only) {
+  EXPECT_THAT(refusal(ErrorCategory::InvalidArgument, {.side = 64}), HasSubstr("data.image_size"));
+}
+
+TEST(Gzip, stops_at_the_limit_whatever_the_file_promises) {
+  const std::string bomb = test::gzip(std::string(10 << 20, '\0'));
+  EXPECT_EQ(unpack_gzip(std::as_bytes(std::span(bomb)), "x", 10 << 20).size(), 10u << 20);
+  EXPECT_THROW(unpack_gzip(std::as_bytes(std::span(bomb)), "x", (10 << 20) - 1), Error);
+}
+
+// ---- CIFAR-10
+
+std::string cifar_records(Index count, Index first_label) {
+  std::string out;
+  for (Index i = 0; i < count; ++i) {
+    out += static_cast<char>((first_label + i) % 10);
+    out += test::scene(32, 32, 3, static_cast<std::uint64_t>(i));
+  }
+  return out;
+}
+
+TEST_F(Images, reads_cifar_batches_also_one_folder_below) {
+  write("cifar-10-batches-bin/data_batch_1.bin", cifar_records(3, 7));
+  write("cifar-10-batches-bin/data_batch_2.bin", cifar_records(2, 1));
+  write("cifar-10-batches-bin/test_batch.bin", cifar_records(4, 0));
+  const ImageCorpus corpus = load();
+  EXPECT_EQ(corpus.shape, (ImageShape{3, 32, 32}));
+  EXPECT_EQ(corpus.train.size(), 5);
+  EXPECT_EQ(corpus.held_out.size(), 4);
+  EXPECT_EQ(corpus.train.label(0), 7);
+  EXPECT_EQ(corpus.train.label(3), 1);
+  EXPECT_EQ(corpus.classes[9], "truck");
+  const auto planes = read(corpus, corpus.train, 3);
+  EXPECT_EQ(std::string(planes.begin(), planes.end()), test::scene(32, 32, 3, 0));
+  write("cifar-10-batches-bin/batches.meta.txt", "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n\n");
+  EXPECT_EQ(load().classes[2], "c");
+  write("cifar-10-batches-bin/batches.meta.txt", "a\nb\n");
+  EXPECT_THAT(refusal(), HasSubstr("10 names, got 2"));
+}
+
+TEST_F(Images, refuses_a_cifar_batch_that_is_cut_or_has_another_label) {
+  write("data_batch_1.bin", cifar_records(2, 0).substr(1));
+  EXPECT_THAT(refusal(), HasSubstr("records of 3073 bytes"));
+  std::string bytes = cifar_records(2, 0);
+  bytes[3073] = 10;
+  write("data_batch_1.bin", bytes);
+  EXPECT_THAT(refusal(), HasSubstr("a label below 10 in record 1, got 10"));
+}
+
+// ---- folders
+
+TEST_F(Images, reads_a_folder_of_classes_and_holds_out_of_each) {
+  for (int i = 0; i < 20; ++i) {
+    const std::string number = std::to_string(100 + i);
+    write("b_dog/" + number + ".PNG", test::png_file(9, 12, 8, 2, test::scene(9, 12, 3)));
+    write("a_cat/deep/" + number + ".jpg", test::jpeg_file(16, 9, test::scene(16, 9, 3)));
+  }
+  write("c_one/1.ppm", test::ppm_file(8, 8, test::scene(8, 8, 3)));
+  write("d_two/1.ppm", test::ppm_file(8, 8, test::scene(8, 8, 3)));
+  write("d_two/2.ppm", test::ppm_file(8, 8, test::scene(8, 8, 3)));
+  write("d_two/readme.txt", "no image");
+  write(".hidden/1.ppm", "no image");
+  const ImageCorpus corpus = load({.side = 8});
+  EXPECT_THAT(corpus.classes, ElementsAre("a_cat", "b_dog", "c_one", "d_two"));
+  EXPECT_EQ(corpus.shape, (ImageShape{3, 8, 8}));
+  std::map<Index, Index> train, held_out;
+  for (Index i = 0; i < corpus.train.size(); ++i) ++train[corpus.train.label(i)];
+  for (Index i = 0; i < corpus.held_out.size(); ++i) ++held_out[corpus.held_out.label(i)];
+  EXPECT_EQ(train, (std::map<Index, Index>{{0, 18}, {1, 18}, {2, 1}, {3, 1}}));
+  EXPECT_EQ(held_out, (std::map<Index, Index>{{0, 2}, {1, 2}, {3, 1}}));
+  EXPECT_EQ(corpus.broken, 0);
+}
+
+TEST_F(Images, takes_train_and_test_folders_and_refuses_a_class_of_the_test_alone) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  write("train/x/1.ppm", image);
+  write("train/y/1.ppm", image);
+  write("test/y/1.ppm", image);
+  const ImageCorpus corpus = load();
+  EXPECT_EQ(corpus.train.size(), 2);
+  EXPECT_EQ(corpus.held_out.size(), 1);
+  EXPECT_EQ(corpus.held_out.label(0), 1);
+  EXPECT_EQ(corpus.shape.height, 64);
+  write("test/z/1.ppm", image);
+  EXPECT_THAT(refusal(), HasSubstr("a class that is in train too, got z"));
+}
+
+TEST_F(Images, leaves_out_broken_files_and_counts_them_unless_all_are) {
+  const std::string image = test::jpeg_file(32, 32, test::scene(32, 32, 3));
+  for (int i = 0; i < 30; ++i) {
+    write("x/" + std::to_string(100 + i) + ".jpg", i % 7 == 3 ? image.substr(0, 200) : image);
+  }
+  for (const Index memory : {Index{1} << 30, Index{0}}) {
+    const ImageCorpus corpus = load({.side = 16, .memory_bytes = memory});
+    EXPECT_EQ(corpus.broken, 4);
+    EXPECT_EQ(corpus.train.size() + corpus.held_out.size(), 26);
+    EXPECT_EQ(corpus.train.in_memory(), memory > 0);
+  }
+  for (int i = 0; i < 30; ++i) write("x/" + std::to_string(100 + i) + ".jpg", "broken");
+  EXPECT_THAT(refusal(), HasSubstr("an image that can be decoded, got 30 broken ones"));
+}
+
+TEST_F(Images, gives_the_same_images_in_memory_or_not_and_on_any_number_of_threads) {
+  for (int i = 0; i < 25; ++i) {
+    const Index height = 20 + i, width = 40 - i;
+    write((i % 2 == 0 ? "x/" : "y/") + std::to_string(i) + ".jpg",
+          test::jpeg_file(height, width,
+                          test::scene(height, width, 3, static_cast<std::uint64_t>(i))));
+  }
+  const ImageCorpus kept = load({.side = 16});
+  ThreadPool pool(3);
+  const ImageCorpus again = load_images(folder(), {.side = 16, .memory_bytes = 0}, pool);
+  EXPECT_FALSE(again.train.in_memory());
+  EXPECT_EQ(again.hash, kept.hash);
+  EXPECT_EQ(read(again, again.train, 5), read(kept, kept.train, 5));
+  EXPECT_NE(load({.side = 17}).hash, kept.hash);
+}
+
+TEST_F(Images, refuses_what_holds_no_images) {
+  EXPECT_THAT(refusal(), HasSubstr("none of these"));
+  write("x.ppm", "a file beside no class");
+  EXPECT_THAT(refusal(), HasSubstr("none of these"));
+  const auto load_path = [](const fs::path& path) {
+    return load_images(path, {}, serial_executor());
+  };
+  EXPECT_THROW(load_path(folder() / "none"), Error);
+  EXPECT_THROW(load_path(folder() / "x.ppm"), Error);
+}
+
+TEST(RealImageSets, mnist_has_its_counts_and_its_first_labels) {
+  HONE_REQUIRE_TEST_DATA(path, "vision/mnist");
+  const ImageCorpus corpus = load_images(path, {}, serial_executor());
+  EXPECT_EQ(corpus.train.size(), 60000);
+  EXPECT_EQ(corpus.held_out.size(), 10000);
+  EXPECT_EQ(corpus.classes.size(), 10u);
+  std::string labels;
+  for (Index i = 0; i < 10; ++i) labels += std::to_string(corpus.train.label(i));
+  EXPECT_EQ(labels, "5041921314");
+}
+
+TEST(RealImageSets, flowers_have_their_classes_and_no_broken_file) {
+  HONE_REQUIRE_TEST_DATA(path, "vision/17flowers");
+  ThreadPool pool;
+  const ImageCorpus corpus = load_images(path, {.side = 32}, pool);
+  EXPECT_EQ(corpus.train.size(), 17 * 48);
+  EXPECT_EQ(corpus.held_out.size(), 17 * 16);
+  EXPECT_EQ(corpus.classes.size(), 17u);
+  EXPECT_EQ(corpus.broken, 0);
+}
+
+}  // namespace
+}  // namespace hone::data

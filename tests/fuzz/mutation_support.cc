@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fuzz/mutation_support.h"
+
+#include <gtest/gtest.h>
+#include <malloc.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <new>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hone/core/check.h"
+
+namespace {
+
+std::atomic<std::int64_t> live_bytes{0}, peak_bytes{0};
+
+void* allocate(std::size_t size, std::size_t alignment) {
+  void* memory = alignment > alignof(std::max_align_t)
+                     ? std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment)
+                     : std::malloc(size);
+  if (memory == nullptr) throw std::bad_alloc();
+  const auto usable = static_cast<std::int64_t>(malloc_usable_size(memory));
+  const std::int64_t live = live_bytes += usable;
+  std::int64_t peak = peak_bytes;
+  while (live > peak && !peak_bytes.compare_exchange_weak(peak, live)) {
+  }
+  return memory;
+}
+
+void release(void* memory) {
+  if (memory != nullptr) live_bytes -= static_cast<std::int64_t>(malloc_usable_size(memory));
+  std::free(memory);
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate(size, 0); }
+void* operator new[](std::size_t size) { return allocate(size, 0); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+  return allocate(size, static_cast<std::size_t>(alignment));
+}
+void* operator new[](std::size_t size, std::align_val_t alignment) {
+  return allocate(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { release(memory); }
+void operator delete[](void* memory) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { release(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { release(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { release(memory); }
+
+namespace hone::test {
+namespace {
+
+constexpr int kRuns = 10'000;
+constexpr double kHangSeconds = 20;  // a sanitizer on a loaded machine is far below
+
+std::size_t pick(PhiloxStream& random, std::size_t below) {
+  return random.below(static_cast<std::uint32_t>(below));
+}
+
+// Sizes, counts and ids that break arithmetic.
+std::uint64_t nasty_number(PhiloxStream& random) {
+  constexpr std::array<std::uint64_t, 18> kNumbers{
+      0,          1,          2,          3,          31,         33,
+      64,         255,        65'535,     65'536,     1u << 31,   (1u << 31) - 1,
+      0xffffffff, 1ull << 32, 1ull << 61, 1ull << 62, 1ull << 63, ~0ull};
+  const std::uint64_t number = kNumbers[pick(random, kNumbers.size())];
+  return pick(random, 4) == 0 ? number + pick(random, 64) - 32 : number;
+}
+
+void flip_bytes(std::string& bytes, PhiloxStream& random) {
+  for (std::size_t n = 1 + pick(random, 4); n > 0 && !bytes.empty(); --n)
+    bytes[pick(random, bytes.size())] = static_cast<char>(pick(random, 256));
+}
+
+// Replaces 1, 2, 4 or 8 bytes by a nasty number.
+void overwrite_number(std::string& bytes, PhiloxStream& random) {
+  const std::size_t width = std::size_t{1} << pick(random, 4);
+  if (bytes.size() < width) return;
+  const std::uint64_t number = nasty_number(random);
+  std::memcpy(bytes.data() + pick(random, bytes.size() - width + 1), &number, width);
+}
+
+// Cuts, repeats, moves or drops a part.
+void splice(std::string& bytes, PhiloxStream& random) {
+  if (bytes.empty()) return;
+  const std::size_t from = pick(random, bytes.size());
+  const std::size_t length = std::min(bytes.size() - from, pick(random, 64) + 1);
+  const std::string part = bytes.substr(from, length);
+  switch (pick(random, 4)) {
+    case 0:
+      bytes.resize(from);
+      break;
+    case 1:
+      bytes.erase(from, length);
+      break;
+    case 2:
+      bytes.insert(pick(random, bytes.size() + 1), part);
+      break;
+    default:
+      bytes.append(part);
+  }
+}
+
+// Positions of runs that match `is_part`: numbers, strings.
+std::vector<std::pair<std::size_t, std::size_t>> find_numbers(const std::string& text) {
+  std::vector<std::pair<std::size_t, std::size_t>> found;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] < '0' || text[i] > '9') continue;
+    const std::size_t begin = i;
+    while (i < text.size() && text[i] >= '0' && text[i] <= '9') ++i;
+    found.emplace_back(begin, i - begin);
+  }
+  return found;
+}
+
+std::string nasty_token(PhiloxStream& random) {
+  static const std::array<std::string, 16> kTokens{
+      "null", "true",  "-1",  "1e999", "0.5",      "\"\"", "[]", "{}",
+      "[[",   "\"\\u", "{\"", "\xff",  "\"a\":1,", ",",    ":",  "\"\\ud800\""};
+  if (pick(random, 2) == 0) return kTokens[pick(random, kTokens.size())];
+  return concat(nasty_number(random));
+}
+
+}  // namespace
+
+void mutate_binary(std::string& bytes, PhiloxStream& random) {
+  for (std::size_t n = 1 + pick(random, 3); n > 0; --n) {
+    const std::size_t kind = pick(random, 5);
+    if (kind < 2) {
+      overwrite_number(bytes, random);
+    } else if (kind < 4) {
+      flip_bytes(bytes, random);
+    } else {
+      splice(bytes, random);
+    }
+  }
+}
+
+Mutator mutate_head(std::size_t head) {
+  return [head](std::string& bytes, PhiloxStream& random) {
+    std::string front = bytes.substr(0, head);
+    const std::string rest = bytes.substr(front.size());
+    mutate_binary(front, random);
+    bytes = front + rest;
+    if (pick(random, 8) == 0) splice(bytes, random);
+  };
+}
+
+void mutate_json(std::string& text, PhiloxStream& random) {
+  for (std::size_t n = 1 + pick(random, 3); n > 0; --n) {
+    const auto numbers = find_numbers(text);
+    if (!numbers.empty() && pick(random, 2) == 0) {
+      const auto [begin, length] = numbers[pick(random, numbers.size())];
+      text.replace(begin, length, nasty_token(random));
+    } else if (pick(random, 3) == 0) {
+      text.insert(pick(random, text.size() + 1), nasty_token(random));
+    } else {
+      splice(text, random);
+    }
+  }
+}
+
+void mutate_safetensors(std::string& file, PhiloxStream& random) {
+  if (pick(random, 5) == 0 || file.size() < 8) return mutate_binary(file, random);
+  std::uint64_t length = 0;
+  std::memcpy(&length, file.data(), sizeof length);
+  std::string header = file.substr(8, length);
+  const std::string data = file.substr(8 + header.size());
+  mutate_json(header, random);
+  length = pick(random, 4) == 0 ? nasty_number(random) : header.size();
+  file.assign(reinterpret_cast<const char*>(&length), sizeof length);
+  file += header + data;
+  if (pick(random, 8) == 0) splice(file, random);
+}
+
+Outcome run_mutations(const std::string& seed, const Mutator& mutate,
+                      const std::function<void(const std::string&)>& open) {
+  Outcome outcome;
+  PhiloxStream random(20'261'121);
+  for (int run = 0; run < kRuns; ++run) {
+    std::string file = seed;
+    mutate(file, random);
+    const std::int64_t before = live_bytes;
+    peak_bytes = before;
+    const auto begin = std::chrono::steady_clock::now();
+    try {
+      open(file);
+      ++outcome.opened;
+    } catch (const Error& error) {
+      ++outcome.refused;
+      EXPECT_EQ(std::string_view(error.what()).find('\n'), std::string_view::npos) << error.what();
+    } catch (const std::exception& error) {
+      ADD_FAILURE() << "run " << run << ": " << error.what();
+    }
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    EXPECT_LT(taken.count(), kHangSeconds) << "run " << run;
+    EXPECT_LE(peak_bytes - before,
+              4 * static_cast<std::int64_t>(file.size()) + (std::int64_t{16} << 20))
+        << "run " << run;
+    if (testing::Test::HasFailure()) break;
+  }
+  EXPECT_GT(outcome.refused, kRuns / 10);  // the mutators hurt
+  testing::Test::RecordProperty("opened", outcome.opened);
+  testing::Test::RecordProperty("refused", outcome.refused);
+  return outcome;
+}
+
+TemporaryFolder make_memory_folder() {
+  if (std::filesystem::is_directory("/dev/shm")) ::setenv("TMPDIR", "/dev/shm", 1);
+  return TemporaryFolder();
+}
+
+}  // namespace hone::test

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+
+#include "hone/core/philox.h"
+#include "tests/support/test_data.h"
+
+namespace hone::test {
+
+using Mutator = std::function<void(std::string&, PhiloxStream&)>;
+
+// Flips, overwrites by numbers that break arithmetic, cuts, repeats.
+void mutate_binary(std::string& bytes, PhiloxStream& random);
+// The same, in the first `head` bytes only: where a container keeps what it promises.
+Mutator mutate_head(std::size_t head);
+void mutate_json(std::string& text, PhiloxStream& random);
+// Mutates the JSON header of a safetensors file; keeps the length word true three times out of
+// four.
+void mutate_safetensors(std::string& file, PhiloxStream& random);
+
+struct Outcome {
+  int opened = 0, refused = 0;
+};
+
+// Mutates `seed` 10,000 times and hands each to `open`; anything but success or hone::Error fails,
+// and so does more memory of operator new than 4 x the file and 16 MiB.
+Outcome run_mutations(const std::string& seed, const Mutator& mutate,
+                      const std::function<void(const std::string&)>& open);
+
+// A folder in memory where the system has a place for that: 70,000 files are written.
+TemporaryFolder make_memory_folder();
+
+inline std::span<const std::byte> as_bytes(const std::string& text) {
+  return std::as_bytes(std::span(text));
+}
+
+}  // namespace hone::test
