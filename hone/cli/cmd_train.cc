@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "hone/app/torch/memory_lm.h"
+#include "hone/app/torch/memory_vision.h"
 #include "hone/app/torch/train_lm.h"
+#include "hone/app/torch/train_vision.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/validators.h"
@@ -23,8 +25,9 @@ struct Options {
 
 // Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --seed
 // (trainer.seed), --set.
-trainer::LmConfig config_of(const Options& options, const Context& context) {
-  trainer::LmConfig config;
+template <class Config>
+Config config_of(const Options& options, const Context& context) {
+  Config config;
   const std::filesystem::path recorded = std::filesystem::path(options.out) / "train.toml";
   if (!options.config.empty()) {
     trainer::read_config(config, options.config);
@@ -37,7 +40,25 @@ trainer::LmConfig config_of(const Options& options, const Context& context) {
   return config;
 }
 
-void print_result(const app::TrainLmResult& result) {
+template <class Config>
+app::TrainJob<Config> train_job(const Options& options, const Context& context) {
+  return {.config = config_of<Config>(options, context),
+          .out = options.out,
+          .resume = options.resume,
+          .fresh = options.fresh,
+          .minutes = options.minutes,
+          .threads = context.common.threads,
+          .stop = &Interrupt::flag()};
+}
+
+template <class Config>
+app::MemoryJob<Config> memory_job(const Options& options, const Context& context) {
+  return {.config = config_of<Config>(options, context),
+          .threads = context.common.threads,
+          .search_batch = options.find_batch_size};
+}
+
+void print_lm(const app::TrainLmResult& result) {
   std::printf("%lld steps in %.1f s (%.0f tokens/s), %lld parameters\n",
               static_cast<long long>(result.steps), result.seconds, result.tokens_per_s,
               static_cast<long long>(result.parameters));
@@ -46,23 +67,43 @@ void print_result(const app::TrainLmResult& result) {
   std::printf("model: %s\n", result.model.c_str());
 }
 
-void print_memory(const app::MemoryLmResult& result) {
-  std::printf("%lld parameters, %lld windows of %lld tokens a micro-batch; MB of tensors\n",
-              static_cast<long long>(result.parameters), static_cast<long long>(result.micro_batch),
-              static_cast<long long>(result.positions));
-  std::printf("%-16s %10s %10s\n", "", "predicted", "measured");
-  const auto print = [](const char* name, Index predicted, Index measured) {
-    std::printf("%-16s %10.2f %10.2f\n", name, static_cast<double>(predicted) / 1e6,
-                static_cast<double>(measured) / 1e6);
+void print_vision(const app::TrainVisionResult& result) {
+  std::printf("%lld steps in %.1f s (%.0f images/s), %lld parameters\n",
+              static_cast<long long>(result.steps), result.seconds, result.images_per_s,
+              static_cast<long long>(result.parameters));
+  std::printf("training loss %.4f, held-out loss %.4f nats, accuracy %.2f %% of %lld classes\n",
+              result.train_loss, result.val_loss, 100 * result.val_accuracy,
+              static_cast<long long>(result.classes));
+  std::printf("model: %s\n", result.model.c_str());
+}
+
+// `predicted` may be null.
+void print_parts(const trainer::MemoryParts* predicted, const trainer::MemoryParts& measured) {
+  using trainer::MemoryParts;
+  std::printf(predicted != nullptr ? "%-16s %10s %10s\n" : "%-16s %.0s%10s\n", "", "predicted",
+              "measured");
+  const auto print = [&](const char* name, auto part) {
+    std::printf("%-16s ", name);
+    if (predicted != nullptr) {
+      std::printf("%10.2f ", static_cast<double>(part(*predicted)) / 1e6);
+    }
+    std::printf("%10.2f\n", static_cast<double>(part(measured)) / 1e6);
   };
-  const trainer::MemoryParts &a = result.predicted, &b = result.measured;
-  print("weights", a.weights, b.weights);
-  print("gradients", a.gradients, b.gradients);
-  print("optimiser state", a.state, b.state);
-  print("activations", a.activations, b.activations);
-  print("workspace", a.workspace, b.workspace);
-  print("together", a.total(), b.total());
-  std::printf("in RAM, with program and text: %.0f MB\n",
+  print("weights", [](const MemoryParts& parts) { return parts.weights; });
+  print("gradients", [](const MemoryParts& parts) { return parts.gradients; });
+  print("optimiser state", [](const MemoryParts& parts) { return parts.state; });
+  print("activations", [](const MemoryParts& parts) { return parts.activations; });
+  print("workspace", [](const MemoryParts& parts) { return parts.workspace; });
+  print("together", [](const MemoryParts& parts) { return parts.total(); });
+}
+
+void print_memory(const app::MemoryMeasurement& result, const std::string& samples,
+                  const trainer::MemoryParts* predicted) {
+  std::printf("%lld parameters, %lld %s a micro-batch; MB of tensors\n",
+              static_cast<long long>(result.parameters), static_cast<long long>(result.micro_batch),
+              samples.c_str());
+  print_parts(predicted, result.measured);
+  std::printf("in RAM, with program and data: %.0f MB\n",
               static_cast<double>(result.resident) / 1e6);
   if (!result.search) return;
   std::printf("largest trainer.micro_batch within %.0f MB: %lld (%zu steps tried)\n",
@@ -71,21 +112,53 @@ void print_memory(const app::MemoryLmResult& result) {
 }
 
 void run_lm(const Options& options, Context& context) {
+  using trainer::LmConfig;
   if (options.memory_report || options.find_batch_size) {
-    const app::MemoryLmResult result = app::memory_lm({.config = config_of(options, context),
-                                                       .threads = context.common.threads,
-                                                       .search_batch = options.find_batch_size});
-    return context.finish(app::to_json(result), [&] { print_memory(result); });
+    const app::MemoryLmResult result = app::memory_lm(memory_job<LmConfig>(options, context));
+    return context.finish(app::to_json(result), [&] {
+      print_memory(result, concat("windows of ", result.positions, " tokens"), &result.predicted);
+    });
   }
   const Interrupt interrupt;
-  const app::TrainLmResult result = app::train_lm({.config = config_of(options, context),
-                                                   .out = options.out,
-                                                   .resume = options.resume,
-                                                   .fresh = options.fresh,
-                                                   .minutes = options.minutes,
-                                                   .threads = context.common.threads,
-                                                   .stop = &Interrupt::flag()});
-  context.finish(app::to_json(result), [&] { print_result(result); });
+  const app::TrainLmResult result = app::train_lm(train_job<LmConfig>(options, context));
+  context.finish(app::to_json(result), [&] { print_lm(result); });
+}
+
+void run_vision(const Options& options, Context& context) {
+  using trainer::VisionConfig;
+  if (options.memory_report || options.find_batch_size) {
+    const app::MemoryMeasurement result =
+        app::memory_vision(memory_job<VisionConfig>(options, context));
+    return context.finish(app::to_json(result), [&] { print_memory(result, "images", nullptr); });
+  }
+  const Interrupt interrupt;
+  const app::TrainVisionResult result =
+      app::train_vision(train_job<VisionConfig>(options, context));
+  context.finish(app::to_json(result), [&] { print_vision(result); });
+}
+
+void add_job(CLI::App& verb, Context& context, const char* name, const char* about,
+             const char* data, void (*run)(const Options&, Context&)) {
+  auto options = std::make_shared<Options>();
+  CLI::App* job = verb.add_subcommand(name, about);
+  job->add_option("--config", options->config, "TOML file (docs/config.md)");
+  job->add_option("--set", options->set,
+                  "key=value over file, --data and --seed, e.g. lr.peak=0.002");
+  job->add_option("--data", options->data, data);
+  job->add_option("--out", options->out, "Folder of the run")->capture_default_str();
+  job->add_option("--minutes", options->minutes,
+                  "Fix the number of steps from a few measured ones, to end in about this time")
+      ->check(positive_number());
+  CLI::Option* resume =
+      job->add_flag("--resume", options->resume, "Go on from the newest whole checkpoint in --out");
+  job->add_flag("--fresh", options->fresh, "Train again although a run is in --out, and replace it")
+      ->excludes(resume);
+  job->add_flag("--memory-report", options->memory_report,
+                "Only print the memory that a step takes");
+  job->add_flag("--find-batch-size", options->find_batch_size,
+                "That, and the largest trainer.micro_batch that fits in 0.9 of the free memory, or "
+                "in trainer.max_memory_mb");
+  job->callback([options, run, &context] { run(*options, context); });
 }
 
 }  // namespace
@@ -93,27 +166,11 @@ void run_lm(const Options& options, Context& context) {
 void add_train(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand("train", "Train a model");
   verb->require_subcommand(1);
-  auto options = std::make_shared<Options>();
-  CLI::App* lm = verb->add_subcommand("lm", "Train a small language model, from its tokeniser on");
-  lm->add_option("--config", options->config, "TOML file (docs/config.md)");
-  lm->add_option("--set", options->set,
-                 "key=value over file, --data and --seed, e.g. lr.peak=0.002");
-  lm->add_option("--data", options->data,
-                 "Text file, folder of texts or JSON lines (default: embedded stories)");
-  lm->add_option("--out", options->out, "Folder of the run")->capture_default_str();
-  lm->add_option("--minutes", options->minutes,
-                 "Fix the number of steps from a few measured ones, to end in about this time")
-      ->check(positive_number());
-  CLI::Option* resume =
-      lm->add_flag("--resume", options->resume, "Go on from the newest whole checkpoint in --out");
-  lm->add_flag("--fresh", options->fresh, "Train again although a run is in --out, and replace it")
-      ->excludes(resume);
-  lm->add_flag("--memory-report", options->memory_report,
-               "Only print what a step takes, predicted and measured");
-  lm->add_flag("--find-batch-size", options->find_batch_size,
-               "That, and the largest trainer.micro_batch that fits in 0.9 of the free memory, or "
-               "in trainer.max_memory_mb");
-  lm->callback([options, &context] { run_lm(*options, context); });
+  add_job(*verb, context, "lm", "Train a small language model, from its tokeniser on",
+          "Text file, folder of texts or JSON lines (default: embedded stories)", run_lm);
+  add_job(*verb, context, "vision", "Train a classifier of small images",
+          "Folder: MNIST's IDX files, CIFAR-10's batches, or images in a folder for each class",
+          run_vision);
 }
 
 }  // namespace hone::cli

@@ -4,29 +4,15 @@
 #include <ATen/ATen.h>
 
 #include <cmath>
-#include <numbers>
 
 #include "hone/core/check.h"
-#include "hone/core/philox.h"
 #include "hone/train/nn/checkpoint.h"
+#include "hone/train/nn/init.h"
 
 namespace hone::nn {
 namespace {
 
 using torch::Tensor;
-
-// Box-Muller over one Philox stream per tensor: independent of LibTorch's generators and of the
-// order of construction.
-void fill_normal(const Tensor& tensor, double std, std::uint64_t seed, std::uint64_t stream) {
-  PhiloxStream random(seed, stream);
-  float* data = tensor.data_ptr<float>();
-  for (Index i = 0; i < tensor.numel(); i += 2) {
-    const double radius = std * std::sqrt(-2.0 * std::log(random.uniform_double()));
-    const double angle = 2.0 * std::numbers::pi * random.uniform_double();
-    data[i] = static_cast<float>(radius * std::cos(angle));
-    if (i + 1 < tensor.numel()) data[i + 1] = static_cast<float>(radius * std::sin(angle));
-  }
-}
 
 RopeTable make_rope_table(const model_io::Architecture& architecture) {
   const model_io::RopeSpec& spec = architecture.rope;

@@ -9,6 +9,7 @@
 
 #include "hone/core/file_io.h"
 #include "hone/train/trainer/lm_config.h"
+#include "hone/train/vision/vision_config.h"
 #include "tests/support/test_data.h"
 
 namespace hone::trainer {
@@ -43,6 +44,7 @@ std::vector<std::string> rows_of() {
 
 TEST(ConfigPage, lists_exactly_the_keys_types_defaults_and_meanings_of_the_parsers) {
   EXPECT_THAT(rows_below("## `hone train lm`"), testing::ContainerEq(rows_of<LmConfig>()));
+  EXPECT_THAT(rows_below("## `hone train vision`"), testing::ContainerEq(rows_of<VisionConfig>()));
 }
 
 }  // namespace

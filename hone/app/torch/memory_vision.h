@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/app/torch/memory_run.h"
+#include "hone/train/vision/vision_config.h"
+
+namespace hone::app {
+
+using MemoryVisionJob = MemoryJob<trainer::VisionConfig>;
+
+// The memory of a training step of this configuration by real steps; trains nothing and writes
+// nothing.
+MemoryMeasurement memory_vision(const MemoryVisionJob& job);
+
+}  // namespace hone::app

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/torch/train_vision.h"
+
+#include "hone/train/vision/vision_model.h"
+#include "hone/train/vision/vision_setup.h"
+
+namespace hone::app {
+
+TrainVisionResult train_vision(const TrainVisionJob& job) {
+  trainer::VisionConfig config = job.config;
+  trainer::check_config(config);
+  const TrainRun run(options_of(job), config.trainer);
+  const trainer::VisionSetup setup = trainer::set_up_vision(config);
+  const data::ImageCorpus& corpus = setup.data->corpus;
+  run.fix_steps(config.trainer, *setup.task);
+  const auto optimizer = trainer::make_optimizer(config, *setup.model);
+  const trainer::TrainResult trained = run.train(
+      config_entries(config), config.lr, config.trainer,
+      {.name = corpus.name, .hash = corpus.hash, .kind = "images"}, *setup.task, *optimizer);
+  TrainVisionResult result;
+  result.model = job.out / "model";
+  trainer::write_vision_model(result.model, {setup.model, corpus.classes, setup.data->stats});
+  for (const torch::Tensor& parameter : setup.model->parameters()) {
+    result.parameters += parameter.numel();
+  }
+  result.steps = trained.steps;
+  result.classes = static_cast<Index>(corpus.classes.size());
+  result.broken_images = corpus.broken;
+  result.train_loss = trained.train_loss;
+  result.val_loss = trained.validation.loss;
+  result.val_accuracy = trained.validation.accuracy.value_or(0);
+  result.images_per_s = trained.tokens_per_s;
+  result.seconds = run.seconds();
+  result.out = job.out;
+  return result;
+}
+
+Json to_json(const TrainVisionResult& result) {
+  return {{"steps", result.steps},
+          {"train_loss", result.train_loss},
+          {"val_loss", result.val_loss},
+          {"val_accuracy", result.val_accuracy},
+          {"images_per_s", result.images_per_s},
+          {"seconds", result.seconds},
+          {"parameters", result.parameters},
+          {"classes", result.classes},
+          {"broken_images", result.broken_images},
+          {"out", result.out.string()},
+          {"model", result.model.string()}};
+}
+
+}  // namespace hone::app

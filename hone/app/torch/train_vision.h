@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+
+#include "hone/app/torch/train_run.h"
+#include "hone/core/json_io.h"
+#include "hone/train/vision/vision_config.h"
+
+namespace hone::app {
+
+using TrainVisionJob = TrainJob<trainer::VisionConfig>;
+
+struct TrainVisionResult {
+  Index steps = 0, parameters = 0, classes = 0;
+  Index broken_images = 0;  // of a folder, left out
+  double train_loss = 0, val_loss = 0, val_accuracy = 0, images_per_s = 0, seconds = 0;
+  std::filesystem::path out, model;  // model: model.safetensors and config.json
+};
+
+// Trains a classifier of images and writes it. Errors, and what is left of `out`, as train_lm.
+TrainVisionResult train_vision(const TrainVisionJob& job);
+
+// {"steps", "train_loss", "val_loss", "val_accuracy", "images_per_s", "seconds", "parameters",
+// "classes", "broken_images", "out", "model"}.
+Json to_json(const TrainVisionResult& result);
+
+}  // namespace hone::app

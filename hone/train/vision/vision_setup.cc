@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/vision/vision_setup.h"
+
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/core/log.h"
+#include "hone/train/interop.h"
+#include "hone/train/trainer/make_optimizer.h"
+
+namespace hone::trainer {
+
+VisionSetup set_up_vision(const VisionConfig& config) {
+  auto data = std::make_shared<VisionData>();
+  data->corpus = data::load_images(
+      config.data.path,
+      {.side = config.data.image_size, .memory_bytes = config.data.memory_mb << 20},
+      libtorch_executor());
+  const data::ImageCorpus& corpus = data->corpus;
+  data->stats = measure_channels(corpus.train, corpus.shape);
+  log_info(concat(corpus.name, ": ", corpus.train.size(), " images to train on, ",
+                  corpus.held_out.size(), " held out; ", corpus.classes.size(), " classes, ",
+                  corpus.shape.channels, " x ", corpus.shape.height, " x ", corpus.shape.width,
+                  corpus.train.in_memory() ? "" : ", decoded as they are needed"));
+  const auto seed = static_cast<std::uint64_t>(config.trainer.seed);
+  nn::VisionNet model(nn::VisionSpec{.name = config.model.name,
+                                     .width = config.model.width,
+                                     .layers = config.model.layers,
+                                     .channels = corpus.shape.channels,
+                                     .height = corpus.shape.height,
+                                     .image_width = corpus.shape.width,
+                                     .classes = static_cast<Index>(corpus.classes.size())},
+                      seed);
+  auto task = std::make_unique<VisionTask>(
+      model, data,
+      VisionTaskOptions{
+          .micro_batch = config.trainer.micro_batch,
+          .accumulation_steps = config.trainer.accumulation_steps,
+          .validation_images = config.data.validation_images,
+          .seed = seed,
+          .augmentation = {.crop_padding = config.data.crop_padding, .flip = config.data.flip},
+          .workers = config.data.workers,
+          .prefetch = config.data.prefetch});
+  return {std::move(data), model, std::move(task)};
+}
+
+std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,
+                                                            const nn::VisionNetImpl& model) {
+  return make_optimizer(fill_defaults(config.optim, vision_rules()), peak_of(config), model);
+}
+
+}  // namespace hone::trainer

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "hone/train/vision/vision_config.h"
+#include "hone/train/vision/vision_task.h"
+
+namespace hone::trainer {
+
+// The images, the model and the task of a configuration, at step 0.
+struct VisionSetup {
+  std::shared_ptr<const VisionData> data;
+  nn::VisionNet model;
+  std::unique_ptr<VisionTask> task;
+};
+VisionSetup set_up_vision(const VisionConfig& config);
+
+std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,
+                                                            const nn::VisionNetImpl& model);
+
+}  // namespace hone::trainer

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/torch/train_vision.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+
+#include "hone/app/torch/memory_vision.h"
+#include "hone/core/error.h"
+#include "hone/core/file_io.h"
+#include "hone/core/log.h"
+#include "hone/train/trainer/metrics_log.h"
+#include "tests/support/image_files.h"
+#include "tests/support/test_data.h"
+
+namespace hone::app {
+namespace {
+
+using testing::HasSubstr;
+
+TrainVisionJob tiny_job(const std::filesystem::path& folder, const char* model) {
+  set_log_level(LogLevel::Error);
+  test::write_bar_folder(folder / "data", 12, 4, 200, 40);
+  TrainVisionJob job;
+  job.config.model = {.name = model, .width = 8};
+  job.config.data.path = folder / "data";
+  job.config.lr.warm_up_steps = 5;
+  job.config.trainer.steps = 40;
+  job.config.trainer.micro_batch = 20;
+  job.config.trainer.checkpoint_every = 10;
+  job.config.trainer.validate_every = 20;
+  job.out = folder / "run";
+  job.threads = 1;
+  return job;
+}
+
+TEST(TrainVision, learns_and_writes_metrics_and_model) {
+  const test::TemporaryFolder folder;
+  const TrainVisionResult result = train_vision(tiny_job(folder.path(), "cnn"));
+  EXPECT_EQ(result.steps, 40);
+  EXPECT_EQ(result.classes, 4);
+  EXPECT_GT(result.val_accuracy, 0.9);
+  const auto rows = trainer::read_metrics(result.out / "metrics.csv");
+  ASSERT_EQ(rows.size(), 40u);
+  EXPECT_FALSE(rows[0].val_accuracy);
+  EXPECT_TRUE(rows[19].val_accuracy && rows[19].val_loss && !rows[19].val_bits_per_byte);
+  EXPECT_EQ(*rows[39].val_accuracy, result.val_accuracy);
+  EXPECT_EQ(*rows[39].val_loss, result.val_loss);
+  EXPECT_TRUE(std::filesystem::exists(result.model / "model.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(result.model / "config.json"));
+  for (const char* field : {"steps", "train_loss", "val_loss", "val_accuracy", "images_per_s",
+                            "out", "model", "broken_images"}) {
+    EXPECT_TRUE(to_json(result).contains(field)) << field;
+  }
+}
+
+// BatchNorm's running means are part of what is saved.
+TEST(TrainVision, resumes_after_an_interrupt_to_the_same_model) {
+  for (const char* model : {"cnn", "resnet20"}) {
+    const test::TemporaryFolder whole, parts;
+    TrainVisionJob job = tiny_job(whole.path(), model);
+    job.config.trainer.steps = 12;
+    job.config.data.flip = true;
+    const TrainVisionResult expected = train_vision(job);
+    job.config.data.path = parts.path() / "data";
+    test::write_bar_folder(parts.path() / "data", 12, 4, 200, 40);
+    job.out = parts.path() / "run";
+    const std::atomic<bool> stop{true};  // after the first step
+    job.stop = &stop;
+    EXPECT_THROW(train_vision(job), Error);
+    job.stop = nullptr;
+    job.resume = true;
+    job.config.data.workers = 0;
+    const TrainVisionResult result = train_vision(job);
+    EXPECT_EQ(result.val_loss, expected.val_loss) << model;
+    EXPECT_TRUE(read_text_file(result.model / "model.safetensors") ==
+                read_text_file(expected.model / "model.safetensors"))
+        << model;
+  }
+}
+
+TEST(TrainVision, refuses_to_resume_with_other_images_or_another_key) {
+  const test::TemporaryFolder folder;
+  TrainVisionJob job = tiny_job(folder.path(), "mlp");
+  job.config.trainer.steps = 3;
+  train_vision(job);
+  const auto message = [&] {
+    try {
+      train_vision(job);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message(), HasSubstr("an earlier run"));
+  job.resume = true;
+  job.config.data.flip = true;
+  EXPECT_THAT(message(), HasSubstr("data.flip"));
+  job.config.data.flip = false;
+  test::write_bar_folder(folder.path() / "data", 12, 4, 196, 40);
+  EXPECT_THAT(message(), HasSubstr("the images that the run was started with"));
+}
+
+TEST(TrainVision, fixes_steps_from_minutes_without_moving_running_means) {
+  const test::TemporaryFolder folder;
+  TrainVisionJob job = tiny_job(folder.path(), "resnet20");
+  job.minutes = 0.02;
+  const TrainVisionResult result = train_vision(job);
+  EXPECT_GE(result.steps, 1);
+  EXPECT_LT(result.seconds, 60);
+}
+
+TEST(TrainVision, leaves_out_broken_images_and_says_how_many) {
+  const test::TemporaryFolder folder;
+  TrainVisionJob job = tiny_job(folder.path(), "mlp");
+  job.config.data.path = folder.path() / "pictures";
+  job.config.data.image_size = 12;
+  for (int i = 0; i < 30; ++i) {
+    const std::string grey =
+        test::bar_picture(12, i % 2 == 0 ? 1 : 8, static_cast<std::uint64_t>(i));
+    std::string pixels;
+    for (const char c : grey) pixels += std::string(3, c);
+    const std::string file = test::ppm_file(12, 12, pixels);
+    test::write_bytes(
+        folder.path() / "pictures" / (i % 2 == 0 ? "up" : "down") / (std::to_string(i) + ".ppm"),
+        i == 4 ? file.substr(0, 50) : file);
+  }
+  job.config.trainer.steps = 30;
+  job.config.trainer.micro_batch = 10;
+  const TrainVisionResult result = train_vision(job);
+  EXPECT_EQ(result.broken_images, 1);
+  EXPECT_EQ(result.classes, 2);
+  EXPECT_LT(result.train_loss, 0.5);
+}
+
+TEST(MemoryVision, reports_a_step_and_the_largest_micro_batch_within_a_limit) {
+  const test::TemporaryFolder folder;
+  MemoryVisionJob job{
+      .config = tiny_job(folder.path(), "cnn").config, .threads = 1, .search_batch = true};
+  job.config.trainer.max_memory_mb = 8;
+  const MemoryMeasurement result = memory_vision(job);
+  EXPECT_EQ(result.measured.weights, 4 * result.parameters);
+  EXPECT_EQ(result.measured.state, 8 * result.parameters) << "two moments of adamw";
+  ASSERT_TRUE(result.search);
+  EXPECT_GT(result.search->batch, 1);
+  const Index most = result.search->batch;
+  job.search_batch = false;
+  job.config.trainer.micro_batch = 2 * most;
+  EXPECT_GT(memory_vision(job).measured.total(), 8 << 20);
+  EXPECT_EQ(to_json(result).at("largest_micro_batch").get<Index>(), most);
+}
+
+// A limit below what a step takes halves micro-batches where that changes nothing.
+TEST(MemoryVision, the_limit_of_the_configuration_reaches_the_trainer) {
+  const test::TemporaryFolder folder;
+  TrainVisionJob job = tiny_job(folder.path(), "cnn");
+  job.config.trainer.steps = 2;
+  job.config.trainer.micro_batch = 400;
+  job.config.trainer.max_memory_mb = 8;
+  EXPECT_EQ(train_vision(job).steps, 2);
+  job.config.model.name = "resnet20";
+  job.fresh = true;
+  EXPECT_THROW(train_vision(job), Error);
+}
+
+}  // namespace
+}  // namespace hone::app

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+// The conduct of `hone train vision`: what it refuses, an interrupt, going on.
+#include <gmock/gmock.h>
+
+#include <csignal>
+
+#include "hone/core/file_io.h"
+#include "hone/core/json_io.h"
+#include "tests/cli/cli_fixture.h"
+#include "tests/support/image_files.h"
+
+namespace hone::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class TrainVision : public Cli {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(fs::path(HONE_PROGRAM).parent_path() / "hone-torch"))
+      GTEST_SKIP() << "built without LibTorch";
+    write_bar_folder(path("data"), 12, 3, 60, 15);
+  }
+  Arguments train(const std::string& out, int steps) const {
+    return {"train",
+            "vision",
+            "-q",
+            "--out",
+            out,
+            "--threads",
+            "1",
+            "--data",
+            path("data"),
+            "--set",
+            "model.name=mlp",
+            "--set",
+            "trainer.steps=" + std::to_string(steps),
+            "--set",
+            "model.width=8"};
+  }
+};
+
+TEST_F(TrainVision, an_interrupted_run_goes_on_and_reports_accuracy) {
+  const std::string out = path("run");
+  Program first(hone_argv(train(out, 10'000'000)));
+  ASSERT_TRUE(wait_until([&] { return fs::exists(out + "/metrics.csv") || first.has_ended(); }));
+  first.send(SIGINT);
+  const ProgramResult stopped = first.wait();
+  EXPECT_EQ(stopped.status, 130) << stopped.err;
+  expect_refusal(train(out, 10'000'000), 2, "holds a run");
+  expect_refusal(train(out, 20) + Arguments{"--resume"}, 2, "another number of steps");
+  const ProgramResult fresh = run_hone(train(out, 60) + Arguments{"--fresh", "--json"});
+  ASSERT_EQ(fresh.status, 0) << fresh.err;
+  const Json report = parse_json(fresh.out, "stdout");
+  EXPECT_EQ(report.at("steps"), 60);
+  EXPECT_GT(report.at("val_accuracy").get<double>(), 0.5);
+  EXPECT_TRUE(fs::exists(out + "/model/model.safetensors"));
+  EXPECT_EQ(read_json_file(out + "/model/config.json").at("classes").size(), 3u);
+}
+
+TEST_F(TrainVision, what_cannot_run_leaves_no_folder) {
+  const std::string out = path("new");
+  expect_refusal({"train", "vision", "--out", out}, 2);
+  expect_refusal({"train", "vision", "--out", out, "--data", path("none")}, 3);
+  fs::create_directory(path("empty"));
+  expect_refusal({"train", "vision", "--out", out, "--data", path("empty")}, 3);
+  for (const char* set : {"model.name=vit", "model.hidden_size=8", "data.image_size=64",
+                          "optim.state_dtype=fp16", "trainer.micro_batch=0"})
+    expect_refusal(train(out, 5) + Arguments{"--set", set}, 2);
+  write_bytes(path("data/train-labels-idx1-ubyte"), idx_file({59}, std::string(59, '\0')));
+  expect_refusal(train(out, 5), 3);
+  EXPECT_FALSE(fs::exists(out));
+}
+
+TEST_F(TrainVision, prints_the_memory_of_a_step) {
+  const ProgramResult result =
+      run_hone(train(path("none"), 5) +
+               Arguments{"--find-batch-size", "--json", "--set", "trainer.max_memory_mb=4"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const Json report = parse_json(result.out, "stdout");
+  EXPECT_GT(report.at("largest_micro_batch").get<Index>(), 0);
+  EXPECT_GT(report.at("measured").at("activations").get<Index>(), 0);
+  EXPECT_FALSE(fs::exists(path("none")));
+}
+
+}  // namespace
+}  // namespace hone::test
