@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include <memory>
+#include <type_traits>
+#include <vector>
+
+// The same training with hone's optimisers and with others.
+namespace hone::optim::test {
+
+using Tensors = std::vector<torch::Tensor>;
+
+// Five parameters, one of them channels-last; always the same numbers.
+Tensors make_params();
+// Contiguous, the same for the same step.
+void set_gradients(Tensors& params, int step);
+// max |a - b| / max(1, |b|) over all parameters
+double worst_difference(const Tensors& a, const Tensors& b);
+constexpr double kBound = 2e-6;
+
+// Steps both over the same gradients.
+void train_both(torch::optim::Optimizer& a, Tensors& params_a, torch::optim::Optimizer& b,
+                Tensors& params_b, int steps);
+
+// The optimiser's own options, of which groups inherit what they leave at its default.
+template <class Options>
+Options default_options() {
+  if constexpr (std::is_default_constructible_v<Options>) {
+    return Options();
+  } else {
+    return Options(1.0);  // a rate that every group replaces
+  }
+}
+
+// The first three and the last two of make_params().
+template <class Options>
+std::vector<torch::optim::OptimizerParamGroup> two_groups(const Tensors& params, const Options& a,
+                                                          const Options& b) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(Tensors(params.begin(), params.begin() + 3), std::make_unique<Options>(a));
+  groups.emplace_back(Tensors(params.begin() + 3, params.end()), std::make_unique<Options>(b));
+  return groups;
+}
+
+}  // namespace hone::optim::test
