@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every key of the configuration changes something that a run leaves behind.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "hone/app/torch/train_lm.h"
+#include "hone/core/file_io.h"
+#include "hone/train/memory/memory_meter.h"
+#include "hone/train/trainer/metrics_log.h"
+#include "tests/support/test_data.h"
+
+namespace hone::app {
+namespace {
+
+namespace fs = std::filesystem;
+using Settings = std::vector<std::string>;
+
+const Settings kBase{"model.hidden_size=32",
+                     "model.intermediate_size=48",
+                     "model.layers=2",
+                     "model.heads=2",
+                     "model.context=32",
+                     "data.tokenizer=byte",
+                     "data.stories=40",
+                     "data.held_out_stories=6",
+                     "data.validation_tokens=256",
+                     "lr.peak=0.01",
+                     "lr.warm_up_steps=2",
+                     "trainer.steps=6",
+                     "trainer.micro_batch=4",
+                     "trainer.accumulation_steps=2",
+                     "trainer.clip_norm=0.5",
+                     "trainer.validate_every=2",
+                     "trainer.checkpoint_every=2"};
+
+// What a run of a few steps leaves behind, without what only repeats the configuration.
+struct Left {
+  std::string results;  // losses, rates, norms; the exported weights; the names of all files
+  Index peak_bytes = 0;
+};
+
+Left run(const Settings& settings) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job{.config = {}, .out = folder.path() / "run", .threads = 1};
+  for (const std::string& one : kBase) set_config(job.config, one);
+  for (const std::string& one : settings) set_config(job.config, one);
+  const memory::MemoryMeter meter;
+  const Index before = meter.use().current;
+  meter.reset_peak();
+  testing::internal::CaptureStderr();
+  const TrainLmResult result = train_lm(job);
+  testing::internal::GetCapturedStderr();
+  Left left{.results = {}, .peak_bytes = meter.use().peak - before};
+  std::ostringstream text;
+  text.precision(17);
+  for (const trainer::MetricsRow& row : trainer::read_metrics(job.out / "metrics.csv")) {
+    text << row.step << ' ' << row.loss << ' ' << row.lr << ' ' << row.grad_norm << ' '
+         << row.val_loss.value_or(-1) << '\n';
+  }
+  text << result.val_loss << ' ' << result.val_bits_per_byte << '\n';
+  std::set<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(job.out)) {
+    names.insert(fs::relative(entry.path(), job.out).string());
+  }
+  for (const std::string& name : names) text << name << '\n';
+  left.results = text.str() + read_text_file(result.model / "model.safetensors");
+  return left;
+}
+
+// A value that is not the one in force, and what else must be set for the key to be read.
+struct Change {
+  std::string value;
+  Settings with = {};
+};
+
+std::map<std::string, Change> changes(const fs::path& text) {
+  const Settings tam{"optim.name=tam"}, one_cycle{"lr.schedule=one_cycle"};
+  return {{"model.hidden_size", {"64"}},
+          {"model.intermediate_size", {"64"}},
+          {"model.layers", {"1"}},
+          {"model.heads", {"4"}},
+          {"model.kv_heads", {"1"}},
+          {"model.head_dim", {"8"}},
+          {"model.context", {"16"}},
+          {"model.rope_theta", {"100"}},
+          {"model.norm_eps", {"0.01"}},
+          {"model.tied_embeddings", {"false"}},
+          {"model.attention_bias", {"true"}},
+          {"model.mlp_bias", {"true"}},
+          {"data.path", {text.string()}},
+          {"data.tokenizer", {"bpe"}},
+          {"data.vocab_size", {"300", {"data.tokenizer=bpe"}}},
+          {"data.windows", {"stream"}},
+          {"data.stories", {"50"}},
+          {"data.held_out_stories", {"8"}},
+          {"data.validation_tokens", {"64"}},
+          {"optim.name", {"sgd"}},
+          {"optim.weight_decay", {"0.5"}},
+          {"optim.beta1", {"0.5"}},
+          {"optim.beta2", {"0.5"}},
+          {"optim.eps", {"0.1"}},
+          {"optim.momentum", {"0.5", tam}},
+          {"optim.nesterov", {"true", {"optim.name=sgd"}}},
+          {"optim.decay_rate", {"0.5", tam}},
+          {"optim.correlation_method", {"vectorized", tam}},
+          {"optim.fixed_damping", {"0.5", tam}},
+          {"optim.state_dtype", {"bf16"}},
+          {"lr.schedule", {"linear"}},
+          {"lr.peak", {"0.02"}},
+          {"lr.warm_up_steps", {"4"}},
+          {"lr.final_ratio", {"0.9"}},
+          {"lr.rise", {"0.6", one_cycle}},
+          {"lr.cycle_momentum", {"true", one_cycle}},
+          {"trainer.steps", {"7"}},
+          {"trainer.micro_batch", {"3"}},
+          {"trainer.accumulation_steps", {"1"}},
+          {"trainer.clip_norm", {"0.01"}},
+          {"trainer.seed", {"1"}},
+          {"trainer.validate_every", {"3"}},
+          {"trainer.checkpoint_every", {"5"}},
+          {"trainer.keep_checkpoints", {"3"}},
+          {"trainer.matmul", {"onednn", {"trainer.matmul=mkl"}}},
+          {"trainer.metrics", {"jsonl"}}};
+}
+
+// Results keep their bits by design: these are seen in memory.
+const std::set<std::string> kInMemory{"trainer.recompute_every", "trainer.max_memory_mb"};
+
+TEST(ConfigKeys, F22_every_key_changes_what_a_run_leaves_behind) {
+  const test::TemporaryFolder folder;
+  const fs::path text = folder.path() / "text.txt";
+  std::string lines;
+  for (int i = 0; i < 400; ++i) lines += i % 3 == 0 ? "the cat sat.\n" : "a dog ran.\n";
+  write_text_file(text, lines);
+  const auto known = changes(text);
+  std::map<Settings, std::string> without;
+  without[{}] = run({}).results;
+  ASSERT_TRUE(run({}).results == without[{}]) << "the same run twice leaves the same";
+  trainer::LmConfig config;
+  for (const trainer::ConfigEntry& entry : trainer::config_entries(config)) {
+    const std::string name(entry.name);
+    if (kInMemory.contains(name)) continue;
+    ASSERT_TRUE(known.contains(name)) << "a new key needs an entry above: " << name;
+    const Change& change = known.at(name);
+    if (!without.contains(change.with)) without[change.with] = run(change.with).results;
+    Settings settings = change.with;
+    settings.push_back(name + "=" + change.value);
+    EXPECT_FALSE(run(settings).results == without[change.with]) << name;
+  }
+}
+
+TEST(ConfigKeys, F22_recomputation_and_the_memory_limit_lower_the_peak_and_keep_the_losses) {
+  const Settings base{"model.layers=6", "trainer.micro_batch=48", "trainer.steps=2",
+                      "data.stories=400"};
+  const Left plain = run(base);
+  Settings recompute = base, limited = base;
+  recompute.push_back("trainer.recompute_every=1");
+  const Left recomputed = run(recompute);
+  EXPECT_TRUE(recomputed.results == plain.results);
+  EXPECT_LT(recomputed.peak_bytes, plain.peak_bytes * 8 / 10);
+  const Index limit = plain.peak_bytes * 7 / 10 / (1 << 20);
+  ASSERT_GE(limit, 2);
+  limited.push_back("trainer.max_memory_mb=" + std::to_string(limit));
+  EXPECT_LE(run(limited).peak_bytes, limit << 20);
+}
+
+}  // namespace
+}  // namespace hone::app
