@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/app/torch/train_vision.h"
 
+#include "hone/train/optim/averaged_weights.h"
 #include "hone/train/vision/vision_model.h"
 #include "hone/train/vision/vision_setup.h"
 
@@ -12,11 +13,12 @@ TrainVisionResult train_vision(const TrainVisionJob& job) {
   const TrainRun run(options_of(job), config.trainer);
   const trainer::VisionSetup setup = trainer::set_up_vision(config);
   const data::ImageCorpus& corpus = setup.data->corpus;
-  run.fix_steps(config.trainer, *setup.task);
+  run.fix(config.trainer, *setup.task);
   const auto optimizer = trainer::make_optimizer(config, *setup.model);
   const trainer::TrainResult trained = run.train(
       config_entries(config), config.lr, config.trainer,
       {.name = corpus.name, .hash = corpus.hash, .kind = "images"}, *setup.task, *optimizer);
+  const optim::AveragedWeights averaged(*optimizer);
   TrainVisionResult result;
   result.model = job.out / "model";
   trainer::write_vision_model(result.model, {setup.model, corpus.classes, setup.data->stats});
@@ -30,6 +32,7 @@ TrainVisionResult train_vision(const TrainVisionJob& job) {
   result.val_loss = trained.validation.loss;
   result.val_accuracy = trained.validation.accuracy.value_or(0);
   result.images_per_s = trained.tokens_per_s;
+  result.loop_share = trained.loop_share;
   result.seconds = run.seconds();
   result.out = job.out;
   return result;
@@ -41,6 +44,7 @@ Json to_json(const TrainVisionResult& result) {
           {"val_loss", result.val_loss},
           {"val_accuracy", result.val_accuracy},
           {"images_per_s", result.images_per_s},
+          {"loop_share", result.loop_share},
           {"seconds", result.seconds},
           {"parameters", result.parameters},
           {"classes", result.classes},

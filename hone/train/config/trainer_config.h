@@ -18,7 +18,7 @@ struct TrainerConfig {
   Index validate_every = 200, checkpoint_every = 200, keep_checkpoints = 2;
   Index max_memory_mb = 0;
   std::vector<std::string> metrics = {"csv"};
-  AmpConfig amp;
+  AmpConfig amp{};
 };
 
 // What the job calls its samples ("windows"), and what a seed and the limit of memory do to it.
