@@ -81,6 +81,9 @@ struct Change {
 
 std::map<std::string, Change> changes(const fs::path& text) {
   const Settings tam{"optim.name=tam"}, one_cycle{"lr.schedule=one_cycle"};
+  const Settings small_scale{"amp.precision=fp16", "amp.init_scale=1"};
+  // Overflows until it has halved about ten times.
+  const Settings large_scale{"amp.precision=fp16", "amp.init_scale=1e9", "trainer.steps=40"};
   return {{"model.hidden_size", {"64"}},
           {"model.intermediate_size", {"64"}},
           {"model.layers", {"1"}},
@@ -117,6 +120,12 @@ std::map<std::string, Change> changes(const fs::path& text) {
           {"lr.final_ratio", {"0.9"}},
           {"lr.rise", {"0.6", one_cycle}},
           {"lr.cycle_momentum", {"true", one_cycle}},
+          {"amp.precision", {"bf16"}},
+          {"amp.init_scale", {"1", {"amp.precision=fp16"}}},
+          {"amp.dynamic", {"false", large_scale}},
+          {"amp.growth_interval", {"1", small_scale}},
+          {"amp.hysteresis", {"3", large_scale}},
+          {"trainer.ema_decay", {"0.9"}},
           {"trainer.steps", {"7"}},
           {"trainer.micro_batch", {"3"}},
           {"trainer.accumulation_steps", {"1"}},
