@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hone/core/mmap_file.h"
+#include "hone/core/safetensors.h"
 
 namespace hone {
 
@@ -16,11 +17,12 @@ struct NamedTensor {
   torch::Tensor value;
 };
 
-// A safetensors file of these: f32, f64, bf16, f16, i64, i8 and u8, else Error{Unsupported} naming
-// the tensor. Written aside, synced, renamed.
-void write_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors);
-// Copies of a safetensors file's tensors. Error{CorruptFile} for what is no such file and for other
-// types.
+// A safetensors file of these; Error{Unsupported} naming the tensor for a type that is no real
+// number. Written aside, synced, renamed.
+void write_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
+                   const SafetensorsMetadata& metadata = {});
+// Copies of a safetensors file's tensors. Error{CorruptFile} for what is no such file,
+// Error{Unsupported} for a type that LibTorch has not.
 std::vector<NamedTensor> read_tensors(const MmapFile& file);
 
 }  // namespace hone

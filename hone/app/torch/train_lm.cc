@@ -16,13 +16,13 @@ namespace fs = std::filesystem;
 
 void export_model(const fs::path& folder, const nn::Llama& model, const trainer::LmData& data) {
   std::vector<model_io::NamedMatrix> tensors;
-  for (const nn::NamedTensor& named : model->hugging_face_tensors()) {
-    HONE_CHECK(named.tensor.is_contiguous(), "export", "contiguous weights", named.name);
-    const bool is_vector = named.tensor.dim() == 1;
+  for (const NamedTensor& named : model->hugging_face_tensors()) {
+    HONE_CHECK(named.value.is_contiguous(), "export", "contiguous weights", named.name);
+    const bool is_vector = named.value.dim() == 1;
     StoredMatrix matrix;
-    matrix.rows = is_vector ? 1 : named.tensor.size(0);
-    matrix.cols = named.tensor.size(-1);
-    matrix.bytes = {static_cast<const std::byte*>(named.tensor.data_ptr()), named.tensor.nbytes()};
+    matrix.rows = is_vector ? 1 : named.value.size(0);
+    matrix.cols = named.value.size(-1);
+    matrix.bytes = {static_cast<const std::byte*>(named.value.data_ptr()), named.value.nbytes()};
     tensors.push_back({named.name, matrix, is_vector});
   }
   model_io::write_hugging_face(folder, {.architecture = model->architecture(),

@@ -10,13 +10,9 @@
 
 #include "hone/model_io/architecture.h"
 #include "hone/train/nn/ops.h"
+#include "hone/train/tensor_file.h"
 
 namespace hone::nn {
-
-struct NamedTensor {
-  std::string name;
-  torch::Tensor tensor;
-};
 
 // One decoder layer. q, k, v and gate, up are stored as one matrix each, so that each pair of
 // products is one; hugging_face_tensors() takes them apart.

@@ -51,7 +51,7 @@ TEST(Llama, has_the_parameters_that_its_architecture_counts) {
       EXPECT_EQ(count, architecture.parameters()) << tied << biases;
       Index exported = 0;
       for (const NamedTensor& named : model->hugging_face_tensors())
-        exported += named.tensor.numel();
+        exported += named.value.numel();
       EXPECT_EQ(exported, count);
     }
   }
@@ -61,8 +61,8 @@ TEST(Llama, exports_hugging_face_names_as_views_of_its_parameters) {
   const Llama model(small(2, false, true), 1);
   std::map<std::string, Tensor> by_name;
   for (const NamedTensor& named : model->hugging_face_tensors()) {
-    EXPECT_TRUE(named.tensor.is_contiguous()) << named.name;
-    by_name[named.name] = named.tensor;
+    EXPECT_TRUE(named.value.is_contiguous()) << named.name;
+    by_name[named.name] = named.value;
   }
   EXPECT_EQ(by_name.at("model.layers.1.self_attn.q_proj.weight").sizes(),
             (at::IntArrayRef{32, 24}));
