@@ -153,7 +153,10 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "hone: out of memory\n");
     return hone::exit_status(hone::ErrorCategory::Resource);
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "hone: internal error: %s\n", error.what());
+    // One line: LibTorch's errors have a trace behind theirs.
+    const std::string_view what = error.what();
+    const std::string line(what.substr(0, what.find('\n')));
+    std::fprintf(stderr, "hone: internal error: %s\n", line.c_str());
     return hone::exit_status(hone::ErrorCategory::Internal);
   }
 }

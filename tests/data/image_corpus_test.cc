@@ -121,6 +121,18 @@ TEST_F(Idx, refuses_other_magic_counts_that_do_not_fit_and_cut_gzip) {
   EXPECT_THAT(refusal(), HasSubstr("whole gzip data"));
 }
 
+TEST_F(Idx, refuses_a_gzip_that_unpacks_to_far_more_than_its_head_says) {
+  fs::remove(folder() / "train-images-idx3-ubyte");
+  write("train-images-idx3-ubyte.gz",
+        test::gzip(test::idx_file({20, 2, 3}, pixels_) + std::string(16 << 20, '\0')));
+  EXPECT_THAT(refusal(), HasSubstr("bytes, got more"));
+}
+
+TEST_F(Idx, takes_both_t10k_files_or_neither) {
+  write("t10k-images-idx3-ubyte", test::idx_file({20, 2, 3}, pixels_));
+  EXPECT_THAT(refusal(ErrorCategory::NotFound), HasSubstr("t10k-labels-idx1-ubyte"));
+}
+
 TEST_F(Idx, has_one_size_only) {
   EXPECT_THAT(refusal(ErrorCategory::InvalidArgument, {.side = 64}), HasSubstr("data.image_size"));
 }

@@ -4,12 +4,15 @@
 #include <ATen/Parallel.h>
 
 #include "hone/core/cpu_info.h"
+#include "hone/train/memory/device_memory.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/trainer/lm_setup.h"
 
 namespace hone::app {
 
-MemoryLmResult memory_lm(const MemoryLmJob& job) {
+namespace {
+
+MemoryLmResult run_job(const MemoryLmJob& job) {
   const trainer::LmConfig& config = job.config;
   trainer::check_config(config);
   at::set_num_threads(job.threads > 0 ? job.threads : usable_cpus());
@@ -23,6 +26,12 @@ MemoryLmResult memory_lm(const MemoryLmJob& job) {
   static_cast<MemoryMeasurement&>(result) =
       measure_run(setup.task, *optimizer, config.trainer, job.search_batch);
   return result;
+}
+
+}  // namespace
+
+MemoryLmResult memory_lm(const MemoryLmJob& job) {
+  return memory::run_in_memory("memory report", [&] { return run_job(job); });
 }
 
 Json to_json(const MemoryLmResult& result) {

@@ -5,6 +5,7 @@
 
 #include "hone/core/check.h"
 #include "hone/model_io/write_model.h"
+#include "hone/train/memory/device_memory.h"
 #include "hone/train/nn/llama.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/trainer/lm_setup.h"
@@ -30,9 +31,7 @@ void export_model(const fs::path& folder, const nn::Llama& model, const trainer:
                                         .tokenizer = data.tokenizer.get()});
 }
 
-}  // namespace
-
-TrainLmResult train_lm(const TrainLmJob& job) {
+TrainLmResult run_job(const TrainLmJob& job) {
   trainer::LmConfig config = job.config;
   trainer::check_config(config);
   const TrainRun run(options_of(job), config.trainer);
@@ -55,6 +54,12 @@ TrainLmResult train_lm(const TrainLmJob& job) {
           .seconds = run.seconds(),
           .out = job.out,
           .model = folder};
+}
+
+}  // namespace
+
+TrainLmResult train_lm(const TrainLmJob& job) {
+  return memory::run_in_memory("train lm", [&] { return run_job(job); });
 }
 
 Json to_json(const TrainLmResult& result) {

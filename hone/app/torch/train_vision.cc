@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/app/torch/train_vision.h"
 
+#include "hone/train/memory/device_memory.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/vision/vision_model.h"
 #include "hone/train/vision/vision_setup.h"
 
 namespace hone::app {
 
-TrainVisionResult train_vision(const TrainVisionJob& job) {
+namespace {
+
+TrainVisionResult run_job(const TrainVisionJob& job) {
   trainer::VisionConfig config = job.config;
   trainer::check_config(config);
   const TrainRun run(options_of(job), config.trainer);
@@ -36,6 +39,12 @@ TrainVisionResult train_vision(const TrainVisionJob& job) {
   result.seconds = run.seconds();
   result.out = job.out;
   return result;
+}
+
+}  // namespace
+
+TrainVisionResult train_vision(const TrainVisionJob& job) {
+  return memory::run_in_memory("train vision", [&] { return run_job(job); });
 }
 
 Json to_json(const TrainVisionResult& result) {

@@ -32,8 +32,12 @@ bool is_gzip(std::span<const std::byte> file) {
   return file.size() >= 2 && file[0] == std::byte{0x1f} && file[1] == std::byte{0x8b};
 }
 
-std::vector<std::uint8_t> unpack_gzip(std::span<const std::byte> file, std::string_view where,
-                                      Index most) {
+namespace {
+
+enum class Beyond { Refuse, Leave };  // what is done with content beyond the most
+
+std::vector<std::uint8_t> unpack(std::span<const std::byte> file, std::string_view where,
+                                 Index most, Beyond beyond) {
   if (file.size() > std::numeric_limits<uInt>::max()) {
     fail_corrupt(where, "at most 4 GiB of gzip", concat(file.size(), " bytes"));
   }
@@ -46,8 +50,7 @@ std::vector<std::uint8_t> unpack_gzip(std::span<const std::byte> file, std::stri
   std::size_t used = 0;
   while (true) {
     if (used == out.size()) {
-      if (static_cast<Index>(used) > most)
-        fail_corrupt(where, concat("at most ", most, " bytes"), "more");
+      if (static_cast<Index>(used) > most) break;
       out.resize(used + std::clamp(used / 2, kPiece, std::size_t{1} << 26));
     }
     const std::size_t room = out.size() - used;
@@ -62,10 +65,26 @@ std::vector<std::uint8_t> unpack_gzip(std::span<const std::byte> file, std::stri
           stream.msg != nullptr ? stream.msg : concat("an end after ", used, " bytes of content"));
     }
   }
-  if (static_cast<Index>(used) > most)
+  if (static_cast<Index>(used) > most && beyond == Beyond::Refuse) {
     fail_corrupt(where, concat("at most ", most, " bytes"), "more");
-  out.resize(used);
+  }
+  out.resize(std::min(used, static_cast<std::size_t>(most)));
   return out;
+}
+
+}  // namespace
+
+std::vector<std::uint8_t> unpack_gzip(std::span<const std::byte> file, std::string_view where,
+                                      Index most) {
+  return unpack(file, where, most, Beyond::Refuse);
+}
+
+std::vector<std::uint8_t> read_begin(const std::filesystem::path& path, Index count) {
+  const MmapFile file(path);
+  const auto bytes = file.bytes();
+  if (is_gzip(bytes)) return unpack(bytes, path.string(), count, Beyond::Leave);
+  const auto* data = reinterpret_cast<const std::uint8_t*>(bytes.data());
+  return {data, data + std::min<std::size_t>(bytes.size(), static_cast<std::size_t>(count))};
 }
 
 std::vector<std::uint8_t> read_plain_or_gzip(const std::filesystem::path& path, Index most) {

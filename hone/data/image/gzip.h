@@ -22,5 +22,7 @@ std::vector<std::uint8_t> unpack_gzip(std::span<const std::byte> file, std::stri
 
 // A file's content, unpacked if it is gzip.
 std::vector<std::uint8_t> read_plain_or_gzip(const std::filesystem::path& path, Index most);
+// Its first `count` bytes, or what there is.
+std::vector<std::uint8_t> read_begin(const std::filesystem::path& path, Index count);
 
 }  // namespace hone::data

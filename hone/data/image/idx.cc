@@ -33,9 +33,24 @@ struct LabelledIdx {
   std::vector<std::uint8_t> labels, pixels;
 };
 
+// Unpacks little more than the head announces: enough to say how much too long a file is.
+IdxArray read_idx(const fs::path& path, Index dimensions) {
+  const Index head = 4 + 4 * dimensions;
+  const std::vector<std::uint8_t> begin = read_begin(path, head);
+  Index most = 1;
+  for (Index at = 4; at + 4 <= static_cast<Index>(begin.size()); at += 4) {
+    most =
+        checked_mul(most, read_big_endian(std::span(begin).subspan(static_cast<std::size_t>(at))),
+                    path.string());
+  }
+  constexpr Index kSlack = Index{1} << 20;
+  most =
+      std::min(checked_add(checked_mul(most, 2, path.string()), kSlack, path.string()), kMostBytes);
+  return parse_idx(read_plain_or_gzip(path, most), dimensions, path.string());
+}
+
 LabelledIdx read_pair(const fs::path& images_path, const fs::path& labels_path) {
-  IdxArray images = parse_idx(read_plain_or_gzip(images_path, kMostBytes), 3, images_path.string());
-  IdxArray labels = parse_idx(read_plain_or_gzip(labels_path, kMostBytes), 1, labels_path.string());
+  IdxArray images = read_idx(images_path, 3), labels = read_idx(labels_path, 1);
   if (labels.sizes[0] != images.sizes[0]) {
     fail_corrupt(
         labels_path.string(),
@@ -90,7 +105,12 @@ std::optional<ImageCorpus> read_idx_folder(const fs::path& folder) {
   Index most = *std::max_element(train.labels.begin(), train.labels.end());
   const fs::path test_images = find("t10k-images-idx3-ubyte");
   const fs::path test_labels = find("t10k-labels-idx1-ubyte");
-  if (!test_images.empty() && !test_labels.empty()) {
+  if (test_images.empty() != test_labels.empty()) {
+    const char* absent = test_images.empty() ? "t10k-images-idx3-ubyte" : "t10k-labels-idx1-ubyte";
+    fail(ErrorCategory::NotFound, (folder / absent).string(), "both t10k files or neither",
+         "nothing");
+  }
+  if (!test_images.empty()) {
     LabelledIdx test = read_pair(test_images, test_labels);
     if (test.shape != train.shape) {
       fail_corrupt(test_images.string(),

@@ -153,4 +153,22 @@ bool is_out_of_memory(const std::exception_ptr& thrown) {
   }
 }
 
+void rethrow_clearly(std::string_view what) {
+  constexpr std::string_view kWanted = "memory for its tensors";
+  if (!is_out_of_memory(std::current_exception())) throw;
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    // "[enforce fail at alloc_cpu.cpp:1] err == 0. DefaultCPUAllocator: …", lines of a trace
+    std::string_view said = error.what_without_backtrace();
+    said = said.substr(0, said.find('\n'));
+    if (const auto at = said.find("DefaultCPUAllocator: "); at != std::string_view::npos) {
+      said.remove_prefix(said.find(' ', at) + 1);
+    }
+    fail(ErrorCategory::Resource, what, kWanted, said);
+  } catch (const std::bad_alloc&) {
+    fail(ErrorCategory::Resource, what, kWanted, "none left");
+  }
+}
+
 }  // namespace hone::memory

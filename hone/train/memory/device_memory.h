@@ -5,6 +5,7 @@
 
 #include <exception>
 #include <optional>
+#include <string_view>
 
 #include "hone/core/index.h"
 #include "hone/train/memory/memory_meter.h"
@@ -38,5 +39,17 @@ class DeviceMeter {
 // Is this what an allocator throws when there is no memory: c10::OutOfMemoryError, std::bad_alloc,
 // or the c10::Error of LibTorch's CPU allocator?
 bool is_out_of_memory(const std::exception_ptr& thrown);
+
+// Inside a catch block: Error{Resource} for what is_out_of_memory, else what was thrown.
+[[noreturn]] void rethrow_clearly(std::string_view what);
+// Runs `work`; where memory runs out Error{Resource} in one sentence, of the job `what`.
+template <class Work>
+auto run_in_memory(std::string_view what, const Work& work) {
+  try {
+    return work();
+  } catch (...) {
+    rethrow_clearly(what);
+  }
+}
 
 }  // namespace hone::memory

@@ -4,10 +4,17 @@
 #include <ATen/ATen.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <new>
+#include <stdexcept>
+#include <string>
 #include <thread>
 #include <vector>
+
+#include "hone/core/error.h"
+#include "hone/train/memory/device_memory.h"
 
 namespace hone::memory {
 namespace {
@@ -105,6 +112,32 @@ TEST(MemoryLimit, refuses_as_an_allocator_does_and_counts_nothing_for_it) {
     EXPECT_NO_THROW(at::empty({1}, at::kByte));
   }
   EXPECT_NO_THROW(at::empty({10000}, at::kByte));
+}
+
+TEST(RunInMemory, says_in_one_sentence_what_did_not_fit_and_lets_other_errors_pass) {
+  const auto said = [](const auto& work) -> std::string {
+    try {
+      run_in_memory("train", work);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.category(), ErrorCategory::Resource);
+      return error.what();
+    }
+    return "nothing";
+  };
+  const std::string huge = said([] { at::empty({Index{1} << 50}); });
+  EXPECT_THAT(huge, testing::HasSubstr("[train] wanted memory for its tensors, got "));
+  EXPECT_THAT(huge, testing::HasSubstr("4503599627370496"));
+  EXPECT_EQ(huge.find('\n'), std::string::npos);
+  const std::string limited = said([] {
+    const MemoryMeter meter;
+    const MemoryLimit limit(meter.use().current + 100);
+    at::empty({1000});
+  });
+  EXPECT_THAT(limited, testing::HasSubstr("not enough memory"));
+  EXPECT_THAT(said([] { throw std::bad_alloc(); }), testing::HasSubstr("none left"));
+  EXPECT_EQ(run_in_memory("train", [] { return 3; }), 3);
+  EXPECT_THROW(run_in_memory("train", [] { throw std::runtime_error("other"); }),
+               std::runtime_error);
 }
 
 }  // namespace
