@@ -57,13 +57,10 @@ void check_facts(const Json& recorded, const ConfigEntries& entries, const DataF
   }
 }
 
-// What the run in the folder was started with, as `entry` takes it; false: it has no checkpoint.
-bool take_recorded(const fs::path& out, const trainer::ConfigEntry& entry) {
+// The configuration that the run in the folder was started with; null: it has no checkpoint.
+Json recorded_config(const fs::path& out) {
   const auto newest = trainer::CheckpointStore(out / "checkpoints").load_newest();
-  if (!newest) return false;
-  const Json& value = newest->facts.at("run").at("config").at(std::string(entry.name));
-  trainer::set_entry({entry}, concat(entry.name, "=", value.get<std::string>()));
-  return true;
+  return newest ? newest->facts.at("run").at("config") : Json();
 }
 
 // For a scope in which steps are only tried: buffers, such as running means, move with every
@@ -190,14 +187,18 @@ TrainRun::TrainRun(RunOptions options, const trainer::TrainerConfig& config)
 }
 
 void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
-  const auto recorded = [this](std::string_view name, trainer::ConfigField field) {
-    return options_.resume && take_recorded(options_.out, {name, field, ""});
-  };
   std::string& precision = config.amp.precision;
-  if (precision == "auto" && !recorded("amp.precision", &precision)) {
-    precision = choose_precision(task);
-  }
-  if (options_.minutes > 0 && !recorded("trainer.steps", &config.steps)) {
+  const bool is_auto = precision == "auto", is_timed = options_.minutes > 0;
+  if (!is_auto && !is_timed) return;
+  const Json recorded = options_.resume ? recorded_config(options_.out) : Json();
+  const auto take = [&recorded](const char* name, trainer::ConfigField field) {
+    if (recorded.is_null()) return false;
+    trainer::set_entry({{name, field, ""}},
+                       concat(name, "=", recorded.at(name).get<std::string>()));
+    return true;
+  };
+  if (is_auto && !take("amp.precision", &precision)) precision = choose_precision(task);
+  if (is_timed && !take("trainer.steps", &config.steps)) {
     config.steps = steps_for(options_.minutes, task, config);
   }
 }

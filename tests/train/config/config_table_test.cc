@@ -6,7 +6,7 @@
 
 #include <array>
 
-#include "hone/core/error.h"
+#include "tests/support/refusal.h"
 
 namespace hone::trainer {
 
@@ -27,19 +27,8 @@ static ConfigEntries config_entries(Garden& garden) {
 
 namespace {
 
+using test::refusal;
 using testing::HasSubstr;
-
-// The message of the Error{InvalidArgument} that `act` throws, empty when none.
-template <class Act>
-std::string refusal(const Act& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
-    return error.what();
-  }
-  return {};
-}
 
 TEST(ConfigTable, names_types_and_values) {
   Garden garden;

@@ -11,17 +11,13 @@
 #include "hone/core/error.h"
 #include "hone/core/json_io.h"
 #include "tests/support/peer.h"
+#include "tests/train/optim/formula_values.h"
 
 namespace hone::optim {
 namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 using testing::HasSubstr;
-
-torch::Tensor values(std::int64_t rows, std::int64_t cols, double seed) {
-  const torch::Tensor i = at::arange(rows * cols, at::kDouble);
-  return at::sin(i * 12.9898 + seed * 78.233).reshape({rows, cols}).to(at::kFloat);
-}
 
 Tensors make_params() {
   Tensors params{values(16, 16, 0), values(8, 40, 1), values(40, 8, 2)};

@@ -22,6 +22,7 @@
 #include "hone/train/tensor_file.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"
+#include "tests/train/optim/formula_values.h"
 
 namespace hone::optim {
 namespace {
@@ -31,11 +32,6 @@ using testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 using OptimizerPtr = std::shared_ptr<MultiTensorOptimizer>;
-
-torch::Tensor values(std::int64_t rows, std::int64_t cols, double seed) {
-  const torch::Tensor i = at::arange(rows * cols, at::kDouble);
-  return at::sin(i * 12.9898 + seed * 78.233).reshape({rows, cols}).to(at::kFloat);
-}
 
 Tensors make_params() {
   Tensors params{values(16, 16, 0), values(8, 40, 1), values(80, 64, 2)};

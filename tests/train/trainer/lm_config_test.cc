@@ -6,24 +6,13 @@
 
 #include <string>
 
-#include "hone/core/error.h"
+#include "tests/support/refusal.h"
 
 namespace hone::trainer {
 namespace {
 
+using test::refusal;
 using testing::HasSubstr;
-
-// The message of the Error{InvalidArgument} that `act` throws, empty when none.
-template <class Act>
-std::string refusal(const Act& act) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
-    return error.what();
-  }
-  return {};
-}
 
 TEST(LmConfig, reads_every_type_and_keeps_the_rest) {
   LmConfig config;
