@@ -19,6 +19,10 @@ CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const ch
       ->delimiter(',')
       ->envname("HONE_SIZES")
       ->capture_default_str();
+  verb->add_flag(
+          "--fresh-gradients", options->fresh_gradients,
+          "Other gradients, elsewhere, before every step, as a loop with zero_grad() has them")
+      ->envname("HONE_FRESH_GRADIENTS");
   return verb;
 }
 

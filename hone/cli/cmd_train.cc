@@ -23,6 +23,11 @@ struct Options {
   bool resume = false, fresh = false, memory_report = false, find_batch_size = false;
 };
 
+bool holds_checkpoint(const std::filesystem::path& out) {
+  std::error_code none;
+  return !std::filesystem::is_empty(out / "checkpoints", none) && !none;
+}
+
 // Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --seed
 // (trainer.seed), --set.
 template <class Config>
@@ -33,6 +38,9 @@ Config config_of(const Options& options, const Context& context) {
     trainer::read_config(config, options.config);
   } else if (options.resume && std::filesystem::exists(recorded)) {
     trainer::read_config(config, recorded);
+  } else if (options.resume && holds_checkpoint(options.out)) {
+    fail(ErrorCategory::NotFound, recorded.string(),
+         "the configuration of the run to resume, or another by --config", "none");
   }
   if (!options.data.empty()) config.data.path = options.data;
   if (context.common.seed) config.trainer.seed = static_cast<Index>(*context.common.seed);

@@ -135,7 +135,9 @@ int run(int argc, char** argv) {
 }  // namespace hone::cli
 
 int main(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error, not a silent death
+  // A closed pipe, and a file as large as the shell's limit: write errors, not silent deaths.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     if (const int status = hone::cli::hand_over_to_torch(argc, argv); status >= 0) return status;
     return hone::cli::run(argc, argv);

@@ -26,7 +26,7 @@ std::byte* map_huge(Index bytes) {
   const std::size_t tail = start + static_cast<std::uintptr_t>(kHugePage) - aligned;
   if (tail > 0)
     ::munmap(reinterpret_cast<void*>(aligned + static_cast<std::uintptr_t>(length)), tail);
-  ::madvise(reinterpret_cast<void*>(aligned), static_cast<std::size_t>(length), MADV_HUGEPAGE);
+  advise_huge_pages(reinterpret_cast<void*>(aligned), length);
   return reinterpret_cast<std::byte*>(aligned);
 }
 
@@ -38,6 +38,14 @@ std::byte* allocate_small(Index bytes) {
 }
 
 }  // namespace
+
+void advise_huge_pages(void* data, Index bytes) {
+  constexpr Index kPage = 4096;
+  const auto start = static_cast<Index>(reinterpret_cast<std::uintptr_t>(data));
+  const Index begin = round_up(start, kPage), end = (start + bytes) / kPage * kPage;
+  if (end - begin < kHugePage) return;
+  ::madvise(reinterpret_cast<void*>(begin), static_cast<std::size_t>(end - begin), MADV_HUGEPAGE);
+}
 
 Buffer::Buffer(Index bytes) : bytes_(bytes) {
   HONE_CHECK(bytes >= 0, "Buffer", "a size of at least 0 bytes", bytes);

@@ -9,6 +9,10 @@
 
 namespace hone {
 
+// Asks the system to back the whole pages within these bytes by huge ones when they are first
+// touched; below 2 MiB, or where it has none, nothing happens.
+void advise_huge_pages(void* data, Index bytes);
+
 // Owns bytes aligned to 64; from 2 MiB on they are page-mapped, aligned to 2 MiB and advised for
 // huge pages. Zero-filled. Move only. Throws Error{Resource} when memory is refused.
 class Buffer {

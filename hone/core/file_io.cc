@@ -85,6 +85,18 @@ bool is_stale(std::string_view file_name) {
   return pid > 0 && pid != ::getpid() && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
 }
 
+// Devices such as /dev/zero have no end; a terminal has, and so has /dev/null.
+void refuse_device(int descriptor, const fs::path& path) {
+  struct stat status {};
+  struct stat null {};
+  if (::fstat(descriptor, &status) != 0) return;
+  const bool device = S_ISCHR(status.st_mode) || S_ISBLK(status.st_mode);
+  const bool is_null = ::stat("/dev/null", &null) == 0 && status.st_rdev == null.st_rdev;
+  if (!device || is_null || ::isatty(descriptor) == 1) return;
+  ::close(descriptor);
+  fail_corrupt(path.string(), "a file or a pipe", "a device");
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(fs::path path) : path_(follow_link(path)) {
@@ -210,6 +222,7 @@ std::string read_text_file(const fs::path& path, Index max_bytes) {
   const int descriptor =
       stream ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : open_regular_file(path);
   if (descriptor < 0) fail_to_open(path);
+  refuse_device(descriptor, path);
   std::string text;
   std::string block(kPendingBytes, '\0');
   ssize_t count = 0;

@@ -84,7 +84,10 @@ TEST_F(Cli, missing_and_odd_inputs_end_with_3_or_4) {
   expect_refusal({"eval", model, "--baseline", none, "--data", model + "/config.json"}, 3);
   expect_refusal({"generate", model, "-f", none}, 3);
   expect_refusal({"generate", model, "--prompt-ids", none}, 3);
-  expect_refusal({"generate", model, "--prompt-ids", "/dev/null"}, 3);
+  for (const char* device : {"/dev/null", "/dev/zero", "/dev/urandom"}) {
+    expect_refusal({"generate", model, "--prompt-ids", device}, 3);
+  }
+  expect_refusal({"generate", model, "-f", "/dev/zero"}, 3);
   expect_refusal({"generate", model, "--tokenizer", none, "-p", "a"}, 3);
   write_text_file(path("x.pt"), "hello");
   expect_refusal({"inspect", path("x.pt")}, 4);
@@ -96,6 +99,17 @@ TEST_F(Cli, outputs_that_cannot_be_written_end_with_1) {
   expect_refusal({"convert", model, path("absent/x.gguf")}, 1);
   expect_refusal({"convert", model, "/proc/x.gguf"}, 1);
   expect_refusal({"convert", model, "/proc/x"}, 1);
+}
+
+TEST_F(Cli, a_file_beyond_the_shells_limit_ends_with_1_and_leaves_nothing) {
+  const std::string model = write_tiny_model(), out = path("x.gguf");
+  const ProgramResult result =
+      Program(Arguments{"/bin/sh", "-c", "ulimit -f 1; exec \"$0\" \"$@\""} +
+              hone_argv({"convert", model, out}))
+          .wait();
+  EXPECT_EQ(result.status, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("File too large"));
+  EXPECT_FALSE(fs::exists(out));
 }
 
 class Stdout : public Cli {

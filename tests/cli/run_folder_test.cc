@@ -52,6 +52,21 @@ TEST_F(RunFolder, a_second_run_in_one_folder_is_refused_and_the_first_goes_on) {
   EXPECT_TRUE(fs::exists(out + "/model/model.safetensors"));
 }
 
+TEST_F(RunFolder, resuming_without_a_configuration_or_a_whole_checkpoint_says_so) {
+  const std::string out = path("run"), toml = out + "/train.toml";
+  ASSERT_EQ(run_hone(train(out, 3)).status, 0);
+  const std::string recorded = read_text_file(toml);
+  fs::remove(toml);
+  expect_refusal({"train", "lm", "--out", out, "--resume"}, 3, "train.toml");
+  write_text_file(toml, recorded);
+  for (const auto& entry : fs::recursive_directory_iterator(out + "/checkpoints")) {
+    if (entry.path().filename() == "manifest.json") write_text_file(entry.path(), "{");
+  }
+  const ProgramResult result = run_hone({"train", "lm", "-q", "--out", out, "--resume"});
+  EXPECT_EQ(result.status, 3);
+  EXPECT_THAT(result.err, HasSubstr("--fresh starts again"));
+}
+
 TEST_F(RunFolder, what_cannot_run_leaves_no_folder) {
   const std::string out = path("new");
   const Arguments good = train(out, 10);

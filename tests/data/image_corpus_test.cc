@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -249,6 +250,13 @@ TEST_F(Images, gives_the_same_images_in_memory_or_not_and_on_any_number_of_threa
   EXPECT_EQ(again.hash, kept.hash);
   EXPECT_EQ(read(again, again.train, 5), read(kept, kept.train, 5));
   EXPECT_NE(load({.side = 17}).hash, kept.hash);
+}
+
+TEST_F(Images, stops_reading_when_it_is_told_to) {
+  for (int i = 0; i < 12; ++i) write("x/" + std::to_string(i) + ".jpg", "broken");
+  const std::atomic<bool> stop{true};
+  EXPECT_THAT(refusal(ErrorCategory::Cancelled, {.side = 16, .stop = &stop}),
+              HasSubstr("interrupted"));
 }
 
 TEST_F(Images, refuses_what_holds_no_images) {

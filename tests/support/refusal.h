@@ -9,13 +9,13 @@
 
 namespace hone::test {
 
-// The message of the Error{InvalidArgument} that `act` throws, empty when none.
+// The message of the Error of this category that `act` throws, empty when none.
 template <class Act>
-std::string refusal(const Act& act) {
+std::string refusal(const Act& act, ErrorCategory category = ErrorCategory::InvalidArgument) {
   try {
     act();
   } catch (const Error& error) {
-    EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
+    EXPECT_EQ(error.category(), category) << error.what();
     return error.what();
   }
   return {};

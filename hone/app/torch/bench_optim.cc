@@ -66,8 +66,13 @@ void add_case(const BenchOptimOptions& options, const std::string& size, const s
   const auto add = [&](const std::string& way, bool ours) {
     opponents::Stepper stepper = opponents::make_stepper(rule, way, sizes);
     if (!stepper.step) return;  // no such operator for this rule
+    const auto renew = options.fresh_gradients ? stepper.renew_gradients : nullptr;
+    const auto prepare = [renew] {
+      if (renew) renew();
+      wake_threads();
+    };
     bench_case.contestants.push_back(
-        {.name = stepper.name, .run = std::move(stepper.step), .prepare = wake_threads});
+        {.name = stepper.name, .run = std::move(stepper.step), .prepare = prepare});
     bench_case.ours.push_back(ours);
     bench_case.extra.push_back({{"implementation", stepper.implementation},
                                 {"floor_bytes_per_param", traffic.floor_bytes},

@@ -14,6 +14,8 @@ struct BenchOptimOptions {
   std::vector<std::string> rules{"sgdm", "adamw", "tam", "adatamw"};
   std::vector<std::string> ours{"hone"};  // also hone_foreach, hone_for_loop
   std::vector<std::string> against{"torch_optim", "aten_fused", "aten_chain", "elementwise", "own"};
+  // Other gradients before every step, as a loop leaves them that frees them (zero_grad()).
+  bool fresh_gradients = false;
   int threads = 0;  // of LibTorch's pool, for all sides; 0: usable_cpus()
 };
 

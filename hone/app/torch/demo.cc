@@ -8,6 +8,7 @@
 #include "hone/app/torch/compress.h"
 #include "hone/app/torch/demo_report.h"
 #include "hone/app/torch/demo_variant.h"
+#include "hone/app/torch/train_run.h"
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/file_io.h"

@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "hone/app/torch/train_run.h"
 #include "hone/core/check.h"
 #include "hone/model_io/write_model.h"
 #include "hone/train/memory/device_memory.h"

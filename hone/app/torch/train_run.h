@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "hone/app/torch/train_job.h"
 #include "hone/core/folder_lock.h"
 #include "hone/core/json_io.h"
 #include "hone/train/config/config_table.h"
@@ -18,18 +19,6 @@
 namespace hone::app {
 
 // What `hone train lm` and `hone train vision` share.
-
-template <class Config>
-struct TrainJob {
-  Config config;
-  std::filesystem::path out;  // train.toml, metrics.csv, checkpoints/ and model/ go here
-  // An earlier run in `out` is refused, unless it is to go on from its newest whole checkpoint
-  // (without one: from step 0) or to be replaced.
-  bool resume = false, fresh = false;
-  double minutes = 0;  // > 0: fixes config.trainer.steps from a few measured steps
-  int threads = 0;     // of LibTorch; 0: usable_cpus()
-  const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, Error{Cancelled}
-};
 
 // Is there a run, finished or not, in the folder?
 bool holds_run(const std::filesystem::path& out);

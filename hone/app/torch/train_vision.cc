@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/app/torch/train_vision.h"
 
+#include "hone/app/torch/train_run.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/vision/vision_model.h"
@@ -14,7 +15,7 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   trainer::VisionConfig config = job.config;
   trainer::check_config(config);
   const TrainRun run(options_of(job), config.trainer);
-  const trainer::VisionSetup setup = trainer::set_up_vision(config);
+  const trainer::VisionSetup setup = trainer::set_up_vision(config, job.stop);
   const data::ImageCorpus& corpus = setup.data->corpus;
   run.fix(config.trainer, *setup.task);
   const auto optimizer = trainer::make_optimizer(config, *setup.model);

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "hone/app/torch/train_run.h"
+#include "hone/app/torch/train_job.h"
 #include "hone/core/json_io.h"
 #include "hone/train/vision/vision_config.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <string>
@@ -51,7 +52,8 @@ struct ImageOptions {
   // Images of a folder become squares of this side; 0: 64. Others have their own size, and take 0
   // or that.
   Index side = 0;
-  Index memory_bytes = Index{1} << 30;  // a folder that takes more is decoded again and again
+  Index memory_bytes = Index{1} << 30;      // a folder that takes more is decoded again and again
+  const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled}
 };
 
 // What `path` is, a folder:

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
@@ -98,14 +99,15 @@ void decode_file(const fs::path& path, Index side, std::span<std::uint8_t> plane
 }
 
 // Decodes all once, to know what is broken. Pixels stay in memory where `keep`.
-ImagePart decode_part(Files files, ImageShape shape, bool keep, Executor& executor, Index& broken) {
+ImagePart decode_part(Files files, ImageShape shape, bool keep, const std::atomic<bool>& stop,
+                      Executor& executor, Index& broken) {
   const auto count = static_cast<Index>(files.paths.size());
   const auto bytes = static_cast<std::size_t>(shape.values());
   std::vector<std::string> failures(files.paths.size());
   std::vector<std::uint8_t> pixels(keep ? files.paths.size() * bytes : 0);
   executor.parallel_for(count, 1, [&](Index begin, Index end, int) {
     std::vector<std::uint8_t> own(keep ? 0 : bytes);
-    for (Index i = begin; i < end; ++i) {
+    for (Index i = begin; i < end && !stop; ++i) {
       const auto at = static_cast<std::size_t>(i);
       try {
         decode_file(files.paths[at], shape.height,
@@ -115,6 +117,7 @@ ImagePart decode_part(Files files, ImageShape shape, bool keep, Executor& execut
       }
     }
   });
+  if (stop) throw Error(ErrorCategory::Cancelled, "interrupted while the images were read");
   std::size_t whole = 0;
   for (std::size_t i = 0; i < files.paths.size(); ++i) {
     if (!failures[i].empty()) {
@@ -168,8 +171,13 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
   if (held_out.paths.empty()) held_out = take_held_out(train);
   const auto files = static_cast<Index>(train.paths.size() + held_out.paths.size());
   const bool keep = files <= options.memory_bytes / corpus.shape.values();
-  corpus.train = decode_part(std::move(train), corpus.shape, keep, executor, corpus.broken);
-  corpus.held_out = decode_part(std::move(held_out), corpus.shape, keep, executor, corpus.broken);
+  const std::atomic<bool> never{false};
+  const std::atomic<bool>& stop = options.stop == nullptr ? never : *options.stop;
+  const auto decode = [&](Files& part) {
+    return decode_part(std::move(part), corpus.shape, keep, stop, executor, corpus.broken);
+  };
+  corpus.train = decode(train);
+  corpus.held_out = decode(held_out);
   if (corpus.broken > 0) {
     log_warning(concat(folder.string(), ": ", corpus.broken, " of ", files,
                        " images cannot be decoded and are left out"));

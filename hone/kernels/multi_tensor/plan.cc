@@ -338,11 +338,30 @@ bool MultiTensorPlan::touches_written_memory(const TensorView& grad) const {
   if (grad.elements() == 0) return false;
   const ByteRange range = range_of(grad, 0, static_cast<int>(Slot::Grad));
   if (!range.dense) return true;  // let the full check decide
+  return touches_written_memory(range.begin, range.end);
+}
+
+bool MultiTensorPlan::touches_written_memory(std::uintptr_t begin, std::uintptr_t end) const {
   // The ranges are disjoint: the last one that begins before the gradient ends is the only
   // candidate.
-  const auto after = std::upper_bound(written_.begin(), written_.end(),
-                                      std::pair(range.end - 1, ~std::uintptr_t{0}));
-  return after != written_.begin() && std::prev(after)->second > range.begin;
+  const auto after =
+      std::upper_bound(written_.begin(), written_.end(), std::pair(end - 1, ~std::uintptr_t{0}));
+  return after != written_.begin() && std::prev(after)->second > begin;
+}
+
+bool MultiTensorPlan::move_gradient(Index tensor, void* data) {
+  constexpr int kGrad = static_cast<int>(Slot::Grad);
+  Tensor& moved = tensors_[static_cast<std::size_t>(tensor)];
+  Indirect* indirect =
+      moved.indirect >= 0 ? &indirect_[static_cast<std::size_t>(moved.indirect)] : nullptr;
+  if (indirect != nullptr && indirect->strided) return false;
+  const Dtype dtype = indirect == nullptr ? Dtype::Float32 : indirect->views[kGrad].dtype;
+  const auto begin = reinterpret_cast<std::uintptr_t>(data);
+  const auto bytes = static_cast<std::uintptr_t>(moved.elements * bytes_of(dtype));
+  if (bytes > 0 && (data == nullptr || touches_written_memory(begin, begin + bytes))) return false;
+  moved.data[kGrad] = data;
+  if (indirect != nullptr) indirect->views[kGrad].data = data;
+  return true;
 }
 
 MultiTensorPlan MultiTensorPlan::build_or_throw(const MultiTensorLists& lists) {

@@ -68,6 +68,10 @@ class MultiTensorPlan {
   // build_or_throw, and the plan is then unchanged.
   enum class Change { None, Gradients, Rebuilt };
   Change follow_or_throw(const MultiTensorLists& lists);
+  // The gradient of this tensor, in type and layout as before, is there now. False, and nothing has
+  // changed, where follow_or_throw must look: it may touch memory that a step writes, or is
+  // strided. From any thread, one for each tensor.
+  bool move_gradient(Index tensor, void* data);
 
   Index tensors() const { return static_cast<Index>(tensors_.size()); }
   Index chunks() const { return static_cast<Index>(chunks_.size()); }
@@ -125,6 +129,7 @@ class MultiTensorPlan {
   void add_chunks(const Tensor& tensor, Index row_length);
   void check_disjoint(const MultiTensorLists& lists);
   bool touches_written_memory(const TensorView& grad) const;
+  bool touches_written_memory(std::uintptr_t begin, std::uintptr_t end) const;
   Change compare(const MultiTensorLists& lists) const;
   void cut_units();
 

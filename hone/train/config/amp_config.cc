@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "hone/core/check.h"
+#include "hone/train/trainer/precision.h"
 
 namespace hone::trainer {
 

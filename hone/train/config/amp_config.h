@@ -4,9 +4,10 @@
 #include <string>
 
 #include "hone/train/config/config_table.h"
-#include "hone/train/trainer/precision.h"
 
 namespace hone::trainer {
+
+struct AmpOptions;
 
 // [amp]: what forward passes multiply in, and the loss scale of fp16.
 struct AmpConfig {

@@ -51,6 +51,7 @@ constexpr double kInvScale = 0.5, kClipNorm = 1e9;
 // Parameters with gradients, and lists of state for the bare operators.
 struct Workload {
   Tensors params, grads, momentum, second_moment, steps, scratch;
+  Tensors other_grads;
   std::vector<double> correlation;
 };
 
@@ -58,6 +59,16 @@ void add_tensor(Workload& work, const std::vector<Index>& shape) {
   work.params.push_back(at::randn(shape).set_requires_grad(true));
   work.grads.push_back(at::randn(shape));
   work.params.back().mutable_grad() = work.grads.back();
+}
+
+void renew_gradients(Workload& work) {
+  if (work.other_grads.empty()) {
+    for (const torch::Tensor& grad : work.grads) work.other_grads.push_back(at::randn_like(grad));
+  }
+  work.grads.swap(work.other_grads);
+  for (std::size_t i = 0; i < work.params.size(); ++i) {
+    work.params[i].mutable_grad() = work.grads[i];
+  }
 }
 
 std::shared_ptr<Workload> make_workload(std::span<const Index> sizes) {
@@ -111,8 +122,11 @@ Stepper step_with_hone(std::string_view way, const std::shared_ptr<Workload>& wo
                          : way == "hone_for_loop" ? optim::Implementation::ForLoop
                                                   : optim::Implementation::Fused);
   const auto optimizer = std::make_shared<Optimizer>(work->params, options);
-  Stepper stepper{std::string(way), [optimizer, control] { optimizer->step_with(control); }, 0,
-                  concat("hone::optim ", way.starts_with("hone_") ? way.substr(5) : "fused")};
+  Stepper stepper{
+      .name = std::string(way),
+      .step = [optimizer, control] { optimizer->step_with(control); },
+      .renew_gradients = [work] { renew_gradients(*work); },
+      .implementation = concat("hone::optim ", way.starts_with("hone_") ? way.substr(5) : "fused")};
   stepper.peak_extra_bytes = measure_peak(stepper.step) + optimizer->stats().temporary_bytes;
   return stepper;
 }
@@ -164,7 +178,10 @@ template <class Optimizer, class Options>
 Stepper step_with_torch(std::span<const Index> sizes, const Options& options, std::string name) {
   const auto work = make_workload(sizes);
   const auto optimizer = std::make_shared<Optimizer>(work->params, options);
-  Stepper stepper{"torch_optim", [optimizer] { optimizer->step(); }, 0, std::move(name)};
+  Stepper stepper{.name = "torch_optim",
+                  .step = [optimizer] { optimizer->step(); },
+                  .renew_gradients = [work] { renew_gradients(*work); },
+                  .implementation = std::move(name)};
   stepper.peak_extra_bytes = measure_peak(stepper.step);
   return stepper;
 }
@@ -188,7 +205,10 @@ Stepper step_with_amp_chain(std::span<const Index> sizes) {
     torch::nn::utils::clip_grad_norm_(work->params, kClipNorm);
     optimizer->step();
   };
-  Stepper stepper{"torch_optim", step, 0, "mul_, sum, clip_grad_norm_, torch::optim::AdamW"};
+  Stepper stepper{.name = "torch_optim",
+                  .step = step,
+                  .renew_gradients = [work] { renew_gradients(*work); },
+                  .implementation = "mul_, sum, clip_grad_norm_, torch::optim::AdamW"};
   stepper.peak_extra_bytes = measure_peak(stepper.step);
   return stepper;
 }
@@ -219,12 +239,14 @@ Stepper make_torch(std::string_view rule, std::span<const Index> sizes) {
 Stepper step_with_operators(std::shared_ptr<Workload> work, std::string_view way, std::string name,
                             const std::function<void(Workload&)>& body) {
   for (torch::Tensor& param : work->params) param.set_requires_grad(false);
-  Stepper stepper{std::string(way),
-                  [work, body] {
-                    const c10::InferenceMode no_autograd;
-                    body(*work);
-                  },
-                  0, std::move(name)};
+  Stepper stepper{.name = std::string(way),
+                  .step =
+                      [work, body] {
+                        const c10::InferenceMode no_autograd;
+                        body(*work);
+                      },
+                  .renew_gradients = [work] { renew_gradients(*work); },
+                  .implementation = std::move(name)};
   stepper.peak_extra_bytes = measure_peak(stepper.step);
   return stepper;
 }
@@ -322,7 +344,9 @@ Stepper make_elementwise(std::string_view rule, std::span<const Index> sizes) {
 Stepper make_cosine_step(std::string_view way, const torch::Tensor& m, const torch::Tensor& g) {
   const auto result = std::make_shared<double>(0);
   const auto step = [&](std::string name, auto compute) {
-    return Stepper{std::string(way), [=] { *result = compute(); }, 0, std::move(name)};
+    return Stepper{.name = std::string(way),
+                   .step = [=] { *result = compute(); },
+                   .implementation = std::move(name)};
   };
   if (way == "aten_chain") {
     return step("dot, 2 norms", [m = m.view(-1), g = g.view(-1)] {

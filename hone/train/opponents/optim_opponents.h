@@ -17,6 +17,8 @@ namespace hone::opponents {
 struct Stepper {
   std::string name;
   std::function<void()> step;
+  std::function<void()> renew_gradients =
+      {};  // puts others, elsewhere, into their place; may be empty
   // Most bytes that a step after the first held besides parameters, gradients and state, as seen by
   // LibTorch's allocator and hone's own count.
   Index peak_extra_bytes = 0;

@@ -66,6 +66,8 @@ MultiTensorOptimizer::FusedCache::Known MultiTensorOptimizer::FusedCache::descri
   Known one{};
   one.elements = param.numel();
   one.grad = active.grad.unsafeGetTensorImpl();
+  one.param_type = param.scalar_type();
+  one.grad_type = active.grad.scalar_type();
   one.state = active.state;
   one.fields = active.fields;
   one.behind.back() = param.unsafeGetTensorImpl()->autograd_meta();
@@ -99,7 +101,11 @@ void MultiTensorOptimizer::FusedCache::remember(const Groups& groups,
     group_sizes_.push_back(params.size());
     for (std::size_t place = 0; place < params.size(); ++place) {
       const bool steps_now = next != active.end() && next->param.is_same(params[place]);
-      Known one = steps_now ? describe(params[place], *next++) : Known{};
+      Known one{};
+      if (steps_now) {
+        one = describe(params[place], *next);
+        one.tensor = next++ - active.begin();
+      }
       one.group = static_cast<std::uint32_t>(g);
       one.place = static_cast<std::uint32_t>(place);
       one.param = params[place].unsafeGetTensorImpl();
@@ -121,16 +127,40 @@ void MultiTensorOptimizer::FusedCache::prefetch(std::size_t at) const {
   }
 }
 
-bool MultiTensorOptimizer::FusedCache::still_there(const Known& one, const torch::Tensor& p,
-                                                   const States& states) const {
+bool MultiTensorOptimizer::FusedCache::follow(Known& one, const torch::Tensor& p,
+                                              const States& states) {
   if (one.param != p.unsafeGetTensorImpl()) return false;
   const torch::Tensor& g = p.grad();
   if (one.grad == nullptr || !g.defined()) return one.grad == nullptr && !g.defined();
+  if (!still_there(one, p, states) || !follow_gradient(one, p)) return false;
+  steps[static_cast<std::size_t>(one.tensor)] = *one.fields.step;
+  return true;
+}
+
+bool MultiTensorOptimizer::FusedCache::follow_gradient(Known& one, const torch::Tensor& p) {
+  constexpr auto kGrad = static_cast<std::size_t>(Slot::Grad);
+  const torch::Tensor& g = p.grad();
+  if (g.scalar_type() != one.grad_type || !g.strides().equals(p.strides()) ||
+      !g.sizes().equals(p.sizes())) {
+    return false;
+  }
+  if (one.grad == g.unsafeGetTensorImpl() && one.data[kGrad] == g.const_data_ptr()) return true;
+  if (!g.is_cpu() || g.layout() != at::kStrided) return false;
+  void* data = g.data_ptr();
+  if (!plan.move_gradient(one.tensor, data)) return false;
+  one.grad = one.tensors[kGrad] = g.unsafeGetTensorImpl();
+  one.behind[kGrad] = g.storage().unsafeGetStorageImpl();
+  one.data[kGrad] = data;
+  return true;
+}
+
+// All but the gradient.
+bool MultiTensorOptimizer::FusedCache::still_there(const Known& one, const torch::Tensor& p,
+                                                   const States& states) {
   const auto state = states.find(p.unsafeGetTensorImpl());
   if (state == states.end() || one.state != state->second.get() ||
-      one.grad != g.unsafeGetTensorImpl() || one.data[0] != p.const_data_ptr() ||
-      one.data[1] != g.const_data_ptr() || one.elements != p.numel() ||
-      !g.strides().equals(p.strides()) || !g.sizes().equals(p.sizes())) {
+      one.data[0] != p.const_data_ptr() || one.elements != p.numel() ||
+      one.param_type != p.scalar_type()) {
     return false;
   }
   for (int s = 2; s < kernels::kRuleSlots; ++s) {
@@ -151,25 +181,24 @@ bool MultiTensorOptimizer::FusedCache::still_there(const Known& one, const torch
          same(one.row_correlation, one.fields.row_correlation);
 }
 
-bool MultiTensorOptimizer::FusedCache::nothing_moved(const Groups& groups,
-                                                     const States& states) const {
+bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States& states) {
   if (known_.empty()) return false;
   const bool same_sizes =
       std::equal(groups.begin(), groups.end(), group_sizes_.begin(), group_sizes_.end(),
                  [](const auto& given, std::size_t size) { return given.params().size() == size; });
   if (!same_sizes) return false;
   constexpr Index kGrain = 128;
-  std::atomic<bool> same{true};
+  std::atomic<bool> stands{true};
   libtorch_executor().parallel_for(
       static_cast<Index>(known_.size()), kGrain, [&](Index begin, Index end, int) {
-        for (Index i = begin; i < end && same.load(std::memory_order_relaxed); ++i) {
+        for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
           const auto at = static_cast<std::size_t>(i);
           prefetch(at);
-          const Known& one = known_[at];
-          if (!still_there(one, groups[one.group].params()[one.place], states)) same = false;
+          Known& one = known_[at];
+          if (!follow(one, groups[one.group].params()[one.place], states)) stands = false;
         }
       });
-  return same;
+  return stands;
 }
 
 }  // namespace hone::optim

@@ -41,15 +41,18 @@ struct MultiTensorOptimizer::FusedCache {
   // Notes who the plan was made for.
   void remember(const Groups& groups, const std::vector<Active>& active);
   void forget() { known_.clear(); }
-  // Is everything at the addresses that were remembered? Then the plan stands. Looking at thousands
-  // of small tensors costs as much as stepping them, so all threads look.
-  bool nothing_moved(const Groups& groups, const States& states) const;
+  // Does the plan stand? It does where everything is at the addresses that were remembered, or only
+  // gradients are elsewhere, in type and layout as before (callers free them every step): those it
+  // follows. Reads the step counters. Looking at thousands of small tensors costs as much as
+  // stepping them, so all threads look.
+  bool follow(const Groups& groups, const States& states);
 
  private:
   // One parameter. Addresses only: a cache must not keep freed gradients alive.
   struct Known {
     std::uint32_t group, place;  // within the group
-    Index elements;
+    Index elements, tensor;      // tensor: of the plan
+    at::ScalarType param_type, grad_type;
     const void *param, *grad, *state;  // TensorImpl, TensorImpl (null: no gradient), ParamState
     StateFields fields;
     std::array<const void*, kernels::kRuleSlots> data;
@@ -61,7 +64,9 @@ struct MultiTensorOptimizer::FusedCache {
 
   static Known describe(const torch::Tensor& param, const Active& active);
   void prefetch(std::size_t at) const;
-  bool still_there(const Known& one, const torch::Tensor& param, const States& states) const;
+  bool follow(Known& one, const torch::Tensor& param, const States& states);
+  static bool still_there(const Known& one, const torch::Tensor& param, const States& states);
+  bool follow_gradient(Known& one, const torch::Tensor& param);
 
   std::vector<Known> known_;  // every parameter; empty: nothing is known
   std::vector<std::size_t> group_sizes_;

@@ -23,19 +23,22 @@ using kernels::Slot;
 
 std::string describe(Index parameter) { return concat("parameter ", parameter); }
 
-// A floating-point CPU tensor of values, or Error{Unsupported} naming it.
-void check_kind(const std::string& op, const torch::Tensor& tensor, const std::string& what,
-                bool may_be_half) {
+// A floating-point CPU tensor of values?
+bool is_usable(const torch::Tensor& tensor, bool may_be_half) {
+  const at::ScalarType type = tensor.scalar_type();
+  return tensor.layout() == at::kStrided && tensor.is_cpu() &&
+         (type == at::kFloat || type == at::kBFloat16 || (may_be_half && type == at::kHalf));
+}
+
+[[noreturn]] void fail_unusable(const std::string& op, const torch::Tensor& tensor,
+                                const std::string& what, bool may_be_half) {
   if (tensor.layout() != at::kStrided) {
     fail_unsupported(op, concat("a dense ", what), concat("layout ", c10::str(tensor.layout())));
   }
   if (tensor.is_complex()) fail_unsupported(op, concat("a real ", what), "complex numbers");
   if (!tensor.is_cpu()) fail_unsupported(op, concat("a CPU ", what), tensor.device().str());
-  const at::ScalarType type = tensor.scalar_type();
-  if (type != at::kFloat && type != at::kBFloat16 && !(may_be_half && type == at::kHalf)) {
-    fail_unsupported(op, concat(may_be_half ? "fp32, bf16 or fp16" : "fp32 or bf16", " in ", what),
-                     at::toString(type));
-  }
+  fail_unsupported(op, concat(may_be_half ? "fp32, bf16 or fp16" : "fp32 or bf16", " in ", what),
+                   at::toString(tensor.scalar_type()));
 }
 
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
@@ -50,7 +53,7 @@ void check_parameters(const std::string& op, const Groups& groups) {
     for (const torch::Tensor& param : groups[g].params()) {
       const std::string label = describe(parameter++);
       HONE_CHECK(param.defined(), op, concat("a tensor as ", label), "an undefined one");
-      check_kind(op, param, label, false);
+      if (!is_usable(param, false)) fail_unusable(op, param, label, false);
       HONE_CHECK(param.is_leaf(), op, concat("a leaf as ", label), "a result of other tensors");
       HONE_CHECK(seen.insert(param.unsafeGetTensorImpl()).second, op, concat(label, " listed once"),
                  "it twice");
@@ -167,8 +170,10 @@ std::vector<MultiTensorOptimizer::Active> MultiTensorOptimizer::collect(const Sl
     for (const torch::Tensor& param : param_groups_[g].params()) {
       const Index index = parameter++;
       if (!param.grad().defined()) continue;
-      check_kind(name_, param, describe(index), false);
-      check_kind(name_, param.grad(), concat("gradient of ", describe(index)), true);
+      if (!is_usable(param, false)) fail_unusable(name_, param, describe(index), false);
+      if (!is_usable(param.grad(), true)) {
+        fail_unusable(name_, param.grad(), concat("gradient of ", describe(index)), true);
+      }
       active.push_back({param,
                         param.grad(),
                         {},
@@ -225,15 +230,17 @@ void MultiTensorOptimizer::make_plan(const SlotUse& use) {
   cache.plan.follow_or_throw(cache.lists());
   cache.remember(param_groups_, active);
   cache.stepped.clear();
-  for (const Active& a : active) cache.stepped.push_back({a.fields, a.parameter});
+  for (std::size_t i = 0; i < active.size(); ++i) {
+    cache.stepped.push_back({active[i].fields, active[i].parameter});
+    cache.steps[i] = *active[i].fields.step;
+  }
 }
 
 StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
   FusedCache& cache = *cache_;
   const SlotUse use = slots_for(control);
-  if (!(cache.use == use) || !cache.nothing_moved(param_groups_, state_)) make_plan(use);
+  if (!(cache.use == use) || !cache.follow(param_groups_, state_)) make_plan(use);
   const auto& stepped = cache.stepped;
-  for (std::size_t i = 0; i < stepped.size(); ++i) cache.steps[i] = *stepped[i].fields.step;
   StepReport report = step_fused({cache.plan, cache.methods, cache.correlation}, control);
   if (report.first_nonfinite_tensor >= 0) {
     report.first_nonfinite_tensor =

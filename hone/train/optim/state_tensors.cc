@@ -3,8 +3,6 @@
 
 #include <ATen/Functions.h>
 
-#include <memory>
-
 #include "hone/core/buffer.h"
 #include "hone/kernels/multi_tensor/pass/state_codec.h"
 #include "hone/train/interop.h"
@@ -34,16 +32,14 @@ void allocate_moment(const torch::Tensor& param, at::ScalarType type, torch::Ten
 
 }  // namespace
 
-bool shares_block(const torch::Tensor& param) {
-  return param.numel() <= kernels::kChunkElements && param.is_non_overlapping_and_dense();
-}
+bool shares_block(const torch::Tensor& param) { return param.is_non_overlapping_and_dense(); }
 
 std::vector<torch::Tensor> zeros_in_one_block(const std::vector<const torch::Tensor*>& params) {
   Index elements = 0;
   for (const torch::Tensor* param : params) elements += padded_elements(*param);
-  const auto memory = std::make_shared<Buffer>(elements * Index{sizeof(float)});
-  const torch::Tensor block = at::from_blob(
-      memory->data(), {elements}, [memory](void*) {}, at::TensorOptions(at::kFloat));
+  const torch::Tensor block = at::empty({elements}, at::TensorOptions(at::kFloat));
+  advise_huge_pages(block.data_ptr(), static_cast<Index>(block.nbytes()));
+  block.zero_();
   std::vector<torch::Tensor> out;
   Index begin = 0;
   for (const torch::Tensor* param : params) {

@@ -145,6 +145,10 @@ std::optional<Checkpoint> CheckpointStore::load_newest() const {
           concat("skipping damaged checkpoint ", path_of(*step).string(), ": ", error.what()));
     }
   }
+  if (!all.empty()) {
+    fail_corrupt(folder_.string(), "a whole checkpoint (--fresh starts again)",
+                 concat(all.size(), all.size() == 1 ? " damaged one" : " damaged ones"));
+  }
   return std::nullopt;
 }
 

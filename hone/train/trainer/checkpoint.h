@@ -31,7 +31,8 @@ class CheckpointStore {
   // Then removes all but the newest `keep` and the one of step `best` (where it exists).
   void save(const Checkpoint& checkpoint, Index keep, std::optional<Index> best);
   // The newest checkpoint whose bytes are what its manifest says; damaged ones are skipped with a
-  // warning that names them and what is wrong. Nothing when there is none.
+  // warning that names them and what is wrong. Nothing when there is none; Error{CorruptFile} when
+  // all are damaged.
   std::optional<Checkpoint> load_newest() const;
   // Error{CorruptFile} naming the file that is damaged.
   Checkpoint load(Index step) const;

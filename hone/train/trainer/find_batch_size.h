@@ -3,7 +3,8 @@
 
 #include <vector>
 
-#include "hone/train/trainer/trainer.h"
+#include "hone/core/index.h"
+#include "hone/train/trainer/task_fwd.h"
 
 namespace hone::trainer {
 
@@ -37,7 +38,7 @@ struct BatchSearch {
 // is stopped where it would pass the limit; on CUDA it may also fail in the allocator.
 // Error{Resource} when not even `low` fits.
 BatchSearch find_batch_size(Task& task, optim::MultiTensorOptimizer& optimizer,
-                            const std::vector<torch::Tensor>& sample,
+                            const std::vector<at::Tensor>& sample,
                             const BatchSearchOptions& options = {});
 
 }  // namespace hone::trainer

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "hone/train/trainer/lm_config.h"
-#include "hone/train/trainer/trainer.h"
+#include "hone/train/trainer/task_fwd.h"
 
 namespace hone::trainer {
 
@@ -19,7 +19,7 @@ struct MemoryParts {
 
 // Of real steps on this batch, which are undone.
 MemoryParts measure_memory(Task& task, optim::MultiTensorOptimizer& optimizer,
-                           const std::vector<torch::Tensor>& batch);
+                           const std::vector<at::Tensor>& batch);
 
 // From shapes: a Llama of this configuration on `batch` windows of `positions` tokens, by the f32
 // kernels for CPUs.

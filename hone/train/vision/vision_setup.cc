@@ -10,11 +10,11 @@
 
 namespace hone::trainer {
 
-VisionSetup set_up_vision(const VisionConfig& config) {
+VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop) {
   auto data = std::make_shared<VisionData>();
   data->corpus = data::load_images(
       config.data.path,
-      {.side = config.data.image_size, .memory_bytes = config.data.memory_mb << 20},
+      {.side = config.data.image_size, .memory_bytes = config.data.memory_mb << 20, .stop = stop},
       libtorch_executor());
   const data::ImageCorpus& corpus = data->corpus;
   data->stats = measure_channels(corpus.train, corpus.shape);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "hone/train/vision/vision_config.h"
@@ -14,7 +15,8 @@ struct VisionSetup {
   nn::VisionNet model;
   std::unique_ptr<VisionTask> task;
 };
-VisionSetup set_up_vision(const VisionConfig& config);
+// stop: ImageOptions'.
+VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop = nullptr);
 
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,
                                                             const nn::VisionNetImpl& model);

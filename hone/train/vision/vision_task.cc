@@ -41,6 +41,7 @@ VisionTask::VisionTask(nn::VisionNet model, std::shared_ptr<const VisionData> da
       samples_(options.micro_batch * options.accumulation_steps),
       micro_batches_(options.accumulation_steps),
       validation_images_(options.validation_images),
+      validation_batch_(options.micro_batch),
       workers_(options.workers),
       prefetch_(options.prefetch),
       prefetcher_(std::make_unique<Prefetcher>(maker_of(train_), workers_, prefetch_)) {}

@@ -56,7 +56,7 @@ class VisionTask final : public Task {
   ImageBatches train_, held_out_;
   Index samples_;        // of a step
   Index micro_batches_;  // of a step; micro m has samples ⌊m·samples/micro_batches⌋ and on
-  Index validation_images_, validation_batch_ = 256;
+  Index validation_images_, validation_batch_;
   Index workers_, prefetch_;
   std::unique_ptr<Prefetcher> prefetcher_;
   std::optional<Index> step_;

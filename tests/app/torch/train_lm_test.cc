@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "hone/app/torch/train_run.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/core/folder_lock.h"

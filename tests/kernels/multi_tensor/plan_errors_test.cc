@@ -306,6 +306,25 @@ TEST(PlanFollows, strided_gradients_that_move_are_read_where_they_are_now) {
       EXPECT_EQ(set.param[0][r * 4 + c], before[r * 4 + c] - second[c * 3 + r]);
 }
 
+TEST(PlanFollows, one_gradient_that_moves_is_read_where_it_is_now) {
+  TensorSet set({100, 0, 20'000});
+  MultiTensorPlan plan = set.plan();
+  std::vector<float> elsewhere(20'000, 3.0f);
+  EXPECT_TRUE(plan.move_gradient(2, elsewhere.data()));
+  EXPECT_TRUE(plan.move_gradient(1, nullptr)) << "nothing to read";
+  set.view_of(Slot::Grad, 1).data = nullptr;
+  EXPECT_FALSE(plan.matches(set.lists()));
+  set.view_of(Slot::Grad, 2).data = elsewhere.data();
+  EXPECT_TRUE(plan.matches(set.lists()));
+  for (const Slot slot : {Slot::Param, Slot::Momentum}) {
+    for (const Index shift : {-99, 0, 19'999}) {
+      EXPECT_FALSE(plan.move_gradient(0, set.view_of(slot, 2).as<float>() + shift)) << shift;
+    }
+  }
+  EXPECT_FALSE(plan.move_gradient(0, nullptr));
+  EXPECT_TRUE(plan.matches(set.lists())) << "a refusal changes nothing";
+}
+
 TEST(PlanFollows, counters_that_moved_mean_a_new_plan) {
   TensorSet set({100});
   MultiTensorPlan plan = set.plan();

@@ -293,6 +293,42 @@ TEST(Optimizer, gradients_freed_every_step_train_on) {
   EXPECT_TRUE(equal(kept, freed));
 }
 
+TEST(Optimizer, gradients_that_move_and_change_type_are_read_as_what_they_are) {
+  Tensors params = make_params(), plain = make_params();
+  const auto options = SGDOptions(0.5).momentum(0.9);
+  SGD optimizer(params, options), reference(plain, options);
+  for (int t = 0; t < 8; ++t) {
+    torch::manual_seed(t);
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const torch::Tensor narrow = torch::randn(params[i].sizes()).to(torch::kBFloat16);
+      plain[i].mutable_grad() = narrow.to(torch::kFloat);
+      params[i].mutable_grad() = t % 4 < 2 ? narrow.clone() : narrow.to(torch::kFloat);
+    }
+    optimizer.step();
+    reference.step();
+  }
+  EXPECT_TRUE(equal(params, plain));
+}
+
+TEST(Optimizer, a_gradient_that_moves_onto_a_parameter_is_refused_and_nothing_changes) {
+  Tensors params{torch::ones({100}).requires_grad_(), torch::ones({100}).requires_grad_()};
+  SGD optimizer(params, SGDOptions(1.0).momentum(0.9));
+  set_gradients(params, 0);
+  optimizer.step();
+  const Tensors before = copies(params);
+  const auto momentum = [&] { return optimizer.export_state()[1].value.clone(); };
+  const torch::Tensor momentum_before = momentum();
+  params[0].mutable_grad() = torch::ones({100});
+  params[1].mutable_grad() = params[0].detach();
+  EXPECT_THROW(optimizer.step(), Error);
+  EXPECT_THROW(optimizer.step(), Error) << "and again";
+  EXPECT_TRUE(equal(params, before));
+  EXPECT_TRUE(momentum().equal(momentum_before));
+  params[1].mutable_grad() = torch::ones({100});
+  optimizer.step();
+  EXPECT_FALSE(params[1].equal(before[1]));
+}
+
 TEST(Optimizer, replaced_parameter_memory_is_noticed) {
   Tensors params{torch::ones({100}).requires_grad_()};
   SGD optimizer(params, SGDOptions(1.0));

@@ -101,8 +101,7 @@ Index peak_of(Index size) {
     (loss.sum / loss.weight).backward();
     optimizer.step_with({});
   }
-  // The bias's moments share a block that no meter sees.
-  return meter.use().peak - base + 2 * kWidth * Index{sizeof(float)};
+  return meter.use().peak - base;
 }
 
 TEST(FindBatchSize, F21_Oracle28_finds_the_largest_size_that_a_limit_admits_and_undoes_every_step) {

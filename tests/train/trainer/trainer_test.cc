@@ -23,6 +23,7 @@
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "hone/train/trainer/metrics_log.h"
+#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::trainer {
@@ -283,6 +284,23 @@ TEST(Resume, Oracle25_skips_a_damaged_checkpoint_by_name) {
   ASSERT_TRUE(trainer.resume(task, *optimizer, *scheduler));
   EXPECT_EQ(trainer.fit(task, *optimizer, *scheduler, kGoOn).resumed_from, 18);
   expect_same_run(whole, parts);
+}
+
+TEST(Resume, refuses_where_every_checkpoint_is_damaged) {
+  const TemporaryFolder folder;
+  {
+    Regression task({5, 5, 2});
+    const auto optimizer = make_adamw(task.w_);
+    train(resumable(folder), task, *optimizer);
+  }
+  const CheckpointStore store(folder.path() / "checkpoints");
+  for (const Index step : store.steps())
+    write_text_file(store.path_of(step) / "manifest.json", "{");
+  testing::internal::CaptureStderr();
+  const std::string refused =
+      hone::test::refusal([&] { store.load_newest(); }, ErrorCategory::CorruptFile);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("step_00000005"));
+  EXPECT_THAT(refused, HasSubstr("3 damaged ones"));
 }
 
 TEST(Resume, without_a_checkpoint_says_so_and_changes_nothing) {

@@ -244,13 +244,12 @@ void check_method(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
   const bool model = methods.of_tensor.front().scope == TAMScope::Model;
   HONE_CHECK((method.scope == TAMScope::Model) == model, kOp, "scope Model for all tensors or none",
              concat("both, at tensor ", i));
+  if (method.scope == TAMScope::Tensor || method.scope == TAMScope::Model) return;
   const MultiTensorPlan::Tensor& tensor = plan.tensor(i);
-  if (method.scope == TAMScope::Row || method.scope == TAMScope::Element) {
-    const bool divides = method.row_length > 0 && tensor.elements % method.row_length == 0;
-    HONE_CHECK(tensor.elements == 0 || divides, kOp,
-               concat("a row length that divides ", tensor.elements, " for tensor ", i),
-               method.row_length);
-  }
+  const bool divides = method.row_length > 0 && tensor.elements % method.row_length == 0;
+  HONE_CHECK(tensor.elements == 0 || divides, kOp,
+             concat("a row length that divides ", tensor.elements, " for tensor ", i),
+             method.row_length);
   if (method.scope == TAMScope::Row && tensor.elements > 0) {
     HONE_CHECK(tensor.row_length == method.row_length, kOp,
                concat("a plan with rows of ", method.row_length, " for tensor ", i),

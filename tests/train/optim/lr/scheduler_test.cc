@@ -18,12 +18,14 @@
 #include "hone/train/optim/lr/decay_lr.h"
 #include "hone/train/optim/lr/group_momentum.h"
 #include "hone/train/optim/lr/lambda_lr.h"
+#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 #include "tests/train/optim/lr/cases_support.h"
 
 namespace hone::optim {
 namespace {
 
+using hone::test::refusal;
 using test::kRates;
 using testing::ElementsAre;
 using testing::HasSubstr;
@@ -32,18 +34,6 @@ using Milestones = std::vector<Index>;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
-
-// The message of the Error that `act` throws, empty when none.
-template <class Act>
-std::string refusal(const Act& act, ErrorCategory category = ErrorCategory::InvalidArgument) {
-  try {
-    act();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.category(), category);
-    return error.what();
-  }
-  return {};
-}
 
 // Rates of the first group at steps 0 to n-1.
 std::vector<double> rates_of(Scheduler& scheduler, int n) {

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+
+namespace hone::app {
+
+template <class Config>
+struct TrainJob {
+  Config config;
+  std::filesystem::path out;  // train.toml, metrics.csv, checkpoints/ and model/ go here
+  // An earlier run in `out` is refused, unless it is to go on from its newest whole checkpoint
+  // (without one: from step 0) or to be replaced.
+  bool resume = false, fresh = false;
+  double minutes = 0;  // > 0: fixes config.trainer.steps from a few measured steps
+  int threads = 0;     // of LibTorch; 0: usable_cpus()
+  const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, Error{Cancelled}
+};
+
+}  // namespace hone::app
