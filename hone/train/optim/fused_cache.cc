@@ -119,8 +119,12 @@ void MultiTensorOptimizer::FusedCache::prefetch(std::size_t at) const {
   if (at + kAhead >= known_.size()) return;
   const Known& one = known_[at + kAhead];
   __builtin_prefetch(one.state);
-  for (const void* pointer : one.behind) __builtin_prefetch(pointer);
+  // Not null: a prefetch of what is not mapped walks the page table in vain.
+  for (const void* pointer : one.behind) {
+    if (pointer != nullptr) __builtin_prefetch(pointer);
+  }
   for (const void* tensor : one.tensors) {
+    if (tensor == nullptr) continue;
     for (std::size_t byte = 0; byte < sizeof(c10::TensorImpl); byte += kLine) {
       __builtin_prefetch(static_cast<const std::byte*>(tensor) + byte);
     }
