@@ -7,7 +7,10 @@
 #define HONE_STATISTICS_INL_H_
 #endif
 
+#include <hwy/cache_control.h>
 #include <hwy/highway.h>
+
+#include <cstdint>
 
 #include "hone/kernels/multi_tensor/pass/statistics.h"
 
@@ -19,6 +22,13 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Doubles = hn::ScalableTag<double>;
 using HalfFloats = hn::Rebind<float, Doubles>;  // as many floats as fit a vector of doubles
 using DoubleVec = hn::Vec<Doubles>;
+
+// The hardware's prefetchers stop at page borders. (An integer, because the address may lie behind
+// the array.)
+HWY_INLINE void prefetch_ahead(const float* from) {
+  constexpr std::uintptr_t kAhead = 2048;
+  hwy::Prefetch(reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(from) + kAhead));
+}
 
 HWY_INLINE DoubleVec load_as_double(const float* from) {
   return hn::PromoteTo(Doubles(), hn::LoadU(HalfFloats(), from));
@@ -34,6 +44,7 @@ HWY_INLINE void gather_gg(const float* grad, Index length, double* sums) {
   const Index lanes = static_cast<Index>(hn::Lanes(Doubles()));
   DoubleVec even = hn::Zero(Doubles()), odd = even;
   for (Index i = 0; i < length; i += 2 * lanes) {
+    prefetch_ahead(grad + i);
     const DoubleVec a = load_as_double(grad + i), b = load_as_double(grad + i + lanes);
     even = hn::MulAdd(a, a, even);
     odd = hn::MulAdd(b, b, odd);
@@ -46,6 +57,8 @@ HWY_INLINE void gather_momentum(const float* grad, const float* momentum, Index 
   const Index lanes = static_cast<Index>(hn::Lanes(Doubles()));
   DoubleVec gg0 = hn::Zero(Doubles()), gg1 = gg0, mg0 = gg0, mg1 = gg0, mm0 = gg0, mm1 = gg0;
   for (Index i = 0; i < length; i += 2 * lanes) {
+    prefetch_ahead(grad + i);
+    prefetch_ahead(momentum + i);
     const DoubleVec g0 = load_as_double(grad + i), g1 = load_as_double(grad + i + lanes);
     const DoubleVec m0 = load_as_double(momentum + i), m1 = load_as_double(momentum + i + lanes);
     gg0 = hn::MulAdd(g0, g0, gg0);
