@@ -55,6 +55,14 @@ function(hone_layer name)
   set_property(GLOBAL APPEND PROPERTY HONE_LAYERS hone_${name})
 endfunction()
 
+# LibTorch's headers are read once, by the training layer. A precompiled header wants the same
+# definitions and code model in all who share it, hence toml++.
+function(hone_share_torch_headers target)
+  target_link_libraries(${target} PRIVATE tomlplusplus::tomlplusplus)
+  target_compile_options(${target} PRIVATE -fPIC)
+  target_precompile_headers(${target} REUSE_FROM hone_train)
+endfunction()
+
 # hone_tests(folder LAYERS layer… [LABELS label…] [ISA_SWEEP]): one binary from the *_test.cc and
 # *_support.cc of one folder. ISA_SWEEP registers the suite once per instruction set; a set that the
 # machine lacks shows as skipped.
@@ -73,6 +81,9 @@ function(hone_tests folder)
     endif()
   endforeach()
   target_link_libraries(${target} PRIVATE hone_test_support ${arg_LINK})
+  if(arg_LAYERS MATCHES "train|app_torch")
+    hone_share_torch_headers(${target})
+  endif()
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
   endif()

@@ -116,7 +116,7 @@ TEST(TrainLm, refuses_to_resume_with_a_changed_key_or_text) {
   job = tiny_job(folder.path());
   job.config.trainer.steps = 5;
   job.resume = true;
-  write_text_file(folder.path() / "text.txt", std::string(6000, 'x') + "\n");
+  write_text_file(folder.path() / "text.txt", std::string(6000, 'x').append("\n"));
   EXPECT_THAT(message(), HasSubstr("data.path"));
 }
 
