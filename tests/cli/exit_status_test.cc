@@ -115,7 +115,7 @@ TEST_F(Cli, a_file_beyond_the_shells_limit_ends_with_1_and_leaves_nothing) {
 class Stdout : public Cli {
  protected:
   // Runs every kind of command with its stdout redirected by the shell.
-  void run_all(const std::string& redirection, int status, const std::string& error) const {
+  void expect_all(const std::string& redirection, int status, const std::string& error) const {
     const std::string model = write_tiny_model(), command = "exec \"$0\" \"$@\" " + redirection;
     const std::vector<Arguments> verbs{{"--help"},
                                        {"--version"},
@@ -136,14 +136,14 @@ class Stdout : public Cli {
 };
 
 TEST_F(Stdout, that_cannot_be_written_ends_with_1) {
-  run_all("> /dev/full", 1, "hone: [stdout] wanted to write the result");
+  expect_all("> /dev/full", 1, "hone: [stdout] wanted to write the result");
 }
 
 TEST_F(Stdout, that_nobody_reads_ends_quietly_as_by_sigpipe) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   ::close(ends[0]);
-  run_all(">&" + std::to_string(ends[1]), 141, "");
+  expect_all(">&" + std::to_string(ends[1]), 141, "");
   ::close(ends[1]);
 }
 

@@ -7,12 +7,10 @@
 #define HONE_STATISTICS_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
-#include <cstdint>
-
 #include "hone/kernels/multi_tensor/pass/statistics.h"
+#include "hone/kernels/multi_tensor/prefetch.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
@@ -22,13 +20,6 @@ namespace hn = hwy::HWY_NAMESPACE;
 using Doubles = hn::ScalableTag<double>;
 using HalfFloats = hn::Rebind<float, Doubles>;  // as many floats as fit a vector of doubles
 using DoubleVec = hn::Vec<Doubles>;
-
-// The hardware's prefetchers stop at page borders. (An integer, because the address may lie behind
-// the array.)
-HWY_INLINE void prefetch_ahead(const float* from) {
-  constexpr std::uintptr_t kAhead = 2048;
-  hwy::Prefetch(reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(from) + kAhead));
-}
 
 HWY_INLINE DoubleVec load_as_double(const float* from) {
   return hn::PromoteTo(Doubles(), hn::LoadU(HalfFloats(), from));

@@ -7,23 +7,20 @@
 #define HONE_VECTOR_LOOP_INL_H_
 #endif
 
-#include <hwy/cache_control.h>
-
 #include "hone/kernels/multi_tensor/chunk_operands.h"
+#include "hone/kernels/multi_tensor/prefetch.h"
 #include "hone/kernels/multi_tensor/rule/rule_ops-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
 
-constexpr Index kPrefetch = 512;
-
 template <class Rule>
 HWY_INLINE void prefetch_slots(const ChunkOperands& chunk, Index i) {
-  hwy::Prefetch(chunk.param + i);
-  hwy::Prefetch(chunk.grad + i);
-  if constexpr (Rule::kMomentum) hwy::Prefetch(chunk.momentum + i);
-  if constexpr (Rule::kSecondMoment) hwy::Prefetch(chunk.second_moment + i);
+  prefetch_ahead(chunk.param + i);
+  prefetch_ahead(chunk.grad + i);
+  if constexpr (Rule::kMomentum) prefetch_ahead(chunk.momentum + i);
+  if constexpr (Rule::kSecondMoment) prefetch_ahead(chunk.second_moment + i);
 }
 
 // The vector at element i.
@@ -52,7 +49,7 @@ HWY_INLINE void for_each_vector(const ChunkOperands chunk, Rule rule) {
   const Index lanes = static_cast<Index>(hn::Lanes(Floats()));
   Index i = 0;
   for (; i + lanes <= chunk.length; i += lanes) {
-    prefetch_slots<Rule>(chunk, i + kPrefetch);
+    prefetch_slots<Rule>(chunk, i);
     if constexpr (requires { rule.begin_vector(i); }) rule.begin_vector(chunk.offset + i);
     step_vector(chunk, rule, i);
   }

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <hwy/cache_control.h>
+
+#include <cstdint>
+
+namespace hone::kernels {
+
+// For loops over long arrays: the hardware's prefetchers stop at page borders. (An integer, because
+// the address may lie behind the array; inlined by force, because GCC drops calls of a function
+// that only prefetches.)
+HWY_INLINE void prefetch_ahead(const float* from) {
+  constexpr std::uintptr_t kAheadBytes = 2048;
+  hwy::Prefetch(
+      reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(from) + kAheadBytes));
+}
+
+}  // namespace hone::kernels
