@@ -46,6 +46,7 @@ void add_generate(CLI::App& program, Context& context);
 void add_eval(CLI::App& program, Context& context);
 void add_bench(CLI::App& program, Context& context);
 void add_train(CLI::App& program, Context& context);
+void add_classify(CLI::App& program, Context& context);
 void add_compress(CLI::App& program, Context& context);
 void add_demo(CLI::App& program, Context& context);
 

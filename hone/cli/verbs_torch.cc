@@ -6,6 +6,7 @@ namespace hone::cli {
 void add_torch_verbs(CLI::App& program, Context& context) {
   add_demo(program, context);
   add_train(program, context);
+  add_classify(program, context);
   add_compress(program, context);
 }
 

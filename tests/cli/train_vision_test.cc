@@ -84,5 +84,26 @@ TEST_F(TrainVision, prints_the_memory_of_a_step) {
   EXPECT_FALSE(fs::exists(path("none")));
 }
 
+TEST_F(TrainVision, the_model_classifies_files_and_measures_itself) {
+  const std::string model = path("run/model");
+  ASSERT_EQ(run_hone(train(path("run"), 40)).status, 0);
+  write_bytes(path("x.pgm"), "P5\n12 12\n255\n" + bar_picture(12, 4, 3));
+  const ProgramResult named = run_hone({"classify", model, path("x.pgm"), "--top", "1", "--json"});
+  ASSERT_EQ(named.status, 0) << named.err;
+  const Json image = parse_json(named.out, "stdout").at("images").at(0);
+  EXPECT_EQ(image.at("image"), path("x.pgm"));
+  EXPECT_EQ(image.at("classes").size(), 1u);
+  const ProgramResult measured = run_hone({"classify", model, "--data", path("data"), "--json"});
+  ASSERT_EQ(measured.status, 0) << measured.err;
+  EXPECT_EQ(parse_json(measured.out, "stdout").at("images"), 15);
+  expect_refusal({"classify", model}, 2, "neither");
+  expect_refusal({"classify", model, path("x.pgm"), "--data", path("data")}, 2, "both");
+  expect_refusal({"classify", model, path("x.pgm"), "--top", "0"}, 2);
+  expect_refusal({"classify", model, path("none.png")}, 3, "none.png");
+  expect_refusal({"classify", model, model + "/config.json"}, 3, "image");
+  expect_refusal({"classify", path("run"), path("x.pgm")}, 3, "config.json");
+  expect_refusal({"classify", model, "--data", path("none")}, 3);
+}
+
 }  // namespace
 }  // namespace hone::test

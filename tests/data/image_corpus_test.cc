@@ -134,10 +134,6 @@ TEST_F(Idx, takes_both_t10k_files_or_neither) {
   EXPECT_THAT(refusal(ErrorCategory::NotFound), HasSubstr("t10k-labels-idx1-ubyte"));
 }
 
-TEST_F(Idx, has_one_size_only) {
-  EXPECT_THAT(refusal(ErrorCategory::InvalidArgument, {.side = 64}), HasSubstr("data.image_size"));
-}
-
 TEST(Gzip, stops_at_the_limit_whatever_the_file_promises) {
   const std::string bomb = test::gzip(std::string(10 << 20, '\0'));
   EXPECT_EQ(unpack_gzip(std::as_bytes(std::span(bomb)), "x", 10 << 20).size(), 10u << 20);
@@ -289,6 +285,42 @@ TEST(RealImageSets, flowers_have_their_classes_and_no_broken_file) {
   EXPECT_EQ(corpus.held_out.size(), 17 * 16);
   EXPECT_EQ(corpus.classes.size(), 17u);
   EXPECT_EQ(corpus.broken, 0);
+}
+
+// What Pillow's convert("L") gives for the corners of the colour cube.
+TEST_F(Images, files_of_one_channel_are_the_luma) {
+  const std::vector<std::pair<std::string, int>> corners = {
+      {{"\xff\0\0", 3}, 76},    {{"\0\xff\0", 3}, 150},  {{"\0\0\xff", 3}, 29},
+      {"\xff\xff\xff", 255},    {{"\0\0\0", 3}, 0},      {{"\xff\xff\0", 3}, 226},
+      {{"\0\xff\xff", 3}, 179}, {{"\xff\0\xff", 3}, 105}};
+  std::vector<fs::path> paths;
+  for (const auto& [colour, luma] : corners) {
+    const std::string name = std::to_string(luma) + ".ppm";
+    write(name, test::ppm_file(2, 2, colour + colour + colour + colour));
+    paths.push_back(folder() / name);
+  }
+  const ImagePart part = read_image_files(paths, {1, 2, 2});
+  ASSERT_EQ(part.size(), 8);
+  for (Index i = 0; i < 8; ++i) {
+    std::vector<std::uint8_t> planes(4);
+    part.read(i, planes);
+    EXPECT_THAT(planes, testing::Each(corners[static_cast<std::size_t>(i)].second));
+  }
+  EXPECT_THROW(read_image_files(paths, {1, 2, 3}), Error);
+  EXPECT_THROW(read_image_files(paths, {2, 2, 2}), Error);
+}
+
+// Pictures to train on need not even be readable.
+TEST_F(Images, only_what_is_held_out_is_read_where_told) {
+  for (const std::string name : {"a", "b"}) {
+    write("train/" + name + "/0.ppm", "broken");
+    write("test/" + name + "/1.ppm", test::ppm_file(4, 4, test::scene(4, 4, 3)));
+  }
+  const ImageCorpus corpus = load({.side = 4, .held_out_only = true});
+  EXPECT_EQ(corpus.train.size(), 0);
+  EXPECT_EQ(corpus.held_out.size(), 2);
+  EXPECT_EQ(corpus.broken, 0);
+  EXPECT_THAT(refusal(), HasSubstr("an image that can be decoded"));
 }
 
 }  // namespace

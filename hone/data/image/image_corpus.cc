@@ -86,13 +86,7 @@ ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& o
   }
   std::optional<ImageCorpus> found = read_idx_folder(path);
   if (!found) found = read_cifar_folder(path);
-  if (found) {
-    const Index own = found->shape.height;
-    HONE_CHECK(options.side == 0 || (options.side == own && own == found->shape.width),
-               "data.image_size", concat("0 or ", own, ", the size of these images"), options.side);
-  } else {
-    found = read_image_folder(path, options, executor);
-  }
+  if (!found) found = read_image_folder(path, options, executor);
   ImageCorpus& corpus = *found;
   if (corpus.held_out.size() == 0) {
     std::vector<Index> kept, held_out;
@@ -106,6 +100,7 @@ ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& o
     corpus.held_out = corpus.train.select(held_out);
     corpus.train = corpus.train.select(kept);
   }
+  if (options.held_out_only) corpus.train = {};
   corpus.name = std::filesystem::absolute(path).lexically_normal().filename().string();
   if (corpus.name.empty()) {
     corpus.name = std::filesystem::absolute(path).lexically_normal().parent_path().filename();

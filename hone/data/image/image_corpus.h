@@ -49,10 +49,9 @@ struct ImageCorpus {
 };
 
 struct ImageOptions {
-  // Images of a folder become squares of this side; 0: 64. Others have their own size, and take 0
-  // or that.
-  Index side = 0;
+  Index side = 0;  // images of a folder become squares of this side; 0: 64. Unread by others.
   Index memory_bytes = Index{1} << 30;      // a folder that takes more is decoded again and again
+  bool held_out_only = false;               // nothing to train on is kept, or decoded
   const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled}
 };
 
@@ -67,5 +66,10 @@ struct ImageOptions {
 // Error{NotFound}; Error{CorruptFile} naming the file, also where no image is left.
 ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& options,
                         Executor& executor);
+
+// Image files as squares of this shape, of one channel (luma of ITU-R BT.601, as Pillow's "L") or
+// three, decoded whenever they are asked for; labels are 0. Reading one throws what decode_image
+// does.
+ImagePart read_image_files(std::vector<std::filesystem::path> paths, ImageShape shape);
 
 }  // namespace hone::data

@@ -93,9 +93,25 @@ Files take_held_out(Files& train) {
   return held_out;
 }
 
-void decode_file(const fs::path& path, Index side, std::span<std::uint8_t> planes) {
+void decode_file(const fs::path& path, ImageShape shape, std::span<std::uint8_t> planes) {
   const MmapFile file(path);
-  fit_to_square(decode_image(file.bytes(), path.string(), side), side, planes);
+  const Image image = decode_image(file.bytes(), path.string(), shape.height);
+  if (shape.channels == 3) return fit_to_square(image, shape.height, planes);
+  const std::size_t plane = planes.size();
+  std::vector<std::uint8_t> rgb(3 * plane);
+  fit_to_square(image, shape.height, rgb);
+  for (std::size_t i = 0; i < plane; ++i) {
+    const int luma = 19595 * rgb[i] + 38470 * rgb[plane + i] + 7471 * rgb[2 * plane + i];
+    planes[i] = static_cast<std::uint8_t>((luma + 0x8000) >> 16);
+  }
+}
+
+ImagePart with_labels(Files files, ImageShape shape) {
+  return {shape, std::move(files.labels),
+          [paths = std::make_shared<const std::vector<fs::path>>(std::move(files.paths)), shape](
+              Index index, std::span<std::uint8_t> planes) {
+            decode_file((*paths)[static_cast<std::size_t>(index)], shape, planes);
+          }};
 }
 
 // Decodes all once, to know what is broken. Pixels stay in memory where `keep`.
@@ -110,7 +126,7 @@ ImagePart decode_part(Files files, ImageShape shape, bool keep, const std::atomi
     for (Index i = begin; i < end && !stop; ++i) {
       const auto at = static_cast<std::size_t>(i);
       try {
-        decode_file(files.paths[at], shape.height,
+        decode_file(files.paths[at], shape,
                     keep ? std::span(pixels).subspan(at * bytes, bytes) : std::span(own));
       } catch (const Error& error) {
         failures[at] = error.what();
@@ -137,14 +153,18 @@ ImagePart decode_part(Files files, ImageShape shape, bool keep, const std::atomi
     pixels.resize(whole * bytes);
     return {shape, std::move(files.labels), std::move(pixels)};
   }
-  auto paths = std::make_shared<const std::vector<fs::path>>(std::move(files.paths));
-  return {shape, std::move(files.labels),
-          [paths, side = shape.height](Index index, std::span<std::uint8_t> planes) {
-            decode_file((*paths)[static_cast<std::size_t>(index)], side, planes);
-          }};
+  return with_labels(std::move(files), shape);
 }
 
 }  // namespace
+
+ImagePart read_image_files(std::vector<fs::path> paths, ImageShape shape) {
+  HONE_CHECK(shape.height == shape.width && (shape.channels == 1 || shape.channels == 3),
+             "image files", "squares of 1 or 3 channels",
+             concat(shape.channels, " x ", shape.height, " x ", shape.width));
+  std::vector<std::uint16_t> labels(paths.size());
+  return with_labels({std::move(paths), std::move(labels)}, shape);
+}
 
 ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& options,
                               Executor& executor) {
@@ -169,6 +189,7 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
                  "none of these");
   }
   if (held_out.paths.empty()) held_out = take_held_out(train);
+  if (options.held_out_only) train = {};
   const auto files = static_cast<Index>(train.paths.size() + held_out.paths.size());
   const bool keep = files <= options.memory_bytes / corpus.shape.values();
   const std::atomic<bool> never{false};
@@ -182,7 +203,8 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
     log_warning(concat(folder.string(), ": ", corpus.broken, " of ", files,
                        " images cannot be decoded and are left out"));
   }
-  if (corpus.train.size() == 0) {
+  const ImagePart& wanted = options.held_out_only ? corpus.held_out : corpus.train;
+  if (files > 0 && wanted.size() == 0) {
     fail_corrupt(folder.string(), "an image that can be decoded", concat(files, " broken ones"));
   }
   return corpus;

@@ -56,8 +56,16 @@ Tensor NormedConv::forward(const Tensor& x, bool training) const {
                         kNormEps, false);
 }
 
-VisionNetImpl::VisionNetImpl(const VisionSpec& spec, std::uint64_t seed)
-    : spec_(resolve(spec)), seed_(seed) {
+TensorSource new_tensors(std::uint64_t seed) {
+  return [seed, streams = std::uint64_t{0}](const TensorRequest& request) mutable {
+    Tensor tensor = at::full(request.sizes, request.value, request.type);
+    if (request.std > 0) fill_normal(tensor, request.std, seed, streams++);
+    return tensor;
+  };
+}
+
+VisionNetImpl::VisionNetImpl(const VisionSpec& spec, TensorSource source)
+    : spec_(resolve(spec)), source_(std::move(source)) {
   if (spec_.name == "mlp") {
     build_mlp();
   } else if (spec_.name == "cnn") {
@@ -65,6 +73,7 @@ VisionNetImpl::VisionNetImpl(const VisionSpec& spec, std::uint64_t seed)
   } else {
     build_resnet();
   }
+  source_ = nullptr;
 }
 
 std::pair<torch::nn::Module*, std::string> VisionNetImpl::owner_of(const std::string& name) {
@@ -82,14 +91,14 @@ std::pair<torch::nn::Module*, std::string> VisionNetImpl::owner_of(const std::st
   return {owner, name.substr(begin)};
 }
 
-Tensor VisionNetImpl::add_parameter(const std::string& name, Tensor value) {
-  const auto [owner, last] = owner_of(name);
-  return owner->register_parameter(last, std::move(value));
+Tensor VisionNetImpl::add_parameter(const TensorRequest& request) {
+  const auto [owner, last] = owner_of(request.name);
+  return owner->register_parameter(last, source_(request));
 }
 
-Tensor VisionNetImpl::add_buffer(const std::string& name, Tensor value) {
-  const auto [owner, last] = owner_of(name);
-  return owner->register_buffer(last, std::move(value));
+Tensor VisionNetImpl::add_buffer(const TensorRequest& request) {
+  const auto [owner, last] = owner_of(request.name);
+  return owner->register_buffer(last, source_(request));
 }
 
 NormedConv VisionNetImpl::add_conv(const std::string& conv, const std::string& norm, Index in,
@@ -97,25 +106,26 @@ NormedConv VisionNetImpl::add_conv(const std::string& conv, const std::string& n
   NormedConv layer;
   layer.stride = stride;
   layer.groups = groups;
-  layer.weight = add_parameter(conv + ".weight", at::zeros({out, in, 3, 3}));
-  fill_normal(layer.weight.detach(), std::sqrt(2.0 / (9.0 * static_cast<double>(in))), seed_,
-              streams_++);
-  layer.scale = add_parameter(norm + ".weight", at::ones({out}));
-  layer.shift = add_parameter(norm + ".bias", at::zeros({out}));
+  layer.weight = add_parameter({.name = conv + ".weight",
+                                .sizes = {out, in, 3, 3},
+                                .std = std::sqrt(2.0 / (9.0 * static_cast<double>(in)))});
+  layer.scale = add_parameter({.name = norm + ".weight", .sizes = {out}, .value = 1});
+  layer.shift = add_parameter({.name = norm + ".bias", .sizes = {out}});
   if (groups == 0) {
-    layer.running_mean = add_buffer(norm + ".running_mean", at::zeros({out}));
-    layer.running_var = add_buffer(norm + ".running_var", at::ones({out}));
-    layer.batches = add_buffer(norm + ".num_batches_tracked", at::zeros({}, at::kLong));
+    layer.running_mean = add_buffer({.name = norm + ".running_mean", .sizes = {out}});
+    layer.running_var = add_buffer({.name = norm + ".running_var", .sizes = {out}, .value = 1});
+    layer.batches =
+        add_buffer({.name = norm + ".num_batches_tracked", .sizes = {}, .type = torch::kLong});
   }
   return layer;
 }
 
 VisionNetImpl::Linear VisionNetImpl::add_linear(const std::string& name, Index in, Index out,
                                                 double gain) {
-  Linear layer{add_parameter(name + ".weight", at::zeros({out, in})),
-               add_parameter(name + ".bias", at::zeros({out}))};
-  fill_normal(layer.weight.detach(), std::sqrt(gain / static_cast<double>(in)), seed_, streams_++);
-  return layer;
+  return {add_parameter({.name = name + ".weight",
+                         .sizes = {out, in},
+                         .std = std::sqrt(gain / static_cast<double>(in))}),
+          add_parameter({.name = name + ".bias", .sizes = {out}})};
 }
 
 void VisionNetImpl::build_mlp() {

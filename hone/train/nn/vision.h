@@ -5,6 +5,8 @@
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,6 +22,18 @@ struct VisionSpec {
 };
 // With width filled in; Error{InvalidArgument} for a name or a size that does not fit.
 VisionSpec resolve(VisionSpec spec);
+
+// What a model asks for while it is built.
+struct TensorRequest {
+  std::string name;
+  std::vector<std::int64_t> sizes;
+  double value = 0;  // a new model's; with std > 0 drawn from normal(0, std) instead
+  double std = 0;
+  torch::ScalarType type = torch::kFloat;
+};
+using TensorSource = std::function<torch::Tensor(const TensorRequest&)>;
+// A new model's tensors, from Philox(seed), a stream for each that is drawn.
+TensorSource new_tensors(std::uint64_t seed);
 
 // A convolution without bias and what normalises its output: groups of channels of each image, or
 // (groups 0) each channel over the batch. Its parameters lie in the model under the names given.
@@ -39,10 +53,12 @@ struct NormedConv {
 //            channels with BatchNorm, shortcuts without parameters (option A), mean, linear. Names
 //            of parameters and buffers as in akamaster/pytorch_resnet_cifar10.
 // Convolutions and linear layers begin as normal(0, √(2 / inputs)), the last as normal(0,
-// √(1 / inputs)), drawn from Philox(seed); biases 0.
+// √(1 / inputs)); biases 0.
 class VisionNetImpl : public torch::nn::Module {
  public:
-  VisionNetImpl(const VisionSpec& spec, std::uint64_t seed);
+  VisionNetImpl(const VisionSpec& spec, std::uint64_t seed)
+      : VisionNetImpl(spec, new_tensors(seed)) {}
+  VisionNetImpl(const VisionSpec& spec, TensorSource source);
 
   // images [batch, channels, height, width] -> logits [batch, classes].
   torch::Tensor forward(const torch::Tensor& images) const;
@@ -62,12 +78,12 @@ class VisionNetImpl : public torch::nn::Module {
   void build_resnet();
   // The module that owns "layer1.0.conv1", with the last word.
   std::pair<torch::nn::Module*, std::string> owner_of(const std::string& name);
-  torch::Tensor add_parameter(const std::string& name, torch::Tensor value);
-  torch::Tensor add_buffer(const std::string& name, torch::Tensor value);
+  torch::Tensor add_parameter(const TensorRequest& request);
+  torch::Tensor add_buffer(const TensorRequest& request);
   torch::Tensor forward_resnet(const torch::Tensor& images) const;
 
   VisionSpec spec_;
-  std::uint64_t seed_, streams_ = 0;
+  TensorSource source_;  // while it is built
   std::vector<NormedConv> convs_;
   std::vector<Linear> linears_;
 };

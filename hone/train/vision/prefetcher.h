@@ -23,6 +23,10 @@ class Prefetcher {
 
   // No thread: take() makes the batch itself. Samples from `end` on are not prepared (-1: no end).
   Prefetcher(Make make, Index workers, Index ahead, Index end = -1);
+  // The batches of `batches`, which outlives this.
+  Prefetcher(const ImageBatches& batches, Index workers, Index ahead, Index end = -1)
+      : Prefetcher([&batches](Index first, Index count) { return batches.make(first, count); },
+                   workers, ahead, end) {}
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
   ~Prefetcher();

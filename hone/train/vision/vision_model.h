@@ -21,5 +21,8 @@ struct VisionModel {
 // ({"format": "hone-vision", "model", "width", "layers", "channels", "height", "image_width",
 // "classes", "mean", "std"}), through AtomicFolder.
 void write_vision_model(const std::filesystem::path& folder, const VisionModel& model);
+// What write_vision_model wrote. Error{NotFound}; Error{Unsupported} for a folder of another
+// format; Error{CorruptFile} for a config.json or a tensor that does not fit the model it names.
+VisionModel read_vision_model(const std::filesystem::path& folder);
 
 }  // namespace hone::trainer

@@ -17,6 +17,9 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
       {.side = config.data.image_size, .memory_bytes = config.data.memory_mb << 20, .stop = stop},
       libtorch_executor());
   const data::ImageCorpus& corpus = data->corpus;
+  const Index side = config.data.image_size, own = corpus.shape.height;
+  HONE_CHECK(side == 0 || (side == own && own == corpus.shape.width), "data.image_size",
+             concat("0 or ", own, ", the size of these images"), side);
   data->stats = measure_channels(corpus.train, corpus.shape);
   log_info(concat(corpus.name, ": ", corpus.train.size(), " images to train on, ",
                   corpus.held_out.size(), " held out; ", corpus.classes.size(), " classes, ",

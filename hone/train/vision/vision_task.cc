@@ -4,29 +4,16 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/train/vision/score_images.h"
 
 namespace hone::trainer {
 namespace {
 
-std::vector<torch::Tensor> to_tensors(const ImageValues& values, const data::ImageShape& shape) {
-  const torch::Tensor images =
-      at::empty({values.count, shape.channels, shape.height, shape.width}, at::kFloat);
-  const torch::Tensor labels = at::empty({values.count}, at::kLong);
-  std::memcpy(images.data_ptr(), values.images.data(), images.nbytes());
-  std::memcpy(labels.data_ptr(), values.labels.data(), labels.nbytes());
-  return {images, labels};
-}
-
 torch::Tensor loss_sum(const torch::Tensor& logits, const torch::Tensor& labels) {
   return at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum);
-}
-
-Prefetcher::Make maker_of(const ImageBatches& batches) {
-  return [&batches](Index first, Index count) { return batches.make(first, count); };
 }
 
 }  // namespace
@@ -44,7 +31,7 @@ VisionTask::VisionTask(nn::VisionNet model, std::shared_ptr<const VisionData> da
       validation_batch_(options.micro_batch),
       workers_(options.workers),
       prefetch_(options.prefetch),
-      prefetcher_(std::make_unique<Prefetcher>(maker_of(train_), workers_, prefetch_)) {}
+      prefetcher_(std::make_unique<Prefetcher>(train_, workers_, prefetch_)) {}
 
 // A step that is tried again, with less memory, begins with the buffers that it began with.
 void VisionTask::begin_step(Index step) {
@@ -97,21 +84,13 @@ Validation VisionTask::validate(bool all) {
   const Index count = all ? size : std::min(size, validation_images_);
   double nats = 0;
   Index right = 0;
-  model_->eval();
-  try {
-    Prefetcher prefetcher(maker_of(held_out_), workers_, prefetch_, count);
-    for (Index first = 0; first < count; first += validation_batch_) {
-      const auto batch = to_tensors(
-          prefetcher.take(first, std::min(validation_batch_, count - first)), data_->corpus.shape);
-      const torch::Tensor logits = model_->forward(batch[0]);
-      nats += loss_sum(logits, batch[1]).item<double>();
-      right += logits.argmax(1).eq(batch[1]).sum().item<std::int64_t>();
-    }
-  } catch (...) {
-    model_->train();
-    throw;
-  }
-  model_->train();
+  score_images(
+      model_, held_out_,
+      {.count = count, .batch = validation_batch_, .workers = workers_, .prefetch = prefetch_},
+      [&](Index /*first*/, const torch::Tensor& logits, const torch::Tensor& labels) {
+        nats += loss_sum(logits, labels).item<double>();
+        right += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
+      });
   Validation out;
   out.loss = nats / static_cast<double>(count);
   out.accuracy = static_cast<double>(right) / static_cast<double>(count);
