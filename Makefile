@@ -64,7 +64,7 @@ ifneq ($(TORCH),0)
 endif
 
 install: setup
-	@tools/build $(BUILD)
+	@tools/build $(BUILD) programs
 	@$(environment) && "$$HONE_CMAKE" --install $(BUILD) --prefix $(PREFIX)
 
 clean:

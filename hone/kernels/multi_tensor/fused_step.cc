@@ -9,6 +9,7 @@
 
 #include "hone/core/buffer.h"
 #include "hone/core/trace.h"
+#include "hone/kernels/multi_tensor/group_check.h"
 #include "hone/kernels/multi_tensor/pass/finish.h"
 #include "hone/kernels/multi_tensor/pass/state_codec.h"
 #include "hone/kernels/multi_tensor/pass/strided_copy.h"
@@ -412,11 +413,7 @@ class FusedStep {
 StepReport run_fused_step(const MultiTensorPlan& plan, StepRule& rule, const StepControl& control,
                           Executor& executor) {
   HONE_TRACE_ZONE("multi_tensor step");
-  HONE_CHECK(std::isfinite(control.inv_scale) && control.inv_scale > 0, kOp,
-             "a finite positive inv_scale", control.inv_scale);
-  HONE_CHECK(control.clip_norm >= 0, kOp, "clip_norm of at least 0", control.clip_norm);
-  HONE_CHECK(control.ema_decay >= 0 && control.ema_decay < 1, kOp, "ema_decay in [0, 1)",
-             control.ema_decay);
+  check_step_control(kOp, control);
   if (control.grad != GradWriteBack::None) plan.check_gradients_writable();
   return FusedStep(plan, rule, control, executor).run();
 }

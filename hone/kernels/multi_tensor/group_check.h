@@ -6,6 +6,7 @@
 
 #include "hone/core/check.h"
 #include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
 
@@ -16,6 +17,13 @@ inline void check_at_least_zero(std::string_view op, std::string_view field, dou
 }
 inline void check_decay(std::string_view op, std::string_view field, double value) {
   HONE_CHECK(value >= 0 && value < 1, op, concat(field, " in [0, 1)"), value);
+}
+
+inline void check_step_control(std::string_view op, const StepControl& control) {
+  HONE_CHECK(std::isfinite(control.inv_scale) && control.inv_scale > 0, op,
+             "a finite positive inv_scale", control.inv_scale);
+  HONE_CHECK(control.clip_norm >= 0, op, "clip_norm of at least 0", control.clip_norm);
+  check_decay(op, "ema_decay", control.ema_decay);
 }
 
 inline void check_group_numbers(std::string_view op, const MultiTensorPlan& plan,

@@ -8,6 +8,9 @@
 namespace hone::optim {
 
 kernels::AdagradGroup AdagradRule::group_of(const Options& options) {
+  const double initial = options.initial_accumulator_value();
+  HONE_CHECK(std::isfinite(initial) && initial >= 0, kName,
+             "initial_accumulator_value finite and at least 0", initial);
   return {.lr = options.lr(),
           .lr_decay = options.lr_decay(),
           .weight_decay = options.weight_decay(),

@@ -10,6 +10,28 @@ namespace hone::optim {
 
 using kernels::Slot;
 
+namespace {
+
+// Brings the counter near: a locked addition to far memory would keep all others waiting.
+void touch_version(const torch::Tensor& tensor) {
+  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
+  if (version.enabled()) (void)version.current_version();
+}
+
+void bump_version(const torch::Tensor& tensor) {
+  if (tensor.unsafeGetTensorImpl()->version_counter().enabled()) {
+    tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
+}  // namespace
+
+void MultiTensorOptimizer::FusedCache::bump_versions(const torch::Tensor& param, bool grad) {
+  if (!param.grad().defined()) return;
+  bump_version(param);
+  if (grad) bump_version(param.grad());
+}
+
 void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
                                             const SlotUse& slots) {
   for (auto* list : {&param, &grad, &momentum, &second_moment, &extra, &average, &momentum_scale,
@@ -144,7 +166,7 @@ bool MultiTensorOptimizer::FusedCache::follow(Known& one, const torch::Tensor& p
 bool MultiTensorOptimizer::FusedCache::follow_gradient(Known& one, const torch::Tensor& p) {
   constexpr auto kGrad = static_cast<std::size_t>(Slot::Grad);
   const torch::Tensor& g = p.grad();
-  if (g.scalar_type() != one.grad_type || !g.strides().equals(p.strides()) ||
+  if (g.scalar_type() != one.grad_type || g.is_neg() || !g.strides().equals(p.strides()) ||
       !g.sizes().equals(p.sizes())) {
     return false;
   }
@@ -185,7 +207,8 @@ bool MultiTensorOptimizer::FusedCache::still_there(const Known& one, const torch
          same(one.row_correlation, one.fields.row_correlation);
 }
 
-bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States& states) {
+bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States& states,
+                                              bool writes_grads) {
   if (known_.empty()) return false;
   const bool same_sizes =
       std::equal(groups.begin(), groups.end(), group_sizes_.begin(), group_sizes_.end(),
@@ -195,11 +218,18 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
   std::atomic<bool> stands{true};
   libtorch_executor().parallel_for(
       static_cast<Index>(known_.size()), kGrain, [&](Index begin, Index end, int) {
+        const auto param_of = [&](Index i) -> const torch::Tensor& {
+          const Known& one = known_[static_cast<std::size_t>(i)];
+          return groups[one.group].params()[one.place];
+        };
         for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
           const auto at = static_cast<std::size_t>(i);
           prefetch(at);
-          Known& one = known_[at];
-          if (!follow(one, groups[one.group].params()[one.place], states)) stands = false;
+          if (!follow(known_[at], param_of(i), states)) stands = false;
+          touch_version(param_of(i));
+        }
+        for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
+          bump_versions(param_of(i), writes_grads);
         }
       });
   return stands;

@@ -44,8 +44,11 @@ struct MultiTensorOptimizer::FusedCache {
   // Does the plan stand? It does where everything is at the addresses that were remembered, or only
   // gradients are elsewhere, in type and layout as before (callers free them every step): those it
   // follows. Reads the step counters. Looking at thousands of small tensors costs as much as
-  // stepping them, so all threads look.
-  bool follow(const Groups& groups, const States& states);
+  // stepping them, so all threads look. Where it stands, versions are bumped.
+  bool follow(const Groups& groups, const States& states, bool writes_grads);
+  // For autograd: a parameter with a gradient and, with `grad`, that gradient are written to. As of
+  // LibTorch's fused operators, a step that is then skipped counts too.
+  static void bump_versions(const torch::Tensor& param, bool grad);
 
  private:
   // One parameter. Addresses only: a cache must not keep freed gradients alive.

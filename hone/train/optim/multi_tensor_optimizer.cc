@@ -3,6 +3,7 @@
 
 #include <ATen/Functions.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/kernels/multi_tensor/group_check.h"
 #include "hone/kernels/multi_tensor/pass/state_codec.h"
 #include "hone/train/optim/fused_cache.h"
 #include "hone/train/optim/state_tensors.h"
@@ -26,7 +28,7 @@ std::string describe(Index parameter) { return concat("parameter ", parameter); 
 // A floating-point CPU tensor of values?
 bool is_usable(const torch::Tensor& tensor, bool may_be_half) {
   const at::ScalarType type = tensor.scalar_type();
-  return tensor.layout() == at::kStrided && tensor.is_cpu() &&
+  return tensor.layout() == at::kStrided && tensor.is_cpu() && !tensor.is_neg() &&
          (type == at::kFloat || type == at::kBFloat16 || (may_be_half && type == at::kHalf));
 }
 
@@ -37,6 +39,10 @@ bool is_usable(const torch::Tensor& tensor, bool may_be_half) {
   }
   if (tensor.is_complex()) fail_unsupported(op, concat("a real ", what), "complex numbers");
   if (!tensor.is_cpu()) fail_unsupported(op, concat("a CPU ", what), tensor.device().str());
+  if (tensor.is_neg()) {
+    fail_unsupported(op, concat("memory with the values of ", what),
+                     "a view that negates (resolve_neg() writes them)");
+  }
   fail_unsupported(op, concat(may_be_half ? "fp32, bf16 or fp16" : "fp32 or bf16", " in ", what),
                    at::toString(tensor.scalar_type()));
 }
@@ -47,10 +53,8 @@ void check_parameters(const std::string& op, const Groups& groups) {
   HONE_CHECK(!groups.empty(), op, "at least one parameter group", "none");
   std::unordered_set<const void*> seen;
   Index parameter = 0;
-  for (std::size_t g = 0; g < groups.size(); ++g) {
-    HONE_CHECK(!groups[g].params().empty(), op, concat("at least one parameter in group ", g),
-               "none");
-    for (const torch::Tensor& param : groups[g].params()) {
+  for (const auto& group : groups) {
+    for (const torch::Tensor& param : group.params()) {
       const std::string label = describe(parameter++);
       HONE_CHECK(param.defined(), op, concat("a tensor as ", label), "an undefined one");
       if (!is_usable(param, false)) fail_unusable(op, param, label, false);
@@ -59,6 +63,37 @@ void check_parameters(const std::string& op, const Groups& groups) {
                  "it twice");
     }
   }
+}
+
+// Gradients that are written to must be one parameter's each.
+template <class Actives>
+void check_own_gradients(const std::string& op, const Actives& active) {
+  std::unordered_set<const void*> seen;
+  for (const auto& a : active) {
+    const bool own = a.grad.numel() == 0 || seen.insert(a.grad.const_data_ptr()).second;
+    HONE_CHECK(own, op, concat("a gradient of its own for ", describe(a.parameter)),
+               "memory of another's");
+  }
+}
+
+// What a made state is kept in; options count when it is made.
+StateDtype dtype_of_state(const StateFields& fields) {
+  for (const torch::Tensor* moment : {fields.momentum, fields.second_moment}) {
+    if (moment == nullptr || !moment->defined()) continue;
+    if (moment->scalar_type() == at::kBFloat16) return StateDtype::BFloat16;
+    return moment->scalar_type() == at::kFloat ? StateDtype::Float32 : StateDtype::Block8;
+  }
+  return StateDtype::Float32;
+}
+
+// A parameter may change its memory format, and its state then does too; not its shape.
+void follow_layout(const std::string& op, const std::string& label, const torch::Tensor& param,
+                   torch::Tensor& state) {
+  HONE_CHECK(state.sizes().equals(param.sizes()), op,
+             concat(label, " in the shape of its state, ", c10::str(state.sizes())),
+             c10::str(param.sizes()));
+  const bool codes = state.scalar_type() == at::kChar || state.scalar_type() == at::kByte;
+  if (!codes && !state.strides().equals(param.strides())) state = copy_like(state, param);
 }
 
 }  // namespace
@@ -88,6 +123,7 @@ MultiTensorOptimizer::MultiTensorOptimizer(std::vector<torch::optim::OptimizerPa
       name_(std::move(name)),
       cache_(std::make_unique<FusedCache>()) {}
 
+MultiTensorOptimizer::MultiTensorOptimizer(MultiTensorOptimizer&& other) noexcept = default;
 MultiTensorOptimizer::~MultiTensorOptimizer() = default;
 
 void MultiTensorOptimizer::adopt_group_options(
@@ -103,9 +139,17 @@ void MultiTensorOptimizer::add_param_group(const torch::optim::OptimizerParamGro
   Groups all(param_groups_.begin(), param_groups_.end());
   all.push_back(group);
   check_parameters(name_, all);
-  if (group.has_options()) adopt_options(group.options());  // throws before anything changes
+  check_group(
+      {group.params(), group.has_options() ? adopt_options(group.options()) : defaults_->clone()});
   Optimizer::add_param_group(group);
   adopt_group_options({group});
+  try {
+    implementation();
+    wants_checked_step();
+  } catch (...) {
+    param_groups_.pop_back();
+    throw;
+  }
 }
 
 StateDtype MultiTensorOptimizer::state_dtype_for(const torch::Tensor& param,
@@ -125,18 +169,23 @@ StateDtype MultiTensorOptimizer::state_dtype_for(const torch::Tensor& param,
 }
 
 void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotUse& use) {
+  const c10::InferenceMode normal(false);  // what is made now is written to in later steps
   std::vector<torch::Tensor*> missing;
   std::vector<const torch::Tensor*> their_params;
   for (Active& a : active) {
     std::unique_ptr<ParamState>& state = state_[a.param.unsafeGetTensorImpl()];
-    if (state == nullptr) state = make_state();
+    if (state == nullptr) {
+      state = make_state();
+      made_state_ = true;
+    }
     a.state = state.get();
     a.fields = fields_of(*state);
     const Options& options = param_groups_[a.group].options();
     const StateDtype dtype = state_dtype_for(a.param, a.grad, a.method, options);
     const auto ensure = [&](bool used, torch::Tensor* tensor, torch::Tensor* scale,
                             at::ScalarType type, float value) {
-      if (!used || tensor->defined()) return;
+      if (!used) return;
+      if (tensor->defined()) return follow_layout(name_, describe(a.parameter), a.param, *tensor);
       if (type == at::kFloat && value == 0 && shares_block(a.param)) {
         missing.push_back(tensor);
         their_params.push_back(&a.param);
@@ -174,6 +223,9 @@ std::vector<MultiTensorOptimizer::Active> MultiTensorOptimizer::collect(const Sl
       if (!is_usable(param.grad(), true)) {
         fail_unusable(name_, param.grad(), concat("gradient of ", describe(index)), true);
       }
+      HONE_CHECK(param.grad().sizes().equals(param.sizes()), name_,
+                 concat("a gradient of ", describe(index), " of shape ", c10::str(param.sizes())),
+                 c10::str(param.grad().sizes()));
       active.push_back({param,
                         param.grad(),
                         {},
@@ -201,14 +253,33 @@ StepReport MultiTensorOptimizer::step_with(const StepControl& control) {
   const c10::NoGradGuard no_grad;
   StepControl asked = control;
   asked.checked = control.checked || wants_checked_step();
-  const StepReport report =
-      implementation() == Implementation::Fused ? step_on_kernels(asked) : step_on_chain(asked);
+  kernels::check_step_control(name_, asked);
+  made_state_ = false;
+  StepReport report;
+  try {
+    report =
+        implementation() == Implementation::Fused ? step_on_kernels(asked) : step_on_chain(asked);
+  } catch (...) {
+    drop_unstepped_state();
+    throw;
+  }
+  if (!report.stepped) drop_unstepped_state();
   ++(report.stepped ? stats_.steps : stats_.skipped_steps);
   stats_.grad_norm = report.grad_norm;
   stats_.clip_coef = report.clip_coef;
   stats_.temporary_bytes = report.temporary_bytes;
   after_step(report);
   return report;
+}
+
+void MultiTensorOptimizer::drop_unstepped_state() {
+  if (!made_state_) return;
+  std::vector<void*> unstepped;
+  for (const auto& [param, state] : state_) {
+    if (*fields_of(*state).step == 0) unstepped.push_back(param);
+  }
+  for (void* param : unstepped) state_.erase(param);
+  cache_->forget();
 }
 
 SlotUse MultiTensorOptimizer::slots_for(const StepControl& control) const {
@@ -239,7 +310,15 @@ void MultiTensorOptimizer::make_plan(const SlotUse& use) {
 StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
   FusedCache& cache = *cache_;
   const SlotUse use = slots_for(control);
-  if (!(cache.use == use) || !cache.follow(param_groups_, state_)) make_plan(use);
+  const bool writes_grads = control.grad != GradWriteBack::None;
+  if (!(cache.use == use) || !cache.follow(param_groups_, state_, writes_grads)) {
+    make_plan(use);
+    for (const auto& group : param_groups_) {
+      for (const torch::Tensor& param : group.params()) {
+        FusedCache::bump_versions(param, writes_grads);
+      }
+    }
+  }
   const auto& stepped = cache.stepped;
   StepReport report = step_fused({cache.plan, cache.methods, cache.correlation}, control);
   if (report.first_nonfinite_tensor >= 0) {
@@ -283,6 +362,7 @@ void MultiTensorOptimizer::check_chain(const SlotUse& use) const {
   };
   refuse(use.average, "moving averages");
   for (const auto& group : param_groups_) {
+    check_group(group);
     refuse(state_dtype_of(group.options()) != StateDtype::Float32, "state of fewer than 32 bits");
     for (const torch::Tensor& param : group.params()) {
       refuse(param.scalar_type() != at::kFloat, "parameters that are not fp32");
@@ -297,6 +377,7 @@ StepReport MultiTensorOptimizer::step_on_chain(const StepControl& control) {
   const SlotUse use = slots_for(control);
   check_chain(use);
   std::vector<Active> active = collect(use);
+  if (control.grad != GradWriteBack::None) check_own_gradients(name_, active);
   StepReport report;
   if (control.needs_global_norm() && !measure_chain_norm(active, control, report)) return report;
   const double scale = control.inv_scale * report.clip_coef;
@@ -306,7 +387,8 @@ StepReport MultiTensorOptimizer::step_on_chain(const StepControl& control) {
     for (Active& a : active) {
       if (a.group != g) continue;
       lists.params.push_back(a.param);
-      lists.grads.push_back(scale == 1 ? a.grad : a.grad * scale);
+      const torch::Tensor grad = a.grad.to(a.param.scalar_type());
+      lists.grads.push_back(scale == 1 ? grad : grad * scale);
       if (use.momentum) lists.momentum.push_back(*a.fields.momentum);
       if (use.second_moment) lists.second_moment.push_back(*a.fields.second_moment);
       if (use.extra) lists.extra.push_back(*a.fields.extra);
@@ -360,7 +442,9 @@ std::vector<TensorPlanEntry> MultiTensorOptimizer::plan() const {
       const Options& options = param_groups_[g].options();
       entry.method = method_name(param, options);
       const kernels::TAMMethod method = method_for(param, options);
-      entry.state_dtype = state_dtype_for(param, grad, method, options);
+      const auto state = state_.find(param.unsafeGetTensorImpl());
+      entry.state_dtype = state == state_.end() ? state_dtype_for(param, grad, method, options)
+                                                : dtype_of_state(fields_of(*state->second));
       if (method.scope != kernels::TAMScope::Model || entries.empty()) {
         entry.exchanged_bytes = exchanged_bytes_for(param, options);
       }

@@ -115,7 +115,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // through all groups.
   StepReport step_with(const StepControl& control);
 
-  // As torch::optim::Optimizer's; options left at their defaults inherit the optimiser's.
+  // As torch::optim::Optimizer's; options left at their defaults inherit the optimiser's. Errors as
+  // of the constructor; then the group is not added.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   // Moving averages of the parameters, in their order: they begin as copies at the first step whose
@@ -166,12 +167,16 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   };
   MultiTensorOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups,
                        std::unique_ptr<Options> defaults, std::string name);
+  MultiTensorOptimizer(MultiTensorOptimizer&& other) noexcept;
 
   const std::string& name() const { return name_; }
 
   // ---- what a rule adds ----
   virtual std::unique_ptr<ParamState> make_state() const = 0;
+  // Error{Unsupported} for the state of another class.
   virtual StateFields fields_of(ParamState& state) const = 0;
+  // Error{InvalidArgument} naming what of the group's options or parameters makes no sense.
+  virtual void check_group(const torch::optim::OptimizerParamGroup& group) const = 0;
   virtual StateNames state_names() const = 0;
   // The slots that the groups, as they are set now, need.
   virtual SlotUse slots() const = 0;
@@ -215,6 +220,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   std::vector<Active> collect(const SlotUse& use);
   void check_chain(const SlotUse& use) const;
   void ensure_state(std::vector<Active>& active, const SlotUse& use);
+  // Of parameters that were never stepped, where a step that made state did not happen.
+  void drop_unstepped_state();
   StateDtype state_dtype_for(const torch::Tensor& param, const torch::Tensor& grad,
                              const kernels::TAMMethod& method, const Options& options) const;
   SlotUse slots_for(const StepControl& control) const;
@@ -226,6 +233,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
 
   std::string name_;
   std::unique_ptr<FusedCache> cache_;
+  bool made_state_ = false;  // in this step
 };
 
 // The value of an options field, or the error that groups differ in it.

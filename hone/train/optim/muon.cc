@@ -16,6 +16,9 @@ void check_options(const MuonOptions& o) {
   HONE_CHECK(o.momentum() >= 0 && o.momentum() < 1, "Muon", "momentum in [0, 1)", o.momentum());
   HONE_CHECK(o.ns_steps() >= 1 && o.ns_steps() < 100, "Muon", "ns_steps from 1 to 99",
              o.ns_steps());
+  const auto [a, b, c] = o.ns_coefficients();
+  HONE_CHECK(std::isfinite(a) && std::isfinite(b) && std::isfinite(c), "Muon",
+             "finite ns_coefficients", concat(a, ", ", b, ", ", c));
   HONE_CHECK(std::isfinite(o.eps()) && o.eps() >= 0, "Muon", "eps finite and at least 0", o.eps());
 }
 
@@ -86,13 +89,15 @@ template class RuleOptimizer<MuonRule>;
 
 Muon::Muon(const std::vector<torch::optim::OptimizerParamGroup>& groups, MuonOptions defaults)
     : RuleOptimizer(groups, std::move(defaults)) {
-  Index parameter = 0;
-  for (const auto& group : param_groups_) {
-    for (const torch::Tensor& param : group.params()) {
-      HONE_CHECK(param.dim() == 2, name(), concat("a matrix as parameter ", parameter),
-                 concat(param.dim(), " dimensions"));
-      ++parameter;
-    }
+  for (const auto& group : param_groups_) Muon::check_group(group);
+}
+
+void Muon::check_group(const torch::optim::OptimizerParamGroup& group) const {
+  RuleOptimizer::check_group(group);
+  for (std::size_t i = 0; i < group.params().size(); ++i) {
+    const torch::Tensor& param = group.params()[i];
+    HONE_CHECK(param.dim() == 2, name(), concat("a matrix as parameter ", i, " of the group"),
+               concat(param.dim(), " dimensions"));
   }
 }
 

@@ -105,6 +105,7 @@ class Muon : public RuleOptimizer<MuonRule> {
              std::move(defaults)) {}
 
  protected:
+  void check_group(const torch::optim::OptimizerParamGroup& group) const override;
   StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override;
 };
 

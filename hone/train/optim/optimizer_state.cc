@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 
@@ -64,18 +65,51 @@ void adopt_moment(const torch::Tensor& value, const torch::Tensor& scale,
   encode_moment(wide, param, type, to, to_scale);
 }
 
-// One s, one per row or one per element.
+Index rows_of(const torch::Tensor& param, const kernels::TAMMethod& method) {
+  return param.numel() / std::max<Index>(1, method.row_length);
+}
+
+// One s, one per row or one per element, as the scope in use has it: zeros before its first step.
+torch::Tensor correlation_of(const StateFields& fields, const torch::Tensor& param,
+                             const kernels::TAMMethod& method) {
+  if (method.scope == kernels::TAMScope::Element) {
+    return fields.extra->defined() ? *fields.extra : at::zeros_like(param, at::kFloat);
+  }
+  if (method.scope == kernels::TAMScope::Row) {
+    return fields.row_correlation->defined()
+               ? *fields.row_correlation
+               : at::zeros({rows_of(param, method)}, at::TensorOptions(at::kDouble));
+  }
+  return double_scalar(*fields.correlation);
+}
+
 void take_correlation(const std::string& op, const std::string& what, const torch::Tensor& value,
-                      const torch::Tensor& param, const StateFields& fields) {
+                      const torch::Tensor& param, const kernels::TAMMethod& method,
+                      const StateFields& fields) {
   HONE_CHECK(value.defined(), op, what, "none");
-  if (value.scalar_type() == at::kFloat && value.sizes().equals(param.sizes())) {
+  const auto check = [&](bool fits, const char* wanted) {
+    HONE_CHECK(fits, op, concat(what, wanted),
+               concat(at::toString(value.scalar_type()), " of shape ", c10::str(value.sizes())));
+  };
+  if (method.scope == kernels::TAMScope::Element) {
+    check(value.scalar_type() == at::kFloat && value.sizes().equals(param.sizes()),
+          " in fp32, one per element");
     *fields.extra = copy_like(value, param);
-  } else if (value.scalar_type() == at::kDouble && value.dim() == 1) {
+  } else if (method.scope == kernels::TAMScope::Row) {
+    check(value.scalar_type() == at::kDouble && value.dim() == 1 &&
+              value.numel() == rows_of(param, method),
+          " in fp64, one per row");
     *fields.row_correlation = value.contiguous().clone();
   } else {
     check_scalar(op, what, value, at::kDouble);
     *fields.correlation = value.item<double>();
   }
+}
+
+void check_step(const std::string& op, Index parameter, std::int64_t step) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 53;
+  HONE_CHECK(step >= 0 && step <= kMost, op,
+             concat("step of parameter ", parameter, " in [0, 2^53]"), step);
 }
 
 }  // namespace
@@ -98,12 +132,11 @@ std::vector<NamedState> MultiTensorOptimizer::export_state() const {
       add(scale_name(names.momentum).c_str(), fields.momentum_scale);
       add(names.second_moment, fields.second_moment);
       add(scale_name(names.second_moment).c_str(), fields.second_moment_scale);
-      add(names.extra, fields.extra);
+      if (fields.correlation == nullptr) add(names.extra, fields.extra);
       add("average", fields.average);
-      if (fields.row_correlation != nullptr && fields.row_correlation->defined()) {
-        add("correlation", fields.row_correlation);
-      } else if (fields.correlation != nullptr && !fields.extra->defined()) {
-        all.push_back({index, "correlation", double_scalar(*fields.correlation)});
+      if (fields.correlation != nullptr) {
+        const kernels::TAMMethod method = method_for(param, group.options());
+        all.push_back({index, "correlation", correlation_of(fields, param, method)});
       }
     }
   }
@@ -148,7 +181,7 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
     const torch::Tensor step = take("step");
     check_scalar(name_, label("step"), step, at::kLong);
     *fields.step = step.item<std::int64_t>();
-    HONE_CHECK(*fields.step >= 0, name_, label("step of at least 0"), *fields.step);
+    check_step(name_, index, *fields.step);
     const auto take_moment = [&](bool used, const char* name, torch::Tensor* to,
                                  torch::Tensor* scale, at::ScalarType type) {
       if (!used && given.find(name) == given.end()) return;
@@ -158,8 +191,8 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
       check_moment(name_, label(name), value, its_scale, param);
       adopt_moment(value, its_scale, param, type, *to, *scale);
     };
-    const StateDtype dtype =
-        state_dtype_for(param, param, method_for(param, options_of(index)), options_of(index));
+    const kernels::TAMMethod method = method_for(param, options_of(index));
+    const StateDtype dtype = state_dtype_for(param, param, method, options_of(index));
     torch::Tensor unused;
     if (fields.momentum != nullptr) {
       take_moment(use.momentum, names.momentum, fields.momentum, fields.momentum_scale,
@@ -170,7 +203,7 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
                   fields.second_moment_scale, moment_type(dtype, true));
     }
     if (fields.correlation != nullptr) {
-      take_correlation(name_, label("correlation"), take("correlation"), param, fields);
+      take_correlation(name_, label("correlation"), take("correlation"), param, method, fields);
     } else if (fields.extra != nullptr) {
       take_moment(use.extra, names.extra, fields.extra, &unused, at::kFloat);
     }
@@ -202,18 +235,37 @@ void MultiTensorOptimizer::import_all(const Json& param_groups, std::span<const 
              concat(param_groups_.size(), " param_groups"),
              param_groups.is_array() ? concat(param_groups.size()) : param_groups.type_name());
   std::vector<std::unique_ptr<Options>> options;
+  Index position = 0;
   for (std::size_t g = 0; g < param_groups_.size(); ++g) {
     const std::string where = concat("param_groups[", g, "]");
     const Json& json = param_groups[g];
     HONE_CHECK(json.is_object(), where, "an object", json.type_name());
     const Json params = json.value("params", Json::array());
-    HONE_CHECK(params.is_array() && params.size() == param_groups_[g].params().size(), where,
-               concat(param_groups_[g].params().size(), " parameters"), params.size());
+    const std::size_t count = param_groups_[g].params().size();
+    HONE_CHECK(params.is_array() && params.size() == count, where, concat(count, " parameters"),
+               params.size());
+    for (const Json& given : params) {
+      HONE_CHECK(given == position, where, concat("params in order, with ", position),
+                 given.dump().substr(0, 40));
+      ++position;
+    }
     options.push_back(with_json(param_groups_[g].options(), json, where));
+    check_group({param_groups_[g].params(), options.back()->clone()});
   }
-  import_state(state);
-  for (std::size_t g = 0; g < options.size(); ++g) {
-    param_groups_[g].set_options(std::move(options[g]));
+  // What state must be depends on the options, so they go first.
+  const auto exchange = [&] {
+    for (std::size_t g = 0; g < options.size(); ++g) {
+      std::unique_ptr<Options> now = param_groups_[g].options().clone();
+      param_groups_[g].set_options(std::move(options[g]));
+      options[g] = std::move(now);
+    }
+  };
+  exchange();
+  try {
+    import_state(state);
+  } catch (...) {
+    exchange();
+    throw;
   }
 }
 
@@ -221,6 +273,7 @@ void MultiTensorOptimizer::check_state_fits() const {
   const StateNames names = state_names();
   Index parameter = 0;
   for (const auto& group : param_groups_) {
+    check_group(group);
     for (const torch::Tensor& param : group.params()) {
       const Index index = parameter++;
       const auto found = state_.find(param.unsafeGetTensorImpl());
@@ -236,8 +289,7 @@ void MultiTensorOptimizer::check_state_fits() const {
       check(names.second_moment, fields.second_moment, fields.second_moment_scale);
       check(names.extra, fields.extra, nullptr);
       check("average", fields.average, nullptr);
-      HONE_CHECK(*fields.step >= 0, name_, concat("step of parameter ", index, " of at least 0"),
-                 *fields.step);
+      check_step(name_, index, *fields.step);
     }
   }
 }

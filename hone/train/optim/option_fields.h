@@ -29,6 +29,17 @@ const Wanted& options_as(const std::string& optimizer,
   return *typed;
 }
 
+// State of the wanted class; Error{Unsupported} for what somebody else put into state().
+template <class Wanted>
+Wanted& state_as(const char* optimizer, torch::optim::OptimizerParamState& state) {
+  auto* typed = dynamic_cast<Wanted*>(&state);
+  if (typed == nullptr) {
+    fail_unsupported(optimizer, "state that it made itself (import_state() takes others')",
+                     "state of another class");
+  }
+  return *typed;
+}
+
 // The fields that hone adds to LibTorch's options.
 struct AddedFields {
   bool maximize_ = false;

@@ -24,7 +24,8 @@ class RuleOptimizer : public MultiTensorOptimizer {
       : MultiTensorOptimizer(groups, std::make_unique<typename Rule::Options>(defaults),
                              Rule::kName) {
     adopt_group_options(groups);
-    for (const auto& group : param_groups_) Rule::kCheck(Rule::group_of(typed(group.options())));
+    for (const auto& group : param_groups_) RuleOptimizer::check_group(group);
+    RuleOptimizer::implementation();
   }
   explicit RuleOptimizer(std::vector<torch::Tensor> params, typename Rule::Options defaults = {})
       : RuleOptimizer(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
@@ -48,12 +49,15 @@ class RuleOptimizer : public MultiTensorOptimizer {
     return std::make_unique<typename Rule::State>();
   }
   StateFields fields_of(ParamState& state) const override {
-    auto& own = static_cast<typename Rule::State&>(state);
+    auto& own = state_as<typename Rule::State>(Rule::kName, state);
     StateFields fields = Rule::fields_of(own);
     fields.momentum_scale = &own.momentum_scale();
     fields.second_moment_scale = &own.second_moment_scale();
     fields.average = &own.average();
     return fields;
+  }
+  void check_group(const torch::optim::OptimizerParamGroup& group) const override {
+    Rule::kCheck(Rule::group_of(typed(group.options())));
   }
   StateNames state_names() const override { return Rule::kStateNames; }
   SlotUse slots() const override {

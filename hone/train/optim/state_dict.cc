@@ -39,7 +39,7 @@ NamedState parse(const NamedTensor& tensor, const std::string& file) {
   out.value = tensor.value;
   if (out.name != "step") return out;
   const double step = out.value.numel() == 1 ? out.value.to(at::kDouble).item<double>() : -1;
-  if (!(step >= 0 && step < 0x1p62 && step == std::floor(step))) {
+  if (!(step >= 0 && step <= 0x1p53 && step == std::floor(step))) {
     fail_corrupt(file, concat(tensor.name, " as a number of steps"), concat(step));
   }
   out.value = out.value.to(at::kLong).reshape({});

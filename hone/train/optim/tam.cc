@@ -69,7 +69,7 @@ std::unique_ptr<MultiTensorOptimizer::ParamState> TorqueOptimizer::make_state() 
 }
 
 StateFields TorqueOptimizer::fields_of(ParamState& state) const {
-  auto& own = static_cast<TAMParamState&>(state);
+  auto& own = state_as<TAMParamState>(name().c_str(), state);
   return {.step = &own.step(),
           .momentum = &own.momentum_buffer(),
           .second_moment = adaptive() ? &own.exp_avg_sq() : nullptr,
@@ -161,11 +161,15 @@ kernels::TAMGroup TorqueOptimizer::group_of(const Options& options) {
           .bias_correction = o.bias_correction_};
 }
 
-void TorqueOptimizer::check_groups() const {
-  for (const auto& group : param_groups_) {
-    check_method(name(), fields(group.options()));
-    kernels::check_tam_group(group_of(group.options()));
-  }
+void TorqueOptimizer::check_group(const torch::optim::OptimizerParamGroup& group) const {
+  const TorqueFields& o = fields(group.options());
+  check_method(name(), o);
+  HONE_CHECK(o.large_tensor_threshold_ >= 0, name(), "large_tensor_threshold of at least 0",
+             o.large_tensor_threshold_);
+  const bool narrow = state_dtype_of(group.options()) != StateDtype::Float32;
+  HONE_CHECK(!narrow || o.scope_ != TAMScope::Element, name(), "state in fp32 for scope element",
+             "fewer bits");
+  kernels::check_tam_group(group_of(group.options()));
 }
 
 StepReport TorqueOptimizer::step_fused(const FusedTensors& tensors, const StepControl& control) {
@@ -304,7 +308,9 @@ TorqueClass<OwnOptions, kAdaptive>::TorqueClass(
     std::string name)
     : TorqueOptimizer(groups, std::make_unique<OwnOptions>(defaults), std::move(name), kAdaptive) {
   adopt_group_options(groups);
-  check_groups();
+  for (const auto& group : param_groups_) check_group(group);
+  implementation();
+  wants_checked_step();
 }
 
 template <class OwnOptions, bool kAdaptive>

@@ -226,7 +226,7 @@ class TorqueOptimizer : public MultiTensorOptimizer {
   void step_for_loop(ChainLists& lists, const Options& options) override;
   void step_foreach(ChainLists& lists, const Options& options) override;
   void after_step(const StepReport& report) override;
-  void check_groups() const;
+  void check_group(const torch::optim::OptimizerParamGroup& group) const override;
 
  private:
   static const TorqueFields& fields(const Options& options);

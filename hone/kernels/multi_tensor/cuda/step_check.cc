@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/kernels/multi_tensor/cuda/step_check.h"
 
-#include <cmath>
-
 #include "hone/core/check.h"
+#include "hone/kernels/multi_tensor/group_check.h"
 
 namespace hone::kernels::cuda {
 namespace {
@@ -58,11 +57,7 @@ void check_options(const CudaStepOptions& options) {
 
 void check_control(const CudaStepControl& control) {
   const StepControl& step = control.step;
-  HONE_CHECK(std::isfinite(step.inv_scale) && step.inv_scale > 0, kOp,
-             "a finite positive inv_scale", step.inv_scale);
-  HONE_CHECK(step.clip_norm >= 0, kOp, "clip_norm of at least 0", step.clip_norm);
-  HONE_CHECK(step.ema_decay >= 0 && step.ema_decay <= 1, kOp, "ema_decay in [0, 1]",
-             step.ema_decay);
+  check_step_control(kOp, step);
   if (step.checked) fail_unsupported(kOp, "a step that is not checked on CUDA", "checked");
 }
 

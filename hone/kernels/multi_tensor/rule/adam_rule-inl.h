@@ -9,12 +9,13 @@
 
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/rule_ops-inl.h"
+#include "hone/kernels/multi_tensor/rule/second_moment-inl.h"
 
 HONE_RULE_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HONE_RULE_NAMESPACE {
 
-// Averages move by their share of the difference: m += (1 - β)(g - m). In this form the rounding of
+// The mean moves by its share of the difference: m += (1 - β)(g - m). In this form the rounding of
 // β to fp32 shifts neither the fixed point nor the bias correction, as β m + (1 - β) g does.
 template <bool kAmsgrad>
 struct AdamRule {
@@ -25,7 +26,7 @@ struct AdamRule {
   HONE_RULE void apply(V& p, V g, V& m, V& v, V& largest) const {
     g = mul_add(set<V>(s.l2), p, g);
     m = mul_add(set<V>(s.mean_share), sub(g, m), m);
-    v = mul_add(set<V>(s.square_share), mul_sub(g, g, v), v);
+    v = next_second_moment(v, g, s.square_share);
     V seen = v;
     if constexpr (kAmsgrad) seen = largest = max(v, largest);
     const V denominator = mul_add(sqrt(seen), set<V>(s.inverse_root_correction), set<V>(s.eps));

@@ -14,7 +14,8 @@ namespace hone::kernels {
 //   m <- g' at the first step, then β m + (1 - δ) g'
 //   u  = m, or g' + β m with Nesterov
 //   p <- p - η u
-// Without momentum u = g'. Slots: momentum = m, absent when every β is 0.
+// A group without momentum: u = g', and m, if there is one, stays. Slots: momentum = m, absent when
+// every β is 0.
 // Traffic: 20 bytes per parameter, fp32; 12 without momentum; +4 when pass 1 runs.
 struct SGDGroup {
   double lr = 1e-3;

@@ -9,11 +9,17 @@ BasicSGDScalars<Real> sgd_scalars(const SGDGroup& group, Index t, double grad_sc
   BasicSGDScalars<Real> scalars;
   scalars.grad_scale = static_cast<Real>(group.maximize ? -grad_scale : grad_scale);
   scalars.l2 = static_cast<Real>(group.weight_decay);
+  scalars.lr = static_cast<Real>(group.lr);
+  if (group.momentum == 0) {  // beside groups with momentum: m waits for it
+    scalars.momentum_keep = 1;
+    scalars.grad_share = scalars.look_ahead = 0;
+    scalars.grad_in_update = 1;
+    return scalars;
+  }
   scalars.momentum_keep = static_cast<Real>(first ? 0 : group.momentum);
   scalars.grad_share = static_cast<Real>(first ? 1 : 1 - group.dampening);
   scalars.look_ahead = static_cast<Real>(group.nesterov ? group.momentum : 1);
   scalars.grad_in_update = group.nesterov ? 1 : 0;
-  scalars.lr = static_cast<Real>(group.lr);
   return scalars;
 }
 

@@ -8,6 +8,7 @@
 #endif
 
 #include "hone/kernels/multi_tensor/rule/rule_ops-inl.h"
+#include "hone/kernels/multi_tensor/rule/second_moment-inl.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 
 HONE_RULE_BEFORE_NAMESPACE();
@@ -25,7 +26,7 @@ struct TAMRule {
     m = mul_add(g, set<V>(s.damping), mul(m, set<V>(s.momentum_keep)));
     V update = mul(m, set<V>(s.lr));
     if constexpr (kAdaptive) {
-      v = mul_add(set<V>(s.square_share), mul_sub(g, g, v), v);
+      v = next_second_moment(v, g, s.square_share);
       update = div(update, add(sqrt(v), set<V>(s.eps)));
     }
     p = mul_sub(p, set<V>(s.keep), update);
@@ -58,7 +59,7 @@ struct TAMElementRule {
     m = mul_add(effective, damping, mul(m, set<V>(s.momentum_keep)));
     V update = mul(m, set<V>(s.lr));
     if constexpr (kAdaptive) {
-      v = mul_add(set<V>(s.square_share), mul_sub(effective, effective, v), v);
+      v = next_second_moment(v, effective, s.square_share);
       update = div(update, add(sqrt(v), set<V>(s.eps)));
     }
     p = mul_sub(p, set<V>(s.keep), update);
