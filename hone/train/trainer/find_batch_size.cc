@@ -10,6 +10,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/train/memory/abandoned_backward.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/trainer/probe_step.h"
@@ -64,6 +65,7 @@ class Prober {
       snapshot_->restore_weights();
       if (!memory::is_out_of_memory(std::current_exception())) throw;
     }
+    abandoned_.release();
     memory::release_caches();
     return std::nullopt;
   }
@@ -87,6 +89,7 @@ class Prober {
   const BatchSearchOptions& options_;
   c10::Device device_;
   memory::DeviceMeter meter_;
+  memory::AbandonedBackward abandoned_;
   std::optional<TrainingSnapshot> snapshot_;
   Index snapshot_bytes_ = 0;
   BatchSearch search_;
@@ -106,6 +109,8 @@ BatchSearch find_batch_size(Task& task, optim::MultiTensorOptimizer& optimizer,
              concat(options.low, ", ", options.high));
   HONE_CHECK(options.limit > 0 && options.limit <= 1, "find_batch_size",
              "a limit above 0 and at most 1", options.limit);
+  HONE_CHECK(options.budget_bytes >= 0, "find_batch_size", "budget_bytes of at least 0",
+             options.budget_bytes);
   HONE_CHECK(!sample.empty(), "find_batch_size", "a sample", "none");
   Prober prober(task, optimizer, sample, options);
   Index good = 0, bad = options.high + 1;  // the largest that fits, the smallest that does not

@@ -104,6 +104,7 @@ void MemoryLadder::run(Index step, const std::function<void()>& work) {
     if (fits(work)) break;
     if (!action.empty()) log_info(concat("memory: after that ", use()));
     hold_gradients(task_, false);
+    abandoned_.release();
     random.restore();
     const std::string before = use();
     action = act();

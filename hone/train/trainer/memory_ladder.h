@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "hone/core/json_io.h"
+#include "hone/train/memory/abandoned_backward.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 
@@ -54,6 +55,7 @@ class MemoryLadder {
   optim::MultiTensorOptimizer& optimizer_;
   MemoryActions& actions_;
   Index& accumulation_steps_;
+  memory::AbandonedBackward abandoned_;
   std::optional<memory::MemoryMeter> meter_;
   std::optional<memory::MemoryLimit> limit_;
   bool knows_state_ = false;

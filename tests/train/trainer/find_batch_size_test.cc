@@ -8,8 +8,10 @@
 #include <torch/autograd.h>
 
 #include <cmath>
+#include <map>
 #include <memory>
 
+#include "hone/core/check.h"
 #include "hone/core/error.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/optim/adam.h"
@@ -157,6 +159,56 @@ TEST(FindBatchSize, F21_Oracle28_is_an_error_where_nothing_fits_and_leaves_all_a
   EXPECT_EQ(category({.low = 0}), ErrorCategory::InvalidArgument);
   EXPECT_EQ(category({.limit = 1.5}), ErrorCategory::InvalidArgument);
   expect_equal(before, everything(task, optimizer));
+}
+
+// One layer 20 times over: gradients add up in the engine's queues, where memory runs out too.
+class Deep final : public Task {
+ public:
+  Deep() {
+    at::manual_seed(3);
+    weights_ = {at::randn({64, 64}).requires_grad_(true), at::zeros({64}).requires_grad_(true)};
+  }
+  LossSum micro_batch(Index, Index) override { return loss_of(largest_sample()); }
+  LossSum loss_of(const std::vector<Tensor>& batch) override {
+    Tensor x = batch[0];
+    for (int i = 0; i < 20; ++i) x = at::linear(x, weights_[0], weights_[1]).tanh();
+    return {x.square().sum().to(at::kDouble), static_cast<double>(batch[0].size(0))};
+  }
+  std::vector<Tensor> largest_sample() override { return {at::ones({1, 64})}; }
+  double nominal_weight() const override { return 1; }
+  Validation validate(bool) override { return {}; }
+  std::vector<CheckpointTensor> weights() override {
+    std::vector<CheckpointTensor> out;
+    for (const Tensor& weight : weights_) out.push_back({concat("w", out.size()), weight});
+    return out;
+  }
+  const std::vector<Tensor>& parameters() const { return weights_; }
+
+ private:
+  std::vector<Tensor> weights_;
+};
+
+// A probe that failed leaves nothing behind that the next one is charged for.
+TEST(FindBatchSize, the_answer_does_not_depend_on_where_the_search_starts) {
+  for (const Index budget : {Index{180'000}, Index{300'000}}) {
+    std::map<Index, Index> peaks;
+    std::vector<Index> found;
+    for (const Index start : {1, 12, 15, 64, 300, 1024}) {
+      Deep task;
+      optim::AdamW optimizer(task.parameters(), optim::AdamWOptions(1e-3));
+      const BatchSearch search =
+          find_batch_size(task, optimizer, task.largest_sample(),
+                          {.start = start, .limit = 1, .budget_bytes = budget});
+      found.push_back(search.batch);
+      for (const BatchProbe& probe : search.probes) {
+        if (!probe.fits) continue;
+        EXPECT_EQ(peaks.emplace(probe.size, probe.peak_bytes).first->second, probe.peak_bytes)
+            << probe.size << " from " << start;
+      }
+    }
+    EXPECT_THAT(found, testing::Each(found.front())) << budget;
+    EXPECT_GT(found.front(), 1);
+  }
 }
 
 TEST(FindBatchSize, takes_what_allocators_throw_for_too_large_and_passes_other_errors_on) {
