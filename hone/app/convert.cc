@@ -32,11 +32,12 @@ void check_output(const ConvertOptions& options, Target target) {
   const std::string out = options.out.string();
   HONE_CHECK(!out.empty(), "convert", "a name for the output", "none");
   if (!fs::exists(options.out)) return;
-  std::error_code ignored;
-  HONE_CHECK(!fs::equivalent(options.in, options.out, ignored), out,
-             "an output other than the input", "the same");
+  check_output_spares(options.out, options.in);
+  check_output_spares(options.out, options.tokenizer);
   if (target != Target::Folder) {
     HONE_CHECK(!fs::is_directory(options.out), out, "a file to write", "a folder");
+    HONE_CHECK(model_io::is_replaceable(options.out), out,
+               "a new file, or a GGUF or llama2.c model to replace", "another file");
     return;
   }
   model_io::check_model_folder(options.out);

@@ -7,6 +7,7 @@
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/core/check.h"
+#include "hone/core/log.h"
 
 namespace hone::cli {
 namespace {
@@ -41,11 +42,14 @@ void run(const Options& options, Context& context) {
       app::compress_model({.model = options.model,
                            .out = options.out,
                            .recipe = recipe_of(options),
+                           .recipe_file = options.recipe,
                            .data = options.data,
                            .cancelled = [&] { return interrupt.requested(); }},
                           context.executor(), *measurer);
   context.finish(outcome.document, [&] { std::fputs(app::to_table(outcome).c_str(), stdout); });
-  if (!outcome.written) context.status = 1;
+  if (outcome.written) return;
+  log_error("[compress] wanted every gate to hold, got one that did not: nothing is written");
+  context.status = 1;
 }
 
 }  // namespace

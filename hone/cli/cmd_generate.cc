@@ -6,12 +6,15 @@
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/runtime_options.h"
+#include "hone/cli/validators.h"
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
 
 namespace hone::cli {
 namespace {
+
+constexpr Index kMostPromptBytes = Index{64} << 20;  // above what any context takes
 
 struct GenerateCommand {
   app::GenerateOptions job;
@@ -59,9 +62,11 @@ void add_length_options(CLI::App& verb, GenerateCommand& command) {
   infer::Request& request = command.job.request;
   request.max_tokens = 128;
   verb.add_option("-n,--max-tokens", request.max_tokens, "Tokens to generate at most")
+      ->check(whole_number(0))
       ->envname("HONE_MAX_TOKENS")
       ->capture_default_str();
   verb.add_option("--min-tokens", request.min_tokens, "No stop token before that many")
+      ->check(whole_number(0))
       ->envname("HONE_MIN_TOKENS");
   verb.add_option("--stop", request.stop, "End before this string (may be repeated)")
       ->envname("HONE_STOP");
@@ -73,17 +78,25 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
   app::SamplingChoice& choice = command.job.sampling;
   infer::SamplingParams& sampling = command.job.request.sampling;
   verb.add_option("--temp", choice.temperature, "Temperature, 0: the likeliest token (default 1)")
+      ->check(finite_number())
       ->envname("HONE_TEMP");
-  verb.add_option("--top-k", choice.top_k, "Only the K likeliest (0: all)")->envname("HONE_TOP_K");
+  verb.add_option("--top-k", choice.top_k, "Only the K likeliest (0: all)")
+      ->check(whole_number(0))
+      ->envname("HONE_TOP_K");
   verb.add_option("--top-p", choice.top_p, "Only the likeliest with this total probability")
+      ->check(finite_number())
       ->envname("HONE_TOP_P");
   verb.add_option("--min-p", choice.min_p, "Only those with this share of the likeliest one's")
+      ->check(finite_number())
       ->envname("HONE_MIN_P");
   verb.add_option("--repetition-penalty", choice.repetition_penalty, "Over prompt and output")
+      ->check(finite_number())
       ->envname("HONE_REPETITION_PENALTY");
   verb.add_option("--presence-penalty", sampling.presence_penalty, "For tokens of the output")
+      ->check(finite_number())
       ->envname("HONE_PRESENCE_PENALTY");
   verb.add_option("--frequency-penalty", sampling.frequency_penalty, "For each occurrence there")
+      ->check(finite_number())
       ->envname("HONE_FREQUENCY_PENALTY");
   verb.add_option("--logit-bias", command.logit_bias, "ID:VALUE added to a logit (may be repeated)")
       ->envname("HONE_LOGIT_BIAS");
@@ -92,6 +105,7 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
       ->envname("HONE_NO_MODEL_DEFAULTS");
   verb.add_option("--logprobs", command.job.request.logprobs,
                   "Log probabilities of each token and of its K likeliest alternatives")
+      ->check(whole_number(0))
       ->envname("HONE_LOGPROBS");
 }
 
@@ -99,15 +113,18 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
   infer::EngineOptions& engine = command.job.engine;
   add_runtime_options(verb, command.runtime);
   verb.add_option("--ctx", engine.context, "Context in tokens (default: the model's)")
+      ->check(whole_number(0))
       ->envname("HONE_CTX");
   verb.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens of one step")
+      ->check(whole_number(1))
       ->envname("HONE_PREFILL_CHUNK")
       ->capture_default_str();
 }
 
 void run_generate(Context& context, GenerateCommand& command) {
   app::GenerateOptions& job = command.job;
-  job.prompt = command.prompt_file.empty() ? command.prompt : read_text_file(command.prompt_file);
+  job.prompt = command.prompt_file.empty() ? command.prompt
+                                           : read_text_file(command.prompt_file, kMostPromptBytes);
   if (!command.ids_file.empty()) job.prompt_ids = read_token_ids(command.ids_file);
   for (const std::string& entry : command.logit_bias) {
     job.request.sampling.logit_bias.push_back(parse_bias(entry));

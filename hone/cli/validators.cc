@@ -44,4 +44,14 @@ CLI::Validator positive_number() {
   return {check, "> 0", "POSITIVE"};
 }
 
+CLI::Validator finite_number() {
+  const auto check = [](std::string& text) {
+    double value = 0;
+    return parse(text, value) && std::abs(value) <= std::numeric_limits<float>::max()
+               ? ""
+               : refuse("a finite number", text);
+  };
+  return {check, "", "FINITE"};
+}
+
 }  // namespace hone::cli

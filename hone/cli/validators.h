@@ -14,5 +14,7 @@ namespace hone::cli {
 CLI::Validator whole_number(Index low, Index high = std::numeric_limits<Index>::max());
 // A finite number above 0.
 CLI::Validator positive_number();
+// A finite number that an fp32 can hold.
+CLI::Validator finite_number();
 
 }  // namespace hone::cli

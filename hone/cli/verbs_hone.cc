@@ -53,6 +53,9 @@ int hand_over_to_torch(int argc, char** argv) {
     if (!needs) return -1;
     fail_unsupported(words[0], "a build with LibTorch (hone-torch beside hone)", "a build without");
   }
+  std::error_code gone;  // LibTorch's MKL ends the process when it cannot name the working folder
+  (void)fs::current_path(gone);
+  if (gone) fail(ErrorCategory::Io, words[0], "a working folder", "one that was removed");
   ::execv(other.c_str(), argv);
   fail(ErrorCategory::Internal, words[0], concat("to start ", other.string()),
        std::strerror(errno));

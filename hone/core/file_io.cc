@@ -69,12 +69,26 @@ std::string_view kind_of(mode_t mode) {
   return S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
-// What a new file or folder of this name replaces: behind a symbolic link, what it leads to.
-fs::path follow_link(const fs::path& path) {
+// What a new file or folder of this name replaces: behind a symbolic link, what it leads to, which
+// need not be there yet.
+fs::path follow_link(fs::path path) {
+  constexpr int kMostLinks = 40;  // as the kernel's
   std::error_code error;
-  if (!fs::is_symlink(path, error)) return path;
-  const fs::path target = fs::weakly_canonical(path, error);
-  return error ? path : target;
+  for (int link = 0; link < kMostLinks && fs::is_symlink(path, error); ++link) {
+    const fs::path target = fs::read_symlink(path, error);
+    if (error) return path;
+    path = (folder_of(path) / target).lexically_normal();  // an absolute target stands alone
+    if (!path.has_filename()) path = path.parent_path();
+  }
+  if (fs::is_symlink(path, error)) {
+    fail(ErrorCategory::Io, path.string(), "a name to write to", "links without an end");
+  }
+  return path;
+}
+
+bool is_within(const fs::path& inner, const fs::path& outer) {
+  const auto [end, rest] = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return end == outer.end() && rest != inner.end();
 }
 
 bool is_stale(std::string_view file_name) {
@@ -190,6 +204,18 @@ void AtomicFolder::commit() {
   committed_ = true;
 }
 
+void check_output_spares(const fs::path& out, const fs::path& input) {
+  std::error_code error;
+  if (input.empty() || !fs::exists(out, error) || !fs::exists(input, error)) return;
+  const fs::path to = fs::canonical(out, error), from = fs::canonical(input, error);
+  const bool same = fs::equivalent(out, input, error);
+  HONE_CHECK(!same, out.string(), "an output other than the input", "the same");
+  HONE_CHECK(!is_within(from, to), out.string(), "an output that does not hold an input",
+             input.string());
+  HONE_CHECK(!is_within(to, from), out.string(), concat("an output outside ", input.string()),
+             "a part of it");
+}
+
 void remove_stale_temporaries(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
@@ -214,6 +240,10 @@ int open_regular_file(const fs::path& path) {
     fail_corrupt(path.string(), "a file", kind_of(status.st_mode));
   }
   return descriptor;
+}
+
+Index most_text_bytes() {
+  return static_cast<Index>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / 4;
 }
 
 std::string read_text_file(const fs::path& path, Index max_bytes) {

@@ -53,6 +53,10 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
+// Error{InvalidArgument} where writing `out`, a file or a folder that is then replaced, would
+// change or remove `input`: the same file or folder, or one within the other, also behind links.
+void check_output_spares(const std::filesystem::path& out, const std::filesystem::path& input);
+
 // Removes temporaries that a killed run left in `folder` (hone's own names only, and only those
 // whose process is gone).
 void remove_stale_temporaries(const std::filesystem::path& folder);
@@ -65,9 +69,11 @@ void remove_stale_temporaries(const std::filesystem::path& folder);
 // pipe, which might keep its reader waiting for ever.
 int open_regular_file(const std::filesystem::path& path);
 
+// A quarter of the machine's memory: more text than that is no text to work on here.
+Index most_text_bytes();
 // The whole file; Error{NotFound} when absent or not to be opened, Error{CorruptFile} above
 // max_bytes and for what is no regular file, but for streams below /dev and /proc.
-std::string read_text_file(const std::filesystem::path& path, Index max_bytes = Index{1} << 34);
+std::string read_text_file(const std::filesystem::path& path, Index max_bytes = most_text_bytes());
 // Through AtomicFile.
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <filesystem>
 
 #include "hone/core/check.h"
 #include "hone/core/names.h"
@@ -134,6 +135,16 @@ text::TokenId to_token_id(const Json& value, const JsonFields& fields, std::stri
   return static_cast<text::TokenId>(id);
 }
 
+constexpr const char* kGeneration = "generation_config.json";
+
+void check_sampling(const JsonFields& defaults) {
+  for (const char* key : {"temperature", "top_p", "min_p", "repetition_penalty"}) {
+    const std::optional<double> value = defaults.number(key);
+    if (value && *value < 0) defaults.refuse(key, "a number of at least 0", concat(*value));
+  }
+  defaults.integer("top_k");
+}
+
 void add_stop_ids(const JsonFields& fields, std::vector<text::TokenId>& out) {
   const Json* eos = fields.find("eos_token_id");
   if (eos == nullptr) return;
@@ -187,7 +198,10 @@ Architecture read_hf_config(const Json& config_json, const Json& generation,
   a.mlp_bias = config.boolean("mlp_bias").value_or(false);
   a.rope = read_rope(config, a.context, a.head_dim);
   add_stop_ids(config, a.stop_ids);
-  add_stop_ids(JsonFields(generation, where), a.stop_ids);
+  const JsonFields defaults(generation,
+                            std::filesystem::path(where).replace_filename(kGeneration).string());
+  check_sampling(defaults);
+  add_stop_ids(defaults, a.stop_ids);
   std::sort(a.stop_ids.begin(), a.stop_ids.end());
   a.stop_ids.erase(std::unique(a.stop_ids.begin(), a.stop_ids.end()), a.stop_ids.end());
   if (const Json* bos = config.find("bos_token_id"))

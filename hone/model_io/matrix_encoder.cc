@@ -35,7 +35,7 @@ Index bytes_per_row(StoreType type, Index cols) {
 }
 
 [[noreturn]] void refuse_value(const NamedMatrix& tensor, StoreType type, float value) {
-  fail_argument(tensor.name, concat("values that ", name_of(type), " can hold"), concat(value));
+  fail_corrupt(tensor.name, concat("values that ", name_of(type), " can hold"), concat(value));
 }
 
 void encode_row(const NamedMatrix& tensor, std::span<const float> row, StoreType type,

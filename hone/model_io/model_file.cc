@@ -121,6 +121,18 @@ void LoadedModel::finish(const std::string& where) {
                  concat(vocabulary->vocab_size()));
 }
 
+bool is_replaceable(const fs::path& file) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error) || fs::file_size(file, error) == 0) return true;
+  try {
+    if (begins_with(file, "GGUF")) return true;
+    open_llama2c(file, {.tokenizer = {}, .need_tokenizer = false});
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
 std::unique_ptr<ModelFile> open_model_or_throw(const fs::path& path, const OpenOptions& options) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

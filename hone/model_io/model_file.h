@@ -65,4 +65,8 @@ class ModelFile {
 std::unique_ptr<ModelFile> open_model_or_throw(const std::filesystem::path& path,
                                                const OpenOptions& options = {});
 
+// May a model be written over this? A GGUF or llama2.c model, an empty file, or none (whoever
+// writes says what else is wrong).
+bool is_replaceable(const std::filesystem::path& file);
+
 }  // namespace hone::model_io

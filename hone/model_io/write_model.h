@@ -47,7 +47,7 @@ struct WriteReport {
 
 // Folders are replaced whole, so this is asked first by both folder writers, and by whoever wants
 // to know before hours of work: Error{InvalidArgument} when `folder` is a file, or holds anything
-// but a model (no config.json, or folders of its own).
+// but a model (no config.json, folders, or files that are no part of one).
 void check_model_folder(const std::filesystem::path& folder);
 
 // A folder that transformers opens: config.json, generation_config.json, model.safetensors,

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/model_io/write_plan.h"
 
+#include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "hone/core/check.h"
+#include "hone/core/names.h"
 #include "hone/model_io/tensor_plan.h"
 #include "hone/text/format/tokenizer_json.h"
 
@@ -65,6 +68,30 @@ void write_hugging_face_texts(const fs::path& folder, const ModelSource& source,
   write_json_file(folder / "tokenizer_config.json", tokenizer_config);
 }
 
+namespace {
+
+// What a model's folder holds, hone's or another program's.
+bool belongs_to_model(const std::string& name) {
+  constexpr std::array<std::string_view, 14> kNames = {"config.json",
+                                                       "generation_config.json",
+                                                       "tokenizer.json",
+                                                       "tokenizer.model",
+                                                       "tokenizer_config.json",
+                                                       "special_tokens_map.json",
+                                                       "added_tokens.json",
+                                                       "vocab.json",
+                                                       "merges.txt",
+                                                       "chat_template.jinja",
+                                                       "recipe.toml",
+                                                       "quality.json",
+                                                       "README.md",
+                                                       ".gitattributes"};
+  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
+         std::ranges::find(kNames, name) != kNames.end();
+}
+
+}  // namespace
+
 void check_model_folder(const fs::path& folder) {
   if (!fs::exists(folder)) return;
   const std::string where = folder.string();
@@ -73,8 +100,9 @@ void check_model_folder(const fs::path& folder) {
   HONE_CHECK(fs::exists(folder / "config.json"), where,
              "a new folder, or one with a model to replace", "other files");
   for (const auto& entry : fs::directory_iterator(folder)) {
-    HONE_CHECK(!entry.is_directory(), where, "a new folder, or one with nothing but a model",
-               entry.path().filename().string());
+    const std::string name = entry.path().filename().string();
+    HONE_CHECK(!entry.is_directory() && belongs_to_model(name), where,
+               "a new folder, or one with nothing but a model", quote_name(name));
   }
 }
 

@@ -165,6 +165,37 @@ TEST_F(Cli, convert_never_overwrites_its_input_or_foreign_files) {
   EXPECT_EQ(read_text_file(path("photos/cat.txt")), "cat");
 }
 
+TEST_F(Cli, convert_spares_the_parts_of_its_input_and_what_lies_in_a_model_folder) {
+  const std::string model = write_tiny_model(), gguf = path("m.gguf"), other = path("other");
+  ASSERT_EQ(run_hone({"convert", model, gguf}).status, 0);
+  ASSERT_EQ(run_hone({"convert", model, other}).status, 0);
+  fs::create_directory(path("lc"));
+  model_io::Architecture architecture = tiny_architecture();
+  architecture.head_dim = architecture.rope.rotary_dims = 8;  // llama2.c: hidden / heads
+  const auto pieces = text::make_tokenizer(tiny_sentencepiece(48));
+  const TinyModel tiny(architecture);
+  write_hugging_face(path("lc_hf"), tiny.source(pieces.get()));
+  ASSERT_EQ(run_hone({"convert", path("lc_hf"), path("lc/m.bin")}).status, 0);
+  const std::string tokenizer = path("lc/tokenizer.bin");
+  ASSERT_TRUE(fs::exists(tokenizer));
+  fs::create_symlink(model + "/model.safetensors", path("l.gguf"));
+  for (const char* part : {"model.safetensors", "config.json", "tokenizer.json"}) {
+    expect_refusal({"convert", model, model + "/" + part, "--to", "gguf"}, 2, "part of");
+  }
+  expect_refusal({"convert", model, path("l.gguf")}, 2);
+  expect_refusal({"convert", path("lc/m.bin"), tokenizer}, 2);
+  expect_refusal({"convert", gguf, path("lc/new.bin"), "--tokenizer", path("lc/new.bin")}, 3);
+  expect_refusal({"convert", path("lc/m.bin"), other, "--tokenizer", other + "/tokenizer.json"}, 2);
+  for (const char* name : {"notes.md", "in.gguf"}) {
+    fs::copy_file(gguf, fs::path(other) / name);
+    expect_refusal({"convert", other + "/" + name, other}, 2);
+    expect_refusal({"convert", gguf, other}, 2, name);
+    fs::remove(fs::path(other) / name);
+  }
+  EXPECT_EQ(run_hone({"convert", gguf, other}).status, 0);
+  EXPECT_EQ(run_hone({"convert", model, gguf}).status, 0) << "a model may be replaced";
+}
+
 TEST_F(Cli, instruction_sets_are_forced_or_refused) {
   int refused = 0;
   for (const char* name :

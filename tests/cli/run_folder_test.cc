@@ -126,6 +126,40 @@ TEST_F(RunFolder, train_takes_the_seed_and_set_wins_over_it) {
   EXPECT_EQ(recorded("d", {"--config", path("seven.toml"), "--seed", "0"}), "0");
 }
 
+TEST_F(RunFolder, compress_spares_its_inputs_and_says_why_nothing_is_written) {
+  const std::string model = write_tiny_model(), out = path("small");
+  ASSERT_EQ(run_hone({"compress", model, "-o", out, "--quantize", "int8:row"}).status, 0);
+  write_text_file(out + "/recipe.toml", "[[pass]]\nname = \"quantize\"\nspec = \"int8:row\"\n");
+  write_text_file(path("text.txt"), read_text_file(out + "/recipe.toml"));
+  expect_refusal({"compress", model, "-o", out, "--recipe", out + "/recipe.toml"}, 2);
+  fs::copy_file(path("text.txt"), out + "/t.txt");
+  expect_refusal({"compress", model, "-o", out, "--quantize", "int8:row", "--data", out + "/t.txt"},
+                 2);
+  expect_refusal({"compress", model, "-o", out, "--quantize", "int8:row"}, 2, "a foreign file");
+  EXPECT_TRUE(fs::exists(out + "/t.txt"));
+}
+
+TEST_F(RunFolder, a_model_folder_with_other_files_is_refused_before_the_first_step) {
+  fs::create_directories(path("run/model"));
+  write_text_file(path("run/model/mine"), "x");
+  for (const Arguments& more : {Arguments{}, Arguments{"--fresh"}}) {
+    expect_refusal(Arguments{"train", "lm", "--out", path("run")} + more, 2);
+  }
+  EXPECT_FALSE(fs::exists(path("run/metrics.csv")));
+}
+
+TEST_F(RunFolder, toml_whose_keys_have_no_end_is_refused) {
+  std::string key = "a";
+  for (int i = 0; i < 50'000; ++i) key += ".a";
+  const std::string file = path("d.toml");
+  for (const std::string& text :
+       {key + "=1", "[" + key + "]", "[[" + key + "]]", "a={" + key + "=1}"}) {
+    write_text_file(file, text);
+    expect_refusal({"train", "lm", "--config", file, "--out", path("run")}, 2);
+    expect_refusal({"compress", write_tiny_model(), "-o", path("small"), "--recipe", file}, 2);
+  }
+}
+
 TEST_F(RunFolder, compress_names_what_it_cannot_use) {
   const std::string model = write_tiny_model(), out = path("small");
   const auto refuse = [&](const Arguments& more, int status) {

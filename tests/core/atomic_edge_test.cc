@@ -154,6 +154,52 @@ TEST(AtomicFolder, follows_a_symbolic_link) {
   EXPECT_EQ(read_text_file(folder.path() / "target" / "a"), "1");
 }
 
+TEST(AtomicFile, follows_links_to_what_is_not_there_yet) {
+  const test::TemporaryFolder folder;
+  fs::create_directory(folder.path() / "there");
+  fs::create_symlink("there/second", folder.path() / "link");
+  fs::create_symlink("file", folder.path() / "there" / "second");
+  write_text_file(folder.path() / "link", "1");
+  EXPECT_TRUE(fs::is_symlink(folder.path() / "link"));
+  EXPECT_EQ(read_text_file(folder.path() / "there" / "file"), "1");
+  fs::create_symlink(folder.path() / "there" / "new", folder.path() / "to_folder");
+  AtomicFolder written(folder.path() / "to_folder");
+  write_text_file(written.staging() / "a", "1");
+  written.commit();
+  EXPECT_TRUE(fs::is_symlink(folder.path() / "to_folder"));
+  EXPECT_EQ(read_text_file(folder.path() / "there" / "new" / "a"), "1");
+  fs::create_symlink("loop", folder.path() / "loop");
+  EXPECT_THROW(write_text_file(folder.path() / "loop", "1"), Error);
+}
+
+TEST(CheckOutputSpares, refuses_what_would_be_replaced_with_it) {
+  const test::TemporaryFolder folder;
+  const fs::path model = folder.path() / "model", inside = model / "config.json";
+  fs::create_directory(model);
+  write_text_file(inside, "{}");
+  write_text_file(folder.path() / "model2", "beside, with a longer name");
+  fs::create_symlink("model", folder.path() / "link");
+  fs::create_symlink("model/config.json", folder.path() / "to_config");
+  fs::create_hard_link(inside, folder.path() / "hard");
+  const auto refused = [](const fs::path& out, const fs::path& input) {
+    try {
+      check_output_spares(out, input);
+      return false;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
+      return true;
+    }
+  };
+  const fs::path root = folder.path();
+  EXPECT_TRUE(refused(model, model) && refused(root / "link", model));
+  EXPECT_TRUE(refused(inside, model) && refused(root / "to_config", model)) << "a part of it";
+  EXPECT_TRUE(refused(model, inside) && refused(root / "link", inside)) << "it holds an input";
+  EXPECT_TRUE(refused(root / "hard", inside));
+  EXPECT_FALSE(refused(root / "model2", model) || refused(model, root / "model2"));
+  EXPECT_FALSE(refused(model / "new", model)) << "not there: nothing is replaced";
+  EXPECT_FALSE(refused(model, {}) || refused(model, root / "none"));
+}
+
 TEST(ReadTextFile, does_not_wait_for_a_pipe) {
   const test::TemporaryFolder folder;
   const fs::path pipe = folder.path() / "pipe";

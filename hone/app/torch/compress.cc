@@ -144,9 +144,10 @@ Json passes_of(const compress::Result& result) {
 }  // namespace
 
 CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measurer& measurer) {
-  std::error_code ignored;
-  HONE_CHECK(!fs::equivalent(job.out, job.model, ignored), "compress",
-             "an output folder that is not the model itself", job.out.string());
+  for (const fs::path& input :
+       {job.model, job.recipe_file, job.data, fs::path(job.recipe.eval_data)}) {
+    check_output_spares(job.out, input);
+  }
   model_io::check_model_folder(job.out);
   const fs::path beside = job.out.parent_path();
   remove_stale_temporaries(beside.empty() ? "." : beside);

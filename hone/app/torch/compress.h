@@ -15,6 +15,7 @@ namespace hone::app {
 struct CompressJob {
   std::filesystem::path model, out;
   compress::Recipe recipe;
+  std::filesystem::path recipe_file;  // what it was read from, which stays as it is; or empty
   // Text for the quality card: a file, a folder or JSON lines, of which the held-out part counts;
   // empty: recipe.eval_data, and where that is empty too, held-out embedded stories.
   std::filesystem::path data;

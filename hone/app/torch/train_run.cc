@@ -16,6 +16,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
 #include "hone/core/version.h"
+#include "hone/model_io/write_model.h"
 #include "hone/train/amp/autocast_guard.h"
 #include "hone/train/trainer/schedule.h"
 
@@ -146,6 +147,7 @@ void check_earlier_run(const RunOptions& job) {
              "a folder without a run (--resume goes on with one, --fresh replaces it, another "
              "--out keeps it)",
              there ? "an earlier run" : "a model");
+  model_io::check_model_folder(job.out / "model");
   if (job.resume && !there) {
     fail(ErrorCategory::NotFound, out, "a run to resume (without --resume one is started)", "none");
   }

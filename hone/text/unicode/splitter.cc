@@ -19,6 +19,9 @@ namespace {
 constexpr std::uint32_t kMatchLimit = 20'000'000;
 constexpr std::uint32_t kDepthLimit = 20'000'000;  // heap frames, bounded by the next one
 constexpr std::uint32_t kHeapLimitKib = 256 * 1024;
+// Compiled code goes through assertions that may be skipped without counting towards the match
+// limit: 40 of "(?=a)*" would take for ever. Splitters in use have one or two.
+constexpr int kMostCompiledAssertions = 4;
 
 constexpr std::string_view kWordInside = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})";
 
@@ -57,6 +60,15 @@ void append_escape(std::string& out, char letter, bool in_class, std::string_vie
     default:
       out += {'\\', letter};
   }
+}
+
+// "(?=", "(?!", "(?<=", "(?<!" and "(*pla:", counted generously.
+int count_assertions(std::string_view pattern) {
+  int count = 0;
+  for (const std::string_view head : {"(?=", "(?!", "(?<", "(*"}) {
+    for (auto at = pattern.find(head); at != pattern.npos; at = pattern.find(head, at + 1)) ++count;
+  }
+  return count;
 }
 
 }  // namespace
@@ -106,7 +118,9 @@ Splitter::Splitter(std::string_view pattern, std::string_view where)
                      concat("\"", pattern.substr(0, 200), "\": ", message_of(problem)));
   }
   // Without just-in-time compilation (a hardened kernel may refuse it) the interpreter runs.
-  pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);
+  if (count_assertions(translated) <= kMostCompiledAssertions) {
+    pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);
+  }
   compiled_->context.reset(pcre2_match_context_create(nullptr));
   if (!compiled_->context) fail(ErrorCategory::Resource, where, "memory for a splitter", "none");
   pcre2_set_match_limit(compiled_->context.get(), kMatchLimit);

@@ -12,6 +12,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/nearest_name.h"
 #include "hone/core/sha256.h"
+#include "hone/core/toml_limits.h"
 
 namespace hone::trainer {
 namespace {
@@ -106,6 +107,7 @@ void assign_table(const ConfigEntries& entries, const std::string& prefix, const
 }
 
 toml::table parse(std::string_view text, std::string_view where) {
+  check_toml_keys(text, where);
   try {
     return toml::parse(text, where);
   } catch (const toml::parse_error& error) {

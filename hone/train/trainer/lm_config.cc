@@ -85,7 +85,7 @@ void check_model(const LmConfig::Model& model) {
   check_range("model.kv_heads", model.kv_heads, 0, model.heads);
   check_range("model.context", model.context, 2, 1 << 20);
   check_range("model.rope_theta", model.rope_theta, 1, 1e12);
-  check_range("model.norm_eps", model.norm_eps, 1e-12, 1);
+  check_range("model.norm_eps", model.norm_eps, 1e-12, 0.1);
   if (model.kv_heads != 0 && model.heads % model.kv_heads != 0) {
     fail_argument("model.kv_heads", concat("a divisor of ", model.heads), concat(model.kv_heads));
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/trainer/metrics_log.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -8,6 +9,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
+#include "hone/core/log.h"
 
 namespace hone::trainer {
 namespace {
@@ -34,13 +36,16 @@ std::string exact(double value) {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-// The header and the rows of steps 1 … steps. A last line without its end is a torn write.
+// The header and the rows up to step `steps`, from step 1 or where a log was begun again. A last
+// line without its end is a torn write.
 std::string keep_rows(const std::string& text, Index steps, const std::string& file) {
   std::size_t end = text.find('\n');
   if (end == std::string::npos || std::string_view(text).substr(0, end) != header()) {
     fail_corrupt(file, concat("the header '", header(), "'"), "another first line");
   }
-  for (Index step = 1; step <= steps; ++step) {
+  Index step = 1;
+  std::from_chars(text.data() + end + 1, text.data() + text.size(), step);
+  for (step = std::clamp(step, Index{1}, steps + 1); step <= steps; ++step) {
     const std::size_t begin = end + 1;
     end = text.find('\n', begin);
     Index found = 0;
@@ -50,6 +55,17 @@ std::string keep_rows(const std::string& text, Index steps, const std::string& f
     if (found != step) fail_corrupt(file, concat("a row of step ", step), "none");
   }
   return text.substr(0, end + 1);
+}
+
+// A run goes on without its earlier rows where somebody has removed them.
+std::string earlier_rows(const std::filesystem::path& path, std::optional<Index> keep_steps) {
+  std::error_code error;
+  if (!keep_steps) return concat(header(), '\n');
+  if (std::filesystem::exists(path, error) && std::filesystem::file_size(path, error) > 0) {
+    return keep_rows(read_text_file(path), *keep_steps, path.string());
+  }
+  log_warning(concat(path.string(), " is gone: it begins again after step ", *keep_steps));
+  return concat(header(), '\n');
 }
 
 }  // namespace
@@ -90,8 +106,7 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
 }
 
 MetricsLog::MetricsLog(const std::filesystem::path& path, std::optional<Index> keep_steps)
-    : file_(path, keep_steps ? keep_rows(read_text_file(path), *keep_steps, path.string())
-                             : concat(header(), '\n')) {}
+    : file_(path, earlier_rows(path, keep_steps)) {}
 
 void MetricsLog::add(const MetricsRow& row) { file_.append(to_line(row)); }
 

@@ -76,6 +76,7 @@ void restore_weights(const std::vector<CheckpointTensor>& stored,
 
 double mean_of_last_tenth(const std::filesystem::path& metrics) {
   const std::vector<MetricsRow> rows = read_metrics(metrics);
+  if (rows.empty()) return std::nan("");
   const std::size_t tail = std::max<std::size_t>(1, rows.size() / 10);
   double sum = 0;
   for (std::size_t i = rows.size() - tail; i < rows.size(); ++i) sum += rows[i].loss;

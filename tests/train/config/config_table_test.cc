@@ -66,6 +66,17 @@ TEST(ConfigTable, survives_being_written_and_read) {
   EXPECT_EQ(to_json(Garden())["beds.rain"], "\"auto\"");
 }
 
+TEST(ConfigTable, refuses_keys_of_very_many_parts_but_no_dots_elsewhere) {
+  Garden garden;
+  const std::string dots(200, '.');
+  std::string deep = "a";
+  for (int i = 0; i < 33; ++i) deep += ". 'b'";
+  read_config_text(garden, "# " + dots + "\n[gate]\nname = \"" + dots + "\"\n", "g.toml");
+  EXPECT_EQ(garden.name, dots);
+  EXPECT_THAT(refusal([&] { read_config_text(garden, "\n" + deep + " = 1", "g.toml"); }),
+              HasSubstr("[g.toml:2] wanted keys of at most 32 parts"));
+}
+
 TEST(ConfigTable, keeps_everything_when_a_part_is_refused) {
   Garden garden;
   EXPECT_NE(

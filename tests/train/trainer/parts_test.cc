@@ -181,6 +181,17 @@ TEST(MetricsLog, drops_rows_after_the_checkpoint_and_a_torn_line) {
   EXPECT_EQ(rows[3].loss, row_of(4).loss);
 }
 
+TEST(MetricsLog, begins_again_where_a_resumed_run_has_lost_its_log) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.csv";
+  { MetricsLog(path, 7).add(row_of(8)); }
+  { MetricsLog(path, 8).add(row_of(9)); }
+  const std::vector<MetricsRow> rows = read_metrics(path);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].step, 8);
+  EXPECT_THROW(MetricsLog(path, 12), Error) << "rows are missing in between";
+}
+
 TEST(MetricsLog, refuses_a_log_that_lacks_rows_or_holds_something_else) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.csv";
