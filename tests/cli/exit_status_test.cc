@@ -176,14 +176,14 @@ TEST_F(Cli, convert_spares_the_parts_of_its_input_and_what_lies_in_a_model_folde
   const TinyModel tiny(architecture);
   write_hugging_face(path("lc_hf"), tiny.source(pieces.get()));
   ASSERT_EQ(run_hone({"convert", path("lc_hf"), path("lc/m.bin")}).status, 0);
-  const std::string tokenizer = path("lc/tokenizer.bin");
-  ASSERT_TRUE(fs::exists(tokenizer));
+  const std::string foreign = path("lc/data.bin");
+  write_text_file(foreign, "no model");
   fs::create_symlink(model + "/model.safetensors", path("l.gguf"));
   for (const char* part : {"model.safetensors", "config.json", "tokenizer.json"}) {
     expect_refusal({"convert", model, model + "/" + part, "--to", "gguf"}, 2, "part of");
   }
   expect_refusal({"convert", model, path("l.gguf")}, 2);
-  expect_refusal({"convert", path("lc/m.bin"), tokenizer}, 2);
+  expect_refusal({"convert", path("lc/m.bin"), foreign}, 2);
   expect_refusal({"convert", gguf, path("lc/new.bin"), "--tokenizer", path("lc/new.bin")}, 3);
   expect_refusal({"convert", path("lc/m.bin"), other, "--tokenizer", other + "/tokenizer.json"}, 2);
   for (const char* name : {"notes.md", "in.gguf"}) {

@@ -91,7 +91,11 @@ struct Recipe final : torch::CustomClassHolder {
 
 std::vector<std::vector<Index>> shapes_of(const Tensors& tensors) {
   std::vector<std::vector<Index>> out;
-  for (const Tensor& tensor : tensors) out.push_back(tensor.sizes().vec());
+  for (const Tensor& tensor : tensors) {
+    HONE_CHECK(tensor.defined(), "checkpoint", "tensors as a segment's outputs",
+               "an undefined one");
+    out.push_back(tensor.sizes().vec());
+  }
   return out;
 }
 
@@ -167,6 +171,7 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
 }  // namespace
 
 Tensors checkpoint(Segment segment, const Tensors& inputs) {
+  HONE_CHECK(segment != nullptr, "checkpoint", "a segment", "none");
   if (!at::GradMode::is_enabled()) return segment(inputs);
   Tensors present;
   std::vector<bool> given;

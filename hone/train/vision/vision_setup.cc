@@ -20,6 +20,9 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
   const Index side = config.data.image_size, own = corpus.shape.height;
   HONE_CHECK(side == 0 || (side == own && own == corpus.shape.width), "data.image_size",
              concat("0 or ", own, ", the size of these images"), side);
+  if (corpus.classes.size() < 2) {
+    fail_corrupt(config.data.path, "images of at least two classes", concat(corpus.classes.size()));
+  }
   data->stats = measure_channels(corpus.train, corpus.shape);
   log_info(concat(corpus.name, ": ", corpus.train.size(), " images to train on, ",
                   corpus.held_out.size(), " held out; ", corpus.classes.size(), " classes, ",

@@ -30,7 +30,7 @@ std::string kind_of(const char* name, const std::vector<SchedulerPtr>& members) 
   for (const SchedulerPtr& member : members) {
     if (member) text += concat(std::exchange(before, ", "), member->kind());
   }
-  return text + (members.empty() ? "" : ")");
+  return text + (*before == ',' ? ")" : "");
 }
 
 }  // namespace
