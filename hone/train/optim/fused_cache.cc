@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 
 #include "hone/train/interop.h"
 
@@ -12,10 +13,14 @@ using kernels::Slot;
 
 namespace {
 
-// Brings the counter near: a locked addition to far memory would keep all others waiting.
-void touch_version(const torch::Tensor& tensor) {
+// Where the version counter lies, for a prefetch: a locked addition to far memory keeps all others
+// waiting.
+const void* counter_of(const torch::Tensor& tensor) {
   const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
-  if (version.enabled()) (void)version.current_version();
+  static_assert(sizeof version == sizeof(void*));
+  const void* counter = nullptr;
+  std::memcpy(&counter, &version, sizeof counter);
+  return counter;
 }
 
 void bump_version(const torch::Tensor& tensor) {
@@ -93,6 +98,7 @@ MultiTensorOptimizer::FusedCache::Known MultiTensorOptimizer::FusedCache::descri
   one.state = active.state;
   one.fields = active.fields;
   one.behind.back() = param.unsafeGetTensorImpl()->autograd_meta();
+  one.behind[kernels::kRuleSlots] = counter_of(param);
   const auto data_of = [](const torch::Tensor* tensor) {
     return tensor != nullptr && tensor->defined() ? tensor->const_data_ptr() : nullptr;
   };
@@ -226,7 +232,6 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
           const auto at = static_cast<std::size_t>(i);
           prefetch(at);
           if (!follow(known_[at], param_of(i), states)) stands = false;
-          touch_version(param_of(i));
         }
         for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
           bump_versions(param_of(i), writes_grads);

@@ -60,9 +60,9 @@ struct MultiTensorOptimizer::FusedCache {
     StateFields fields;
     std::array<const void*, kernels::kRuleSlots> data;
     const void *average, *momentum_scale, *second_moment_scale, *row_correlation;
-    // What a look reads: tensors, and the storages and autograd data they point to.
+    // What a look reads: tensors, and the storages, autograd data and version counter behind them.
     std::array<const void*, kernels::kRuleSlots> tensors;
-    std::array<const void*, kernels::kRuleSlots + 1> behind;
+    std::array<const void*, kernels::kRuleSlots + 2> behind;
   };
 
   static Known describe(const torch::Tensor& param, const Active& active);
