@@ -24,14 +24,22 @@ using CodecWords = hn::RebindToUnsigned<CodecFloats>;
 using CodecVec = hn::Vec<CodecFloats>;
 using CodecBits = hn::Vec<CodecWords>;
 
-// 32 bits for each of the elements from number `element` on; the middle when rounding to nearest.
-HWY_INLINE CodecBits random_vector(const RoundingKey& rounding, Index element) {
+// Counters of the first vector's elements, and how far they are from one vector to the next.
+HWY_INLINE CodecBits first_counters(const RoundingKey& rounding) {
   const CodecWords w;
-  if (rounding.nearest) return hn::Set(w, 0x80000000u);
-  const auto first = static_cast<std::uint32_t>(rounding.first_element + element);
-  CodecBits x = hn::Add(hn::Mul(hn::Iota(w, 0), hn::Set(w, kNextElement)),
-                        hn::Set(w, rounding.key + first * kNextElement));
-  x = hn::Mul(hn::Xor(x, hn::ShiftRight<16>(x)), hn::Set(w, kMix1));
+  const auto first = static_cast<std::uint32_t>(rounding.first_element);
+  return hn::Add(hn::Mul(hn::Iota(w, 0), hn::Set(w, kNextElement)),
+                 hn::Set(w, rounding.key + first * kNextElement));
+}
+HWY_INLINE CodecBits counter_stride() {
+  const CodecWords w;
+  return hn::Set(w, static_cast<std::uint32_t>(hn::Lanes(w)) * kNextElement);
+}
+// 32 bits for each element; the middle when rounding to nearest.
+HWY_INLINE CodecBits random_vector(CodecBits counters, bool nearest) {
+  const CodecWords w;
+  if (nearest) return hn::Set(w, 0x80000000u);
+  const CodecBits x = hn::Mul(hn::Xor(counters, hn::ShiftRight<16>(counters)), hn::Set(w, kMix1));
   return hn::Mul(hn::Xor(x, hn::ShiftRight<15>(x)), hn::Set(w, kMix2));
 }
 
@@ -106,10 +114,14 @@ HWY_INLINE void encode_codes(const float* from, float up, Index length, const Ro
   const hn::Rebind<std::uint8_t, CodecFloats> bytes;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
   const auto factor = hn::Set(d, up);
+  const bool nearest = rounding.nearest;  // codes are bytes, which may alias anything
+  const CodecBits stride = counter_stride();
+  CodecBits counters = first_counters(rounding);
   for (Index i = 0; i < length; i += lanes) {
     const auto x = hn::LoadU(d, from + i);
     const auto size = hn::Mul(hn::Abs(x), factor);
-    const CodecBits random = random_vector(rounding, i);
+    const CodecBits random = random_vector(counters, nearest);
+    counters = hn::Add(counters, stride);
     CodecBits code;
     if constexpr (kSigned) {
       const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(w, x)), hn::Set(w, 0x80u));
@@ -118,8 +130,7 @@ HWY_INLINE void encode_codes(const float* from, float up, Index length, const Ro
       const auto kept = hn::Max(encode_magnitude(size, random, kUnsignedCode), hn::Set(w, 1u));
       code = hn::IfThenElseZero(hn::RebindMask(w, hn::Gt(x, hn::Zero(d))), kept);
     }
-    hn::StoreU(hn::DemoteTo(bytes, hn::BitCast(hn::RebindToSigned<CodecFloats>(), code)), bytes,
-               codes + i);
+    hn::StoreU(hn::TruncateTo(bytes, code), bytes, codes + i);
   }
 }
 
@@ -138,11 +149,15 @@ HWY_INLINE void encode_bf16_vectors(const float* from, Index length, const Round
   const hn::Rebind<std::uint16_t, CodecFloats> halves;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
   const auto exponent = hn::Set(w, 0x7f800000u);
+  const CodecBits stride = counter_stride();
+  CodecBits counters = first_counters(rounding);
   for (Index i = 0; i < length; i += lanes) {
     const CodecBits bits = hn::BitCast(w, hn::LoadU(d, from + i));
     const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(w, 1u));
-    const CodecBits added = rounding.nearest ? hn::Add(hn::Set(w, 0x7fffu), even)
-                                             : hn::ShiftRight<16>(random_vector(rounding, i));
+    const CodecBits added = rounding.nearest
+                                ? hn::Add(hn::Set(w, 0x7fffu), even)
+                                : hn::ShiftRight<16>(random_vector(counters, /*nearest=*/false));
+    counters = hn::Add(counters, stride);
     const CodecBits rounded = hn::ShiftRight<16>(hn::Add(bits, added));
     // Inf stays; NaN keeps a bit of its mantissa.
     const auto special = hn::Eq(hn::And(bits, exponent), exponent);
