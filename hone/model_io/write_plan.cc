@@ -72,7 +72,7 @@ namespace {
 
 // What a model's folder holds, hone's or another program's.
 bool belongs_to_model(const std::string& name) {
-  constexpr std::array<std::string_view, 14> kNames = {"config.json",
+  constexpr std::array<std::string_view, 12> kNames = {"config.json",
                                                        "generation_config.json",
                                                        "tokenizer.json",
                                                        "tokenizer.model",
@@ -83,11 +83,10 @@ bool belongs_to_model(const std::string& name) {
                                                        "merges.txt",
                                                        "chat_template.jinja",
                                                        "recipe.toml",
-                                                       "quality.json",
-                                                       "README.md",
-                                                       ".gitattributes"};
-  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
-         std::ranges::find(kNames, name) != kNames.end();
+                                                       "quality.json"};
+  const bool weights = name.starts_with("model") && (name.ends_with(".safetensors") ||
+                                                     name.ends_with(".safetensors.index.json"));
+  return weights || std::ranges::find(kNames, name) != kNames.end();
 }
 
 }  // namespace

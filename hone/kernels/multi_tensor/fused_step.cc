@@ -303,8 +303,8 @@ class FusedStep {
     });
   }
 
-  // What lies behind a piece in its f32 slots arrives while the piece is coded: without that memory
-  // and arithmetic take turns.
+  // What lies behind a piece arrives while the piece is coded: without that memory and arithmetic
+  // take turns.
   [[gnu::always_inline]] void prefetch_next_piece(const Chunk& piece) const {
     const MultiTensorPlan::Tensor& tensor = plan_.tensor(piece.tensor);
     if (plan_.indirect(tensor).strided) return;

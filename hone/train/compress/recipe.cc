@@ -9,8 +9,8 @@
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/nearest_name.h"
-#include "hone/core/toml_limits.h"
 #include "hone/train/compress/round_clip.h"
+#include "hone/train/config/toml_limits.h"
 
 namespace hone::compress {
 namespace {
@@ -216,7 +216,7 @@ toml::array to_array(const std::vector<std::string>& list) {
 }  // namespace
 
 Recipe parse_recipe(std::string_view text, const std::string& where) {
-  check_toml_keys(text, where);
+  trainer::check_toml_keys(text, where);
   toml::table root;
   try {
     root = toml::parse(text, where);

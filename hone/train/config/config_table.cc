@@ -12,7 +12,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/nearest_name.h"
 #include "hone/core/sha256.h"
-#include "hone/core/toml_limits.h"
+#include "hone/train/config/toml_limits.h"
 
 namespace hone::trainer {
 namespace {

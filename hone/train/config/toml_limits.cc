@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/core/toml_limits.h"
+#include "hone/train/config/toml_limits.h"
 
 #include <algorithm>
 
 #include "hone/core/check.h"
 
-namespace hone {
+namespace hone::trainer {
 namespace {
 
 constexpr int kMostParts = 32;
@@ -59,4 +59,4 @@ void check_toml_keys(std::string_view text, std::string_view where) {
   }
 }
 
-}  // namespace hone
+}  // namespace hone::trainer
