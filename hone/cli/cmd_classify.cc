@@ -9,6 +9,7 @@
 #include "hone/cli/interrupt.h"
 #include "hone/cli/validators.h"
 #include "hone/core/check.h"
+#include "hone/core/log.h"
 
 namespace hone::cli {
 namespace {
@@ -21,6 +22,7 @@ struct Options {
 
 void print_images(const std::vector<app::ClassifiedImage>& images) {
   for (const app::ClassifiedImage& image : images) {
+    if (!image.problem.empty()) continue;
     std::string line = image.path.string();
     for (const auto& [name, probability] : image.classes) {
       line += concat(&name == &image.classes.front().name ? "  " : ", ", name, ' ',
@@ -52,6 +54,11 @@ void run(const Options& options, Context& context) {
   const auto images =
       app::classify_images(job, {options.images.begin(), options.images.end()}, options.top);
   context.finish(app::to_json(images), [&] { print_images(images); });
+  for (const app::ClassifiedImage& image : images) {
+    if (image.problem.empty()) continue;
+    log_error(image.problem);
+    context.status = exit_status(ErrorCategory::CorruptFile);
+  }
 }
 
 }  // namespace

@@ -214,6 +214,15 @@ void check_output_spares(const fs::path& out, const fs::path& input) {
              input.string());
   HONE_CHECK(!is_within(to, from), out.string(), concat("an output outside ", input.string()),
              "a part of it");
+  if (!fs::is_directory(from, error)) return;
+  for (fs::recursive_directory_iterator entry(from, error), end; !error && entry != end;
+       entry.increment(error)) {
+    std::error_code broken;
+    if (!entry->is_symlink(broken)) continue;
+    const fs::path target = fs::canonical(entry->path(), broken);
+    HONE_CHECK(broken || !(target == to || is_within(target, to)), out.string(),
+               "an output that does not hold an input", entry->path().string());
+  }
 }
 
 void remove_stale_temporaries(const fs::path& folder) {

@@ -54,7 +54,8 @@ class AtomicFolder {
 };
 
 // Error{InvalidArgument} where writing `out`, a file or a folder that is then replaced, would
-// change or remove `input`: the same file or folder, or one within the other, also behind links.
+// change or remove `input`: the same file or folder, or one within the other, also behind links,
+// those in a folder included.
 void check_output_spares(const std::filesystem::path& out, const std::filesystem::path& input);
 
 // Removes temporaries that a killed run left in `folder` (hone's own names only, and only those

@@ -99,8 +99,10 @@ TEST_F(TrainVision, the_model_classifies_files_and_measures_itself) {
   expect_refusal({"classify", model}, 2, "neither");
   expect_refusal({"classify", model, path("x.pgm"), "--data", path("data")}, 2, "both");
   expect_refusal({"classify", model, path("x.pgm"), "--top", "0"}, 2);
-  expect_refusal({"classify", model, path("none.png")}, 3, "none.png");
-  expect_refusal({"classify", model, model + "/config.json"}, 3, "image");
+  const ProgramResult mixed = run_hone({"classify", model, path("none.png"), path("x.pgm")});
+  EXPECT_EQ(mixed.status, 3);
+  EXPECT_THAT(mixed.err, HasSubstr("none.png"));
+  EXPECT_THAT(mixed.out, HasSubstr("x.pgm"));
   expect_refusal({"classify", path("run"), path("x.pgm")}, 3, "config.json");
   expect_refusal({"classify", model, "--data", path("none")}, 3);
 }

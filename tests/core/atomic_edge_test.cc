@@ -196,6 +196,10 @@ TEST(CheckOutputSpares, refuses_what_would_be_replaced_with_it) {
   EXPECT_TRUE(refused(model, inside) && refused(root / "link", inside)) << "it holds an input";
   EXPECT_TRUE(refused(root / "hard", inside));
   EXPECT_FALSE(refused(root / "model2", model) || refused(model, root / "model2"));
+  fs::create_directory(root / "view");
+  fs::create_symlink(inside, root / "view" / "config.json");
+  EXPECT_TRUE(refused(model, root / "view")) << "what its link leads to would be gone";
+  EXPECT_FALSE(refused(root / "model2", root / "view"));
   EXPECT_FALSE(refused(model / "new", model)) << "not there: nothing is replaced";
   EXPECT_FALSE(refused(model, {}) || refused(model, root / "none"));
 }

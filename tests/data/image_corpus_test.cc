@@ -321,6 +321,8 @@ TEST_F(Images, only_what_is_held_out_is_read_where_told) {
   EXPECT_EQ(corpus.held_out.size(), 2);
   EXPECT_EQ(corpus.broken, 0);
   EXPECT_THAT(refusal(), HasSubstr("an image that can be decoded"));
+  fs::remove_all(folder() / "train");
+  EXPECT_EQ(load({.side = 4, .held_out_only = true}).classes, corpus.classes);
 }
 
 }  // namespace

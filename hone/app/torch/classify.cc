@@ -104,10 +104,21 @@ std::vector<ClassifiedImage> classify(const ClassifyOptions& options,
   trainer::VisionModel model = trainer::read_vision_model(options.model);
   top = std::min(top, static_cast<Index>(model.classes.size()));
   std::vector<ClassifiedImage> result(images.size());
-  score_part(options, model, data::read_image_files(images, shape_of(model.net->spec())),
+  const data::ImageShape shape = shape_of(model.net->spec());
+  const data::ImagePart files = data::read_image_files(images, shape);
+  const auto read = [&](Index index, std::span<std::uint8_t> planes) {
+    try {
+      files.read(index, planes);
+    } catch (const Error& error) {
+      result[static_cast<std::size_t>(index)].problem = error.what();
+      std::ranges::fill(planes, std::uint8_t{0});
+    }
+  };
+  score_part(options, model, {shape, std::vector<std::uint16_t>(images.size()), read},
              [&](Index index, const torch::Tensor& logs, std::int64_t) {
                ClassifiedImage& image = result[static_cast<std::size_t>(index)];
                image.path = images[static_cast<std::size_t>(index)];
+               if (!image.problem.empty()) return;
                const auto [values, labels] = logs.topk(top);
                for (Index i = 0; i < top; ++i) {
                  const auto label = static_cast<std::size_t>(labels[i].item<std::int64_t>());
@@ -137,6 +148,7 @@ Json to_json(const std::vector<ClassifiedImage>& images) {
       classes.push_back({{"name", name}, {"probability", probability}});
     }
     list.push_back({{"image", image.path.string()}, {"classes", std::move(classes)}});
+    if (!image.problem.empty()) list.back()["error"] = image.problem;
   }
   return {{"images", std::move(list)}};
 }

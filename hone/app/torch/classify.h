@@ -25,9 +25,9 @@ struct ClassProbability {
 struct ClassifiedImage {
   std::filesystem::path path;
   std::vector<ClassProbability> classes;  // the most probable first
+  std::string problem;                    // why it cannot be decoded; then there are no classes
 };
 // The `top` most probable classes of each image file, or all classes where there are fewer.
-// Error{CorruptFile} naming the image that cannot be decoded.
 std::vector<ClassifiedImage> classify_images(const ClassifyOptions& options,
                                              const std::vector<std::filesystem::path>& images,
                                              Index top);

@@ -142,12 +142,14 @@ void check_earlier_run(const RunOptions& job) {
   HONE_CHECK(!(job.resume && job.fresh), "train", "one of resume and fresh", "both");
   const std::string out = job.out.string();
   std::error_code ignored;
-  const bool there = holds_run(job.out), model = fs::exists(job.out / "model", ignored);
+  const fs::path folder = job.out / "model";
+  const bool there = holds_run(job.out);
+  const bool model = fs::exists(folder, ignored) && !fs::is_empty(folder, ignored);
   HONE_CHECK(job.resume || job.fresh || !(there || model), out,
              "a folder without a run (--resume goes on with one, --fresh replaces it, another "
              "--out keeps it)",
              there ? "an earlier run" : "a model");
-  model_io::check_model_folder(job.out / "model");
+  model_io::check_model_folder(folder);
   if (job.resume && !there) {
     fail(ErrorCategory::NotFound, out, "a run to resume (without --resume one is started)", "none");
   }

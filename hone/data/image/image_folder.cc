@@ -173,16 +173,18 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
   corpus.shape = {3, side, side};
   Files train, held_out;
   std::error_code ignored;
-  if (fs::is_directory(folder / "train", ignored)) {
+  const bool alone = options.held_out_only && (fs::is_directory(folder / "test", ignored) ||
+                                               fs::is_directory(folder / "val", ignored));
+  if (alone || fs::is_directory(folder / "train", ignored)) {
     train = list_part(folder / "train", corpus.classes, /*may_add=*/true);
     for (const char* name : {"test", "val"}) {
       if (!held_out.paths.empty() || !fs::is_directory(folder / name, ignored)) continue;
-      held_out = list_part(folder / name, corpus.classes, /*may_add=*/false);
+      held_out = list_part(folder / name, corpus.classes, /*may_add=*/options.held_out_only);
     }
   } else {
     train = list_part(folder, corpus.classes, /*may_add=*/true);
   }
-  if (train.paths.empty()) {
+  if (train.paths.empty() && held_out.paths.empty()) {
     fail_corrupt(folder.string(),
                  "IDX files, CIFAR-10 batches, or a folder of images (jpg, png, ppm, pgm) for each "
                  "class",

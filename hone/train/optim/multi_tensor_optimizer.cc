@@ -86,14 +86,21 @@ StateDtype dtype_of_state(const StateFields& fields) {
   return StateDtype::Float32;
 }
 
-// A parameter may change its memory format, and its state then does too; not its shape.
+// A parameter may change its memory format, and its state then does too; not its shape. Narrow
+// state becomes `wanted` where that is fp32: it takes dense memory in one order.
 void follow_layout(const std::string& op, const std::string& label, const torch::Tensor& param,
-                   torch::Tensor& state) {
+                   at::ScalarType wanted, torch::Tensor& state, torch::Tensor& scale) {
   HONE_CHECK(state.sizes().equals(param.sizes()), op,
              concat(label, " in the shape of its state, ", c10::str(state.sizes())),
              c10::str(param.sizes()));
-  const bool codes = state.scalar_type() == at::kChar || state.scalar_type() == at::kByte;
-  if (!codes && !state.strides().equals(param.strides())) state = copy_like(state, param);
+  const at::ScalarType now = state.scalar_type();
+  const bool widen = wanted == at::kFloat && now != at::kFloat;
+  if (!widen && state.strides().equals(param.strides())) return;
+  const torch::Tensor values = now == at::kFloat ? state : decode_moment(state, scale);
+  torch::Tensor made, made_scale;
+  encode_moment(values, param, widen ? at::kFloat : now, made, made_scale);
+  state = made;
+  scale = made_scale;
 }
 
 }  // namespace
@@ -126,6 +133,10 @@ MultiTensorOptimizer::MultiTensorOptimizer(std::vector<torch::optim::OptimizerPa
 MultiTensorOptimizer::MultiTensorOptimizer(MultiTensorOptimizer&& other) noexcept = default;
 MultiTensorOptimizer::~MultiTensorOptimizer() = default;
 
+void MultiTensorOptimizer::check_not_moved_from() const {
+  HONE_CHECK(cache_ != nullptr, "optimizer", "one that was not moved from", "one that was");
+}
+
 void MultiTensorOptimizer::adopt_group_options(
     const std::vector<torch::optim::OptimizerParamGroup>& given) {
   const std::size_t offset = param_groups_.size() - given.size();
@@ -136,6 +147,7 @@ void MultiTensorOptimizer::adopt_group_options(
 }
 
 void MultiTensorOptimizer::add_param_group(const torch::optim::OptimizerParamGroup& group) {
+  check_not_moved_from();
   Groups all(param_groups_.begin(), param_groups_.end());
   all.push_back(group);
   check_parameters(name_, all);
@@ -185,14 +197,17 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
     const auto ensure = [&](bool used, torch::Tensor* tensor, torch::Tensor* scale,
                             at::ScalarType type, float value) {
       if (!used) return;
-      if (tensor->defined()) return follow_layout(name_, describe(a.parameter), a.param, *tensor);
+      torch::Tensor unused;
+      torch::Tensor& its_scale = scale != nullptr ? *scale : unused;
+      if (tensor->defined()) {
+        return follow_layout(name_, describe(a.parameter), a.param, type, *tensor, its_scale);
+      }
       if (type == at::kFloat && value == 0 && shares_block(a.param)) {
         missing.push_back(tensor);
         their_params.push_back(&a.param);
         return;
       }
-      torch::Tensor unused;
-      make_moment(a.param, type, value, *tensor, scale != nullptr ? *scale : unused);
+      make_moment(a.param, type, value, *tensor, its_scale);
     };
     ensure(use.momentum, a.fields.momentum, a.fields.momentum_scale, moment_type(dtype, false), 0);
     ensure(use.second_moment, a.fields.second_moment, a.fields.second_moment_scale,
@@ -201,6 +216,7 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
     if (use.average && !a.fields.average->defined()) {
       *a.fields.average = copy_like(a.param.detach().to(at::kFloat), a.param);
     }
+    ensure(use.average, a.fields.average, nullptr, at::kFloat, 0);
     if (a.method.scope == kernels::TAMScope::Row && !a.fields.row_correlation->defined()) {
       const Index rows = a.param.numel() / std::max<Index>(1, a.method.row_length);
       *a.fields.row_correlation = at::zeros({rows}, at::TensorOptions(at::kDouble));
@@ -250,6 +266,7 @@ torch::Tensor MultiTensorOptimizer::step(LossClosure closure) {
 }
 
 StepReport MultiTensorOptimizer::step_with(const StepControl& control) {
+  check_not_moved_from();
   const c10::NoGradGuard no_grad;
   StepControl asked = control;
   asked.checked = control.checked || wants_checked_step();
@@ -419,6 +436,7 @@ std::vector<torch::Tensor> MultiTensorOptimizer::averages() const {
 }
 
 std::vector<TensorPlanEntry> MultiTensorOptimizer::plan() const {
+  check_not_moved_from();
   const Implementation way = implementation();
   std::vector<TensorPlanEntry> entries;
   Index parameter = 0;

@@ -217,6 +217,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   struct FusedCache;
 
   void check_state_fits() const;
+  void check_not_moved_from() const;
   std::vector<Active> collect(const SlotUse& use);
   void check_chain(const SlotUse& use) const;
   void ensure_state(std::vector<Active>& active, const SlotUse& use);

@@ -121,6 +121,20 @@ TEST_F(Classify, names_the_classes_of_files_with_the_probabilities_of_the_formul
   }
 }
 
+TEST_F(Classify, an_image_that_cannot_be_decoded_is_named_beside_the_others) {
+  const fs::path folder = train("mlp").model, bad = folder_.path() / "bad.pgm";
+  test::write_bytes(bad, "P5\n12 12\n255\n");
+  const auto images =
+      classify_images({.model = folder, .threads = 1}, {write_picture(3, 1), bad, bad}, 2);
+  EXPECT_EQ(images[0].classes.size(), 2u);
+  for (const std::size_t i : {1, 2}) {
+    EXPECT_TRUE(images[i].classes.empty());
+    EXPECT_THAT(images[i].problem, HasSubstr("bad.pgm"));
+  }
+  EXPECT_EQ(to_json(images).at("images").at(0).count("error"), 0u);
+  EXPECT_EQ(to_json(images).at("images").at(2).count("error"), 1u);
+}
+
 TEST_F(Classify, a_part_of_the_classes_is_measured_by_name_an_unknown_one_refused) {
   const fs::path pictures = folder_.path() / "pictures";
   const auto write = [&](const char* name, Index row, int count) {

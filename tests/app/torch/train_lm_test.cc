@@ -172,6 +172,7 @@ TEST(TrainLm, an_earlier_run_is_kept_resumed_or_replaced_as_asked) {
   EXPECT_FALSE(std::filesystem::exists(job.out));
   job.resume = false;
   std::filesystem::create_directories(job.out / "model");
+  write_text_file(job.out / "model" / "config.json", "{}");
   EXPECT_EQ(refusal_of(job).first, ErrorCategory::InvalidArgument) << "a model of somebody's";
   std::filesystem::remove_all(job.out);
   train_lm(job);

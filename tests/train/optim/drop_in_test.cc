@@ -233,6 +233,71 @@ TEST(DropIn, a_parameter_may_change_its_memory_format) {
   EXPECT_TRUE(torch::allclose(p, q, 1e-5, 1e-6));
 }
 
+// State in fewer bits follows too: as fp32 where gradients and parameter differ in layout.
+TEST(DropIn, narrow_state_and_averages_follow_a_change_of_memory_format) {
+  for (const StateDtype dtype : {StateDtype::Float32, StateDtype::BFloat16, StateDtype::Block8}) {
+    for (const bool same_layout : {false, true}) {
+      const std::vector<std::int64_t> sizes = {64, 16, 3, 3};
+      torch::Tensor p = torch::ones(sizes).requires_grad_(),
+                    q = torch::ones(sizes).requires_grad_();
+      AdamW moved({p}, AdamWOptions(0.01).state_dtype(dtype));
+      AdamW plain({q}, AdamWOptions(0.01).state_dtype(dtype));
+      for (int step = 0; step < 5; ++step) {
+        torch::manual_seed(step);
+        const torch::Tensor grad = torch::randn(sizes);
+        const bool switched = step >= 2;
+        if (step == 2) p.set_data(p.detach().contiguous(at::MemoryFormat::ChannelsLast));
+        p.mutable_grad() =
+            switched && same_layout ? grad.clone(at::MemoryFormat::ChannelsLast) : grad.clone();
+        q.mutable_grad() = grad.clone();
+        moved.step_with({.ema_decay = 0.9});
+        plain.step_with({.ema_decay = 0.9});
+      }
+      const double bound = dtype == StateDtype::Float32 ? 1e-6 : 0.01;
+      EXPECT_LT((p - q).abs().max().item<double>(), bound);
+      EXPECT_LT((moved.averages()[0] - plain.averages()[0]).abs().max().item<double>(), bound);
+    }
+  }
+}
+
+TEST(DropIn, a_moved_from_optimiser_says_so) {
+  torch::Tensor p = parameter({4});
+  p.mutable_grad() = torch::ones({4});
+  AdamW optimizer({p}, AdamWOptions(0.1));
+  optimizer.step();
+  const AdamW moved(std::move(optimizer));
+  EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("moved from"));
+  EXPECT_THAT(error_of([&] { optimizer.plan(); }), HasSubstr("moved from"));
+  EXPECT_THAT(error_of([&] { optimizer.add_param_group(Group({p})); }), HasSubstr("moved from"));
+}
+
+// An element whose second moment is infinite holds its block still, as it holds itself still in
+// fp32; nothing becomes NaN.
+TEST(DropIn, huge_finite_gradients_leave_8_bit_state_without_nan) {
+  for (const double size : {1e19, 1e20, 1e25}) {
+    for (const bool all : {false, true}) {
+      std::vector<torch::Tensor> params;
+      for (int i = 0; i < 4; ++i) params.push_back(parameter({8192}));
+      const StateDtype b8 = StateDtype::Block8;
+      Adagrad adagrad({params[0]}, AdagradOptions(0.01).state_dtype(b8));
+      AdamW adamw({params[1]}, AdamWOptions(0.01).state_dtype(b8));
+      AdaTAM adatam({params[2]}, AdaTAMOptions(0.01).state_dtype(b8));
+      AdaTAMW adatamw({params[3]}, AdaTAMWOptions(0.01).state_dtype(b8));
+      for (int step = 0; step < 5; ++step) {
+        for (torch::Tensor& param : params) {
+          torch::Tensor grad = torch::randn({8192});
+          if (step < 2) (all ? grad : grad.slice(0, 7, 8)).fill_(size);
+          param.mutable_grad() = grad;
+        }
+        adagrad.step(), adamw.step(), adatam.step(), adatamw.step();
+      }
+      for (const torch::Tensor& param : params) {
+        EXPECT_TRUE(param.isfinite().all().item<bool>()) << size << ' ' << all;
+      }
+    }
+  }
+}
+
 TEST(DropIn, what_cannot_step_changes_nothing_in_any_implementation) {
   for (const Implementation way : kAllWays) {
     torch::Tensor p = parameter({8}), q = parameter({8});

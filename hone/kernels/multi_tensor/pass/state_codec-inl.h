@@ -9,6 +9,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <bit>
 
 #include "hone/kernels/multi_tensor/pass/state_codec.h"
@@ -93,7 +94,7 @@ HWY_INLINE void decode_codes(const std::uint8_t* codes, float scale, Index lengt
   }
 }
 
-// NaN when an element is inf or NaN: as integers those are the largest.
+// Infinite or NaN when an element is: as integers those are the largest.
 HWY_INLINE float largest_magnitude(const float* from, Index length) {
   const CodecWords w;
   const auto lanes = static_cast<Index>(hn::Lanes(w));
@@ -103,7 +104,7 @@ HWY_INLINE float largest_magnitude(const float* from, Index length) {
     largest = hn::Max(largest, hn::And(hn::LoadU(w, words + i), hn::Set(w, 0x7fffffffu)));
   }
   const std::uint32_t bits = hn::GetLane(hn::MaxOfLanes(w, largest));
-  return bits < 0x7f800000u ? std::bit_cast<float>(bits) : std::bit_cast<float>(0x7fc00000u);
+  return std::bit_cast<float>(std::min(bits, 0x7fc00000u));
 }
 
 template <bool kSigned>
@@ -138,6 +139,11 @@ template <bool kSigned>
 HWY_INLINE void encode_block(const float* from, Index length, const RoundingKey& rounding,
                              std::uint8_t* codes, float* scale) {
   *scale = largest_magnitude(from, length);
+  if (*scale == kInfinity && !kSigned) {
+    std::fill_n(codes, length, static_cast<std::uint8_t>(kUnsignedCode.largest));
+    return;
+  }
+  if (*scale == kInfinity) *scale = std::bit_cast<float>(0x7fc00000u);
   const float up = *scale > 0 ? kLargestCode / *scale : 0;
   encode_codes<kSigned>(from, up < 0x1p127f ? up : 0, length, rounding, codes);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace hone::kernels {
 
@@ -19,6 +20,7 @@ inline constexpr CodeFormat kSignedCode{112, 127, 0x1p-14f, 0x1p17f, 0x1p-17f};
 inline constexpr CodeFormat kUnsignedCode{96, 255, 0x1p-30f, 0x1p33f, 0x1p-33f};
 // Of both formats: what the block's largest magnitude becomes.
 inline constexpr float kLargestCode = 1.875f;
+inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 // Murmur-like finaliser of a counter; the upper half of the bits is well mixed, which is what
 // rounding looks at.

@@ -35,7 +35,7 @@ std::uint16_t encode_bf16(float value, std::uint32_t random) {
 float largest_of(const float* from, Index length) {
   float largest = 0;
   for (Index i = 0; i < length; ++i) {
-    if (!std::isfinite(from[i])) return std::numeric_limits<float>::quiet_NaN();
+    if (std::isnan(from[i])) return from[i];
     largest = std::max(largest, std::abs(from[i]));
   }
   return largest;
@@ -48,8 +48,14 @@ std::uint32_t random_of(const RoundingKey& rounding, Index i) {
 
 void encode_block(const float* from, Index first, Index length, const RoundingKey& rounding,
                   const NarrowChunk& to) {
-  const float largest = largest_of(from + first, length);
+  float largest = largest_of(from + first, length);
+  const bool overflown = largest == kInfinity;
+  if (overflown && to.dtype == Dtype::Int8) largest = std::numeric_limits<float>::quiet_NaN();
   to.scales[first / kCodeBlock] = largest;
+  if (overflown && to.dtype == Dtype::UInt8) {
+    std::fill_n(static_cast<std::uint8_t*>(to.data) + first, length, kUnsignedCode.largest);
+    return;
+  }
   const float up = largest > 0 ? kLargestCode / largest : 0;
   for (Index i = first; i < first + length; ++i) {
     // A subnormal scale has no reciprocal.
