@@ -148,6 +148,16 @@ TEST_F(RunFolder, a_model_folder_with_other_files_is_refused_before_the_first_st
   EXPECT_FALSE(fs::exists(path("run/metrics.csv")));
 }
 
+TEST_F(RunFolder, a_text_that_the_run_would_replace_is_spared) {
+  fs::create_directories(path("run/model"));
+  write_text_file(path("run/model/config.json"), "{}");
+  for (const char* part : {"run/model/merges.txt", "run/metrics.csv"}) {
+    write_text_file(path(part), "a text");
+    expect_refusal({"train", "lm", "--fresh", "--out", path("run"), "--data", path(part)}, 2);
+    EXPECT_EQ(read_text_file(path(part)), "a text");
+  }
+}
+
 TEST_F(RunFolder, toml_whose_keys_have_no_end_is_refused) {
   std::string key = "a";
   for (int i = 0; i < 50'000; ++i) key += ".a";

@@ -13,6 +13,7 @@
 
 #include "hone/core/error.h"
 #include "hone/core/philox.h"
+#include "tests/support/error_of.h"
 
 namespace hone::kernels::test {
 
@@ -39,15 +40,7 @@ inline std::vector<float> random_integers(Index count, std::uint64_t seed, int l
   return values;
 }
 
-// The sentence of the hone::Error that `run` throws.
-inline std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
+using hone::test::error_of;
 
 // Floats that end where the next page must not be touched.
 class GuardedFloats {

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include "hone/app/torch/train_run.h"

@@ -35,12 +35,6 @@ void export_model(const fs::path& folder, const nn::Llama& model, const trainer:
 TrainLmResult run_job(const TrainLmJob& job) {
   trainer::LmConfig config = job.config;
   trainer::check_config(config);
-  std::error_code ignored;
-  if (fs::is_regular_file(config.data.path, ignored)) {
-    for (const char* part : {"model", "metrics.csv", "train.toml", "checkpoints"}) {
-      check_output_spares(job.out / part, config.data.path);
-    }
-  }
   const TrainRun run(options_of(job), config.trainer);
   trainer::LmSetup setup = trainer::set_up_lm(config);
   run.fix(config.trainer, setup.task);

@@ -5,6 +5,8 @@
 #include <ATen/Parallel.h>
 #include <malloc.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -26,6 +28,8 @@ namespace {
 namespace fs = std::filesystem;
 using trainer::ConfigEntries;
 
+// What a run's folder holds besides its model.
+constexpr std::array kRunParts{"train.toml", "metrics.csv", "checkpoints"};
 // Share of a --minutes budget that is left to steps; the rest is validation, optimiser,
 // checkpoints.
 constexpr double kStepShare = 0.9;
@@ -150,6 +154,10 @@ void check_earlier_run(const RunOptions& job) {
              "--out keeps it)",
              there ? "an earlier run" : "a model");
   model_io::check_model_folder(folder);
+  if (fs::is_regular_file(job.data, ignored)) {
+    check_output_spares(folder, job.data);
+    for (const char* part : kRunParts) check_output_spares(job.out / part, job.data);
+  }
   if (job.resume && !there) {
     fail(ErrorCategory::NotFound, out, "a run to resume (without --resume one is started)", "none");
   }
@@ -159,10 +167,8 @@ void check_earlier_run(const RunOptions& job) {
 
 bool holds_run(const fs::path& out) {
   std::error_code ignored;
-  for (const char* part : {"train.toml", "metrics.csv", "checkpoints"}) {
-    if (fs::exists(out / part, ignored)) return true;
-  }
-  return false;
+  return std::ranges::any_of(kRunParts,
+                             [&](const char* part) { return fs::exists(out / part, ignored); });
 }
 
 // A step allocates and frees the same megabytes, and handing them back to the system made the

@@ -28,7 +28,7 @@ void prepare_libtorch(int threads);
 
 // The same job without its configuration.
 struct RunOptions {
-  std::filesystem::path out;
+  std::filesystem::path out, data;  // where `data` is a file, what is written to `out` spares it
   bool resume = false, fresh = false;
   double minutes = 0;
   int threads = 0;
@@ -68,7 +68,7 @@ class TrainRun {
 
 template <class Config>
 RunOptions options_of(const TrainJob<Config>& job) {
-  return {job.out, job.resume, job.fresh, job.minutes, job.threads, job.stop};
+  return {job.out, job.config.data.path, job.resume, job.fresh, job.minutes, job.threads, job.stop};
 }
 
 }  // namespace hone::app

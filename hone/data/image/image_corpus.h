@@ -51,7 +51,7 @@ struct ImageCorpus {
 struct ImageOptions {
   Index side = 0;  // images of a folder become squares of this side; 0: 64. Unread by others.
   Index memory_bytes = Index{1} << 30;      // a folder that takes more is decoded again and again
-  bool held_out_only = false;               // nothing to train on is kept, or decoded
+  bool held_out_only = false;               // nothing to train on is kept, or decoded; no hash
   const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled}
 };
 

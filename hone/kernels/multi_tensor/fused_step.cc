@@ -13,6 +13,7 @@
 #include "hone/kernels/multi_tensor/pass/finish.h"
 #include "hone/kernels/multi_tensor/pass/state_codec.h"
 #include "hone/kernels/multi_tensor/pass/strided_copy.h"
+#include "hone/kernels/multi_tensor/prefetch.h"
 
 namespace hone::kernels {
 namespace {
@@ -150,14 +151,13 @@ class FusedStep {
   // tensors, most of whose time would be the wait for the first lines. (Inlined by force: GCC drops
   // calls of a function that only prefetches.)
   [[gnu::always_inline]] void prefetch(Index c, Slot slot) const {
-    constexpr Index kMostElements = 4096, kLineElements = kCacheLine / Index{sizeof(float)};
+    constexpr Index kMostElements = 4096;
     if (c >= plan_.chunks()) return;
     const Chunk& chunk = plan_.chunk_list()[static_cast<std::size_t>(c)];
     if (chunk.length > kMostElements || is_indirect(chunk)) return;
     const float* data = plan_.tensor(chunk.tensor).slot(slot);
     if (data == nullptr) return;
-    for (Index i = 0; i < chunk.length; i += kLineElements)
-      __builtin_prefetch(data + chunk.offset + i);
+    prefetch_lines(data + chunk.offset, chunk.length * Index{sizeof(float)});
   }
 
   // Units [begin, end) that are parts of larger tensors; each is one chunk.
@@ -314,7 +314,7 @@ class FusedStep {
       if (tensor.data[s] == nullptr) continue;
       const Index bytes = bytes_of(plan_.indirect(tensor).views[s].dtype);
       const auto* data = static_cast<const std::byte*>(tensor.data[s]);
-      for (Index i = begin * bytes; i < end * bytes; i += kCacheLine) __builtin_prefetch(data + i);
+      prefetch_lines(data + begin * bytes, (end - begin) * bytes);
     }
   }
 

@@ -3,7 +3,10 @@
 
 #include <hwy/cache_control.h>
 
+#include <cstddef>
 #include <cstdint>
+
+#include "hone/core/index.h"
 
 namespace hone::kernels {
 
@@ -14,6 +17,12 @@ HWY_INLINE void prefetch_ahead(const float* from) {
   constexpr std::uintptr_t kAheadBytes = 2048;
   hwy::Prefetch(
       reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(from) + kAheadBytes));
+}
+
+// Every line of `bytes` from here on.
+HWY_INLINE void prefetch_lines(const void* from, Index bytes) {
+  const auto* at = static_cast<const std::byte*>(from);
+  for (Index i = 0; i < bytes; i += kCacheLine) __builtin_prefetch(at + i);
 }
 
 }  // namespace hone::kernels

@@ -13,22 +13,14 @@
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"
+#include "tests/support/error_of.h"
 
 namespace hone::kernels {
 namespace {
 
+using hone::test::error_of;
 using test::same_bits;
 using test::TensorSet;
-
-// The sentence of the error that `run` throws.
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
-}
 
 TEST(Plan, small_tensors_share_a_unit_and_large_ones_are_cut_in_chunks) {
   TensorSet set({100, 16'384 * 2 + 5, 100, 200});

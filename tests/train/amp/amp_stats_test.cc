@@ -17,11 +17,13 @@
 #include "hone/core/error.h"
 #include "hone/core/philox.h"
 #include "hone/train/interop.h"
+#include "tests/support/error_of.h"
 #include "tests/support/scripted_clock.h"
 
 namespace hone::amp {
 namespace {
 
+using hone::test::error_of;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
@@ -31,15 +33,6 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 GradientStatistics statistics_of(const std::vector<float>& values, double scale = 1) {
   const Tensors gradients{torch::tensor(values)};
   return measure_gradients(gradients, scale);
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 TEST(AmpStats, Oracle23_analyses_a_history_with_one_overflow) {

@@ -19,10 +19,12 @@
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
+#include "tests/support/error_of.h"
 
 namespace hone::amp {
 namespace {
 
+using hone::test::error_of;
 using testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
 
@@ -68,15 +70,6 @@ double worst_difference(const Tensors& a, const Tensors& b) {
     worst = std::max(worst, (a[i] - b[i]).abs().max().item<double>());
   }
   return worst;
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 GradScaler started(GradScalerOptions options = {}) {

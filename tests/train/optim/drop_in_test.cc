@@ -20,10 +20,12 @@
 #include "hone/train/optim/muon.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
+#include "tests/support/error_of.h"
 
 namespace hone::optim {
 namespace {
 
+using hone::test::error_of;
 using Tensors = std::vector<torch::Tensor>;
 using Group = torch::optim::OptimizerParamGroup;
 using testing::HasSubstr;
@@ -33,15 +35,6 @@ constexpr std::array kAllWays{Implementation::Fused, Implementation::Foreach,
 
 torch::Tensor parameter(at::IntArrayRef sizes, double value = 1) {
   return torch::full(sizes, value, torch::kFloat).requires_grad_();
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // Backward through a graph whose saved parameters were stepped since must not pass in silence.

@@ -19,10 +19,12 @@
 #include "hone/train/optim/lion.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
+#include "tests/support/error_of.h"
 
 namespace hone::optim {
 namespace {
 
+using hone::test::error_of;
 using Tensors = std::vector<torch::Tensor>;
 using testing::HasSubstr;
 
@@ -49,15 +51,6 @@ Tensors copies(const Tensors& from) {
   Tensors to;
   for (const torch::Tensor& tensor : from) to.push_back(tensor.detach().clone());
   return to;
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 // `make` builds the optimiser under test over given parameters.

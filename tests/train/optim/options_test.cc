@@ -11,10 +11,12 @@
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/lion.h"
 #include "hone/train/optim/tam.h"
+#include "tests/support/error_of.h"
 
 namespace hone::optim {
 namespace {
 
+using hone::test::error_of;
 using Tensors = std::vector<torch::Tensor>;
 using testing::HasSubstr;
 
@@ -28,15 +30,6 @@ Tensors params_of(const std::vector<std::vector<std::int64_t>>& shapes) {
 void set_gradients(Tensors& params, int step) {
   torch::manual_seed(900 + step);
   for (torch::Tensor& param : params) param.mutable_grad() = torch::randn(param.sizes());
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 std::vector<std::string> methods_of(const TAMOptions& options, Tensors params) {
