@@ -2,9 +2,20 @@
 #pragma once
 
 #include "hone/core/index.h"
+#include "hone/kernels/multi_tensor/pass/state_codec.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
+
+// A chunk's part of a moment that is narrow in memory; no data where the rule has no such slot.
+struct NarrowMoment {
+  NarrowChunk chunk;
+  RoundingKey rounding;
+};
+// Both bf16, or both 8-bit codes (i8 and u8); a multiple of kCodeBlock elements.
+struct NarrowMoments {
+  NarrowMoment momentum, second_moment;
+};
 
 // One chunk's slice of every slot, dense. Unused slots are nullptr. Real is float, or double in
 // tests that keep all state in double.
@@ -16,7 +27,8 @@ struct BasicChunkOperands {
   Real* second_moment = nullptr;
   Real* extra = nullptr;
   Index length = 0;
-  Index offset = 0;  // of the first element within its tensor
+  Index offset = 0;                       // of the first element within its tensor
+  const NarrowMoments* narrow = nullptr;  // instead of momentum and second_moment
 };
 using ChunkOperands = BasicChunkOperands<float>;
 

@@ -9,6 +9,7 @@
 
 #include "hone/core/buffer.h"
 #include "hone/core/trace.h"
+#include "hone/kernels/multi_tensor/dispatch.h"
 #include "hone/kernels/multi_tensor/group_check.h"
 #include "hone/kernels/multi_tensor/pass/finish.h"
 #include "hone/kernels/multi_tensor/pass/state_codec.h"
@@ -220,11 +221,13 @@ class FusedStep {
     }
   };
 
-  // Slots that are not dense f32 blocks, or all, copied into this worker's scratch.
-  Detour copy_to_scratch(const Chunk& chunk, int worker, bool all) const {
+  // The first `slots` of those that are not dense f32 blocks, or all, copied into this worker's
+  // scratch.
+  Detour copy_to_scratch(const Chunk& chunk, int worker, bool all,
+                         int slots = kScratchSlots) const {
     const MultiTensorPlan::Tensor& tensor = plan_.tensor(chunk.tensor);
     Detour detour;
-    for (int s = 0; s < kScratchSlots; ++s) {
+    for (int s = 0; s < slots; ++s) {
       if (tensor.data[s] == nullptr) continue;
       float* scratch = scratch_.as<float>() + (worker * kScratchSlots + s) * scratch_elements();
       detour.slots[s] = scratch;
@@ -281,7 +284,9 @@ class FusedStep {
   void gather_chunk(Index c, int worker) {
     const Chunk& chunk = plan_.chunk_list()[static_cast<std::size_t>(c)];
     double* sums = sums_.data() + c * sums_per_chunk_;
-    gather_(is_indirect(chunk) ? copy_to_scratch(chunk, worker, false).operands(chunk)
+    const int slots =
+        static_cast<int>(statistics_ == Statistics::Norm ? Slot::Grad : Slot::Momentum) + 1;
+    gather_(is_indirect(chunk) ? copy_to_scratch(chunk, worker, false, slots).operands(chunk)
                                : dense_operands(chunk),
             sums);
   }
@@ -294,13 +299,43 @@ class FusedStep {
       float* average = plan_.tensor(chunk.tensor).slot(Slot::Ema);
       return finish_chunk(chunk, operands, average == nullptr ? nullptr : average + chunk.offset);
     }
-    for_each_piece(chunk, [&](const Chunk& piece) {
+    const Index done = step_narrow_moments(chunk);
+    const Chunk rest{chunk.tensor, chunk.offset + done, chunk.length - done};
+    for_each_piece(rest, [&](const Chunk& piece) {
       const Detour detour = copy_to_scratch(piece, worker, false);
       prefetch_next_piece(piece);
       rule_.update(piece.tensor, detour.operands(piece), false);
       finish_chunk(piece, detour.operands(piece), detour.slots[static_cast<int>(Slot::Ema)]);
       copy_back(piece, detour);
     });
+  }
+
+  // Steps the whole blocks of a chunk whose moments are narrow; returns how many elements these
+  // are.
+  Index step_narrow_moments(const Chunk& chunk) const {
+    const MultiTensorPlan::Tensor& tensor = plan_.tensor(chunk.tensor);
+    if (!has_vector_loops_ || rule_.wants_whole_chunks(chunk.tensor)) return 0;
+    const Chunk whole{chunk.tensor, chunk.offset, chunk.length / kCodeBlock * kCodeBlock};
+    if (!plan_.indirect(tensor).only_moments || whole.length == 0) return 0;
+    const auto wide = [&](Slot slot) {
+      float* data = tensor.slot(slot);
+      return data == nullptr ? nullptr : data + chunk.offset;
+    };
+    const auto narrow = [&](Slot slot) -> NarrowMoment {
+      const int s = static_cast<int>(slot);
+      if (tensor.data[s] == nullptr) return {};
+      return {narrow_part(tensor, s, whole), rounding_of(chunk, s)};
+    };
+    const NarrowMoments moments{narrow(Slot::Momentum), narrow(Slot::SecondMoment)};
+    const ChunkOperands operands{.param = wide(Slot::Param),
+                                 .grad = wide(Slot::Grad),
+                                 .extra = wide(Slot::Extra),
+                                 .length = whole.length,
+                                 .offset = whole.offset,
+                                 .narrow = &moments};
+    rule_.update(whole.tensor, operands, false);
+    finish_chunk(whole, operands, wide(Slot::Ema));
+    return whole.length;
   }
 
   // What lies behind a piece arrives while the piece is coded: without that memory and arithmetic
@@ -415,6 +450,7 @@ class FusedStep {
   const StepControl& control_;
   Executor& executor_;
   StateCodec codec_ = choose_state_codec();
+  const bool has_vector_loops_ = !wants_reference();
   FinishPass finish_ = choose_finish();
   Statistics statistics_ = Statistics::None;
   GatherChunk gather_ = nullptr;

@@ -36,6 +36,7 @@ class StepRule {
   // Work over whole tensors between the preparations and pass 2.
   virtual void run_between(Executor& /*executor*/) {}
   // Pass 2 on one chunk, after prepare(tensor). `tries`: the operands are copies that nobody keeps.
+  // Chunks of a rule that does not want whole ones may have narrow moments.
   virtual void update(Index tensor, const ChunkOperands& chunk, bool tries) const = 0;
   // The step happened: takes over what prepare() computed.
   virtual void commit() {}

@@ -244,6 +244,22 @@ Index row_length_of(const MultiTensorLists& lists, std::size_t at) {
   return length;
 }
 
+bool only_moments_are_narrow(const MultiTensorPlan::Indirect& indirect) {
+  bool bf16 = false, codes = false;
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const TensorView& view = indirect.views[slot];
+    if (view.data == nullptr || slot == static_cast<int>(Slot::Copy)) continue;
+    if (slot == static_cast<int>(Slot::Momentum) || slot == static_cast<int>(Slot::SecondMoment)) {
+      bf16 = bf16 || view.dtype == Dtype::BFloat16;
+      codes = codes || holds_codes(view.dtype);
+      if (view.dtype == Dtype::Float32) return false;
+    } else if (view.dtype != Dtype::Float32) {
+      return false;
+    }
+  }
+  return !indirect.strided && bf16 != codes;
+}
+
 }  // namespace
 
 void MultiTensorPlan::add_tensor(const MultiTensorLists& lists, Index i) {
@@ -278,6 +294,7 @@ void MultiTensorPlan::add_tensor(const MultiTensorLists& lists, Index i) {
                      concat("strides ", to_text(lists.grad[at].strides)));
   }
   if (indirect.strided || narrow) {
+    indirect.only_moments = only_moments_are_narrow(indirect);
     tensor.indirect = static_cast<std::int32_t>(indirect_.size());
     has_strided_ = has_strided_ || indirect.strided;
     indirect_.push_back(indirect);

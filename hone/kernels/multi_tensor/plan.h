@@ -97,6 +97,8 @@ class MultiTensorPlan {
     TensorView views[kSlots];
     float* scales[kSlots] = {};
     bool strided = false;
+    // Are moments, all bf16 or all codes, the only slots of the rule and ema that are not f32?
+    bool only_moments = false;
     std::uint32_t rounding_key = 0;
   };
 

@@ -13,10 +13,10 @@ namespace hone::kernels {
 // For loops over long arrays: the hardware's prefetchers stop at page borders. (An integer, because
 // the address may lie behind the array; inlined by force, because GCC drops calls of a function
 // that only prefetches.)
-HWY_INLINE void prefetch_ahead(const float* from) {
+HWY_INLINE void prefetch_ahead(const void* from) {
   constexpr std::uintptr_t kAheadBytes = 2048;
   hwy::Prefetch(
-      reinterpret_cast<const float*>(reinterpret_cast<std::uintptr_t>(from) + kAheadBytes));
+      reinterpret_cast<const char*>(reinterpret_cast<std::uintptr_t>(from) + kAheadBytes));
 }
 
 // Every line of `bytes` from here on.

@@ -22,6 +22,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 using CodecFloats = hn::ScalableTag<float>;
 using CodecWords = hn::RebindToUnsigned<CodecFloats>;
+using CodecBytes = hn::Rebind<std::uint8_t, CodecFloats>;
+using CodecHalves = hn::Rebind<std::uint16_t, CodecFloats>;
 using CodecVec = hn::Vec<CodecFloats>;
 using CodecBits = hn::Vec<CodecWords>;
 
@@ -75,113 +77,132 @@ HWY_INLINE CodecBits encode_magnitude(CodecVec value, CodecBits random, const Co
   return hn::IfThenElse(hn::RebindMask(w, is_even), even, normal);
 }
 
+// Codes to numbers; `factor` is the block's scale over the largest code.
+template <bool kSigned>
+HWY_INLINE CodecVec decode_vector(const std::uint8_t* codes, CodecVec factor) {
+  const CodecFloats d;
+  const CodecWords w;
+  const CodecBits code = hn::PromoteTo(w, hn::LoadU(CodecBytes(), codes));
+  if constexpr (!kSigned) return hn::Mul(decode_magnitude(code, kUnsignedCode), factor);
+  const auto size = decode_magnitude(hn::And(code, hn::Set(w, 0x7fu)), kSignedCode);
+  const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(w, 0x80u)));
+  return hn::Or(hn::Mul(size, factor), hn::BitCast(d, sign));
+}
+
 template <bool kSigned>
 HWY_INLINE void decode_codes(const std::uint8_t* codes, float scale, Index length, float* to) {
   const CodecFloats d;
-  const CodecWords w;
-  const hn::Rebind<std::uint8_t, CodecFloats> bytes;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
   const auto factor = hn::Set(d, scale * (1 / kLargestCode));
   for (Index i = 0; i < length; i += lanes) {
-    const CodecBits code = hn::PromoteTo(w, hn::LoadU(bytes, codes + i));
-    if constexpr (kSigned) {
-      const auto size = decode_magnitude(hn::And(code, hn::Set(w, 0x7fu)), kSignedCode);
-      const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(w, 0x80u)));
-      hn::StoreU(hn::Or(hn::Mul(size, factor), hn::BitCast(d, sign)), d, to + i);
-    } else {
-      hn::StoreU(hn::Mul(decode_magnitude(code, kUnsignedCode), factor), d, to + i);
-    }
+    hn::StoreU(decode_vector<kSigned>(codes + i, factor), d, to + i);
   }
 }
 
 // Infinite or NaN when an element is: as integers those are the largest.
-HWY_INLINE float largest_magnitude(const float* from, Index length) {
+HWY_INLINE CodecBits larger_magnitude(CodecBits largest, CodecVec value) {
   const CodecWords w;
-  const auto lanes = static_cast<Index>(hn::Lanes(w));
-  const auto* words = reinterpret_cast<const std::uint32_t*>(from);
-  auto largest = hn::Zero(w);
-  for (Index i = 0; i < length; i += lanes) {
-    largest = hn::Max(largest, hn::And(hn::LoadU(w, words + i), hn::Set(w, 0x7fffffffu)));
-  }
-  const std::uint32_t bits = hn::GetLane(hn::MaxOfLanes(w, largest));
-  return std::bit_cast<float>(std::min(bits, 0x7fc00000u));
+  return hn::Max(largest, hn::And(hn::BitCast(w, value), hn::Set(w, 0x7fffffffu)));
+}
+
+// What to write as a block's scale, and what its numbers are multiplied by to become codes.
+struct BlockScale {
+  float scale = 0, up = 0;
+};
+template <bool kSigned>
+HWY_INLINE BlockScale block_scale(CodecBits largest) {
+  const std::uint32_t bits = hn::GetLane(hn::MaxOfLanes(CodecWords(), largest));
+  float scale = std::bit_cast<float>(std::min(bits, 0x7fc00000u));
+  if (kSigned && scale == kInfinity) scale = std::bit_cast<float>(0x7fc00000u);
+  const float up = scale > 0 ? kLargestCode / scale : 0;
+  return {scale, up < 0x1p127f ? up : 0};
 }
 
 template <bool kSigned>
-HWY_INLINE void encode_codes(const float* from, float up, Index length, const RoundingKey& rounding,
-                             std::uint8_t* codes) {
+HWY_INLINE void encode_vector(CodecVec x, CodecVec factor, CodecBits random, std::uint8_t* codes) {
   const CodecFloats d;
   const CodecWords w;
-  const hn::Rebind<std::uint8_t, CodecFloats> bytes;
-  const auto lanes = static_cast<Index>(hn::Lanes(d));
-  const auto factor = hn::Set(d, up);
-  const bool nearest = rounding.nearest;  // codes are bytes, which may alias anything
-  const CodecBits stride = counter_stride();
-  CodecBits counters = first_counters(rounding);
-  for (Index i = 0; i < length; i += lanes) {
-    const auto x = hn::LoadU(d, from + i);
-    const auto size = hn::Mul(hn::Abs(x), factor);
-    const CodecBits random = random_vector(counters, nearest);
-    counters = hn::Add(counters, stride);
-    CodecBits code;
-    if constexpr (kSigned) {
-      const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(w, x)), hn::Set(w, 0x80u));
-      code = hn::Or(encode_magnitude(size, random, kSignedCode), sign);
-    } else {
-      const auto kept = hn::Max(encode_magnitude(size, random, kUnsignedCode), hn::Set(w, 1u));
-      code = hn::IfThenElseZero(hn::RebindMask(w, hn::Gt(x, hn::Zero(d))), kept);
-    }
-    hn::StoreU(hn::TruncateTo(bytes, code), bytes, codes + i);
+  const auto size = hn::Mul(hn::Abs(x), factor);
+  CodecBits code;
+  if constexpr (kSigned) {
+    const auto sign = hn::And(hn::ShiftRight<24>(hn::BitCast(w, x)), hn::Set(w, 0x80u));
+    code = hn::Or(encode_magnitude(size, random, kSignedCode), sign);
+  } else {
+    const auto kept = hn::Max(encode_magnitude(size, random, kUnsignedCode), hn::Set(w, 1u));
+    code = hn::IfThenElseZero(hn::RebindMask(w, hn::Gt(x, hn::Zero(d))), kept);
   }
+  hn::StoreU(hn::TruncateTo(CodecBytes(), code), CodecBytes(), codes);
+}
+
+// The codes of an unsigned block with an infinite number.
+HWY_INLINE void encode_overflown(Index length, std::uint8_t* codes) {
+  std::fill_n(codes, length, static_cast<std::uint8_t>(kUnsignedCode.largest));
 }
 
 template <bool kSigned>
 HWY_INLINE void encode_block(const float* from, Index length, const RoundingKey& rounding,
                              std::uint8_t* codes, float* scale) {
-  *scale = largest_magnitude(from, length);
-  if (*scale == kInfinity && !kSigned) {
-    std::fill_n(codes, length, static_cast<std::uint8_t>(kUnsignedCode.largest));
-    return;
+  const CodecFloats d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  auto largest = hn::Zero(CodecWords());
+  for (Index i = 0; i < length; i += lanes) {
+    largest = larger_magnitude(largest, hn::LoadU(d, from + i));
   }
-  if (*scale == kInfinity) *scale = std::bit_cast<float>(0x7fc00000u);
-  const float up = *scale > 0 ? kLargestCode / *scale : 0;
-  encode_codes<kSigned>(from, up < 0x1p127f ? up : 0, length, rounding, codes);
+  const BlockScale block = block_scale<kSigned>(largest);
+  *scale = block.scale;
+  if (!kSigned && block.scale == kInfinity) return encode_overflown(length, codes);
+  const auto factor = hn::Set(d, block.up);
+  const bool nearest = rounding.nearest;  // codes are bytes, which may alias anything
+  const CodecBits stride = counter_stride();
+  CodecBits counters = first_counters(rounding);
+  for (Index i = 0; i < length; i += lanes) {
+    encode_vector<kSigned>(hn::LoadU(d, from + i), factor, random_vector(counters, nearest),
+                           codes + i);
+    counters = hn::Add(counters, stride);
+  }
+}
+
+HWY_INLINE void encode_bf16_vector(CodecVec x, CodecBits counters, bool nearest,
+                                   std::uint16_t* to) {
+  const CodecWords w;
+  const auto exponent = hn::Set(w, 0x7f800000u);
+  const CodecBits bits = hn::BitCast(w, x);
+  const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(w, 1u));
+  const CodecBits added = nearest ? hn::Add(hn::Set(w, 0x7fffu), even)
+                                  : hn::ShiftRight<16>(random_vector(counters, /*nearest=*/false));
+  const CodecBits rounded = hn::ShiftRight<16>(hn::Add(bits, added));
+  // Inf stays; NaN keeps a bit of its mantissa.
+  const auto special = hn::Eq(hn::And(bits, exponent), exponent);
+  const auto is_nan = hn::Gt(hn::And(bits, hn::Set(w, 0x7fffffffu)), exponent);
+  const CodecBits quiet = hn::IfThenElseZero(is_nan, hn::Set(w, 0x40u));
+  const CodecBits kept = hn::Or(hn::ShiftRight<16>(bits), quiet);
+  hn::StoreU(hn::TruncateTo(CodecHalves(), hn::IfThenElse(special, kept, rounded)), CodecHalves(),
+             to);
 }
 
 HWY_INLINE void encode_bf16_vectors(const float* from, Index length, const RoundingKey& rounding,
                                     std::uint16_t* to) {
   const CodecFloats d;
-  const CodecWords w;
-  const hn::Rebind<std::uint16_t, CodecFloats> halves;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
-  const auto exponent = hn::Set(w, 0x7f800000u);
   const CodecBits stride = counter_stride();
   CodecBits counters = first_counters(rounding);
   for (Index i = 0; i < length; i += lanes) {
-    const CodecBits bits = hn::BitCast(w, hn::LoadU(d, from + i));
-    const auto even = hn::And(hn::ShiftRight<16>(bits), hn::Set(w, 1u));
-    const CodecBits added = rounding.nearest
-                                ? hn::Add(hn::Set(w, 0x7fffu), even)
-                                : hn::ShiftRight<16>(random_vector(counters, /*nearest=*/false));
+    encode_bf16_vector(hn::LoadU(d, from + i), counters, rounding.nearest, to + i);
     counters = hn::Add(counters, stride);
-    const CodecBits rounded = hn::ShiftRight<16>(hn::Add(bits, added));
-    // Inf stays; NaN keeps a bit of its mantissa.
-    const auto special = hn::Eq(hn::And(bits, exponent), exponent);
-    const auto is_nan = hn::Gt(hn::And(bits, hn::Set(w, 0x7fffffffu)), exponent);
-    const CodecBits quiet = hn::IfThenElseZero(is_nan, hn::Set(w, 0x40u));
-    const CodecBits kept = hn::Or(hn::ShiftRight<16>(bits), quiet);
-    hn::StoreU(hn::TruncateTo(halves, hn::IfThenElse(special, kept, rounded)), halves, to + i);
   }
+}
+
+HWY_INLINE CodecVec decode_bf16_vector(const std::uint16_t* from) {
+  const CodecWords w;
+  const CodecBits bits = hn::PromoteTo(w, hn::LoadU(CodecHalves(), from));
+  return hn::BitCast(CodecFloats(), hn::ShiftLeft<16>(bits));
 }
 
 HWY_INLINE void decode_bf16_vectors(const std::uint16_t* from, Index length, float* to) {
   const CodecFloats d;
-  const CodecWords w;
-  const hn::Rebind<std::uint16_t, CodecFloats> halves;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
   for (Index i = 0; i < length; i += lanes) {
-    const CodecBits bits = hn::ShiftLeft<16>(hn::PromoteTo(w, hn::LoadU(halves, from + i)));
-    hn::StoreU(hn::BitCast(d, bits), d, to + i);
+    hn::StoreU(decode_bf16_vector(from + i), d, to + i);
   }
 }
 
@@ -207,33 +228,6 @@ HWY_INLINE void encode_f16_vectors(const float* from, Index length, std::uint16_
   for (Index i = 0; i < length; i += lanes) {
     hn::StoreU(hn::DemoteTo(halves, hn::LoadU(d, from + i)), halves, values + i);
   }
-}
-
-// Whole vectors of a block or run; the caller pads the rest.
-void decode_vectors(const NarrowChunk& from, float* to) {
-  if (from.dtype == Dtype::BFloat16) {
-    return decode_bf16_vectors(static_cast<const std::uint16_t*>(from.data), from.length, to);
-  }
-  if (from.dtype == Dtype::Float16) {
-    if constexpr (!kConvertsHalf) return decode_chunk_ref(from, to);
-    return decode_f16_vectors(static_cast<const std::uint16_t*>(from.data), from.length, to);
-  }
-  const auto* codes = static_cast<const std::uint8_t*>(from.data);
-  from.dtype == Dtype::Int8 ? decode_codes<true>(codes, *from.scales, from.length, to)
-                            : decode_codes<false>(codes, *from.scales, from.length, to);
-}
-
-void encode_vectors(const float* from, const RoundingKey& rounding, const NarrowChunk& to) {
-  if (to.dtype == Dtype::BFloat16) {
-    return encode_bf16_vectors(from, to.length, rounding, static_cast<std::uint16_t*>(to.data));
-  }
-  if (to.dtype == Dtype::Float16) {
-    if constexpr (!kConvertsHalf) return encode_chunk_ref(from, rounding, to);
-    return encode_f16_vectors(from, to.length, static_cast<std::uint16_t*>(to.data));
-  }
-  auto* codes = static_cast<std::uint8_t*>(to.data);
-  to.dtype == Dtype::Int8 ? encode_block<true>(from, to.length, rounding, codes, to.scales)
-                          : encode_block<false>(from, to.length, rounding, codes, to.scales);
 }
 
 }  // namespace HWY_NAMESPACE

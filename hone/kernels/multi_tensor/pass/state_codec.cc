@@ -7,6 +7,41 @@
 
 #include "hone/kernels/multi_tensor/pass/state_codec-inl.h"
 
+HWY_BEFORE_NAMESPACE();
+namespace hone::kernels {
+namespace HWY_NAMESPACE {
+
+// Whole vectors of a block or run; the caller pads the rest.
+void decode_vectors(const NarrowChunk& from, float* to) {
+  if (from.dtype == Dtype::BFloat16) {
+    return decode_bf16_vectors(static_cast<const std::uint16_t*>(from.data), from.length, to);
+  }
+  if (from.dtype == Dtype::Float16) {
+    if constexpr (!kConvertsHalf) return decode_chunk_ref(from, to);
+    return decode_f16_vectors(static_cast<const std::uint16_t*>(from.data), from.length, to);
+  }
+  const auto* codes = static_cast<const std::uint8_t*>(from.data);
+  from.dtype == Dtype::Int8 ? decode_codes<true>(codes, *from.scales, from.length, to)
+                            : decode_codes<false>(codes, *from.scales, from.length, to);
+}
+
+void encode_vectors(const float* from, const RoundingKey& rounding, const NarrowChunk& to) {
+  if (to.dtype == Dtype::BFloat16) {
+    return encode_bf16_vectors(from, to.length, rounding, static_cast<std::uint16_t*>(to.data));
+  }
+  if (to.dtype == Dtype::Float16) {
+    if constexpr (!kConvertsHalf) return encode_chunk_ref(from, rounding, to);
+    return encode_f16_vectors(from, to.length, static_cast<std::uint16_t*>(to.data));
+  }
+  auto* codes = static_cast<std::uint8_t*>(to.data);
+  to.dtype == Dtype::Int8 ? encode_block<true>(from, to.length, rounding, codes, to.scales)
+                          : encode_block<false>(from, to.length, rounding, codes, to.scales);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace hone::kernels
+HWY_AFTER_NAMESPACE();
+
 #if HWY_ONCE
 #include <algorithm>
 #include <cstring>

@@ -9,6 +9,7 @@
 
 #include "hone/kernels/multi_tensor/chunk_operands.h"
 #include "hone/kernels/multi_tensor/prefetch.h"
+#include "hone/kernels/multi_tensor/rule/narrow_loop-inl.h"
 #include "hone/kernels/multi_tensor/rule/rule_ops-inl.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -46,6 +47,9 @@ HWY_INLINE void step_vector(const ChunkOperands& chunk, const Rule& rule, Index 
 // floats in the rule, because vectors of scalable instruction sets cannot be members.)
 template <class Rule>
 HWY_INLINE void for_each_vector(const ChunkOperands chunk, Rule rule) {
+  if constexpr (!requires { rule.begin_vector(Index{0}); }) {
+    if (chunk.narrow != nullptr) return step_narrow_moments(chunk, rule);
+  }
   const Index lanes = static_cast<Index>(hn::Lanes(Floats()));
   Index i = 0;
   for (; i + lanes <= chunk.length; i += lanes) {
