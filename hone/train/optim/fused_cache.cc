@@ -23,6 +23,16 @@ const void* counter_of(const torch::Tensor& tensor) {
   return counter;
 }
 
+// Every line of it; nothing for null, because a prefetch of what is not mapped walks the page table
+// in vain.
+[[gnu::always_inline]] inline void prefetch_object(const void* object, std::size_t bytes) {
+  constexpr std::size_t kLine = 64;
+  if (object == nullptr) return;
+  const auto* at = static_cast<const std::byte*>(object);
+  for (std::size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(at + i);
+  __builtin_prefetch(at + bytes - 1);
+}
+
 void bump_version(const torch::Tensor& tensor) {
   if (tensor.unsafeGetTensorImpl()->version_counter().enabled()) {
     tensor.unsafeGetTensorImpl()->bump_version();
@@ -88,37 +98,49 @@ double MultiTensorOptimizer::FusedCache::mean_correlation() const {
   return correlation.empty() ? 0 : sum / static_cast<double>(correlation.size());
 }
 
+MultiTensorOptimizer::FusedCache::Place MultiTensorOptimizer::FusedCache::Place::of(
+    const torch::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  return {&tensor, impl, storage, storage->data(), impl->storage_offset(), impl->numel()};
+}
+
+// The tensor's own accessors are a dozen calls.
+bool MultiTensorOptimizer::FusedCache::Place::holds(const torch::Tensor& tensor) const {
+  return impl == tensor.unsafeGetTensorImpl() &&
+         impl->unsafe_storage().unsafeGetStorageImpl() == storage && storage->data() == data &&
+         impl->storage_offset() == offset && impl->numel() == elements;
+}
+
+void MultiTensorOptimizer::FusedCache::Place::prefetch() const {
+  prefetch_object(impl, sizeof *impl);
+  prefetch_object(storage, sizeof *storage);
+}
+
 MultiTensorOptimizer::FusedCache::Known MultiTensorOptimizer::FusedCache::describe(
-    const torch::Tensor& param, const Active& active) {
+    const torch::Tensor& param, const Active& active, const States& states) {
   Known one{};
-  one.elements = param.numel();
-  one.grad = active.grad.unsafeGetTensorImpl();
+  one.param = Place::of(param);
+  one.grad = Place::of(active.grad);
   one.param_type = param.scalar_type();
   one.grad_type = active.grad.scalar_type();
+  one.step = active.fields.step;
   one.state = active.state;
-  one.fields = active.fields;
-  one.behind.back() = param.unsafeGetTensorImpl()->autograd_meta();
-  one.behind[kernels::kRuleSlots] = counter_of(param);
-  const auto data_of = [](const torch::Tensor* tensor) {
-    return tensor != nullptr && tensor->defined() ? tensor->const_data_ptr() : nullptr;
-  };
-  one.average = data_of(active.fields.average);
-  one.momentum_scale = data_of(active.fields.momentum_scale);
-  one.second_moment_scale = data_of(active.fields.second_moment_scale);
-  one.row_correlation = data_of(active.fields.row_correlation);
-  for (std::size_t s = 0; s < kernels::kRuleSlots; ++s) {
-    const torch::Tensor* tensor = s == 0   ? &param
-                                  : s == 1 ? &active.grad
-                                           : active.fields.tensor(static_cast<Slot>(s));
-    if (tensor == nullptr || !tensor->defined()) continue;
-    one.data[s] = tensor->const_data_ptr();
-    one.tensors[s] = tensor->unsafeGetTensorImpl();
-    one.behind[s] = tensor->storage().unsafeGetStorageImpl();
+  one.state_slot = &states.find(param.unsafeGetTensorImpl())->second;
+  one.autograd = param.unsafeGetTensorImpl()->autograd_meta();
+  one.version = counter_of(param);
+  const StateFields& fields = active.fields;
+  one.first_state = state_places_.size();
+  for (const torch::Tensor* tensor :
+       {fields.momentum, fields.second_moment, fields.extra, fields.average, fields.momentum_scale,
+        fields.second_moment_scale, fields.row_correlation}) {
+    if (tensor != nullptr && tensor->defined()) state_places_.push_back(Place::of(*tensor));
   }
+  one.last_state = state_places_.size();
   return one;
 }
 
-void MultiTensorOptimizer::FusedCache::remember(const Groups& groups,
+void MultiTensorOptimizer::FusedCache::remember(const Groups& groups, const States& states,
                                                 const std::vector<Active>& active) {
   forget();
   group_sizes_.clear();
@@ -131,86 +153,59 @@ void MultiTensorOptimizer::FusedCache::remember(const Groups& groups,
       const bool steps_now = next != active.end() && next->param.is_same(params[place]);
       Known one{};
       if (steps_now) {
-        one = describe(params[place], *next);
+        one = describe(params[place], *next, states);
         one.tensor = next++ - active.begin();
       }
       one.group = static_cast<std::uint32_t>(g);
       one.place = static_cast<std::uint32_t>(place);
-      one.param = params[place].unsafeGetTensorImpl();
+      one.param.impl = params[place].unsafeGetTensorImpl();
       known_.push_back(one);
     }
   }
 }
 
 void MultiTensorOptimizer::FusedCache::prefetch(std::size_t at) const {
-  constexpr std::size_t kAhead = 8, kLine = 64;
+  constexpr std::size_t kAhead = 8, kFirstMembers = 48;
   if (at + kAhead >= known_.size()) return;
   const Known& one = known_[at + kAhead];
-  __builtin_prefetch(one.state);
-  // Not null: a prefetch of what is not mapped walks the page table in vain.
-  for (const void* pointer : one.behind) {
-    if (pointer != nullptr) __builtin_prefetch(pointer);
-  }
-  for (const void* tensor : one.tensors) {
-    if (tensor == nullptr) continue;
-    for (std::size_t byte = 0; byte < sizeof(c10::TensorImpl); byte += kLine) {
-      __builtin_prefetch(static_cast<const std::byte*>(tensor) + byte);
-    }
-  }
+  prefetch_object(one.state_slot, sizeof(void*));
+  prefetch_object(one.state, kFirstMembers);
+  prefetch_object(one.autograd, kFirstMembers);
+  prefetch_object(one.version, sizeof(c10::intrusive_ptr_target));
+  one.param.prefetch();
+  one.grad.prefetch();
+  for (std::size_t s = one.first_state; s < one.last_state; ++s) state_places_[s].prefetch();
 }
 
 bool MultiTensorOptimizer::FusedCache::follow(Known& one, const torch::Tensor& p,
                                               const States& states) {
-  if (one.param != p.unsafeGetTensorImpl()) return false;
+  if (one.param.impl != p.unsafeGetTensorImpl()) return false;
   const torch::Tensor& g = p.grad();
-  if (one.grad == nullptr || !g.defined()) return one.grad == nullptr && !g.defined();
-  if (!still_there(one, p, states) || !follow_gradient(one, p)) return false;
-  steps[static_cast<std::size_t>(one.tensor)] = *one.fields.step;
+  if (one.grad.impl == nullptr || !g.defined()) return one.grad.impl == nullptr && !g.defined();
+  const auto state = states.find(p.unsafeGetTensorImpl());
+  if (state == states.end() || one.state != state->second.get()) return false;
+  if (!one.param.holds(p) || one.param_type != p.scalar_type()) return false;
+  for (std::size_t s = one.first_state; s < one.last_state; ++s) {
+    const Place& place = state_places_[s];
+    if (!place.holds(*place.handle)) return false;
+  }
+  if (!follow_gradient(one, p, g)) return false;
+  steps[static_cast<std::size_t>(one.tensor)] = *one.step;
   return true;
 }
 
-bool MultiTensorOptimizer::FusedCache::follow_gradient(Known& one, const torch::Tensor& p) {
-  constexpr auto kGrad = static_cast<std::size_t>(Slot::Grad);
-  const torch::Tensor& g = p.grad();
+bool MultiTensorOptimizer::FusedCache::follow_gradient(Known& one, const torch::Tensor& p,
+                                                       const torch::Tensor& g) {
+  const bool moved = !one.grad.holds(g);
+  if (moved && (!g.is_cpu() || g.layout() != at::kStrided)) return false;
   if (g.scalar_type() != one.grad_type || g.is_neg() || !g.strides().equals(p.strides()) ||
       !g.sizes().equals(p.sizes())) {
     return false;
   }
-  if (one.grad == g.unsafeGetTensorImpl() && one.data[kGrad] == g.const_data_ptr()) return true;
-  if (!g.is_cpu() || g.layout() != at::kStrided) return false;
-  void* data = g.data_ptr();
-  if (!plan.move_gradient(one.tensor, data)) return false;
-  one.grad = one.tensors[kGrad] = g.unsafeGetTensorImpl();
-  one.behind[kGrad] = g.storage().unsafeGetStorageImpl();
-  one.data[kGrad] = data;
+  if (!moved) return true;
+  if (!plan.move_gradient(one.tensor, g.data_ptr())) return false;
+  one.grad = Place::of(g);
   return true;
-}
-
-// All but the gradient.
-bool MultiTensorOptimizer::FusedCache::still_there(const Known& one, const torch::Tensor& p,
-                                                   const States& states) {
-  const auto state = states.find(p.unsafeGetTensorImpl());
-  if (state == states.end() || one.state != state->second.get() ||
-      one.data[0] != p.const_data_ptr() || one.elements != p.numel() ||
-      one.param_type != p.scalar_type()) {
-    return false;
-  }
-  for (int s = 2; s < kernels::kRuleSlots; ++s) {
-    const auto slot = static_cast<std::size_t>(s);
-    if (one.data[slot] == nullptr) continue;
-    const torch::Tensor& tensor = *one.fields.tensor(static_cast<Slot>(s));
-    if (!tensor.defined() || tensor.const_data_ptr() != one.data[slot] ||
-        tensor.numel() != one.elements) {
-      return false;
-    }
-  }
-  const auto same = [](const void* known, const torch::Tensor* tensor) {
-    return known == nullptr || (tensor->defined() && tensor->const_data_ptr() == known);
-  };
-  return same(one.average, one.fields.average) &&
-         same(one.momentum_scale, one.fields.momentum_scale) &&
-         same(one.second_moment_scale, one.fields.second_moment_scale) &&
-         same(one.row_correlation, one.fields.row_correlation);
 }
 
 bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States& states,
@@ -234,7 +229,9 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
           if (!follow(known_[at], param_of(i), states)) stands = false;
         }
         for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
-          bump_versions(param_of(i), writes_grads);
+          if (known_[static_cast<std::size_t>(i)].grad.impl == nullptr) continue;
+          bump_version(param_of(i));
+          if (writes_grads) bump_version(param_of(i).grad());
         }
       });
   return stands;

@@ -39,8 +39,11 @@ struct MultiTensorOptimizer::FusedCache {
   double mean_correlation() const;
 
   // Notes who the plan was made for.
-  void remember(const Groups& groups, const std::vector<Active>& active);
-  void forget() { known_.clear(); }
+  void remember(const Groups& groups, const States& states, const std::vector<Active>& active);
+  void forget() {
+    known_.clear();
+    state_places_.clear();
+  }
   // Does the plan stand? It does where everything is at the addresses that were remembered, or only
   // gradients are elsewhere, in type and layout as before (callers free them every step): those it
   // follows. Reads the step counters. Looking at thousands of small tensors costs as much as
@@ -51,27 +54,36 @@ struct MultiTensorOptimizer::FusedCache {
   static void bump_versions(const torch::Tensor& param, bool grad);
 
  private:
-  // One parameter. Addresses only: a cache must not keep freed gradients alive.
+  // Where a tensor was. Addresses only: a cache must not keep freed tensors alive.
+  struct Place {
+    const torch::Tensor* handle = nullptr;  // of state; of others it may move
+    const c10::TensorImpl* impl = nullptr;
+    const c10::StorageImpl* storage = nullptr;
+    const void* data = nullptr;  // of the storage
+    Index offset = 0, elements = 0;
+
+    static Place of(const torch::Tensor& tensor);
+    bool holds(const torch::Tensor& tensor) const;
+    void prefetch() const;
+  };
+  // One parameter.
   struct Known {
     std::uint32_t group, place;  // within the group
-    Index elements, tensor;      // tensor: of the plan
+    Place param, grad;           // grad.impl null: no gradient
     at::ScalarType param_type, grad_type;
-    const void *param, *grad, *state;  // TensorImpl, TensorImpl (null: no gradient), ParamState
-    StateFields fields;
-    std::array<const void*, kernels::kRuleSlots> data;
-    const void *average, *momentum_scale, *second_moment_scale, *row_correlation;
-    // What a look reads: tensors, and the storages, autograd data and version counter behind them.
-    std::array<const void*, kernels::kRuleSlots> tensors;
-    std::array<const void*, kernels::kRuleSlots + 2> behind;
+    Index tensor;                                 // of the plan
+    std::size_t first_state = 0, last_state = 0;  // of state_places_
+    Index* step;
+    const void *state, *state_slot, *autograd, *version;
   };
 
-  static Known describe(const torch::Tensor& param, const Active& active);
+  Known describe(const torch::Tensor& param, const Active& active, const States& states);
   void prefetch(std::size_t at) const;
   bool follow(Known& one, const torch::Tensor& param, const States& states);
-  static bool still_there(const Known& one, const torch::Tensor& param, const States& states);
-  bool follow_gradient(Known& one, const torch::Tensor& param);
+  bool follow_gradient(Known& one, const torch::Tensor& param, const torch::Tensor& grad);
 
   std::vector<Known> known_;  // every parameter; empty: nothing is known
+  std::vector<Place> state_places_;
   std::vector<std::size_t> group_sizes_;
 };
 

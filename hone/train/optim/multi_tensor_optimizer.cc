@@ -316,7 +316,7 @@ void MultiTensorOptimizer::make_plan(const SlotUse& use) {
   cache.forget();
   cache.read(active, use);
   cache.plan.follow_or_throw(cache.lists());
-  cache.remember(param_groups_, active);
+  cache.remember(param_groups_, state_, active);
   cache.stepped.clear();
   for (std::size_t i = 0; i < active.size(); ++i) {
     cache.stepped.push_back({active[i].fields, active[i].parameter});
