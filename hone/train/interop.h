@@ -21,6 +21,12 @@ TensorView view_of(const at::Tensor& tensor, std::string_view what);
 Dtype dtype_of(at::ScalarType type, std::string_view what);
 at::ScalarType scalar_type_of(Dtype dtype);
 
+// For autograd: the tensor's memory was written to. (Inference tensors count nothing.)
+inline void bump_version(const at::Tensor& tensor) {
+  at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (impl->version_counter().enabled()) impl->bump_version();
+}
+
 // Runs parallel loops on LibTorch's own threads (at::get_num_threads() of them), so that a program
 // has one pool: two pools would spin against each other. Chunks are taken from per-worker shares
 // and stolen when a share is empty. parallel_publish computes each chunk once.

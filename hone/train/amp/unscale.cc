@@ -80,6 +80,7 @@ double unscale_on_kernel(const std::vector<Gradient>& gradients, float inv_scale
   std::vector<Piece> pieces;
   for (const Gradient& gradient : gradients) {
     auto* data = gradient.tensor.data_ptr<float>();
+    bump_version(gradient.tensor);
     for (Index i = 0; i < gradient.tensor.numel(); i += kernels::kChunkElements) {
       const Index length = std::min(kernels::kChunkElements, gradient.tensor.numel() - i);
       pieces.push_back({data + i, length, gradient.parameter});

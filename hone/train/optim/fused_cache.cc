@@ -33,12 +33,6 @@ const void* counter_of(const torch::Tensor& tensor) {
   __builtin_prefetch(at + bytes - 1);
 }
 
-void bump_version(const torch::Tensor& tensor) {
-  if (tensor.unsafeGetTensorImpl()->version_counter().enabled()) {
-    tensor.unsafeGetTensorImpl()->bump_version();
-  }
-}
-
 }  // namespace
 
 void MultiTensorOptimizer::FusedCache::bump_versions(const torch::Tensor& param, bool grad) {

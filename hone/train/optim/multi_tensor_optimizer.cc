@@ -2,6 +2,7 @@
 #include "hone/train/optim/multi_tensor_optimizer.h"
 
 #include <ATen/Functions.h>
+#include <ATen/MemoryOverlap.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
@@ -58,6 +59,8 @@ void check_parameters(const std::string& op, const Groups& groups) {
       const std::string label = describe(parameter++);
       HONE_CHECK(param.defined(), op, concat("a tensor as ", label), "an undefined one");
       if (!is_usable(param, false)) fail_unusable(op, param, label, false);
+      HONE_CHECK(at::has_internal_overlap(param) != at::MemOverlap::Yes, op,
+                 concat("memory of its own for each element of ", label), "an expanded view");
       HONE_CHECK(param.is_leaf(), op, concat("a leaf as ", label), "a result of other tensors");
       HONE_CHECK(seen.insert(param.unsafeGetTensorImpl()).second, op, concat(label, " listed once"),
                  "it twice");

@@ -169,6 +169,9 @@ void TorqueOptimizer::check_group(const torch::optim::OptimizerParamGroup& group
   const bool narrow = state_dtype_of(group.options()) != StateDtype::Float32;
   HONE_CHECK(!narrow || o.scope_ != TAMScope::Element, name(), "state in fp32 for scope element",
              "fewer bits");
+  const auto whole = [](const TorqueFields& fields) { return fields.scope_ == TAMScope::Model; };
+  HONE_CHECK(whole(o) == whole(fields(param_groups_.front().options())), name(),
+             "scope Model for all groups or none", "both");
   kernels::check_tam_group(group_of(group.options()));
 }
 

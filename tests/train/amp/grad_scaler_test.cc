@@ -259,8 +259,10 @@ TEST(GradScaler, Oracle21_an_explicit_unscale_divides_once) {
       params[0].zero_();
     }
     params[0].mutable_grad() = torch::full({5}, 2048.0f);
+    const auto version = params[0].grad()._version();
     scaler.unscale_(*optimizer);
     EXPECT_EQ(params[0].grad()[0].item<float>(), 2);
+    EXPECT_GT(params[0].grad()._version(), version);
     scaler.step(*optimizer);
     EXPECT_EQ(params[0][4].item<float>(), -2);
   }

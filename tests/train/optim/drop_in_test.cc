@@ -164,6 +164,20 @@ TEST(DropIn, a_group_that_makes_no_sense_is_not_added) {
               HasSubstr("ns_coefficients"));
 }
 
+TEST(DropIn, what_no_step_could_take_is_refused_at_construction) {
+  torch::Tensor w = parameter({4, 4}), bias = parameter({4});
+  const torch::Tensor expanded = torch::zeros({1}).expand({5}).set_requires_grad(true);
+  EXPECT_THAT(error_of([&] { AdamW({expanded}, AdamWOptions(0.1)); }), HasSubstr("expanded view"));
+  const auto model = [] {
+    return std::make_unique<TAMOptions>(TAMOptions(0.1).scope(TAMScope::Model));
+  };
+  const auto mixed = HasSubstr("scope Model for all groups or none");
+  EXPECT_THAT(error_of([&] { TAM({Group({w}), Group({bias}, model())}, TAMOptions(0.1)); }), mixed);
+  TAM tam({w}, TAMOptions(0.1));
+  EXPECT_THAT(error_of([&] { tam.add_param_group(Group({bias}, model())); }), mixed);
+  EXPECT_EQ(tam.param_groups().size(), 1u);
+}
+
 TEST(DropIn, state_of_another_class_is_refused) {
   torch::Tensor p = parameter({4}), q = parameter({4});
   AdamW own({p}, AdamWOptions(0.1));
