@@ -33,16 +33,16 @@ struct Traffic {
   double resident_bytes = 0;
 };
 
-// A TAM whose tensors stay in cache between its two passes saves the 8 bytes of the first.
-Traffic traffic_of(const std::string& rule, Index elements_per_tensor) {
-  const double cached = elements_per_tensor <= kernels::kChunkElements ? 8 : 0;
-  if (rule == "sgdm" || rule == "lion" || rule == "adagrad" || rule == "tam_row") return {20, 12};
-  if (rule == "tam") return {28 - cached, 12};
-  if (rule == "adatamw") return {36 - cached, 16};
-  if (rule == "adamw_bf16") return {20, 12};
-  if (rule == "adamw_8bit") return {16, 10};
-  if (rule == "amp_adamw") return {32, 16};  // the gradient is read twice
-  return {28, 16};
+// Of state `bits` wide. A TAM whose tensors stay in cache between its two passes saves the first.
+Traffic traffic_of(const opponents::OptimRule& rule, Index elements_per_tensor) {
+  const auto is = [&](const auto&... names) { return ((rule.base == names) || ...); };
+  const double moment = rule.state_bits / 8.0;
+  const double moments = is("sgdm", "lion", "adagrad", "tam", "tam_row") ? 1 : 2;
+  Traffic traffic{12 + 2 * moments * moment, 8 + moments * moment};
+  const bool cached = elements_per_tensor <= kernels::kChunkElements;
+  if (is("tam", "adatamw") && !cached) traffic.floor_bytes += 4 + moment;
+  if (is("amp_adamw")) traffic.floor_bytes += 4;  // the gradient is read twice
+  return traffic;
 }
 
 // Before every timed step, for all sides: LibTorch's threads are awake, as after a backward pass.
@@ -52,12 +52,13 @@ void wake_threads() {
   executor.parallel_for(executor.workers(), 1, [](Index, Index, int) {});
 }
 
-void add_case(const BenchOptimOptions& options, const std::string& size, const std::string& rule,
+void add_case(const BenchOptimOptions& options, const std::string& size, const std::string& name,
               const MemoryProbe& memory, BenchRun& run) {
+  const opponents::OptimRule rule = opponents::parse_rule(name);
   const std::vector<Index> sizes = parse_sizes(size);
   const Traffic traffic = traffic_of(rule, sizes.front());
   BenchCase bench_case;
-  bench_case.name = concat(size, "/", rule);
+  bench_case.name = concat(size, "/", name);
   const double elements = static_cast<double>(sizes.front()) * static_cast<double>(sizes.size());
   bench_case.bytes = traffic.floor_bytes * elements;
   // Tensors that stay in the last-level cache are not limited by memory.

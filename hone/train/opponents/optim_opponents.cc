@@ -30,9 +30,8 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
-constexpr std::array<std::string_view, 11> kRules{"sgdm",       "adam",       "adamw",    "adagrad",
-                                                  "lion",       "tam",        "tam_row",  "adatamw",
-                                                  "adamw_bf16", "adamw_8bit", "amp_adamw"};
+constexpr std::array<std::string_view, 9> kRules{"sgdm", "adam",    "adamw",   "adagrad",  "lion",
+                                                 "tam",  "tam_row", "adatamw", "amp_adamw"};
 constexpr std::array<std::string_view, 8> kWays{"hone",        "hone_foreach", "hone_for_loop",
                                                 "torch_optim", "aten_fused",   "aten_chain",
                                                 "elementwise", "own"};
@@ -117,7 +116,10 @@ Index measure_peak(const std::function<void()>& step) {
 
 template <class Optimizer, class Options>
 Stepper step_with_hone(std::string_view way, const std::shared_ptr<Workload>& work, Options options,
-                       const optim::StepControl& control = {}) {
+                       int state_bits = 32, const optim::StepControl& control = {}) {
+  options.state_dtype(state_bits == 8    ? optim::StateDtype::Block8
+                      : state_bits == 16 ? optim::StateDtype::BFloat16
+                                         : optim::StateDtype::Float32);
   options.implementation(way == "hone_foreach"    ? optim::Implementation::Foreach
                          : way == "hone_for_loop" ? optim::Implementation::ForLoop
                                                   : optim::Implementation::Fused);
@@ -131,44 +133,52 @@ Stepper step_with_hone(std::string_view way, const std::shared_ptr<Workload>& wo
   return stepper;
 }
 
-Stepper make_hone_tam(std::string_view rule, std::string_view way,
+Stepper make_hone_tam(const OptimRule& rule, std::string_view way,
                       const std::shared_ptr<Workload>& work) {
-  if (rule == "adatamw") {
-    return step_with_hone<optim::AdaTAMW>(way, work,
-                                          optim::AdaTAMWOptions(kLr).weight_decay(kWeightDecay));
+  if (rule.base == "adatamw") {
+    return step_with_hone<optim::AdaTAMW>(
+        way, work, optim::AdaTAMWOptions(kLr).weight_decay(kWeightDecay), rule.state_bits);
   }
   auto options = optim::TAMOptions(kLr);
-  if (rule == "tam_row") options.scope(optim::TAMScope::Row);
-  return step_with_hone<optim::TAM>(way, work, options);
+  if (rule.base == "tam_row") options.scope(optim::TAMScope::Row);
+  return step_with_hone<optim::TAM>(way, work, options, rule.state_bits);
 }
 
-Stepper make_hone(std::string_view rule, std::string_view way,
+Stepper make_hone(const OptimRule& rule, std::string_view way,
                   const std::shared_ptr<Workload>& work) {
-  if (rule == "sgdm") {
-    return step_with_hone<optim::SGD>(way, work, optim::SGDOptions(kLr).momentum(kMomentum));
+  const int bits = rule.state_bits;
+  if (rule.base == "sgdm") {
+    return step_with_hone<optim::SGD>(way, work, optim::SGDOptions(kLr).momentum(kMomentum), bits);
   }
-  if (rule == "adam") return step_with_hone<optim::Adam>(way, work, optim::AdamOptions(kLr));
-  if (rule == "adagrad") {
-    return step_with_hone<optim::Adagrad>(way, work, optim::AdagradOptions(kLr));
+  if (rule.base == "adam") {
+    return step_with_hone<optim::Adam>(way, work, optim::AdamOptions(kLr), bits);
   }
-  if (rule == "lion") return step_with_hone<optim::Lion>(way, work, optim::LionOptions(kLr));
-  if (rule == "tam" || rule == "tam_row" || rule == "adatamw") {
-    return make_hone_tam(rule, way, work);
+  if (rule.base == "adagrad") {
+    return step_with_hone<optim::Adagrad>(way, work, optim::AdagradOptions(kLr), bits);
   }
-  auto options = optim::AdamWOptions(kLr).weight_decay(kWeightDecay);
-  if (rule == "adamw_bf16") options.state_dtype(optim::StateDtype::BFloat16);
-  if (rule == "adamw_8bit") options.state_dtype(optim::StateDtype::Block8);
+  if (rule.base == "lion") {
+    return step_with_hone<optim::Lion>(way, work, optim::LionOptions(kLr), bits);
+  }
+  if (rule.base != "adamw" && rule.base != "amp_adamw") return make_hone_tam(rule, way, work);
   optim::StepControl control;
-  if (rule == "amp_adamw") control = {.inv_scale = kInvScale, .clip_norm = kClipNorm};
-  return step_with_hone<optim::AdamW>(way, work, options, control);
+  if (rule.base == "amp_adamw") control = {.inv_scale = kInvScale, .clip_norm = kClipNorm};
+  return step_with_hone<optim::AdamW>(
+      way, work, optim::AdamWOptions(kLr).weight_decay(kWeightDecay), bits, control);
 }
 
-Stepper make_own(std::string_view rule, std::span<const Index> sizes) {
-  const bool tam = rule == "tam" || rule == "tam_row";
-  const bool adamw = rule != "adamw" && rule.find("adamw") != std::string_view::npos;
-  if (!tam && !adamw) return {};
-  Stepper stepper = make_hone(tam ? "sgdm" : "adamw", "hone", make_workload(sizes));
-  stepper.name = tam ? "hone_sgdm" : "hone_adamw";
+Stepper make_own(const OptimRule& rule, std::span<const Index> sizes) {
+  std::string_view by;
+  if (rule.state_bits != 32) {
+    by = rule.base;
+  } else if (rule.base == "tam" || rule.base == "tam_row") {
+    by = "sgdm";
+  } else if (rule.base == "amp_adamw") {
+    by = "adamw";
+  } else {
+    return {};
+  }
+  Stepper stepper = make_hone({by}, "hone", make_workload(sizes));
+  stepper.name = concat("hone_", by);
   return stepper;
 }
 
@@ -226,7 +236,7 @@ Stepper make_torch(std::string_view rule, std::span<const Index> sizes) {
     return step_with_torch<to::Adagrad>(sizes, to::AdagradOptions(kLr), "torch::optim::Adagrad");
   }
   if (rule == "amp_adamw") return step_with_amp_chain(sizes);
-  if (rule.starts_with("adamw")) {
+  if (rule == "adamw") {
     return step_with_torch<to::AdamW>(sizes, to::AdamWOptions(kLr).weight_decay(kWeightDecay),
                                       "torch::optim::AdamW");
   }
@@ -252,14 +262,15 @@ Stepper step_with_operators(std::shared_ptr<Workload> work, std::string_view way
 }
 
 Stepper make_fused(std::string_view rule, std::span<const Index> sizes) {
-  auto work = make_workload(sizes);
   if (rule == "sgdm") {
+    const auto work = make_workload(sizes);
     add_state(*work, false, false);
     return step_with_operators(work, "aten_fused", "at::_fused_sgd_", [](Workload& w) {
       at::_fused_sgd_(w.params, w.grads, w.momentum, 0.0, kMomentum, kLr, 0.0, false, false, false);
     });
   }
   if (rule == "adam") {
+    const auto work = make_workload(sizes);
     add_state(*work, true, false);
     return step_with_operators(work, "aten_fused", "at::_fused_adam_", [](Workload& w) {
       at::_foreach_add_(w.steps, 1);
@@ -268,6 +279,7 @@ Stepper make_fused(std::string_view rule, std::span<const Index> sizes) {
     });
   }
   if (rule == "adagrad") {
+    const auto work = make_workload(sizes);
     add_state(*work, true, false);
     return step_with_operators(work, "aten_fused", "at::_fused_adagrad_", [](Workload& w) {
       at::_foreach_add_(w.steps, 1);
@@ -275,6 +287,7 @@ Stepper make_fused(std::string_view rule, std::span<const Index> sizes) {
     });
   }
   if (rule == "adamw") {
+    const auto work = make_workload(sizes);
     add_state(*work, true, false);
     return step_with_operators(work, "aten_fused", "at::_fused_adamw_", [](Workload& w) {
       at::_foreach_add_(w.steps, 1);
@@ -296,8 +309,8 @@ double advance_damping(Workload& w, std::size_t i) {
 }
 
 Stepper make_chain(std::string_view rule, std::span<const Index> sizes) {
-  auto work = make_workload(sizes);
   if (rule == "tam") {
+    const auto work = make_workload(sizes);
     add_state(*work, false, false);
     return step_with_operators(work, "aten_chain", "dot, 2 norms, mul_, 2 add_", [](Workload& w) {
       for (std::size_t i = 0; i < w.params.size(); ++i) {
@@ -307,6 +320,7 @@ Stepper make_chain(std::string_view rule, std::span<const Index> sizes) {
     });
   }
   if (rule == "adatamw") {
+    const auto work = make_workload(sizes);
     add_state(*work, true, true);
     return step_with_operators(
         work, "aten_chain", "dot, 2 norms, 7 in-place operators", [](Workload& w) {
@@ -384,16 +398,22 @@ void check_known(std::span<const std::string_view> known, std::string_view what,
 
 }  // namespace
 
-std::span<const std::string_view> optim_rules() { return kRules; }
-std::span<const std::string_view> optim_ways() { return kWays; }
+OptimRule parse_rule(std::string_view name) {
+  OptimRule rule{name};
+  for (const auto& [suffix, bits] : {std::pair(std::string_view("_bf16"), 16), {"_8bit", 8}}) {
+    if (!name.ends_with(suffix)) continue;
+    rule = {name.substr(0, name.size() - suffix.size()), bits};
+  }
+  check_known(kRules, "rule (each also with _bf16 or _8bit)", rule.base);
+  return rule;
+}
 
-Stepper make_stepper(std::string_view rule, std::string_view way, std::span<const Index> sizes) {
-  check_known(kRules, "rule", rule);
+Stepper make_stepper(const OptimRule& rule, std::string_view way, std::span<const Index> sizes) {
   check_known(kWays, "way to run it", way);
-  if (way == "torch_optim") return make_torch(rule, sizes);
-  if (way == "aten_fused") return make_fused(rule, sizes);
-  if (way == "aten_chain") return make_chain(rule, sizes);
-  if (way == "elementwise") return make_elementwise(rule, sizes);
+  if (way == "torch_optim") return make_torch(rule.base, sizes);
+  if (way == "aten_fused") return make_fused(rule.base, sizes);
+  if (way == "aten_chain") return make_chain(rule.base, sizes);
+  if (way == "elementwise") return make_elementwise(rule.base, sizes);
   if (way == "own") return make_own(rule, sizes);
   return make_hone(rule, way, make_workload(sizes));
 }

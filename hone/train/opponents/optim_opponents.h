@@ -26,22 +26,28 @@ struct Stepper {
 };
 
 // What is stepped: sgdm, adam, adamw, adagrad, lion, tam (Tensor scope), tam_row (rows of 1024),
-// adatamw, adamw_bf16 and adamw_8bit (state), amp_adamw (unscale, finite check, clip, AdamW,
-// clear).
-std::span<const std::string_view> optim_rules();
+// adatamw, amp_adamw (unscale, finite check, clip, AdamW, clear); "_bf16" or "_8bit" behind any is
+// what hone keeps its state in.
+struct OptimRule {
+  std::string_view base;
+  int state_bits = 32;
+};
+// Error{InvalidArgument} for an unknown one.
+OptimRule parse_rule(std::string_view name);
+
 // Ways to run one:
-//   hone, hone_foreach, hone_for_loop   the three implementations of hone's class
+//   hone, hone_foreach, hone_for_loop
+//                 the three implementations of hone's class; narrow state has the first alone
 //   torch_optim   torch::optim's class; for amp_adamw with the operators that a loop needs before
 //   it aten_fused    at::_fused_sgd_, _adam_, _adamw_, _adagrad_, with state lists and steps at
 //   hand aten_chain    the TAM family from the fewest ATen operators: dot, two norms, in-place
 //   updates elementwise   TAM as others ship it: a cosine per element, every intermediate a tensor
-//   own           what the rule is measured by: hone's SGD with momentum for tam and tam_row, its
-//                 fp32 AdamW for the other AdamW
-std::span<const std::string_view> optim_ways();
+//   own           what the rule is measured by: itself with state in fp32, else hone's SGD with
+//                 momentum for tam and tam_row and its AdamW for amp_adamw
 
 // One tensor per entry of `sizes`. Nothing (an empty step) where LibTorch has no such way for the
-// rule. Error{InvalidArgument} for an unknown rule or way.
-Stepper make_stepper(std::string_view rule, std::string_view way, std::span<const Index> sizes);
+// rule. Error{InvalidArgument} for an unknown way.
+Stepper make_stepper(const OptimRule& rule, std::string_view way, std::span<const Index> sizes);
 
 // The cosine of two tensors in cache: hone's four methods (manual, cosine_similarity, vectorized,
 // auto), aten_chain (dot and two norms) and aten_normalize_multiply (what the guide's own code
