@@ -36,7 +36,7 @@ struct Traffic {
 // Of state `bits` wide. A TAM whose tensors stay in cache between its two passes saves the first.
 Traffic traffic_of(const opponents::OptimRule& rule, Index elements_per_tensor) {
   const auto is = [&](const auto&... names) { return ((rule.base == names) || ...); };
-  const double moment = rule.state_bits / 8.0;
+  const double moment = opponents::state_bits_of(rule, elements_per_tensor) / 8.0;
   const double moments = is("sgdm", "lion", "adagrad", "tam", "tam_row") ? 1 : 2;
   Traffic traffic{12 + 2 * moments * moment, 8 + moments * moment};
   const bool cached = elements_per_tensor <= kernels::kChunkElements;

@@ -314,7 +314,7 @@ class FusedStep {
   // are.
   Index step_narrow_moments(const Chunk& chunk) const {
     const MultiTensorPlan::Tensor& tensor = plan_.tensor(chunk.tensor);
-    if (!has_vector_loops_ || rule_.wants_whole_chunks(chunk.tensor)) return 0;
+    if (!has_vector_loops_ || !rule_.takes_narrow_moments(chunk.tensor)) return 0;
     const Chunk whole{chunk.tensor, chunk.offset, chunk.length / kCodeBlock * kCodeBlock};
     if (!plan_.indirect(tensor).only_moments || whole.length == 0) return 0;
     const auto wide = [&](Slot slot) {

@@ -33,10 +33,12 @@ class StepRule {
   virtual void prepare(Index tensor, const TorqueSums& sums, double grad_scale) = 0;
   // Must update() see a chunk in one piece? (It holds whole rows.)
   virtual bool wants_whole_chunks(Index /*tensor*/) const { return false; }
+  // May update() get a chunk with narrow moments? (for_each_vector takes them.) Others get copies
+  // in f32.
+  virtual bool takes_narrow_moments(Index /*tensor*/) const { return false; }
   // Work over whole tensors between the preparations and pass 2.
   virtual void run_between(Executor& /*executor*/) {}
   // Pass 2 on one chunk, after prepare(tensor). `tries`: the operands are copies that nobody keeps.
-  // Chunks of a rule that does not want whole ones may have narrow moments.
   virtual void update(Index tensor, const ChunkOperands& chunk, bool tries) const = 0;
   // The step happened: takes over what prepare() computed.
   virtual void commit() {}

@@ -88,11 +88,11 @@ class MultiTensorPlan {
     bool contiguous = true;  // param
     Index row_length = 0;    // as in MultiTensorLists
 
-    // Of a tensor that is not indirect.
+    // Of a tensor that is not indirect, or a slot that is dense f32.
     float* slot(Slot s) const { return static_cast<float*>(data[static_cast<int>(s)]); }
   };
   // A tensor whose slots are not all f32, or not dense blocks of one layout: chunks go through a
-  // scratch.
+  // scratch, but for narrow moments of rules that take them.
   struct Indirect {
     TensorView views[kSlots];
     float* scales[kSlots] = {};

@@ -408,6 +408,10 @@ OptimRule parse_rule(std::string_view name) {
   return rule;
 }
 
+int state_bits_of(const OptimRule& rule, Index elements) {
+  return rule.state_bits == 8 && elements < optim::kFewestCoded ? 32 : rule.state_bits;
+}
+
 Stepper make_stepper(const OptimRule& rule, std::string_view way, std::span<const Index> sizes) {
   check_known(kWays, "way to run it", way);
   if (way == "torch_optim") return make_torch(rule.base, sizes);

@@ -34,6 +34,8 @@ struct OptimRule {
 };
 // Error{InvalidArgument} for an unknown one.
 OptimRule parse_rule(std::string_view name);
+// Of a tensor's state: small ones have no codes.
+int state_bits_of(const OptimRule& rule, Index elements);
 
 // Ways to run one:
 //   hone, hone_foreach, hone_for_loop

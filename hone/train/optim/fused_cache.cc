@@ -9,8 +9,6 @@
 
 namespace hone::optim {
 
-using kernels::Slot;
-
 namespace {
 
 // Where the version counter lies, for a prefetch: a locked addition to far memory keeps all others
@@ -96,14 +94,22 @@ MultiTensorOptimizer::FusedCache::Place MultiTensorOptimizer::FusedCache::Place:
     const torch::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  return {&tensor, impl, storage, storage->data(), impl->storage_offset(), impl->numel()};
+  return {&tensor,
+          impl,
+          storage,
+          storage->data(),
+          storage->data_ptr().get_deleter(),
+          impl->storage_offset(),
+          impl->numel(),
+          tensor.scalar_type()};
 }
 
 // The tensor's own accessors are a dozen calls.
 bool MultiTensorOptimizer::FusedCache::Place::holds(const torch::Tensor& tensor) const {
   return impl == tensor.unsafeGetTensorImpl() &&
          impl->unsafe_storage().unsafeGetStorageImpl() == storage && storage->data() == data &&
-         impl->storage_offset() == offset && impl->numel() == elements;
+         storage->data_ptr().get_deleter() == deleter && impl->storage_offset() == offset &&
+         impl->numel() == elements && tensor.scalar_type() == type;
 }
 
 void MultiTensorOptimizer::FusedCache::Place::prefetch() const {
@@ -116,8 +122,10 @@ MultiTensorOptimizer::FusedCache::Known MultiTensorOptimizer::FusedCache::descri
   Known one{};
   one.param = Place::of(param);
   one.grad = Place::of(active.grad);
-  one.param_type = param.scalar_type();
-  one.grad_type = active.grad.scalar_type();
+  one.layout = layouts_.size();
+  one.dimensions = static_cast<std::size_t>(param.dim());
+  layouts_.insert(layouts_.end(), param.sizes().begin(), param.sizes().end());
+  layouts_.insert(layouts_.end(), param.strides().begin(), param.strides().end());
   one.step = active.fields.step;
   one.state = active.state;
   one.state_slot = &states.find(param.unsafeGetTensorImpl())->second;
@@ -158,9 +166,10 @@ void MultiTensorOptimizer::FusedCache::remember(const Groups& groups, const Stat
   }
 }
 
-void MultiTensorOptimizer::FusedCache::prefetch(std::size_t at) const {
+// Of those of one worker, [.., end): others may be writing theirs.
+void MultiTensorOptimizer::FusedCache::prefetch(std::size_t at, std::size_t end) const {
   constexpr std::size_t kAhead = 8, kFirstMembers = 48;
-  if (at + kAhead >= known_.size()) return;
+  if (at + kAhead >= end) return;
   const Known& one = known_[at + kAhead];
   prefetch_object(one.state_slot, sizeof(void*));
   prefetch_object(one.state, kFirstMembers);
@@ -178,24 +187,28 @@ bool MultiTensorOptimizer::FusedCache::follow(Known& one, const torch::Tensor& p
   if (one.grad.impl == nullptr || !g.defined()) return one.grad.impl == nullptr && !g.defined();
   const auto state = states.find(p.unsafeGetTensorImpl());
   if (state == states.end() || one.state != state->second.get()) return false;
-  if (!one.param.holds(p) || one.param_type != p.scalar_type()) return false;
+  if (!one.param.holds(p) || !has_layout(one, p)) return false;
   for (std::size_t s = one.first_state; s < one.last_state; ++s) {
     const Place& place = state_places_[s];
     if (!place.holds(*place.handle)) return false;
   }
-  if (!follow_gradient(one, p, g)) return false;
+  if (!follow_gradient(one, g)) return false;
   steps[static_cast<std::size_t>(one.tensor)] = *one.step;
   return true;
 }
 
-bool MultiTensorOptimizer::FusedCache::follow_gradient(Known& one, const torch::Tensor& p,
-                                                       const torch::Tensor& g) {
+// And are its values those in memory?
+bool MultiTensorOptimizer::FusedCache::has_layout(const Known& one,
+                                                  const torch::Tensor& tensor) const {
+  const Index* sizes = layouts_.data() + one.layout;
+  return !tensor.is_neg() && tensor.sizes().equals({sizes, one.dimensions}) &&
+         tensor.strides().equals({sizes + one.dimensions, one.dimensions});
+}
+
+bool MultiTensorOptimizer::FusedCache::follow_gradient(Known& one, const torch::Tensor& g) {
   const bool moved = !one.grad.holds(g);
   if (moved && (!g.is_cpu() || g.layout() != at::kStrided)) return false;
-  if (g.scalar_type() != one.grad_type || g.is_neg() || !g.strides().equals(p.strides()) ||
-      !g.sizes().equals(p.sizes())) {
-    return false;
-  }
+  if (g.scalar_type() != one.grad.type || !has_layout(one, g)) return false;
   if (!moved) return true;
   if (!plan.move_gradient(one.tensor, g.data_ptr())) return false;
   one.grad = Place::of(g);
@@ -219,7 +232,7 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
         };
         for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
           const auto at = static_cast<std::size_t>(i);
-          prefetch(at);
+          prefetch(at, static_cast<std::size_t>(end));
           if (!follow(known_[at], param_of(i), states)) stands = false;
         }
         for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {

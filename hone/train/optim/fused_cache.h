@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -43,6 +42,7 @@ struct MultiTensorOptimizer::FusedCache {
   void forget() {
     known_.clear();
     state_places_.clear();
+    layouts_.clear();
   }
   // Does the plan stand? It does where everything is at the addresses that were remembered, or only
   // gradients are elsewhere, in type and layout as before (callers free them every step): those it
@@ -59,8 +59,10 @@ struct MultiTensorOptimizer::FusedCache {
     const torch::Tensor* handle = nullptr;  // of state; of others it may move
     const c10::TensorImpl* impl = nullptr;
     const c10::StorageImpl* storage = nullptr;
-    const void* data = nullptr;  // of the storage
+    const void* data = nullptr;   // of the storage
+    c10::DeleterFnPtr deleter{};  // of the data: another one where they became copy-on-write
     Index offset = 0, elements = 0;
+    at::ScalarType type{};
 
     static Place of(const torch::Tensor& tensor);
     bool holds(const torch::Tensor& tensor) const;
@@ -68,22 +70,24 @@ struct MultiTensorOptimizer::FusedCache {
   };
   // One parameter.
   struct Known {
-    std::uint32_t group, place;  // within the group
-    Place param, grad;           // grad.impl null: no gradient
-    at::ScalarType param_type, grad_type;
+    std::uint32_t group, place;                   // within the group
+    Place param, grad;                            // grad.impl null: no gradient
     Index tensor;                                 // of the plan
+    std::size_t layout = 0, dimensions = 0;       // sizes, then strides: of layouts_
     std::size_t first_state = 0, last_state = 0;  // of state_places_
     Index* step;
     const void *state, *state_slot, *autograd, *version;
   };
 
   Known describe(const torch::Tensor& param, const Active& active, const States& states);
-  void prefetch(std::size_t at) const;
+  void prefetch(std::size_t at, std::size_t end) const;
   bool follow(Known& one, const torch::Tensor& param, const States& states);
-  bool follow_gradient(Known& one, const torch::Tensor& param, const torch::Tensor& grad);
+  bool has_layout(const Known& one, const torch::Tensor& tensor) const;
+  bool follow_gradient(Known& one, const torch::Tensor& grad);
 
   std::vector<Known> known_;  // every parameter; empty: nothing is known
   std::vector<Place> state_places_;
+  std::vector<Index> layouts_;
   std::vector<std::size_t> group_sizes_;
 };
 

@@ -112,21 +112,6 @@ void fail_mixed_option(const std::string& optimizer, const char* field) {
   fail_unsupported(optimizer, concat("the same ", field, " in all groups"), "different ones");
 }
 
-torch::Tensor* StateFields::tensor(Slot slot) const {
-  switch (slot) {
-    case Slot::Momentum:
-      return momentum;
-    case Slot::SecondMoment:
-      return second_moment;
-    case Slot::Extra:
-      return extra;
-    case Slot::Ema:
-      return average;
-    default:
-      return nullptr;
-  }
-}
-
 MultiTensorOptimizer::MultiTensorOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups,
                                            std::unique_ptr<Options> defaults, std::string name)
     : Optimizer((check_parameters(name, groups), std::move(groups)), std::move(defaults)),
@@ -159,8 +144,7 @@ void MultiTensorOptimizer::add_param_group(const torch::optim::OptimizerParamGro
   Optimizer::add_param_group(group);
   adopt_group_options({group});
   try {
-    implementation();
-    wants_checked_step();
+    check_groups_agree();
   } catch (...) {
     param_groups_.pop_back();
     throw;

@@ -81,8 +81,6 @@ struct StateFields {
   torch::Tensor* average = nullptr;
   double* correlation = nullptr;
   torch::Tensor* row_correlation = nullptr;  // fp64, one per row
-
-  torch::Tensor* tensor(kernels::Slot slot) const;
 };
 struct StateNames {
   const char *momentum = "", *second_moment = "", *extra = "";
@@ -177,6 +175,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   virtual StateFields fields_of(ParamState& state) const = 0;
   // Error{InvalidArgument} naming what of the group's options or parameters makes no sense.
   virtual void check_group(const torch::optim::OptimizerParamGroup& group) const = 0;
+  // Error naming an option of which the groups may not differ.
+  virtual void check_groups_agree() const { implementation(); }
   virtual StateNames state_names() const = 0;
   // The slots that the groups, as they are set now, need.
   virtual SlotUse slots() const = 0;

@@ -262,6 +262,7 @@ void MultiTensorOptimizer::import_all(const Json& param_groups, std::span<const 
   };
   exchange();
   try {
+    check_groups_agree();
     import_state(state);
   } catch (...) {
     exchange();
@@ -308,6 +309,7 @@ void MultiTensorOptimizer::load_or_restore(const std::function<void()>& load) {
   };
   try {
     load();
+    check_groups_agree();
     check_state_fits();
   } catch (const Error&) {
     restore();

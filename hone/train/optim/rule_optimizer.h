@@ -25,7 +25,7 @@ class RuleOptimizer : public MultiTensorOptimizer {
                              Rule::kName) {
     adopt_group_options(groups);
     for (const auto& group : param_groups_) RuleOptimizer::check_group(group);
-    RuleOptimizer::implementation();
+    RuleOptimizer::check_groups_agree();
   }
   explicit RuleOptimizer(std::vector<torch::Tensor> params, typename Rule::Options defaults = {})
       : RuleOptimizer(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},

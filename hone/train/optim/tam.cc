@@ -169,10 +169,19 @@ void TorqueOptimizer::check_group(const torch::optim::OptimizerParamGroup& group
   const bool narrow = state_dtype_of(group.options()) != StateDtype::Float32;
   HONE_CHECK(!narrow || o.scope_ != TAMScope::Element, name(), "state in fp32 for scope element",
              "fewer bits");
-  const auto whole = [](const TorqueFields& fields) { return fields.scope_ == TAMScope::Model; };
-  HONE_CHECK(whole(o) == whole(fields(param_groups_.front().options())), name(),
-             "scope Model for all groups or none", "both");
   kernels::check_tam_group(group_of(group.options()));
+}
+
+void TorqueOptimizer::check_groups_agree() const {
+  MultiTensorOptimizer::check_groups_agree();
+  wants_checked_step();
+  const auto whole = [](const auto& group) {
+    return fields(group.options()).scope_ == TAMScope::Model;
+  };
+  const bool first = whole(param_groups_.front());
+  for (const auto& group : param_groups_) {
+    HONE_CHECK(whole(group) == first, name(), "scope Model for all groups or none", "both");
+  }
 }
 
 StepReport TorqueOptimizer::step_fused(const FusedTensors& tensors, const StepControl& control) {
@@ -312,8 +321,7 @@ TorqueClass<OwnOptions, kAdaptive>::TorqueClass(
     : TorqueOptimizer(groups, std::make_unique<OwnOptions>(defaults), std::move(name), kAdaptive) {
   adopt_group_options(groups);
   for (const auto& group : param_groups_) check_group(group);
-  implementation();
-  wants_checked_step();
+  check_groups_agree();
 }
 
 template <class OwnOptions, bool kAdaptive>

@@ -227,6 +227,7 @@ class TorqueOptimizer : public MultiTensorOptimizer {
   void step_foreach(ChainLists& lists, const Options& options) override;
   void after_step(const StepReport& report) override;
   void check_group(const torch::optim::OptimizerParamGroup& group) const override;
+  void check_groups_agree() const override;
 
  private:
   static const TorqueFields& fields(const Options& options);

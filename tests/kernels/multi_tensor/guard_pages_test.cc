@@ -14,6 +14,7 @@
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/kernel_support.h"
+#include "tests/kernels/multi_tensor/mixed_set.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"
 
 namespace hone::kernels {
@@ -110,6 +111,36 @@ class GuardedBytes {
   GuardedFloats floats_;
   std::byte* data_;
 };
+
+TEST(GuardPages, narrow_moments_may_end_with_their_page) {
+  for (const Dtype momentum : {Dtype::BFloat16, Dtype::Int8}) {
+    const Dtype second = momentum == Dtype::Int8 ? Dtype::UInt8 : momentum;
+    for (const Index n : {255, 256, 257, 512, 1000}) {
+      const hone::test::MixedTensor tensor{
+          .shape = Shape{n}, .momentum = momentum, .second_moment = second};
+      hone::test::MixedSet plain({tensor}, {.second_moment = true});
+      hone::test::MixedSet guarded({tensor}, {.second_moment = true});
+      std::vector<std::unique_ptr<GuardedFloats>> scales;
+      std::vector<std::unique_ptr<GuardedBytes>> moments;
+      for (const Slot slot : {Slot::Momentum, Slot::SecondMoment}) {
+        moments.push_back(std::make_unique<GuardedBytes>(n * bytes_of(momentum)));
+        guarded.view_of(slot, 0).data = moments.back()->data();
+        const auto blocks = static_cast<std::size_t>(ceil_div(n, kCodeBlock));
+        scales.push_back(std::make_unique<GuardedFloats>(std::vector<float>(blocks)));
+        guarded.scale_of(slot, 0).data = scales.back()->data();
+      }
+      const AdamGroup group{.lr = 0.1};
+      for (int step = 0; step < 3; ++step) {
+        for (hone::test::MixedSet* set : {&plain, &guarded}) {
+          adam_step(set->plan(), {&group, 1}, {.rounding_seed = 3}, serial_executor());
+        }
+      }
+      for (const Slot slot : {Slot::Param, Slot::Momentum, Slot::SecondMoment}) {
+        EXPECT_EQ(guarded.read(slot, 0), plain.read(slot, 0)) << n << " slot " << int(slot);
+      }
+    }
+  }
+}
 
 class GuardedCodec : public testing::TestWithParam<Dtype> {};
 

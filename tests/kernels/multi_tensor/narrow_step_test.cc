@@ -36,6 +36,7 @@ std::vector<MixedTensor> zoo() {
       {.shape = Shape{60, 300}, .grad = kBrain, .strides = {1, 60}},
       {.shape = Shape{257}, .grad = kHalf, .momentum = kBrain, .second_moment = Dtype::UInt8},
       {Shape{40'000}},
+      {.shape = Shape{17'000}, .momentum = kBrain, .second_moment = kBrain},
   };
 }
 constexpr MixedSlots kAdamSlots{.second_moment = true, .ema = true};
@@ -187,6 +188,26 @@ TEST(WriteBack, unscaled_gradients_are_rounded_once_to_nearest) {
       }
       sgd_step(set.plan(), {&group, 1}, {.grad = GradWriteBack::Zero}, serial_executor());
       EXPECT_EQ(set.read(Slot::Grad, 0), std::vector<float>(raw.size(), 0.0f));
+    }
+  }
+}
+
+TEST(WriteBack, beside_narrow_moments_is_that_beside_f32_ones) {
+  for (const Dtype momentum : {kBrain, Dtype::Int8}) {
+    const Dtype second = momentum == kBrain ? kBrain : Dtype::UInt8;
+    for (const Index n : {255, 256, 20'000}) {
+      for (const GradWriteBack left : {GradWriteBack::Unscaled, GradWriteBack::Zero}) {
+        MixedSet narrow({{.shape = Shape{n}, .momentum = momentum, .second_moment = second}},
+                        kAdamSlots);
+        MixedSet full({{.shape = Shape{n}}}, kAdamSlots);
+        for (MixedSet* set : {&narrow, &full}) {
+          adam(*set, 1, {.inv_scale = 0.25, .clip_norm = 5, .grad = left, .ema_decay = 0.5},
+               serial_executor());
+        }
+        for (const Slot slot : {Slot::Grad, Slot::Param, Slot::Ema}) {
+          EXPECT_EQ(narrow.read(slot, 0), full.read(slot, 0)) << n << " slot " << int(slot);
+        }
+      }
     }
   }
 }

@@ -178,6 +178,62 @@ TEST(DropIn, what_no_step_could_take_is_refused_at_construction) {
   EXPECT_EQ(tam.param_groups().size(), 1u);
 }
 
+TEST(DropIn, a_saved_scope_replaces_that_of_the_optimiser_that_loads) {
+  for (const bool to_model : {true, false}) {
+    torch::Tensor w = parameter({4, 4}), other = parameter({4, 4});
+    TAM from({w}, to_model ? TAMOptions(0.1).scope(TAMScope::Model) : TAMOptions(0.1));
+    TAM into({other}, to_model ? TAMOptions(0.1) : TAMOptions(0.1).scope(TAMScope::Model));
+    w.mutable_grad() = torch::ones({4, 4});
+    from.step();
+    into.import_all(from.param_groups_json(), from.export_state());
+    other.mutable_grad() = torch::ones({4, 4});
+    from.step();
+    into.step();
+    EXPECT_EQ(into.stats().correlation, from.stats().correlation) << to_model;
+  }
+}
+
+// The plan of the step before must not be used for what looks the same by address.
+TEST(DropIn, memory_that_stays_while_its_meaning_changes_is_seen) {
+  constexpr Index kSize = 86;
+  const auto stepped = [](torch::Tensor& w) {
+    auto optimizer = std::make_unique<SGD>(std::vector{w}, SGDOptions(1).momentum(0.5));
+    for (int step = 0; step < 3; ++step) {
+      w.mutable_grad() = torch::ones_like(w);
+      optimizer->step();
+    }
+    return optimizer;
+  };
+  torch::Tensor w = parameter({kSize});
+  auto optimizer = stepped(w);
+  auto& state = static_cast<SGDParamState&>(*optimizer->state().at(w.unsafeGetTensorImpl()));
+  const auto value = state.momentum_buffer()[0].item<float>();
+  state.momentum_buffer(torch::Tensor());
+  state.momentum_buffer(torch::full({kSize}, value, torch::kBFloat16));
+  optimizer->step();
+  EXPECT_EQ(state.momentum_buffer().scalar_type(), at::kFloat);
+  EXPECT_EQ(state.momentum_buffer()[kSize - 1].item<float>(), 0.5f * value + 1);
+
+  torch::Tensor negated = parameter({kSize});
+  optimizer = stepped(negated);
+  negated.set_data(at::_neg_view(negated.detach()));
+  EXPECT_THAT(error_of([&] { optimizer->step(); }), HasSubstr("resolve_neg"));
+
+  torch::Tensor turned = parameter({4, 4});
+  optimizer = stepped(turned);
+  turned.set_data(turned.detach().view({2, 8}));
+  turned.mutable_grad() = torch::ones({2, 8});
+  EXPECT_THAT(error_of([&] { optimizer->step(); }), HasSubstr("shape of its state"));
+
+  torch::Tensor copied = parameter({kSize});
+  optimizer = stepped(copied);
+  const torch::Tensor snapshot = at::_lazy_clone(copied.detach());
+  const auto before = snapshot[0].item<float>();
+  optimizer->step();
+  EXPECT_EQ(snapshot[0].item<float>(), before);
+  EXPECT_LT(copied[0].item<float>(), before);
+}
+
 TEST(DropIn, state_of_another_class_is_refused) {
   torch::Tensor p = parameter({4}), q = parameter({4});
   AdamW own({p}, AdamWOptions(0.1));

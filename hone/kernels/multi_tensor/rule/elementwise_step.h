@@ -8,7 +8,8 @@
 
 namespace hone::kernels {
 
-// A rule whose scalars depend on a tensor's group, its step and the scale of gradients alone.
+// A rule whose scalars depend on a tensor's group, its step and the scale of gradients alone, and
+// whose chunks go through for_each_vector.
 template <class Group, class Scalars>
 class ElementwiseStep final : public StepRule {
  public:
@@ -40,6 +41,7 @@ class ElementwiseStep final : public StepRule {
   void update(Index tensor, const ChunkOperands& chunk, bool) const override {
     update_(chunk, scalars_[static_cast<std::size_t>(tensor)]);
   }
+  bool takes_narrow_moments(Index /*tensor*/) const override { return true; }
   Index temporary_bytes() const override {
     return static_cast<Index>(scalars_.size() * sizeof(Scalars));
   }

@@ -86,7 +86,8 @@ class TAMStep final : public StepRule {
         smooth(group, *place_of(0), torque_cosine(late_, group, CosineGuard::Clamp));
   }
 
-  bool wants_whole_chunks(Index tensor) const override { return scope_of(tensor) == TAMScope::Row; }
+  bool wants_whole_chunks(Index tensor) const override { return steps_rows(tensor); }
+  bool takes_narrow_moments(Index tensor) const override { return !steps_rows(tensor); }
 
   void run_between(Executor& executor) override {
     for (Index i = 0; i < plan_.tensors(); ++i) {
@@ -96,7 +97,7 @@ class TAMStep final : public StepRule {
 
   void update(Index tensor, const ChunkOperands& chunk, bool tries) const override {
     const TensorState& own = tensors_[static_cast<std::size_t>(tensor)];
-    if (scope_of(tensor) == TAMScope::Row && !group_of(tensor).fixed_damping.has_value()) {
+    if (steps_rows(tensor)) {
       return update_rows(tensor, chunk, tries);
     }
     if (scope_of(tensor) != TAMScope::Element) return update_(chunk, own.scalars);
@@ -140,6 +141,10 @@ class TAMStep final : public StepRule {
     return methods_.correlation.empty() ? &methods_.values[at] : methods_.correlation[at];
   }
   TAMScope scope_of(Index tensor) const { return method_of(tensor).scope; }
+  // Is each row measured where it is stepped?
+  bool steps_rows(Index tensor) const {
+    return scope_of(tensor) == TAMScope::Row && !group_of(tensor).fixed_damping.has_value();
+  }
   // Does pass 1 measure this tensor?
   bool measures_sums(Index tensor) const {
     const TAMScope scope = scope_of(tensor);
