@@ -118,19 +118,19 @@ void MultiTensorOptimizer::FusedCache::Place::prefetch() const {
 }
 
 MultiTensorOptimizer::FusedCache::Known MultiTensorOptimizer::FusedCache::describe(
-    const torch::Tensor& param, const Active& active, const States& states) {
+    const torch::Tensor& p, const Active& active, const States& states) {
   Known one{};
-  one.param = Place::of(param);
+  one.param = Place::of(p);
   one.grad = Place::of(active.grad);
   one.layout = layouts_.size();
-  one.dimensions = static_cast<std::size_t>(param.dim());
-  layouts_.insert(layouts_.end(), param.sizes().begin(), param.sizes().end());
-  layouts_.insert(layouts_.end(), param.strides().begin(), param.strides().end());
+  one.dimensions = static_cast<std::size_t>(p.dim());
+  layouts_.insert(layouts_.end(), p.sizes().begin(), p.sizes().end());
+  layouts_.insert(layouts_.end(), p.strides().begin(), p.strides().end());
   one.step = active.fields.step;
   one.state = active.state;
-  one.state_slot = &states.find(param.unsafeGetTensorImpl())->second;
-  one.autograd = param.unsafeGetTensorImpl()->autograd_meta();
-  one.version = counter_of(param);
+  one.state_slot = &states.find(p.unsafeGetTensorImpl())->second;
+  one.autograd = p.unsafeGetTensorImpl()->autograd_meta();
+  one.version = counter_of(p);
   const StateFields& fields = active.fields;
   one.first_state = state_places_.size();
   for (const torch::Tensor* tensor :
@@ -166,11 +166,8 @@ void MultiTensorOptimizer::FusedCache::remember(const Groups& groups, const Stat
   }
 }
 
-// Of those of one worker, [.., end): others may be writing theirs.
-void MultiTensorOptimizer::FusedCache::prefetch(std::size_t at, std::size_t end) const {
-  constexpr std::size_t kAhead = 8, kFirstMembers = 48;
-  if (at + kAhead >= end) return;
-  const Known& one = known_[at + kAhead];
+void MultiTensorOptimizer::FusedCache::prefetch(const Known& one) const {
+  constexpr std::size_t kFirstMembers = 48;
   prefetch_object(one.state_slot, sizeof(void*));
   prefetch_object(one.state, kFirstMembers);
   prefetch_object(one.autograd, kFirstMembers);
@@ -222,7 +219,7 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
       std::equal(groups.begin(), groups.end(), group_sizes_.begin(), group_sizes_.end(),
                  [](const auto& given, std::size_t size) { return given.params().size() == size; });
   if (!same_sizes) return false;
-  constexpr Index kGrain = 128;
+  constexpr Index kGrain = 256, kAhead = 8;
   std::atomic<bool> stands{true};
   libtorch_executor().parallel_for(
       static_cast<Index>(known_.size()), kGrain, [&](Index begin, Index end, int) {
@@ -230,13 +227,15 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
           const Known& one = known_[static_cast<std::size_t>(i)];
           return groups[one.group].params()[one.place];
         };
+        const auto known = [&](Index i) -> Known& { return known_[static_cast<std::size_t>(i)]; };
+        // Not beyond the end: another worker may be writing there.
+        for (Index i = begin; i < std::min(begin + kAhead, end); ++i) prefetch(known(i));
         for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
-          const auto at = static_cast<std::size_t>(i);
-          prefetch(at, static_cast<std::size_t>(end));
-          if (!follow(known_[at], param_of(i), states)) stands = false;
+          if (i + kAhead < end) prefetch(known(i + kAhead));
+          if (!follow(known(i), param_of(i), states)) stands = false;
         }
         for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
-          if (known_[static_cast<std::size_t>(i)].grad.impl == nullptr) continue;
+          if (known(i).grad.impl == nullptr) continue;
           bump_version(param_of(i));
           if (writes_grads) bump_version(param_of(i).grad());
         }

@@ -79,8 +79,8 @@ struct MultiTensorOptimizer::FusedCache {
     const void *state, *state_slot, *autograd, *version;
   };
 
-  Known describe(const torch::Tensor& param, const Active& active, const States& states);
-  void prefetch(std::size_t at, std::size_t end) const;
+  Known describe(const torch::Tensor& p, const Active& active, const States& states);
+  void prefetch(const Known& one) const;
   bool follow(Known& one, const torch::Tensor& param, const States& states);
   bool has_layout(const Known& one, const torch::Tensor& tensor) const;
   bool follow_gradient(Known& one, const torch::Tensor& grad);
