@@ -69,6 +69,7 @@ TEST(StateCodec, vectors_and_reference_have_the_same_bits) {
         EXPECT_EQ(fast.bytes, plain.bytes) << name_of(dtype) << " " << n;
         std::vector<float> a = fast.decode(), b(a.size());
         decode_chunk_ref(plain.chunk(), b.data());
+        if (n == 0) continue;
         EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0) << name_of(dtype);
       }
     }
