@@ -199,13 +199,18 @@ class FusedStep {
 
   // The chunk where it lies.
   ChunkOperands dense_operands(const Chunk& chunk) const {
-    const MultiTensorPlan::Tensor& tensor = plan_.tensor(chunk.tensor);
-    const auto at = [&](Slot slot) {
-      float* data = tensor.slot(slot);
-      return data == nullptr ? nullptr : data + chunk.offset;
-    };
-    return {at(Slot::Param), at(Slot::Grad), at(Slot::Momentum), at(Slot::SecondMoment),
-            at(Slot::Extra), chunk.length,   chunk.offset};
+    return {.param = slot_of(chunk, Slot::Param),
+            .grad = slot_of(chunk, Slot::Grad),
+            .momentum = slot_of(chunk, Slot::Momentum),
+            .second_moment = slot_of(chunk, Slot::SecondMoment),
+            .extra = slot_of(chunk, Slot::Extra),
+            .length = chunk.length,
+            .offset = chunk.offset};
+  }
+  // A slot that is dense f32.
+  float* slot_of(const Chunk& chunk, Slot slot) const {
+    float* data = plan_.tensor(chunk.tensor).slot(slot);
+    return data == nullptr ? nullptr : data + chunk.offset;
   }
 
   // The rule's slots and the moving average.
@@ -296,8 +301,7 @@ class FusedStep {
     if (!is_indirect(chunk)) {
       const ChunkOperands operands = dense_operands(chunk);
       rule_.update(chunk.tensor, operands, false);
-      float* average = plan_.tensor(chunk.tensor).slot(Slot::Ema);
-      return finish_chunk(chunk, operands, average == nullptr ? nullptr : average + chunk.offset);
+      return finish_chunk(chunk, operands, slot_of(chunk, Slot::Ema));
     }
     const Index done = step_narrow_moments(chunk);
     const Chunk rest{chunk.tensor, chunk.offset + done, chunk.length - done};
@@ -317,24 +321,20 @@ class FusedStep {
     if (!has_vector_loops_ || !rule_.takes_narrow_moments(chunk.tensor)) return 0;
     const Chunk whole{chunk.tensor, chunk.offset, chunk.length / kCodeBlock * kCodeBlock};
     if (!plan_.indirect(tensor).only_moments || whole.length == 0) return 0;
-    const auto wide = [&](Slot slot) {
-      float* data = tensor.slot(slot);
-      return data == nullptr ? nullptr : data + chunk.offset;
-    };
     const auto narrow = [&](Slot slot) -> NarrowMoment {
       const int s = static_cast<int>(slot);
       if (tensor.data[s] == nullptr) return {};
       return {narrow_part(tensor, s, whole), rounding_of(chunk, s)};
     };
     const NarrowMoments moments{narrow(Slot::Momentum), narrow(Slot::SecondMoment)};
-    const ChunkOperands operands{.param = wide(Slot::Param),
-                                 .grad = wide(Slot::Grad),
-                                 .extra = wide(Slot::Extra),
+    const ChunkOperands operands{.param = slot_of(whole, Slot::Param),
+                                 .grad = slot_of(whole, Slot::Grad),
+                                 .extra = slot_of(whole, Slot::Extra),
                                  .length = whole.length,
                                  .offset = whole.offset,
                                  .narrow = &moments};
     rule_.update(whole.tensor, operands, false);
-    finish_chunk(whole, operands, wide(Slot::Ema));
+    finish_chunk(whole, operands, slot_of(whole, Slot::Ema));
     return whole.length;
   }
 

@@ -171,7 +171,7 @@ void MultiTensorOptimizer::FusedCache::prefetch(const Known& one) const {
   prefetch_object(one.state_slot, sizeof(void*));
   prefetch_object(one.state, kFirstMembers);
   prefetch_object(one.autograd, kFirstMembers);
-  prefetch_object(one.version, sizeof(c10::intrusive_ptr_target));
+  prefetch_object(one.version, sizeof(c10::intrusive_ptr_target) + sizeof(std::uint32_t));
   one.param.prefetch();
   one.grad.prefetch();
   for (std::size_t s = one.first_state; s < one.last_state; ++s) state_places_[s].prefetch();
@@ -235,6 +235,7 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
           if (!follow(known(i), param_of(i), states)) stands = false;
         }
         for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
+          // As bump_versions, but for asking each parameter for its gradient once more.
           if (known(i).grad.impl == nullptr) continue;
           bump_version(param_of(i));
           if (writes_grads) bump_version(param_of(i).grad());

@@ -77,7 +77,11 @@ HWY_INLINE CodecBits encode_magnitude(CodecVec value, CodecBits random, const Co
   return hn::IfThenElse(hn::RebindMask(w, is_even), even, normal);
 }
 
-// Codes to numbers; `factor` is the block's scale over the largest code.
+// What codes are multiplied by: the block's scale over the largest code.
+HWY_INLINE CodecVec decode_factor(float scale) {
+  return hn::Set(CodecFloats(), scale * (1 / kLargestCode));
+}
+// Codes to numbers.
 template <bool kSigned>
 HWY_INLINE CodecVec decode_vector(const std::uint8_t* codes, CodecVec factor) {
   const CodecFloats d;
@@ -93,7 +97,7 @@ template <bool kSigned>
 HWY_INLINE void decode_codes(const std::uint8_t* codes, float scale, Index length, float* to) {
   const CodecFloats d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
-  const auto factor = hn::Set(d, scale * (1 / kLargestCode));
+  const auto factor = decode_factor(scale);
   for (Index i = 0; i < length; i += lanes) {
     hn::StoreU(decode_vector<kSigned>(codes + i, factor), d, to + i);
   }

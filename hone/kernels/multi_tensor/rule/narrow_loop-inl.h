@@ -22,8 +22,6 @@ template <class Rule>
 HWY_INLINE void step_moments(const ChunkOperands& chunk, const Rule& rule, Index i, FloatVec& m,
                              FloatVec& v) {
   const Floats d;
-  prefetch_ahead(chunk.param + i);
-  prefetch_ahead(chunk.grad + i);
   FloatVec p = hn::LoadU(d, chunk.param + i), x = p;
   const FloatVec g = mul(hn::LoadU(d, chunk.grad + i), hn::Set(d, rule.s.grad_scale));
   if constexpr (Rule::kExtra) x = hn::LoadU(d, chunk.extra + i);
@@ -45,6 +43,8 @@ HWY_INLINE void step_bf16_moments(const ChunkOperands& chunk, const Rule& rule) 
     FloatVec m = hn::Zero(d), v = m;
     if constexpr (Rule::kMomentum) m = decode_bf16_vector(momentum + i);
     if constexpr (Rule::kSecondMoment) v = decode_bf16_vector(second + i);
+    prefetch_ahead(chunk.param + i);
+    prefetch_ahead(chunk.grad + i);
     step_moments(chunk, rule, i, m, v);
     if constexpr (Rule::kMomentum) {
       prefetch_ahead(momentum + i);
@@ -70,9 +70,6 @@ struct SteppedBlock {
 
 HWY_INLINE std::uint8_t* codes_of(const NarrowMoment& moment, Index block) {
   return static_cast<std::uint8_t*>(moment.chunk.data) + block * kCodeBlock;
-}
-HWY_INLINE FloatVec decode_factor(const NarrowMoment& moment, Index block) {
-  return hn::Set(Floats(), moment.chunk.scales[block] * (1 / kLargestCode));
 }
 HWY_INLINE CodecBits block_counters(const NarrowMoment& moment, Index block) {
   const RoundingKey& rounding = moment.rounding;
@@ -109,8 +106,8 @@ HWY_INLINE void step_block(const ChunkOperands& chunk, const Rule& rule, Index b
   const Index lanes = static_cast<Index>(hn::Lanes(d)), first = b * kCodeBlock;
   const NarrowMoment &momentum = chunk.narrow->momentum, &second = chunk.narrow->second_moment;
   FloatVec down_m = hn::Zero(d), down_v = down_m;
-  if constexpr (kSteps && kM) down_m = decode_factor(momentum, b);
-  if constexpr (kSteps && kV) down_v = decode_factor(second, b);
+  if constexpr (kSteps && kM) down_m = decode_factor(momentum.chunk.scales[b]);
+  if constexpr (kSteps && kV) down_v = decode_factor(second.chunk.scales[b]);
   CodecBits largest_m = hn::Zero(CodecWords()), largest_v = largest_m;
   CodecBits counters_m = block_counters(momentum, b - 1);
   CodecBits counters_v = block_counters(second, b - 1);
@@ -119,6 +116,8 @@ HWY_INLINE void step_block(const ChunkOperands& chunk, const Rule& rule, Index b
       FloatVec m = hn::Zero(d), v = m;
       if constexpr (kM) m = decode_vector<true>(codes_of(momentum, b) + i, down_m);
       if constexpr (kV) v = decode_vector<false>(codes_of(second, b) + i, down_v);
+      prefetch_ahead(chunk.param + first + i);
+      prefetch_ahead(chunk.grad + first + i);
       step_moments(chunk, rule, first + i, m, v);
       if constexpr (kM) keep(m, i, now.momentum, largest_m);
       if constexpr (kV) keep(v, i, now.second_moment, largest_v);

@@ -28,16 +28,12 @@ HWY_INLINE void prefetch_slots(const ChunkOperands& chunk, Index i) {
 template <class Rule>
 HWY_INLINE void step_vector(const ChunkOperands& chunk, const Rule& rule, Index i) {
   const Floats d;
-  FloatVec p = hn::LoadU(d, chunk.param + i), m = p, v = p, x = p;
-  const FloatVec g = mul(hn::LoadU(d, chunk.grad + i), hn::Set(d, rule.s.grad_scale));
+  FloatVec m = hn::Zero(d), v = m;
   if constexpr (Rule::kMomentum) m = hn::LoadU(d, chunk.momentum + i);
   if constexpr (Rule::kSecondMoment) v = hn::LoadU(d, chunk.second_moment + i);
-  if constexpr (Rule::kExtra) x = hn::LoadU(d, chunk.extra + i);
-  rule.apply(p, g, m, v, x);
-  hn::StoreU(p, d, chunk.param + i);
+  step_moments(chunk, rule, i, m, v);
   if constexpr (Rule::kMomentum) hn::StoreU(m, d, chunk.momentum + i);
   if constexpr (Rule::kSecondMoment) hn::StoreU(v, d, chunk.second_moment + i);
-  if constexpr (Rule::kExtra) hn::StoreU(x, d, chunk.extra + i);
 }
 
 // Rule: its scalars `s` with grad_scale, `kMomentum, kSecondMoment, kExtra` for the slots it has,
