@@ -110,11 +110,18 @@ at::ScalarType scalar_type_of(Dtype dtype) {
 }
 
 TensorView view_of(const at::Tensor& tensor, std::string_view what) {
+  return view_of(tensor, at::kCPU, what);
+}
+
+TensorView view_of(const at::Tensor& tensor, c10::Device device, std::string_view what) {
   if (!tensor.defined()) fail_argument(what, "a tensor", "an undefined one");
   if (tensor.layout() != at::kStrided) {
     fail_unsupported(what, "a dense tensor", concat("layout ", c10::str(tensor.layout())));
   }
-  if (!tensor.is_cpu()) fail_unsupported(what, "a CPU tensor", tensor.device().str());
+  if (tensor.device() != device) {
+    fail_unsupported(what, device.is_cpu() ? "a CPU tensor" : concat("a tensor on ", device.str()),
+                     tensor.device().str());
+  }
   if (tensor.dim() > Shape::kMaxRank) {
     fail_unsupported(what, concat("at most ", Shape::kMaxRank, " dimensions"),
                      concat(tensor.dim()));

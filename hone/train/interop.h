@@ -16,6 +16,9 @@ namespace hone {
 // `what` for tensors that are not dense CPU memory (sparse, quantised, complex, other devices),
 // whose type has no hone::Dtype, or with more than Shape::kMaxRank dimensions.
 TensorView view_of(const at::Tensor& tensor, std::string_view what);
+// The same of a tensor on this device. Memory of another device than the CPU is not the host's to
+// touch.
+TensorView view_of(const at::Tensor& tensor, c10::Device device, std::string_view what);
 
 // The hone type of a LibTorch type; Error{Unsupported} naming `what`.
 Dtype dtype_of(at::ScalarType type, std::string_view what);

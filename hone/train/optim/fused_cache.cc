@@ -11,6 +11,9 @@ namespace hone::optim {
 
 namespace {
 
+// The map of states begins to look for a key some places before it.
+constexpr std::size_t kProbeBytes = 64;
+
 // Where the version counter lies, for a prefetch: a locked addition to far memory keeps all others
 // waiting.
 const void* counter_of(const torch::Tensor& tensor) {
@@ -55,18 +58,19 @@ void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
     return tensor.defined() ? view_of(tensor, "scale") : TensorView();
   };
   for (const Active& a : active) {
-    param.push_back(view_of(a.param, "parameter"));
-    grad.push_back(view_of(a.grad, "gradient"));
+    const c10::Device where = a.param.device();
+    param.push_back(view_of(a.param, where, "parameter"));
+    grad.push_back(view_of(a.grad, where, "gradient"));
     if (slots.momentum) {
-      momentum.push_back(view_of(*a.fields.momentum, "momentum"));
+      momentum.push_back(view_of(*a.fields.momentum, where, "momentum"));
       momentum_scale.push_back(view_or_none(*a.fields.momentum_scale));
     }
     if (slots.second_moment) {
-      second_moment.push_back(view_of(*a.fields.second_moment, "exp_avg_sq"));
+      second_moment.push_back(view_of(*a.fields.second_moment, where, "exp_avg_sq"));
       second_moment_scale.push_back(view_or_none(*a.fields.second_moment_scale));
     }
-    if (slots.extra) extra.push_back(view_of(*a.fields.extra, "max_exp_avg_sq"));
-    if (slots.average) average.push_back(view_of(*a.fields.average, "average"));
+    if (slots.extra) extra.push_back(view_of(*a.fields.extra, where, "max_exp_avg_sq"));
+    if (slots.average) average.push_back(view_of(*a.fields.average, where, "average"));
     group.push_back(a.group);
     rounding_key.push_back(static_cast<std::uint32_t>(a.parameter));
     const bool by_row = a.method.scope == kernels::TAMScope::Row;
@@ -75,6 +79,10 @@ void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
     correlation.push_back(by_row ? a.fields.row_correlation->data_ptr<double>()
                                  : a.fields.correlation);
   }
+}
+
+Index latest_of(std::span<const Index> steps) {
+  return std::max_element(steps.begin(), steps.end()) - steps.begin();
 }
 
 double MultiTensorOptimizer::FusedCache::mean_correlation() const {
@@ -128,7 +136,8 @@ MultiTensorOptimizer::FusedCache::Known MultiTensorOptimizer::FusedCache::descri
   layouts_.insert(layouts_.end(), p.strides().begin(), p.strides().end());
   one.step = active.fields.step;
   one.state = active.state;
-  one.state_slot = &states.find(p.unsafeGetTensorImpl())->second;
+  const void* slot = &states.find(p.unsafeGetTensorImpl())->second;
+  one.probe = static_cast<const std::byte*>(slot) - kProbeBytes;
   one.autograd = p.unsafeGetTensorImpl()->autograd_meta();
   one.version = counter_of(p);
   const StateFields& fields = active.fields;
@@ -168,7 +177,7 @@ void MultiTensorOptimizer::FusedCache::remember(const Groups& groups, const Stat
 
 void MultiTensorOptimizer::FusedCache::prefetch(const Known& one) const {
   constexpr std::size_t kFirstMembers = 48;
-  prefetch_object(one.state_slot, sizeof(void*));
+  prefetch_object(one.probe, kProbeBytes + sizeof(void*));
   prefetch_object(one.state, kFirstMembers);
   prefetch_object(one.autograd, kFirstMembers);
   prefetch_object(one.version, sizeof(c10::intrusive_ptr_target) + sizeof(std::uint32_t));
@@ -189,7 +198,7 @@ bool MultiTensorOptimizer::FusedCache::follow(Known& one, const torch::Tensor& p
     const Place& place = state_places_[s];
     if (!place.holds(*place.handle)) return false;
   }
-  if (!follow_gradient(one, g)) return false;
+  if (!follow_gradient(one, p, g)) return false;
   steps[static_cast<std::size_t>(one.tensor)] = *one.step;
   return true;
 }
@@ -202,13 +211,18 @@ bool MultiTensorOptimizer::FusedCache::has_layout(const Known& one,
          tensor.strides().equals({sizes + one.dimensions, one.dimensions});
 }
 
-bool MultiTensorOptimizer::FusedCache::follow_gradient(Known& one, const torch::Tensor& g) {
+bool MultiTensorOptimizer::FusedCache::follow_gradient(Known& one, const torch::Tensor& p,
+                                                       const torch::Tensor& g) {
   const bool moved = !one.grad.holds(g);
-  if (moved && (!g.is_cpu() || g.layout() != at::kStrided)) return false;
+  if (moved && (g.device() != p.device() || g.layout() != at::kStrided)) return false;
   if (g.scalar_type() != one.grad.type || !has_layout(one, g)) return false;
   if (!moved) return true;
   if (!plan.move_gradient(one.tensor, g.data_ptr())) return false;
   one.grad = Place::of(g);
+  if (device != nullptr) {
+    grad[static_cast<std::size_t>(one.tensor)].data = g.data_ptr();
+    gradients_moved_.store(true, std::memory_order_relaxed);
+  }
   return true;
 }
 
@@ -241,7 +255,37 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
           if (writes_grads) bump_version(param_of(i).grad());
         }
       });
+  if (stands && gradients_moved_.exchange(false)) device->follow(lists());
   return stands;
+}
+
+void MultiTensorOptimizer::FusedCache::take_to_device() {
+  using kernels::TAMScope;
+  const TAMScope scope = methods.empty() ? TAMScope::Tensor : methods.front().scope;
+  std::vector<double> values;
+  for (const double* place : correlation) {
+    if (place != nullptr) values.push_back(*place);
+  }
+  if (scope == TAMScope::Model && !values.empty()) {
+    values = {values[static_cast<std::size_t>(latest_of(steps))]};
+  }
+  device->take(lists(), values, scope);
+}
+
+void MultiTensorOptimizer::FusedCache::fetch_correlation(const States& states) {
+  if (device == nullptr) return;
+  const std::span<const double> values = device->correlation();
+  for (std::size_t i = 0; i < stepped.size() && !values.empty(); ++i) {
+    const auto found = states.find(stepped[i].key);
+    if (found == states.end() || found->second.get() != stepped[i].state) continue;
+    *stepped[i].fields.correlation = values[values.size() == 1 ? 0 : i];
+  }
+}
+
+void MultiTensorOptimizer::FusedCache::drop_device() {
+  if (device == nullptr) return;
+  device.reset();
+  forget();
 }
 
 }  // namespace hone::optim

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
+#include "hone/train/optim/device_step.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 
 namespace hone::optim {
@@ -24,9 +27,12 @@ struct MultiTensorOptimizer::FusedCache {
   struct Stepped {
     StateFields fields;
     Index parameter;
+    void* key;  // in the map of states
+    const ParamState* state;
   };
   std::vector<Stepped> stepped;  // the tensors of the plan
   SlotUse use;
+  std::unique_ptr<DeviceStep> device;  // of tensors that are not the CPU's
 
   // Fills the lists that a plan is made of.
   void read(const std::vector<Active>& active, const SlotUse& slots);
@@ -36,6 +42,12 @@ struct MultiTensorOptimizer::FusedCache {
   }
   // Over all tensors; of rows their mean first.
   double mean_correlation() const;
+  // Gives the tensors of the plan, whose counters are read, to `device`.
+  void take_to_device();
+  // s that a device holds comes into these states, those of them that the plan was made for.
+  void fetch_correlation(const States& states);
+  // A plan for other states must be made, and s in memory counts.
+  void drop_device();
 
   // Notes who the plan was made for.
   void remember(const Groups& groups, const States& states, const std::vector<Active>& active);
@@ -76,19 +88,24 @@ struct MultiTensorOptimizer::FusedCache {
     std::size_t layout = 0, dimensions = 0;       // sizes, then strides: of layouts_
     std::size_t first_state = 0, last_state = 0;  // of state_places_
     Index* step;
-    const void *state, *state_slot, *autograd, *version;
+    const void *state, *probe, *autograd, *version;
   };
 
   Known describe(const torch::Tensor& p, const Active& active, const States& states);
   void prefetch(const Known& one) const;
   bool follow(Known& one, const torch::Tensor& param, const States& states);
   bool has_layout(const Known& one, const torch::Tensor& tensor) const;
-  bool follow_gradient(Known& one, const torch::Tensor& grad);
+  bool follow_gradient(Known& one, const torch::Tensor& param, const torch::Tensor& grad);
 
+  std::atomic<bool> gradients_moved_{false};
   std::vector<Known> known_;  // every parameter; empty: nothing is known
   std::vector<Place> state_places_;
   std::vector<Index> layouts_;
   std::vector<std::size_t> group_sizes_;
 };
+
+// In scope Model every parameter keeps a copy of the one s; parameters without gradient in a step
+// fall behind, so the copy that has seen most steps counts: which it is.
+Index latest_of(std::span<const Index> steps);
 
 }  // namespace hone::optim

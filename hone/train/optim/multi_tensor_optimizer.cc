@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <numeric>
 #include <unordered_set>
 #include <utility>
 
@@ -26,10 +27,11 @@ using kernels::Slot;
 
 std::string describe(Index parameter) { return concat("parameter ", parameter); }
 
-// A floating-point CPU tensor of values?
+// A floating-point tensor of values that some way of stepping reaches?
 bool is_usable(const torch::Tensor& tensor, bool may_be_half) {
   const at::ScalarType type = tensor.scalar_type();
-  return tensor.layout() == at::kStrided && tensor.is_cpu() && !tensor.is_neg() &&
+  const bool reached = tensor.is_cpu() || tensor.is_cuda();
+  return tensor.layout() == at::kStrided && reached && !tensor.is_neg() &&
          (type == at::kFloat || type == at::kBFloat16 || (may_be_half && type == at::kHalf));
 }
 
@@ -39,7 +41,9 @@ bool is_usable(const torch::Tensor& tensor, bool may_be_half) {
     fail_unsupported(op, concat("a dense ", what), concat("layout ", c10::str(tensor.layout())));
   }
   if (tensor.is_complex()) fail_unsupported(op, concat("a real ", what), "complex numbers");
-  if (!tensor.is_cpu()) fail_unsupported(op, concat("a CPU ", what), tensor.device().str());
+  if (!tensor.is_cpu() && !tensor.is_cuda()) {
+    fail_unsupported(op, concat("a CPU or CUDA ", what), tensor.device().str());
+  }
   if (tensor.is_neg()) {
     fail_unsupported(op, concat("memory with the values of ", what),
                      "a view that negates (resolve_neg() writes them)");
@@ -53,12 +57,17 @@ using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 void check_parameters(const std::string& op, const Groups& groups) {
   HONE_CHECK(!groups.empty(), op, "at least one parameter group", "none");
   std::unordered_set<const void*> seen;
+  c10::Device device = at::kCPU;
   Index parameter = 0;
   for (const auto& group : groups) {
     for (const torch::Tensor& param : group.params()) {
       const std::string label = describe(parameter++);
       HONE_CHECK(param.defined(), op, concat("a tensor as ", label), "an undefined one");
       if (!is_usable(param, false)) fail_unusable(op, param, label, false);
+      if (parameter == 1) device = param.device();
+      HONE_CHECK(param.device() == device, op,
+                 concat("all parameters on one device, ", label, " on ", device.str()),
+                 param.device().str());
       HONE_CHECK(at::has_internal_overlap(param) != at::MemOverlap::Yes, op,
                  concat("memory of its own for each element of ", label), "an expanded view");
       HONE_CHECK(param.is_leaf(), op, concat("a leaf as ", label), "a result of other tensors");
@@ -156,6 +165,9 @@ StateDtype MultiTensorOptimizer::state_dtype_for(const torch::Tensor& param,
                                                  const kernels::TAMMethod& method,
                                                  const Options& options) const {
   const StateDtype wanted = state_dtype_of(options);
+  if (!param.is_cpu() && wanted != StateDtype::Float32) {
+    fail_unsupported(name_, concat("state in fp32 on ", param.device().str()), "fewer bits");
+  }
   // Narrow state takes dense memory in one order.
   const bool dense = param.is_non_overlapping_and_dense() &&
                      param.strides().equals(grad.strides()) &&
@@ -276,6 +288,29 @@ StepReport MultiTensorOptimizer::step_with(const StepControl& control) {
   return report;
 }
 
+std::unique_ptr<DeviceStep> MultiTensorOptimizer::make_device_step(c10::Device device) const {
+  return device.is_cpu() ? nullptr : std::make_unique<DeviceStep>(device);
+}
+
+void MultiTensorOptimizer::fetch_state() const {
+  if (cache_ != nullptr) cache_->fetch_correlation(state_);
+}
+
+void MultiTensorOptimizer::drop_device_state() {
+  stats_ = stats();
+  if (cache_ != nullptr) cache_->drop_device();
+}
+
+OptimizerStats MultiTensorOptimizer::stats() const {
+  OptimizerStats now = stats_;
+  if (cache_ == nullptr || cache_->device == nullptr || !cache_->device->has_stepped()) return now;
+  const std::span<const double> s = cache_->device->correlation();
+  if (s.empty()) return now;
+  now.correlation = std::accumulate(s.begin(), s.end(), 0.0) / static_cast<double>(s.size());
+  now.damping = (1 + now.correlation) / 2;
+  return now;
+}
+
 void MultiTensorOptimizer::drop_unstepped_state() {
   if (!made_state_) return;
   std::vector<void*> unstepped;
@@ -297,6 +332,8 @@ SlotUse MultiTensorOptimizer::slots_for(const StepControl& control) const {
 }
 
 void MultiTensorOptimizer::make_plan(const SlotUse& use) {
+  fetch_state();
+  drop_device_state();
   const std::vector<Active> active = collect(use);
   FusedCache& cache = *cache_;
   cache.use = use;
@@ -306,9 +343,12 @@ void MultiTensorOptimizer::make_plan(const SlotUse& use) {
   cache.remember(param_groups_, state_, active);
   cache.stepped.clear();
   for (std::size_t i = 0; i < active.size(); ++i) {
-    cache.stepped.push_back({active[i].fields, active[i].parameter});
+    cache.stepped.push_back({active[i].fields, active[i].parameter,
+                             active[i].param.unsafeGetTensorImpl(), active[i].state});
     cache.steps[i] = *active[i].fields.step;
   }
+  if (!active.empty()) cache.device = make_device_step(active.front().param.device());
+  if (cache.device != nullptr) cache.take_to_device();
 }
 
 StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
@@ -324,13 +364,15 @@ StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
     }
   }
   const auto& stepped = cache.stepped;
-  StepReport report = step_fused({cache.plan, cache.methods, cache.correlation}, control);
+  StepReport report =
+      step_fused({cache.plan, cache.methods, cache.correlation, cache.device.get()}, control);
   if (report.first_nonfinite_tensor >= 0) {
     report.first_nonfinite_tensor =
         stepped[static_cast<std::size_t>(report.first_nonfinite_tensor)].parameter;
   }
   if (!report.stepped) return report;
   for (std::size_t i = 0; i < stepped.size(); ++i) *stepped[i].fields.step = cache.steps[i];
+  if (cache.device != nullptr) return report;  // stats() asks it
   stats_.correlation = cache.mean_correlation();
   stats_.damping = (1 + stats_.correlation) / 2;
   return report;
@@ -339,14 +381,16 @@ StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
 bool MultiTensorOptimizer::measure_chain_norm(const std::vector<Active>& active,
                                               const StepControl& control,
                                               StepReport& report) const {
+  std::vector<torch::Tensor> norms;
+  // In fp64, so that the sum of squares of finite values stays finite.
+  for (const Active& a : active) norms.push_back(at::norm(a.grad, 2, at::kDouble));
   double total = 0;
-  for (const Active& a : active) {
-    // In fp64, so that the sum of squares of finite values stays finite.
-    const double norm = at::norm(a.grad, 2, at::kDouble).item<double>();
-    if (!std::isfinite(norm) && report.first_nonfinite_tensor < 0) {
-      report.first_nonfinite_tensor = a.parameter;
+  const std::vector<double> values = read_scalars(norms);
+  for (std::size_t i = 0; i < active.size(); ++i) {
+    if (!std::isfinite(values[i]) && report.first_nonfinite_tensor < 0) {
+      report.first_nonfinite_tensor = active[i].parameter;
     }
-    total += norm * norm;
+    total += values[i] * values[i];
   }
   report.grad_norm = control.inv_scale * std::sqrt(total);
   if ((control.skip_nonfinite || control.inv_scale != 1) && report.first_nonfinite_tensor >= 0) {
@@ -380,6 +424,8 @@ StepReport MultiTensorOptimizer::step_on_chain(const StepControl& control) {
   }
   const SlotUse use = slots_for(control);
   check_chain(use);
+  fetch_state();
+  drop_device_state();
   std::vector<Active> active = collect(use);
   if (control.grad != GradWriteBack::None) check_own_gradients(name_, active);
   StepReport report;

@@ -21,6 +21,8 @@ using kernels::GradWriteBack;
 using kernels::StepControl;
 using kernels::StepReport;
 
+class DeviceStep;
+
 // One rule, three ways. They agree to rounding.
 enum class Implementation {
   ForLoop,  // ATen operators, tensor by tensor
@@ -98,9 +100,10 @@ struct ChainLists {
 };
 
 // What hone's optimisers share: a torch::optim::Optimizer whose step is one call into the
-// multi-tensor kernels. CPU parameters in fp32 or bf16 (rounded stochastically), gradients in fp32,
-// bf16 or fp16, any layout. Parameters without gradient are left alone: no decay, no step. Errors
-// are hone::Error and leave parameters and state untouched.
+// multi-tensor kernels. Parameters on the CPU, in fp32 or bf16 (rounded stochastically), any
+// layout; or on one CUDA device, in fp32, dense (docs/cuda.md); gradients in fp32, bf16 or fp16.
+// Parameters without gradient are left alone: no decay, no step. Errors are hone::Error and leave
+// parameters and state untouched.
 class MultiTensorOptimizer : public torch::optim::Optimizer {
  public:
   ~MultiTensorOptimizer() override;
@@ -126,7 +129,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
 
   // One entry per parameter that has a gradient now.
   std::vector<TensorPlanEntry> plan() const;
-  OptimizerStats stats() const { return stats_; }
+  // (On CUDA waits for the device where the rule is one of TAM's.)
+  OptimizerStats stats() const;
 
   // All state, in the order of the parameters, for saving: parameters not stepped so far have none.
   // The tensors are the optimiser's own; copy them before the next step. Saving these, and
@@ -162,6 +166,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
     const kernels::MultiTensorPlan& plan;
     std::span<const kernels::TAMMethod> methods;
     std::span<double* const> correlation;  // as in kernels::TAMMethods
+    DeviceStep* device = nullptr;          // steps them; null: they are the CPU's
   };
   MultiTensorOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups,
                        std::unique_ptr<Options> defaults, std::string name);
@@ -192,6 +197,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   virtual std::string method_name(const torch::Tensor&, const Options&) const { return {}; }
   virtual Index exchanged_bytes_for(const torch::Tensor&, const Options&) const { return 0; }
   virtual bool wants_checked_step() const { return false; }
+  // How tensors there are stepped; null: by the CPU.
+  virtual std::unique_ptr<DeviceStep> make_device_step(c10::Device device) const;
   // Fused: one kernel call.
   virtual StepReport step_fused(const FusedTensors& tensors, const StepControl& control) = 0;
   // ForLoop and Foreach on one group whose gradients are already scaled. Counters are advanced
@@ -207,6 +214,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // Runs `load`; when it throws or leaves state that does not fit the parameters, everything is as
   // before and a hone::Error says why.
   void load_or_restore(const std::function<void()>& load);
+  // What a device holds of the state comes to the parameters' states: before they are read.
+  void fetch_state() const;
   // Option field of which the groups may not differ.
   template <class T, class Get>
   T common_option(const char* field, const Get& get) const;
@@ -216,6 +225,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
  private:
   struct FusedCache;
 
+  // A device's part of the state is not what counts any more.
+  void drop_device_state();
   void check_state_fits() const;
   void check_not_moved_from() const;
   std::vector<Active> collect(const SlotUse& use);

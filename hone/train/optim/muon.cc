@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hone/kernels/multi_tensor/pass/state_codec.h"
 #include "hone/train/optim/state_tensors.h"
 
 namespace hone::optim {
@@ -30,14 +31,23 @@ double rate_of(const torch::Tensor& param, const MuonOptions& o) {
   return o.lr() * std::sqrt(std::max(1.0, rows / cols));
 }
 
-// p <- (1 - ηλ) p - η r X from the momentum of this step and the scaled gradient.
+// p <- (1 - ηλ) p - η r X from the momentum of this step and the scaled gradient, in fp32.
 void apply_update(torch::Tensor param, const torch::Tensor& grad, const torch::Tensor& momentum,
                   const MuonOptions& o) {
   if (param.numel() == 0) return;
   const torch::Tensor wide = momentum.to(at::kFloat);
   const torch::Tensor update = o.nesterov() ? grad.to(at::kFloat).lerp(wide, o.momentum()) : wide;
   param.mul_(1 - o.lr() * o.weight_decay());
-  param.add_(orthogonalize(update, o).to(param.scalar_type()), -rate_of(param, o));
+  param.add_(orthogonalize(update, o), -rate_of(param, o));
+}
+
+// Stochastically, as parameters of other rules: the small updates would be lost.
+void store_bf16(const torch::Tensor& values, std::uint32_t key, torch::Tensor param) {
+  const torch::Tensor dense = values.contiguous();
+  const torch::Tensor rounded = at::empty(dense.sizes(), dense.options().dtype(at::kBFloat16));
+  kernels::encode_chunk(dense.data_ptr<float>(), {.key = key},
+                        {Dtype::BFloat16, rounded.data_ptr(), nullptr, dense.numel()});
+  param.copy_(rounded);
 }
 
 }  // namespace
@@ -110,17 +120,26 @@ StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& cont
   const StepReport report = RuleOptimizer::step_fused(tensors, momentum_only);
   if (!report.stepped) return report;
   const double scale = control.inv_scale * report.clip_coef;
+  std::uint32_t parameter = 0;
   for (auto& group : param_groups_) {
     const MuonOptions& o = typed(group.options());
     for (torch::Tensor& param : group.params()) {
+      const std::uint32_t index = parameter++;
       torch::Tensor grad = param.grad();
       if (!grad.defined()) continue;
       const auto& state =
           static_cast<const MuonParamState&>(*state_.at(param.unsafeGetTensorImpl()));
       const torch::Tensor& kept = state.momentum_buffer();
       const bool coded = kept.scalar_type() == at::kChar;
-      apply_update(param.detach(), grad * (o.maximize() ? -scale : scale),
+      const torch::Tensor stored = param.detach(), values = stored.to(at::kFloat);
+      apply_update(values, grad * (o.maximize() ? -scale : scale),
                    coded ? decode_moment(kept, state.momentum_scale()) : kept, o);
+      if (stored.scalar_type() == at::kBFloat16) {
+        store_bf16(values,
+                   kernels::mix_rounding_key(control.rounding_seed, index, state.step(),
+                                             static_cast<int>(kernels::Slot::Param)),
+                   stored);
+      }
       if (control.grad == GradWriteBack::Unscaled) grad.mul_(scale);
       if (control.grad == GradWriteBack::Zero) grad.zero_();
     }

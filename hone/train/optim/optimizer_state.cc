@@ -60,8 +60,9 @@ void adopt_moment(const torch::Tensor& value, const torch::Tensor& scale,
     if (scale.defined()) to_scale = scale.clone();
     return;
   }
-  const torch::Tensor wide =
-      value.scalar_type() == at::kFloat ? value : decode_moment(copy_like(value, param), scale);
+  const torch::Tensor wide = value.scalar_type() == at::kFloat
+                                 ? value
+                                 : decode_moment(copy_like(value, param, at::kCPU), scale);
   encode_moment(wide, param, type, to, to_scale);
 }
 
@@ -115,6 +116,7 @@ void check_step(const std::string& op, Index parameter, std::int64_t step) {
 }  // namespace
 
 std::vector<NamedState> MultiTensorOptimizer::export_state() const {
+  fetch_state();
   const StateNames names = state_names();
   std::vector<NamedState> all;
   Index parameter = 0;
@@ -214,6 +216,7 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
                label(given.begin()->first));
     fresh.emplace_back(param.unsafeGetTensorImpl(), std::move(made));
   }
+  drop_device_state();
   state_.clear();
   for (auto& [key, value] : fresh) state_[key] = std::move(value);
 }
@@ -307,6 +310,8 @@ void MultiTensorOptimizer::load_or_restore(const std::function<void()>& load) {
       param_groups_[g].set_options(std::move(options[g]));
     }
   };
+  fetch_state();
+  drop_device_state();
   try {
     load();
     check_groups_agree();

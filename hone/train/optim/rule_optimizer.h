@@ -3,10 +3,12 @@
 
 #include <torch/optim/serialize.h>
 
+#include <span>
 #include <utility>
 #include <vector>
 
 #include "hone/train/interop.h"
+#include "hone/train/optim/device_step.h"
 #include "hone/train/optim/option_fields.h"
 
 namespace hone::optim {
@@ -107,6 +109,9 @@ class RuleOptimizer : public MultiTensorOptimizer {
     std::vector<typename Rule::Group> groups;
     for (const auto& group : param_groups_)
       groups.push_back(Rule::group_of(typed(group.options())));
+    if (tensors.device != nullptr) {
+      return tensors.device->step(std::span<const typename Rule::Group>(groups), control);
+    }
     return Rule::kStep(tensors.plan, groups, control, libtorch_executor());
   }
   void step_for_loop(ChainLists& lists, const Options& options) override {

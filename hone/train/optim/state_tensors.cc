@@ -37,8 +37,9 @@ bool shares_block(const torch::Tensor& param) { return param.is_non_overlapping_
 std::vector<torch::Tensor> zeros_in_one_block(const std::vector<const torch::Tensor*>& params) {
   Index elements = 0;
   for (const torch::Tensor* param : params) elements += padded_elements(*param);
-  const torch::Tensor block = at::empty({elements}, at::TensorOptions(at::kFloat));
-  advise_huge_pages(block.data_ptr(), static_cast<Index>(block.nbytes()));
+  const c10::Device device = params.front()->device();
+  const torch::Tensor block = at::empty({elements}, at::TensorOptions(at::kFloat).device(device));
+  if (device.is_cpu()) advise_huge_pages(block.data_ptr(), static_cast<Index>(block.nbytes()));
   block.zero_();
   std::vector<torch::Tensor> out;
   Index begin = 0;
@@ -86,9 +87,18 @@ void encode_moment(const torch::Tensor& values, const torch::Tensor& param, at::
   kernels::encode_chunk(laid_out.data_ptr<float>(), {.nearest = true}, chunk_of(moment, scale));
 }
 
-torch::Tensor copy_like(const torch::Tensor& value, const torch::Tensor& param) {
-  torch::Tensor copy =
-      at::empty_like(param, param.options().dtype(value.scalar_type()), at::MemoryFormat::Preserve);
+std::vector<double> read_scalars(const std::vector<torch::Tensor>& scalars) {
+  if (scalars.empty()) return {};
+  const torch::Tensor values = at::stack(scalars).to(at::kCPU);
+  const auto* data = values.data_ptr<double>();
+  return {data, data + values.numel()};
+}
+
+torch::Tensor copy_like(const torch::Tensor& value, const torch::Tensor& param,
+                        std::optional<c10::Device> device) {
+  torch::Tensor copy = at::empty_like(
+      param, param.options().dtype(value.scalar_type()).device(device.value_or(param.device())),
+      at::MemoryFormat::Preserve);
   copy.copy_(value);
   return copy;
 }

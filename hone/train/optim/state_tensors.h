@@ -3,6 +3,7 @@
 
 #include <torch/types.h>
 
+#include <optional>
 #include <vector>
 
 #include "hone/train/optim/multi_tensor_optimizer.h"
@@ -27,7 +28,10 @@ torch::Tensor decode_moment(const torch::Tensor& moment, const torch::Tensor& sc
 // Stores fp32 values, rounded to nearest, as `type` in the layout of the parameter.
 void encode_moment(const torch::Tensor& values, const torch::Tensor& param, at::ScalarType type,
                    torch::Tensor& moment, torch::Tensor& scale);
-// A copy with the layout of the parameter.
-torch::Tensor copy_like(const torch::Tensor& value, const torch::Tensor& param);
+// The values of fp64 scalars on one device, which is waited for once.
+std::vector<double> read_scalars(const std::vector<torch::Tensor>& scalars);
+// A copy with the layout of the parameter, on its device or another.
+torch::Tensor copy_like(const torch::Tensor& value, const torch::Tensor& param,
+                        std::optional<c10::Device> device = {});
 
 }  // namespace hone::optim

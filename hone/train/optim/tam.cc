@@ -8,18 +8,31 @@
 
 #include "hone/core/log.h"
 #include "hone/train/interop.h"
+#include "hone/train/optim/fused_cache.h"
+#include "hone/train/optim/state_tensors.h"
 
 namespace hone::optim {
 namespace {
 
 constexpr Index kVerboseInterval = 100;
 
-double sum_products(const torch::Tensor& a, const torch::Tensor& b) {
-  return at::sum(at::mul(a, b), at::kDouble).item<double>();
+// <m, g>, |m| and |g| of one tensor, `product` being m g.
+void measure_torque(const torch::Tensor& product, const torch::Tensor& momentum,
+                    const torch::Tensor& grad, std::vector<torch::Tensor>& sums) {
+  sums.push_back(at::sum(product, at::kDouble));
+  sums.push_back(at::norm(momentum, 2, at::kDouble));
+  sums.push_back(at::norm(grad, 2, at::kDouble));
 }
-double sum_squares(const torch::Tensor& a) {
-  const double norm = at::norm(a, 2, at::kDouble).item<double>();
-  return norm * norm;
+
+// Of all tensors in one go, so that a device is waited for once.
+std::vector<kernels::Torque> read_torques(const std::vector<torch::Tensor>& sums) {
+  const std::vector<double> values = read_scalars(sums);
+  std::vector<kernels::Torque> torques;
+  for (std::size_t i = 0; i < values.size(); i += 3) {
+    const double m = values[i + 1], g = values[i + 2];
+    torques.push_back({values[i], m * m, g * g});
+  }
+  return torques;
 }
 
 const char* name_of(CorrelationMethod method) {
@@ -195,19 +208,38 @@ StepReport TorqueOptimizer::step_fused(const FusedTensors& tensors, const StepCo
       .correlation = tensors.correlation,
       .lagged = common_option<bool>("lagged_cosine",
                                     [](const Options& o) { return fields(o).lagged_cosine_; })};
+  if (tensors.device != nullptr) return step_on_device(tensors, methods, groups, control);
   const bool model = !tensors.methods.empty() && tensors.methods[0].scope == TAMScope::Model;
   if (model) return step_model_scope(tensors, methods, groups, control);
   return kernels::tam_step(tensors.plan, groups, methods, control, libtorch_executor());
 }
 
-// Every parameter keeps a copy of the one s; parameters without gradient in a step fall behind, so
-// the copy that has seen most steps counts.
+StepReport TorqueOptimizer::step_on_device(const FusedTensors& tensors,
+                                           const kernels::TAMMethods& methods,
+                                           std::span<const kernels::TAMGroup> groups,
+                                           const StepControl& control) const {
+  if (methods.lagged) fail_unsupported(name(), "the cosine of this step on CUDA", "lagged_cosine");
+  const kernels::MultiTensorPlan& plan = tensors.plan;
+  for (Index i = 0; i < plan.tensors(); ++i) {
+    const kernels::TAMMethod& method = methods.of_tensor[static_cast<std::size_t>(i)];
+    const kernels::CosineGuard guard = groups[plan.tensor(i).group].guard;
+    const bool same = method.scope == methods.of_tensor[0].scope &&
+                      (method.scope == TAMScope::Model ||
+                       (method.scope == TAMScope::Tensor && method.guard.value_or(guard) == guard));
+    if (!same) {
+      fail_unsupported(name(),
+                       "scope model or a correlation_method manual or cosine_similarity on CUDA",
+                       concat("another for tensor ", i));
+    }
+  }
+  return tensors.device->step(groups, control);
+}
+
 StepReport TorqueOptimizer::step_model_scope(const FusedTensors& tensors,
                                              const kernels::TAMMethods& methods,
                                              std::span<const kernels::TAMGroup> groups,
                                              const StepControl& control) const {
-  const auto steps = tensors.plan.step();
-  const auto latest = std::max_element(steps.begin(), steps.end()) - steps.begin();
+  const Index latest = latest_of(tensors.plan.step());
   double shared = *tensors.correlation[static_cast<std::size_t>(latest)];
   const kernels::TAMMethods all{.of_tensor = methods.of_tensor,
                                 .correlation = {},
@@ -249,18 +281,16 @@ std::vector<at::Scalar> TorqueOptimizer::advance_damping(
 
 void TorqueOptimizer::step_for_loop(ChainLists& lists, const Options& options) {
   const kernels::TAMGroup group = group_of(options);
-  std::vector<torch::Tensor> grads;
-  std::vector<kernels::Torque> torques;
+  std::vector<torch::Tensor> grads, sums;
   for (std::size_t i = 0; i < lists.params.size(); ++i) {
     torch::Tensor grad = group.maximize ? -lists.grads[i] : lists.grads[i];
     if (!group.decoupled && group.weight_decay != 0) {
       grad = grad.add(lists.params[i], group.weight_decay);
     }
-    torques.push_back(
-        {sum_products(lists.momentum[i], grad), sum_squares(lists.momentum[i]), sum_squares(grad)});
+    measure_torque(at::mul(lists.momentum[i], grad), lists.momentum[i], grad, sums);
     grads.push_back(grad);
   }
-  const std::vector<at::Scalar> damping = advance_damping(lists, options, torques);
+  const std::vector<at::Scalar> damping = advance_damping(lists, options, read_torques(sums));
   for (std::size_t i = 0; i < lists.params.size(); ++i) {
     torch::Tensor& param = lists.params[i];
     lists.momentum[i].mul_(group.momentum).add_(grads[i], damping[i]);
@@ -281,12 +311,11 @@ void TorqueOptimizer::step_foreach(ChainLists& lists, const Options& options) {
     grads = at::_foreach_add(grads, lists.params, group.weight_decay);
   }
   const std::vector<torch::Tensor> products = at::_foreach_mul(lists.momentum, grads);
-  std::vector<kernels::Torque> torques;
+  std::vector<torch::Tensor> sums;
   for (std::size_t i = 0; i < grads.size(); ++i) {
-    torques.push_back({at::sum(products[i], at::kDouble).item<double>(),
-                       sum_squares(lists.momentum[i]), sum_squares(grads[i])});
+    measure_torque(products[i], lists.momentum[i], grads[i], sums);
   }
-  const std::vector<at::Scalar> damping = advance_damping(lists, options, torques);
+  const std::vector<at::Scalar> damping = advance_damping(lists, options, read_torques(sums));
   at::_foreach_mul_(lists.momentum, group.momentum);
   at::_foreach_add_(lists.momentum, at::_foreach_mul(grads, damping));
   if (group.decoupled) at::_foreach_mul_(lists.params, 1 - group.lr * group.weight_decay);
@@ -301,10 +330,11 @@ void TorqueOptimizer::step_foreach(ChainLists& lists, const Options& options) {
 void TorqueOptimizer::after_step(const StepReport& report) {
   if (!fields(*defaults_).verbose_ || stats_.steps % kVerboseInterval != 0 || !report.stepped)
     return;
-  log_info(concat(name(), " step ", stats_.steps, ": s ", stats_.correlation, ", d ",
-                  stats_.damping, ", gradient norm ",
+  const OptimizerStats now = stats();
+  log_info(concat(name(), " step ", now.steps, ": s ", now.correlation, ", d ", now.damping,
+                  ", gradient norm ",
                   report.grad_norm < 0 ? std::string("not measured") : concat(report.grad_norm),
-                  ", skipped ", stats_.skipped_steps));
+                  ", skipped ", now.skipped_steps));
 }
 
 double suggest_lr(double sgdm_lr, const OptimizerStats& stats) {
@@ -326,6 +356,7 @@ TorqueClass<OwnOptions, kAdaptive>::TorqueClass(
 
 template <class OwnOptions, bool kAdaptive>
 void TorqueClass<OwnOptions, kAdaptive>::save(torch::serialize::OutputArchive& archive) const {
+  fetch_state();
   torch::optim::serialize<TAMParamState, OwnOptions>(archive, *this);
 }
 template <class OwnOptions, bool kAdaptive>

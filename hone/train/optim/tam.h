@@ -232,6 +232,9 @@ class TorqueOptimizer : public MultiTensorOptimizer {
  private:
   static const TorqueFields& fields(const Options& options);
   static kernels::TAMGroup group_of(const Options& options);
+  StepReport step_on_device(const FusedTensors& tensors, const kernels::TAMMethods& methods,
+                            std::span<const kernels::TAMGroup> groups,
+                            const StepControl& control) const;
   StepReport step_model_scope(const FusedTensors& tensors, const kernels::TAMMethods& methods,
                               std::span<const kernels::TAMGroup> groups,
                               const StepControl& control) const;

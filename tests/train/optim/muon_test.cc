@@ -56,6 +56,25 @@ TEST(Muon, follows_torch_optim_muon) {
   }
 }
 
+// Updates of a hundredth of bf16's spacing: rounded to nearest they would all be lost.
+TEST(Muon, parameters_in_bf16_go_where_fp32_goes) {
+  torch::manual_seed(7);
+  const torch::Tensor start = torch::randn({64, 64});
+  const auto way = [&](at::ScalarType type) {
+    const double before = start.to(type).to(at::kDouble).square().sum().item<double>();
+    torch::Tensor param = start.to(type).clone().requires_grad_();
+    Muon optimizer({param}, MuonOptions(1e-3));
+    for (int t = 0; t < 100; ++t) {
+      param.mutable_grad() = param.detach().to(at::kFloat).mul(2).to(type);
+      optimizer.step();
+    }
+    return before - param.detach().to(at::kDouble).square().sum().item<double>();
+  };
+  const double wide = way(at::kFloat);
+  EXPECT_GT(wide, 100);
+  EXPECT_NEAR(way(at::kBFloat16), wide, 0.1 * wide);
+}
+
 // The iteration in fp64, written out.
 TEST(Muon, equals_the_iteration_in_double) {
   Tensors params = make_params();

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "hone/kernels/multi_tensor/cuda/cuda_step.h"
+
+namespace hone::optim {
+
+// LibTorch's current stream of a device, as kernels take it, while this lives. (A LibTorch before
+// 2.12 does not tell the handle of a stream but the default one: that one then waits for the
+// current stream, and the current stream for it.)
+class CurrentStream {
+ public:
+  explicit CurrentStream(c10::Device device);
+  ~CurrentStream();
+  CurrentStream(const CurrentStream&) = delete;
+  CurrentStream& operator=(const CurrentStream&) = delete;
+
+  kernels::Stream handle() const { return handle_; }
+
+ private:
+  c10::Device device_;
+  bool stands_in_ = false;  // the default stream for the current one
+  kernels::Stream handle_;
+};
+
+// The fused step of one plan's tensors on one CUDA device. t and s lie in device memory; the host
+// keeps equal counters, because it learns of every step that may not happen, and fetches s when
+// somebody asks. A step waits for the device only where its report says what was found: with
+// clipping, a loss scale or a check for inf and NaN.
+class DeviceStep {
+ public:
+  // The rule's stepper is made at the first step.
+  explicit DeviceStep(c10::Device device) : device_(device) {}
+  // With a stepper that follows the lists it is given.
+  DeviceStep(c10::Device device, std::shared_ptr<void> stepper)
+      : device_(device), stepper_(std::move(stepper)) {}
+
+  // The lists of a plan, with the host's counters. `correlation`: what s is now, one per tensor, or
+  // one in scope Model, or none.
+  void take(const kernels::MultiTensorLists& lists, std::span<const double> correlation,
+            kernels::TAMScope scope);
+  // Gradients are elsewhere.
+  void follow(const kernels::MultiTensorLists& lists);
+
+  // Group: the one of CudaStepper that the rule is made for. The host's counters are advanced where
+  // the step happened.
+  template <class Group>
+  kernels::StepReport step(std::span<const Group> groups, const kernels::StepControl& control);
+
+  // s after the last step, as given to take().
+  std::span<const double> correlation();
+  // Did a step of these tensors happen?
+  bool has_stepped() const { return has_stepped_; }
+
+ private:
+  void begin();
+  void finish(const kernels::StepReport& report);
+
+  c10::Device device_;
+  std::shared_ptr<void> stepper_;  // CudaStepper<Group> of the rule
+  kernels::MultiTensorLists lists_;
+  kernels::TAMScope scope_ = kernels::TAMScope::Tensor;
+  bool lists_changed_ = false, correlation_changed_ = false, has_stepped_ = false;
+  std::span<Index> host_steps_;
+  std::vector<Index> steps_there_;  // what the device has; empty: nothing
+  std::vector<double> correlation_;
+  at::Tensor device_steps_, device_correlation_;
+};
+
+template <class Group>
+kernels::StepReport DeviceStep::step(std::span<const Group> groups,
+                                     const kernels::StepControl& control) {
+  using Stepper = kernels::CudaStepper<Group>;
+  const c10::DeviceGuard guard(device_);
+  if (stepper_ == nullptr) {
+    kernels::CudaStepOptions options;
+    options.device = device_.index();
+    options.scope = scope_;
+    stepper_ = std::shared_ptr<Stepper>(kernels::make_cuda_stepper<Group>(lists_, options));
+    lists_changed_ = false;
+  }
+  auto& stepper = *static_cast<Stepper*>(stepper_.get());
+  if (std::exchange(lists_changed_, false)) stepper.follow(lists_);
+  begin();
+  const CurrentStream stream(device_);
+  kernels::CudaStepControl on_device;
+  on_device.step = control;
+  stepper.step(groups,
+               {device_correlation_.defined() ? device_correlation_.data_ptr<double>() : nullptr,
+                correlation_.size()},
+               on_device, stream.handle());
+  kernels::StepReport report;
+  if (control.needs_global_norm()) report = stepper.read_report(stream.handle());
+  finish(report);
+  return report;
+}
+
+}  // namespace hone::optim

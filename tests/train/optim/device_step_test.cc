@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+// The optimisers over tensors of a device. The device is the host's memory and the stepper the
+// CPU's kernels, so that every number must be that of the optimiser without a device; the CUDA
+// kernels have tests of their own. Where LibTorch has CUDA, on that too.
+#include "hone/train/optim/device_step.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/cuda.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
+#include <torch/utils.h>
+
+#include <limits>
+#include <sstream>
+
+#include "hone/core/error.h"
+#include "hone/train/interop.h"
+#include "hone/train/optim/adam.h"
+#include "hone/train/optim/fused_cache.h"
+#include "hone/train/optim/muon.h"
+#include "hone/train/optim/sgd.h"
+#include "hone/train/optim/tam.h"
+#include "tests/support/error_of.h"
+
+namespace hone::optim {
+namespace {
+
+using hone::test::error_of;
+using Tensors = std::vector<torch::Tensor>;
+using testing::HasSubstr;
+
+// What was asked of a device.
+struct Calls {
+  int follows = 0, steps = 0, reads = 0;
+};
+
+template <class Group>
+StepReport step_on_host(const kernels::MultiTensorPlan& plan, std::span<const Group> groups,
+                        std::span<double> correlation, const StepControl& control) {
+  Executor& executor = libtorch_executor();
+  if constexpr (std::is_same_v<Group, kernels::AdamGroup>) {
+    return kernels::adam_step(plan, groups, control, executor);
+  } else if constexpr (std::is_same_v<Group, kernels::SGDGroup>) {
+    return kernels::sgd_step(plan, groups, control, executor);
+  } else if constexpr (std::is_same_v<Group, kernels::LionGroup>) {
+    return kernels::lion_step(plan, groups, control, executor);
+  } else {
+    const bool model = correlation.size() == 1 && plan.tensors() > 1;
+    return kernels::tam_step(plan, groups, model ? TAMScope::Model : TAMScope::Tensor, correlation,
+                             control, executor);
+  }
+}
+
+template <class Group>
+class HostStepper final : public kernels::CudaStepper<Group> {
+ public:
+  explicit HostStepper(Calls& calls) : calls_(calls) {}
+
+  void follow(const kernels::MultiTensorLists& lists) override {
+    ++calls_.follows;
+    plan_ = kernels::MultiTensorPlan::build_or_throw(lists);
+  }
+  void store(std::span<const Group>, const kernels::CudaStepControl&, kernels::Stream) override {}
+  kernels::CudaStepReport step(std::span<const Group> groups, std::span<double> correlation,
+                               const kernels::CudaStepControl& control, kernels::Stream) override {
+    ++calls_.steps;
+    report_ = step_on_host(plan_, groups, correlation, control.step);
+    return {};
+  }
+  StepReport read_report(kernels::Stream) override {
+    ++calls_.reads;
+    return report_;
+  }
+
+ private:
+  Calls& calls_;
+  kernels::MultiTensorPlan plan_;
+  StepReport report_;
+};
+
+template <class Optimizer, class Group>
+class OnDevice final : public Optimizer {
+ public:
+  template <class Options>
+  OnDevice(const Tensors& params, const Options& options, Calls& calls)
+      : Optimizer(params, options), calls_(calls) {}
+
+ protected:
+  std::unique_ptr<DeviceStep> make_device_step(c10::Device device) const override {
+    return std::make_unique<DeviceStep>(device, std::make_shared<HostStepper<Group>>(calls_));
+  }
+
+ private:
+  Calls& calls_;
+};
+
+Tensors make_params() {
+  torch::manual_seed(3);
+  Tensors params{torch::rand({40, 17}), torch::rand({200, 100}), torch::rand({5, 3})};
+  for (torch::Tensor& param : params) param.requires_grad_();
+  return params;
+}
+
+// Elsewhere than the step before's; of parameter 2 in every third step only.
+void set_gradients(Tensors& params, int step) {
+  torch::manual_seed(500 + step);
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const torch::Tensor grad = torch::randn(params[i].sizes());
+    params[i].mutable_grad() = i == 2 && step % 3 != 0 ? torch::Tensor() : grad;
+  }
+  if (step == 4) params[0].grad()[1][2] = std::numeric_limits<float>::quiet_NaN();
+}
+
+StepControl control_of(int step) {
+  StepControl control;
+  if (step % 2 == 0) control = {.inv_scale = 0.5, .clip_norm = 1, .skip_nonfinite = true};
+  if (step >= 5) control.ema_decay = 0.9;
+  if (step == 4) control.skip_nonfinite = true;
+  return control;
+}
+
+void expect_same_state(const MultiTensorOptimizer& a, const MultiTensorOptimizer& b) {
+  const std::vector<NamedState> ours = a.export_state(), theirs = b.export_state();
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_EQ(ours[i].name, theirs[i].name);
+    EXPECT_TRUE(ours[i].value.equal(theirs[i].value)) << ours[i].name << ' ' << ours[i].parameter;
+  }
+}
+
+template <class Optimizer, class Group, class Options>
+void check_like_the_cpu(const Options& options) {
+  Tensors params = make_params(), wanted = make_params();
+  Calls calls;
+  OnDevice<Optimizer, Group> optimizer(params, options, calls);
+  Optimizer reference(wanted, options);
+  for (int t = 0; t < 12; ++t) {
+    set_gradients(params, t);
+    set_gradients(wanted, t);
+    const StepReport a = optimizer.step_with(control_of(t));
+    const StepReport b = reference.step_with(control_of(t));
+    EXPECT_EQ(a.stepped, b.stepped) << t;
+    EXPECT_EQ(a.stepped, t != 4) << t;
+    if (a.stepped) {
+      EXPECT_EQ(a.grad_norm, b.grad_norm) << t;
+    }
+    EXPECT_EQ(a.first_nonfinite_tensor, b.first_nonfinite_tensor) << t;
+    EXPECT_EQ(optimizer.stats().correlation, reference.stats().correlation) << t;
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      EXPECT_TRUE(params[i].equal(wanted[i])) << t << ' ' << i;
+    }
+  }
+  expect_same_state(optimizer, reference);
+  EXPECT_EQ(calls.steps, 12);
+  EXPECT_EQ(calls.reads, 6);  // only where something was to be found
+}
+
+TEST(DeviceStep, adamw_steps_as_on_the_cpu) {
+  check_like_the_cpu<AdamW, kernels::AdamGroup>(AdamWOptions(1e-2));
+}
+TEST(DeviceStep, sgd_steps_as_on_the_cpu) {
+  check_like_the_cpu<SGD, kernels::SGDGroup>(SGDOptions(1e-2).momentum(0.9));
+}
+TEST(DeviceStep, tam_steps_as_on_the_cpu) {
+  check_like_the_cpu<TAM, kernels::TAMGroup>(TAMOptions(1e-2));
+  check_like_the_cpu<AdaTAMW, kernels::TAMGroup>(AdaTAMWOptions(1e-2));
+}
+TEST(DeviceStep, tam_of_the_whole_model_steps_as_on_the_cpu) {
+  check_like_the_cpu<TAM, kernels::TAMGroup>(TAMOptions(1e-2).scope(TAMScope::Model));
+}
+
+TEST(DeviceStep, muon_steps_as_on_the_cpu) {
+  Tensors params = make_params(), wanted = make_params();
+  Calls calls;
+  OnDevice<Muon, kernels::LionGroup> optimizer(params, MuonOptions(1e-2), calls);
+  Muon reference(wanted, MuonOptions(1e-2));
+  for (int t = 5; t < 9; ++t) {
+    set_gradients(params, t);
+    set_gradients(wanted, t);
+    optimizer.step();
+    reference.step();
+    for (std::size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(params[i].equal(wanted[i])) << t;
+  }
+  EXPECT_EQ(calls.steps, 4);
+}
+
+// The list is sent where tensors moved, not with every step.
+TEST(DeviceStep, tensors_that_stay_are_not_sent_again) {
+  Tensors params = make_params();
+  Calls calls;
+  OnDevice<AdamW, kernels::AdamGroup> optimizer(params, AdamWOptions(1e-2), calls);
+  set_gradients(params, 0);
+  for (int t = 0; t < 5; ++t) optimizer.step();
+  EXPECT_EQ(calls.follows, 1);
+  params[1].mutable_grad() = torch::randn({200, 100});
+  optimizer.step();
+  optimizer.step();
+  EXPECT_EQ(calls.follows, 2);
+}
+
+// Archives and exported state have s; what is loaded counts, not what the device had.
+TEST(DeviceStep, state_goes_to_archives_and_comes_back) {
+  Tensors params = make_params(), wanted = make_params();
+  Calls calls;
+  OnDevice<TAM, kernels::TAMGroup> optimizer(params, TAMOptions(1e-2), calls);
+  TAM reference(wanted, TAMOptions(1e-2));
+  const auto step_both = [&](int t) {
+    set_gradients(params, t);
+    set_gradients(wanted, t);
+    optimizer.step();
+    reference.step();
+  };
+  for (int t = 5; t < 8; ++t) step_both(t);
+  std::stringstream ours, theirs;
+  torch::save(optimizer, ours);
+  torch::save(reference, theirs);
+  EXPECT_EQ(ours.str().size(), theirs.str().size());
+  std::vector<NamedState> exported;
+  for (NamedState entry : optimizer.export_state()) {
+    entry.value = entry.value.clone();
+    exported.push_back(entry);
+  }
+  for (int t = 8; t < 10; ++t) step_both(t);
+  torch::load(optimizer, ours);
+  torch::load(reference, theirs);
+  expect_same_state(optimizer, reference);
+  for (int t = 10; t < 12; ++t) step_both(t);
+  expect_same_state(optimizer, reference);
+  optimizer.import_state(exported);
+  reference.import_state(exported);
+  for (int t = 12; t < 14; ++t) step_both(t);
+  expect_same_state(optimizer, reference);
+}
+
+TEST(DeviceStep, what_only_the_cpu_has_is_refused) {
+  Calls calls;
+  const auto refusal = [&](const TAMOptions& options) {
+    Tensors params = make_params();
+    OnDevice<TAM, kernels::TAMGroup> optimizer(params, options, calls);
+    set_gradients(params, 0);
+    return error_of([&] { optimizer.step(); });
+  };
+  EXPECT_THAT(refusal(TAMOptions(1e-2).lagged_cosine(true)), HasSubstr("lagged_cosine"));
+  EXPECT_THAT(refusal(TAMOptions(1e-2).scope(TAMScope::Row)), HasSubstr("scope model"));
+  EXPECT_THAT(refusal(TAMOptions(1e-2).scope(TAMScope::Element)), HasSubstr("scope model"));
+  EXPECT_EQ(calls.steps, 0);
+}
+
+// ---- where LibTorch has CUDA ----
+
+#define HONE_REQUIRE_CUDA()                                                        \
+  if (!torch::cuda::is_available()) GTEST_SKIP() << "LibTorch has no CUDA device"; \
+  static_assert(true, "")
+
+Tensors on_cuda(const Tensors& params) {
+  Tensors out;
+  for (const torch::Tensor& param : params) {
+    out.push_back(param.detach().to(at::kCUDA).requires_grad_());
+  }
+  return out;
+}
+
+template <class Optimizer, class Options>
+void check_on_cuda(const Options& options) {
+  Tensors wanted = make_params(), params = on_cuda(wanted);
+  Optimizer optimizer(params, options), reference(wanted, options);
+  for (int t = 0; t < 12; ++t) {
+    set_gradients(wanted, t);
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const torch::Tensor& grad = wanted[i].grad();
+      params[i].mutable_grad() = grad.defined() ? grad.to(at::kCUDA) : torch::Tensor();
+    }
+    const StepReport a = optimizer.step_with(control_of(t));
+    const StepReport b = reference.step_with(control_of(t));
+    EXPECT_EQ(a.stepped, b.stepped) << t;
+    EXPECT_NEAR(optimizer.stats().correlation, reference.stats().correlation, 1e-6) << t;
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      EXPECT_TRUE(params[i].cpu().allclose(wanted[i], 1e-5, 1e-6)) << t << ' ' << i;
+    }
+  }
+}
+
+TEST(DeviceStep, optimisers_on_cuda_go_where_the_cpu_goes) {
+  HONE_REQUIRE_CUDA();
+  check_on_cuda<AdamW>(AdamWOptions(1e-2));
+  check_on_cuda<SGD>(SGDOptions(1e-2).momentum(0.9));
+  check_on_cuda<TAM>(TAMOptions(1e-2));
+  check_on_cuda<TAM>(TAMOptions(1e-2).scope(TAMScope::Model));
+  check_on_cuda<AdaTAMW>(AdaTAMWOptions(1e-2));
+}
+
+}  // namespace
+}  // namespace hone::optim
