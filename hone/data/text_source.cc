@@ -8,6 +8,7 @@
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/json_io.h"
+#include "hone/core/log.h"
 #include "hone/text/unicode/utf8.h"
 
 namespace hone::data {
@@ -48,6 +49,7 @@ std::vector<std::string> read_json_lines(const fs::path& path) {
 
 std::vector<fs::path> list_text_files(const fs::path& folder) {
   std::vector<fs::path> files;
+  Index others = 0;
   std::error_code error;
   fs::recursive_directory_iterator entries(folder, error);
   for (; !error && entries != fs::recursive_directory_iterator(); entries.increment(error)) {
@@ -58,10 +60,15 @@ std::vector<fs::path> list_text_files(const fs::path& folder) {
     }
     const std::string extension = lower_extension(path);
     const bool is_text = extension == ".txt" || extension == ".text" || extension == ".md";
-    if (is_text && entries->is_regular_file()) files.push_back(path);
+    if (!entries->is_regular_file()) continue;
+    is_text ? files.push_back(path) : static_cast<void>(++others);
   }
   if (error) {
     fail(ErrorCategory::NotFound, folder.string(), "a readable folder", error.message());
+  }
+  if (others > 0) {
+    log_warning(concat(folder.string(), ": ", others, others == 1 ? " file is" : " files are",
+                       " left out, of other names than *.txt, *.text and *.md"));
   }
   std::sort(files.begin(), files.end());
   return files;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/data/text_source.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "hone/core/error.h"
@@ -54,7 +55,9 @@ TEST(TextSource, folder_keeps_back_every_tenth_file_in_order) {
   }
   write_text_file(folder.path() / ".hidden.txt", "hidden");
   write_text_file(folder.path() / "image.png", "\xff\xff");
+  testing::internal::CaptureStderr();
   const TextCorpus corpus = load_text(folder.path());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("1 file is left out"));
   EXPECT_EQ(corpus.train.size(), 23u);
   EXPECT_EQ(corpus.held_out, (std::vector<std::string>{"text 9", "text 19"}));
 }

@@ -23,7 +23,10 @@ std::vector<Index> parse_sizes(const std::string& text) {
   constexpr Index kMostTensors = 1'000'000, kMostElements = Index{1} << 36;
   const bool good = split && second.ec == std::errc() && second.ptr == end && tensors >= 1 &&
                     tensors <= kMostTensors && elements >= 1 && elements <= kMostElements / tensors;
-  HONE_CHECK(good, "bench optim", "sizes as tensors x elements, for example 24x1048576", text);
+  HONE_CHECK(good, "bench optim",
+             concat("sizes as tensors x elements, for example 24x1048576, of at most ",
+                    kMostTensors, " tensors and 2^36 elements in all"),
+             text);
   return std::vector<Index>(static_cast<std::size_t>(tensors), elements);
 }
 
@@ -112,9 +115,21 @@ void add_guide_cases(BenchRun& run) {
   }
 }
 
+// Before minutes are spent on what stands before a wrong name.
+void check_lists(const BenchOptimOptions& options) {
+  for (const std::string& size : options.sizes) {
+    if (size != "guide") parse_sizes(size);
+  }
+  for (const std::string& rule : options.rules) opponents::parse_rule(rule);
+  for (const auto* ways : {&options.ours, &options.against}) {
+    for (const std::string& way : *ways) opponents::check_way(way);
+  }
+}
+
 }  // namespace
 
 void bench_optim(const BenchOptimOptions& options, BenchRun& run) {
+  check_lists(options);
   const int threads = options.threads > 0 ? options.threads : usable_cpus();
   opponents::set_torch_threads(threads);
   // On LibTorch's pool, so that no second pool spins beside it.

@@ -58,7 +58,10 @@ Files list_part(const fs::path& folder, std::vector<std::string>& classes, bool 
   Files out;
   for (const fs::path& class_folder : list_folders(folder)) {
     const std::vector<fs::path> images = list_images(class_folder);
-    if (images.empty()) continue;
+    if (images.empty()) {
+      log_warning(concat("left out: ", class_folder.string(), ", in which there is no image"));
+      continue;
+    }
     const std::string name = class_folder.filename().string();
     auto found = std::find(classes.begin(), classes.end(), name);
     if (found == classes.end()) {

@@ -412,8 +412,10 @@ int state_bits_of(const OptimRule& rule, Index elements) {
   return rule.state_bits == 8 && elements < optim::kFewestCoded ? 32 : rule.state_bits;
 }
 
+void check_way(std::string_view way) { check_known(kWays, "way to run it", way); }
+
 Stepper make_stepper(const OptimRule& rule, std::string_view way, std::span<const Index> sizes) {
-  check_known(kWays, "way to run it", way);
+  check_way(way);
   if (way == "torch_optim") return make_torch(rule.base, sizes);
   if (way == "aten_fused") return make_fused(rule.base, sizes);
   if (way == "aten_chain") return make_chain(rule.base, sizes);

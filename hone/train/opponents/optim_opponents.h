@@ -34,18 +34,20 @@ struct OptimRule {
 };
 // Error{InvalidArgument} for an unknown one.
 OptimRule parse_rule(std::string_view name);
+// Error{InvalidArgument} naming the known ones.
+void check_way(std::string_view way);
 // Of a tensor's state: small ones have no codes.
 int state_bits_of(const OptimRule& rule, Index elements);
 
 // Ways to run one:
-//   hone, hone_foreach, hone_for_loop
-//                 the three implementations of hone's class; narrow state has the first alone
-//   torch_optim   torch::optim's class; for amp_adamw with the operators that a loop needs before
-//   it aten_fused    at::_fused_sgd_, _adam_, _adamw_, _adagrad_, with state lists and steps at
-//   hand aten_chain    the TAM family from the fewest ATen operators: dot, two norms, in-place
-//   updates elementwise   TAM as others ship it: a cosine per element, every intermediate a tensor
-//   own           what the rule is measured by: itself with state in fp32, else hone's SGD with
-//                 momentum for tam and tam_row and its AdamW for amp_adamw
+// - hone, hone_foreach, hone_for_loop: the implementations of hone's class; narrow state has the
+//   first alone
+// - torch_optim: torch::optim's class; for amp_adamw with the operators that a loop needs before it
+// - aten_fused: at::_fused_sgd_, _adam_, _adamw_, _adagrad_, with state lists and steps at hand
+// - aten_chain: the TAM family from the fewest ATen operators: dot, two norms, in-place updates
+// - elementwise: TAM as others ship it: a cosine per element, every intermediate a tensor
+// - own: what the rule is measured by: itself with state in fp32, else hone's SGD with momentum for
+//   tam and tam_row and its AdamW for amp_adamw
 
 // One tensor per entry of `sizes`. Nothing (an empty step) where LibTorch has no such way for the
 // rule. Error{InvalidArgument} for an unknown way.

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "hone/core/clock.h"
+#include "hone/core/error.h"
 #include "hone/tune/measure/measure.h"
 
 namespace hone::app {
@@ -38,6 +39,19 @@ class GuideBench : public testing::Test {
 Json GuideBench::report_;
 
 constexpr const char* kSizes[] = {"100", "1000", "64x64", "512x512", "1024x1024"};
+
+// A wrong name costs no minutes of measurement before it.
+TEST(BenchOptim, refuses_a_wrong_list_before_it_measures) {
+  const auto measurer = tune::make_measurer(steady_clock());
+  for (const BenchOptimOptions& wrong :
+       {BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm", "muon"}},
+        BenchOptimOptions{.sizes = {"1x16", "1x0"}, .rules = {"sgdm"}},
+        BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm"}, .against = {"own", "them"}}}) {
+    BenchRun run(*measurer, {.quick = true, .repeat = 7});
+    EXPECT_THROW(bench_optim(wrong, run), Error);
+    EXPECT_TRUE(run.report().at("rows").empty());
+  }
+}
 
 TEST_F(GuideBench, F7_every_size_has_a_row_for_normalise_and_multiply_with_median_and_spread) {
   for (const std::string size : kSizes) {
