@@ -39,7 +39,8 @@ class DeviceStep {
   // The rule's stepper is made at the first step.
   explicit DeviceStep(c10::Device device) : device_(device) {}
   // With a stepper that follows the lists it is given.
-  DeviceStep(c10::Device device, std::shared_ptr<void> stepper)
+  template <class Group>
+  DeviceStep(c10::Device device, std::shared_ptr<kernels::CudaStepper<Group>> stepper)
       : device_(device), stepper_(std::move(stepper)) {}
 
   // The lists of a plan, with the host's counters. `correlation`: what s is now, one per tensor, or
@@ -87,7 +88,8 @@ kernels::StepReport DeviceStep::step(std::span<const Group> groups,
     lists_changed_ = false;
   }
   auto& stepper = *static_cast<Stepper*>(stepper_.get());
-  if (std::exchange(lists_changed_, false)) stepper.follow(lists_);
+  if (lists_changed_) stepper.follow(lists_);
+  lists_changed_ = false;
   begin();
   const CurrentStream stream(device_);
   kernels::CudaStepControl on_device;

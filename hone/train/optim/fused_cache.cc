@@ -269,6 +269,7 @@ void MultiTensorOptimizer::FusedCache::take_to_device() {
   if (scope == TAMScope::Model && !values.empty()) {
     values = {values[static_cast<std::size_t>(latest_of(steps))]};
   }
+  gradients_moved_ = false;
   device->take(lists(), values, scope);
 }
 

@@ -88,7 +88,9 @@ class OnDevice final : public Optimizer {
 
  protected:
   std::unique_ptr<DeviceStep> make_device_step(c10::Device device) const override {
-    return std::make_unique<DeviceStep>(device, std::make_shared<HostStepper<Group>>(calls_));
+    const std::shared_ptr<kernels::CudaStepper<Group>> stepper =
+        std::make_shared<HostStepper<Group>>(calls_);
+    return std::make_unique<DeviceStep>(device, stepper);
   }
 
  private:
