@@ -65,6 +65,17 @@ TEST_F(RunFolder, a_signal_ends_a_run_with_its_status_and_the_state_saved) {
   }
 }
 
+TEST_F(RunFolder, a_hangup_that_is_ignored_is_no_interrupt) {
+  const std::string out = path("run");
+  Program run(Arguments{"/bin/sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""} +
+              hone_argv(train(out, 10'000'000)));
+  ASSERT_TRUE(wait_until([&] { return fs::exists(out + "/metrics.csv") || run.has_ended(); }));
+  run.send(SIGHUP);
+  run.send(SIGTERM);
+  const ProgramResult result = run.wait();
+  EXPECT_EQ(result.status, 128 + SIGTERM) << result.err;
+}
+
 TEST_F(RunFolder, a_log_that_was_lost_or_cut_is_no_obstacle) {
   const std::string out = path("run"), csv = out + "/metrics.csv";
   ASSERT_EQ(run_hone(train(out, 30)).status, 0);
