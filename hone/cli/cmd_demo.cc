@@ -6,6 +6,7 @@
 #include "hone/app/torch/demo.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
+#include "hone/cli/validators.h"
 
 namespace hone::cli {
 
@@ -14,7 +15,8 @@ void add_demo(CLI::App& program, Context& context) {
   CLI::App* verb =
       program.add_subcommand("demo", "One model's whole life: train, compress, measure, write");
   verb->add_option("--out", options->out, "Folder for models and report")->capture_default_str();
-  verb->add_option("--data", options->data, "Text to learn from (default: embedded stories)");
+  verb->add_option("--data", options->data, "Text to learn from (default: embedded stories)")
+      ->check(not_empty());
   verb->add_flag("--quick", options->quick, "Half a minute of training, fewer samples");
   verb->add_flag("--fresh", options->fresh, "Train again although the same run is there");
   verb->callback([options, &context] {

@@ -146,7 +146,7 @@ void run_generate(Context& context, GenerateCommand& command) {
   job.interrupted = &Interrupt::flag();
   const app::GenerateResult result = app::generate(job, context.executor());
   if (result.finish_reason == infer::FinishReason::Cancelled) {
-    context.status = exit_status(ErrorCategory::Cancelled);
+    context.status = Interrupt::exit_status();
   }
   context.finish(result.document, [&] {
     std::fputc('\n', stdout);

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <memory>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "hone/app/torch/memory_lm.h"
@@ -28,6 +29,35 @@ bool holds_checkpoint(const std::filesystem::path& out) {
   return !std::filesystem::is_empty(out / "checkpoints", none) && !none;
 }
 
+// What the other verb trains.
+template <class Config>
+using OtherConfig = std::conditional_t<std::is_same_v<Config, trainer::LmConfig>,
+                                       trainer::VisionConfig, trainer::LmConfig>;
+template <class Config>
+constexpr const char* kVerb = std::is_same_v<Config, trainer::LmConfig> ? "lm" : "vision";
+
+template <class Config>
+bool is_config_of(const std::filesystem::path& path) {
+  try {
+    Config config;
+    trainer::read_config(config, path);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// The configuration that a run was started with.
+template <class Config>
+void read_recorded(Config& config, const std::filesystem::path& path) {
+  using Other = OtherConfig<Config>;
+  if (!is_config_of<Config>(path) && is_config_of<Other>(path)) {
+    fail_argument(path.parent_path().string(), concat("a run of train ", kVerb<Config>),
+                  concat("a run of train ", kVerb<Other>));
+  }
+  trainer::read_config(config, path);
+}
+
 // Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --seed
 // (trainer.seed), --set.
 template <class Config>
@@ -37,7 +67,7 @@ Config config_of(const Options& options, const Context& context) {
   if (!options.config.empty()) {
     trainer::read_config(config, options.config);
   } else if (options.resume && std::filesystem::exists(recorded)) {
-    trainer::read_config(config, recorded);
+    read_recorded(config, recorded);
   } else if (options.resume && holds_checkpoint(options.out)) {
     fail(ErrorCategory::NotFound, recorded.string(),
          "the configuration of the run to resume, or another by --config", "none");
@@ -66,22 +96,30 @@ app::MemoryJob<Config> memory_job(const Options& options, const Context& context
           .search_batch = options.find_batch_size};
 }
 
+// Steps, rate and training loss; a figure that there is not is left out.
+template <class Result>
+void print_steps(const Result& result, const std::optional<double>& rate, const char* unit) {
+  std::printf("%lld steps", static_cast<long long>(result.steps));
+  if (result.skipped_steps > 0) {
+    std::printf(", %lld of them skipped,", static_cast<long long>(result.skipped_steps));
+  }
+  std::printf(" in %.1f s", result.seconds);
+  if (rate) std::printf(" (%.0f %s)", *rate, unit);
+  std::printf(", %lld parameters\n", static_cast<long long>(result.parameters));
+  if (result.train_loss) std::printf("training loss %.4f, ", *result.train_loss);
+}
+
 void print_lm(const app::TrainLmResult& result) {
-  std::printf("%lld steps in %.1f s (%.0f tokens/s), %lld parameters\n",
-              static_cast<long long>(result.steps), result.seconds, result.tokens_per_s,
-              static_cast<long long>(result.parameters));
-  std::printf("training loss %.4f, held-out loss %.4f nats, %.4f bits per byte\n",
-              result.train_loss, result.val_loss, result.val_bits_per_byte);
+  print_steps(result, result.tokens_per_s, "tokens/s");
+  std::printf("held-out loss %.4f nats, %.4f bits per byte\n", result.val_loss,
+              result.val_bits_per_byte);
   std::printf("model: %s\n", result.model.c_str());
 }
 
 void print_vision(const app::TrainVisionResult& result) {
-  std::printf("%lld steps in %.1f s (%.0f images/s), %lld parameters\n",
-              static_cast<long long>(result.steps), result.seconds, result.images_per_s,
-              static_cast<long long>(result.parameters));
-  std::printf("training loss %.4f, held-out loss %.4f nats, accuracy %.2f %% of %lld classes\n",
-              result.train_loss, result.val_loss, 100 * result.val_accuracy,
-              static_cast<long long>(result.classes));
+  print_steps(result, result.images_per_s, "images/s");
+  std::printf("held-out loss %.4f nats, accuracy %.2f %% of %lld classes\n", result.val_loss,
+              100 * result.val_accuracy, static_cast<long long>(result.classes));
   std::printf("model: %s\n", result.model.c_str());
 }
 
@@ -114,9 +152,11 @@ void print_memory(const app::MemoryMeasurement& result, const std::string& sampl
   std::printf("in RAM, with program and data: %.0f MB\n",
               static_cast<double>(result.resident) / 1e6);
   if (!result.search) return;
-  std::printf("largest trainer.micro_batch within %.0f MB: %lld (%zu steps tried)\n",
-              static_cast<double>(result.search->limit_bytes) / 1e6,
-              static_cast<long long>(result.search->batch), result.search->probes.size());
+  const trainer::BatchSearch& search = *result.search;
+  std::printf("largest trainer.micro_batch within %.0f MB: %s%lld (%s%zu steps tried)\n",
+              static_cast<double>(search.limit_bytes) / 1e6, search.at_end ? "at least " : "",
+              static_cast<long long>(search.batch), search.at_end ? "the search ends there, " : "",
+              search.probes.size());
 }
 
 void run_lm(const Options& options, Context& context) {
@@ -152,20 +192,25 @@ void add_job(CLI::App& verb, Context& context, const char* name, const char* abo
   job->add_option("--config", options->config, "TOML file (docs/config.md)");
   job->add_option("--set", options->set,
                   "key=value over file, --data and --seed, e.g. lr.peak=0.002");
-  job->add_option("--data", options->data, data);
+  job->add_option("--data", options->data, data)->check(not_empty());
   job->add_option("--out", options->out, "Folder of the run")->capture_default_str();
-  job->add_option("--minutes", options->minutes,
-                  "Fix the number of steps from a few measured ones, to end in about this time")
-      ->check(positive_number());
+  CLI::Option* minutes =
+      job->add_option("--minutes", options->minutes,
+                      "Fix the number of steps from a few measured ones, to end in about this time "
+                      "before the validation on all held-out data")
+          ->check(positive_number());
   CLI::Option* resume =
-      job->add_flag("--resume", options->resume, "Go on from the newest whole checkpoint in --out");
+      job->add_flag("--resume", options->resume, "Go on from the newest whole checkpoint in --out")
+          ->excludes(minutes);
   job->add_flag("--fresh", options->fresh, "Train again although a run is in --out, and replace it")
       ->excludes(resume);
   job->add_flag("--memory-report", options->memory_report,
-                "Only print the memory that a step takes");
+                "Only print the memory that a step takes")
+      ->excludes(minutes);
   job->add_flag("--find-batch-size", options->find_batch_size,
                 "That, and the largest trainer.micro_batch that fits in 0.9 of the free memory, or "
-                "in trainer.max_memory_mb");
+                "in trainer.max_memory_mb")
+      ->excludes(minutes);
   job->callback([options, run, &context] { run(*options, context); });
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "hone/cli/command.h"
+#include "hone/cli/interrupt.h"
 #include "hone/cli/validators.h"
 #include "hone/cli/verbs.h"
 #include "hone/core/check.h"
@@ -143,7 +144,8 @@ int main(int argc, char** argv) {
     return hone::cli::run(argc, argv);
   } catch (const hone::Error& error) {
     std::fprintf(stderr, "hone: %s\n", error.what());
-    return hone::exit_status(error.category());
+    return error.category() == hone::ErrorCategory::Cancelled ? hone::cli::Interrupt::exit_status()
+                                                              : hone::exit_status(error.category());
   } catch (const std::filesystem::filesystem_error& error) {
     const bool absent = error.code() == std::errc::too_many_symbolic_link_levels ||
                         error.code() == std::errc::no_such_file_or_directory ||

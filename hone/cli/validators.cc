@@ -44,6 +44,11 @@ CLI::Validator positive_number() {
   return {check, "> 0", "POSITIVE"};
 }
 
+CLI::Validator not_empty() {
+  const auto check = [](std::string& text) { return text.empty() ? refuse("a path", "none") : ""; };
+  return {check, "", "PATH"};
+}
+
 CLI::Validator finite_number() {
   const auto check = [](std::string& text) {
     double value = 0;

@@ -14,6 +14,8 @@ namespace hone::cli {
 CLI::Validator whole_number(Index low, Index high = std::numeric_limits<Index>::max());
 // A finite number above 0.
 CLI::Validator positive_number();
+// A text of at least one character.
+CLI::Validator not_empty();
 // A finite number that an fp32 can hold.
 CLI::Validator finite_number();
 

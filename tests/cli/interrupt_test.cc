@@ -28,17 +28,17 @@ class Interrupted : public Cli {
   }
 };
 
-TEST_F(Interrupted, generate_ends_with_130_and_keeps_what_was_written) {
+TEST_F(Interrupted, generate_ends_with_the_signals_status_and_keeps_what_was_written) {
   model_io::Architecture a = tiny_architecture();
   a.context = 1 << 17;
   const auto tokenizer = text::make_tokenizer(tiny_sentencepiece(48));
   write_hugging_face(path("hf"), TinyModel(a).source(tokenizer.get()));
-  for (const int signal : {SIGINT, SIGTERM}) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     Program program(hone_argv({"generate", path("hf"), "-p", "a", "-n", "130000", "--ignore-eos"}));
     ASSERT_TRUE(wait_until([&] { return program.has_output() || program.has_ended(); }));
     program.send(signal);
     const ProgramResult result = program.wait();
-    EXPECT_EQ(result.status, 130) << result.err;
+    EXPECT_EQ(result.status, 128 + signal) << result.err;
     EXPECT_FALSE(result.out.empty());
   }
 }

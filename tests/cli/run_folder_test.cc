@@ -52,6 +52,146 @@ TEST_F(RunFolder, a_second_run_in_one_folder_is_refused_and_the_first_goes_on) {
   EXPECT_TRUE(fs::exists(out + "/model/model.safetensors"));
 }
 
+TEST_F(RunFolder, a_signal_ends_a_run_with_its_status_and_the_state_saved) {
+  for (const int signal : {SIGTERM, SIGHUP}) {
+    const std::string out = path("run" + std::to_string(signal));
+    Program run(hone_argv(train(out, 10'000'000)));
+    ASSERT_TRUE(wait_until([&] { return fs::exists(out + "/metrics.csv") || run.has_ended(); }));
+    run.send(signal);
+    const ProgramResult result = run.wait();
+    EXPECT_EQ(result.status, 128 + signal) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("which is saved"));
+    EXPECT_FALSE(fs::is_empty(out + "/checkpoints"));
+  }
+}
+
+TEST_F(RunFolder, a_hangup_that_is_ignored_is_no_interrupt) {
+  const std::string out = path("run");
+  Program run(Arguments{"/bin/sh", "-c", "trap '' HUP; exec \"$0\" \"$@\""} +
+              hone_argv(train(out, 10'000'000)));
+  ASSERT_TRUE(wait_until([&] { return fs::exists(out + "/metrics.csv") || run.has_ended(); }));
+  run.send(SIGHUP);
+  run.send(SIGTERM);
+  const ProgramResult result = run.wait();
+  EXPECT_EQ(result.status, 128 + SIGTERM) << result.err;
+}
+
+TEST_F(RunFolder, a_log_that_was_lost_or_cut_is_no_obstacle) {
+  const std::string out = path("run"), csv = out + "/metrics.csv";
+  ASSERT_EQ(run_hone(train(out, 30)).status, 0);
+  const Arguments resume{"train", "lm", "-q", "--out", out, "--resume"};
+  fs::remove(csv);
+  for (int time = 0; time < 2; ++time) {
+    const ProgramResult result = run_hone(resume);
+    EXPECT_EQ(result.status, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("no rows of steps 1 to 30"));
+    EXPECT_THAT(result.out, Not(HasSubstr("training loss")));
+    EXPECT_THAT(result.out, Not(HasSubstr("tokens/s")));
+  }
+  const ProgramResult json = run_hone(resume + Arguments{"--json"});
+  EXPECT_TRUE(parse_json(json.out, "stdout").at("train_loss").is_null());
+}
+
+TEST_F(RunFolder, a_run_whose_log_is_removed_exports_its_model) {
+  const std::string out = path("run"), csv = out + "/metrics.csv";
+  Program run(hone_argv(train(out, 1500)));
+  ASSERT_TRUE(wait_until([&] { return fs::exists(csv) || run.has_ended(); }));
+  fs::remove(csv);
+  const ProgramResult result = run.wait();
+  EXPECT_EQ(result.status, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("removed during the run"));
+  EXPECT_THAT(result.out, HasSubstr("training loss"));
+  EXPECT_TRUE(fs::exists(out + "/model/model.safetensors"));
+}
+
+TEST_F(RunFolder, a_run_that_took_no_step_exports_nothing) {
+  const Arguments skipping = train(path("run"), 5) + Arguments{"--set", "amp.precision=fp16",
+                                                               "--set", "amp.dynamic=false",
+                                                               "--set", "amp.init_scale=1e30",
+                                                               "--set", "lr.warm_up_steps=1"};
+  expect_refusal(skipping, 1);
+  EXPECT_FALSE(fs::exists(path("run/model")));
+}
+
+TEST_F(RunFolder, skipped_steps_are_reported) {
+  const Arguments some = train(path("run"), 30) +
+                         Arguments{"--set", "amp.precision=fp16", "--set", "amp.init_scale=1e9"};
+  const ProgramResult text = run_hone(some);
+  ASSERT_EQ(text.status, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("of them skipped"));
+  EXPECT_THAT(text.err, HasSubstr("of 30 steps were skipped"));
+  EXPECT_GT(json_of(some + Arguments{"--fresh"}).at("skipped_steps"), 0);
+  EXPECT_EQ(json_of(train(path("run"), 3) + Arguments{"--fresh"}).at("skipped_steps"), 0);
+}
+
+TEST_F(RunFolder, options_that_would_have_no_effect_are_refused) {
+  const Arguments good = train(path("new"), 10) + Arguments{"--minutes", "1"};
+  for (const char* other : {"--resume", "--find-batch-size", "--memory-report"})
+    expect_refusal(good + Arguments{other}, 2);
+  expect_refusal({"train", "lm", "--out", path("new"), "--data", ""}, 2);
+  expect_refusal({"demo", "--out", path("new"), "--data", ""}, 2);
+  EXPECT_FALSE(fs::exists(path("new")));
+}
+
+TEST_F(RunFolder, fresh_replaces_all_of_a_run_and_nothing_else) {
+  const std::string out = path("run");
+  const Arguments logs{"--set", "trainer.metrics=jsonl,tensorboard"};
+  ASSERT_EQ(run_hone(train(out, 5) + logs).status, 0);
+  write_text_file(out + "/tensorboard/mine", "x");
+  write_text_file(out + "/notes", "x");
+  const std::string model = read_text_file(out + "/model/model.safetensors");
+  // What cannot run replaces nothing.
+  expect_refusal(train(out, 5) + Arguments{"--fresh", "--set", "model.context=100000"}, 2);
+  EXPECT_TRUE(fs::exists(out + "/metrics.jsonl"));
+  EXPECT_EQ(read_text_file(out + "/model/model.safetensors"), model);
+  Program next(hone_argv(train(out, 10'000'000) + Arguments{"--fresh"}));
+  ASSERT_TRUE(wait_until(
+      [&] { return !fs::exists(out + "/checkpoints/step_00000005") || next.has_ended(); }));
+  next.send(SIGINT);
+  EXPECT_EQ(next.wait().status, 130);
+  for (const char* gone : {"/metrics.jsonl", "/tensorboard/events.out.tfevents.0.hone", "/model"})
+    EXPECT_FALSE(fs::exists(out + gone)) << gone;
+  for (const char* kept : {"/tensorboard/mine", "/notes"}) EXPECT_TRUE(fs::exists(out + kept));
+}
+
+TEST_F(RunFolder, a_run_that_ended_before_its_first_checkpoint_blocks_no_other) {
+  const std::string out = path("run");
+  const Arguments short_of_memory = train(out, 5) + Arguments{"--set", "trainer.max_memory_mb=1",
+                                                              "--set", "model.hidden_size=512"};
+  EXPECT_EQ(run_hone(short_of_memory).status, 1);
+  EXPECT_TRUE(fs::exists(out + "/metrics.csv"));
+  EXPECT_EQ(run_hone(train(out, 5)).status, 0);
+  expect_refusal(train(out, 5), 2, "a whole run");
+}
+
+TEST_F(RunFolder, a_warm_up_as_long_as_the_run_is_named) {
+  const auto said = [&](const char* schedule, int warm_up_steps) {
+    const Arguments keys{"--fresh", "--set", std::string("lr.schedule=") + schedule, "--set",
+                         "lr.warm_up_steps=" + std::to_string(warm_up_steps)};
+    return run_hone(train(path("run"), 5) + keys).err;
+  };
+  EXPECT_THAT(said("cosine", 5), HasSubstr("lr.warm_up_steps = 5 is not below trainer.steps = 5"));
+  EXPECT_EQ(said("cosine", 4), "");
+  EXPECT_EQ(said("one_cycle", 50), "");
+}
+
+TEST_F(RunFolder, the_largest_batch_of_the_search_is_called_that) {
+  const Arguments search = train(path("none"), 5) + Arguments{"--find-batch-size"};
+  EXPECT_THAT(run_hone(search).out, HasSubstr("at least 1024 (the search ends there"));
+  EXPECT_EQ(json_of(search).at("search_ends_there"), true);
+  EXPECT_EQ(json_of(search + Arguments{"--set", "trainer.max_memory_mb=4"}).at("search_ends_there"),
+            false);
+}
+
+TEST_F(RunFolder, a_run_of_the_other_verb_is_named) {
+  const std::string out = path("run");
+  ASSERT_EQ(run_hone(train(out, 5)).status, 0);
+  const Arguments resume{"train", "vision", "--resume", "--out", out};
+  expect_refusal(resume, 2);
+  EXPECT_THAT(run_hone(resume).err,
+              HasSubstr("wanted a run of train vision, got a run of train lm"));
+}
+
 TEST_F(RunFolder, resuming_without_a_configuration_or_a_whole_checkpoint_says_so) {
   const std::string out = path("run"), toml = out + "/train.toml";
   ASSERT_EQ(run_hone(train(out, 3)).status, 0);

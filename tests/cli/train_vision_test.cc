@@ -35,6 +35,8 @@ class TrainVision : public Cli {
             "--set",
             "model.name=mlp",
             "--set",
+            "trainer.micro_batch=60",
+            "--set",
             "trainer.steps=" + std::to_string(steps),
             "--set",
             "model.width=8"};

@@ -47,6 +47,7 @@ Program::Program(const std::vector<std::string>& argv, const std::vector<std::st
   ::dup2(::open("/dev/null", O_RDONLY), STDIN_FILENO);
   ::dup2(out_, STDOUT_FILENO);
   ::dup2(err_, STDERR_FILENO);
+  ::signal(SIGHUP, SIG_DFL);  // tests may run under nohup
   ::execve(argument_list[0], argument_list.data(), variable_list.data());
   ::_exit(126);
 }

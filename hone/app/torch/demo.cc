@@ -56,13 +56,17 @@ std::string run_key(const DemoOptions& options, trainer::LmConfig config) {
 }
 
 TrainLmResult read_result(const Json& json) {
+  const auto number = [&json](const char* name) {
+    const Json& value = json.at(name);
+    return value.is_null() ? std::nullopt : std::optional(value.get<double>());
+  };
   TrainLmResult result;
   result.steps = json.at("steps").get<Index>();
   result.parameters = json.at("parameters").get<Index>();
-  result.train_loss = json.at("train_loss").get<double>();
+  result.train_loss = number("train_loss");
   result.val_loss = json.at("val_loss").get<double>();
   result.val_bits_per_byte = json.at("val_bits_per_byte").get<double>();
-  result.tokens_per_s = json.at("tokens_per_s").get<double>();
+  result.tokens_per_s = number("tokens_per_s");
   result.seconds = json.at("seconds").get<double>();
   result.out = json.at("out").get<std::string>();
   result.model = json.at("model").get<std::string>();

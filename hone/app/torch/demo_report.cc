@@ -62,8 +62,10 @@ tune::LineChart loss_chart(const DemoResult& result) {
   chart.y_label = "bits per byte";
   chart.log_y = true;  // the way down and the last hundredths above the floor are both seen
   tune::Series train{"training", {}}, held_out{"held out", {}};
-  for (const trainer::MetricsRow& row :
-       trainer::read_metrics(result.training.out / "metrics.csv")) {
+  const std::filesystem::path log = result.training.out / "metrics.csv";
+  std::vector<trainer::MetricsRow> rows;
+  if (std::filesystem::exists(log)) rows = trainer::read_metrics(log);
+  for (const trainer::MetricsRow& row : rows) {
     const auto step = static_cast<double>(row.step);
     train.points.push_back({step, row.loss * bits_per_nat});
     if (row.val_bits_per_byte) held_out.points.push_back({step, *row.val_bits_per_byte});
@@ -80,8 +82,11 @@ tune::Section training_section(const DemoResult& result) {
   tune::Section section;
   section.heading = "Training";
   section.lead = concat(training.parameters, " parameters, ", training.steps, " steps in ",
-                        fixed(training.seconds, 0), " seconds, ", fixed(training.tokens_per_s, 0),
-                        " tokens per second.");
+                        fixed(training.seconds, 0), " seconds");
+  if (training.tokens_per_s) {
+    section.lead += concat(", ", fixed(*training.tokens_per_s, 0), " tokens per second");
+  }
+  section.lead += '.';
   if (result.floor_bits_per_byte) {
     section.blocks.push_back(tune::Prose{
         "The stories come from a grammar whose probabilities are known exactly, so the loss has a "

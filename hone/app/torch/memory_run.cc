@@ -43,6 +43,7 @@ Json to_json(const MemoryMeasurement& result) {
               {"resident_bytes", result.resident}};
   if (!result.search) return out;
   out["largest_micro_batch"] = result.search->batch;
+  out["search_ends_there"] = result.search->at_end;
   out["limit_bytes"] = result.search->limit_bytes;
   for (const trainer::BatchProbe& probe : result.search->probes) {
     out["probes"].push_back(

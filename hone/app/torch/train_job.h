@@ -11,10 +11,11 @@ struct TrainJob {
   Config config;
   std::filesystem::path out;  // train.toml, metrics.csv, checkpoints/ and model/ go here
   // An earlier run in `out` is refused, unless it is to go on from its newest whole checkpoint
-  // (without one: from step 0) or to be replaced.
+  // (without one: from step 0) or to be replaced, or ended before its first checkpoint.
   bool resume = false, fresh = false;
-  double minutes = 0;  // > 0: fixes config.trainer.steps from a few measured steps
-  int threads = 0;     // of LibTorch; 0: usable_cpus()
+  // > 0: fixes config.trainer.steps from a few measured steps; on resume they are the run's.
+  double minutes = 0;
+  int threads = 0;                          // of LibTorch; 0: usable_cpus()
   const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, Error{Cancelled}
 };
 

@@ -46,11 +46,12 @@ TrainLmResult run_job(const TrainLmJob& job) {
   const optim::AveragedWeights averaged(*optimizer);
   export_model(folder, setup.model, setup.data);
   return {.steps = trained.steps,
+          .skipped_steps = trained.skipped_steps,
           .parameters = setup.model->architecture().parameters(),
           .train_loss = trained.train_loss,
+          .tokens_per_s = trained.tokens_per_s,
           .val_loss = trained.validation.loss,
           .val_bits_per_byte = trained.validation.bits_per_byte,
-          .tokens_per_s = trained.tokens_per_s,
           .loop_share = trained.loop_share,
           .seconds = run.seconds(),
           .out = job.out,
@@ -65,10 +66,11 @@ TrainLmResult train_lm(const TrainLmJob& job) {
 
 Json to_json(const TrainLmResult& result) {
   return {{"steps", result.steps},
-          {"train_loss", result.train_loss},
+          {"skipped_steps", result.skipped_steps},
+          {"train_loss", to_json(result.train_loss)},
           {"val_loss", result.val_loss},
           {"val_bits_per_byte", result.val_bits_per_byte},
-          {"tokens_per_s", result.tokens_per_s},
+          {"tokens_per_s", to_json(result.tokens_per_s)},
           {"loop_share", result.loop_share},
           {"seconds", result.seconds},
           {"parameters", result.parameters},

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
 #include "hone/app/torch/train_job.h"
 #include "hone/core/json_io.h"
@@ -12,10 +13,10 @@ namespace hone::app {
 using TrainLmJob = TrainJob<trainer::LmConfig>;
 
 struct TrainLmResult {
-  Index steps = 0, parameters = 0;
-  double train_loss = 0, val_loss = 0, val_bits_per_byte = 0;
-  double tokens_per_s = 0, loop_share = 0;  // TrainResult's
-  double seconds = 0;
+  Index steps = 0, skipped_steps = 0, parameters = 0;
+  std::optional<double> train_loss, tokens_per_s;  // TrainResult's, as is loop_share
+  double val_loss = 0, val_bits_per_byte = 0;
+  double loop_share = 0, seconds = 0;
   std::filesystem::path out, model;  // model: the exported Hugging Face folder
 };
 
@@ -24,8 +25,8 @@ struct TrainLmResult {
 // without a run; Error{Resource} while another process works in `out`. `out` is then as it was.
 TrainLmResult train_lm(const TrainLmJob& job);
 
-// {"steps", "train_loss", "val_loss", "val_bits_per_byte", "tokens_per_s", "loop_share", "seconds",
-// "parameters", "out", "model"}.
+// {"steps", "skipped_steps", "train_loss", "val_loss", "val_bits_per_byte", "tokens_per_s",
+// "loop_share", "seconds", "parameters", "out", "model"}; null for what is absent.
 Json to_json(const TrainLmResult& result);
 
 }  // namespace hone::app

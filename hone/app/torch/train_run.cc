@@ -142,6 +142,28 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   return options;
 }
 
+// Then another run loses nothing by replacing it.
+bool ended_before_checkpoint(const fs::path& out) {
+  std::error_code none;
+  const fs::path folder = out / "checkpoints";
+  return fs::is_directory(folder, none) && trainer::CheckpointStore(folder).steps().empty();
+}
+
+// All but what the new run replaces when it begins.
+void remove_earlier_run(const fs::path& out) {
+  for (const fs::path& file : trainer::metrics_files(out)) fs::remove(file);
+  std::error_code not_empty;
+  fs::remove(out / "tensorboard", not_empty);
+  model_io::check_model_folder(out / "model");
+  fs::remove_all(out / "model");
+}
+
+void warn_of_long_warm_up(const trainer::LrConfig& lr, Index steps) {
+  if (lr.schedule == "one_cycle" || lr.warm_up_steps < steps) return;
+  log_warning(concat("lr.warm_up_steps = ", lr.warm_up_steps, " is not below trainer.steps = ",
+                     steps, ": lr.schedule = ", lr.schedule, " ends in its warm-up"));
+}
+
 void check_earlier_run(const RunOptions& job) {
   HONE_CHECK(!(job.resume && job.fresh), "train", "one of resume and fresh", "both");
   const std::string out = job.out.string();
@@ -149,14 +171,18 @@ void check_earlier_run(const RunOptions& job) {
   const fs::path folder = job.out / "model";
   const bool there = holds_run(job.out);
   const bool model = fs::exists(folder, ignored) && !fs::is_empty(folder, ignored);
-  HONE_CHECK(job.resume || job.fresh || !(there || model), out,
+  const bool keeps = there && !ended_before_checkpoint(job.out);
+  HONE_CHECK(job.resume || job.fresh || !(keeps || model), out,
              "a folder without a run (--resume goes on with one, --fresh replaces it, another "
              "--out keeps it)",
-             there ? "an earlier run" : "a model");
+             keeps ? "an earlier run" : "a model");
   model_io::check_model_folder(folder);
   if (fs::is_regular_file(job.data, ignored)) {
     check_output_spares(folder, job.data);
     for (const char* part : kRunParts) check_output_spares(job.out / part, job.data);
+    for (const fs::path& file : trainer::metrics_files(job.out)) {
+      check_output_spares(file, job.data);
+    }
   }
   if (job.resume && !there) {
     fail(ErrorCategory::NotFound, out, "a run to resume (without --resume one is started)", "none");
@@ -218,10 +244,13 @@ trainer::TrainResult TrainRun::train(const ConfigEntries& entries, const trainer
                                      trainer::Task& task,
                                      optim::MultiTensorOptimizer& optimizer) const {
   const auto scheduler = trainer::make_schedule(lr, config.steps, optimizer);
+  const bool replaces = !options_.resume && holds_run(options_.out);
   trainer::Trainer trainer(trainer_options(config, entries, data, options_.out));
   if (options_.resume && !trainer.resume(task, optimizer, *scheduler)) {
     log_warning(concat("no checkpoint in ", options_.out.string(), ": starting from step 0"));
   }
+  warn_of_long_warm_up(lr, config.steps);
+  if (replaces) remove_earlier_run(options_.out);
   write_text_file(options_.out / "train.toml", trainer::entries_to_toml(entries));
   const std::atomic<bool> never{false};
   return trainer.fit(task, optimizer, *scheduler,

@@ -20,6 +20,9 @@ namespace hone::app {
 
 // What `hone train lm` and `hone train vision` share.
 
+// null: nothing.
+inline Json to_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
 // Is there a run, finished or not, in the folder?
 bool holds_run(const std::filesystem::path& out);
 

@@ -30,6 +30,7 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
     result.parameters += parameter.numel();
   }
   result.steps = trained.steps;
+  result.skipped_steps = trained.skipped_steps;
   result.classes = static_cast<Index>(corpus.classes.size());
   result.broken_images = corpus.broken;
   result.train_loss = trained.train_loss;
@@ -50,10 +51,11 @@ TrainVisionResult train_vision(const TrainVisionJob& job) {
 
 Json to_json(const TrainVisionResult& result) {
   return {{"steps", result.steps},
-          {"train_loss", result.train_loss},
+          {"skipped_steps", result.skipped_steps},
+          {"train_loss", to_json(result.train_loss)},
           {"val_loss", result.val_loss},
           {"val_accuracy", result.val_accuracy},
-          {"images_per_s", result.images_per_s},
+          {"images_per_s", to_json(result.images_per_s)},
           {"loop_share", result.loop_share},
           {"seconds", result.seconds},
           {"parameters", result.parameters},

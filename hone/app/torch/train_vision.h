@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 
 #include "hone/app/torch/train_job.h"
 #include "hone/core/json_io.h"
@@ -12,19 +13,20 @@ namespace hone::app {
 using TrainVisionJob = TrainJob<trainer::VisionConfig>;
 
 struct TrainVisionResult {
-  Index steps = 0, parameters = 0, classes = 0;
-  Index broken_images = 0;  // of a folder, left out
-  double train_loss = 0, val_loss = 0, val_accuracy = 0;
-  double images_per_s = 0, loop_share = 0;  // TrainResult's
-  double seconds = 0;
+  Index steps = 0, skipped_steps = 0, parameters = 0, classes = 0;
+  Index broken_images = 0;                         // of a folder, left out
+  std::optional<double> train_loss, images_per_s;  // TrainResult's, as is loop_share
+  double val_loss = 0, val_accuracy = 0;
+  double loop_share = 0, seconds = 0;
   std::filesystem::path out, model;  // model: model.safetensors and config.json
 };
 
 // Trains a classifier of images and writes it. Errors, and what is left of `out`, as train_lm.
 TrainVisionResult train_vision(const TrainVisionJob& job);
 
-// {"steps", "train_loss", "val_loss", "val_accuracy", "images_per_s", "loop_share", "seconds",
-// "parameters", "classes", "broken_images", "out", "model"}.
+// {"steps", "skipped_steps", "train_loss", "val_loss", "val_accuracy", "images_per_s",
+// "loop_share", "seconds", "parameters", "classes", "broken_images", "out", "model"}; null for
+// what is absent.
 Json to_json(const TrainVisionResult& result);
 
 }  // namespace hone::app

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <string_view>
 
@@ -17,10 +18,19 @@ class AppendFile {
   ~AppendFile();
 
   void append(std::string_view bytes);
+  // Writes over what was appended last; `bytes` may not be shorter.
+  void replace_last(std::string_view bytes);
+  // What was appended survives a power cut from now on. Warns once where somebody has removed the
+  // file or put another in its place.
+  void sync();
 
  private:
+  void write_at(std::size_t offset, std::string_view bytes);
+
   std::filesystem::path path_;
   int descriptor_ = -1;
+  std::size_t last_ = 0, end_ = 0;  // offsets: of what was appended last, and behind it
+  bool is_missed_ = false;
 };
 
 }  // namespace hone::trainer

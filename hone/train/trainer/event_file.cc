@@ -100,16 +100,15 @@ std::string event_of(const MetricsRow& row, double wall_time) {
   return record(concat(event_begin(wall_time, row.step), bytes_field(5, summary)));
 }
 
-KeptEvents keep_events(std::string_view file, Index steps) {
+KeptEvents keep_events(std::string_view file, std::span<const MetricsRow> rows) {
   // Behind 12 bytes of head an event begins as event_begin() writes it; its time may be any.
   constexpr std::size_t kStepAt = 12 + 9;
   KeptEvents kept;
-  for (Index step = 0; step <= steps; ++step) {
+  for (std::size_t i = 0; i <= rows.size(); ++i) {
     const std::string_view next = first_record(file.substr(kept.bytes.size()));
-    const std::string want = event_begin(0, step).substr(9);
+    const std::string want = event_begin(0, i == 0 ? 0 : rows[i - 1].step).substr(9);
     if (next.size() < kStepAt || !next.substr(kStepAt).starts_with(want)) break;
-    kept.bytes = file.substr(0, kept.bytes.size() + next.size());
-    kept.last = step;
+    kept = {file.substr(0, kept.bytes.size() + next.size()), i};
   }
   return kept;
 }

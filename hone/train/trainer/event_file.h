@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -23,12 +24,12 @@ std::string first_event(double wall_time);
 // them.
 std::string event_of(const MetricsRow& row, double wall_time);
 
-// The whole records at the beginning of a file that are the first one and those of steps 1 … last,
-// last <= steps, without a gap. No bytes when it does not begin like an event file.
+// The whole records at the beginning of a file that are the first one and those of the first of
+// `rows`, in their order. No bytes when it does not begin like an event file.
 struct KeptEvents {
   std::string_view bytes;
-  Index last = 0;
+  std::size_t rows = 0;
 };
-KeptEvents keep_events(std::string_view file, Index steps);
+KeptEvents keep_events(std::string_view file, std::span<const MetricsRow> rows);
 
 }  // namespace hone::trainer

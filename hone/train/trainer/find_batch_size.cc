@@ -126,6 +126,7 @@ BatchSearch find_batch_size(Task& task, optim::MultiTensorOptimizer& optimizer,
   }
   if (good == 0) fail_nothing_fits(options.low, prober.search().limit_bytes);
   prober.search().batch = good;
+  prober.search().at_end = good == options.high;
   return std::move(prober.search());
 }
 

@@ -25,7 +25,8 @@ struct BatchProbe {
 };
 
 struct BatchSearch {
-  Index batch = 0;  // the largest size that fits
+  Index batch = 0;      // the largest size that fits
+  bool at_end = false;  // that is `high`: a larger one might fit as well
   Index limit_bytes = 0;
   std::vector<BatchProbe> probes;  // in the order that they were tried
 };

@@ -66,7 +66,7 @@ bool LmTask::halve_validation_batches() {
   return validation_batch_ > 0;
 }
 
-Validation LmTask::validate(bool all) {
+Validation LmTask::validate(bool all, const BatchDone& batch_done) {
   const Index context = model_->architecture().context;
   const auto options = torch::TensorOptions().dtype(torch::kLong);
   const std::vector<text::TokenId>& tokens = held_out_.stream.ids;
@@ -86,17 +86,22 @@ Validation LmTask::validate(bool all) {
   };
   // Windows of equal length run together.
   std::map<Index, std::vector<Index>> begins_of_length;
-  Index used = 0;
+  Index used = 0, windows = 0, done = 0;
   for (const auto& window : text::cut_windows(held_out_.stream.ends, context, /*lead=*/true)) {
     if (window.length() < 2) continue;
     if (!all && used > 0 && used + window.length() > validation_tokens_) break;
     begins_of_length[window.length()].push_back(window.begin);
     used += window.length();
+    ++windows;
   }
+  if (batch_done) batch_done(0, windows);
   for (const auto& [length, begins] : begins_of_length) {
     const auto per_run = static_cast<std::size_t>(std::max<Index>(1, validation_batch_ / length));
     for (std::size_t at = 0; at < begins.size(); at += per_run) {
-      run(std::span(begins).subspan(at, std::min(per_run, begins.size() - at)), length);
+      const std::size_t count = std::min(per_run, begins.size() - at);
+      run(std::span(begins).subspan(at, count), length);
+      done += static_cast<Index>(count);
+      if (batch_done) batch_done(done, windows);
     }
   }
   return {

@@ -26,7 +26,7 @@ class LmTask final : public Task {
   double nominal_weight() const override;
   // As `hone eval`: windows of the context without overlap, each document from its beginning, every
   // token but a window's first predicted; bits per byte over the bytes of the predicted tokens.
-  Validation validate(bool all) override;
+  Validation validate(bool all, const BatchDone& batch_done) override;
   std::vector<CheckpointTensor> weights() override;
   // One window: {ids, targets}, each [1, length].
   std::vector<torch::Tensor> largest_sample() override;

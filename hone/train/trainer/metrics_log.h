@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "hone/core/index.h"
-#include "hone/train/trainer/append_file.h"
 
 namespace hone::trainer {
 
@@ -35,21 +34,14 @@ struct MetricsColumn {
 std::span<const MetricsColumn> metrics_columns();
 
 // metrics.csv: a header line, then rows with numbers in 17 significant digits.
-class MetricsLog {
- public:
-  // Starts an empty log, or with keep_steps ≥ 0 keeps the rows of steps 1 … keep_steps of the
-  // existing one. Error{CorruptFile} when those rows are not there.
-  MetricsLog(const std::filesystem::path& path, std::optional<Index> keep_steps);
+std::string metrics_header();
+std::string to_csv_line(const MetricsRow& row);
 
-  void add(const MetricsRow& row);
-
-  static std::string to_line(const MetricsRow& row);
-
- private:
-  AppendFile file_;
-};
-
-// A log read back, for reports and resume. Error{CorruptFile} naming the line.
+// A log read back, for reports. Error{CorruptFile} naming the line.
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
+
+// What a run that is resumed after `steps` steps keeps of its log: the rows up to there, as far as
+// they are whole. A warning where the last of them are missing, or the log.
+std::vector<MetricsRow> kept_metrics(const std::filesystem::path& path, Index steps);
 
 }  // namespace hone::trainer

@@ -18,14 +18,20 @@ double wall_time() {
   return std::chrono::duration<double>(now).count();
 }
 
+std::string event_now(const MetricsRow& row) { return event_of(row, wall_time()); }
+
 std::string events_up_to(const fs::path& path, std::span<const MetricsRow> rows) {
   const std::string earlier = !rows.empty() && fs::exists(path) ? read_text_file(path) : "";
-  const KeptEvents kept = keep_events(earlier, static_cast<Index>(rows.size()));
+  const KeptEvents kept = keep_events(earlier, rows);
   std::string out(kept.bytes);
   if (out.empty()) out = first_event(wall_time());
-  for (const MetricsRow& row : rows.subspan(static_cast<std::size_t>(kept.last))) {
-    out += event_of(row, wall_time());
-  }
+  for (const MetricsRow& row : rows.subspan(kept.rows)) out += event_now(row);
+  return out;
+}
+
+std::string lines_of(std::span<const MetricsRow> rows, std::string (*line_of)(const MetricsRow&)) {
+  std::string out;
+  for (const MetricsRow& row : rows) out += line_of(row);
   return out;
 }
 
@@ -45,24 +51,39 @@ std::vector<MetricsFormat> parse_metrics_formats(std::span<const std::string> na
   return out;
 }
 
+std::array<fs::path, 3> metrics_files(const fs::path& folder) {
+  return {folder / "metrics.csv", folder / "metrics.jsonl",
+          folder / "tensorboard" / "events.out.tfevents.0.hone"};
+}
+
 MetricsSinks::MetricsSinks(const fs::path& folder, std::span<const MetricsFormat> formats,
                            std::span<const MetricsRow> kept) {
+  const auto add = [&](const fs::path& path, const std::string& begin,
+                       std::string (*text_of)(const MetricsRow&)) {
+    sinks_.push_back({std::make_unique<AppendFile>(path, begin), text_of});
+  };
+  const auto [csv, json_lines, events] = metrics_files(folder);
+  add(csv, metrics_header() + lines_of(kept, to_csv_line), to_csv_line);
   for (const MetricsFormat format : formats) {
     if (format == MetricsFormat::JsonLines) {
-      std::string lines;
-      for (const MetricsRow& row : kept) lines += to_json_line(row);
-      json_lines_ = std::make_unique<AppendFile>(folder / "metrics.jsonl", lines);
+      add(json_lines, lines_of(kept, to_json_line), to_json_line);
     } else {
-      fs::create_directories(folder / "tensorboard");
-      const fs::path path = folder / "tensorboard" / "events.out.tfevents.0.hone";
-      events_ = std::make_unique<AppendFile>(path, events_up_to(path, kept));
+      fs::create_directories(events.parent_path());
+      add(events, events_up_to(events, kept), event_now);
     }
   }
 }
 
 void MetricsSinks::add(const MetricsRow& row) {
-  if (json_lines_) json_lines_->append(to_json_line(row));
-  if (events_) events_->append(event_of(row, wall_time()));
+  for (const Sink& sink : sinks_) sink.file->append(sink.text_of(row));
+}
+
+void MetricsSinks::replace_last(const MetricsRow& row) {
+  for (const Sink& sink : sinks_) sink.file->replace_last(sink.text_of(row));
+}
+
+void MetricsSinks::sync() {
+  for (const Sink& sink : sinks_) sink.file->sync();
 }
 
 std::string MetricsSinks::to_json_line(const MetricsRow& row) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <filesystem>
 #include <memory>
 #include <span>
@@ -21,20 +22,32 @@ enum class MetricsFormat {
 // "jsonl", "tensorboard"; "csv" adds nothing. Error{InvalidArgument} on another name.
 std::vector<MetricsFormat> parse_metrics_formats(std::span<const std::string> names);
 
+// Every file that sinks below `folder` may write.
+std::array<std::filesystem::path, 3> metrics_files(const std::filesystem::path& folder);
+
+// metrics.csv and the other files that rows go to.
 class MetricsSinks {
  public:
-  // Files below `folder` that hold `kept`, the rows of steps 1 … n, and nothing after them. The
-  // event file keeps what it has of them, for their times; what it lacks is given the present one.
+  // Files below `folder` that hold `kept` and nothing after them. The event file keeps what it has
+  // of them, for their times; what it lacks is given the present one.
   MetricsSinks(const std::filesystem::path& folder, std::span<const MetricsFormat> formats,
                std::span<const MetricsRow> kept);
 
   void add(const MetricsRow& row);
+  // The row that was added last, with more columns filled.
+  void replace_last(const MetricsRow& row);
+  // AppendFile's.
+  void sync();
 
   // A line.
   static std::string to_json_line(const MetricsRow& row);
 
  private:
-  std::unique_ptr<AppendFile> json_lines_, events_;
+  struct Sink {
+    std::unique_ptr<AppendFile> file;
+    std::string (*text_of)(const MetricsRow& row);
+  };
+  std::vector<Sink> sinks_;
 };
 
 }  // namespace hone::trainer

@@ -74,13 +74,29 @@ void restore_weights(const std::vector<CheckpointTensor>& stored,
   }
 }
 
-double mean_of_last_tenth(const std::filesystem::path& metrics) {
-  const std::vector<MetricsRow> rows = read_metrics(metrics);
-  if (rows.empty()) return std::nan("");
-  const std::size_t tail = std::max<std::size_t>(1, rows.size() / 10);
-  double sum = 0;
-  for (std::size_t i = rows.size() - tail; i < rows.size(); ++i) sum += rows[i].loss;
-  return sum / static_cast<double>(tail);
+// Of the last tenth of the steps.
+class TailLoss {
+ public:
+  explicit TailLoss(Index steps) : first_(steps - std::max<Index>(1, steps / 10) + 1) {}
+
+  void add(const MetricsRow& row) {
+    if (row.step < first_) return;
+    sum_ += row.loss;
+    ++rows_;
+  }
+  std::optional<double> mean() const {
+    return rows_ > 0 ? std::optional(sum_ / rows_) : std::nullopt;
+  }
+
+ private:
+  Index first_;
+  double sum_ = 0, rows_ = 0;
+};
+
+void set_validation(MetricsRow& row, const Validation& validation) {
+  row.val_loss = validation.loss;
+  if (!validation.accuracy) row.val_bits_per_byte = validation.bits_per_byte;
+  row.val_accuracy = validation.accuracy;
 }
 
 std::string progress_note(double loss, double lr) {
@@ -160,13 +176,24 @@ Trainer::GroupSum Trainer::accumulate(Task& task, Index step) {
   return group;
 }
 
-Trainer::StepOutcome Trainer::run_step(Task& task, optim::MultiTensorOptimizer& optimizer,
-                                       Index step, MemoryLadder& memory) {
+struct Trainer::Run {
+  Task& task;
+  optim::MultiTensorOptimizer& optimizer;
+  optim::Scheduler& scheduler;
+  const std::atomic<bool>& stop;
+  MemoryLadder memory;
+  MetricsSinks sinks;
+  TailLoss train_loss;
+  std::optional<MetricsRow> last{};  // added to the sinks
+  double tokens = 0, seconds = 0, work_seconds = 0, loop_seconds = 0;
+};
+
+Trainer::StepOutcome Trainer::run_step(Run& run) {
   HONE_TRACE_ZONE("train_step");
   GroupSum group;
-  drop_gradients(optimizer);
+  drop_gradients(run.optimizer);
   const std::int64_t begin = clock_.now_ns();
-  memory.run(step, [&] { group = accumulate(task, step); });
+  run.memory.run(done_, [&] { group = accumulate(run.task, done_); });
   const auto [sum, weight] = group;
   HONE_CHECK(weight > 0, "trainer", "a batch in which something counts", weight);
   // An infinite limit measures the norm and clips nothing.
@@ -174,13 +201,13 @@ Trainer::StepOutcome Trainer::run_step(Task& task, optim::MultiTensorOptimizer& 
       options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
   const std::optional<double> loss_scale = precision_.loss_scale();
   optim::StepReport report;
-  memory.run_optimizer([&] {
+  run.memory.run_optimizer([&] {
     const memory::PhaseScope phase(memory::Phase::Step);
-    report = precision_.step(optimizer,
-                             {.inv_scale = task.nominal_weight() / weight,
+    report = precision_.step(run.optimizer,
+                             {.inv_scale = run.task.nominal_weight() / weight,
                               .clip_norm = limit,
                               .ema_decay = optim::warmed_ema_decay(options_.ema_decay, taken_)},
-                             step, sum / weight);
+                             done_, sum / weight);
   });
   if (report.stepped) ++taken_;
   return {.loss = sum / weight,
@@ -190,41 +217,92 @@ Trainer::StepOutcome Trainer::run_step(Task& task, optim::MultiTensorOptimizer& 
           .work_seconds = seconds_between(begin, clock_.now_ns())};
 }
 
-std::optional<Validation> Trainer::validate_when_due(Task& task,
-                                                     optim::MultiTensorOptimizer& optimizer,
-                                                     MemoryLadder& memory) {
-  const bool last = done_ == options_.steps;
-  const bool due = options_.validate_every > 0 && done_ % options_.validate_every == 0;
-  if (!last && !due) return std::nullopt;
-  return validate(task, optimizer, memory, last);
+bool Trainer::validate_part(Run& run, MetricsRow& row) {
+  const torch::NoGradGuard no_grad;
+  const optim::AveragedWeights averaged(run.optimizer);
+  Validation validation;
+  run.memory.run_validation([&] { validation = run.task.validate(/*all=*/false, {}); });
+  set_validation(row, validation);
+  if (best_step_ && validation.loss >= best_loss_) return false;
+  best_step_ = done_;
+  best_loss_ = validation.loss;
+  return true;
 }
 
-Validation Trainer::validate(Task& task, optim::MultiTensorOptimizer& optimizer,
-                             MemoryLadder& memory, bool all) {
+Validation Trainer::validate_all(Run& run) {
   const torch::NoGradGuard no_grad;
-  const optim::AveragedWeights averaged(optimizer);
+  const optim::AveragedWeights averaged(run.optimizer);
+  std::optional<Progress> progress;
+  const auto batch_done = [&](Index samples, Index of) {
+    if (!progress) progress.emplace("validate", of, "samples");
+    progress->update(samples);
+    if (!run.stop.load()) return;
+    fail(ErrorCategory::Cancelled, "train", "to validate on all held-out data",
+         concat("an interrupt after step ", done_, ", which is saved (--resume goes on)"));
+  };
   Validation validation;
-  memory.run_validation([&] { validation = task.validate(all); });
+  run.memory.run_validation([&] { validation = run.task.validate(/*all=*/true, batch_done); });
   return validation;
 }
 
-void Trainer::save_when_due(Task& task, const optim::MultiTensorOptimizer& optimizer,
-                            const optim::Scheduler& scheduler, bool now) {
-  const bool due = options_.checkpoint_every > 0 && done_ % options_.checkpoint_every == 0;
-  if (!due && !now && done_ != options_.steps) return;
+// The rows are on the disk before a checkpoint that needs them is to be seen.
+void Trainer::save(Run& run) {
   HONE_TRACE_ZONE("save_checkpoint");
+  run.sinks.sync();
   Json facts = {{"run", options_.facts}};
   facts["memory_actions"] = memory_actions_.to_json();
   facts["best_step"] = best_step_ ? Json(*best_step_) : Json();
   facts["best_loss"] = best_step_ ? Json(best_loss_) : Json();
-  facts["scheduler"] = scheduler.state_dict();
+  facts["scheduler"] = run.scheduler.state_dict();
   facts["loss_scale"] = precision_.state_dict();
   facts["steps_taken"] = taken_;
   store_.save({.step = done_,
                .facts = std::move(facts),
-               .weights = task.weights(),
-               .state = collect_state(optimizer)},
+               .weights = run.task.weights(),
+               .state = collect_state(run.optimizer)},
               options_.keep_checkpoints, best_step_);
+}
+
+void Trainer::advance(Run& run) {
+  const std::int64_t begin = clock_.now_ns();
+  const StepOutcome outcome = run_step(run);
+  const double elapsed = seconds_between(begin, clock_.now_ns());
+  ++done_;
+  MetricsRow row{.step = done_,
+                 .loss = outcome.loss,
+                 .lr = run.scheduler.last_rates().front(),
+                 .grad_norm = outcome.grad_norm,
+                 .tokens_per_s = elapsed > 0 ? outcome.weight / elapsed : 0,
+                 .loss_scale = outcome.loss_scale};
+  run.scheduler.step();
+  run.tokens += outcome.weight;
+  run.seconds += elapsed;
+  run.work_seconds += outcome.work_seconds;
+  const bool is_last = done_ == options_.steps;
+  const bool best = !is_last && is_due(options_.validate_every) && validate_part(run, row);
+  const std::int64_t validated = clock_.now_ns();
+  run.sinks.add(row);
+  run.train_loss.add(row);
+  run.last = row;
+  run.loop_seconds += elapsed + seconds_between(validated, clock_.now_ns());
+  const bool stops = run.stop.load();
+  if (best || stops || is_last || is_due(options_.checkpoint_every)) save(run);
+  if (!stops || is_last) return;
+  fail(ErrorCategory::Cancelled, "train", concat("to reach step ", options_.steps),
+       concat("an interrupt after step ", done_, ", which is saved (--resume goes on)"));
+}
+
+// An untrained model is no result.
+void Trainer::check_taken() const {
+  const Index skipped = done_ - taken_;
+  if (skipped == 0) return;
+  const std::string what =
+      concat("gradients that overflowed at their loss scale, now ", *precision_.loss_scale());
+  if (taken_ == 0) {
+    fail(ErrorCategory::Internal, "train", "at least one step with finite gradients",
+         concat(skipped, " steps, all skipped for ", what, ": lower amp.init_scale"));
+  }
+  log_warning(concat(skipped, " of ", done_, " steps were skipped for ", what));
 }
 
 TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
@@ -232,63 +310,46 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
   HONE_CHECK(&scheduler.optimizer() == &optimizer && scheduler.last_step() == done_, "trainer",
              concat("a scheduler of the optimiser, at step ", done_),
              concat("one at step ", scheduler.last_step()));
+  std::vector<MetricsRow> rows;
   if (!resumed_from_) store_.clear();
-  const std::filesystem::path csv = options_.folder / "metrics.csv";
-  MetricsLog log(csv, resumed_from_);
-  MemoryLadder memory(options_.max_memory_bytes, task, optimizer, memory_actions_,
-                      options_.accumulation_steps);
-  MetricsSinks sinks(options_.folder, options_.metrics, read_metrics(csv));
-  const Index steps = options_.steps, first = done_;
-  Progress progress("train", steps, "steps");
-  TrainResult result;
-  result.steps = steps;
-  result.resumed_from = resumed_from_;
-  double tokens = 0, seconds = 0, work_seconds = 0, loop_seconds = 0;
-  while (done_ < steps) {
-    const std::int64_t begin = clock_.now_ns();
-    const StepOutcome outcome = run_step(task, optimizer, done_, memory);
-    const double elapsed = seconds_between(begin, clock_.now_ns());
-    const double lr = scheduler.last_rates().front();
-    scheduler.step();
-    ++done_;
-    tokens += outcome.weight;
-    seconds += elapsed;
-    work_seconds += outcome.work_seconds;
-    const std::optional<Validation> validation = validate_when_due(task, optimizer, memory);
-    const std::int64_t validated = clock_.now_ns();
-    const bool best = validation && done_ < steps && (!best_step_ || validation->loss < best_loss_);
-    if (best) {
-      best_step_ = done_;
-      best_loss_ = validation->loss;
-    }
-    MetricsRow row{.step = done_,
-                   .loss = outcome.loss,
-                   .lr = lr,
-                   .grad_norm = outcome.grad_norm,
-                   .tokens_per_s = elapsed > 0 ? outcome.weight / elapsed : 0,
-                   .loss_scale = outcome.loss_scale};
-    if (validation) {
-      row.val_loss = validation->loss;
-      if (!validation->accuracy) row.val_bits_per_byte = validation->bits_per_byte;
-      row.val_accuracy = validation->accuracy;
-      result.validation = *validation;
-    }
-    log.add(row);
-    sinks.add(row);
-    progress.update(done_, progress_note(outcome.loss, lr));
-    loop_seconds += elapsed + seconds_between(validated, clock_.now_ns());
-    save_when_due(task, optimizer, scheduler, best || stop.load());
-    if (stop.load() && done_ < steps) {
-      fail(ErrorCategory::Cancelled, "train", concat("to reach step ", steps),
-           concat("an interrupt after step ", done_, ", which is saved (--resume goes on)"));
+  if (resumed_from_) rows = kept_metrics(options_.folder / "metrics.csv", done_);
+  TailLoss train_loss(options_.steps);
+  for (const MetricsRow& row : rows) train_loss.add(row);
+  // Of a run resumed at its very end, to be filled anew.
+  std::optional<MetricsRow> last;
+  if (!rows.empty() && rows.back().step == options_.steps) {
+    last = rows.back();
+    rows.pop_back();
+  }
+  Run run{task,
+          optimizer,
+          scheduler,
+          stop,
+          MemoryLadder(options_.max_memory_bytes, task, optimizer, memory_actions_,
+                       options_.accumulation_steps),
+          MetricsSinks(options_.folder, options_.metrics, rows),
+          train_loss,
+          last};
+  if (last) run.sinks.add(*last);
+  {
+    Progress progress("train", options_.steps, "steps");
+    while (done_ < options_.steps) {
+      advance(run);
+      progress.update(done_, progress_note(run.last->loss, run.last->lr));
     }
   }
-  if (first == steps) {  // resumed at the very end: nothing was left but to measure
-    result.validation = validate(task, optimizer, memory, /*all=*/true);
+  check_taken();
+  TrainResult result{.steps = options_.steps,
+                     .skipped_steps = options_.steps - taken_,
+                     .train_loss = run.train_loss.mean(),
+                     .validation = validate_all(run),
+                     .resumed_from = resumed_from_};
+  if (run.last) {
+    set_validation(*run.last, result.validation);
+    run.sinks.replace_last(*run.last);
   }
-  result.train_loss = mean_of_last_tenth(csv);
-  result.tokens_per_s = seconds > 0 ? tokens / seconds : 0;
-  result.loop_share = loop_seconds > 0 ? 1 - work_seconds / loop_seconds : 0;
+  if (run.seconds > 0) result.tokens_per_s = run.tokens / run.seconds;
+  if (run.loop_seconds > 0) result.loop_share = 1 - run.work_seconds / run.loop_seconds;
   return result;
 }
 

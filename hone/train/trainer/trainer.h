@@ -34,6 +34,9 @@ struct Validation {
   std::optional<double> accuracy = {};  // classifiers
 };
 
+// Called, where it is not empty, before the first batch of a validation and after each; may throw.
+using BatchDone = std::function<void(Index samples, Index of)>;
+
 // What is trained: a model on its data.
 class Task {
  public:
@@ -43,7 +46,7 @@ class Task {
   // Weight of a full micro-batch, w₀ below.
   virtual double nominal_weight() const = 0;
   // On a fixed part of the held-out data, or on all of it.
-  virtual Validation validate(bool all) = 0;
+  virtual Validation validate(bool all, const BatchDone& batch_done) = 0;
   // Every parameter once, and every buffer that training changes, under names that do not change.
   virtual std::vector<CheckpointTensor> weights() = 0;
 
@@ -81,9 +84,11 @@ struct TrainerOptions {
 
 struct TrainResult {
   Index steps = 0;
-  double train_loss = 0;  // mean over the last tenth of the steps
-  // Of the steps that this process ran; without validation and saving.
-  double tokens_per_s = 0;
+  Index skipped_steps = 0;  // of those, since gradients overflowed at their loss scale
+  // Mean over the last tenth of the steps; nothing where the log of a resumed run lacks them.
+  std::optional<double> train_loss;
+  // Of the steps that this process ran, if any; without validation and saving.
+  std::optional<double> tokens_per_s;
   double loop_share = 0;  // of their time, spent neither in forward, backward nor optimiser step
   Validation validation;
   std::optional<Index> resumed_from;
@@ -103,29 +108,33 @@ class Trainer {
 
   // The scheduler, which is the optimiser's own, is stepped after every step. Runs to the end,
   // checkpoints, validates on all held-out data. When `stop` becomes true: finishes the step,
-  // saves, throws Error{Cancelled}. Error{Internal} when a gradient is not finite, as
-  // MixedPrecision::step says.
+  // saves, or finishes the batch of that last validation, before which the last step is saved; then
+  // throws Error{Cancelled}. Error{Internal} when a gradient is not finite, as
+  // MixedPrecision::step says, and when every step was skipped.
   TrainResult fit(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler,
                   const std::atomic<bool>& stop);
 
  private:
+  struct Run;  // what fit() works with
   struct StepOutcome {
     double loss = 0, grad_norm = 0, weight = 0;
     std::optional<double> loss_scale;
     double work_seconds = 0;  // of forward, backward and optimiser step
   };
-  StepOutcome run_step(Task& task, optim::MultiTensorOptimizer& optimizer, Index step,
-                       MemoryLadder& memory);
+  StepOutcome run_step(Run& run);
   struct GroupSum {
     double loss = 0, weight = 0;
   };
   GroupSum accumulate(Task& task, Index step);
-  std::optional<Validation> validate_when_due(Task& task, optim::MultiTensorOptimizer& optimizer,
-                                              MemoryLadder& memory);
-  Validation validate(Task& task, optim::MultiTensorOptimizer& optimizer, MemoryLadder& memory,
-                      bool all);
-  void save_when_due(Task& task, const optim::MultiTensorOptimizer& optimizer,
-                     const optim::Scheduler& scheduler, bool now);
+  bool is_due(Index every) const { return every > 0 && done_ % every == 0; }
+  // A step with its row, and what is due after it.
+  void advance(Run& run);
+  // true: it is better than those before it.
+  bool validate_part(Run& run, MetricsRow& row);
+  Validation validate_all(Run& run);
+  void save(Run& run);
+  // Error{Internal} when all steps were skipped, a warning when some were.
+  void check_taken() const;
 
   TrainerOptions options_;
   const Clock& clock_;

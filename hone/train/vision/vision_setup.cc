@@ -10,6 +10,19 @@
 
 namespace hone::trainer {
 
+namespace {
+
+// No image is in a batch twice.
+Index micro_batch_of(const VisionConfig& config, Index images) {
+  const Index wanted = config.trainer.micro_batch;
+  if (wanted <= images) return wanted;
+  log_warning(concat("trainer.micro_batch = ", wanted, " is more than the ", images,
+                     " training images: batches are of ", images));
+  return images;
+}
+
+}  // namespace
+
 VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop) {
   auto data = std::make_shared<VisionData>();
   data->corpus = data::load_images(
@@ -40,7 +53,7 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
   auto task = std::make_unique<VisionTask>(
       model, data,
       VisionTaskOptions{
-          .micro_batch = config.trainer.micro_batch,
+          .micro_batch = micro_batch_of(config, corpus.train.size()),
           .accumulation_steps = config.trainer.accumulation_steps,
           .validation_images = config.data.validation_images,
           .seed = seed,

@@ -79,17 +79,19 @@ bool VisionTask::halve_validation_batches() {
   return validation_batch_ > 0;
 }
 
-Validation VisionTask::validate(bool all) {
+Validation VisionTask::validate(bool all, const BatchDone& batch_done) {
   const Index size = held_out_.images_per_epoch();
   const Index count = all ? size : std::min(size, validation_images_);
   double nats = 0;
   Index right = 0;
+  if (batch_done) batch_done(0, count);
   score_images(
       model_, held_out_,
       {.count = count, .batch = validation_batch_, .workers = workers_, .prefetch = prefetch_},
-      [&](Index /*first*/, const torch::Tensor& logits, const torch::Tensor& labels) {
+      [&](Index first, const torch::Tensor& logits, const torch::Tensor& labels) {
         nats += loss_sum(logits, labels).item<double>();
         right += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
+        if (batch_done) batch_done(first + labels.numel(), count);
       });
   Validation out;
   out.loss = nats / static_cast<double>(count);

@@ -35,7 +35,7 @@ class VisionTask final : public Task {
 
   LossSum micro_batch(Index step, Index micro) override;
   double nominal_weight() const override;
-  Validation validate(bool all) override;
+  Validation validate(bool all, const BatchDone& batch_done) override;
   // Parameters, then buffers.
   std::vector<CheckpointTensor> weights() override;
   // One image: {images, labels}.

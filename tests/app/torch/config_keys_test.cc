@@ -82,6 +82,7 @@ struct Change {
 std::map<std::string, Change> changes(const fs::path& text) {
   const Settings tam{"optim.name=tam"}, one_cycle{"lr.schedule=one_cycle"};
   const Settings small_scale{"amp.precision=fp16", "amp.init_scale=1"};
+  const Settings growing_scale{"amp.precision=fp16", "amp.init_scale=1", "amp.growth_interval=1"};
   // Overflows until it has halved about ten times; in fewer steps than end a run.
   const Settings large_scale{"amp.precision=fp16", "amp.init_scale=1e9", "trainer.steps=20"};
   return {{"model.hidden_size", {"64"}},
@@ -122,7 +123,7 @@ std::map<std::string, Change> changes(const fs::path& text) {
           {"lr.cycle_momentum", {"true", one_cycle}},
           {"amp.precision", {"bf16"}},
           {"amp.init_scale", {"1", {"amp.precision=fp16"}}},
-          {"amp.dynamic", {"false", large_scale}},
+          {"amp.dynamic", {"false", growing_scale}},
           {"amp.growth_interval", {"1", small_scale}},
           {"amp.hysteresis", {"3", large_scale}},
           {"trainer.ema_decay", {"0.9"}},

@@ -44,7 +44,7 @@ class Epoch final : public Task {
     return {loss_sum(w_, index), kSamples};
   }
   double nominal_weight() const override { return kSamples; }
-  Validation validate(bool) override { return {}; }
+  Validation validate(bool, const BatchDone&) override { return {}; }
   std::vector<CheckpointTensor> weights() override { return {{"w", w_}}; }
 
   // Σ (x·w - y)²/2 over the samples of a micro-batch.
@@ -103,7 +103,7 @@ class Constant final : public Task {
     return {(w_.sum().to(at::kDouble) * 0 + kLoss) * weight, weight};
   }
   double nominal_weight() const override { return weights_.front(); }
-  Validation validate(bool) override { return {}; }
+  Validation validate(bool, const BatchDone&) override { return {}; }
   std::vector<CheckpointTensor> weights() override { return {{"w", w_}}; }
 
   static constexpr double kLoss = 2.5;

@@ -47,7 +47,7 @@ class Layers final : public Task {
     return {at::ones({3, kWidth}), at::zeros({3, kWidth})};
   }
   double nominal_weight() const override { return 3; }
-  Validation validate(bool) override { return {}; }
+  Validation validate(bool, const BatchDone&) override { return {}; }
   std::vector<CheckpointTensor> weights() override {
     return {{"a", a_}, {"b", b_}, {"bias", bias_}, {"calls", calls_}};
   }
@@ -176,7 +176,7 @@ class Deep final : public Task {
   }
   std::vector<Tensor> largest_sample() override { return {at::ones({1, 64})}; }
   double nominal_weight() const override { return 1; }
-  Validation validate(bool) override { return {}; }
+  Validation validate(bool, const BatchDone&) override { return {}; }
   std::vector<CheckpointTensor> weights() override {
     std::vector<CheckpointTensor> out;
     for (const Tensor& weight : weights_) out.push_back({concat("w", out.size()), weight});
@@ -217,7 +217,10 @@ TEST(FindBatchSize, takes_what_allocators_throw_for_too_large_and_passes_other_e
   task.on_forward = [](Index size) {
     if (size > 20) throw std::bad_alloc();
   };
-  EXPECT_EQ(find_batch_size(task, optimizer, task.largest_sample(), {}).batch, 20);
+  const BatchSearch within = find_batch_size(task, optimizer, task.largest_sample(), {});
+  EXPECT_EQ(within.batch, 20);
+  EXPECT_FALSE(within.at_end);
+  EXPECT_TRUE(find_batch_size(task, optimizer, task.largest_sample(), {.high = 20}).at_end);
   task.on_forward = [](Index size) {  // the real allocator, asked for 2^60 bytes
     if (size > 30) at::empty({Index{1} << 60}, at::kByte);
   };

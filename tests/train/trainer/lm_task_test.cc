@@ -7,7 +7,9 @@
 #include <cmath>
 #include <numbers>
 #include <utility>
+#include <vector>
 
+#include "hone/core/error.h"
 #include "hone/train/trainer/lm_config.h"
 
 namespace hone::trainer {
@@ -51,7 +53,7 @@ TEST(LmTask, validates_each_document_from_its_own_beginning) {
     predicted += length;
     for (std::size_t i = 1; i < row.size(); ++i) bytes += row[i] % 4;
   }
-  const Validation got = task_over(model, held_out, 1000).validate(true);
+  const Validation got = task_over(model, held_out, 1000).validate(true, {});
   EXPECT_NEAR(got.loss, nats / static_cast<double>(predicted), 1e-6);
   EXPECT_NEAR(got.bits_per_byte, nats / std::numbers::ln2 / static_cast<double>(bytes), 1e-6);
 }
@@ -61,11 +63,28 @@ TEST(LmTask, takes_whole_windows_up_to_the_validation_tokens) {
   const std::vector<Index> ones(kVocab, 1);
   const auto loss_of = [&](Index tokens, Index validation_tokens, bool all) {
     const HeldOutText text{{some_tokens(tokens), {tokens}}, ones};
-    return task_over(model, text, validation_tokens).validate(all).loss;
+    return task_over(model, text, validation_tokens).validate(all, {}).loss;
   };
   EXPECT_NEAR(loss_of(80, 17, false), loss_of(16, 17, true), 1e-6);
   EXPECT_NEAR(loss_of(80, 2, false), loss_of(8, 2, true), 1e-6);
   EXPECT_GT(std::abs(loss_of(80, 17, true) - loss_of(16, 17, true)), 1e-3);
+}
+
+TEST(LmTask, names_every_batch_of_a_validation_and_ends_where_that_throws) {
+  const HeldOutText text{{some_tokens(81), {81}}, std::vector<Index>(kVocab, 1)};
+  LmTask task = task_over(tiny_model(), text, 16);
+  for (int halved = 0; halved < 10; ++halved) task.halve_validation_batches();
+  Index done = 0, windows = 0;
+  task.validate(true, [&](Index samples, Index of) {
+    EXPECT_EQ(samples, done++) << "4 tokens a batch: one window";
+    windows = of;
+  });
+  EXPECT_EQ(done, windows + 1);
+  EXPECT_GT(windows, 5);
+  const auto stop = [](Index samples, Index) {
+    if (samples > 1) throw Error(ErrorCategory::Cancelled, "stop");
+  };
+  EXPECT_THROW(task.validate(true, stop), Error);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 #include <sstream>
@@ -80,7 +81,7 @@ TEST(MetricsSinks, go_on_after_the_kept_rows_without_duplicates_or_torn_ends) {
     for (const MetricsRow& row : rows_to(5)) sinks.add(row);
   }
   std::string events = read_text_file(event_path(parts));
-  const std::string first_three(keep_events(events, 3).bytes);
+  const std::string first_three(keep_events(events, rows_to(3)).bytes);
   write_text_file(event_path(parts), events.substr(0, events.size() - 5));
   {
     MetricsSinks sinks(parts.path(), kBoth, rows_to(3));
@@ -89,20 +90,60 @@ TEST(MetricsSinks, go_on_after_the_kept_rows_without_duplicates_or_torn_ends) {
   EXPECT_EQ(json_lines(parts), json_lines(whole));
   events = read_text_file(event_path(parts));
   EXPECT_TRUE(events.starts_with(first_three)) << "with the times that they had";
-  EXPECT_EQ(keep_events(events, 100).last, 6);
-  EXPECT_EQ(keep_events(events, 100).bytes.size(), events.size());
+  EXPECT_EQ(keep_events(events, rows_to(100)).rows, 6u);
+  EXPECT_EQ(keep_events(events, rows_to(100)).bytes.size(), events.size());
 }
 
 TEST(MetricsSinks, write_kept_rows_again_where_the_event_file_lacks_them) {
   const TemporaryFolder folder;
   { MetricsSinks(folder.path(), kBoth, rows_to(3)).add(row_of(4)); }
-  EXPECT_EQ(keep_events(read_text_file(event_path(folder)), 9).last, 4);
+  EXPECT_EQ(keep_events(read_text_file(event_path(folder)), rows_to(9)).rows, 4u);
   std::string damaged = read_text_file(event_path(folder));
-  damaged[keep_events(damaged, 1).bytes.size() + 14] ^= 1;
-  EXPECT_EQ(keep_events(damaged, 9).last, 1);
+  damaged[keep_events(damaged, rows_to(1)).bytes.size() + 14] ^= 1;
+  EXPECT_EQ(keep_events(damaged, rows_to(9)).rows, 1u);
   write_text_file(event_path(folder), damaged);
   { MetricsSinks(folder.path(), kBoth, rows_to(4)).add(row_of(5)); }
-  EXPECT_EQ(keep_events(read_text_file(event_path(folder)), 9).last, 5);
+  EXPECT_EQ(keep_events(read_text_file(event_path(folder)), rows_to(9)).rows, 5u);
+}
+
+TEST(MetricsSinks, go_on_behind_a_gap) {
+  const TemporaryFolder folder;
+  const std::vector<MetricsRow> kept = {row_of(1), row_of(5)},
+                                all = {row_of(1), row_of(5), row_of(6)};
+  { MetricsSinks(folder.path(), kBoth, kept); }
+  const std::string before = read_text_file(event_path(folder));
+  { MetricsSinks(folder.path(), kBoth, kept).add(row_of(6)); }
+  const std::string events = read_text_file(event_path(folder));
+  EXPECT_TRUE(events.starts_with(before));
+  EXPECT_EQ(keep_events(events, all).rows, 3u);
+  EXPECT_EQ(keep_events(events, all).bytes.size(), events.size());
+}
+
+TEST(MetricsSinks, replace_the_last_row_in_every_file) {
+  const TemporaryFolder once, twice;
+  MetricsRow bare = row_of(2);
+  bare.val_loss.reset(), bare.val_bits_per_byte.reset();
+  MetricsSinks(once.path(), kBoth, rows_to(2));
+  MetricsSinks sinks(twice.path(), kBoth, rows_to(1));
+  sinks.add(bare);
+  sinks.replace_last(row_of(2));
+  EXPECT_EQ(json_lines(twice), json_lines(once));
+  EXPECT_EQ(read_text_file(event_path(twice)).size(), read_text_file(event_path(once)).size());
+  EXPECT_EQ(keep_events(read_text_file(event_path(twice)), rows_to(2)).rows, 2u);
+}
+
+TEST(MetricsSinks, say_once_that_a_file_is_gone_and_go_on) {
+  const TemporaryFolder folder;
+  MetricsSinks sinks(folder.path(), {}, {});
+  std::filesystem::remove(folder.path() / "metrics.csv");
+  testing::internal::CaptureStderr();
+  for (const MetricsRow& row : rows_to(3)) {
+    sinks.add(row);
+    sinks.sync();
+  }
+  const std::string warning = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(warning, testing::HasSubstr("metrics.csv was removed"));
+  EXPECT_EQ(std::ranges::count(warning, '\n'), 1) << warning;
 }
 
 TEST(MetricsSinks, refuse_a_format_by_name) {

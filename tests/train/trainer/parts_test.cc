@@ -7,12 +7,14 @@
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/core/thread_pool.h"
 #include "hone/train/trainer/metrics_log.h"
+#include "hone/train/trainer/metrics_sinks.h"
 #include "hone/train/trainer/token_data.h"
 #include "tests/support/test_data.h"
 
@@ -20,6 +22,8 @@ namespace hone::trainer {
 namespace {
 
 using test::TemporaryFolder;
+using testing::ElementsAre;
+using testing::HasSubstr;
 
 TEST(Permute, Oracle30_takes_every_index_once_and_depends_on_the_key) {
   for (const Index size : {1, 2, 3, 5, 64, 1000}) {
@@ -144,17 +148,32 @@ MetricsRow row_of(Index step) {
   return {step, x, x / 3, x / 7, 1e6 * x, {}, {}};
 }
 
+// A log of steps first … last.
+void write_log(const TemporaryFolder& folder, Index first, Index last) {
+  MetricsSinks sinks(folder.path(), {}, {});
+  for (Index step = first; step <= last; ++step) sinks.add(row_of(step));
+}
+
+// Steps of the rows that a run resumed after `steps` keeps, and its warning.
+std::pair<std::vector<Index>, std::string> kept_steps(const std::filesystem::path& path,
+                                                      Index steps) {
+  std::vector<Index> kept;
+  testing::internal::CaptureStderr();
+  for (const MetricsRow& row : kept_metrics(path, steps)) kept.push_back(row.step);
+  return {kept, testing::internal::GetCapturedStderr()};
+}
+
 TEST(MetricsLog, keeps_full_precision_and_reads_back_what_it_wrote) {
   const TemporaryFolder folder;
-  const auto path = folder.path() / "metrics.csv";
   {
-    MetricsLog log(path, std::nullopt);
-    log.add(row_of(1));
+    MetricsSinks sinks(folder.path(), {}, {});
+    sinks.add(row_of(1));
     MetricsRow validated = row_of(2);
+    sinks.add(validated);
     validated.val_loss = 0.1, validated.val_bits_per_byte = 0.2, validated.val_accuracy = 0.3;
-    log.add(validated);
+    sinks.replace_last(validated);
   }
-  const std::vector<MetricsRow> rows = read_metrics(path);
+  const std::vector<MetricsRow> rows = read_metrics(folder.path() / "metrics.csv");
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_EQ(rows[0].loss, 1.0 / 3);
   EXPECT_FALSE(rows[0].val_loss);
@@ -167,40 +186,50 @@ TEST(MetricsLog, keeps_full_precision_and_reads_back_what_it_wrote) {
 TEST(MetricsLog, drops_rows_after_the_checkpoint_and_a_torn_line) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.csv";
-  {
-    MetricsLog log(path, std::nullopt);
-    for (Index step = 1; step <= 5; ++step) log.add(row_of(step));
-  }
+  write_log(folder, 1, 5);
   std::ofstream(path, std::ios::app) << "6,0.12";
-  {
-    MetricsLog log(path, 3);
-    log.add(row_of(4));
-  }
-  const std::vector<MetricsRow> rows = read_metrics(path);
-  ASSERT_EQ(rows.size(), 4u);
-  EXPECT_EQ(rows[3].loss, row_of(4).loss);
+  const auto [steps, warning] = kept_steps(path, 3);
+  EXPECT_THAT(steps, ElementsAre(1, 2, 3));
+  EXPECT_EQ(warning, "");
 }
 
-TEST(MetricsLog, begins_again_where_a_resumed_run_has_lost_its_log) {
+TEST(MetricsLog, that_is_gone_short_or_damaged_keeps_what_it_has_with_one_warning) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.csv";
-  { MetricsLog(path, 7).add(row_of(8)); }
-  { MetricsLog(path, 8).add(row_of(9)); }
-  const std::vector<MetricsRow> rows = read_metrics(path);
-  ASSERT_EQ(rows.size(), 2u);
-  EXPECT_EQ(rows[0].step, 8);
-  EXPECT_THROW(MetricsLog(path, 12), Error) << "rows are missing in between";
+  const auto expect_kept = [&](Index steps, const std::vector<Index>& want, const char* said) {
+    const auto [kept, warning] = kept_steps(path, steps);
+    EXPECT_EQ(kept, want);
+    EXPECT_THAT(warning, HasSubstr(said));
+    EXPECT_EQ(std::ranges::count(warning, '\n'), 1) << warning;
+  };
+  expect_kept(7, {}, "no rows of steps 1 to 7");
+  write_log(folder, 1, 0);
+  expect_kept(7, {}, "no rows of steps 1 to 7");
+  write_log(folder, 1, 3);
+  expect_kept(7, {1, 2, 3}, "no rows of steps 4 to 7");
+  std::ofstream(path, std::ios::app) << std::string(100, '\0') << "\n5,a,b,c,d,,\n";
+  expect_kept(7, {1, 2, 3}, "no rows of steps 4 to 7");
+  write_text_file(path, "x,y\n1,2\n");
+  expect_kept(1, {}, "no rows of steps 1 to 1");
 }
 
-TEST(MetricsLog, refuses_a_log_that_lacks_rows_or_holds_something_else) {
+TEST(MetricsLog, with_a_gap_is_kept_whole) {
+  const TemporaryFolder folder;
+  const std::vector<MetricsRow> kept = {row_of(1), row_of(2)};
+  { MetricsSinks(folder.path(), {}, kept).add(row_of(7)); }
+  const auto [steps, warning] = kept_steps(folder.path() / "metrics.csv", 7);
+  EXPECT_THAT(steps, ElementsAre(1, 2, 7));
+  EXPECT_EQ(warning, "");
+}
+
+TEST(MetricsLog, that_is_no_log_is_not_read_as_one) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.csv";
-  { MetricsLog(path, std::nullopt).add(row_of(1)); }
-  EXPECT_THROW(MetricsLog(path, 2), Error);
+  write_log(folder, 1, 1);
   write_text_file(path, read_text_file(path) + "2,a,b,c,d,,\n");
   EXPECT_THROW(read_metrics(path), Error);
   write_text_file(path, "x,y\n");
-  EXPECT_THROW(MetricsLog(path, 0), Error);
+  EXPECT_THROW(read_metrics(path), Error);
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <functional>
 #include <limits>
 
+#include "hone/core/check.h"
 #include "hone/core/error.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/averaged_weights.h"
@@ -18,6 +19,7 @@
 #include "hone/train/optim/sgd.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/trainer.h"
+#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::trainer {
@@ -47,7 +49,7 @@ class Chase final : public Task {
     return {(error * error / 2).sum().to(at::kDouble), 1};
   }
   double nominal_weight() const override { return 1; }
-  Validation validate(bool) override {
+  Validation validate(bool, const BatchDone&) override {
     seen = w.detach().clone();
     return {.loss = 1};
   }
@@ -68,13 +70,14 @@ TrainerOptions options_in(const TemporaryFolder& folder, Index steps) {
 }
 
 template <class Optimizer>
-void fit(const TrainerOptions& options, Chase& task, Optimizer& optimizer, bool resume = false) {
+TrainResult fit(const TrainerOptions& options, Chase& task, Optimizer& optimizer,
+                bool resume = false) {
   optim::ExponentialLR scheduler(optimizer, 1);
   Trainer trainer(options);
   if (resume) {
-    ASSERT_TRUE(trainer.resume(task, optimizer, scheduler));
+    EXPECT_TRUE(trainer.resume(task, optimizer, scheduler));
   }
-  trainer.fit(task, optimizer, scheduler, task.stop);
+  return trainer.fit(task, optimizer, scheduler, task.stop);
 }
 
 TEST(TrainerPrecision, forward_passes_run_in_the_autocast_type_and_validation_in_fp32) {
@@ -114,9 +117,16 @@ TEST(TrainerPrecision, overflow_steps_are_skipped_and_logged_and_the_scale_backs
   optim::SGD optimizer({task.w}, optim::SGDOptions(0.5));
   TrainerOptions options = options_in(folder, 12);
   options.amp.scaler.emplace();
-  fit(options, task, optimizer);
+  testing::internal::CaptureStderr();
+  const TrainResult result = fit(options, task, optimizer);
+  const std::string warning = testing::internal::GetCapturedStderr();
   const std::vector<MetricsRow> rows = read_metrics(folder.path() / "metrics.csv");
   ASSERT_EQ(rows.size(), 12u);
+  const auto skipped =
+      std::ranges::count_if(rows, [](const MetricsRow& row) { return std::isinf(row.grad_norm); });
+  EXPECT_GT(skipped, 1);
+  EXPECT_EQ(result.skipped_steps, skipped);
+  EXPECT_THAT(warning, HasSubstr(concat(skipped, " of 12 steps were skipped")));
   EXPECT_EQ(rows[0].loss_scale, 65536);
   EXPECT_EQ(rows[1].loss_scale, 32768);
   EXPECT_LT(*rows[11].loss_scale, 32768);
@@ -144,6 +154,18 @@ TEST(TrainerPrecision, a_run_whose_gradients_overflow_at_every_scale_ends_with_o
     EXPECT_THAT(error.what(), HasSubstr("in 25 steps in a row"));
   }
   EXPECT_TRUE(at::equal(task.w.detach(), at::zeros({kSize})));
+}
+
+TEST(TrainerPrecision, a_run_without_a_step_taken_is_no_result) {
+  const TemporaryFolder folder;
+  Chase task;
+  task.most = -1;
+  optim::SGD optimizer({task.w}, optim::SGDOptions(0.5));
+  TrainerOptions options = options_in(folder, 12);
+  options.amp.scaler = amp::GradScalerOptions{.dynamic = false};
+  const std::string said =
+      test::refusal([&] { fit(options, task, optimizer); }, ErrorCategory::Internal);
+  EXPECT_THAT(said, HasSubstr("12 steps, all skipped"));
 }
 
 // 12 steps at once, and the same stopped after 5 and resumed, with whatever `options` and the task

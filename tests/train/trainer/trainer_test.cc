@@ -61,12 +61,15 @@ class Regression final : public Task {
     return {(c * error * error / 2).sum().to(at::kDouble) * factor, c.sum().item<double>()};
   }
   double nominal_weight() const override { return static_cast<double>(split_.front()); }
-  Validation validate(bool) override {
+  Validation validate(bool all, const BatchDone& batch_done) override {
+    if (on_validate) on_validate(all);
+    if (batch_done) batch_done(1, 2);
     return {validations[next_validation_++ % validations.size()], 0};
   }
   std::vector<CheckpointTensor> weights() override { return {{"w", w_}}; }
 
   std::function<void(Index step)> on_step;
+  std::function<void(bool all)> on_validate;
   std::vector<double> validations = {1};
   double factor = 1;
   Tensor w_, x_, y_, c_;
@@ -250,6 +253,76 @@ TEST(Resume, after_an_interrupt_gives_the_bits_of_the_uninterrupted_run) {
     EXPECT_EQ(trainer.fit(task, *optimizer, *scheduler, kGoOn).resumed_from, 9);
     expect_same_run(whole, parts);
   }
+}
+
+TEST(Resume, after_an_interrupt_of_the_last_validation_only_validates) {
+  const TemporaryFolder whole, parts;
+  {
+    Regression task({5, 5, 2});
+    const auto optimizer = make_adamw(task.w_);
+    train(resumable(whole), task, *optimizer);
+  }
+  std::atomic<bool> stop{false};
+  {
+    Regression task({5, 5, 2});
+    task.on_validate = [&](bool all) { stop = all; };
+    const auto optimizer = make_adamw(task.w_);
+    const std::string said = hone::test::refusal(
+        [&] { train(resumable(parts), task, *optimizer, stop); }, ErrorCategory::Cancelled);
+    EXPECT_THAT(said, HasSubstr("step 20, which is saved"));
+  }
+  EXPECT_FALSE(read_metrics(parts.path() / "metrics.csv").back().val_loss);
+  Regression task({5, 5, 2});
+  task.on_step = [](Index step) { ADD_FAILURE() << step; };
+  const auto optimizer = make_adamw(task.w_);
+  const auto scheduler = make_scheduler(resumable(parts), *optimizer);
+  Trainer trainer(resumable(parts));
+  ASSERT_TRUE(trainer.resume(task, *optimizer, *scheduler));
+  const TrainResult result = trainer.fit(task, *optimizer, *scheduler, kGoOn);
+  EXPECT_EQ(result.resumed_from, 20);
+  EXPECT_FALSE(result.tokens_per_s);
+  expect_same_run(whole, parts);
+}
+
+TEST(Resume, needs_the_checkpoints_only) {
+  using Damage = std::function<void(const std::filesystem::path& csv)>;
+  const std::vector<Damage> damages = {
+      [](const auto& csv) { std::filesystem::remove(csv); },
+      [](const auto& csv) { write_text_file(csv, ""); },
+      [](const auto& csv) { std::filesystem::resize_file(csv, 300); }};
+  for (const Damage& damage : damages) {
+    const TemporaryFolder folder;
+    {
+      Regression task({5, 5, 2});
+      const auto optimizer = make_adamw(task.w_);
+      train(resumable(folder), task, *optimizer);
+    }
+    damage(folder.path() / "metrics.csv");
+    for (int time = 0; time < 2; ++time) {  // the second meets what the first has written
+      Regression task({5, 5, 2});
+      const auto optimizer = make_adamw(task.w_);
+      const auto scheduler = make_scheduler(resumable(folder), *optimizer);
+      Trainer trainer(resumable(folder));
+      ASSERT_TRUE(trainer.resume(task, *optimizer, *scheduler));
+      testing::internal::CaptureStderr();
+      EXPECT_FALSE(trainer.fit(task, *optimizer, *scheduler, kGoOn).train_loss);
+      EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("to 20"));
+    }
+  }
+}
+
+TEST(Trainer, ends_well_where_its_log_is_removed_during_the_run) {
+  const TemporaryFolder folder;
+  Regression task({12});
+  optim::SGD optimizer({task.w_}, optim::SGDOptions(0.5));
+  task.on_step = [&](Index step) {
+    if (step == 2) std::filesystem::remove(folder.path() / "metrics.csv");
+  };
+  testing::internal::CaptureStderr();
+  const TrainResult result = train(options_in(folder, 4, 1), task, optimizer);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("removed during the run"));
+  EXPECT_TRUE(result.train_loss && std::isfinite(*result.train_loss));
+  EXPECT_THAT(CheckpointStore(folder.path() / "checkpoints").steps(), testing::ElementsAre(4));
 }
 
 TEST(Resume, Oracle25_skips_a_damaged_checkpoint_by_name) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <sstream>
 
+#include "hone/core/check.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/core/json_io.h"
@@ -75,6 +76,15 @@ TEST_F(Vision, every_model_learns_with_every_rule_at_its_own_rate) {
   }
 }
 
+TEST_F(Vision, takes_no_image_twice_into_a_batch) {
+  set_log_level(LogLevel::Warning);
+  testing::internal::CaptureStderr();
+  const VisionSetup setup = set_up_vision(with({"trainer.micro_batch=4096"}));
+  const Index images = setup.data->corpus.train.size();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(concat("batches are of ", images)));
+  EXPECT_EQ(setup.task->micro_batch(0, 0).weight, static_cast<double>(images));
+}
+
 TEST_F(Vision, validates_on_a_part_or_on_all_without_moving_anything) {
   for (const char* model : {"model.name=cnn", "model.name=resnet20"}) {
     const VisionSetup setup = set_up_vision(with({model}));
@@ -83,15 +93,26 @@ TEST_F(Vision, validates_on_a_part_or_on_all_without_moving_anything) {
       before.push_back(weight.value.detach().clone());
     }
     const torch::NoGradGuard no_grad;
-    const Validation part = setup.task->validate(false), all = setup.task->validate(true);
+    const Validation part = setup.task->validate(false, {}), all = setup.task->validate(true, {});
     EXPECT_NE(part.loss, all.loss);
-    EXPECT_EQ(setup.task->validate(true).loss, all.loss);
+    EXPECT_EQ(setup.task->validate(true, {}).loss, all.loss);
     EXPECT_GE(*all.accuracy, 0);
     EXPECT_LE(*all.accuracy, 1);
     EXPECT_EQ(*all.accuracy * 40, std::round(*all.accuracy * 40)) << "40 held-out images";
     EXPECT_TRUE(setup.model->is_training());
+    Index named = -1;
+    const auto name = [&](Index images, Index of) {
+      EXPECT_EQ(of, 40);
+      EXPECT_GT(images, named);
+      named = images;
+    };
+    setup.task->validate(true, name);
+    EXPECT_EQ(named, 40);
+    const auto stop = [](Index, Index) { throw Error(ErrorCategory::Cancelled, "stop"); };
+    EXPECT_THROW(setup.task->validate(true, stop), Error);
+    EXPECT_TRUE(setup.model->is_training());
     ASSERT_TRUE(setup.task->halve_validation_batches());
-    EXPECT_NEAR(setup.task->validate(true).loss, all.loss, 1e-5);
+    EXPECT_NEAR(setup.task->validate(true, {}).loss, all.loss, 1e-5);
     std::size_t i = 0;
     for (const CheckpointTensor& weight : setup.task->weights()) {
       EXPECT_TRUE(weight.value.equal(before[i++])) << weight.name;
