@@ -13,6 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
+using testing::Not;
 
 class RunFolder : public Cli {
  protected:
@@ -50,6 +51,24 @@ TEST_F(RunFolder, a_second_run_in_one_folder_is_refused_and_the_first_goes_on) {
   EXPECT_THAT(run_hone(train(out, 10)).err, HasSubstr("--resume"));
   EXPECT_EQ(run_hone(train(out, 10) + Arguments{"--fresh"}).status, 0);
   EXPECT_TRUE(fs::exists(out + "/model/model.safetensors"));
+}
+
+// GNU's OpenMP tells what it runs with.
+TEST_F(RunFolder, threads_of_libtorch_spin_shortly_unless_the_user_says_otherwise) {
+  const auto spin_count = [](const Arguments& arguments, const std::vector<std::string>& given) {
+    std::vector<std::string> environment{"OMP_DISPLAY_ENV=VERBOSE"};
+    environment.insert(environment.end(), given.begin(), given.end());
+    Program program(hone_argv(arguments), environment);
+    return program.wait().err;
+  };
+  const Arguments train{"train", "--help"}, bench{"bench", "optim", "--help"};
+  EXPECT_THAT(spin_count(train, {}), HasSubstr("GOMP_SPINCOUNT = '1000'"));
+  EXPECT_THAT(spin_count(train, {"GOMP_SPINCOUNT=77"}), HasSubstr("GOMP_SPINCOUNT = '77'"));
+  for (const std::string& other :
+       {spin_count(train, {"OMP_WAIT_POLICY=passive"}), spin_count(bench, {})}) {
+    EXPECT_THAT(other, HasSubstr("GOMP_SPINCOUNT"));
+    EXPECT_THAT(other, Not(HasSubstr("GOMP_SPINCOUNT = '1000'")));
+  }
 }
 
 TEST_F(RunFolder, a_signal_ends_a_run_with_its_status_and_the_state_saved) {

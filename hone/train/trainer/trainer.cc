@@ -342,6 +342,7 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
   TrainResult result{.steps = options_.steps,
                      .skipped_steps = options_.steps - taken_,
                      .train_loss = run.train_loss.mean(),
+                     .tokens_per_s = {},
                      .validation = validate_all(run),
                      .resumed_from = resumed_from_};
   if (run.last) {
