@@ -6,6 +6,7 @@
 
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
+#include "hone/core/log.h"
 #include "tests/support/test_data.h"
 
 namespace hone::data {
@@ -55,6 +56,7 @@ TEST(TextSource, folder_keeps_back_every_tenth_file_in_order) {
   }
   write_text_file(folder.path() / ".hidden.txt", "hidden");
   write_text_file(folder.path() / "image.png", "\xff\xff");
+  set_log_level(LogLevel::Warning);
   testing::internal::CaptureStderr();
   const TextCorpus corpus = load_text(folder.path());
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("1 file is left out"));
