@@ -4,13 +4,15 @@
 include_guard()
 
 # LibTorch's own package stops the configuration of a CUDA build of LibTorch where CUDA's compiler
-# is absent. hone needs the CPU interface only, so for such a build the libraries are named here.
+# is absent. hone calls the CPU interface only, so for such a build the libraries are named here.
 function(hone_import_torch root)
   add_library(hone_libtorch INTERFACE IMPORTED GLOBAL)
   target_include_directories(hone_libtorch SYSTEM INTERFACE
     ${root}/include ${root}/include/torch/csrc/api/include)
   target_link_libraries(hone_libtorch INTERFACE
-    ${root}/lib/libtorch.so ${root}/lib/libtorch_cpu.so ${root}/lib/libc10.so)
+    # Nothing refers to libtorch.so; it is what loads libtorch_cuda.so.
+    LINKER:--push-state,--no-as-needed ${root}/lib/libtorch.so LINKER:--pop-state
+    ${root}/lib/libtorch_cpu.so ${root}/lib/libc10.so)
   # LibTorch finds CUDA's own libraries by itself, at run time.
   target_link_options(hone_libtorch INTERFACE LINKER:--allow-shlib-undefined)
 endfunction()

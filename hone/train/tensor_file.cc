@@ -19,7 +19,7 @@ void write_tensors(const std::filesystem::path& path, const std::vector<NamedTen
   }
   SafetensorsWriter writer(path, plan, metadata);
   for (const NamedTensor& named : tensors) {
-    const torch::Tensor dense = named.value.detach().contiguous();
+    const torch::Tensor dense = named.value.detach().to(at::kCPU).contiguous();
     writer.write({static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()});
   }
   writer.commit();

@@ -114,7 +114,10 @@ TEST_F(RunFolder, a_log_that_was_lost_or_cut_is_no_obstacle) {
 TEST_F(RunFolder, a_run_whose_log_is_removed_exports_its_model) {
   const std::string out = path("run"), csv = out + "/metrics.csv";
   Program run(hone_argv(train(out, 1500)));
-  ASSERT_TRUE(wait_until([&] { return fs::exists(csv) || run.has_ended(); }));
+  const auto has_rows = [&] {
+    return fs::exists(csv) && read_text_file(csv).find("\n1,") != std::string::npos;
+  };
+  ASSERT_TRUE(wait_until([&] { return has_rows() || run.has_ended(); }));
   fs::remove(csv);
   const ProgramResult result = run.wait();
   EXPECT_EQ(result.status, 0) << result.err;

@@ -3,6 +3,7 @@
 
 #include <ATen/Functions.h>
 #include <c10/core/Event.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -45,18 +46,22 @@ CurrentStream::CurrentStream(c10::Device device) : device_(device) {
 
 CurrentStream::~CurrentStream() {
   if (!stands_in_) return;
-  const c10::impl::VirtualGuardImpl guard(device_.type());
-  make_wait(guard.getStream(device_), guard.getDefaultStream(device_));
+  try {
+    const c10::impl::VirtualGuardImpl guard(device_.type());
+    make_wait(guard.getStream(device_), guard.getDefaultStream(device_));
+  } catch (...) {  // of a device that is lost: the next call says so
+  }
 }
 
 void DeviceStep::take(const kernels::MultiTensorLists& lists, std::span<const double> correlation,
                       kernels::TAMScope scope) {
+  const c10::InferenceMode normal(false);  // what is made now is written to in later steps
   host_steps_ = lists.step;
   steps_there_.clear();
   const auto tensors = static_cast<Index>(host_steps_.size());
   device_steps_ = at::empty({tensors}, at::TensorOptions(at::kLong).device(device_));
   correlation_.assign(correlation.begin(), correlation.end());
-  correlation_changed_ = has_stepped_ = false;
+  has_stepped_ = false;
   device_correlation_ =
       correlation.empty() ? at::Tensor() : upload(correlation, at::kDouble, device_);
   scope_ = scope;
@@ -83,16 +88,23 @@ void DeviceStep::finish(const kernels::StepReport& report) {
   if (!report.stepped) return;
   for (Index& step : host_steps_) ++step;
   for (Index& step : steps_there_) ++step;
-  correlation_changed_ = !correlation_.empty();
   has_stepped_ = true;
 }
 
 std::span<const double> DeviceStep::correlation() {
-  if (std::exchange(correlation_changed_, false)) {
+  if (has_stepped_ && !correlation_.empty()) {
     const at::Tensor host = device_correlation_.to(at::kCPU);
     std::copy_n(host.data_ptr<double>(), correlation_.size(), correlation_.begin());
   }
   return correlation_;
+}
+
+std::span<const Index> DeviceStep::steps() {
+  if (has_stepped_ && !steps_there_.empty()) {
+    const at::Tensor host = device_steps_.to(at::kCPU);
+    std::copy_n(host.data_ptr<std::int64_t>(), steps_there_.size(), steps_there_.begin());
+  }
+  return steps_there_;
 }
 
 }  // namespace hone::optim

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <memory>
 #include <span>
@@ -31,9 +32,10 @@ class CurrentStream {
 };
 
 // The fused step of one plan's tensors on one CUDA device. t and s lie in device memory; the host
-// keeps equal counters, because it learns of every step that may not happen, and fetches s when
-// somebody asks. A step waits for the device only where its report says what was found: with
-// clipping, a loss scale or a check for inf and NaN.
+// keeps counters of its own, because it learns of every step that may not happen, and fetches both
+// when somebody asks: replays of a captured graph advance the device's alone. A step waits for the
+// device only where its report says what was found: with clipping, a loss scale or a check for inf
+// and NaN.
 class DeviceStep {
  public:
   // The rule's stepper is made at the first step.
@@ -57,6 +59,8 @@ class DeviceStep {
 
   // s after the last step, as given to take().
   std::span<const double> correlation();
+  // t of every tensor; nothing where a step failed half-way.
+  std::span<const Index> steps();
   // Did a step of these tensors happen?
   bool has_stepped() const { return has_stepped_; }
 
@@ -68,9 +72,9 @@ class DeviceStep {
   std::shared_ptr<void> stepper_;  // CudaStepper<Group> of the rule
   kernels::MultiTensorLists lists_;
   kernels::TAMScope scope_ = kernels::TAMScope::Tensor;
-  bool lists_changed_ = false, correlation_changed_ = false, has_stepped_ = false;
+  bool lists_changed_ = false, has_stepped_ = false;
   std::span<Index> host_steps_;
-  std::vector<Index> steps_there_;  // what the device has; empty: nothing
+  std::vector<Index> steps_there_;  // what the device has; empty: not known
   std::vector<double> correlation_;
   at::Tensor device_steps_, device_correlation_;
 };
@@ -94,12 +98,17 @@ kernels::StepReport DeviceStep::step(std::span<const Group> groups,
   const CurrentStream stream(device_);
   kernels::CudaStepControl on_device;
   on_device.step = control;
-  stepper.step(groups,
-               {device_correlation_.defined() ? device_correlation_.data_ptr<double>() : nullptr,
-                correlation_.size()},
-               on_device, stream.handle());
   kernels::StepReport report;
-  if (control.needs_global_norm()) report = stepper.read_report(stream.handle());
+  try {
+    stepper.step(groups,
+                 {device_correlation_.defined() ? device_correlation_.data_ptr<double>() : nullptr,
+                  correlation_.size()},
+                 on_device, stream.handle());
+    if (control.needs_global_norm()) report = stepper.read_report(stream.handle());
+  } catch (...) {
+    steps_there_.clear();
+    throw;
+  }
   finish(report);
   return report;
 }

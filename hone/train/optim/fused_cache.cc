@@ -57,8 +57,9 @@ void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
   const auto view_or_none = [](const torch::Tensor& tensor) {
     return tensor.defined() ? view_of(tensor, "scale") : TensorView();
   };
+  // One that was moved to another device after the others is refused here.
+  const c10::Device where = active.empty() ? at::kCPU : active.front().param.device();
   for (const Active& a : active) {
-    const c10::Device where = a.param.device();
     param.push_back(view_of(a.param, where, "parameter"));
     grad.push_back(view_of(a.grad, where, "gradient"));
     if (slots.momentum) {
@@ -255,7 +256,7 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
           if (writes_grads) bump_version(param_of(i).grad());
         }
       });
-  if (stands && gradients_moved_.exchange(false)) device->follow(lists());
+  if (stands && device != nullptr && gradients_moved_.exchange(false)) device->follow(lists());
   return stands;
 }
 
@@ -269,17 +270,20 @@ void MultiTensorOptimizer::FusedCache::take_to_device() {
   if (scope == TAMScope::Model && !values.empty()) {
     values = {values[static_cast<std::size_t>(latest_of(steps))]};
   }
-  gradients_moved_ = false;
   device->take(lists(), values, scope);
 }
 
-void MultiTensorOptimizer::FusedCache::fetch_correlation(const States& states) {
-  if (device == nullptr) return;
-  const std::span<const double> values = device->correlation();
-  for (std::size_t i = 0; i < stepped.size() && !values.empty(); ++i) {
+void MultiTensorOptimizer::FusedCache::fetch_from_device(const States& states) {
+  if (device == nullptr || !device->has_stepped()) return;
+  const std::span<const double> s = device->correlation();
+  const std::span<const Index> t = device->steps();
+  for (std::size_t i = 0; i < stepped.size(); ++i) {
     const auto found = states.find(stepped[i].key);
     if (found == states.end() || found->second.get() != stepped[i].state) continue;
-    *stepped[i].fields.correlation = values[values.size() == 1 ? 0 : i];
+    const StateFields& fields = stepped[i].fields;
+    // Unless somebody has set it.
+    if (!t.empty() && *fields.step == steps[i]) *fields.step = steps[i] = t[i];
+    if (!s.empty()) *fields.correlation = s[s.size() == 1 ? 0 : i];
   }
 }
 

@@ -44,8 +44,8 @@ struct MultiTensorOptimizer::FusedCache {
   double mean_correlation() const;
   // Gives the tensors of the plan, whose counters are read, to `device`.
   void take_to_device();
-  // s that a device holds comes into these states, those of them that the plan was made for.
-  void fetch_correlation(const States& states);
+  // t and s that a device holds come into these states, those of them that the plan was made for.
+  void fetch_from_device(const States& states);
   // A plan for other states must be made, and s in memory counts.
   void drop_device();
 
@@ -55,6 +55,7 @@ struct MultiTensorOptimizer::FusedCache {
     known_.clear();
     state_places_.clear();
     layouts_.clear();
+    gradients_moved_ = false;
   }
   // Does the plan stand? It does where everything is at the addresses that were remembered, or only
   // gradients are elsewhere, in type and layout as before (callers free them every step): those it

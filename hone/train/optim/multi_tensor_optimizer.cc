@@ -293,7 +293,7 @@ std::unique_ptr<DeviceStep> MultiTensorOptimizer::make_device_step(c10::Device d
 }
 
 void MultiTensorOptimizer::fetch_state() const {
-  if (cache_ != nullptr) cache_->fetch_correlation(state_);
+  if (cache_ != nullptr) cache_->fetch_from_device(state_);
 }
 
 void MultiTensorOptimizer::drop_device_state() {
@@ -372,8 +372,7 @@ StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
   }
   if (!report.stepped) return report;
   for (std::size_t i = 0; i < stepped.size(); ++i) *stepped[i].fields.step = cache.steps[i];
-  if (cache.device != nullptr) return report;  // stats() asks it
-  stats_.correlation = cache.mean_correlation();
+  stats_.correlation = cache.device == nullptr ? cache.mean_correlation() : 0;  // stats() asks it
   stats_.damping = (1 + stats_.correlation) / 2;
   return report;
 }

@@ -57,7 +57,7 @@ void adopt_moment(const torch::Tensor& value, const torch::Tensor& scale,
                   torch::Tensor& to_scale) {
   if (value.scalar_type() == type) {
     to = copy_like(value, param);
-    if (scale.defined()) to_scale = scale.clone();
+    if (scale.defined()) to_scale = scale.to(at::kCPU).clone();
     return;
   }
   const torch::Tensor wide = value.scalar_type() == at::kFloat
@@ -100,11 +100,23 @@ void take_correlation(const std::string& op, const std::string& what, const torc
     check(value.scalar_type() == at::kDouble && value.dim() == 1 &&
               value.numel() == rows_of(param, method),
           " in fp64, one per row");
-    *fields.row_correlation = value.contiguous().clone();
+    *fields.row_correlation = value.to(at::kCPU).contiguous().clone();
   } else {
     check_scalar(op, what, value, at::kDouble);
     *fields.correlation = value.item<double>();
   }
+}
+
+// An archive may come from another device, and from parameters of another layout. Scales are the
+// CPU's, as all state in fewer than 32 bits.
+void bring_to(const torch::Tensor& param, torch::Tensor& value, torch::Tensor* scale) {
+  if (scale != nullptr && scale->defined()) *scale = scale->to(at::kCPU);
+  if (!param.is_cpu() && value.scalar_type() != at::kFloat) {
+    value = decode_moment(value, scale != nullptr ? *scale : torch::Tensor());
+    if (scale != nullptr) *scale = torch::Tensor();
+  }
+  const bool fits = value.strides().equals(param.strides()) && value.device() == param.device();
+  if (!fits) value = copy_like(value, param);
 }
 
 void check_step(const std::string& op, Index parameter, std::int64_t step) {
@@ -287,12 +299,15 @@ void MultiTensorOptimizer::check_state_fits() const {
         if (value == nullptr || !value->defined()) return;
         check_moment(name_, concat(field, " of parameter ", index), *value,
                      scale != nullptr ? *scale : torch::Tensor(), param);
-        if (!value->strides().equals(param.strides())) *value = copy_like(*value, param);
+        bring_to(param, *value, scale);
       };
       check(names.momentum, fields.momentum, fields.momentum_scale);
       check(names.second_moment, fields.second_moment, fields.second_moment_scale);
       check(names.extra, fields.extra, nullptr);
       check("average", fields.average, nullptr);
+      if (fields.row_correlation != nullptr && fields.row_correlation->defined()) {
+        *fields.row_correlation = fields.row_correlation->to(at::kCPU);
+      }
       check_step(name_, index, *fields.step);
     }
   }
@@ -300,6 +315,8 @@ void MultiTensorOptimizer::check_state_fits() const {
 
 void MultiTensorOptimizer::load_or_restore(const std::function<void()>& load) {
   const c10::NoGradGuard no_grad;
+  fetch_state();
+  drop_device_state();
   auto kept = std::move(state_);
   state_.clear();
   std::vector<std::unique_ptr<Options>> options;
@@ -310,8 +327,6 @@ void MultiTensorOptimizer::load_or_restore(const std::function<void()>& load) {
       param_groups_[g].set_options(std::move(options[g]));
     }
   };
-  fetch_state();
-  drop_device_state();
   try {
     load();
     check_groups_agree();

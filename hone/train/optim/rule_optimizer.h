@@ -34,6 +34,7 @@ class RuleOptimizer : public MultiTensorOptimizer {
                       std::move(defaults)) {}
 
   void save(torch::serialize::OutputArchive& archive) const override {
+    fetch_state();
     torch::optim::serialize<typename Rule::State, typename Rule::Options>(archive, *this);
   }
   void load(torch::serialize::InputArchive& archive) override {

@@ -68,8 +68,10 @@ void make_moment(const torch::Tensor& param, at::ScalarType type, float value,
 }
 
 torch::Tensor decode_moment(const torch::Tensor& moment, const torch::Tensor& scale) {
-  torch::Tensor values = at::empty_like(moment, moment.options().dtype(at::kFloat));
-  kernels::decode_chunk(chunk_of(moment, scale), values.data_ptr<float>());
+  const torch::Tensor codes = moment.to(at::kCPU);
+  const torch::Tensor scales = scale.defined() ? scale.to(at::kCPU) : scale;
+  torch::Tensor values = at::empty_like(codes, codes.options().dtype(at::kFloat));
+  kernels::decode_chunk(chunk_of(codes, scales), values.data_ptr<float>());
   return values;
 }
 

@@ -23,7 +23,7 @@ at::ScalarType moment_type(StateDtype dtype, bool is_second);
 // All elements `value`, in the layout of the parameter; `scale` is made for codes.
 void make_moment(const torch::Tensor& param, at::ScalarType type, float value,
                  torch::Tensor& moment, torch::Tensor& scale);
-// fp32 values of a moment, in its layout.
+// fp32 values of a moment, in its layout, on the CPU.
 torch::Tensor decode_moment(const torch::Tensor& moment, const torch::Tensor& scale);
 // Stores fp32 values, rounded to nearest, as `type` in the layout of the parameter.
 void encode_moment(const torch::Tensor& values, const torch::Tensor& param, at::ScalarType type,

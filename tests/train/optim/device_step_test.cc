@@ -235,6 +235,52 @@ TEST(DeviceStep, state_goes_to_archives_and_comes_back) {
   expect_same_state(optimizer, reference);
 }
 
+// A first step that is skipped leaves no state; an archive that is none leaves all of it; a chain
+// of operators in between finds s and leaves it.
+TEST(DeviceStep, state_survives_skips_failed_loads_and_other_implementations) {
+  Tensors params = make_params(), wanted = make_params();
+  Calls calls;
+  OnDevice<TAM, kernels::TAMGroup> optimizer(params, TAMOptions(1e-2), calls);
+  TAM reference(wanted, TAMOptions(1e-2));
+  const auto step_both = [&](int t) {
+    set_gradients(params, t);
+    set_gradients(wanted, t);
+    optimizer.step_with(control_of(t));
+    reference.step_with(control_of(t));
+  };
+  step_both(4);
+  EXPECT_TRUE(optimizer.export_state().empty());
+  for (int t = 5; t < 8; ++t) step_both(t);
+  std::stringstream junk("no archive");
+  EXPECT_ANY_THROW(torch::load(optimizer, junk));
+  expect_same_state(optimizer, reference);
+  step_both(8);
+  for (const Implementation way : {Implementation::ForLoop, Implementation::Fused}) {
+    for (auto* one : {static_cast<TAM*>(&optimizer), &reference}) {
+      static_cast<TAMOptions&>(one->param_groups()[0].options()).implementation(way);
+    }
+    for (int t : {2, 3}) step_both(t);
+    expect_same_state(optimizer, reference);
+  }
+}
+
+// Counters that replays of a captured graph advance on the device alone, and one that the user
+// sets.
+TEST(DeviceStep, counters_of_the_device_are_fetched_and_those_of_the_user_sent) {
+  Tensors params = make_params();
+  Calls calls;
+  OnDevice<AdamW, kernels::AdamGroup> optimizer(params, AdamWOptions(1e-2), calls);
+  set_gradients(params, 0);
+  optimizer.step();
+  auto& state =
+      static_cast<AdamWParamState&>(*optimizer.state().at(params[0].unsafeGetTensorImpl()));
+  state.step(40);
+  optimizer.step();
+  EXPECT_EQ(state.step(), 41);
+  const std::vector<NamedState> exported = optimizer.export_state();
+  EXPECT_EQ(exported.front().value.item<std::int64_t>(), 41);
+}
+
 TEST(DeviceStep, what_only_the_cpu_has_is_refused) {
   Calls calls;
   const auto refusal = [&](const TAMOptions& options) {
