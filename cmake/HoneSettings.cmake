@@ -30,7 +30,7 @@ add_library(hone::settings ALIAS hone_settings)
 # No path of the build folder on any command line: two builds then share ccache's results.
 target_include_directories(hone_settings INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 set(HONE_CXX_OPTIONS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-  # a * b + c is fused only where the code says so: results do not change with the optimiser.
+  # a * b + c is fused only where the code says so: results do not change with the optimizer.
   -ffp-contract=off)
 set(HONE_CUDA_OPTIONS --fmad=false -Xcompiler=-Wall)
 target_compile_options(hone_settings INTERFACE

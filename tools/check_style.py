@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks the budgets of docs/architecture.md: lengths, parameters, folders, licence lines, banned
+"""Checks the budgets of docs/architecture.md: lengths, parameters, folders, license lines, banned
 calls, tests against code, environment variables against docs/environment.md.
 
 tools/check_style.py [--root FOLDER]
@@ -25,7 +25,7 @@ MAX_IF_PER_1000 = 4.0  # #if lines outside kernels
 TARGETS = {"file median": 120, "file p90": 400, "function median": 10, "function p90": 35}
 # Folder -> least ratio of test lines to code lines.
 TEST_RATIOS = {"kernels": 1.0, "core": 0.6, "infer": 0.6, "": 0.5}
-LICENCE = "SPDX-License-Identifier: Apache-2.0"
+LICENSE = "SPDX-License-Identifier: Apache-2.0"
 
 # (rule, pattern, folders it holds in, files that are meant to do it, what to do instead)
 BANNED = [
@@ -75,8 +75,8 @@ def is_kernel(path):
 
 def check_text(path, text):
     lines = text.splitlines()
-    if not any(LICENCE in line for line in lines[:2]):
-        yield Finding("licence", path, f"first line must hold {LICENCE}")
+    if not any(LICENSE in line for line in lines[:2]):
+        yield Finding("license", path, f"first line must hold {LICENSE}")
     if len(lines) > MAX_FILE:
         yield Finding("file_lines", path, f"{len(lines)} lines, limit {MAX_FILE}")
     for number, line in enumerate(lines, 1):
@@ -183,7 +183,7 @@ def percentile(values, share):
     return sorted(values)[int(share * (len(values) - 1))] if values else 0
 
 
-def summarise(files, functions):
+def summarize(files, functions):
     lines = [text.count("\n") for path, text in files.items() if path.endswith(CXX)]
     lengths = [f.length for group in functions.values() for f in group if f.length > 0]
     found = {"file median": statistics.median(lines or [0]), "file p90": percentile(lines, 0.9),
@@ -216,7 +216,7 @@ def main():
     for rule, key in unused:
         failed = True
         print(f"tools/style_allow.txt: {rule} {key} matches nothing")
-    print(summarise(files, functions))
+    print(summarize(files, functions))
     return int(failed)
 
 

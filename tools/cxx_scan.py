@@ -108,7 +108,7 @@ def scan_functions(text):
                 start = position + 1  # look inside
             elif parts and BRACE_INIT.search(header) and not BODY_AFTER.search(header) and \
                     re.search(r"\)\s*(noexcept\s*)?:[^:]", header):
-                position = matching(text, position, "{}")  # member initialiser: b_{1}
+                position = matching(text, position, "{}")  # member initializer: b_{1}
             else:
                 end = matching(text, position, "{}")
                 yield from describe(text, start, header, end, position)

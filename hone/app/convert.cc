@@ -43,7 +43,7 @@ void check_output(const ConvertOptions& options, Target target) {
   model_io::check_model_folder(options.out);
 }
 
-bool is_quantised(const model_io::NamedMatrix& tensor) {
+bool is_quantized(const model_io::NamedMatrix& tensor) {
   return tensor.matrix.layout != WeightLayout::Dense;
 }
 
@@ -57,7 +57,7 @@ fs::path write_tokenizer_beside(const fs::path& model, const text::Tokenizer* to
       write_text_file(path, bytes);
     } else {
       if (read_text_file(path) != bytes) {
-        log_warning(concat(path.string(), " is kept, and is not this model's tokeniser: write the ",
+        log_warning(concat(path.string(), " is kept, and is not this model's tokenizer: write the ",
                            "model into a folder of its own, or use --tokenizer with it"));
       }
       return {};
@@ -103,10 +103,10 @@ Json convert_model(const ConvertOptions& options) {
     format = ModelFormat::Llama2c;
     report = model_io::write_llama2c(options.out, source);
     tokenizer_file = write_tokenizer_beside(options.out, tokenizer.get());
-  } else if (type ? model_io::is_quantised(*type)
-                  : std::ranges::any_of(model->tensors(), is_quantised)) {
-    format = ModelFormat::HoneArtefact;
-    report = model_io::write_artefact(options.out, source, type);
+  } else if (type ? model_io::is_quantized(*type)
+                  : std::ranges::any_of(model->tensors(), is_quantized)) {
+    format = ModelFormat::HoneArtifact;
+    report = model_io::write_artifact(options.out, source, type);
   } else {
     format = ModelFormat::HuggingFace;
     report = model_io::write_hugging_face(options.out, source, type);

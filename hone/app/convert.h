@@ -18,7 +18,7 @@ struct ConvertOptions {
 
 // Writes the model in another format and returns product.md's `hone convert` document: tensors,
 // bytes, kept[]{name,dtype,reason}, in_format, out_format, out, tokenizer (its kind or null).
-// A quantised dtype into a folder makes hone's packed artefact. For llama2.c a tokeniser that its
+// A quantized dtype into a folder makes hone's packed artifact. For llama2.c a tokenizer that its
 // format can hold goes to tokenizer.bin beside the model, unless that exists.
 Json convert_model(const ConvertOptions& options);
 

@@ -59,7 +59,7 @@ text::TokenStream read_stream(const Engine& engine, const EvalOptions& options) 
   return stream;
 }
 
-// Windows of at most `window` tokens, BOS included where the tokeniser adds one.
+// Windows of at most `window` tokens, BOS included where the tokenizer adds one.
 std::vector<EvalWindow> make_windows(const text::TokenStream& stream, Index window,
                                      std::optional<TokenId> bos) {
   std::vector<EvalWindow> windows;
@@ -74,7 +74,7 @@ std::vector<EvalWindow> make_windows(const text::TokenStream& stream, Index wind
   return windows;
 }
 
-// UTF-8 bytes of each token, 0 where unknown. The dummy space that some tokenisers put in front of
+// UTF-8 bytes of each token, 0 where unknown. The dummy space that some tokenizers put in front of
 // a text is not among them.
 std::vector<Index> token_bytes(const Engine& engine, std::span<const TokenId> ids) {
   std::vector<Index> bytes(ids.size());
@@ -95,7 +95,7 @@ void check_same_ids(const Engine& model, const Engine& baseline, const EvalOptio
   HONE_CHECK(baseline.info().architecture.vocab_size == vocab, "eval",
              concat("a baseline with ", vocab, " logits"), baseline.info().architecture.vocab_size);
   HONE_CHECK(options.token_ids || std::ranges::equal(read_stream(baseline, options).ids, ids),
-             "eval", "a baseline with the same tokeniser", "other ids for the same text");
+             "eval", "a baseline with the same tokenizer", "other ids for the same text");
 }
 
 // Logits of a whole window, in the order of positions.

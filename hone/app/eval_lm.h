@@ -17,7 +17,7 @@ struct EvalOptions {
   std::filesystem::path model;
   std::filesystem::path baseline;   // empty: none
   std::filesystem::path tokenizer;  // where the model has none
-  // What is predicted: UTF-8 documents, or ids (then a model without tokeniser will do).
+  // What is predicted: UTF-8 documents, or ids (then a model without tokenizer will do).
   std::vector<std::string> documents;
   std::optional<std::vector<infer::TokenId>> token_ids;
   std::string data_name = "eval";  // names the text or the ids in errors

@@ -28,7 +28,7 @@ struct GenerateOptions {
   // The prompt: text, or ids that are used as they are.
   std::string prompt;
   std::optional<std::vector<infer::TokenId>> prompt_ids;
-  bool add_bos = true;     // false: not even where the tokeniser adds one
+  bool add_bos = true;     // false: not even where the tokenizer adds one
   infer::Request request;  // everything but tokens; its sampling is completed by `sampling`
   SamplingChoice sampling;
   bool use_model_defaults = true;

@@ -23,7 +23,7 @@ Json describe(const text::Tokenizer& tokenizer, const std::vector<TokenId>& ids)
 }  // namespace
 
 std::shared_ptr<const text::Tokenizer> open_any_tokenizer(const std::filesystem::path& model) {
-  // Both a llama2.c model and its tokeniser are named .bin; only the contents tell.
+  // Both a llama2.c model and its tokenizer are named .bin; only the contents tell.
   const bool llama2c =
       model.extension() == ".bin" && !text::looks_like_tok_bin(MmapFile(model).bytes());
   return llama2c ? model_io::open_model_or_throw(model)->tokenizer()

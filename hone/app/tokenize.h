@@ -12,12 +12,12 @@
 
 namespace hone::app {
 
-// The tokeniser of a model (anything model_io opens; its weights are not looked at where the
-// tokeniser lies in a file of its own), of a vocabulary-only GGUF, or of a tokeniser file by
+// The tokenizer of a model (anything model_io opens; its weights are not looked at where the
+// tokenizer lies in a file of its own), of a vocabulary-only GGUF, or of a tokenizer file by
 // itself. Error{NotFound}, Error{CorruptFile}, Error{Unsupported}.
 std::shared_ptr<const text::Tokenizer> open_any_tokenizer(const std::filesystem::path& model);
 
-// {tokens[], pieces[], bytes}: ids, each as the tokeniser's file spells it, bytes of the text.
+// {tokens[], pieces[], bytes}: ids, each as the tokenizer's file spells it, bytes of the text.
 Json tokenize(const text::Tokenizer& tokenizer, std::string_view text,
               const text::EncodeOptions& options);
 

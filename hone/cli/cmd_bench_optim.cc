@@ -30,7 +30,7 @@ CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const ch
 
 void add_bench_optim(CLI::App& bench, Context& context) {
   const Options options = std::make_shared<app::BenchOptimOptions>();
-  CLI::App* verb = add_verb(bench, context, "optim", "Optimiser steps next to LibTorch's", options);
+  CLI::App* verb = add_verb(bench, context, "optim", "Optimizer steps next to LibTorch's", options);
   verb->add_option(
           "--op", options->rules,
           "Rules: sgdm, adam, adamw, adagrad, lion, tam, tam_row, adatamw, amp_adamw; with _bf16 "

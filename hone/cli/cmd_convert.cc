@@ -32,7 +32,7 @@ void add_convert(CLI::App& program, Context& context) {
       ->envname("HONE_DTYPE");
   verb->add_option("--to", options->to, "hf, gguf or llama2c (default: from the output's name)")
       ->envname("HONE_TO");
-  verb->add_option("--tokenizer", options->tokenizer, "Tokeniser where the input has none")
+  verb->add_option("--tokenizer", options->tokenizer, "Tokenizer where the input has none")
       ->envname("HONE_TOKENIZER");
   verb->callback([&context, options] {
     const Json document = app::convert_model(*options);

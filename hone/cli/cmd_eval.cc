@@ -26,7 +26,7 @@ void add_options(CLI::App& verb, EvalCommand& command) {
   data->require_option(1);
   verb.add_option("--baseline", command.job.baseline, "Model to compare with, token by token")
       ->envname("HONE_BASELINE");
-  verb.add_option("--tokenizer", command.job.tokenizer, "Tokeniser where the model has none")
+  verb.add_option("--tokenizer", command.job.tokenizer, "Tokenizer where the model has none")
       ->envname("HONE_TOKENIZER");
   verb.add_option("--max-tokens", command.job.max_tokens, "Only the first N tokens")
       ->check(whole_number(1))

@@ -50,11 +50,11 @@ void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
                    "FILE with a JSON array of ids, used as they are")
       ->envname("HONE_PROMPT_IDS");
   prompt->require_option(1);
-  verb.add_flag("--no-bos", command.no_bos, "No BOS, even where the tokeniser adds one")
+  verb.add_flag("--no-bos", command.no_bos, "No BOS, even where the tokenizer adds one")
       ->envname("HONE_NO_BOS");
   verb.add_flag("--echo", command.job.echo, "The text begins with the prompt")
       ->envname("HONE_ECHO");
-  verb.add_option("--tokenizer", command.job.engine.tokenizer, "Tokeniser where the model has none")
+  verb.add_option("--tokenizer", command.job.engine.tokenizer, "Tokenizer where the model has none")
       ->envname("HONE_TOKENIZER");
 }
 

@@ -12,7 +12,7 @@ void add_inspect(CLI::App& program, Context& context) {
   auto options = std::make_shared<app::InspectOptions>();
   verb->add_option("file", options->file, "Model folder, *.gguf, llama2.c *.bin or *.safetensors")
       ->required();
-  verb->add_option("--tokenizer", options->tokenizer, "Tokeniser where the file has none")
+  verb->add_option("--tokenizer", options->tokenizer, "Tokenizer where the file has none")
       ->envname("HONE_TOKENIZER");
   verb->add_flag("--stats", options->stats, "Read every weight: min, max, NaN count")
       ->envname("HONE_STATS");

@@ -137,7 +137,7 @@ void print_parts(const trainer::MemoryParts* predicted, const trainer::MemoryPar
   };
   print("weights", [](const MemoryParts& parts) { return parts.weights; });
   print("gradients", [](const MemoryParts& parts) { return parts.gradients; });
-  print("optimiser state", [](const MemoryParts& parts) { return parts.state; });
+  print("optimizer state", [](const MemoryParts& parts) { return parts.state; });
   print("activations", [](const MemoryParts& parts) { return parts.activations; });
   print("workspace", [](const MemoryParts& parts) { return parts.workspace; });
   print("together", [](const MemoryParts& parts) { return parts.total(); });
@@ -219,7 +219,7 @@ void add_job(CLI::App& verb, Context& context, const char* name, const char* abo
 void add_train(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand("train", "Train a model");
   verb->require_subcommand(1);
-  add_job(*verb, context, "lm", "Train a small language model, from its tokeniser on",
+  add_job(*verb, context, "lm", "Train a small language model, from its tokenizer on",
           "Text file, folder of texts or JSON lines (default: embedded stories)", run_lm);
   add_job(*verb, context, "vision", "Train a classifier of small images",
           "Folder: MNIST's IDX files, CIFAR-10's batches, or images in a folder for each class",

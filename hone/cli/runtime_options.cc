@@ -19,7 +19,7 @@ void add_runtime_options(CLI::App& verb, RuntimeChoice& choice) {
       ->check(CLI::IsMember({"f16", "f32"}))
       ->envname("HONE_KV")
       ->capture_default_str();
-  verb.add_option("--act", choice.act, "Activations of quantised weights: i8, f32")
+  verb.add_option("--act", choice.act, "Activations of quantized weights: i8, f32")
       ->check(CLI::IsMember({"i8", "f32"}))
       ->envname("HONE_ACT")
       ->capture_default_str();

@@ -35,7 +35,7 @@ float load_as_float(const std::byte* from, Dtype dtype) {
     case Dtype::BFloat16:
       return bf16_to_float(load<std::uint16_t>(from));
     default:
-      fail_argument("quantised scales", "f32, f16 or bf16", name_of(dtype));
+      fail_argument("quantized scales", "f32, f16 or bf16", name_of(dtype));
   }
 }
 
@@ -277,7 +277,7 @@ QuantSpec parse_quant_spec(std::string_view text) {
     spec.kind = CodeKind::Float;
     return spec;
   }
-  if (!try_parse(text, spec)) fail_argument("quantisation", kLegalSpecs, text);
+  if (!try_parse(text, spec)) fail_argument("quantization", kLegalSpecs, text);
   return spec;
 }
 
@@ -334,7 +334,7 @@ int QuantMatrixView::zero_at(Index row, Index group_index) const {
 }
 
 void check_quant_matrix(const QuantMatrixView& matrix) {
-  constexpr std::string_view kOp = "quantised matrix";
+  constexpr std::string_view kOp = "quantized matrix";
   const QuantSpec& spec = matrix.spec;
   HONE_CHECK(spec.kind == CodeKind::Int && spec.bits >= 2 && spec.bits <= 8, kOp,
              "2 to 8 bit integers", to_text(spec));

@@ -100,7 +100,7 @@ struct StoredMatrix {
   GgufType block_type = GgufType::F32;  // GgufBlocks: Q8_0, Q4_0 (dense GGUF types are Dense)
   std::span<const std::byte> bytes;     // Dense, GgufBlocks; may be unaligned
   QuantMatrixView quant;                // Canonical
-  bool act_int8 = true;                 // products quantise activations to int8 per 32
+  bool act_int8 = true;                 // products quantize activations to int8 per 32
 
   Index stored_bytes() const;
 };

@@ -250,7 +250,7 @@ class Parser {
     return item;
   }
 
-  // "slot", "slot.form", "slot!" (draws it); an upper-case first letter capitalises the spelling.
+  // "slot", "slot.form", "slot!" (draws it); an upper-case first letter capitalizes the spelling.
   GrammarItem parse_mention(std::string_view inside) const {
     GrammarItem item;
     item.kind = GrammarItem::Kind::Use;

@@ -168,7 +168,7 @@ std::string StoryGrammar::generate(PhiloxStream& random) const {
   return story;
 }
 
-StoryVerdict StoryGrammar::recognise(std::string_view text) const {
+StoryVerdict StoryGrammar::recognize(std::string_view text) const {
   Judge judge(grammar_);
   Index begin = 0;
   while (!text.empty()) {

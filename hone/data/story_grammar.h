@@ -26,12 +26,12 @@ std::string_view name_of(StoryFaultKind kind);
 
 struct StoryFault {
   StoryFaultKind kind = StoryFaultKind::Ungrammatical;
-  Index begin = 0;   // byte where the sentence starts in the recognised text
+  Index begin = 0;   // byte where the sentence starts in the recognized text
   Index offset = 0;  // first byte that no derivation explains
   std::string sentence;
 };
 
-// What a recogniser says of a text. A last sentence without an end (a cut) is counted nowhere else.
+// What a recognizer says of a text. A last sentence without an end (a cut) is counted nowhere else.
 struct StoryVerdict {
   Index sentences = 0;    // whole sentences
   Index grammatical = 0;  // of these, sentences of the grammar
@@ -55,7 +55,7 @@ class StoryGrammar {
 
   // Judges a text that begins where a story begins. After a fault it goes on with what the story
   // has established so far, so that one wrong sentence costs one sentence.
-  StoryVerdict recognise(std::string_view text) const;
+  StoryVerdict recognize(std::string_view text) const;
 
   // log2 of the probability that a stream begins with `text`, summed over derivations;
   // -infinity when none does. -log2_probability / bytes is the bits per byte no model can beat on

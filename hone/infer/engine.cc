@@ -203,7 +203,7 @@ void Engine::State::check(const Request& request) const {
     HONE_CHECK(!stop.empty() && stop.size() <= 256, "stop", "strings of 1 to 256 bytes",
                stop.size());
   }
-  HONE_CHECK(request.stop.empty() || tokenizer != nullptr, "stop", "a model with a tokeniser",
+  HONE_CHECK(request.stop.empty() || tokenizer != nullptr, "stop", "a model with a tokenizer",
              "none");
   validate(request.sampling, vocab);
 }

@@ -17,7 +17,7 @@ namespace hone::infer {
 
 enum class KvDtype { Float16, Float32 };
 enum class Activations {
-  Int8,     // quantised weights multiply int8 activations; others f32
+  Int8,     // quantized weights multiply int8 activations; others f32
   Float32,  // f32 activations everywhere
 };
 

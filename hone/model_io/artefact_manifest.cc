@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/model_io/artefact_manifest.h"
+#include "hone/model_io/artifact_manifest.h"
 
 #include <unordered_map>
 #include <unordered_set>
@@ -24,7 +24,7 @@ QuantSpec parse_spec(const JsonFields& fields) {
     if (spec.kind == CodeKind::Int) return spec;
   } catch (const Error&) {  // the file's fault, not an argument's
   }
-  fields.refuse("spec", "a quantised format such as int4:g32:asym", quote_name(text));
+  fields.refuse("spec", "a quantized format such as int4:g32:asym", quote_name(text));
 }
 
 ManifestEntry parse_entry(const std::string& name, const Json& json, const std::string& where) {
@@ -97,7 +97,7 @@ std::string write_manifest(std::span<const ManifestEntry> entries) {
   return manifest.dump();
 }
 
-void extract_quantised(SafetensorsFile& file, std::vector<NamedMatrix>& out,
+void extract_quantized(SafetensorsFile& file, std::vector<NamedMatrix>& out,
                        const std::string& where) {
   const std::string* version = file.find_metadata(kFormatKey);
   if (version == nullptr || *version != kFormatVersion)

@@ -11,7 +11,7 @@
 
 namespace hone::model_io {
 
-// hone's packed artefact (docs/formats.md): a quantised matrix L lies in U8 tensors L.codes,
+// hone's packed artifact (docs/formats.md): a quantized matrix L lies in U8 tensors L.codes,
 // L.scales and L.zeros, each padded to 64 bytes inside itself; the metadata key kManifestKey says
 // what they are.
 inline constexpr std::string_view kFormatKey = "hone.format";
@@ -19,7 +19,7 @@ inline constexpr std::string_view kFormatVersion = "1";
 inline constexpr std::string_view kManifestKey = "hone.tensors";
 inline constexpr Index kBlobAlignment = 64;
 
-// One quantised matrix of the manifest.
+// One quantized matrix of the manifest.
 struct ManifestEntry {
   std::string name;
   QuantSpec spec;
@@ -36,9 +36,9 @@ BlobSizes blob_sizes(const QuantSpec& spec, Index rows, Index cols, std::string_
 
 std::string write_manifest(std::span<const ManifestEntry> entries);
 
-// Moves the quantised matrices out of `file` into `out`; what remains in `file` are plain tensors.
+// Moves the quantized matrices out of `file` into `out`; what remains in `file` are plain tensors.
 // Error{CorruptFile} on another format version, a missing or mis-sized blob, an entry out of range.
-void extract_quantised(SafetensorsFile& file, std::vector<NamedMatrix>& out,
+void extract_quantized(SafetensorsFile& file, std::vector<NamedMatrix>& out,
                        const std::string& where);
 
 }  // namespace hone::model_io

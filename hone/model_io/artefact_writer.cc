@@ -5,7 +5,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/safetensors.h"
 #include "hone/core/version.h"
-#include "hone/model_io/artefact_manifest.h"
+#include "hone/model_io/artifact_manifest.h"
 #include "hone/model_io/hf_config.h"
 #include "hone/model_io/write_plan.h"
 
@@ -27,13 +27,13 @@ Item plan_item(const NamedMatrix& tensor, std::optional<StoreType> wanted,
   const StoredMatrix& matrix = tensor.matrix;
   item.entry = {tensor.name, {}, matrix.rows, matrix.cols, matrix.act_int8, algorithm};
   const bool canonical = matrix.layout == WeightLayout::Canonical;
-  if (canonical && (!wanted || is_quantised(*wanted))) {
+  if (canonical && (!wanted || is_quantized(*wanted))) {
     item.packed = true;
     item.entry.spec = matrix.quant.spec;
     return item;
   }
   item.type = choose_type(tensor, wanted, report);
-  item.packed = is_quantised(item.type);
+  item.packed = is_quantized(item.type);
   if (item.packed) item.entry.spec = canonical_spec(item.type);
   return item;
 }
@@ -91,7 +91,7 @@ void write_items(SafetensorsWriter& writer, const std::vector<Item>& items,
   }
 }
 
-SafetensorsMetadata describe(const std::vector<Item>& items, const ArtefactNotes& notes) {
+SafetensorsMetadata describe(const std::vector<Item>& items, const ArtifactNotes& notes) {
   std::vector<ManifestEntry> entries;
   for (const Item& item : items) {
     if (item.packed) entries.push_back(item.entry);
@@ -105,8 +105,8 @@ SafetensorsMetadata describe(const std::vector<Item>& items, const ArtefactNotes
 
 }  // namespace
 
-WriteReport write_artefact(const std::filesystem::path& path, const ModelSource& source,
-                           std::optional<StoreType> type, const ArtefactNotes& notes) {
+WriteReport write_artifact(const std::filesystem::path& path, const ModelSource& source,
+                           std::optional<StoreType> type, const ArtifactNotes& notes) {
   const std::string where = path.string();
   WriteReport report;
   std::vector<Item> items;

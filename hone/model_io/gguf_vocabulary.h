@@ -8,7 +8,7 @@
 
 namespace hone::model_io {
 
-// Does the file say how to tokenise (tokenizer.ggml.model other than no_vocab)?
+// Does the file say how to tokenize (tokenizer.ggml.model other than no_vocab)?
 bool has_gguf_vocabulary(const GgufFile& file);
 
 // The keys tokenizer.ggml.*; defaults where a key is absent are llama.cpp's.

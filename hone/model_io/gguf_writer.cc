@@ -93,7 +93,7 @@ std::vector<float> frequency_divisors(const RopeSpec& rope, GgufWriter& writer) 
 }
 
 void set_ids(const Architecture& a, const text::Tokenizer* tokenizer, GgufWriter& writer) {
-  // The tokeniser's own EOS goes first: it is what other programs append and stop at.
+  // The tokenizer's own EOS goes first: it is what other programs append and stop at.
   std::vector<text::TokenId> stops = a.stop_ids;
   if (tokenizer != nullptr && tokenizer->eos()) {
     const auto own = std::find(stops.begin(), stops.end(), *tokenizer->eos());

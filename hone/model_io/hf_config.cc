@@ -121,7 +121,7 @@ void check_class(const JsonFields& config) {
     fail_unsupported(config.where(), concat("a model class out of ", kKnownModels),
                      name.empty() ? "none" : quote_name(name));
   if (config.has("quantization_config"))
-    fail_unsupported(config.where(), "weights in f32, f16 or bf16, or hone's own quantisation",
+    fail_unsupported(config.where(), "weights in f32, f16 or bf16, or hone's own quantization",
                      "quantization_config");
   const std::string act = config.string("hidden_act").value_or("silu");
   if (act != "silu" && act != "swish")

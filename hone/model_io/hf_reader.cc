@@ -8,7 +8,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/names.h"
 #include "hone/core/safetensors.h"
-#include "hone/model_io/artefact_manifest.h"
+#include "hone/model_io/artifact_manifest.h"
 #include "hone/model_io/hf_config.h"
 #include "hone/model_io/json_fields.h"
 #include "hone/model_io/loaded_model.h"
@@ -134,8 +134,8 @@ void add_weights(LoadedModel& model, const fs::path& folder) {
                      "pytorch_model.bin, a pickle, which can run code when opened");
   SafetensorsFile file = map_weights(model, path);
   if (file.find_metadata(kManifestKey) != nullptr) {
-    model.model_format = ModelFormat::HoneArtefact;
-    extract_quantised(file, model.matrices, path.string());
+    model.model_format = ModelFormat::HoneArtifact;
+    extract_quantized(file, model.matrices, path.string());
   } else if (file.find_metadata(kFormatKey) != nullptr) {
     fail_corrupt(path.string(), concat("metadata ", kManifestKey), "none");
   }

@@ -17,7 +17,7 @@ StoreType dense_type_of(const NamedMatrix& tensor, std::optional<StoreType> want
                         const std::string& where) {
   if (wanted) return *wanted;
   const std::optional<StoreType> own = stored_type(tensor.matrix);
-  HONE_CHECK(own && !is_quantised(*own), where, "f32, f16 or bf16 tensors, or a type for them",
+  HONE_CHECK(own && !is_quantized(*own), where, "f32, f16 or bf16 tensors, or a type for them",
              tensor.name);
   return *own;
 }
@@ -27,7 +27,7 @@ StoreType dense_type_of(const NamedMatrix& tensor, std::optional<StoreType> want
 WriteReport write_hugging_face(const std::filesystem::path& path, const ModelSource& source,
                                std::optional<StoreType> type) {
   const std::string where = path.string();
-  HONE_CHECK(!type || !is_quantised(*type), where, "f32, f16 or bf16", name_of(*type));
+  HONE_CHECK(!type || !is_quantized(*type), where, "f32, f16 or bf16", name_of(*type));
   const std::vector<const NamedMatrix*> tensors = order_tensors(source, where);
   const StoreType main_type = dense_type_of(*tensors.front(), type, where);
   const Json config = write_hf_config(source.architecture, torch_name_of(main_type));

@@ -133,13 +133,13 @@ class DataReader {
     out.matrix.rows = block.rows;
     out.matrix.cols = block.cols;
     out.matrix.bytes = header_.version == 2 && !block.is_vector
-                           ? dequantise(count, out.name)
+                           ? dequantize(count, out.name)
                            : take(checked_mul(count, 4, where_));
     model_.matrices.push_back(std::move(out));
   }
 
   // i8 codes, then one f32 scale per group; groups run through rows, so they may cross row ends.
-  std::span<const std::byte> dequantise(Index count, const std::string& name) {
+  std::span<const std::byte> dequantize(Index count, const std::string& name) {
     if (count % header_.group != 0)
       fail_corrupt(where_, concat("values in groups of ", header_.group, " for ", name),
                    concat(count));

@@ -25,7 +25,7 @@ class LoadedModel final : public ModelFile {
   void drop_pages(const NamedMatrix& tensor) const override;
 
   // Checks the architecture, then that `matrices` is exactly what it wants (tensor_plan.h), each
-  // with its shape and a dtype that hone computes with, and that the tokeniser fits the embedding.
+  // with its shape and a dtype that hone computes with, and that the tokenizer fits the embedding.
   void finish(const std::string& where);
 
   ModelFormat model_format = ModelFormat::HuggingFace;

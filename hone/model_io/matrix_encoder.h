@@ -28,7 +28,7 @@ class RowOrder {
 // grid count as that type.
 std::optional<StoreType> stored_type(const StoredMatrix& matrix);
 
-// The quantisation of canonical codes that holds Q8_0 or Q4_0 code for code.
+// The quantization of canonical codes that holds Q8_0 or Q4_0 code for code.
 QuantSpec canonical_spec(StoreType type);
 
 using ByteSink = FunctionRef<void(std::span<const std::byte>)>;
@@ -42,7 +42,7 @@ void encode_tensor(const NamedMatrix& tensor, const RowOrder& order, StoreType t
 struct CanonicalMatrix {
   std::vector<std::byte> codes, scales, zeros;
 };
-// Quantised matrices of any canonical spec: their codes with permuted rows.
+// Quantized matrices of any canonical spec: their codes with permuted rows.
 CanonicalMatrix permute_canonical(const StoredMatrix& matrix, const RowOrder& order);
 // Others: encoded to `type` (Q8_0 or Q4_0), in the layout of canonical_spec(type).
 CanonicalMatrix encode_canonical(const NamedMatrix& tensor, const RowOrder& order, StoreType type);

@@ -35,7 +35,7 @@ void check_type(const NamedMatrix& tensor, const std::string& where) {
                      name_of(matrix.dtype));
   if (matrix.layout != WeightLayout::Dense && tensor.is_vector)
     fail_unsupported(where, concat("f32, f16 or bf16 for ", quote_name(tensor.name)),
-                     "a quantised vector");
+                     "a quantized vector");
 }
 
 bool begins_with(const fs::path& path, std::string_view magic) {
@@ -50,7 +50,7 @@ std::string_view name_of(ModelFormat format) {
   switch (format) {
     case ModelFormat::HuggingFace:
       return "huggingface";
-    case ModelFormat::HoneArtefact:
+    case ModelFormat::HoneArtifact:
       return "hone";
     case ModelFormat::Gguf:
       return "gguf";
@@ -117,7 +117,7 @@ void LoadedModel::finish(const std::string& where) {
     fail_corrupt(where, "each tensor once", "one of them twice");
   }
   if (vocabulary != nullptr && vocabulary->vocab_size() > arch.vocab_size)
-    fail_corrupt(where, concat("a tokeniser of at most ", arch.vocab_size, " tokens"),
+    fail_corrupt(where, concat("a tokenizer of at most ", arch.vocab_size, " tokens"),
                  concat(vocabulary->vocab_size()));
 }
 

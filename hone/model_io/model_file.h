@@ -14,7 +14,7 @@
 
 namespace hone::model_io {
 
-enum class ModelFormat { HuggingFace, HoneArtefact, Gguf, Llama2c };
+enum class ModelFormat { HuggingFace, HoneArtifact, Gguf, Llama2c };
 std::string_view name_of(ModelFormat format);  // "huggingface", "hone", "gguf", "llama2.c"
 
 // A tensor of a model under its Hugging Face name ("model.layers.0.self_attn.q_proj.weight").

@@ -35,7 +35,7 @@ std::shared_ptr<const text::Tokenizer> load_model_tokenizer(
     log_warning(error.what());
   }
   if (own == nullptr && options.need_tokenizer)
-    fail(ErrorCategory::NotFound, where, "a tokeniser in or beside the model, or --tokenizer",
+    fail(ErrorCategory::NotFound, where, "a tokenizer in or beside the model, or --tokenizer",
          "none");
   return own;
 }

@@ -11,7 +11,7 @@
 
 namespace hone::model_io {
 
-// Opens a tokeniser by itself: what text::load_tokenizer_or_throw opens, and the vocabulary of a
+// Opens a tokenizer by itself: what text::load_tokenizer_or_throw opens, and the vocabulary of a
 // GGUF file. Error{NotFound}, Error{CorruptFile}, Error{Unsupported}.
 std::shared_ptr<const text::Tokenizer> open_tokenizer(const std::filesystem::path& path);
 
@@ -19,7 +19,7 @@ std::shared_ptr<const text::Tokenizer> open_tokenizer(const std::filesystem::pat
 std::shared_ptr<const text::Tokenizer> find_tokenizer(const std::filesystem::path& folder);
 
 // What a model opens with: options.tokenizer where given, else what find_own() has. Without either:
-// Error{NotFound} when a tokeniser is needed, else null. A kind of tokeniser that hone does not
+// Error{NotFound} when a tokenizer is needed, else null. A kind of tokenizer that hone does not
 // serve is a warning where none is needed.
 std::shared_ptr<const text::Tokenizer> load_model_tokenizer(
     const OpenOptions& options, const std::string& where,

@@ -45,7 +45,7 @@ StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> wanted
   if (!wanted) wanted = stored_type(tensor.matrix);
   if (!wanted)
     return keep_f16(concat(to_text(tensor.matrix.quant.spec), " has no type in this format"));
-  if (is_quantised(*wanted) && tensor.matrix.cols % kQ8_0Block != 0)
+  if (is_quantized(*wanted) && tensor.matrix.cols % kQ8_0Block != 0)
     return keep_f16(concat(tensor.matrix.cols, " columns are no multiple of ", kQ8_0Block));
   return *wanted;
 }

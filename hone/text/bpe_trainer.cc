@@ -39,7 +39,7 @@ struct Candidate {
 };
 
 // Distinct words one after the other as linked symbols. A merge visits only the places of its pair
-// and corrects the counts of the neighbouring pairs there.
+// and corrects the counts of the neighboring pairs there.
 class Trainer {
  public:
   Trainer(Vocabulary& vocabulary, Index min_count)

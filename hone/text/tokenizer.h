@@ -16,7 +16,7 @@ namespace hone::text {
 using TokenId = std::int32_t;
 
 struct EncodeOptions {
-  bool add_bos = true;         // BOS (and EOS) where the tokeniser's own files add them
+  bool add_bos = true;         // BOS (and EOS) where the tokenizer's own files add them
   bool parse_special = false;  // control tokens written out in the text become their ids
 };
 
@@ -31,7 +31,7 @@ class Tokenizer {
                                       const EncodeOptions& options) const = 0;
   std::vector<TokenId> encode(std::string_view text) const { return encode(text, EncodeOptions{}); }
   // Bytes of the whole sequence; control tokens are left out unless keep_special. A dummy space in
-  // front, which some tokenisers add, is removed once.
+  // front, which some tokenizers add, is removed once.
   virtual std::string decode(std::span<const TokenId> ids, bool keep_special = false) const = 0;
   // Bytes that this id adds to a text in the middle (a byte token: one raw byte).
   virtual std::string piece_bytes(TokenId id) const = 0;
@@ -44,7 +44,7 @@ class Tokenizer {
   virtual std::optional<TokenId> eos() const = 0;
   virtual bool adds_bos() const = 0;
   virtual std::string_view kind() const = 0;  // "byte-level BPE", "SentencePiece BPE", …
-  // What this tokeniser was built from (vocabulary.h), for writing it to other formats.
+  // What this tokenizer was built from (vocabulary.h), for writing it to other formats.
   virtual const Vocabulary& vocabulary() const = 0;
 };
 

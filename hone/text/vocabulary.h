@@ -30,10 +30,10 @@ struct AddedToken {
   bool lstrip = false;       // takes the white space before it along
   bool rstrip = false;       // and after it
   bool single_word = false;  // only between characters that are no word characters
-  bool normalized = false;   // matched after normalisation, against its own normalised text
+  bool normalized = false;   // matched after normalization, against its own normalized text
 };
 
-// Everything that defines a tokeniser, independent of the file it came from: readers produce it,
+// Everything that defines a tokenizer, independent of the file it came from: readers produce it,
 // writers consume it, make_tokenizer() runs it.
 struct Vocabulary {
   TokenizerModel model = TokenizerModel::ByteLevelBpe;
@@ -61,7 +61,7 @@ struct Vocabulary {
   bool remove_extra_whitespaces = false;  // SentencePiece
 };
 
-// Checks the vocabulary (sizes agree, ids in range, no piece twice) and builds the tokeniser.
+// Checks the vocabulary (sizes agree, ids in range, no piece twice) and builds the tokenizer.
 // `where` names the file in errors.
 std::shared_ptr<const Tokenizer> make_tokenizer(Vocabulary vocabulary,
                                                 std::string_view where = "tokenizer");

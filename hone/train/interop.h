@@ -13,7 +13,7 @@ namespace hone {
 // The only door between LibTorch's tensors and the kernels' views.
 
 // A window on the tensor's memory; the caller keeps the tensor alive. Error{Unsupported} naming
-// `what` for tensors that are not dense CPU memory (sparse, quantised, complex, other devices),
+// `what` for tensors that are not dense CPU memory (sparse, quantized, complex, other devices),
 // whose type has no hone::Dtype, or with more than Shape::kMaxRank dimensions.
 TensorView view_of(const at::Tensor& tensor, std::string_view what);
 // The same of a tensor on this device. Memory of another device than the CPU is not the host's to

@@ -86,7 +86,7 @@ TEST_F(Convert, refuses_to_overwrite_the_input_or_foreign_folders) {
   EXPECT_FALSE(fs::exists(path("m.gguf")) || fs::exists(path("m.bin")) || fs::exists(path("x")));
 }
 
-TEST_F(Convert, writes_the_tokeniser_of_llama2c_beside_it) {
+TEST_F(Convert, writes_the_tokenizer_of_llama2c_beside_it) {
   HONE_REQUIRE_TEST_DATA(stories, "lm/stories260K.bin");
   ConvertOptions options;
   options.in = stories;

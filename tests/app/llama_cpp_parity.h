@@ -19,7 +19,7 @@
 namespace hone::test {
 
 // Greedy text of a GGUF file by llama.cpp against hone's logits, position by position on
-// llama.cpp's own text. Both round activations of quantised products to int8 per 32 columns and
+// llama.cpp's own text. Both round activations of quantized products to int8 per 32 columns and
 // keep keys and values in f16 (hone: `--act i8 --kv f16`); llama.cpp rounds the scales of
 // activations to f16, hone does not. So logits differ a little, and where two tokens are nearly
 // tied the choice may.

@@ -8,7 +8,7 @@
 namespace hone::app {
 namespace {
 
-TEST(LlamaCpp, quantised_stories_give_hones_greedy_text_but_for_near_ties) {
+TEST(LlamaCpp, quantized_stories_give_hones_greedy_text_but_for_near_ties) {
   HONE_REQUIRE_PEER("llama_cpp");
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
   HONE_REQUIRE_TEST_DATA(tokenizer, "lm/tok512.bin");

@@ -22,7 +22,7 @@ TEST(Tokenize, opens_a_vocabulary_gguf_and_gives_ids_pieces_and_bytes) {
   EXPECT_EQ(back["bytes"], 12);
 }
 
-TEST(Tokenize, tells_a_llama2c_model_from_its_tokeniser) {
+TEST(Tokenize, tells_a_llama2c_model_from_its_tokenizer) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
   HONE_REQUIRE_TEST_DATA(vocabulary, "lm/tok512.bin");
   for (const auto& path : {model, vocabulary}) {

@@ -51,7 +51,7 @@ inline Json json_of(const Arguments& arguments) {
   return parse_json(result.out, "stdout");
 }
 
-// A folder for the test, with a tiny model that has a tokeniser as hf/ where it asks for one.
+// A folder for the test, with a tiny model that has a tokenizer as hf/ where it asks for one.
 class Cli : public testing::Test {
  protected:
   std::string path(std::string_view name) const { return (folder_.path() / name).string(); }

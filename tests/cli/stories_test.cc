@@ -49,7 +49,7 @@ TEST_F(Stories, known_text_in_every_format) {
   for (const std::string& model : {hf, gguf, back}) expect_known_text({"generate", model});
 }
 
-TEST_F(Stories, quantised_files_keep_telling) {
+TEST_F(Stories, quantized_files_keep_telling) {
   for (const char* type : {"q8_0", "q4_0"}) {
     const std::string file = path(type) + ".gguf";
     json_of(with_tokenizer("convert") + Arguments{file, "--dtype", type});

@@ -44,7 +44,7 @@ TEST(PhiloxStream, every_byte_of_every_word_is_uniform) {
   }
 }
 
-TEST(PhiloxStream, neighbouring_draws_and_streams_are_independent) {
+TEST(PhiloxStream, neighboring_draws_and_streams_are_independent) {
   PhiloxStream first(7, 0), second(7, 1);
   std::vector<double> serial(256, 0), across(256, 0);
   std::uint32_t last = first();

@@ -287,16 +287,16 @@ TEST(RealImageSets, flowers_have_their_classes_and_no_broken_file) {
   EXPECT_EQ(corpus.broken, 0);
 }
 
-// What Pillow's convert("L") gives for the corners of the colour cube.
+// What Pillow's convert("L") gives for the corners of the color cube.
 TEST_F(Images, files_of_one_channel_are_the_luma) {
   const std::vector<std::pair<std::string, int>> corners = {
       {{"\xff\0\0", 3}, 76},    {{"\0\xff\0", 3}, 150},  {{"\0\0\xff", 3}, 29},
       {"\xff\xff\xff", 255},    {{"\0\0\0", 3}, 0},      {{"\xff\xff\0", 3}, 226},
       {{"\0\xff\xff", 3}, 179}, {{"\xff\0\xff", 3}, 105}};
   std::vector<fs::path> paths;
-  for (const auto& [colour, luma] : corners) {
+  for (const auto& [color, luma] : corners) {
     const std::string name = std::to_string(luma) + ".ppm";
-    write(name, test::ppm_file(2, 2, colour + colour + colour + colour));
+    write(name, test::ppm_file(2, 2, color + color + color + color));
     paths.push_back(folder() / name);
   }
   const ImagePart part = read_image_files(paths, {1, 2, 2});

@@ -44,13 +44,13 @@ double mean_difference(const Image& image, const std::string& pixels) {
 
 TEST(DecodeImage, reads_ppm_and_pgm_with_comments_and_other_maxima) {
   const std::string pixels = test::scene(3, 5, 3);
-  const Image colour = decode_image(as_bytes(test::ppm_file(3, 5, pixels)), "x");
-  EXPECT_EQ(colour.height, 3);
-  EXPECT_EQ(colour.width, 5);
-  EXPECT_EQ(pixels_of(colour), pixels);
-  const Image grey = decode_image(
+  const Image color = decode_image(as_bytes(test::ppm_file(3, 5, pixels)), "x");
+  EXPECT_EQ(color.height, 3);
+  EXPECT_EQ(color.width, 5);
+  EXPECT_EQ(pixels_of(color), pixels);
+  const Image gray = decode_image(
       as_bytes("P5 # a comment\n# another\n2 1\n100\n" + std::string("\x32\x64", 2)), "x");
-  EXPECT_THAT(grey.pixels, testing::ElementsAre(128, 128, 128, 255, 255, 255));
+  EXPECT_THAT(gray.pixels, testing::ElementsAre(128, 128, 128, 255, 255, 255));
 }
 
 TEST(DecodeImage, reads_every_kind_of_png_as_rgb) {
@@ -72,16 +72,16 @@ TEST(DecodeImage, reads_every_kind_of_png_as_rgb) {
       << "what is transparent is white";
 }
 
-TEST(DecodeImage, reads_jpeg_baseline_progressive_and_grey) {
-  const std::string pixels = test::scene(48, 40, 3), grey = test::scene(48, 40, 1);
+TEST(DecodeImage, reads_jpeg_baseline_progressive_and_gray) {
+  const std::string pixels = test::scene(48, 40, 3), gray = test::scene(48, 40, 1);
   for (const bool progressive : {false, true}) {
     const Image image = decode_image(as_bytes(test::jpeg_file(48, 40, pixels, progressive)), "x");
     EXPECT_EQ(image.width, 40);
     EXPECT_LT(mean_difference(image, pixels), 2) << progressive;
   }
   std::string wide;
-  for (const char value : grey) wide += std::string(3, value);
-  EXPECT_LT(mean_difference(decode_image(as_bytes(test::jpeg_file(48, 40, grey)), "x"), wide), 2);
+  for (const char value : gray) wide += std::string(3, value);
+  EXPECT_LT(mean_difference(decode_image(as_bytes(test::jpeg_file(48, 40, gray)), "x"), wide), 2);
 }
 
 TEST(DecodeImage, makes_a_jpeg_smaller_but_not_below_the_side_asked_for) {

@@ -38,7 +38,7 @@ TEST(StoryGrammar, no_text_has_two_derivations) {
 
 TEST(StoryGrammar, accepts_every_story_it_tells) {
   const std::string text = generate_stories(stories(), 5, StorySeries::HeldOut, 2000);
-  const StoryVerdict verdict = stories().recognise(text);
+  const StoryVerdict verdict = stories().recognize(text);
   EXPECT_EQ(verdict.stories, 2000);
   EXPECT_EQ(verdict.finished, 2000);
   EXPECT_EQ(verdict.valid, verdict.sentences);
@@ -89,7 +89,7 @@ TEST(StoryGrammar, a_story_cut_at_a_sentence_end_is_valid) {
     Index count = 0;
     for (std::string_view sentence : split_sentences(text)) {
       length += sentence.size();
-      const StoryVerdict verdict = stories().recognise(std::string_view(text).substr(0, length));
+      const StoryVerdict verdict = stories().recognize(std::string_view(text).substr(0, length));
       EXPECT_EQ(verdict.valid, ++count) << text.substr(0, length);
       EXPECT_FALSE(verdict.first_fault || verdict.cut);
     }
@@ -99,7 +99,7 @@ TEST(StoryGrammar, a_story_cut_at_a_sentence_end_is_valid) {
 TEST(StoryGrammar, a_cut_last_sentence_is_not_counted) {
   const std::string text = story(4);
   for (std::size_t length = 1; length < text.size(); ++length) {
-    const StoryVerdict verdict = stories().recognise(std::string_view(text).substr(0, length));
+    const StoryVerdict verdict = stories().recognize(std::string_view(text).substr(0, length));
     EXPECT_EQ(verdict.valid, verdict.sentences) << text.substr(0, length);
     EXPECT_FALSE(verdict.first_fault);
     EXPECT_EQ(verdict.finished, 0);
@@ -110,7 +110,7 @@ TEST(StoryGrammar, an_unfinished_story_is_a_fault) {
   const std::string text = story(4);
   const auto sentences = split_sentences(text);
   const std::string half = text.substr(0, sentences[0].size() + sentences[1].size()) + "\n";
-  const StoryVerdict verdict = stories().recognise(half + story(5) + "\n");
+  const StoryVerdict verdict = stories().recognize(half + story(5) + "\n");
   ASSERT_TRUE(verdict.first_fault);
   EXPECT_EQ(verdict.first_fault->kind, StoryFaultKind::Unfinished);
   EXPECT_EQ(verdict.stories, 2);
@@ -133,7 +133,7 @@ TEST(StoryGrammar, swapped_words_that_break_agreement_are_found) {
       if (places.size() < 2) continue;  // the only mention may be the one that draws the value
       text.replace(places.back(), from.size(), to);
       ++tried;
-      EXPECT_TRUE(stories().recognise(text + "\n").first_fault) << text;
+      EXPECT_TRUE(stories().recognize(text + "\n").first_fault) << text;
     }
     EXPECT_GT(tried, 5) << from;
   }
@@ -157,7 +157,7 @@ TEST(StoryGrammar, random_word_swaps_are_found) {
     if (text.substr(at, length) == word) continue;
     text.replace(at, length, word);
     ++swapped;
-    found += stories().recognise(text + "\n").first_fault ? 1 : 0;
+    found += stories().recognize(text + "\n").first_fault ? 1 : 0;
   }
   EXPECT_GE(found, 0.99 * swapped) << found << " of " << swapped;
 }
@@ -168,7 +168,7 @@ TEST(StoryGrammar, names_the_kind_and_place_of_a_fault) {
       "morning, Tom went to the park with his mother. He took the red ball along. ";
   const auto fault_at = static_cast<Index>(text.size()) - 1;
   const StoryVerdict inconsistent =
-      stories().recognise(text + "Soon, he saw that the blue ball was gone.");
+      stories().recognize(text + "Soon, he saw that the blue ball was gone.");
   ASSERT_TRUE(inconsistent.first_fault);
   EXPECT_EQ(inconsistent.first_fault->kind, StoryFaultKind::Inconsistent);
   EXPECT_EQ(inconsistent.first_fault->begin, fault_at);
@@ -176,7 +176,7 @@ TEST(StoryGrammar, names_the_kind_and_place_of_a_fault) {
   EXPECT_EQ(inconsistent.sentences, 5);
   EXPECT_EQ(inconsistent.grammatical, 5);
   EXPECT_EQ(inconsistent.valid, 4);
-  const StoryVerdict broken = stories().recognise(text + "Tom wanted bounce to it.");
+  const StoryVerdict broken = stories().recognize(text + "Tom wanted bounce to it.");
   ASSERT_TRUE(broken.first_fault);
   EXPECT_EQ(broken.first_fault->kind, StoryFaultKind::Ungrammatical);
   EXPECT_EQ(broken.grammatical, 4);
@@ -192,7 +192,7 @@ TEST(StoryGrammar, one_wrong_sentence_costs_one_sentence) {
       broken +=
           k == middle ? std::string(" The moon was made of soup.") : std::string(sentences[k]);
     }
-    const StoryVerdict verdict = stories().recognise(broken + "\n");
+    const StoryVerdict verdict = stories().recognize(broken + "\n");
     EXPECT_EQ(verdict.valid, verdict.sentences - 1) << broken;
     EXPECT_EQ(verdict.grammatical, verdict.sentences - 1);
     EXPECT_EQ(verdict.finished, 0);
@@ -204,10 +204,10 @@ TEST(StoryGrammar, survives_arbitrary_bytes) {
   for (int i = 0; i < 300; ++i) {
     std::string text;
     for (int k = 0; k < 200; ++k) text.push_back(static_cast<char>(random.below(256)));
-    const StoryVerdict verdict = stories().recognise(text);
+    const StoryVerdict verdict = stories().recognize(text);
     EXPECT_EQ(verdict.valid, 0);
   }
-  const StoryVerdict empty = stories().recognise("");
+  const StoryVerdict empty = stories().recognize("");
   EXPECT_EQ(empty.sentences, 0);
   EXPECT_EQ(empty.valid_share(), 1);
   EXPECT_EQ(stories().log2_probability(""), 0);

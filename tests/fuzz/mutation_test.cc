@@ -42,7 +42,7 @@ std::function<void(const std::string&)> opener(const fs::path& path, const fs::p
 class Mutation : public testing::Test {
  protected:
   Mutation() : folder_(test::make_memory_folder()), model_(test::tiny_architecture()) {
-    set_log_level(LogLevel::Error);  // an unserved tokeniser is only a warning when none is needed
+    set_log_level(LogLevel::Error);  // an unserved tokenizer is only a warning when none is needed
   }
   const fs::path& folder() const { return folder_.path(); }
 
@@ -65,8 +65,8 @@ TEST_F(Mutation, hugging_face_weights) {
                       opener(path, folder() / "hf"));
 }
 
-TEST_F(Mutation, packed_artefact) {
-  write_artefact(folder() / "q", model_.source(), model_io::StoreType::Q4_0);
+TEST_F(Mutation, packed_artifact) {
+  write_artifact(folder() / "q", model_.source(), model_io::StoreType::Q4_0);
   const fs::path path = folder() / "q/model.safetensors";
   test::run_mutations(read_text_file(path), test::mutate_safetensors, opener(path, folder() / "q"));
 }
@@ -90,7 +90,7 @@ TEST_F(Mutation, gguf) {
 TEST_F(Mutation, gguf_vocabulary_of_gpt_2) {
   HONE_REQUIRE_TEST_DATA(path, "tokenizers/ggml-vocab-gpt-2.gguf");
   const std::string whole = read_text_file(path);
-  // 1.7 MB are mostly pieces; parsing is what is under test, building the tokeniser is not.
+  // 1.7 MB are mostly pieces; parsing is what is under test, building the tokenizer is not.
   test::run_mutations(whole, test::mutate_head(2048), [](const std::string& file) {
     const GgufFile gguf = parse_gguf(test::as_bytes(file), "fuzz");
     gguf.strings("tokenizer.ggml.tokens");

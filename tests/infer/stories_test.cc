@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The real model with known answers from two independent programs, and everything that must not
-// change a single token of them: chunks, threads, neighbours in the queue, cancelled requests.
+// change a single token of them: chunks, threads, neighbors in the queue, cancelled requests.
 #include <gtest/gtest.h>
 
 #include <atomic>

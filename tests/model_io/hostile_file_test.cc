@@ -10,7 +10,7 @@
 #include "hone/core/gguf.h"
 #include "hone/core/mmap_file.h"
 #include "hone/core/safetensors.h"
-#include "hone/model_io/artefact_manifest.h"
+#include "hone/model_io/artifact_manifest.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/test_data.h"
 
@@ -20,7 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 using test::TinyModel;
 
-// Opens without tokeniser and expects one line of error in this category.
+// Opens without tokenizer and expects one line of error in this category.
 void expect_error(const fs::path& path, ErrorCategory wanted, std::string_view what) {
   try {
     open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
@@ -200,9 +200,9 @@ TEST_F(HostileFile, shard_indices_that_lie) {
   expect(Json{{"weight_map", Json::array()}}, ErrorCategory::CorruptFile, "no map");
 }
 
-TEST_F(HostileFile, artefacts_that_lie) {
+TEST_F(HostileFile, artifacts_that_lie) {
   const fs::path path = folder_.path() / "q";
-  write_artefact(path, model_.source(), StoreType::Q4_0);
+  write_artifact(path, model_.source(), StoreType::Q4_0);
   const fs::path weights = path / "model.safetensors";
   const MmapFile bytes(weights);
   const SafetensorsFile good = parse_safetensors(bytes.bytes(), "x");
@@ -228,7 +228,7 @@ TEST_F(HostileFile, artefacts_that_lie) {
   expect(with("rows", -1), "1", ErrorCategory::CorruptFile, "negative rows");
   expect(with("cols", 9223372036854775807LL), "1", ErrorCategory::CorruptFile, "huge cols");
   expect(with("spec", "int9:row"), "1", ErrorCategory::CorruptFile, "9 bits");
-  expect(with("spec", "float"), "1", ErrorCategory::CorruptFile, "no quantisation");
+  expect(with("spec", "float"), "1", ErrorCategory::CorruptFile, "no quantization");
   expect(with("spec", "int4:g9223372036854775792:sym"), "1", ErrorCategory::CorruptFile, "group");
   expect(with("act", "fp8"), "1", ErrorCategory::CorruptFile, "activation");
   expect(with("sparse", "csr"), "1", ErrorCategory::Unsupported, "sparse");

@@ -2,9 +2,9 @@
 """The gguf package as oracle for the GGUF reader and writer.
 
 read FILE    prints one JSON document: {"keys": {...}, "tensors": {name: [type, rows, cols, sum]}},
-             values dequantised by the package, summed in double
-write FILE   one matrix of each served type from seeded values, quantised by the package; beside it
-             FILE.json with the sum and the first 40 dequantised values of each
+             values dequantized by the package, summed in double
+write FILE   one matrix of each served type from seeded values, quantized by the package; beside it
+             FILE.json with the sum and the first 40 dequantized values of each
 """
 import json
 import sys

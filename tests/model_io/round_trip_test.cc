@@ -165,7 +165,7 @@ TEST(RoundTrip, half_precision_rounds_each_value_to_nearest) {
   }
 }
 
-TEST(RoundTrip, quantised_codes_are_copied_between_gguf_and_artefact) {
+TEST(RoundTrip, quantized_codes_are_copied_between_gguf_and_artifact) {
   const test::TemporaryFolder folder;
   const TinyModel model(test::tiny_architecture());
   for (const StoreType type : {StoreType::Q8_0, StoreType::Q4_0}) {
@@ -175,11 +175,11 @@ TEST(RoundTrip, quantised_codes_are_copied_between_gguf_and_artefact) {
     EXPECT_EQ(report.kept[0].dtype, "f16");
     const auto gguf = open_plain(folder.path() / "a.gguf");
     EXPECT_EQ(gguf->tensor("lm_head.weight").matrix.layout, WeightLayout::GgufBlocks);
-    write_artefact(folder.path() / "b", source_of(*gguf));
-    const auto artefact = open_plain(folder.path() / "b");
-    EXPECT_EQ(artefact->format(), ModelFormat::HoneArtefact);
-    EXPECT_EQ(artefact->tensor("lm_head.weight").matrix.quant.spec, canonical_spec(type));
-    write_gguf(folder.path() / "a2.gguf", source_of(*artefact));
+    write_artifact(folder.path() / "b", source_of(*gguf));
+    const auto artifact = open_plain(folder.path() / "b");
+    EXPECT_EQ(artifact->format(), ModelFormat::HoneArtifact);
+    EXPECT_EQ(artifact->tensor("lm_head.weight").matrix.quant.spec, canonical_spec(type));
+    write_gguf(folder.path() / "a2.gguf", source_of(*artifact));
     const auto again = open_plain(folder.path() / "a2.gguf");
     for (const NamedMatrix& tensor : gguf->tensors()) {
       const NamedMatrix& other = again->tensor(tensor.name);
@@ -190,10 +190,10 @@ TEST(RoundTrip, quantised_codes_are_copied_between_gguf_and_artefact) {
           << tensor.name;
     }
     // From the same f32 weights, with rows in Hugging Face's order: the same values.
-    write_artefact(folder.path() / "d", model.source(), type);
-    expect_same_model(*artefact, *open_plain(folder.path() / "d"));
-    write_hugging_face(folder.path() / "e", source_of(*artefact), StoreType::F32);
-    expect_same_model(*artefact, *open_plain(folder.path() / "e"));
+    write_artifact(folder.path() / "d", model.source(), type);
+    expect_same_model(*artifact, *open_plain(folder.path() / "d"));
+    write_hugging_face(folder.path() / "e", source_of(*artifact), StoreType::F32);
+    expect_same_model(*artifact, *open_plain(folder.path() / "e"));
   }
 }
 
@@ -239,7 +239,7 @@ class RandomCodes {
   std::vector<NamedMatrix> tensors_;
 };
 
-TEST(RoundTrip, artefact_holds_every_kind_of_code) {
+TEST(RoundTrip, artifact_holds_every_kind_of_code) {
   const test::TemporaryFolder folder;
   const TinyModel model(test::tiny_architecture());
   for (const char* text : {"int8:row", "int8:tensor", "int4:g32:asym", "int4:g16:sym",
@@ -247,11 +247,11 @@ TEST(RoundTrip, artefact_holds_every_kind_of_code) {
     const QuantSpec spec = parse_quant_spec(text);
     const RandomCodes codes(model, spec);
     const ModelSource source{model.architecture(), codes.tensors(), nullptr, Json::object()};
-    ArtefactNotes notes;
+    ArtifactNotes notes;
     notes.algorithm = "gptq";
     notes.metadata = {{"hone.source", "abc"}};
     notes.files = {{"recipe.toml", "x = 1\n"}};
-    write_artefact(folder.path() / "m", source, std::nullopt, notes);
+    write_artifact(folder.path() / "m", source, std::nullopt, notes);
     const auto file = open_plain(folder.path() / "m");
     for (const NamedMatrix& tensor : codes.tensors()) {
       const NamedMatrix& read = file->tensor(tensor.name);

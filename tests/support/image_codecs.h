@@ -36,9 +36,9 @@ inline std::string big_endian(std::uint32_t value) {
   return out;
 }
 
-// `rows`: the scan lines as PNG packs them, without filter bytes. Colour types 0 grey, 2 RGB,
-// 3 palette, 4 grey and alpha, 6 RGBA.
-inline std::string png_file(Index height, Index width, int depth, int colour_type,
+// `rows`: the scan lines as PNG packs them, without filter bytes. Color types 0 gray, 2 RGB,
+// 3 palette, 4 gray and alpha, 6 RGBA.
+inline std::string png_file(Index height, Index width, int depth, int color_type,
                             const std::string& rows, const std::string& palette = {}) {
   const auto chunk = [](const std::string& type, const std::string& data) {
     const std::string body = type + data;
@@ -60,7 +60,7 @@ inline std::string png_file(Index height, Index width, int depth, int colour_typ
   packed.resize(size);
   std::string head = big_endian(static_cast<std::uint32_t>(width)) +
                      big_endian(static_cast<std::uint32_t>(height));
-  head += {static_cast<char>(depth), static_cast<char>(colour_type), 0, 0, 0};
+  head += {static_cast<char>(depth), static_cast<char>(color_type), 0, 0, 0};
   return "\x89PNG\r\n\x1a\n" + chunk("IHDR", head) +
          (palette.empty() ? std::string() : chunk("PLTE", palette)) + chunk("IDAT", packed) +
          chunk("IEND", "");
@@ -72,11 +72,11 @@ inline std::string jpeg_file(Index height, Index width, const std::string& pixel
   const tjhandle handle = tjInitCompress();
   unsigned char* data = nullptr;
   unsigned long size = 0;
-  const bool is_grey = static_cast<Index>(pixels.size()) == height * width;
+  const bool is_gray = static_cast<Index>(pixels.size()) == height * width;
   const int status = tjCompress2(
       handle, reinterpret_cast<const unsigned char*>(pixels.data()), static_cast<int>(width), 0,
-      static_cast<int>(height), is_grey ? TJPF_GRAY : TJPF_RGB, &data, &size,
-      is_grey ? TJSAMP_GRAY : TJSAMP_444, 98, progressive ? TJFLAG_PROGRESSIVE : 0);
+      static_cast<int>(height), is_gray ? TJPF_GRAY : TJPF_RGB, &data, &size,
+      is_gray ? TJSAMP_GRAY : TJSAMP_444, 98, progressive ? TJFLAG_PROGRESSIVE : 0);
   const std::string out(reinterpret_cast<const char*>(data), size);
   tjFree(data);
   tjDestroy(handle);

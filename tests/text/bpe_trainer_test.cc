@@ -124,7 +124,7 @@ TEST(BpeTrainer, refuses_a_vocabulary_below_the_bytes) {
             ErrorCategory::InvalidArgument);
 }
 
-TEST(BpeTrainer, learns_a_tokeniser_that_gives_back_its_text) {
+TEST(BpeTrainer, learns_a_tokenizer_that_gives_back_its_text) {
   HONE_REQUIRE_TEST_DATA(path, "text/tinyshakespeare.txt");
   const std::string text = read_text_file(path);
   const Vocabulary v = train(text, {.vocab_size = 2048});

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what other people's tokenisers give, for peer_test.cc to compare with.
+"""Writes what other people's tokenizers give, for peer_test.cc to compare with.
 
 peer_ids.py JOB FILE OUT: JOB is gpt2, sentencepiece, auto (transformers.AutoTokenizer of a folder),
 train (a BpeTrainer on the texts, FILE = vocabulary size) or nfc. OUT becomes {"texts": […],
-"ids": […]} (train: {"texts", "vocab", "merges"}; nfc: "ids" are the normalised texts).
+"ids": […]} (train: {"texts", "vocab", "merges"}; nfc: "ids" are the normalized texts).
 Texts: stretches of tinyshakespeare where HONE_TEST_DATA has it, and random Unicode strings.
 """
 import json

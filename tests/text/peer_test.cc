@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ids against other people's tokenisers.
+// Ids against other people's tokenizers.
 #include <gtest/gtest.h>
 
 #include "hone/core/json_io.h"

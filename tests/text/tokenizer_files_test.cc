@@ -213,7 +213,7 @@ std::string mutate(std::string file, PhiloxStream& random) {
   return file;
 }
 
-// Each mutation gives a tokeniser that runs, or one hone::Error; anything else escapes.
+// Each mutation gives a tokenizer that runs, or one hone::Error; anything else escapes.
 void expect_robust(const std::string& file, FunctionRef<Vocabulary(const std::string&)> read) {
   PhiloxStream random(41);
   int accepted = 0;

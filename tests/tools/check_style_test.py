@@ -9,7 +9,7 @@ TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
 import cxx_scan
 
-LICENCE = "// SPDX-License-Identifier: Apache-2.0\n"
+LICENSE = "// SPDX-License-Identifier: Apache-2.0\n"
 
 
 def scan(text):
@@ -80,70 +80,70 @@ class CheckStyleTest(unittest.TestCase):
     def write_code(self, path, text):
         """With as many lines of tests, so that only `text` can be wrong."""
         self.write(path, text)
-        self.write("tests/" + path.removeprefix("hone/"), LICENCE + "\n" * (text.count("\n") + 1))
+        self.write("tests/" + path.removeprefix("hone/"), LICENSE + "\n" * (text.count("\n") + 1))
 
     def test_clean_tree(self):
-        self.write_code("hone/core/a.cc", LICENCE + "int f() { return 1; }\n")
+        self.write_code("hone/core/a.cc", LICENSE + "int f() { return 1; }\n")
         self.expect_clean()
 
-    def test_missing_licence(self):
+    def test_missing_license(self):
         self.write_code("hone/core/a.cc", "int f();\n")
-        self.expect_finding("[licence]")
+        self.expect_finding("[license]")
 
     def test_wide_line(self):
-        self.write_code("hone/core/a.cc", LICENCE + "// " + "x" * 98 + "\n")
+        self.write_code("hone/core/a.cc", LICENSE + "// " + "x" * 98 + "\n")
         self.expect_finding("101 wide")
 
     def test_long_file_and_long_function(self):
-        self.write_code("hone/core/a.cc", LICENCE + "void f() {\n" + "  g();\n" * 79 + "}\n")
+        self.write_code("hone/core/a.cc", LICENSE + "void f() {\n" + "  g();\n" * 79 + "}\n")
         self.expect_finding("f has 81 lines, limit 80")
-        self.write_code("hone/core/a.cc", LICENCE + "int a;\n" * 800)
+        self.write_code("hone/core/a.cc", LICENSE + "int a;\n" * 800)
         self.expect_finding("801 lines, limit 800")
 
     def test_kernels_may_have_longer_functions(self):
-        self.write_code("hone/kernels/a.cc", LICENCE + "void f() {\n" + "  g();\n" * 100 + "}\n")
+        self.write_code("hone/kernels/a.cc", LICENSE + "void f() {\n" + "  g();\n" * 100 + "}\n")
         self.expect_clean()
 
     def test_too_many_parameters(self):
         parameters = ", ".join(f"int p{i}" for i in range(9))
-        self.write_code("hone/core/a.h", LICENCE + f"void f({parameters});\n")
+        self.write_code("hone/core/a.h", LICENSE + f"void f({parameters});\n")
         self.expect_finding("f takes 9 parameters, limit 8")
 
     def test_too_many_files_in_a_folder(self):
         for i in range(41):
-            self.write_code(f"hone/core/a{i}.cc", LICENCE)
+            self.write_code(f"hone/core/a{i}.cc", LICENSE)
         self.expect_finding("hone/core: 41 files, limit 40")
 
     def test_conditionals_outside_kernels(self):
-        self.write_code("hone/core/a.cc", LICENCE + "#if A\n#endif\n" * 4)
+        self.write_code("hone/core/a.cc", LICENSE + "#if A\n#endif\n" * 4)
         self.expect_clean()
-        self.write_code("hone/core/a.cc", LICENCE + "#if A\n#endif\n" * 5)
+        self.write_code("hone/core/a.cc", LICENSE + "#if A\n#endif\n" * 5)
         self.expect_finding("5 #if")
 
     def test_banned_calls(self):
-        self.write_code("hone/core/a.cc", LICENCE + "void f() { std::abort(); }\n")
+        self.write_code("hone/core/a.cc", LICENSE + "void f() { std::abort(); }\n")
         self.expect_finding("[no_abort]")
-        self.write_code("hone/core/a.cc", LICENCE + "// abort()\nvoid f() { app.exit(1); }\n")
+        self.write_code("hone/core/a.cc", LICENSE + "// abort()\nvoid f() { app.exit(1); }\n")
         self.expect_clean()
 
     def test_too_few_tests(self):
-        self.write("hone/core/a.cc", LICENCE + "int a;\n" * 9)
-        self.write("tests/core/a_test.cc", LICENCE + "int a;\n" * 4)
+        self.write("hone/core/a.cc", LICENSE + "int a;\n" * 9)
+        self.write("tests/core/a_test.cc", LICENSE + "int a;\n" * 4)
         self.expect_finding("core: 5 test lines for 10 code lines")
 
     def test_environment_variables_are_documented_both_ways(self):
-        self.write_code("hone/core/a.cc", LICENCE + 'auto f() { return getenv("HONE_NEW"); }\n')
+        self.write_code("hone/core/a.cc", LICENSE + 'auto f() { return getenv("HONE_NEW"); }\n')
         self.expect_finding("HONE_NEW is not in docs/environment.md")
         self.write("docs/environment.md", "`HONE_NEW` and `HONE_OLD`\n")
         self.expect_finding("nothing reads HONE_OLD")
 
     def test_exceptions_have_a_reason_and_match_something(self):
         self.write_code("hone/core/a.cc", "int f();\n")
-        self.write("tools/style_allow.txt", "licence hone/core/a.cc: generated elsewhere\n")
+        self.write("tools/style_allow.txt", "license hone/core/a.cc: generated elsewhere\n")
         self.expect_clean()
-        self.write_code("hone/core/a.cc", LICENCE)
+        self.write_code("hone/core/a.cc", LICENSE)
         self.expect_finding("matches nothing")
-        self.write("tools/style_allow.txt", "licence hone/core/a.cc\n")
+        self.write("tools/style_allow.txt", "license hone/core/a.cc\n")
         self.assertNotEqual(self.run_tool()[0], 0)
 
 

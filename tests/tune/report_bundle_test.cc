@@ -115,7 +115,7 @@ TEST(ReportHtml, hostile_text_stays_text) {
 TEST(ReportHtml, absent_numbers_are_shown_as_absent) {
   Figure absent;
   absent.value = std::numeric_limits<double>::quiet_NaN();
-  absent.label = FigureLabel::Modelled;
+  absent.label = FigureLabel::Modeled;
   Table table;
   table.columns = {"name", "energy"};
   table.rows = {{std::string("a"), absent}};
@@ -123,7 +123,7 @@ TEST(ReportHtml, absent_numbers_are_shown_as_absent) {
   EXPECT_NE(render_html(report).find("<td data-v=\"\">–"), std::string::npos);
   const Json cell = to_json(report)["sections"][0]["blocks"][0]["rows"][0][1];
   EXPECT_TRUE(cell["value"].is_null());
-  EXPECT_EQ(cell["label"], "modelled");
+  EXPECT_EQ(cell["label"], "modeled");
 }
 
 TEST(ReportHtml, refuses_a_ragged_table_and_a_clash_of_names) {

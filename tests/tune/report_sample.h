@@ -68,7 +68,7 @@ inline ScatterChart sample_scatter() {
 
 inline BarChart sample_bars() {
   BarChart chart;
-  chart.title = "One optimiser step";
+  chart.title = "One optimizer step";
   chart.note = "Median and 10th to 90th percentile, interleaved in one run.";
   chart.value_label = "ms per step";
   const auto bar = [](std::string name, double ms, double spread, bool ours) {

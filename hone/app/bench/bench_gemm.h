@@ -47,7 +47,7 @@ struct BenchGemmOptions {
 // A subset that takes about a minute.
 BenchGemmOptions quick_bench_gemm_options();
 
-// Packed products with random weights, activations made inside the timed part (quantised where the
+// Packed products with random weights, activations made inside the timed part (quantized where the
 // format prefers it). Cases "4096x4096/q8_0/m1/cold": bytes are weights + x + y, share_of_roof is
 // of the measured read bandwidth (cold) or f32 peak (dense formats). Opponents run the f32 product:
 // in the f32 cases, and for the other formats in a second case ".../against_f32" that states

@@ -23,7 +23,7 @@ struct BenchLlmOptions {
 
 // Prefill and decode rates, "llama-1b/q4_0/pp512" and "llama-1b/q4_0/tg64@512", with peers in child
 // processes on the same file and thread count, interleaved in one run. Sampling is greedy on our
-// side and absent on theirs; tokenisation is excluded. Before each sample both sides rest for
+// side and absent on theirs; tokenization is excluded. Before each sample both sides rest for
 // 300 ms, because idle peers spin. Rows carry tokens_per_s, isa, kernel, threads; share_of_roof is
 // of the measured read bandwidth (decode).
 // Error{InvalidArgument} for an unknown shape, dtype or peer.

@@ -27,7 +27,7 @@ struct MemoryProbe {
 };
 enum class MemoryTraffic {
   Read,    // the roof of decode
-  Update,  // read and written in place, both counted: the roof of optimisers
+  Update,  // read and written in place, both counted: the roof of optimizers
 };
 MemoryProbe make_memory_probe(MemoryTraffic traffic, Executor& executor);
 
@@ -78,7 +78,7 @@ class BenchRun {
 
 // Bandwidth of main memory over a buffer much larger than the caches, all workers together: reading
 // alone (the roof of decode), and reading and writing, both counted, copied past the caches or
-// updated in place, whichever is faster (the roof of optimisers).
+// updated in place, whichever is faster (the roof of optimizers).
 struct MemoryRoofs {
   double read_gb_per_s = 0, copy_gb_per_s = 0;
 };

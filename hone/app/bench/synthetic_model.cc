@@ -20,7 +20,7 @@ using model_io::Architecture;
 using model_io::StoreType;
 
 constexpr int kVersion = 1;       // of the generated content, part of the file's name
-constexpr float kSpread = 0.02f;  // standard deviation of a weight, as models are initialised
+constexpr float kSpread = 0.02f;  // standard deviation of a weight, as models are initialized
 
 // <unk>, <s>, </s>, 256 bytes, then words over a-z of growing length with falling scores.
 text::Vocabulary make_vocabulary(Index size) {
@@ -141,7 +141,7 @@ Architecture shape_architecture(std::string_view shape) {
 
 std::filesystem::path synthetic_model(std::string_view shape, StoreType type,
                                       const std::filesystem::path& folder) {
-  HONE_CHECK(model_io::is_quantised(type), "bench llm", "dtype q8_0 or q4_0", name_of(type));
+  HONE_CHECK(model_io::is_quantized(type), "bench llm", "dtype q8_0 or q4_0", name_of(type));
   const Architecture arch = shape_architecture(shape);
   const std::filesystem::path path =
       folder / concat(shape, "-", name_of(type), "-v", kVersion, ".gguf");

@@ -19,7 +19,7 @@ struct BenchOptimOptions {
   int threads = 0;  // of LibTorch's pool, for all sides; 0: usable_cpus()
 };
 
-// One case per size and rule: hone's optimiser next to LibTorch's ways (opponents in
+// One case per size and rule: hone's optimizer next to LibTorch's ways (opponents in
 // train/opponents/optim_opponents.h), interleaved. gb_per_s is effective: the least traffic of the
 // rule (floor_bytes_per_param) over the time. Rows also have implementation and peak_extra_bytes.
 void bench_optim(const BenchOptimOptions& options, BenchRun& run);

@@ -42,7 +42,7 @@ struct ImageEvaluation {
   double loss = 0, accuracy = 0;  // mean cross-entropy in nats; share of images
   std::vector<ClassAccuracy> classes;
 };
-// On the held-out part of labelled images (data::load_images). Error{InvalidArgument} where they
+// On the held-out part of labeled images (data::load_images). Error{InvalidArgument} where they
 // have another size than the model's, or a class that it does not know.
 ImageEvaluation evaluate_images(const ClassifyOptions& options, const std::filesystem::path& data);
 Json to_json(const ImageEvaluation& evaluation);

@@ -56,9 +56,9 @@ std::vector<std::string> held_out_documents(const CompressJob& job) {
 }
 
 model_io::WriteReport write_model(const compress::Model& model, const fs::path& folder,
-                                  const model_io::ArtefactNotes& notes) {
+                                  const model_io::ArtifactNotes& notes) {
   const model_io::ModelFile& original = model.original();
-  return model_io::write_artefact(folder,
+  return model_io::write_artifact(folder,
                                   {.architecture = original.architecture(),
                                    .tensors = model.tensors(),
                                    .tokenizer = original.tokenizer().get(),
@@ -169,7 +169,7 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   const auto& last = result.passes.back().quality;
   Json card =
       last && result.passes.back().status == compress::Status::Applied ? last->card : Json();
-  const model_io::ArtefactNotes notes{
+  const model_io::ArtifactNotes notes{
       .metadata = {{"hone.toolkit", version_text()}, {"hone.source", source.dump()}},
       .files = {{"recipe.toml", compress::to_toml(job.recipe)},
                 {"quality.json", card.dump(2) + "\n"}}};

@@ -27,7 +27,7 @@ struct CompressOutcome {
   bool written = false;
 };
 
-// Compresses a language model into `out`, hone's artefact. Quality is measured on the artefact as
+// Compresses a language model into `out`, hone's artifact. Quality is measured on the artifact as
 // written, opened by the runtime. The original is only read.
 CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measurer& measurer);
 

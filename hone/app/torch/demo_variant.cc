@@ -78,7 +78,7 @@ data::StoryVerdict judge(const data::StoryGrammar& grammar,
                          const std::vector<std::string>& stories) {
   data::StoryVerdict total;
   for (const std::string& story : stories) {
-    const data::StoryVerdict one = grammar.recognise(story);
+    const data::StoryVerdict one = grammar.recognize(story);
     total.sentences += one.sentences;
     total.grammatical += one.grammatical;
     total.valid += one.valid;

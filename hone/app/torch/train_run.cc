@@ -30,7 +30,7 @@ using trainer::ConfigEntries;
 
 // What a run's folder holds besides its model.
 constexpr std::array kRunParts{"train.toml", "metrics.csv", "checkpoints"};
-// Share of a --minutes budget that is left to steps; the rest is validation, optimiser,
+// Share of a --minutes budget that is left to steps; the rest is validation, optimizer,
 // checkpoints.
 constexpr double kStepShare = 0.9;
 constexpr Index kProbeSteps = 8;

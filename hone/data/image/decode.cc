@@ -75,8 +75,8 @@ Image decode_netpbm(std::span<const std::byte> file, std::string_view where) {
   const Index most = header.next("largest value");
   if (most < 1 || most > 255) fail_corrupt(where, "values of 8 bits (1 to 255)", concat(most));
   Image image = make_image(height, width, file.size(), where);
-  const bool is_grey = static_cast<char>(file[1]) == '5';
-  const std::size_t wanted = image.pixels.size() / (is_grey ? 3 : 1);
+  const bool is_gray = static_cast<char>(file[1]) == '5';
+  const std::size_t wanted = image.pixels.size() / (is_gray ? 3 : 1);
   const auto data = file.subspan(header.end());
   if (data.size() < wanted) {
     fail_corrupt(where, concat(wanted, " bytes of pixels"), concat(data.size()));
@@ -86,7 +86,7 @@ Image decode_netpbm(std::span<const std::byte> file, std::string_view where) {
     return static_cast<std::uint8_t>((value * 255 + most / 2) / most);
   };
   for (std::size_t i = 0; i < image.pixels.size(); ++i) {
-    image.pixels[i] = scaled(data[is_grey ? i / 3 : i]);
+    image.pixels[i] = scaled(data[is_gray ? i / 3 : i]);
   }
   return image;
 }

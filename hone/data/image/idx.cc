@@ -28,7 +28,7 @@ fs::path find_file(const fs::path& folder, const std::string& name) {
   return {};
 }
 
-struct LabelledIdx {
+struct LabeledIdx {
   ImageShape shape;
   std::vector<std::uint8_t> labels, pixels;
 };
@@ -49,7 +49,7 @@ IdxArray read_idx(const fs::path& path, Index dimensions) {
   return parse_idx(read_plain_or_gzip(path, most), dimensions, path.string());
 }
 
-LabelledIdx read_pair(const fs::path& images_path, const fs::path& labels_path) {
+LabeledIdx read_pair(const fs::path& images_path, const fs::path& labels_path) {
   IdxArray images = read_idx(images_path, 3), labels = read_idx(labels_path, 1);
   if (labels.sizes[0] != images.sizes[0]) {
     fail_corrupt(
@@ -99,7 +99,7 @@ std::optional<ImageCorpus> read_idx_folder(const fs::path& folder) {
     fail(ErrorCategory::NotFound, (folder / "train-labels-idx1-ubyte").string(),
          "the labels of train-images-idx3-ubyte, plain or .gz", "nothing");
   }
-  LabelledIdx train = read_pair(images, labels);
+  LabeledIdx train = read_pair(images, labels);
   ImageCorpus corpus;
   corpus.shape = train.shape;
   Index most = *std::max_element(train.labels.begin(), train.labels.end());
@@ -111,7 +111,7 @@ std::optional<ImageCorpus> read_idx_folder(const fs::path& folder) {
          "nothing");
   }
   if (!test_images.empty()) {
-    LabelledIdx test = read_pair(test_images, test_labels);
+    LabeledIdx test = read_pair(test_images, test_labels);
     if (test.shape != train.shape) {
       fail_corrupt(test_images.string(),
                    concat("images of ", train.shape.height, " x ", train.shape.width),

@@ -31,7 +31,7 @@ struct Image {
 inline constexpr Index kMostPixels = Index{1} << 26;
 inline constexpr Index kMostPixelsPerByte = 1024;
 
-// JPEG (grey, YCbCr, RGB), PNG (all kinds; transparent parts over white) or binary PGM and PPM of
+// JPEG (gray, YCbCr, RGB), PNG (all kinds; transparent parts over white) or binary PGM and PPM of
 // 8 bits, told apart by content. A JPEG may come smaller by a power of two, its short side still at
 // least `least_side`; 0: as it is. `where` names the file in errors: Error{CorruptFile} for what is
 // damaged, cut short or no image, Error{Unsupported} for a CMYK JPEG.
@@ -40,7 +40,7 @@ Image decode_image(std::span<const std::byte> file, std::string_view where, Inde
 // .jpg, .jpeg, .png, .ppm, .pgm in any case.
 bool has_image_name(const std::filesystem::path& path);
 
-// The largest centred square, scaled to side x side with a triangle filter as wide as the step
+// The largest centered square, scaled to side x side with a triangle filter as wide as the step
 // between samples (Pillow's BILINEAR), as planes [3, side, side].
 void fit_to_square(const Image& image, Index side, std::span<std::uint8_t> planes);
 

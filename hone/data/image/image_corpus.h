@@ -12,7 +12,7 @@
 
 namespace hone::data {
 
-// Labelled images of one size, in memory or decoded whenever they are asked for.
+// Labeled images of one size, in memory or decoded whenever they are asked for.
 class ImagePart {
  public:
   using Decoder = std::function<void(Index index, std::span<std::uint8_t> planes)>;

@@ -39,12 +39,12 @@ Image decode_jpeg(std::span<const std::byte> file, std::string_view where, Index
   const Handle handle(tjInitDecompress());
   if (handle == nullptr) fail(ErrorCategory::Resource, where, "a JPEG decoder", "no memory");
   const auto* data = reinterpret_cast<const unsigned char*>(file.data());
-  int width = 0, height = 0, sampling = 0, colours = 0;
-  if (tjDecompressHeader3(handle.get(), data, file.size(), &width, &height, &sampling, &colours)) {
+  int width = 0, height = 0, sampling = 0, colors = 0;
+  if (tjDecompressHeader3(handle.get(), data, file.size(), &width, &height, &sampling, &colors)) {
     fail_jpeg(handle, where);
   }
-  if (colours == TJCS_CMYK || colours == TJCS_YCCK) {
-    fail_unsupported(where, "a grey, YCbCr or RGB JPEG", "CMYK");
+  if (colors == TJCS_CMYK || colors == TJCS_YCCK) {
+    fail_unsupported(where, "a gray, YCbCr or RGB JPEG", "CMYK");
   }
   check_size(height, width, file.size(), where);
   const tjscalingfactor scale = choose_scale(width, height, least_side);

@@ -21,14 +21,14 @@ std::vector<Taps> make_taps(Index first, Index length, Index outputs) {
   const double reach = std::max(1.0, step);
   std::vector<Taps> out;
   for (Index i = 0; i < outputs; ++i) {
-    const double centre = (static_cast<double>(i) + 0.5) * step;
-    const auto begin = std::max<Index>(0, static_cast<Index>(centre - reach + 0.5));
-    const auto end = std::min(length, static_cast<Index>(centre + reach + 0.5));
+    const double center = (static_cast<double>(i) + 0.5) * step;
+    const auto begin = std::max<Index>(0, static_cast<Index>(center - reach + 0.5));
+    const auto end = std::min(length, static_cast<Index>(center + reach + 0.5));
     Taps taps{first + begin, {}};
     double sum = 0;
     for (Index j = begin; j < end; ++j) {
       const double weight =
-          std::max(0.0, 1 - std::abs((static_cast<double>(j) + 0.5 - centre) / reach));
+          std::max(0.0, 1 - std::abs((static_cast<double>(j) + 0.5 - center) / reach));
       taps.weights.push_back(static_cast<float>(weight));
       sum += weight;
     }

@@ -97,7 +97,7 @@ void ModelRunner::embed(std::span<const text::TokenId> tokens, Index first_posit
 void ModelRunner::attention_block(const LayerWeights& layer, KvCache& cache, Index index,
                                   Index rows) {
   const Index q_width = arch_.heads * arch_.head_dim, kv_width = arch_.kv_heads * arch_.head_dim;
-  normalise(hidden_.as<float>(), layer.attention_norm, rows);
+  normalize(hidden_.as<float>(), layer.attention_norm, rows);
   const GemmOutput inputs[] = {
       {&layer.q.weight, q_.as<float>(), q_width, {.bias = layer.q.bias_or_null()}},
       {&layer.k.weight, k_.as<float>(), kv_width, {.bias = layer.k.bias_or_null()}},
@@ -127,7 +127,7 @@ void ModelRunner::attention_block(const LayerWeights& layer, KvCache& cache, Ind
 }
 
 void ModelRunner::mlp_block(const LayerWeights& layer, Index rows) {
-  normalise(hidden_.as<float>(), layer.mlp_norm, rows);
+  normalize(hidden_.as<float>(), layer.mlp_norm, rows);
   const GemmOutput inner[] = {
       {&layer.gate_up.weight,
        mlp_.as<float>(),
@@ -173,7 +173,7 @@ void ModelRunner::turn_and_store(const kernels::KvView& view, Index first_positi
   });
 }
 
-void ModelRunner::normalise(const float* x, const std::vector<float>& weight, Index rows) {
+void ModelRunner::normalize(const float* x, const std::vector<float>& weight, Index rows) {
   const Index width = arch_.hidden_size;
   constexpr Index kGrain = 16;  // rows
   executor_.parallel_for(rows, kGrain, [&](Index begin, Index end, int) {
@@ -218,7 +218,7 @@ std::span<float> ModelRunner::logits(Index first_row, Index rows) {
              concat("rows within ", rows_), first_row + rows);
   const Index vocab = arch_.vocab_size, bytes = rows * vocab * static_cast<Index>(sizeof(float));
   if (logits_.bytes() < bytes) logits_ = Buffer(bytes);
-  normalise(hidden_.as<float>() + first_row * arch_.hidden_size, weights_.final_norm, rows);
+  normalize(hidden_.as<float>() + first_row * arch_.hidden_size, weights_.final_norm, rows);
   const GemmOutput output[] = {{&weights_.head.weight, logits_.as<float>(), vocab, {}}};
   multiply(normed_.as<float>(), rows, arch_.hidden_size, output);
   return {logits_.as<float>(), static_cast<std::size_t>(rows * vocab)};

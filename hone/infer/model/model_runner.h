@@ -17,7 +17,7 @@
 namespace hone::infer {
 
 struct RunnerOptions {
-  // Int8: what each weight prefers (quantised weights multiply int8 activations); Float32: never
+  // Int8: what each weight prefers (quantized weights multiply int8 activations); Float32: never
   // int8.
   kernels::Act act = kernels::Act::Int8;
   Index max_rows = 512;  // tokens of one forward call
@@ -55,7 +55,7 @@ class ModelRunner {
   void attention_block(const LayerWeights& layer, KvCache& cache, Index index, Index rows);
   void mlp_block(const LayerWeights& layer, Index rows);
   void turn_and_store(const kernels::KvView& view, Index first_position, Index rows);
-  void normalise(const float* x, const std::vector<float>& weight, Index rows);
+  void normalize(const float* x, const std::vector<float>& weight, Index rows);
   void multiply(const float* x, Index rows, Index cols,
                 std::span<const kernels::GemmOutput> outputs);
   kernels::Act act_of(const kernels::PackedMatrix& weight) const;

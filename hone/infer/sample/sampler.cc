@@ -31,7 +31,7 @@ TokenId argmax(std::span<const float> values) {
   return static_cast<TokenId>(best);
 }
 
-// With u uniform, G = -log(E), E = -log(u): the winner minimises E * exp(-logit). E >= 1 - u, so a
+// With u uniform, G = -log(E), E = -log(u): the winner minimizes E * exp(-logit). E >= 1 - u, so a
 // token whose 1 - u alone is too large needs no logarithm; that is nearly every one.
 TokenId draw_gumbel(std::span<const Candidate> candidates, const SamplingParams& sampling,
                     Index position) {

@@ -29,19 +29,19 @@ std::span<const TokenId> Sequence::pending(Index limit) const {
 
 Event Sequence::accept(std::span<float> logits, const Clock& clock) {
   const auto vocab = static_cast<Index>(logits.size());
-  const double normaliser = kernels::log_sum_exp(logits.data(), vocab);
-  if (!std::isfinite(normaliser)) {
-    fail(ErrorCategory::Internal, "model", "finite logits", concat(normaliser));
+  const double normalizer = kernels::log_sum_exp(logits.data(), vocab);
+  if (!std::isfinite(normalizer)) {
+    fail(ErrorCategory::Internal, "model", "finite logits", concat(normalizer));
   }
   const Request& request = queued_.request;
   Event event{.request = queued_.id};
-  event.top = top_logprobs(logits, request.logprobs, normaliser);
+  event.top = top_logprobs(logits, request.logprobs, normalizer);
   const auto position = static_cast<Index>(tokens_.size());
   const bool keep_going = position - prompt_size_ < request.min_tokens;
   const std::vector<float> raw(request.logprobs > 0 ? logits.begin() : logits.end(), logits.end());
   const TokenId id =
       sampler_.choose(logits, position, keep_going ? stop_ids_ : std::vector<TokenId>{});
-  if (request.logprobs > 0) event.logprob = raw[static_cast<std::size_t>(id)] - normaliser;
+  if (request.logprobs > 0) event.logprob = raw[static_cast<std::size_t>(id)] - normalizer;
   const std::int64_t now_ns = clock.now_ns();
   if (first_token_ns_ == 0) first_token_ns_ = now_ns;
   event.token = id;
@@ -74,7 +74,7 @@ bool Sequence::ends_with(TokenId id) const {
   return !queued_.request.ignore_eos && std::ranges::binary_search(stop_ids_, id);
 }
 
-// Control tokens, and rows that pad the embedding beyond the tokeniser's pieces.
+// Control tokens, and rows that pad the embedding beyond the tokenizer's pieces.
 bool Sequence::is_silent(TokenId id) const {
   return id >= tokenizer_->vocab_size() || tokenizer_->is_control(id);
 }

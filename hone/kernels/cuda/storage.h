@@ -53,7 +53,7 @@ HONE_HOST_DEVICE inline void narrow(float value, F16& to) {
 #endif
 }
 
-// kLanes neighbours moved in one access: 16 bytes for four floats, 8 for four halves.
+// kLanes neighbors moved in one access: 16 bytes for four floats, 8 for four halves.
 template <class T, int kLanes>
 struct alignas(sizeof(T) * kLanes) Pack {
   T lane[kLanes];

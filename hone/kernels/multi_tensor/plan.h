@@ -14,7 +14,7 @@ namespace hone::kernels {
 // 16,384 elements: the four fp32 streams of Adam are 256 KiB, a quarter of a common L2.
 constexpr Index kChunkElements = 16384;
 
-// The tensors of one optimiser call: equal lengths; a slot the rule does not use is an empty span.
+// The tensors of one optimizer call: equal lengths; a slot the rule does not use is an empty span.
 // Any alignment and layout; slots but grad have the layout of param, or any where param has holes.
 // Types:
 //   param          f32, bf16 (rounded stochastically)      grad   f32, bf16, f16

@@ -15,7 +15,7 @@ enum class GradWriteBack {
   Zero,
 };
 
-// One optimiser step over all tensors, in this order: unscale, clip by the global norm, weight
+// One optimizer step over all tensors, in this order: unscale, clip by the global norm, weight
 // decay, moments, parameter, gradient write-back.
 struct StepControl {
   // 1 / (loss scale * accumulated weight). Finite and positive.

@@ -24,7 +24,7 @@ void increment_words(std::uint64_t* words, Index count);
 // number / lanes; every lane tends to 1. flops counts two per lane and step.
 struct FmaWork {
   double flops = 0;
-  double sum = 0;  // over all chains and lanes, so that nothing is optimised away
+  double sum = 0;  // over all chains and lanes, so that nothing is optimized away
   Index lanes = 0;
 };
 FmaWork run_fma_chains(Index rounds);

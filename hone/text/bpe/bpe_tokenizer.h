@@ -11,7 +11,7 @@
 
 namespace hone::text {
 
-// What both kinds of tokeniser share: added tokens, BOS and EOS, decoding. A derived class turns
+// What both kinds of tokenizer share: added tokens, BOS and EOS, decoding. A derived class turns
 // the stretches between added tokens into ids.
 class BpeTokenizer : public Tokenizer {
  public:
@@ -36,7 +36,7 @@ class BpeTokenizer : public Tokenizer {
   // nothing stands before it.
   virtual std::string_view normalize(std::string_view text, bool first,
                                      std::string& storage) const = 0;
-  // Appends the ids of a normalised stretch without added tokens.
+  // Appends the ids of a normalized stretch without added tokens.
   virtual void encode_plain(std::string_view text, bool first, std::vector<TokenId>& ids) const = 0;
   // The space that encoding put in front and decoding takes away.
   virtual bool strips_dummy_space() const { return false; }

@@ -13,7 +13,7 @@ namespace hone::text {
 constexpr TokenId kNoToken = -1;
 
 // One symbol of a word: bytes [begin, begin + length) of its text. Symbols form a doubly linked
-// list; a symbol merged into its left neighbour has length 0.
+// list; a symbol merged into its left neighbor has length 0.
 struct Symbol {
   std::int32_t previous = -1, next = -1;
   std::uint32_t begin = 0, length = 0;

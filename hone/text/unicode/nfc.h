@@ -6,7 +6,7 @@
 
 namespace hone::text {
 
-// Unicode normalisation form C (UAX #15) of the version named in nfc_tables.cc. Bytes that are no
+// Unicode normalization form C (UAX #15) of the version named in nfc_tables.cc. Bytes that are no
 // valid UTF-8 stay as they are, and nothing composes across them.
 std::string to_nfc(std::string_view text);
 

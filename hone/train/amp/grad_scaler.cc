@@ -94,7 +94,7 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
   if (!options_.enabled) return;
   require_scaled(kUnscale);
   OptimizerState& state = states_[&optimizer];
-  HONE_CHECK(state.stage != Stage::Unscaled, kUnscale, "one call per optimiser and update()",
+  HONE_CHECK(state.stage != Stage::Unscaled, kUnscale, "one call per optimizer and update()",
              "a second unscale_()");
   HONE_CHECK(state.stage != Stage::Stepped, kUnscale, "the call before step()", "it after step()");
   unscale(kUnscale, optimizer, state);
@@ -104,14 +104,14 @@ void GradScaler::unscale_(torch::optim::Optimizer& optimizer) {
 StepReport GradScaler::step_stock(torch::optim::Optimizer& optimizer, const StepControl& control,
                                   bool check, OptimizerState& state) {
   if (control.checked) {
-    fail_unsupported(kStep, "one of hone's optimisers for a checked step", "another one");
+    fail_unsupported(kStep, "one of hone's optimizers for a checked step", "another one");
   }
   StepReport report;
   const bool clips = control.clip_norm > 0;
   if (check || clips || control.inv_scale != 1) {
     const UnscaleResult result = unscale_gradients(kStep, optimizer, control.inv_scale, clips);
     ++gradient_sweeps_;
-    state.stage = Stage::Unscaled;  // should the optimiser throw, another try does not divide again
+    state.stage = Stage::Unscaled;  // should the optimizer throw, another try does not divide again
     report.grad_norm = result.norm;
     report.first_nonfinite_tensor = result.first_nonfinite;
     report.stepped = !(check && result.found_inf);
@@ -152,7 +152,7 @@ StepReport GradScaler::step(torch::optim::Optimizer& optimizer, const StepContro
   }
   require_scaled(kStep);
   OptimizerState& state = states_[&optimizer];
-  HONE_CHECK(state.stage != Stage::Stepped, kStep, "one call per optimiser and update()",
+  HONE_CHECK(state.stage != Stage::Stepped, kStep, "one call per optimizer and update()",
              "a second step()");
   const StepReport report = take_step(optimizer, control, state);
   // A checked step may also stop for a new value that is not finite.

@@ -22,7 +22,7 @@ struct GradScalerOptions {
   double growth_factor = 2;     // above 1
   double backoff_factor = 0.5;  // between 0 and 1
   Index growth_interval = 2000;
-  bool enabled = true;  // false: losses pass as they are and step() is the optimiser's own
+  bool enabled = true;  // false: losses pass as they are and step() is the optimizer's own
   // Beyond Python's.
   bool dynamic = true;  // false: the scale never changes; overflow steps are still skipped
   // Overflow steps until the scale backs off; after that each one does, until the scale grows.
@@ -34,16 +34,16 @@ struct GradScalerOptions {
 struct ScaleUpdate {
   double scale = 1;  // that was in force
   double next_scale = 1;
-  bool found_inf = false;  // in a gradient of any optimiser
-  bool stepped = false;    // every optimiser that was unscaled or stepped did step
+  bool found_inf = false;  // in a gradient of any optimizer
+  bool stepped = false;    // every optimizer that was unscaled or stepped did step
 };
 
 // Loss scaling with the semantics of Python's torch.amp.GradScaler:
 //   scaler.scale(loss).backward();  scaler.step(optimizer);  scaler.update();
-// The scale is an fp32 number and follows Python's bit for bit. Per optimiser the order is
+// The scale is an fp32 number and follows Python's bit for bit. Per optimizer the order is
 // [unscale_], step, update; another one is Error{InvalidArgument} that names the call.
 //
-// With hone's optimisers, step() is one call of step_with: finite check, unscaling, clipping and
+// With hone's optimizers, step() is one call of step_with: finite check, unscaling, clipping and
 // the update are its fused passes, and gradients are left as they are unless `control.grad` says
 // otherwise. Other torch::optim::Optimizers get their gradients unscaled in one sweep first.
 // A step with an inf or NaN gradient changes no parameter and no state.
@@ -57,17 +57,17 @@ class GradScaler {
   torch::Tensor scale(const torch::Tensor& loss);
 
   // Divides the gradients by the scale, for a look at them or a clip before step(), which then does
-  // not divide again. Records inf and NaN. Once per optimiser and iteration.
+  // not divide again. Records inf and NaN. Once per optimizer and iteration.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   // Steps unless a gradient is inf or NaN. `control` is as in MultiTensorOptimizer::step_with:
   //   scaler.step(optimizer, {.clip_norm = 1, .grad = GradWriteBack::Zero});
   // unscales, clips, steps and clears. control.inv_scale multiplies 1 / scale (1 / accumulated
-  // weight). For other optimisers than hone's, `checked` is unsupported and GradWriteBack::None
+  // weight). For other optimizers than hone's, `checked` is unsupported and GradWriteBack::None
   // leaves gradients unscaled and clipped, too.
   StepReport step(torch::optim::Optimizer& optimizer, const StepControl& control = {});
 
-  // Found in any optimiser: scale ← backoff · scale, tracker 0. Else tracker + 1; when that is the
+  // Found in any optimizer: scale ← backoff · scale, tracker 0. Else tracker + 1; when that is the
   // growth interval, scale ← growth · scale if that is finite, and tracker 0.
   ScaleUpdate update();
   // Sets the scale instead.
@@ -76,7 +76,7 @@ class GradScaler {
   double get_scale() const { return options_.enabled ? double{scale_} : 1.0; }
   Index growth_tracker() const { return growth_tracker_; }
   const GradScalerOptions& options() const { return options_; }
-  // Sweeps over gradients that the scaler has run itself, outside an optimiser's fused step.
+  // Sweeps over gradients that the scaler has run itself, outside an optimizer's fused step.
   Index gradient_sweeps() const { return gradient_sweeps_; }
 
   // Python's keys: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; with

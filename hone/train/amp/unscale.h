@@ -13,7 +13,7 @@ struct UnscaleResult {
   double norm = -1;            // 2-norm of the gradients after unscaling; -1: not asked for
 };
 
-// g ← inv_scale · g for every gradient of the optimiser and the finite check, in one sweep over
+// g ← inv_scale · g for every gradient of the optimizer and the finite check, in one sweep over
 // them. fp32 gradients on the CPU go through hone's kernel, all in one parallel loop, which knows
 // the norm for nothing; the others (fp64, bf16, other devices) through ATen's, whose outcome is
 // read once per device. Error naming `op`, and no gradient changes: InvalidArgument when no

@@ -33,7 +33,7 @@ class RoundPass final : public Pass {
   // The spec for this tensor; nothing when it stays as it is.
   std::optional<QuantSpec> spec_for(const NamedMatrix& tensor) const;
   void check_globs(const Model& model) const;
-  std::vector<Index> quantise_tensors(Model& model, Context& context, PassRecord& record) const;
+  std::vector<Index> quantize_tensors(Model& model, Context& context, PassRecord& record) const;
 
   QuantizePass options_;
   Recipe recipe_;
@@ -62,7 +62,7 @@ void RoundPass::check_globs(const Model& model) const {
   }
 }
 
-std::vector<Index> RoundPass::quantise_tensors(Model& model, Context& context,
+std::vector<Index> RoundPass::quantize_tensors(Model& model, Context& context,
                                                PassRecord& record) const {
   std::vector<Index> changed;
   const auto count = static_cast<Index>(model.tensors().size());
@@ -105,7 +105,7 @@ PassRecord RoundPass::apply(Model& model, Context& context) {
   auto before = model.snapshot();
   std::vector<Index> changed;
   try {
-    changed = quantise_tensors(model, context, record);
+    changed = quantize_tensors(model, context, record);
   } catch (const Error& error) {
     model.restore(std::move(before));
     if (error.category() != ErrorCategory::InvalidArgument) throw;

@@ -161,7 +161,7 @@ QuantizePass read_quantize(const toml::table& table, const std::string& where) {
   try {
     pass.spec = parse_pass_spec(spec);
   } catch (const Error& error) {
-    reader.complain(*table.get("spec"), "a quantisation spec", error.what());
+    reader.complain(*table.get("spec"), "a quantization spec", error.what());
   }
   pass.algo = reader.read_choice("algo", kAlgorithms, pass.algo);
   reader.read("clip", pass.clip);

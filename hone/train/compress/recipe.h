@@ -29,7 +29,7 @@ struct QuantizePass {
   QuantSpec spec;
   std::string algo = "rtn";
   bool clip = true;
-  bool act_int8 = true;  // products quantise their activations to int8 per 32
+  bool act_int8 = true;  // products quantize their activations to int8 per 32
   std::vector<std::string> apply{"*"}, except;  // globs over tensor names
 };
 

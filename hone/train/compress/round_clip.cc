@@ -18,7 +18,7 @@ namespace {
 constexpr int kClipSteps = 39;
 constexpr float kF16Normal = 6.103515625e-5f, kF16Max = 65504.0f;
 
-// Round half to even for |x| < 2^22 without a libm call, so that the loop vectorises.
+// Round half to even for |x| < 2^22 without a libm call, so that the loop vectorizes.
 inline float round_even(float x) {
   constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
   return (x + kMagic) - kMagic;

@@ -30,7 +30,7 @@ bool can_round(const QuantSpec& spec);
 //   symmetric  s = c max|w| / (2^(b-1) - 1), code = clamp(rne(w/s), ±(2^(b-1) - 1))
 //   asymmetric range through 0: s = c (hi - lo) / (2^b - 1), z = clamp(rne(-c lo/s)),
 //              code = clamp(rne(w/s) + z, 0, 2^b - 1)
-// with c = 1 - i/40, i = 0…38, minimising the squared error of the decoded group (first best wins).
+// with c = 1 - i/40, i = 0…38, minimizing the squared error of the decoded group (first best wins).
 // The scale is rounded to its storage type before codes are computed; f16 scales are rounded up so
 // that c = 1 never clips, and a matrix with a scale outside f16's normal range gets f32 scales
 // (spec.scale_dtype of the result says so).

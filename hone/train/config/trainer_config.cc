@@ -14,10 +14,10 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
     entries.push_back({name, field, std::move(meaning), fixed_in_run});
   };
   add_entries(entries, trainer.amp);
-  add("trainer.steps", &trainer.steps, "optimiser steps; --minutes replaces it");
+  add("trainer.steps", &trainer.steps, "optimizer steps; --minutes replaces it");
   add("trainer.micro_batch", &trainer.micro_batch, concat(words.samples, " per forward pass"));
   add("trainer.accumulation_steps", &trainer.accumulation_steps,
-      "forward passes per optimiser step");
+      "forward passes per optimizer step");
   add("trainer.clip_norm", &trainer.clip_norm, "limit of the global gradient norm; 0: none");
   add("trainer.ema_decay", &trainer.ema_decay,
       "moving average of the weights, which is then what is validated and exported: average <- "

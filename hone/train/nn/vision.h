@@ -35,11 +35,11 @@ using TensorSource = std::function<torch::Tensor(const TensorRequest&)>;
 // A new model's tensors, from Philox(seed), a stream for each that is drawn.
 TensorSource new_tensors(std::uint64_t seed);
 
-// A convolution without bias and what normalises its output: groups of channels of each image, or
+// A convolution without bias and what normalizes its output: groups of channels of each image, or
 // (groups 0) each channel over the batch. Its parameters lie in the model under the names given.
 struct NormedConv {
   torch::Tensor weight, scale, shift;
-  torch::Tensor running_mean, running_var, batches;  // of batch normalisation
+  torch::Tensor running_mean, running_var, batches;  // of batch normalization
   Index stride = 1, groups = 0;
 
   torch::Tensor forward(const torch::Tensor& x, bool training) const;

@@ -12,7 +12,7 @@
 
 namespace hone::opponents {
 
-// Who takes an optimiser step in `hone bench optim`, hone's classes and LibTorch's ways alike, each
+// Who takes an optimizer step in `hone bench optim`, hone's classes and LibTorch's ways alike, each
 // on fp32 parameters, gradients and state of its own.
 struct Stepper {
   std::string name;
@@ -61,7 +61,7 @@ Stepper make_cosine(std::string_view way, std::span<const Index> shape);
 // A whole TAM step of hone's on one tensor of this shape, by one of the four methods.
 Stepper make_tam_step(std::string_view way, std::span<const Index> shape);
 
-// LibTorch's threads from now on, which hone's optimisers use too.
+// LibTorch's threads from now on, which hone's optimizers use too.
 void set_torch_threads(int threads);
 
 }  // namespace hone::opponents

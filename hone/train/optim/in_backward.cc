@@ -47,7 +47,7 @@ InBackwardOptimizer::InBackwardOptimizer(const std::vector<torch::Tensor>& param
   check_options(options);
   for (std::size_t i = 0; i < params_.size(); ++i) {
     std::unique_ptr<MultiTensorOptimizer> one = make({params_[i]});
-    HONE_CHECK(one != nullptr, kOp, concat("an optimiser for parameter ", i), "none");
+    HONE_CHECK(one != nullptr, kOp, concat("an optimizer for parameter ", i), "none");
     if (one->needs_all_gradients()) {
       fail_unsupported(kOp, "a rule that sees one tensor at a time", "scope Model");
     }

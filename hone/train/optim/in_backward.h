@@ -18,8 +18,8 @@ struct InBackwardOptions {
 };
 
 // Steps each parameter as soon as backward() has its gradient, and frees the gradient: the memory
-// of all gradients becomes that of the largest one. Every parameter has an optimiser of its own,
-// made by `make`; results are those of one optimiser over all, as the rules see one tensor at a
+// of all gradients becomes that of the largest one. Every parameter has an optimizer of its own,
+// made by `make`; results are those of one optimizer over all, as the rules see one tensor at a
 // time. Error{Unsupported} at construction for accumulation, a norm clip, loss scaling and a TAM of
 // scope Model. An error inside a step leaves backward() as an exception.
 class InBackwardOptimizer {

@@ -12,7 +12,7 @@
 
 namespace hone::optim {
 
-// LibTorch has no Lion; names as its other optimisers have them. Weight decay is decoupled.
+// LibTorch has no Lion; names as its other optimizers have them. Weight decay is decoupled.
 struct LionOptions : torch::optim::OptimizerCloneableOptions<LionOptions>,
                      AddedOptions<LionOptions> {
   using Betas = std::tuple<double, double>;

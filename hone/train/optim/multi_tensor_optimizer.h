@@ -40,7 +40,7 @@ enum class StateDtype {
 };
 constexpr Index kFewestCoded = 4096;
 
-// One piece of optimiser state. Names are those of the Python layout: exp_avg, exp_avg_sq,
+// One piece of optimizer state. Names are those of the Python layout: exp_avg, exp_avg_sq,
 // max_exp_avg_sq, momentum_buffer (shape and layout of the parameter; fp32, bf16 or 8-bit codes),
 // step (int64 scalar), correlation (fp64: one, or one per row; fp32: one per element). hone's own:
 // <name>_scale (fp32, of codes), average (fp32, the moving average of the parameter).
@@ -99,7 +99,7 @@ struct ChainLists {
   std::vector<StateFields> fields;
 };
 
-// What hone's optimisers share: a torch::optim::Optimizer whose step is one call into the
+// What hone's optimizers share: a torch::optim::Optimizer whose step is one call into the
 // multi-tensor kernels. Parameters on the CPU, in fp32 or bf16 (rounded stochastically), any
 // layout; or on one CUDA device, in fp32, dense (docs/cuda.md); gradients in fp32, bf16 or fp16.
 // Parameters without gradient are left alone: no decay, no step. Errors are hone::Error and leave
@@ -116,7 +116,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // through all groups.
   StepReport step_with(const StepControl& control);
 
-  // As torch::optim::Optimizer's; options left at their defaults inherit the optimiser's. Errors as
+  // As torch::optim::Optimizer's; options left at their defaults inherit the optimizer's. Errors as
   // of the constructor; then the group is not added.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
@@ -133,8 +133,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   OptimizerStats stats() const;
 
   // All state, in the order of the parameters, for saving: parameters not stepped so far have none.
-  // The tensors are the optimiser's own; copy them before the next step. Saving these, and
-  // importing them into an optimiser of the same class over parameters of the same shapes,
+  // The tensors are the optimizer's own; copy them before the next step. Saving these, and
+  // importing them into an optimizer of the same class over parameters of the same shapes,
   // continues bit for bit.
   std::vector<NamedState> export_state() const;
   // Replaces all state by copies of these. Error{InvalidArgument}, and nothing changes, when a

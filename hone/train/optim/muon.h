@@ -91,7 +91,7 @@ extern template class RuleOptimizer<MuonRule>;
 // ----
 
 // Muon (K. Jordan, 2024) for the matrices of hidden layers; embeddings, heads and vectors go to
-// another optimiser:
+// another optimizer:
 //   m <- μ m + (1 - μ) g          u = (1 - μ) g + μ m with Nesterov, else m
 //   X = orthogonalize(u)          p <- (1 - ηλ) p - η r X
 // Error{InvalidArgument} at construction for a parameter that is not 2-D. Products are LibTorch's;

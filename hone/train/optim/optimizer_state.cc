@@ -336,11 +336,11 @@ void MultiTensorOptimizer::load_or_restore(const std::function<void()>& load) {
     throw;
   } catch (const c10::Error& error) {
     restore();
-    fail(ErrorCategory::CorruptFile, name_, "an archive of this optimiser and these parameters",
+    fail(ErrorCategory::CorruptFile, name_, "an archive of this optimizer and these parameters",
          error.what_without_backtrace());
   } catch (const std::exception& error) {
     restore();
-    fail(ErrorCategory::CorruptFile, name_, "an archive of this optimiser and these parameters",
+    fail(ErrorCategory::CorruptFile, name_, "an archive of this optimizer and these parameters",
          error.what());
   }
 }

@@ -19,13 +19,13 @@
 
 namespace hone::optim {
 
-// Options of the wanted class; Error{InvalidArgument} naming the optimiser otherwise.
+// Options of the wanted class; Error{InvalidArgument} naming the optimizer otherwise.
 template <class Wanted>
 const Wanted& options_as(const std::string& optimizer,
                          const torch::optim::OptimizerOptions& options) {
   const auto* typed = dynamic_cast<const Wanted*>(&options);
   HONE_CHECK(typed != nullptr, optimizer, concat(optimizer, "Options for every group"),
-             "options of another optimiser");
+             "options of another optimizer");
   return *typed;
 }
 
@@ -107,7 +107,7 @@ struct FieldReader {
   template <class T>
   void operator()(const char* key, T& field) const {
     if (!read(key, field) && required) {
-      fail_corrupt("optimiser archive", concat("an option ", key), "none");
+      fail_corrupt("optimizer archive", concat("an option ", key), "none");
     }
   }
   template <class T>
@@ -126,7 +126,7 @@ struct FieldReader {
       const std::int64_t number = stored.toInt();
       const auto last = static_cast<std::int64_t>(names_of(T{}).size()) - 1;
       if (number < 0 || number > last) {
-        fail_corrupt("optimiser archive", concat(key, " from 0 to ", last), concat(number));
+        fail_corrupt("optimizer archive", concat(key, " from 0 to ", last), concat(number));
       }
       field = static_cast<T>(number);
     } else {
@@ -227,7 +227,7 @@ std::unique_ptr<torch::optim::OptimizerOptions> options_from_json(const Options&
 }
 
 // LibTorch's rule for groups with partial options: a field that still has its constructor's value
-// (`fresh`) takes the optimiser's. Options::visit_fields(self, visit) lists the fields.
+// (`fresh`) takes the optimizer's. Options::visit_fields(self, visit) lists the fields.
 template <class Options>
 void inherit_fields(Options& given, const Options& fresh, const Options& defaults) {
   std::vector<const void*> fresh_fields, default_fields;
@@ -245,7 +245,7 @@ void inherit_fields(Options& given, const Options& fresh, const Options& default
 }
 
 // LibTorch's options and those of AddedOptions. LibTorch's own convert, so that only the
-// optimiser's name need change. Derived has LibTorch's fields again, returning itself so that calls
+// optimizer's name need change. Derived has LibTorch's fields again, returning itself so that calls
 // chain, and visit_fields.
 template <class Derived, class LibOptions>
 struct WrappedOptions : LibOptions, AddedOptions<Derived> {

@@ -13,7 +13,7 @@
 
 namespace hone::optim {
 
-// The parts that optimisers with one kernel call and no TAM share. Rule is a list of names:
+// The parts that optimizers with one kernel call and no TAM share. Rule is a list of names:
 //   kName, Options, GivenOptions (what groups may bring: LibTorch's class), State, kStateNames, the
 //   kernel's Group, kCheck and kStep, and static functions group_of, use_slots (of one group),
 //   fields_of, step_for_loop, step_foreach, and where it is not 0 initial_second_moment.

@@ -7,7 +7,7 @@
 
 namespace hone::optim {
 
-// An optimiser's state in the layout of Python's state_dict(), in two files, so that training moves
+// An optimizer's state in the layout of Python's state_dict(), in two files, so that training moves
 // between torch.optim and hone either way:
 //   optimizer.safetensors  state.<parameter>.<name>, names as NamedState's; step is fp32 as
 //                          Python's, from 2^24 on int64

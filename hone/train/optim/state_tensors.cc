@@ -21,7 +21,7 @@ kernels::NarrowChunk chunk_of(const torch::Tensor& moment, const torch::Tensor& 
           scale.defined() ? scale.data_ptr<float>() : nullptr, moment.numel()};
 }
 
-// Uninitialised, in the layout of the parameter, which must be dense for narrow types.
+// Uninitialized, in the layout of the parameter, which must be dense for narrow types.
 void allocate_moment(const torch::Tensor& param, at::ScalarType type, torch::Tensor& moment,
                      torch::Tensor& scale) {
   moment = at::empty_like(param, param.options().dtype(type).requires_grad(false),

@@ -10,7 +10,7 @@
 
 namespace hone::optim {
 
-// Tensors that hold optimiser state.
+// Tensors that hold optimizer state.
 
 // Does the state of this parameter go into a block shared with others? It then lies on few pages,
 // huge ones where the system has them, one tensor after the other.

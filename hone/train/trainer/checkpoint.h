@@ -18,7 +18,7 @@ struct Checkpoint {
   Index step = 0;                         // steps done
   Json facts = Json::object();            // configuration, best validation, versions …
   std::vector<CheckpointTensor> weights;  // weights.safetensors
-  std::vector<CheckpointTensor> state;    // state.safetensors: optimiser, random generators
+  std::vector<CheckpointTensor> state;    // state.safetensors: optimizer, random generators
 };
 
 // A folder of checkpoints `step_<8 digits>/`, each two safetensors files and a manifest.json that

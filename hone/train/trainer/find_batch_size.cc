@@ -40,7 +40,7 @@ class Prober {
   Prober& operator=(const Prober&) = delete;
   ~Prober() { snapshot_->restore(); }
 
-  // A first step, for the optimiser's state. Is there memory for it?
+  // A first step, for the optimizer's state. Is there memory for it?
   bool make_state() { return try_step(options_.low).has_value(); }
 
   bool fits(Index size) {

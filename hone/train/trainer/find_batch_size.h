@@ -33,9 +33,9 @@ struct BatchSearch {
 
 // The largest micro-batch whose training step stays within the limit: doubling or halving from
 // `start`, then bisection, at most 2·log₂(high/low) + 3 real steps. Each runs forward, backward and
-// optimiser on `sample` (rows along the first dimension, as large as any that training meets)
-// replicated to exactly the tested size, with the optimiser's state already there; in the end all
-// is undone, bit for bit: weights, gradients, optimiser state, random generators. On the CPU a step
+// optimizer on `sample` (rows along the first dimension, as large as any that training meets)
+// replicated to exactly the tested size, with the optimizer's state already there; in the end all
+// is undone, bit for bit: weights, gradients, optimizer state, random generators. On the CPU a step
 // is stopped where it would pass the limit; on CUDA it may also fail in the allocator.
 // Error{Resource} when not even `low` fits.
 BatchSearch find_batch_size(Task& task, optim::MultiTensorOptimizer& optimizer,

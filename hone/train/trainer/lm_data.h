@@ -11,10 +11,10 @@
 
 namespace hone::trainer {
 
-// The control token between documents, and BOS and EOS of the tokenisers made here.
+// The control token between documents, and BOS and EOS of the tokenizers made here.
 inline constexpr const char* kEndOfText = "<|endoftext|>";
 
-// A corpus, read and tokenised as a configuration asks.
+// A corpus, read and tokenized as a configuration asks.
 struct LmData {
   std::string name;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // made from the training part

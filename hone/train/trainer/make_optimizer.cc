@@ -49,7 +49,7 @@ optim::CorrelationMethod parse_method(std::string_view name) {
   return name == "vectorized" ? Vectorized : Manual;
 }
 
-// The optimiser's own options are fresh ones: LibTorch gives a group the optimiser's value of each
+// The optimizer's own options are fresh ones: LibTorch gives a group the optimizer's value of each
 // field that is still fresh, so that each group keeps what is set here.
 template <class Rule, class Options>
 Optimizer make_grouped(const OptimConfig& chosen, Parameters parameters, Options options) {

@@ -12,7 +12,7 @@
 
 namespace hone::trainer {
 
-// The optimiser of a configuration in which no value is left at auto (fill_defaults), over a
+// The optimizer of a configuration in which no value is left at auto (fill_defaults), over a
 // module's parameters in two groups: matrices with weight decay, vectors without. With state in 8
 // bits the parameters named in `embeddings` are a third group, whose state is fp32.
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(

@@ -118,7 +118,7 @@ void MemoryLadder::run_optimizer(const std::function<void()>& work) {
   if (!meter_) return work();
   if (!fits(work)) give_up();
   if (knows_state_) return;
-  set_limit();  // the optimiser keeps small tensors in memory of its own
+  set_limit();  // the optimizer keeps small tensors in memory of its own
   knows_state_ = true;
 }
 

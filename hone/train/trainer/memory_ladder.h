@@ -38,7 +38,7 @@ class MemoryLadder {
   // Forward and backward passes of a step; `work` may run several times. Error{Resource} when
   // nothing is left to do.
   void run(Index step, const std::function<void()>& work);
-  // The optimiser's step, for which nothing can be done: Error{Resource}.
+  // The optimizer's step, for which nothing can be done: Error{Resource}.
   void run_optimizer(const std::function<void()>& work);
   // Validation, whose batches are halved as long as that helps.
   void run_validation(const std::function<void()>& work);

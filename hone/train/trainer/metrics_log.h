@@ -13,7 +13,7 @@
 
 namespace hone::trainer {
 
-// One row per optimiser step.
+// One row per optimizer step.
 struct MetricsRow {
   Index step = 0;  // steps done, from 1
   double loss = 0, lr = 0, grad_norm = 0, tokens_per_s = 0;

@@ -35,7 +35,7 @@ class MixedPrecision {
   // For the scope of a forward pass.
   amp::AutocastGuard autocast() const;
   torch::Tensor scale(const torch::Tensor& loss);
-  // The optimiser's step, with the gradients unscaled. A scaler's update follows it.
+  // The optimizer's step, with the gradients unscaled. A scaler's update follows it.
   // Error{Internal} naming `step` (from 0) when a gradient is not finite: at once without a scaler,
   // else after kMostSkips steps in a row.
   optim::StepReport step(optim::MultiTensorOptimizer& optimizer, optim::StepControl control,

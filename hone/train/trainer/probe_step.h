@@ -12,7 +12,7 @@
 namespace hone::trainer {
 
 // Everything a training step changes: weights (with the buffers that the task names among them),
-// gradients, optimiser state, random generators. Copies lie in CPU memory.
+// gradients, optimizer state, random generators. Copies lie in CPU memory.
 class TrainingSnapshot {
  public:
   TrainingSnapshot(Task& task, optim::MultiTensorOptimizer& optimizer);

@@ -6,7 +6,7 @@
 
 namespace hone::trainer {
 
-// What [lr] asks for in a run of `steps`, over an optimiser whose rates are the peak. With peak p,
+// What [lr] asks for in a run of `steps`, over an optimizer whose rates are the peak. With peak p,
 // W warm-up steps and T steps, s from 0: p(s+1)/W for s < W; then over s-W of T-W steps a half
 // cosine or a line from p to final_ratio·p, or p. One cycle: from p/25 to p over the first
 // lr.rise of the steps, then to final_ratio·p at the last one.

@@ -308,7 +308,7 @@ void Trainer::check_taken() const {
 TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
                          optim::Scheduler& scheduler, const std::atomic<bool>& stop) {
   HONE_CHECK(&scheduler.optimizer() == &optimizer && scheduler.last_step() == done_, "trainer",
-             concat("a scheduler of the optimiser, at step ", done_),
+             concat("a scheduler of the optimizer, at step ", done_),
              concat("one at step ", scheduler.last_step()));
   std::vector<MetricsRow> rows;
   if (!resumed_from_) store_.clear();

@@ -89,13 +89,13 @@ struct TrainResult {
   std::optional<double> train_loss;
   // Of the steps that this process ran, if any; without validation and saving.
   std::optional<double> tokens_per_s;
-  double loop_share = 0;  // of their time, spent neither in forward, backward nor optimiser step
+  double loop_share = 0;  // of their time, spent neither in forward, backward nor optimizer step
   Validation validation;
   std::optional<Index> resumed_from;
 };
 
 // Forward, backward and step over micro-batches. Per step: each micro-batch's backward runs on
-// sum/w₀; the optimiser's fused step multiplies by w₀/Σweights, so that the gradient is that of the
+// sum/w₀; the optimizer's fused step multiplies by w₀/Σweights, so that the gradient is that of the
 // exact mean over the group, also for a short one.
 class Trainer {
  public:
@@ -106,7 +106,7 @@ class Trainer {
   // Error{InvalidArgument} when check_facts refuses, or tensors or scheduler do not fit.
   bool resume(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler);
 
-  // The scheduler, which is the optimiser's own, is stepped after every step. Runs to the end,
+  // The scheduler, which is the optimizer's own, is stepped after every step. Runs to the end,
   // checkpoints, validates on all held-out data. When `stop` becomes true: finishes the step,
   // saves, or finishes the batch of that last validation, before which the last step is saved; then
   // throws Error{Cancelled}. Error{Internal} when a gradient is not finite, as
@@ -119,7 +119,7 @@ class Trainer {
   struct StepOutcome {
     double loss = 0, grad_norm = 0, weight = 0;
     std::optional<double> loss_scale;
-    double work_seconds = 0;  // of forward, backward and optimiser step
+    double work_seconds = 0;  // of forward, backward and optimizer step
   };
   StepOutcome run_step(Run& run);
   struct GroupSum {

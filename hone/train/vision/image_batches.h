@@ -20,7 +20,7 @@ struct Augmentation {
   bool flip = false;       // left to right, one image in two
 };
 
-// The numbers of a batch: images [count, channels, height, width] normalised, labels [count].
+// The numbers of a batch: images [count, channels, height, width] normalized, labels [count].
 struct ImageValues {
   Index first = 0, count = 0;
   std::vector<float> images;

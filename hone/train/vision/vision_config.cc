@@ -46,7 +46,7 @@ void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
       "side of the squares that images of a folder are cut and scaled to; 0: 64. IDX and CIFAR-10 "
       "keep their size and take 0 or that");
   add("data.crop_padding", &data.crop_padding,
-      "training images are shifted by up to this many pixels each way, over the mean colour");
+      "training images are shifted by up to this many pixels each way, over the mean color");
   add("data.flip", &data.flip, "half of the training images are mirrored left to right");
   add("data.validation_images", &data.validation_images,
       "held-out images of a validation during training; the last one takes all");

@@ -21,7 +21,7 @@ class Axis {
   double place(double value) const;
   const std::vector<double>& ticks() const { return ticks_; }
   bool is_logarithmic() const { return logarithmic_; }
-  // Enough decimals to tell neighbouring ticks apart.
+  // Enough decimals to tell neighboring ticks apart.
   std::string format_tick(double value) const;
 
  private:

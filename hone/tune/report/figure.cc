@@ -36,8 +36,8 @@ std::string_view name_of(FigureLabel label) {
   switch (label) {
     case FigureLabel::Measured:
       return "measured";
-    case FigureLabel::Modelled:
-      return "modelled";
+    case FigureLabel::Modeled:
+      return "modeled";
     case FigureLabel::Reported:
       return "reported";
   }

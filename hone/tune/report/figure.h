@@ -11,7 +11,7 @@
 namespace hone::tune {
 
 // Where a number comes from. Nothing is shown as measured that was not.
-enum class FigureLabel { Measured, Modelled, Reported };
+enum class FigureLabel { Measured, Modeled, Reported };
 std::string_view name_of(FigureLabel label);
 
 // One number of a report, with everything a reader needs to trust it.

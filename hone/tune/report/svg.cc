@@ -136,10 +136,10 @@ void SvgWriter::close_shape(std::string_view tooltip, std::string_view name) {
   }
 }
 
-void SvgWriter::add_circle(Point centre, double radius, std::string_view classes,
+void SvgWriter::add_circle(Point center, double radius, std::string_view classes,
                            std::string_view tooltip) {
   fmt::format_to(std::back_inserter(out_), "<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"{}\"",
-                 classes, number(centre.x), number(centre.y), number(radius));
+                 classes, number(center.x), number(center.y), number(radius));
   close_shape(tooltip, "circle");
 }
 

@@ -28,7 +28,7 @@ class SvgWriter {
   // Classes are space-separated and come from code, never from data.
   void add_line(Point from, Point to, std::string_view classes);
   void add_polyline(const std::vector<Point>& points, std::string_view classes);
-  void add_circle(Point centre, double radius, std::string_view classes,
+  void add_circle(Point center, double radius, std::string_view classes,
                   std::string_view tooltip = {});
   void add_rectangle(Point corner, Point size, std::string_view classes,
                      std::string_view tooltip = {});

@@ -68,7 +68,7 @@ TEST(BenchGemm, cold_cases_cycle_through_more_weights_than_the_caches_hold) {
   ASSERT_EQ(report["ratios"].size(), 1u);
 }
 
-TEST(BenchGemm, quantised_formats_meet_f32_opponents_in_a_case_of_their_own) {
+TEST(BenchGemm, quantized_formats_meet_f32_opponents_in_a_case_of_their_own) {
   BenchGemmOptions options = small_options();
   options.formats = {"q8_0"};
   options.rows = {1};

@@ -164,8 +164,8 @@ TEST_F(Classify, a_part_of_the_classes_is_measured_by_name_an_unknown_one_refuse
   EXPECT_EQ(part.images, 4) << "every tenth is held out";
   write("sideways", 1, 20);
   EXPECT_THROW(evaluate_images(options, pictures), Error);
-  test::write_bar_folder(folder_.path() / "grey", 12, 3, 30, 10);
-  EXPECT_THROW(evaluate_images(options, folder_.path() / "grey"), Error) << "another shape";
+  test::write_bar_folder(folder_.path() / "gray", 12, 3, 30, 10);
+  EXPECT_THROW(evaluate_images(options, folder_.path() / "gray"), Error) << "another shape";
 }
 
 TEST_F(Classify, refuses_a_model_that_is_not_what_it_says) {

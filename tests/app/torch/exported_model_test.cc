@@ -57,7 +57,7 @@ class ExportedModel : public testing::Test {
 std::unique_ptr<test::TemporaryFolder> ExportedModel::folder_;
 fs::path ExportedModel::model_;
 
-// Pieces that tokenisers disagree on, joined at random: words, digits, runs of white space,
+// Pieces that tokenizers disagree on, joined at random: words, digits, runs of white space,
 // control characters, emoji with joiners, combining marks, right-to-left text, long words.
 std::vector<std::string> varied_texts(std::size_t count) {
   const std::vector<std::string> pieces{"Lily",
@@ -207,14 +207,14 @@ TEST_F(ExportedModel, opens_with_transformers_with_the_same_ids_and_logits) {
   EXPECT_LE(error.worst, 2e-4 * error.largest);
 }
 
-TEST_F(ExportedModel, quantised_gives_hones_greedy_text_in_llama_cpp_but_for_near_ties) {
+TEST_F(ExportedModel, quantized_gives_hones_greedy_text_in_llama_cpp_but_for_near_ties) {
   HONE_REQUIRE_PEER("llama_cpp");
   for (const char* type : {"q8_0", "q4_0"}) {
     ConvertOptions options;
     options.in = model_;
     options.out = folder_->path() / (std::string(type) + ".gguf");
     options.dtype = type;
-    EXPECT_TRUE(convert_model(options)["kept"].empty());  // every matrix is quantised
+    EXPECT_TRUE(convert_model(options)["kept"].empty());  // every matrix is quantized
     test::LlamaCppParity parity(options.out);
     parity.expect_logits_of(
         model_, {}, "Once there was a little dog. The dog was happy. One day, the dog saw a cat.",

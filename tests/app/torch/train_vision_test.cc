@@ -118,10 +118,10 @@ TEST(TrainVision, leaves_out_broken_images_and_says_how_many) {
   job.config.data.path = folder.path() / "pictures";
   job.config.data.image_size = 12;
   for (int i = 0; i < 30; ++i) {
-    const std::string grey =
+    const std::string gray =
         test::bar_picture(12, i % 2 == 0 ? 1 : 8, static_cast<std::uint64_t>(i));
     std::string pixels;
-    for (const char c : grey) pixels += std::string(3, c);
+    for (const char c : gray) pixels += std::string(3, c);
     const std::string file = test::ppm_file(12, 12, pixels);
     test::write_bytes(
         folder.path() / "pictures" / (i % 2 == 0 ? "up" : "down") / (std::to_string(i) + ".ppm"),

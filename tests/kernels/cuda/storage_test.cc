@@ -47,7 +47,7 @@ TEST(Storage, ties_go_to_even_and_overflow_to_infinity) {
   EXPECT_TRUE(std::isinf(widen(h)));
 }
 
-TEST(Storage, packs_move_neighbours_and_nothing_else) {
+TEST(Storage, packs_move_neighbors_and_nothing_else) {
   static_assert(sizeof(Pack<float, 4>) == 16 && alignof(Pack<float, 4>) == 16);
   static_assert(sizeof(Pack<BF16, 4>) == 8 && alignof(Pack<BF16, 4>) == 8);
   alignas(16) BF16 halves[12] = {};

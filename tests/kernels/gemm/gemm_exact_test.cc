@@ -92,8 +92,8 @@ TEST(GemmExact, dense_formats_give_the_integers_at_every_row_count_and_tail) {
 }
 
 // Q8_0 and Q4_0 blocks with scale 1 whose activations are 127 times a power of two at most: the
-// quantised x is x itself.
-TEST(GemmExact, quantised_formats_give_the_integers_when_activations_are_codes) {
+// quantized x is x itself.
+TEST(GemmExact, quantized_formats_give_the_integers_when_activations_are_codes) {
   ThreadPool pool(2);
   for (const GgufType type : {GgufType::Q8_0, GgufType::Q4_0}) {
     const bool eight = type == GgufType::Q8_0;

@@ -36,7 +36,7 @@ TEST(PackedRows, interleaving_keeps_every_value) {
 }
 
 // scale = absmax / 127, code = rne(x * (127 / absmax)), per block of 32.
-TEST(PackedRows, quantises_as_defined) {
+TEST(PackedRows, quantizes_as_defined) {
   PackedRows packed;
   const Index rows = 5, cols = 100;
   const auto x = test::random_floats(rows * cols, 4, 3.0f);
@@ -59,7 +59,7 @@ TEST(PackedRows, quantises_as_defined) {
   }
 }
 
-TEST(PackedRows, a_row_quantises_the_same_alone_and_in_a_batch) {
+TEST(PackedRows, a_row_quantizes_the_same_alone_and_in_a_batch) {
   const Index rows = 23, cols = 96;
   const auto x = test::random_floats(rows * cols, 5);
   PackedRows batch, alone;

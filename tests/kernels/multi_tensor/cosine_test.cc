@@ -116,7 +116,7 @@ TEST(Cosine, of_extreme_sizes_neither_overflows_nor_underflows) {
   }
 }
 
-TEST(Cosine, a_bad_row_does_not_touch_its_neighbours) {
+TEST(Cosine, a_bad_row_does_not_touch_its_neighbors) {
   const Index length = 37;
   std::vector<float> m = random_values(5 * length, 8), g = random_values(5 * length, 9);
   std::vector<double> clean(5), hurt(5);

@@ -64,14 +64,14 @@ struct Twins {
     step_one(narrow, narrow_s, executor);
     step_one(full, full_s, executor);
     EXPECT_EQ(full_s, narrow_s) << rule.name;
-    for (const Slot slot : slots_of(rule)) expect_neighbours(slot);
+    for (const Slot slot : slots_of(rule)) expect_neighbors(slot);
   }
 
  private:
   void step_one(MixedSet& set, double& s, Executor& executor) {
     rule.step(set.plan(), {&s, 1}, {.rounding_seed = 5}, executor);
   }
-  void expect_neighbours(Slot slot) {
+  void expect_neighbors(Slot slot) {
     const auto got = narrow.read(slot, 0), exact = full.read(slot, 0);
     for (std::size_t i = 0; i < got.size(); ++i) {
       const float off = std::abs(got[i] - exact[i]);

@@ -83,7 +83,7 @@ TEST(MixedList, has_the_same_bits_over_any_split_and_order_of_calls) {
   }
 }
 
-// Neither neighbours, nor their groups, nor their types change what a tensor becomes.
+// Neither neighbors, nor their groups, nor their types change what a tensor becomes.
 TEST(MixedList, f32_tensors_among_narrow_ones_have_the_bits_they_have_alone) {
   MixedSet among(zoo(), kAdamSlots);
   MixedSet alone({{Shape{1000}}, {Shape{40'000}}}, kAdamSlots);

@@ -147,7 +147,7 @@ TEST(PlanScales, in_memory_of_something_else_are_refused) {
               own);
 }
 
-TEST(PlanScales, of_neighbours_may_lie_side_by_side) {
+TEST(PlanScales, of_neighbors_may_lie_side_by_side) {
   MixedSet set = coded();
   std::vector<float> scales(8);
   set.scale_of(Slot::Momentum, 0).data = scales.data();

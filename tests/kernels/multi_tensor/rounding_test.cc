@@ -36,7 +36,7 @@ double correlation(const std::vector<float>& a, const std::vector<float>& b, dou
   return sum / (p * (1 - p) * std::sqrt(static_cast<double>(a.size() - lag)));
 }
 
-TEST(Rounding, draws_are_coins_of_the_right_mean_and_independent_of_their_neighbours) {
+TEST(Rounding, draws_are_coins_of_the_right_mean_and_independent_of_their_neighbors) {
   for (const float share : {0.125f, 0.5f, 0.75f}) {
     const auto ups = draws(share, {.key = mix_rounding_key(1, 2, 3, 0)});
     double sum = 0;
@@ -101,7 +101,7 @@ TEST(Rounding, to_nearest_is_that_of_float_to_bf16_for_every_kind_of_number) {
   }
 }
 
-TEST(Rounding, never_leaves_the_two_neighbours) {
+TEST(Rounding, never_leaves_the_two_neighbors) {
   auto values = random_values(50'000, 6);
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = std::ldexp(values[i], static_cast<int>(i % 240) - 140);

@@ -87,7 +87,7 @@ void run(const AnyRule& rule, TensorSet& set, int steps = 5, const StepControl& 
   }
 }
 
-TEST(AnyRule, maximising_is_minimising_the_negative) {
+TEST(AnyRule, maximizing_is_minimizing_the_negative) {
   for (const AnyRule& rule : any_rules()) {
     TensorSet down({1000, 37}, rule.slots), up({1000, 37}, rule.slots);
     for (Index t = 0; t < 4; ++t) {

@@ -142,7 +142,7 @@ TEST(Rules, Oracle1_match_the_double_reference_on_a_million_elements) {
 // Elements whose sign argument once lay within rounding of 0 may go either way.
 void mark_lion(DoubleState& state, std::vector<bool>& uncertain) {
   for (std::size_t i = 0; i < uncertain.size(); ++i) {
-    const double argument = 0.9 * state.momentum[i] - 0.1 * state.grad[i];  // maximising
+    const double argument = 0.9 * state.momentum[i] - 0.1 * state.grad[i];  // maximizing
     if (std::abs(argument) < 1e-6) uncertain[i] = true;
   }
 }

@@ -166,7 +166,7 @@ float largest_step(const std::vector<float>& before, const std::vector<float>& a
   return largest;
 }
 
-TEST(Oracle18, an_outlier_in_a_block_at_most_doubles_the_steps_of_its_neighbours) {
+TEST(Oracle18, an_outlier_in_a_block_at_most_doubles_the_steps_of_its_neighbors) {
   const Index n = kCodeBlock;
   NarrowAdam coded(n, Dtype::Float32, Dtype::Float32, Dtype::Int8);
   NarrowAdam full(n, Dtype::Float32, Dtype::Float32, Dtype::Float32);

@@ -130,7 +130,7 @@ TEST(StateCodec, Oracle18_positive_second_moments_never_become_zero_and_zero_sta
   for (const float v : zeros.round_trip(std::vector<float>(kCodeBlock, 0.0f), {})) EXPECT_EQ(v, 0);
 }
 
-TEST(StateCodec, a_block_with_a_bad_value_decodes_to_nan_and_its_neighbours_do_not) {
+TEST(StateCodec, a_block_with_a_bad_value_decodes_to_nan_and_its_neighbors_do_not) {
   for (const float bad : {kNan, kInfinity, -kInfinity}) {
     std::vector<float> values(2 * kCodeBlock, 0.5f);
     values[7] = bad;
@@ -141,7 +141,7 @@ TEST(StateCodec, a_block_with_a_bad_value_decodes_to_nan_and_its_neighbours_do_n
   }
 }
 
-// The mean of n draws of a value between two neighbours lies within 5 standard errors.
+// The mean of n draws of a value between two neighbors lies within 5 standard errors.
 void expect_unbiased(Dtype dtype, float value, float below, float above, float block_largest) {
   constexpr Index kDraws = 1'000'000;
   std::vector<float> values(kDraws, value);

@@ -156,7 +156,7 @@ TEST(Tam, model_scope_takes_one_cosine_over_all_tensors) {
   EXPECT_NE(s_split, 0);
 }
 
-TEST(Tam, Oracle10_coupled_decay_with_clipping_equals_the_materialised_gradient) {
+TEST(Tam, Oracle10_coupled_decay_with_clipping_equals_the_materialized_gradient) {
   const TAMGroup group{.lr = 0.01, .weight_decay = 0.1}, plain{.lr = 0.01};
   TensorSet fused({3000, 20'000}), apart({3000, 20'000});
   std::vector<double> s_fused(2, 0.0), s_apart(2, 0.0);

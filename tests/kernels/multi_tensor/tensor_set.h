@@ -17,7 +17,7 @@ struct TensorSetOptions {
   std::uint64_t seed = 1;
 };
 
-// Owns the tensors of one optimiser. Parameters and gradients are random in [-1, 1), state is zero.
+// Owns the tensors of one optimizer. Parameters and gradients are random in [-1, 1), state is zero.
 // Gradients of step t are a window, shifted with t, on one random array.
 class TensorSet {
  public:

@@ -33,7 +33,7 @@ std::vector<float> softmax_of(const std::vector<float>& x) {
   return y;
 }
 
-std::vector<float> normalised(const std::vector<float>& x, float epsilon = 1e-5f) {
+std::vector<float> normalized(const std::vector<float>& x, float epsilon = 1e-5f) {
   std::vector<float> y(x.size(), -1.0f);
   const std::vector<float> ones(x.size(), 1.0f);
   const auto cols = static_cast<Index>(x.size());
@@ -155,7 +155,7 @@ TEST(RmsNormExtremes, equal_values_become_their_sign) {
   for (const float height : {1.0f, -1.0f, 1e-3f, 1e15f, -1e15f}) {
     for (const Index cols : kCols) {
       const std::vector<float> x(static_cast<std::size_t>(cols), height);
-      for (const float y : normalised(x, 1e-20f)) ASSERT_NEAR(y, height > 0 ? 1 : -1, 1e-5);
+      for (const float y : normalized(x, 1e-20f)) ASSERT_NEAR(y, height > 0 ? 1 : -1, 1e-5);
     }
   }
 }
@@ -164,7 +164,7 @@ TEST(RmsNormExtremes, matches_long_double_over_thirty_orders_of_magnitude) {
   for (const float size : {1e-30f, 1e-18f, 1e-9f, 1e-4f, 1.0f, 1e9f, 1e17f}) {
     for (const Index cols : kCols) {
       const auto x = random_values(cols, size);
-      const auto y = normalised(x, 1e-12f);
+      const auto y = normalized(x, 1e-12f);
       long double sum = 0;
       for (const float value : x) sum += static_cast<long double>(value) * value;
       const long double scale =
@@ -180,19 +180,19 @@ TEST(RmsNormExtremes, matches_long_double_over_thirty_orders_of_magnitude) {
 
 TEST(RmsNormExtremes, zeros_and_subnormals_are_scaled_by_the_root_of_epsilon) {
   for (const Index cols : kCols) {
-    for (const float y : normalised(std::vector<float>(static_cast<std::size_t>(cols), 0.0f)))
+    for (const float y : normalized(std::vector<float>(static_cast<std::size_t>(cols), 0.0f)))
       ASSERT_EQ(y, 0.0f);
     const std::vector<float> tiny(static_cast<std::size_t>(cols), 3e-39f);
-    for (const float y : normalised(tiny, 1e-4f)) ASSERT_NEAR(y, 3e-37, 3e-42);
+    for (const float y : normalized(tiny, 1e-4f)) ASSERT_NEAR(y, 3e-37, 3e-42);
   }
 }
 
 TEST(RmsNormExtremes, scaling_a_row_by_a_power_of_two_keeps_its_bits) {
   for (const Index cols : kCols) {
     auto x = random_values(cols, 1);
-    const auto base = normalised(x, 1e-37f);
+    const auto base = normalized(x, 1e-37f);
     for (float& value : x) value *= 1024;
-    EXPECT_EQ(normalised(x, 1e-37f), base);
+    EXPECT_EQ(normalized(x, 1e-37f), base);
   }
 }
 

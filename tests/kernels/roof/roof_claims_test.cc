@@ -53,7 +53,7 @@ TEST(StreamCopy, leaves_the_source_alone_and_ignores_what_was_there) {
   }
 }
 
-TEST(IncrementWords, counts_each_word_once_a_call_and_touches_no_neighbour) {
+TEST(IncrementWords, counts_each_word_once_a_call_and_touches_no_neighbor) {
   for (const Index count : {1, 7, 8, 100}) {
     std::vector<std::uint64_t> words(static_cast<std::size_t>(count) + 2);
     std::iota(words.begin(), words.end(), ~std::uint64_t{0} - 50);  // wraps on the way

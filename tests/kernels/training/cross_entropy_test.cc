@@ -213,7 +213,7 @@ TEST(CrossEntropyNoLaw, a_masked_class_has_probability_zero_and_costs_infinity_a
   }
 }
 
-TEST(CrossEntropyNoLaw, a_bad_row_leaves_its_neighbours_alone) {
+TEST(CrossEntropyNoLaw, a_bad_row_leaves_its_neighbors_alone) {
   for (const Index classes : {3, 16, 21}) {
     const Values logits = test::random_values(3 * classes, 9, 3);
     Values bad = logits;

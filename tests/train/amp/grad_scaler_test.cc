@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Unscale, clip, step, skip: with hone's optimisers and LibTorch's.
+// Unscale, clip, step, skip: with hone's optimizers and LibTorch's.
 #include "hone/train/amp/grad_scaler.h"
 
 #include <gmock/gmock.h>

@@ -25,7 +25,7 @@ struct Case {
   double growth = 2, backoff = 0.5;
 };
 
-// Per step: bit 0 and 1: overflow in the first and second optimiser, bit 2: an explicit unscale_.
+// Per step: bit 0 and 1: overflow in the first and second optimizer, bit 2: an explicit unscale_.
 std::vector<int> make_codes(const Case& given, std::uint64_t seed) {
   PhiloxStream random(seed);
   std::vector<int> codes(kSteps);
@@ -36,7 +36,7 @@ std::vector<int> make_codes(const Case& given, std::uint64_t seed) {
   return codes;
 }
 
-// hone's fused step and LibTorch's own optimiser under one scaler.
+// hone's fused step and LibTorch's own optimizer under one scaler.
 class TwoOptimizers {
  public:
   // Which of them stepped: bits 0 and 1.

@@ -77,7 +77,7 @@ TEST(Recipe, complaints_name_file_line_and_the_nearest_key) {
             std::string::npos);
   EXPECT_NE(complaint("version = 1\n[gate]\nmax_ppl_ration = 2\n").find("max_ppl_ratio"),
             std::string::npos);
-  EXPECT_NE(complaint("version = 1\n[[pass]]\nkind = \"quantise\"\n").find("quantize"),
+  EXPECT_NE(complaint("version = 1\n[[pass]]\nkind = \"quantize\"\n").find("quantize"),
             std::string::npos);
   EXPECT_NE(
       complaint("version = 1\n[[pass]]\nkind = \"quantize\"\nspec = \"int9\"\n").find("r.toml:4"),
@@ -122,7 +122,7 @@ PassRecord good_record() {
   return record;
 }
 
-TEST(Gate, holds_at_the_unfavourable_end_of_each_interval) {
+TEST(Gate, holds_at_the_unfavorable_end_of_each_interval) {
   PassRecord record = good_record();
   apply_gate(Gate{}, record);
   EXPECT_EQ(record.status, Status::Applied);

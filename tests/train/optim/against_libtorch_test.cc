@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hone's optimisers against LibTorch's.
+// hone's optimizers against LibTorch's.
 #include <gtest/gtest.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hone's optimisers against LibTorch's fused operators, two groups with settings of their own.
+// hone's optimizers against LibTorch's fused operators, two groups with settings of their own.
 #include <ATen/ops/_fused_adagrad.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -46,7 +46,7 @@ struct OperatorGroup {
 
 using RunGroup = std::function<void(OperatorGroup& group, bool is_second, bool is_first_step)>;
 
-// 200 steps of hone's optimiser over ours and of `run` over the groups of theirs.
+// 200 steps of hone's optimizer over ours and of `run` over the groups of theirs.
 template <class Optimizer, class Options>
 void expect_same(const char* what, const Options& a, const Options& b, const RunGroup& run) {
   Tensors ours = make_params(), theirs = make_params();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TAM's cosine through the optimiser's class, against ATen's.
+// TAM's cosine through the optimizer's class, against ATen's.
 #include <ATen/ops/cosine_similarity.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>

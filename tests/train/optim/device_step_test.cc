@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The optimisers over tensors of a device. The device is the host's memory and the stepper the
-// CPU's kernels, so that every number must be that of the optimiser without a device; the CUDA
+// The optimizers over tensors of a device. The device is the host's memory and the stepper the
+// CPU's kernels, so that every number must be that of the optimizer without a device; the CUDA
 // kernels have tests of their own. Where LibTorch has CUDA, on that too.
 #include "hone/train/optim/device_step.h"
 
@@ -329,7 +329,7 @@ void check_on_cuda(const Options& options) {
   }
 }
 
-TEST(DeviceStep, optimisers_on_cuda_go_where_the_cpu_goes) {
+TEST(DeviceStep, optimizers_on_cuda_go_where_the_cpu_goes) {
   HONE_REQUIRE_CUDA();
   check_on_cuda<AdamW>(AdamWOptions(1e-2));
   check_on_cuda<SGD>(SGDOptions(1e-2).momentum(0.9));

@@ -105,7 +105,7 @@ TEST(DropIn, huge_finite_gradients_step_as_libtorchs_do) {
   EXPECT_TRUE(p.isfinite().all().item<bool>());
 }
 
-TEST(DropIn, optimisers_move) {
+TEST(DropIn, optimizers_move) {
   static_assert(std::is_move_constructible_v<AdamW> && std::is_move_constructible_v<TAM> &&
                 std::is_move_constructible_v<Muon>);
   torch::Tensor p = parameter({4}), q = parameter({4});
@@ -178,7 +178,7 @@ TEST(DropIn, what_no_step_could_take_is_refused_at_construction) {
   EXPECT_EQ(tam.param_groups().size(), 1u);
 }
 
-TEST(DropIn, a_saved_scope_replaces_that_of_the_optimiser_that_loads) {
+TEST(DropIn, a_saved_scope_replaces_that_of_the_optimizer_that_loads) {
   for (const bool to_model : {true, false}) {
     torch::Tensor w = parameter({4, 4}), other = parameter({4, 4});
     TAM from({w}, to_model ? TAMOptions(0.1).scope(TAMScope::Model) : TAMOptions(0.1));
@@ -323,7 +323,7 @@ TEST(DropIn, narrow_state_and_averages_follow_a_change_of_memory_format) {
   }
 }
 
-TEST(DropIn, a_moved_from_optimiser_says_so) {
+TEST(DropIn, a_moved_from_optimizer_says_so) {
   torch::Tensor p = parameter({4});
   p.mutable_grad() = torch::ones({4});
   AdamW optimizer({p}, AdamWOptions(0.1));

@@ -53,7 +53,7 @@ Tensors copies(const Tensors& from) {
   return to;
 }
 
-// `make` builds the optimiser under test over given parameters.
+// `make` builds the optimizer under test over given parameters.
 template <class Make>
 void check_archive_round_trip(const Make& make) {
   Tensors straight = make_params(), resumed = make_params();

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <vector>
 
-// The same training with hone's optimisers and with others.
+// The same training with hone's optimizers and with others.
 namespace hone::optim::test {
 
 using Tensors = std::vector<torch::Tensor>;
@@ -25,7 +25,7 @@ constexpr double kBound = 2e-6;
 void train_both(torch::optim::Optimizer& a, Tensors& params_a, torch::optim::Optimizer& b,
                 Tensors& params_b, int steps);
 
-// The optimiser's own options, of which groups inherit what they leave at its default.
+// The optimizer's own options, of which groups inherit what they leave at its default.
 template <class Options>
 Options default_options() {
   if constexpr (std::is_default_constructible_v<Options>) {

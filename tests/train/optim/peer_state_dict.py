@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Takes over an optimiser that hone saved, steps it in torch.optim, saves it for hone.
+"""Takes over an optimizer that hone saved, steps it in torch.optim, saves it for hone.
 
   peer_state_dict.py RULE FOLDER OUT FIRST_STEP STEPS
 

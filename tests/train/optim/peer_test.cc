@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// hone's optimisers against Python's torch.optim on the same gradients, 200 steps, two groups.
+// hone's optimizers against Python's torch.optim on the same gradients, 200 steps, two groups.
 #include <gtest/gtest.h>
 #include <torch/utils.h>
 

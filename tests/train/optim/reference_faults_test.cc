@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Faults of the reference versions of TAM that the optimisers must not have.
+// Faults of the reference versions of TAM that the optimizers must not have.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>

@@ -114,7 +114,7 @@ TEST(LmConfig, refuses_a_changed_key_by_name_and_lets_some_change) {
   EXPECT_NE(config_hash(before), config_hash(now));
 }
 
-// Every key moves the architecture, the optimiser, or is read by the trainer's own tests.
+// Every key moves the architecture, the optimizer, or is read by the trainer's own tests.
 TEST(LmConfig, model_keys_reach_the_architecture) {
   LmConfig config;
   for (const char* set :

@@ -125,7 +125,7 @@ TEST(MakeOptimizer, every_key_moves_the_rules_that_read_it_and_no_other) {
 }
 
 // The two guards of a tensor's cosine differ only for gradients near 1e-8.
-TEST(MakeOptimizer, cosine_similarity_reaches_the_optimiser) {
+TEST(MakeOptimizer, cosine_similarity_reaches_the_optimizer) {
   LmConfig config = small_config();
   set_config(config, "optim.name=tam");
   set_config(config, "optim.correlation_method=cosine_similarity");

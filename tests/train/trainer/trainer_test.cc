@@ -89,7 +89,7 @@ TrainerOptions options_in(const TemporaryFolder& folder, Index steps, Index accu
 
 const std::atomic<bool> kGoOn{false};
 
-// One step has the optimiser's rate. More move the rate up to that and down, and the momentum.
+// One step has the optimizer's rate. More move the rate up to that and down, and the momentum.
 optim::SchedulerPtr make_scheduler(const TrainerOptions& options,
                                    torch::optim::Optimizer& optimizer) {
   if (options.steps == 1) return std::make_shared<optim::ExponentialLR>(optimizer, 1);
@@ -415,7 +415,7 @@ TEST(Resume, refuses_other_facts_and_other_shapes) {
   optim::ExponentialLR other(*optimizer, 1);
   EXPECT_THAT(refusal(*optimizer, other), HasSubstr("OneCycleLR"));
   EXPECT_THROW(Trainer(options).fit(task, *make_adamw(task.w_), other, kGoOn), Error)
-      << "a scheduler of another optimiser";
+      << "a scheduler of another optimizer";
   task.w_ = at::zeros({kFeatures + 1}).requires_grad_(true);
   const auto larger = make_adamw(task.w_);
   EXPECT_THAT(refusal(*larger, *make_scheduler(options, *larger)), HasSubstr("elements"));

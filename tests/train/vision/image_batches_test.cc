@@ -60,7 +60,7 @@ TEST(ImageBatches, take_every_image_once_an_epoch_in_another_order_each) {
   EXPECT_GT(moved, 20);
 }
 
-TEST(ImageBatches, normalise_and_give_the_same_sample_whatever_came_before) {
+TEST(ImageBatches, normalize_and_give_the_same_sample_whatever_came_before) {
   const data::ImagePart part = numbered(23);
   const ChannelStats stats{{0.25, 0.5}, {0.5, 2}};
   const ImageBatches batches(part, kShape, stats, 5, {.crop_padding = 2, .flip = true});

@@ -11,7 +11,7 @@
 //   are widened at the end of the block.
 #pragma once
 
-// GCC 12's own intrinsics start from an uninitialised register where any value will do.
+// GCC 12's own intrinsics start from an uninitialized register where any value will do.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 #include <cstddef>

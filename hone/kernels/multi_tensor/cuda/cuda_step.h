@@ -29,7 +29,7 @@ struct CudaStepOptions {
 
 struct CudaStepControl {
   StepControl step;  // `checked` is refused
-  // Device addresses, or null: as PyTorch's fused optimisers take them. The gradients are also
+  // Device addresses, or null: as PyTorch's fused optimizers take them. The gradients are also
   // divided by *loss_scale; *found_inf becomes 1 when the step is skipped, else stays.
   const float* loss_scale = nullptr;
   float* found_inf = nullptr;
@@ -45,7 +45,7 @@ struct CudaStepReport {
   Index table_uploads = 0;    // copies of the list to device memory
 };
 
-// The optimiser steps of one list of tensors on one CUDA device. All addresses, those of step
+// The optimizer steps of one list of tensors on one CUDA device. All addresses, those of step
 // counters and correlations included, are device memory and are never read by the host. Parameters,
 // moments and moving averages are f32; gradients f32, bf16 or f16; low-precision copies bf16, or
 // f16 beside f16 gradients. Tensors are dense, all slots of one layout.

@@ -56,7 +56,7 @@ HONE_HOST_DEVICE inline void write_copies(const ChunkSlots<G, C>& slots, float e
   store<kCount>(ema, slots.ema + i);
 }
 
-// `scaled` has the sign that maximising put on it.
+// `scaled` has the sign that maximizing put on it.
 template <int kCount, class G>
 HONE_HOST_DEVICE inline void write_grad(GradWriteBack mode, bool maximize,
                                         const float (&scaled)[kCount], G* to) {

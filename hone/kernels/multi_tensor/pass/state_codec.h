@@ -8,7 +8,7 @@
 
 namespace hone::kernels {
 
-// Optimiser slots in fewer than 32 bits.
+// Optimizer slots in fewer than 32 bits.
 //   bf16  the upper half of an f32
 //   i8    codes of signed numbers: sign, 4 bits of exponent, 3 of mantissa, subnormals
 //   u8    codes of numbers >= 0: 5 bits of exponent, 3 of mantissa, subnormals; only 0 becomes 0

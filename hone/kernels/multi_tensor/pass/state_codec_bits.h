@@ -22,7 +22,7 @@ inline constexpr CodeFormat kUnsignedCode{96, 255, 0x1p-30f, 0x1p33f, 0x1p-33f};
 inline constexpr float kLargestCode = 1.875f;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Murmur-like finaliser of a counter; the upper half of the bits is well mixed, which is what
+// Murmur-like finalizer of a counter; the upper half of the bits is well mixed, which is what
 // rounding looks at.
 inline constexpr std::uint32_t kMix1 = 0x7feb352du, kMix2 = 0x846ca68bu, kNextElement = 0x9e3779b9u;
 constexpr std::uint32_t mix_bits(std::uint32_t x) {

@@ -36,7 +36,7 @@ StepReport adagrad_step(const MultiTensorPlan& plan, std::span<const AdagradGrou
 
 template <class Real>
 struct BasicAdagradScalars {
-  Real grad_scale = 1;  // k; negative when maximising
+  Real grad_scale = 1;  // k; negative when maximizing
   Real l2 = 0;          // λ
   Real lr = 0;          // η / (1 + (t - 1) η_d)
   Real eps = 0;

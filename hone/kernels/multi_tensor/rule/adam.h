@@ -42,7 +42,7 @@ StepReport adam_step(const MultiTensorPlan& plan, std::span<const AdamGroup> gro
 // Everything of the formula that is the same for all elements of one tensor.
 template <class Real>
 struct BasicAdamScalars {
-  Real grad_scale = 1;               // k; negative when maximising
+  Real grad_scale = 1;               // k; negative when maximizing
   Real l2 = 0;                       // λ of coupled decay
   Real keep = 1;                     // 1 - ηλ of decoupled decay, rounded as LibTorch does
   Real mean_share = 0;               // 1 - β1

@@ -28,7 +28,7 @@ class ElementwiseStep final : public StepRule {
     const Index t = plan_.step()[static_cast<std::size_t>(tensor)] + 1;
     const std::uint16_t group = plan_.tensor(tensor).group;
     Scalars& own = scalars_[static_cast<std::size_t>(tensor)];
-    // Neighbours mostly share group and step: logarithms once.
+    // Neighbors mostly share group and step: logarithms once.
     if (tensor > 0 && known_t_ == t && known_group_ == group && known_scale_ == grad_scale) {
       own = scalars_[static_cast<std::size_t>(tensor) - 1];
       return;

@@ -35,7 +35,7 @@ StepReport lion_step(const MultiTensorPlan& plan, std::span<const LionGroup> gro
 
 template <class Real>
 struct BasicLionScalars {
-  Real grad_scale = 1;    // k; negative when maximising
+  Real grad_scale = 1;    // k; negative when maximizing
   Real keep = 1;          // 1 - ηλ
   Real update_share = 0;  // 1 - β1
   Real mean_share = 0;    // 1 - β2

@@ -40,7 +40,7 @@ StepReport sgd_step(const MultiTensorPlan& plan, std::span<const SGDGroup> group
 
 template <class Real>
 struct BasicSGDScalars {
-  Real grad_scale = 1;      // k; negative when maximising
+  Real grad_scale = 1;      // k; negative when maximizing
   Real l2 = 0;              // λ
   Real momentum_keep = 0;   // β, 0 at the first step
   Real grad_share = 1;      // 1 - δ, 1 at the first step

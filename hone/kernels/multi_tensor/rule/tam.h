@@ -118,7 +118,7 @@ double torque_cosine(const Torque& torque, const TAMGroup& group, CosineGuard gu
 
 template <class Real>
 struct BasicTAMScalars {
-  Real grad_scale = 1;     // k; negative when maximising
+  Real grad_scale = 1;     // k; negative when maximizing
   Real l2 = 0;             // λ of coupled decay
   Real momentum_keep = 0;  // β
   Real damping = 0;        // ε + d, times 1 - β when m is an average

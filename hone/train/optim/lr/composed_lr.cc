@@ -13,7 +13,7 @@ namespace {
 void check_member(const std::string& kind, const torch::optim::Optimizer& optimizer,
                   const SchedulerPtr& member) {
   HONE_CHECK(member != nullptr, kind, "schedulers as members", "a null pointer");
-  HONE_CHECK(&member->optimizer() == &optimizer, kind, "members over its own optimiser",
+  HONE_CHECK(&member->optimizer() == &optimizer, kind, "members over its own optimizer",
              concat("a ", member->kind(), " over another one"));
 }
 

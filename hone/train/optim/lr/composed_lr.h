@@ -8,7 +8,7 @@
 
 namespace hone::optim {
 
-// Schedulers made of others over the same optimiser. Only the outermost one is stepped.
+// Schedulers made of others over the same optimizer. Only the outermost one is stepped.
 using SchedulerPtr = std::shared_ptr<Scheduler>;
 
 enum class WarmupShape { Linear, Constant };

@@ -26,7 +26,7 @@ struct OneCycleLROptions {
 // η_max/(div_factor·final_div_factor) at T - 1 (arXiv 1708.07120). Three phases: back to
 // η_max/div_factor at 2·pct_start·T - 2 first. Momentum runs the other way between max_momentum and
 // base_momentum: that of SGD, RMSprop and the TAM family, or β₁. Base rates are not read.
-// Error{InvalidArgument} beyond step T, and for an optimiser without momentum when it is to move.
+// Error{InvalidArgument} beyond step T, and for an optimizer without momentum when it is to move.
 class OneCycleLR final : public Scheduler {
  public:
   OneCycleLR(torch::optim::Optimizer& optimizer, OneCycleLROptions options);

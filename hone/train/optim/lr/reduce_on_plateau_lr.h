@@ -40,7 +40,7 @@ void from_json(const Json& json, ReduceOnPlateauLRState& state);
 // Multiplies the rates by `factor` once more than `patience` metrics in a row were not better than
 // the best so far; NaN is never better. After a reduction `cooldown` metrics do not count as bad.
 // Not an LRScheduler, as in LibTorch, because step() takes a metric. A Scheduler over the same
-// optimiser would overwrite the reduced rates. The optimiser must outlive it.
+// optimizer would overwrite the reduced rates. The optimizer must outlive it.
 class ReduceOnPlateauLR {
  public:
   ReduceOnPlateauLR(torch::optim::Optimizer& optimizer, ReduceOnPlateauLROptions options = {});
@@ -49,7 +49,7 @@ class ReduceOnPlateauLR {
   std::vector<double> last_rates() const;
 
   ReduceOnPlateauLRState state_dict() const;
-  // Sets the optimiser's rates too.
+  // Sets the optimizer's rates too.
   void load_state_dict(const ReduceOnPlateauLRState& state);
 
  private:

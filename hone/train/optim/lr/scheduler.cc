@@ -15,7 +15,7 @@ namespace {
 using Rates = std::vector<double>;
 
 // LibTorch's groups have no field for the initial rate, so it is kept here while a scheduler of the
-// optimiser lives. Groups added since join with the rate they have.
+// optimizer lives. Groups added since join with the rate they have.
 std::shared_ptr<const Rates> share_initial_rates(torch::optim::Optimizer& optimizer) {
   static std::mutex mutex;
   static std::unordered_map<const void*, std::weak_ptr<Rates>> known;

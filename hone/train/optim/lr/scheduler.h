@@ -25,14 +25,14 @@ void to_json(Json& json, const SchedulerState& state);
 // Error{CorruptFile} for JSON that is no such state.
 void from_json(const Json& json, SchedulerState& state);
 
-// What hone's schedulers share: a torch::optim::LRScheduler, over LibTorch's optimisers and hone's,
+// What hone's schedulers share: a torch::optim::LRScheduler, over LibTorch's optimizers and hone's,
 // with the semantics of Python's torch.optim.lr_scheduler. Construction sets the rates of step 0;
-// each step() after an optimiser's step sets those of the next one. A rate is a closed form of step
+// each step() after an optimizer's step sets those of the next one. A rate is a closed form of step
 // and base rate, so that a restored scheduler continues with the same bits.
 //
-// Base rates are the rates that the groups had before the first living scheduler of this optimiser
+// Base rates are the rates that the groups had before the first living scheduler of this optimizer
 // was made (what Python keeps as initial_lr): members of a composition may be made in any order.
-// The optimiser must outlive the scheduler. Errors are hone::Error and change nothing.
+// The optimizer must outlive the scheduler. Errors are hone::Error and change nothing.
 class Scheduler : public torch::optim::LRScheduler {
  public:
   Scheduler(const Scheduler&) = delete;
@@ -52,7 +52,7 @@ class Scheduler : public torch::optim::LRScheduler {
   virtual void apply_momentum(Index) {}
 
   SchedulerState state_dict() const;
-  // Sets the optimiser's rates (and momentum) too. Error{InvalidArgument} when the state is that of
+  // Sets the optimizer's rates (and momentum) too. Error{InvalidArgument} when the state is that of
   // another kind of scheduler or of another number of groups.
   void load_state_dict(const SchedulerState& state);
 

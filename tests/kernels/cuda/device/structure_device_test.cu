@@ -157,7 +157,7 @@ TEST(DeviceGraph, Oracle13_ten_replays_equal_ten_eager_steps) {
 }
 
 // In this mode of capture every call that would wait for the device, or read from it, fails.
-TEST(DeviceGraph, F5_a_step_contains_no_host_synchronisation) {
+TEST(DeviceGraph, F5_a_step_contains_no_host_synchronization) {
   TensorSet set({5000, 70'000});
   DeviceTensors tensors(set, {});
   const TAMGroup group{.weight_decay = 0.01};

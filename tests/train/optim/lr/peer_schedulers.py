@@ -13,7 +13,7 @@ from torch.optim import lr_scheduler as lr
 
 STEPS, RATES = 1000, (0.4, 0.03)
 MAX_RATES = [1.0, 0.2]
-warnings.simplefilter("ignore")  # no optimiser steps here
+warnings.simplefilter("ignore")  # no optimizer steps here
 
 
 def inverse(t):

@@ -195,9 +195,9 @@ TEST(Scheduler, refuses_nonsense_in_one_sentence_and_leaves_the_rates) {
 TEST(Compositions, refuse_strangers_and_wrong_milestones) {
   const auto other = test::make_stock_sgd();
   const auto stranger = std::make_shared<ExponentialLR>(*other, 1);
-  expect_refused("own optimiser", [&](Optimizer& o) { ChainedLR(o, {stranger}); });
-  expect_refused("own optimiser", [&](Optimizer& o) { SequentialLR(o, {stranger}, {}); });
-  expect_refused("own optimiser", [&](Optimizer& o) { WarmupLR(o, {.steps = 1}, stranger); });
+  expect_refused("own optimizer", [&](Optimizer& o) { ChainedLR(o, {stranger}); });
+  expect_refused("own optimizer", [&](Optimizer& o) { SequentialLR(o, {stranger}, {}); });
+  expect_refused("own optimizer", [&](Optimizer& o) { WarmupLR(o, {.steps = 1}, stranger); });
   expect_refused("null", [](Optimizer& o) { ChainedLR(o, {nullptr}); });
   expect_refused("one member", [](Optimizer& o) { SequentialLR(o, {}, {}); });
   const auto two = [](Optimizer& o) {
