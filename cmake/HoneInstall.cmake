@@ -33,7 +33,7 @@ foreach(program hone hone-torch)
 endforeach()
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/hone DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "*.cuh"
-  PATTERN "cli" EXCLUDE PATTERN "precompiled.h" EXCLUDE)
+  PATTERN "cli" EXCLUDE PATTERN "bench" EXCLUDE PATTERN "precompiled.h" EXCLUDE)
 
 set(package_folder ${CMAKE_INSTALL_LIBDIR}/cmake/hone)
 set(HONE_HAS_TRAIN OFF)

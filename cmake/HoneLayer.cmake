@@ -23,10 +23,10 @@ function(hone_apply_isa_flags)
   endforeach()
 endfunction()
 
-# hone_layer(name DEPENDS layer… [LINK lib…] [EXCLUDE regex] [CUDA]): library hone_<name> from every
-# .cc, with CUDA also every .cu, below this layer's folder.
+# hone_layer(name DEPENDS layer… [LINK lib…] [EXCLUDE regex] [CUDA] [PRIVATE]): library hone_<name>
+# from every .cc, with CUDA also every .cu, below this layer's folder. PRIVATE: not installed.
 function(hone_layer name)
-  cmake_parse_arguments(arg "CUDA" "EXCLUDE;FOLDER" "DEPENDS;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(arg "CUDA;PRIVATE" "EXCLUDE;FOLDER" "DEPENDS;LINK;PRIVATE_LINK" ${ARGN})
   if(NOT arg_FOLDER)
     set(arg_FOLDER ${name})
   endif()
@@ -52,7 +52,9 @@ function(hone_layer name)
       target_link_libraries(hone_${name} PUBLIC hone::${layer})
     endif()
   endforeach()
-  set_property(GLOBAL APPEND PROPERTY HONE_LAYERS hone_${name})
+  if(NOT arg_PRIVATE)
+    set_property(GLOBAL APPEND PROPERTY HONE_LAYERS hone_${name})
+  endif()
 endfunction()
 
 # LibTorch's headers are read once, by the training layer. A precompiled header wants the same
@@ -81,7 +83,7 @@ function(hone_tests folder)
     endif()
   endforeach()
   target_link_libraries(${target} PRIVATE hone_test_support ${arg_LINK})
-  if(arg_LAYERS MATCHES "train|app_torch")
+  if(arg_LAYERS MATCHES "train|_torch")
     hone_share_torch_headers(${target})
   endif()
   if(NOT arg_LABELS)

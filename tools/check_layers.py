@@ -4,17 +4,19 @@
 
 tools/check_layers.py [--root FOLDER] [--build FOLDER]
 
-With a build folder it also checks that no library but train and app_torch refers to a LibTorch
-symbol. Prints one line per finding; exit status 1 when there is one.
+With a build folder it also checks that no library but train, app_torch and bench_torch refers to a
+LibTorch symbol. Prints one line per finding; exit status 1 when there is one.
 """
 
 import argparse
+import fnmatch
 import pathlib
 import re
 import subprocess
 import sys
 
-FACADE = "facade"  # only the headers at the top level of hone/infer
+# Parts of a layer that another may include: "infer/*.h" are the headers at infer's top level.
+FACADE = "infer/*.h"
 
 # Layer -> layers whose headers it may include, besides its own.
 ALLOWED = {
@@ -25,18 +27,28 @@ ALLOWED = {
     "kernels": {"core"},
     "infer": {"core", "text", "model_io", "kernels"},
     "server": {"core", "text", FACADE},
+    "compress": {"core", "text", "model_io", "kernels", FACADE, "tune/quality"},
     "train": {"core", "text", "model_io", "data", "kernels"},
+    "train/compress": {"core", "text", "model_io", "data", "kernels", "train", "compress/method",
+                       "compress/recipe.h"},
     "tune": {"core"},
-    "app": {"core", "text", "model_io", "data", "kernels", FACADE, "server", "tune"},
-    "app/torch": {"core", "text", "model_io", "data", "kernels", FACADE, "server", "tune", "app",
-                  "train"},
-    "cli": {"core", "app", "app/torch"},
-    "python": {"core", "text", "kernels", FACADE, "train", "tune", "app", "app/torch"},
+    "bench": {"core", "text", "model_io", "data", "kernels", FACADE, "server", "compress", "tune"},
+    "bench/torch": {"core", "text", "model_io", "data", "kernels", FACADE, "server", "compress",
+                    "tune", "bench", "train"},
+    "app": {"core", "text", "model_io", "data", "kernels", FACADE, "server", "compress", "tune"},
+    "app/torch": {"core", "text", "model_io", "data", "kernels", FACADE, "server", "compress",
+                  "tune", "app", "train"},
+    "cli": {"core", "bench", "bench/torch", "app", "app/torch"},
+    "python": {"core", "text", "kernels", FACADE, "compress", "train", "tune", "app", "app/torch"},
 }
 GENERATED = {"hone/version.h"}  # written by CMake into the build folder
-MAY_USE_TORCH = {"train", "app/torch", "python"}
+SPLIT_LAYERS = {name for name in ALLOWED if "/" in name}
+MAY_USE_TORCH = {"train", "train/compress", "app/torch", "bench/torch", "python"}
 # The one file of train that may see CUDA headers: graph capture.
 CUDA_FILE_OF_TRAIN = "hone/train/graph_capture.cc"
+
+# Folders in which what stands directly below may be put in an order, each seeing only those before.
+ACYCLIC = ("hone", "hone/train", "hone/kernels", "hone/kernels/multi_tensor")
 
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cuda_runtime|curand|cub/|cooperative_groups|nvml)")
@@ -47,7 +59,7 @@ ISA_SYSTEM_HEADERS = {"immintrin.h", "cstdint", "cstddef", "cstring", "stdint.h"
                       "arm_sve.h"}
 ISA_HONE_HEADERS = {"hone/core/index.h"}  # the name of a 64-bit integer
 TORCH_SYMBOL = re.compile(r"(?<![\w:])(at|c10|torch)::")
-TORCH_LIBRARIES = {"libhone_train.a", "libhone_app_torch.a"}
+TORCH_LIBRARIES = {"libhone_train.a", "libhone_app_torch.a", "libhone_bench_torch.a"}
 
 
 def layer_of(path):
@@ -57,7 +69,8 @@ def layer_of(path):
         return "python"
     if parts[0] != "hone" or len(parts) < 3:
         return None
-    return "app/torch" if parts[1:3] == ["app", "torch"] and len(parts) > 3 else parts[1]
+    inner = "/".join(parts[1:3])
+    return inner if inner in SPLIT_LAYERS and len(parts) > 3 else parts[1]
 
 
 def check_hone_include(path, target):
@@ -70,10 +83,13 @@ def check_hone_include(path, target):
     allowed = ALLOWED[layer]
     if other in allowed:
         return None
-    if other == "infer" and FACADE in allowed:
-        if target.count("/") == 2:
-            return None
-        return f"{layer} may include only the facade of infer (hone/infer/*.h), not {target}"
+    parts = sorted(part for part in allowed if part.startswith(other + "/"))
+    inside = target.removeprefix("hone/")
+    if any(fnmatch.fnmatch(inside, part) and inside.count("/") == part.count("/") or
+           inside.startswith(part + "/") for part in parts):
+        return None
+    if parts:
+        return f"{layer} may include only {' and '.join(parts)} of {other}, not {target}"
     return f"{layer} may not include {other} ({target})"
 
 
@@ -82,7 +98,7 @@ def check_system_include(path, target):
     if layer is None:
         return None
     if TORCH_HEADER.match(target) and layer not in MAY_USE_TORCH:
-        return f"only train and app/torch may include LibTorch ({target})"
+        return f"only train, app/torch and bench/torch may include LibTorch ({target})"
     if CUDA_HEADER.match(target):
         is_device = path.endswith((".cu", ".cuh")) or path.startswith("hone/kernels/cuda/")
         if not is_device and path != CUDA_FILE_OF_TRAIN:
@@ -144,6 +160,38 @@ def find_include_violations(root):
                 yield f"{path}: {finding}"
 
 
+def find_cycles(includes_of, top):
+    """In the graph of what stands directly below `top` (folders, and files with their headers), one
+    line for each arrow that closes a circle: a reader could not say which of the two comes first."""
+    def node(path):
+        rest = path.removeprefix(top + "/")
+        return rest.split("/")[0].split(".")[0].removesuffix("_ref").removesuffix("-inl")
+
+    arrows = {}
+    for path, includes in includes_of.items():
+        if not path.startswith(top + "/"):
+            continue
+        for _, target in includes:
+            if target.startswith(top + "/") and node(target) != node(path):
+                arrows.setdefault(node(path), {}).setdefault(node(target), f"{path} -> {target}")
+
+    def reaches(begin, end):
+        seen, queue = set(), [begin]
+        while queue:
+            current = queue.pop()
+            if current == end:
+                return True
+            if current not in seen:
+                seen.add(current)
+                queue.extend(arrows.get(current, ()))
+        return False
+
+    for one, targets in sorted(arrows.items()):
+        for other, example in sorted(targets.items()):
+            if reaches(other, one):
+                yield f"{top}: {one} and {other} include each other in a circle ({example})"
+
+
 def find_torch_symbols(build):
     for library in sorted(build.rglob("libhone_*.a")):
         if library.name in TORCH_LIBRARIES:
@@ -163,6 +211,9 @@ def main():
     parser.add_argument("--build", type=pathlib.Path)
     arguments = parser.parse_args()
     findings = list(find_include_violations(arguments.root))
+    includes_of = read_includes(arguments.root)
+    for top in ACYCLIC:
+        findings += find_cycles(includes_of, top)
     if arguments.build is not None:
         findings += find_torch_symbols(arguments.build)
     for finding in findings:

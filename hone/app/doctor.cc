@@ -6,9 +6,10 @@
 #include <filesystem>
 #include <memory>
 
-#include "hone/app/bench/bench_run.h"
+#include "hone/core/machine_card.h"
 #include "hone/core/version.h"
 #include "hone/kernels/cuda/device_info.h"
+#include "hone/kernels/roof/memory_roofs.h"
 
 namespace hone::app {
 namespace {
@@ -95,10 +96,10 @@ Json diagnose(Executor& executor, Measurer& measurer, bool measure) {
   Json result = machine_card(executor);
   Json read, copy, peak;
   if (measure) {
-    const MemoryRoofs roofs = measure_memory_roofs(executor, measurer, false);
+    const kernels::MemoryRoofs roofs = kernels::measure_memory_roofs(executor, measurer, false);
     read = roofs.read_gb_per_s;
     copy = roofs.copy_gb_per_s;
-    peak = measure_peak_gflops(executor, measurer, false);
+    peak = kernels::measure_peak_gflops(executor, measurer, false);
   }
   result["memory_gb_per_s"] = read;
   result["memory_copy_gb_per_s"] = copy;

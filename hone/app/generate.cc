@@ -4,9 +4,10 @@
 #include <memory>
 #include <utility>
 
-#include "hone/app/bench/bench_run.h"
 #include "hone/app/blame_weights.h"
+#include "hone/app/measurer.h"
 #include "hone/core/check.h"
+#include "hone/kernels/roof/memory_roofs.h"
 
 namespace hone::app {
 namespace {
@@ -97,8 +98,8 @@ Json bandwidth_share(const Engine& engine, const infer::Timings& timings, Execut
                      static_cast<double>(timings.generated_tokens) / 2;
   const double bytes =
       static_cast<double>(info.weight_bytes) + depth * static_cast<double>(info.kv_bytes_per_token);
-  const auto measurer = make_bench_measurer();
-  const double roof = measure_memory_roofs(executor, *measurer, true).read_gb_per_s;
+  const auto measurer = make_measurer();
+  const double roof = kernels::measure_memory_roofs(executor, *measurer, true).read_gb_per_s;
   return bytes * timings.decode_per_s() * 1e-9 / roof;
 }
 

@@ -4,7 +4,7 @@
 
 namespace hone::cli {
 
-app::GemmOpponents gemm_opponents() { return app::absent_gemm_opponents(); }
+bench::GemmContestants gemm_contestants() { return bench::absent_gemm_contestants(); }
 
 void add_benches(CLI::App& bench, Context& context) {
   add_bench_gemm(bench, context);

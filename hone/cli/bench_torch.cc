@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The benches of `hone-torch`; bench_hone.cc has those of `hone`.
-#include "hone/app/torch/gemm_opponents.h"
+#include "hone/bench/torch/gemm_contestants.h"
 #include "hone/cli/bench_verb.h"
 
 namespace hone::cli {
 
-app::GemmOpponents gemm_opponents() { return app::torch_gemm_opponents(); }
+bench::GemmContestants gemm_contestants() { return bench::torch_gemm_contestants(); }
 
 void add_benches(CLI::App& bench, Context& context) {
   add_bench_gemm(bench, context);

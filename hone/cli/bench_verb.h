@@ -5,14 +5,14 @@
 #include <memory>
 #include <string>
 
-#include "hone/app/bench/bench_gemm.h"
-#include "hone/app/bench/bench_run.h"
+#include "hone/bench/bench_gemm.h"
+#include "hone/bench/bench_run.h"
 #include "hone/cli/command.h"
 
 namespace hone::cli {
 
 // One bench: its own options fill a job, which measures its cases into a run.
-using BenchJob = std::function<void(app::BenchRun& run, Measurer& measurer)>;
+using BenchJob = std::function<void(bench::BenchRun& run, Measurer& measurer)>;
 
 // Adds `hone bench <name>` with --quick and --repeat; its callback runs the job and prints the
 // table or the document. Returns the sub-verb for the job's own options.
@@ -27,6 +27,6 @@ void add_bench_amp(CLI::App& bench, Context& context);
 
 // What differs between the two programs, bench_hone.cc and bench_torch.cc; the build picks.
 void add_benches(CLI::App& bench, Context& context);
-app::GemmOpponents gemm_opponents();  // without LibTorch its rows say "absent"
+bench::GemmContestants gemm_contestants();  // without LibTorch its rows say "absent"
 
 }  // namespace hone::cli

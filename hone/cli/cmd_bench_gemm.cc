@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/app/bench/bench_gemm.h"
+#include "hone/bench/bench_gemm.h"
 #include "hone/cli/bench_verb.h"
 #include "hone/cli/validators.h"
 #include "hone/core/check.h"
@@ -31,21 +31,21 @@ app::GemmShape parse_shape(const std::string& text) {
   return shape;
 }
 
-// "torch" stands for every opponent whose name begins with "torch_".
-app::GemmOpponents choose_opponents(const std::vector<std::string>& wanted) {
-  const app::GemmOpponents known = gemm_opponents();
-  app::GemmOpponents chosen;
+// "torch" stands for every contestant whose name begins with "torch_".
+bench::GemmContestants choose_contestants(const std::vector<std::string>& wanted) {
+  const bench::GemmContestants known = gemm_contestants();
+  bench::GemmContestants chosen;
   for (const std::string& name : wanted) {
     const std::size_t before = chosen.size();
-    std::ranges::copy_if(known, std::back_inserter(chosen), [&](const auto& opponent) {
-      return opponent.name == name || opponent.name.starts_with(name + "_");
+    std::ranges::copy_if(known, std::back_inserter(chosen), [&](const auto& contestant) {
+      return contestant.name == name || contestant.name.starts_with(name + "_");
     });
     HONE_CHECK(chosen.size() > before, "--against", "torch", name);
   }
   return chosen;
 }
 
-void run_bench_gemm(const GemmCommand& command, app::BenchRun& run, Measurer& measurer,
+void run_bench_gemm(const GemmCommand& command, bench::BenchRun& run, Measurer& measurer,
                     Executor& executor) {
   auto options = run.options().quick ? app::quick_bench_gemm_options() : app::BenchGemmOptions();
   if (!command.formats.empty()) options.formats = command.formats;
@@ -56,7 +56,7 @@ void run_bench_gemm(const GemmCommand& command, app::BenchRun& run, Measurer& me
     options.cold = command.cache != "hot";
     options.hot = command.cache != "cold";
   }
-  app::bench_gemm(options, run, measurer, executor, choose_opponents(command.against));
+  bench::bench_gemm(options, run, measurer, executor, choose_contestants(command.against));
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void run_bench_gemm(const GemmCommand& command, app::BenchRun& run, Measurer& me
 void add_bench_gemm(CLI::App& bench, Context& context) {
   auto command = std::make_shared<GemmCommand>();
   CLI::App* verb = add_bench_verb(bench, context, "gemm", "Products with packed weights",
-                                  [&context, command](app::BenchRun& run, Measurer& measurer) {
+                                  [&context, command](bench::BenchRun& run, Measurer& measurer) {
                                     run_bench_gemm(*command, run, measurer, context.executor());
                                   });
   verb->add_option("--format", command->formats, "Of the weights: f32, q8_0, int4:g32, …")

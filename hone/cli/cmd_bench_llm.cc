@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/app/bench/bench_llm.h"
+#include "hone/bench/bench_llm.h"
 #include "hone/cli/bench_verb.h"
 
 namespace hone::cli {
@@ -8,8 +8,8 @@ void add_bench_llm(CLI::App& bench, Context& context) {
   auto options = std::make_shared<app::BenchLlmOptions>();
   options->cache = app::default_bench_cache();
   CLI::App* verb = add_bench_verb(bench, context, "llm", "Prefill and decode of language models",
-                                  [&context, options](app::BenchRun& run, Measurer&) {
-                                    app::bench_llm(*options, run, context.executor());
+                                  [&context, options](bench::BenchRun& run, Measurer&) {
+                                    bench::bench_llm(*options, run, context.executor());
                                   });
   auto* work = verb->add_option_group("work", "Exactly one of these");
   work->add_option("--model", options->model, "Model file")->envname("HONE_MODEL");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/app/torch/bench_optim.h"
+#include "hone/bench/torch/bench_optim.h"
 #include "hone/cli/bench_verb.h"
 
 namespace hone::cli {
@@ -10,9 +10,9 @@ using Options = std::shared_ptr<app::BenchOptimOptions>;
 CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const char* help,
                    const Options& options) {
   CLI::App* verb = add_bench_verb(bench, context, name, help,
-                                  [&context, options](app::BenchRun& run, Measurer&) {
+                                  [&context, options](bench::BenchRun& run, Measurer&) {
                                     options->threads = context.common.threads;
-                                    app::bench_optim(*options, run);
+                                    bench::bench_optim(*options, run);
                                   });
   verb->add_option("--sizes", options->sizes,
                    "Tensors x elements, or guide: the TAM guide's five sizes")

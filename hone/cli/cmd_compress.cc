@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "hone/app/bench/bench_run.h"
-#include "hone/app/torch/compress.h"
+#include "hone/app/compress.h"
+#include "hone/app/measurer.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/core/check.h"
@@ -37,7 +37,7 @@ compress::Recipe recipe_of(const Options& options) {
 
 void run(const Options& options, Context& context) {
   const Interrupt interrupt;
-  const auto measurer = app::make_bench_measurer();
+  const auto measurer = app::make_measurer();
   const app::CompressOutcome outcome =
       app::compress_model({.model = options.model,
                            .out = options.out,

@@ -2,8 +2,8 @@
 #include <cstdio>
 #include <memory>
 
-#include "hone/app/bench/bench_run.h"
 #include "hone/app/doctor.h"
+#include "hone/app/measurer.h"
 #include "hone/cli/command.h"
 
 namespace hone::cli {
@@ -13,7 +13,7 @@ void add_doctor(CLI::App& program, Context& context) {
   auto measure = std::make_shared<bool>(false);
   verb->add_flag("--measure", *measure, "Measure memory bandwidth and peak arithmetic (seconds)");
   verb->callback([&context, measure] {
-    const auto measurer = app::make_bench_measurer();
+    const auto measurer = app::make_measurer();
     const Json diagnosis = app::diagnose(context.executor(), *measurer, *measure);
     context.finish(diagnosis,
                    [&] { std::fputs(app::describe_diagnosis(diagnosis).c_str(), stdout); });

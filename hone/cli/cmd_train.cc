@@ -31,16 +31,16 @@ bool holds_checkpoint(const std::filesystem::path& out) {
 
 // What the other verb trains.
 template <class Config>
-using OtherConfig = std::conditional_t<std::is_same_v<Config, trainer::LmConfig>,
-                                       trainer::VisionConfig, trainer::LmConfig>;
+using OtherConfig =
+    std::conditional_t<std::is_same_v<Config, task::LmConfig>, task::VisionConfig, task::LmConfig>;
 template <class Config>
-constexpr const char* kVerb = std::is_same_v<Config, trainer::LmConfig> ? "lm" : "vision";
+constexpr const char* kVerb = std::is_same_v<Config, task::LmConfig> ? "lm" : "vision";
 
 template <class Config>
 bool is_config_of(const std::filesystem::path& path) {
   try {
     Config config;
-    trainer::read_config(config, path);
+    read_config(config, path);
     return true;
   } catch (const Error&) {
     return false;
@@ -55,7 +55,7 @@ void read_recorded(Config& config, const std::filesystem::path& path) {
     fail_argument(path.parent_path().string(), concat("a run of train ", kVerb<Config>),
                   concat("a run of train ", kVerb<Other>));
   }
-  trainer::read_config(config, path);
+  read_config(config, path);
 }
 
 // Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --seed
@@ -65,7 +65,7 @@ Config config_of(const Options& options, const Context& context) {
   Config config;
   const std::filesystem::path recorded = std::filesystem::path(options.out) / "train.toml";
   if (!options.config.empty()) {
-    trainer::read_config(config, options.config);
+    read_config(config, options.config);
   } else if (options.resume && std::filesystem::exists(recorded)) {
     read_recorded(config, recorded);
   } else if (options.resume && holds_checkpoint(options.out)) {
@@ -74,7 +74,7 @@ Config config_of(const Options& options, const Context& context) {
   }
   if (!options.data.empty()) config.data.path = options.data;
   if (context.common.seed) config.trainer.seed = static_cast<Index>(*context.common.seed);
-  for (const std::string& assignment : options.set) trainer::set_config(config, assignment);
+  for (const std::string& assignment : options.set) set_config(config, assignment);
   return config;
 }
 
@@ -160,7 +160,7 @@ void print_memory(const app::MemoryMeasurement& result, const std::string& sampl
 }
 
 void run_lm(const Options& options, Context& context) {
-  using trainer::LmConfig;
+  using task::LmConfig;
   if (options.memory_report || options.find_batch_size) {
     const app::MemoryLmResult result = app::memory_lm(memory_job<LmConfig>(options, context));
     return context.finish(app::to_json(result), [&] {
@@ -173,7 +173,7 @@ void run_lm(const Options& options, Context& context) {
 }
 
 void run_vision(const Options& options, Context& context) {
-  using trainer::VisionConfig;
+  using task::VisionConfig;
   if (options.memory_report || options.find_batch_size) {
     const app::MemoryMeasurement result =
         app::memory_vision(memory_job<VisionConfig>(options, context));

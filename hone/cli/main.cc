@@ -103,6 +103,7 @@ int run(int argc, char** argv) {
   program.set_version_flag("--version", version_text());
   program.require_subcommand(1);
   add_torch_verbs(program, context);
+  add_compress(program, context);
   add_generate(program, context);
   add_eval(program, context);
   add_convert(program, context);

@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 4> kTorchVerbs{"train", "classify", "compress", "demo"};
+constexpr std::array<std::string_view, 3> kTorchVerbs{"train", "classify", "demo"};
 
 fs::path torch_program() {
   std::error_code error;

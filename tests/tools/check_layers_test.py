@@ -50,13 +50,48 @@ class CheckLayersTest(unittest.TestCase):
         self.write("hone/infer/kv/cache.h")
         self.write("hone/app/good.cc", '"hone/infer/engine.h"')
         self.write("hone/app/bad.cc", '"hone/infer/kv/cache.h"')
-        self.expect_one("hone/app/bad.cc: app may include only the facade")
+        self.expect_one("hone/app/bad.cc: app may include only infer/*.h")
 
     def test_train_belongs_to_app_torch(self):
         self.write("hone/train/b.h")
         self.write("hone/app/torch/good.cc", '"hone/train/b.h"', "<torch/torch.h>")
         self.write("hone/app/bad.cc", '"hone/train/b.h"')
         self.expect_one("hone/app/bad.cc: app may not include train")
+
+    def test_compress_sees_only_quality_of_tune(self):
+        self.write("hone/tune/quality/a.h")
+        self.write("hone/tune/measure/b.h")
+        self.write("hone/compress/good.cc", '"hone/tune/quality/a.h"')
+        self.write("hone/compress/bad.cc", '"hone/tune/measure/b.h"')
+        self.expect_one("hone/compress/bad.cc: compress may include only tune/quality of tune")
+
+    def test_only_compress_below_train_sees_the_layer_compress(self):
+        self.write("hone/compress/recipe.h")
+        self.write("hone/compress/gate.h")
+        self.write("hone/train/compress/good.cc", '"hone/compress/recipe.h"')
+        self.write("hone/train/trainer/bad.cc", '"hone/compress/recipe.h"')
+        self.expect_one("hone/train/trainer/bad.cc: train may not include compress")
+        self.write("hone/train/trainer/bad.cc")
+        self.write("hone/train/compress/bad.cc", '"hone/compress/gate.h"')
+        self.expect_one("train/compress may include only")
+
+    def test_bench_is_seen_by_cli_alone(self):
+        self.write("hone/bench/a.h")
+        self.write("hone/cli/good.cc", '"hone/bench/a.h"')
+        self.write("hone/app/bad.cc", '"hone/bench/a.h"')
+        self.expect_one("hone/app/bad.cc: app may not include bench")
+
+    def test_circles_between_folders_and_files_are_found(self):
+        self.write("hone/train/optim/a.h", '"hone/train/interop.h"')
+        self.write("hone/train/interop.h")
+        self.write("hone/train/trainer/b.cc", '"hone/train/optim/a.h"')
+        includes = check_layers.read_includes(self.root)
+        self.assertEqual(list(check_layers.find_cycles(includes, "hone/train")), [])
+        self.write("hone/train/interop.cc", '"hone/train/trainer/b.h"')
+        includes = check_layers.read_includes(self.root)
+        findings = list(check_layers.find_cycles(includes, "hone/train"))
+        self.assertEqual(len(findings), 3, findings)
+        self.assertIn("hone/train/interop.cc -> hone/train/trainer/b.h", findings[0])
 
     def test_libtorch_headers_outside_train_are_found(self):
         self.write("hone/tune/a.cc", "<torch/torch.h>")

@@ -11,8 +11,8 @@
 #include "hone/core/progress.h"
 #include "hone/train/interop.h"
 #include "hone/train/memory/device_memory.h"
-#include "hone/train/vision/score_images.h"
-#include "hone/train/vision/vision_model.h"
+#include "hone/train/task/vision/score_images.h"
+#include "hone/train/task/vision/vision_model.h"
 
 namespace hone::app {
 namespace {
@@ -26,11 +26,11 @@ data::ImageShape shape_of(const nn::VisionSpec& spec) {
 
 // take(index of the image, its log-probabilities, its label).
 template <class Take>
-void score_part(const ClassifyOptions& options, trainer::VisionModel& model,
+void score_part(const ClassifyOptions& options, task::VisionModel& model,
                 const data::ImagePart& part, const Take& take) {
-  const trainer::ImageBatches batches(part, shape_of(model.net->spec()), model.stats, /*seed=*/0);
+  const task::ImageBatches batches(part, shape_of(model.net->spec()), model.stats, /*seed=*/0);
   Progress progress("classifying", part.size(), "images");
-  trainer::score_images(
+  task::score_images(
       model.net, batches,
       {.count = part.size(), .batch = kBatch, .workers = kWorkers, .prefetch = kPrefetch},
       [&](Index first, const torch::Tensor& logits, const torch::Tensor& labels) {
@@ -63,7 +63,7 @@ std::vector<Index> match_classes(const std::vector<std::string>& model,
 
 ImageEvaluation evaluate(const ClassifyOptions& options, const std::filesystem::path& data) {
   prepare_libtorch(options.threads);
-  trainer::VisionModel model = trainer::read_vision_model(options.model);
+  task::VisionModel model = task::read_vision_model(options.model);
   const data::ImageShape shape = shape_of(model.net->spec());
   const data::ImageCorpus corpus = data::load_images(data,
                                                      {.side = shape.height,
@@ -100,7 +100,7 @@ std::vector<ClassifiedImage> classify(const ClassifyOptions& options,
                                       const std::vector<std::filesystem::path>& images, Index top) {
   prepare_libtorch(options.threads);
   HONE_CHECK(top > 0, "top", "at least 1", top);
-  trainer::VisionModel model = trainer::read_vision_model(options.model);
+  task::VisionModel model = task::read_vision_model(options.model);
   top = std::min(top, static_cast<Index>(model.classes.size()));
   std::vector<ClassifiedImage> result(images.size());
   const data::ImageShape shape = shape_of(model.net->spec());

@@ -3,9 +3,8 @@
 
 #include <array>
 
-#include "hone/app/bench/bench_run.h"
+#include "hone/app/compress.h"
 #include "hone/app/convert.h"
-#include "hone/app/torch/compress.h"
 #include "hone/app/torch/demo_report.h"
 #include "hone/app/torch/demo_variant.h"
 #include "hone/app/torch/train_run.h"
@@ -14,6 +13,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/folder_lock.h"
 #include "hone/core/log.h"
+#include "hone/core/machine_card.h"
 #include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
 #include "hone/data/text_source.h"
@@ -28,8 +28,8 @@ namespace fs = std::filesystem;
 constexpr double kTrainMinutes = 3.5, kQuickMinutes = 0.4;
 constexpr Index kHeldOutStories = 300;
 
-trainer::LmConfig config_for(const DemoOptions& options) {
-  trainer::LmConfig config;
+task::LmConfig config_for(const DemoOptions& options) {
+  task::LmConfig config;
   config.data.path = options.data.string();
   config.model.context = 256;  // more than the longest story
   config.data.vocab_size = 1024;
@@ -48,9 +48,9 @@ std::string hash_of_text(const fs::path& path) {
 }
 
 // A run is the same when its configuration and its text are; the number of steps was measured.
-std::string run_key(const DemoOptions& options, trainer::LmConfig config) {
+std::string run_key(const DemoOptions& options, task::LmConfig config) {
   config.trainer.steps = 0;
-  return concat(trainer::config_hash(config), options.quick ? " quick " : " ",
+  return concat(config_hash(config), options.quick ? " quick " : " ",
                 options.data.empty() ? sha256_hex(std::as_bytes(std::span(data::kStoryText)))
                                      : hash_of_text(options.data));
 }
@@ -74,7 +74,7 @@ TrainLmResult read_result(const Json& json) {
 }
 
 // Trains, resumes a killed run of the same key, or takes the finished one.
-void train_or_reuse(const DemoOptions& options, const trainer::LmConfig& config,
+void train_or_reuse(const DemoOptions& options, const task::LmConfig& config,
                     const std::string& key, DemoResult& result) {
   const fs::path run = options.out / "train", record = options.out / "train.json";
   Json known = Json::object();
@@ -184,7 +184,7 @@ void throw_if_stopped(const DemoOptions& options) {
 
 DemoResult run_demo(const DemoOptions& options, Executor& executor, Measurer& measurer) {
   const std::int64_t begin = steady_clock().now_ns();
-  const trainer::LmConfig config = config_for(options);
+  const task::LmConfig config = config_for(options);
   const std::string key = run_key(options, config);  // reads the text: before a folder is made
   const FolderLock lock(options.out);
   remove_stale_temporaries(options.out);

@@ -6,23 +6,24 @@
 #include "hone/core/cpu_info.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/memory/memory_meter.h"
-#include "hone/train/trainer/lm_setup.h"
+#include "hone/train/task/lm/lm_setup.h"
+#include "hone/train/task/lm/predict_memory.h"
 
 namespace hone::app {
 
 namespace {
 
 MemoryLmResult run_job(const MemoryLmJob& job) {
-  const trainer::LmConfig& config = job.config;
+  const task::LmConfig& config = job.config;
   trainer::check_config(config);
   at::set_num_threads(job.threads > 0 ? job.threads : usable_cpus());
   const memory::MemoryMeter meter;  // before the model, so that its weights count
-  trainer::LmSetup setup = trainer::set_up_lm(config);
+  task::LmSetup setup = task::set_up_lm(config);
   const auto optimizer = trainer::make_optimizer(config, *setup.model);
   MemoryLmResult result;
   result.positions = setup.task.largest_sample()[0].size(1);
-  result.predicted = trainer::predict_memory(config, setup.model->architecture().vocab_size,
-                                             config.trainer.micro_batch, result.positions);
+  result.predicted = task::predict_memory(config, setup.model->architecture().vocab_size,
+                                          config.trainer.micro_batch, result.positions);
   static_cast<MemoryMeasurement&>(result) =
       measure_run(setup.task, *optimizer, config.trainer, job.search_batch);
   return result;

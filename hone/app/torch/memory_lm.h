@@ -2,11 +2,11 @@
 #pragma once
 
 #include "hone/app/torch/memory_run.h"
-#include "hone/train/trainer/lm_config.h"
+#include "hone/train/task/lm/lm_config.h"
 
 namespace hone::app {
 
-using MemoryLmJob = MemoryJob<trainer::LmConfig>;
+using MemoryLmJob = MemoryJob<task::LmConfig>;
 
 struct MemoryLmResult : MemoryMeasurement {
   Index positions = 0;

@@ -4,9 +4,9 @@
 #include <optional>
 
 #include "hone/core/json_io.h"
-#include "hone/train/config/trainer_config.h"
 #include "hone/train/trainer/find_batch_size.h"
 #include "hone/train/trainer/memory_parts.h"
+#include "hone/train/trainer/trainer_config.h"
 
 namespace hone::app {
 

@@ -6,7 +6,7 @@
 #include "hone/core/cpu_info.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/memory/memory_meter.h"
-#include "hone/train/vision/vision_setup.h"
+#include "hone/train/task/vision/vision_setup.h"
 
 namespace hone::app {
 
@@ -16,7 +16,7 @@ MemoryMeasurement run_job(const MemoryVisionJob& job) {
   trainer::check_config(job.config);
   at::set_num_threads(job.threads > 0 ? job.threads : usable_cpus());
   const memory::MemoryMeter meter;  // before the model, so that its weights count
-  const trainer::VisionSetup setup = trainer::set_up_vision(job.config);
+  const task::VisionSetup setup = task::set_up_vision(job.config);
   const auto optimizer = trainer::make_optimizer(job.config, *setup.model);
   return measure_run(*setup.task, *optimizer, job.config.trainer, job.search_batch);
 }

@@ -2,11 +2,11 @@
 #pragma once
 
 #include "hone/app/torch/memory_run.h"
-#include "hone/train/vision/vision_config.h"
+#include "hone/train/task/vision/vision_config.h"
 
 namespace hone::app {
 
-using MemoryVisionJob = MemoryJob<trainer::VisionConfig>;
+using MemoryVisionJob = MemoryJob<task::VisionConfig>;
 
 // The memory of a training step of this configuration by real steps; trains nothing and writes
 // nothing.

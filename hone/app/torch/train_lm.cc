@@ -9,14 +9,14 @@
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/nn/llama.h"
 #include "hone/train/optim/averaged_weights.h"
-#include "hone/train/trainer/lm_setup.h"
+#include "hone/train/task/lm/lm_setup.h"
 
 namespace hone::app {
 namespace {
 
 namespace fs = std::filesystem;
 
-void export_model(const fs::path& folder, const nn::Llama& model, const trainer::LmData& data) {
+void export_model(const fs::path& folder, const nn::Llama& model, const task::LmData& data) {
   std::vector<model_io::NamedMatrix> tensors;
   for (const NamedTensor& named : model->hugging_face_tensors()) {
     HONE_CHECK(named.value.is_contiguous(), "export", "contiguous weights", named.name);
@@ -33,10 +33,10 @@ void export_model(const fs::path& folder, const nn::Llama& model, const trainer:
 }
 
 TrainLmResult run_job(const TrainLmJob& job) {
-  trainer::LmConfig config = job.config;
+  task::LmConfig config = job.config;
   trainer::check_config(config);
   const TrainRun run(options_of(job), config.trainer);
-  trainer::LmSetup setup = trainer::set_up_lm(config);
+  task::LmSetup setup = task::set_up_lm(config);
   run.fix(config.trainer, setup.task);
   const auto optimizer = trainer::make_optimizer(config, *setup.model);
   const trainer::TrainResult trained = run.train(

@@ -6,11 +6,11 @@
 
 #include "hone/app/torch/train_job.h"
 #include "hone/core/json_io.h"
-#include "hone/train/trainer/lm_config.h"
+#include "hone/train/task/lm/lm_config.h"
 
 namespace hone::app {
 
-using TrainLmJob = TrainJob<trainer::LmConfig>;
+using TrainLmJob = TrainJob<task::LmConfig>;
 
 struct TrainLmResult {
   Index steps = 0, skipped_steps = 0, parameters = 0;

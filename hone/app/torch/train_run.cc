@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "hone/app/bench/bench_run.h"
+#include "hone/app/measurer.h"
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/cpu_info.h"
@@ -26,7 +26,7 @@ namespace hone::app {
 namespace {
 
 namespace fs = std::filesystem;
-using trainer::ConfigEntries;
+using ConfigEntries;
 
 // What a run's folder holds besides its model.
 constexpr std::array kRunParts{"train.toml", "metrics.csv", "checkpoints"};
@@ -39,8 +39,8 @@ constexpr double kPrecisionSeconds = 3;
 
 // What a checkpoint records, to be the same on resume.
 Json facts_of(const ConfigEntries& entries, const DataFacts& data) {
-  return {{"config", trainer::entries_to_json(entries)},
-          {"config_hash", trainer::hash_entries(entries)},
+  return {{"config", entries_to_json(entries)},
+          {"config_hash", hash_entries(entries)},
           {"data_hash", data.hash},
           {"data_name", data.name},
           {"threads", at::get_num_threads()},
@@ -49,7 +49,7 @@ Json facts_of(const ConfigEntries& entries, const DataFacts& data) {
 }
 
 void check_facts(const Json& recorded, const ConfigEntries& entries, const DataFacts& data) {
-  trainer::check_same_entries(recorded.at("config"), entries);
+  check_same_entries(recorded.at("config"), entries);
   const auto hash = recorded.at("data_hash").get<std::string>();
   HONE_CHECK(hash == data.hash, "data.path",
              concat("the ", data.kind, " that the run was started with, ",
@@ -96,7 +96,7 @@ std::string choose_precision(trainer::Task& task) {
       weight.value.mutable_grad() = torch::Tensor();
     }
   };
-  const auto measurer = make_bench_measurer();
+  const auto measurer = make_measurer();
   const amp::PrecisionChoice choice =
       amp::choose_precision(try_pass, at::kCPU, *measurer, {.max_seconds = kPrecisionSeconds});
   log_info(concat("amp.precision: ", choice.reason));
@@ -105,7 +105,7 @@ std::string choose_precision(trainer::Task& task) {
 
 Index steps_for(double minutes, trainer::Task& task, const trainer::TrainerConfig& config) {
   const KeptBuffers buffers(task);
-  const trainer::MixedPrecision precision(trainer::amp_options(config.amp));
+  const amp::MixedPrecision precision(amp::amp_options(config.amp));
   const amp::AutocastGuard autocast = precision.autocast();
   const double step_seconds =
       trainer::measure_step_seconds(task, config.accumulation_steps, kProbeSteps);
@@ -131,7 +131,7 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   options.keep_checkpoints = config.keep_checkpoints;
   options.folder = out;
   options.ema_decay = config.ema_decay;
-  options.amp = trainer::amp_options(config.amp);
+  options.amp = amp::amp_options(config.amp);
   options.max_memory_bytes = config.max_memory_mb << 20;
   options.metrics = trainer::parse_metrics_formats(config.metrics);
   options.seed = static_cast<std::uint64_t>(config.seed);
@@ -158,7 +158,7 @@ void remove_earlier_run(const fs::path& out) {
   fs::remove_all(out / "model");
 }
 
-void warn_of_long_warm_up(const trainer::LrConfig& lr, Index steps) {
+void warn_of_long_warm_up(const optim::LrConfig& lr, Index steps) {
   if (lr.schedule == "one_cycle" || lr.warm_up_steps < steps) return;
   log_warning(concat("lr.warm_up_steps = ", lr.warm_up_steps, " is not below trainer.steps = ",
                      steps, ": lr.schedule = ", lr.schedule, " ends in its warm-up"));
@@ -227,10 +227,9 @@ void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
   const bool is_auto = precision == "auto", is_timed = options_.minutes > 0;
   if (!is_auto && !is_timed) return;
   const Json recorded = options_.resume ? recorded_config(options_.out) : Json();
-  const auto take = [&recorded](const char* name, trainer::ConfigField field) {
+  const auto take = [&recorded](const char* name, ConfigField field) {
     if (recorded.is_null()) return false;
-    trainer::set_entry({{name, field, ""}},
-                       concat(name, "=", recorded.at(name).get<std::string>()));
+    set_entry({{name, field, ""}}, concat(name, "=", recorded.at(name).get<std::string>()));
     return true;
   };
   if (is_auto && !take("amp.precision", &precision)) precision = choose_precision(task);
@@ -239,7 +238,7 @@ void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
   }
 }
 
-trainer::TrainResult TrainRun::train(const ConfigEntries& entries, const trainer::LrConfig& lr,
+trainer::TrainResult TrainRun::train(const ConfigEntries& entries, const optim::LrConfig& lr,
                                      const trainer::TrainerConfig& config, const DataFacts& data,
                                      trainer::Task& task,
                                      optim::MultiTensorOptimizer& optimizer) const {
@@ -251,7 +250,7 @@ trainer::TrainResult TrainRun::train(const ConfigEntries& entries, const trainer
   }
   warn_of_long_warm_up(lr, config.steps);
   if (replaces) remove_earlier_run(options_.out);
-  write_text_file(options_.out / "train.toml", trainer::entries_to_toml(entries));
+  write_text_file(options_.out / "train.toml", entries_to_toml(entries));
   const std::atomic<bool> never{false};
   return trainer.fit(task, optimizer, *scheduler,
                      options_.stop == nullptr ? never : *options_.stop);

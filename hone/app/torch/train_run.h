@@ -8,13 +8,13 @@
 #include <string>
 
 #include "hone/app/torch/train_job.h"
+#include "hone/core/config/config_table.h"
 #include "hone/core/folder_lock.h"
 #include "hone/core/json_io.h"
-#include "hone/train/config/config_table.h"
-#include "hone/train/config/optim_config.h"
-#include "hone/train/config/trainer_config.h"
 #include "hone/train/memory/memory_meter.h"
+#include "hone/train/optim/optim_config.h"
 #include "hone/train/trainer/trainer.h"
+#include "hone/train/trainer/trainer_config.h"
 
 namespace hone::app {
 
@@ -56,7 +56,7 @@ class TrainRun {
 
   // Resumes where that is asked for, writes train.toml, trains. `entries` are those of the
   // configuration, fixed.
-  trainer::TrainResult train(const trainer::ConfigEntries& entries, const trainer::LrConfig& lr,
+  trainer::TrainResult train(const ConfigEntries& entries, const optim::LrConfig& lr,
                              const trainer::TrainerConfig& config, const DataFacts& data,
                              trainer::Task& task, optim::MultiTensorOptimizer& optimizer) const;
 

@@ -4,18 +4,18 @@
 #include "hone/app/torch/train_run.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/optim/averaged_weights.h"
-#include "hone/train/vision/vision_model.h"
-#include "hone/train/vision/vision_setup.h"
+#include "hone/train/task/vision/vision_model.h"
+#include "hone/train/task/vision/vision_setup.h"
 
 namespace hone::app {
 
 namespace {
 
 TrainVisionResult run_job(const TrainVisionJob& job) {
-  trainer::VisionConfig config = job.config;
+  task::VisionConfig config = job.config;
   trainer::check_config(config);
   const TrainRun run(options_of(job), config.trainer);
-  const trainer::VisionSetup setup = trainer::set_up_vision(config, job.stop);
+  const task::VisionSetup setup = task::set_up_vision(config, job.stop);
   const data::ImageCorpus& corpus = setup.data->corpus;
   run.fix(config.trainer, *setup.task);
   const auto optimizer = trainer::make_optimizer(config, *setup.model);
@@ -25,7 +25,7 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   const optim::AveragedWeights averaged(*optimizer);
   TrainVisionResult result;
   result.model = job.out / "model";
-  trainer::write_vision_model(result.model, {setup.model, corpus.classes, setup.data->stats});
+  task::write_vision_model(result.model, {setup.model, corpus.classes, setup.data->stats});
   for (const torch::Tensor& parameter : setup.model->parameters()) {
     result.parameters += parameter.numel();
   }

@@ -6,11 +6,11 @@
 
 #include "hone/app/torch/train_job.h"
 #include "hone/core/json_io.h"
-#include "hone/train/vision/vision_config.h"
+#include "hone/train/task/vision/vision_config.h"
 
 namespace hone::app {
 
-using TrainVisionJob = TrainJob<trainer::VisionConfig>;
+using TrainVisionJob = TrainJob<task::VisionConfig>;
 
 struct TrainVisionResult {
   Index steps = 0, skipped_steps = 0, parameters = 0, classes = 0;

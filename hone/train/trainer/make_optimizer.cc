@@ -52,7 +52,7 @@ optim::CorrelationMethod parse_method(std::string_view name) {
 // The optimizer's own options are fresh ones: LibTorch gives a group the optimizer's value of each
 // field that is still fresh, so that each group keeps what is set here.
 template <class Rule, class Options>
-Optimizer make_grouped(const OptimConfig& chosen, Parameters parameters, Options options) {
+Optimizer make_grouped(const optim::OptimConfig& chosen, Parameters parameters, Options options) {
   options.state_dtype(parse_state_dtype(chosen.state_dtype)).weight_decay(*chosen.weight_decay);
   Options without_decay = options, wide = options;
   without_decay.weight_decay(0);
@@ -67,7 +67,7 @@ Optimizer make_grouped(const OptimConfig& chosen, Parameters parameters, Options
 }
 
 template <class Options>
-Options torque_options(const OptimConfig& chosen, double peak) {
+Options torque_options(const optim::OptimConfig& chosen, double peak) {
   Options options(peak);
   options.momentum(chosen.momentum).decay_rate(chosen.decay_rate).eps(chosen.eps);
   options.correlation_method(parse_method(chosen.correlation_method));
@@ -77,14 +77,14 @@ Options torque_options(const OptimConfig& chosen, double peak) {
 }
 
 template <class Options>
-Options adam_options(const OptimConfig& chosen, double peak) {
+Options adam_options(const optim::OptimConfig& chosen, double peak) {
   return Options(peak).betas({chosen.beta1, *chosen.beta2}).eps(chosen.eps);
 }
 
 }  // namespace
 
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(
-    const OptimConfig& chosen, double peak, const torch::nn::Module& module,
+    const optim::OptimConfig& chosen, double peak, const torch::nn::Module& module,
     std::span<const std::string_view> embeddings) {
   const bool narrow = parse_state_dtype(chosen.state_dtype) == StateDtype::Block8;
   Parameters parameters =

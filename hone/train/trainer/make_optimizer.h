@@ -7,8 +7,8 @@
 #include <span>
 #include <string_view>
 
-#include "hone/train/config/optim_config.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
+#include "hone/train/optim/optim_config.h"
 
 namespace hone::trainer {
 
@@ -16,7 +16,7 @@ namespace hone::trainer {
 // module's parameters in two groups: matrices with weight decay, vectors without. With state in 8
 // bits the parameters named in `embeddings` are a third group, whose state is fp32.
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(
-    const OptimConfig& optim, double peak, const torch::nn::Module& module,
+    const optim::OptimConfig& optim, double peak, const torch::nn::Module& module,
     std::span<const std::string_view> embeddings = {});
 
 }  // namespace hone::trainer

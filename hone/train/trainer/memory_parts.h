@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "hone/train/trainer/lm_config.h"
+#include "hone/core/index.h"
 #include "hone/train/trainer/task_fwd.h"
 
 namespace hone::trainer {
@@ -20,9 +20,5 @@ struct MemoryParts {
 // Of real steps on this batch, which are undone.
 MemoryParts measure_memory(Task& task, optim::MultiTensorOptimizer& optimizer,
                            const std::vector<at::Tensor>& batch);
-
-// From shapes: a Llama of this configuration on `batch` windows of `positions` tokens, by the f32
-// kernels for CPUs.
-MemoryParts predict_memory(const LmConfig& config, Index vocab_size, Index batch, Index positions);
 
 }  // namespace hone::trainer

@@ -14,7 +14,7 @@ namespace {
 
 using torch::optim::Optimizer;
 
-optim::SchedulerPtr make_one_cycle(const LrConfig& lr, Index total, Optimizer& optimizer) {
+optim::SchedulerPtr make_one_cycle(const optim::LrConfig& lr, Index total, Optimizer& optimizer) {
   optim::OneCycleLROptions options;
   for (const auto& group : optimizer.param_groups()) {
     options.max_lr.push_back(group.options().get_lr());
@@ -33,7 +33,7 @@ optim::SchedulerPtr make_warm_up(Index steps, Optimizer& optimizer) {
       optimizer, optim::WarmupLROptions{.steps = std::max<Index>(0, steps - 1), .start = start});
 }
 
-optim::SchedulerPtr make_decay(const LrConfig& lr, Index total, double least,
+optim::SchedulerPtr make_decay(const optim::LrConfig& lr, Index total, double least,
                                Optimizer& optimizer) {
   const Index steps = std::max<Index>(1, total - lr.warm_up_steps);
   if (lr.schedule == "linear") {
@@ -46,7 +46,7 @@ optim::SchedulerPtr make_decay(const LrConfig& lr, Index total, double least,
 
 }  // namespace
 
-optim::SchedulerPtr make_schedule(const LrConfig& lr, Index total, Optimizer& optimizer) {
+optim::SchedulerPtr make_schedule(const optim::LrConfig& lr, Index total, Optimizer& optimizer) {
   if (lr.schedule == "one_cycle") return make_one_cycle(lr, total, optimizer);
   const Index warm_up_steps = lr.warm_up_steps;
   // Before the warm-up, which moves the rates.

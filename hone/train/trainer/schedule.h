@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "hone/train/config/optim_config.h"
 #include "hone/train/optim/lr/composed_lr.h"
+#include "hone/train/optim/optim_config.h"
 
 namespace hone::trainer {
 
@@ -10,7 +10,7 @@ namespace hone::trainer {
 // W warm-up steps and T steps, s from 0: p(s+1)/W for s < W; then over s-W of T-W steps a half
 // cosine or a line from p to final_ratio·p, or p. One cycle: from p/25 to p over the first
 // lr.rise of the steps, then to final_ratio·p at the last one.
-optim::SchedulerPtr make_schedule(const LrConfig& lr, Index steps,
+optim::SchedulerPtr make_schedule(const optim::LrConfig& lr, Index steps,
                                   torch::optim::Optimizer& optimizer);
 
 }  // namespace hone::trainer

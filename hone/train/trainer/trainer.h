@@ -13,12 +13,12 @@
 
 #include "hone/core/clock.h"
 #include "hone/core/json_io.h"
+#include "hone/train/amp/mixed_precision.h"
 #include "hone/train/optim/lr/scheduler.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 #include "hone/train/trainer/checkpoint.h"
 #include "hone/train/trainer/memory_ladder.h"
 #include "hone/train/trainer/metrics_sinks.h"
-#include "hone/train/trainer/precision.h"
 
 namespace hone::trainer {
 
@@ -76,7 +76,7 @@ struct TrainerOptions {
   // Moving average of the weights, in the fused step: what is validated, and what AveragedWeights
   // gives afterwards. Decay as warmed_ema_decay(); 0: none.
   double ema_decay = 0;
-  AmpOptions amp;
+  amp::AmpOptions amp;
   // Recorded in every checkpoint, and checked on resume.
   Json facts = Json::object();
   std::function<void(const Json& recorded)> check_facts;
@@ -139,7 +139,7 @@ class Trainer {
   TrainerOptions options_;
   const Clock& clock_;
   CheckpointStore store_;
-  MixedPrecision precision_;
+  amp::MixedPrecision precision_;
   Index done_ = 0, taken_ = 0;  // steps; taken: not skipped for a gradient that is not finite
   MemoryActions memory_actions_;
   std::optional<Index> resumed_from_;

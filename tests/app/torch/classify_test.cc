@@ -12,8 +12,8 @@
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
 #include "hone/core/mmap_file.h"
+#include "hone/train/task/vision/vision_model.h"
 #include "hone/train/tensor_file.h"
-#include "hone/train/vision/vision_model.h"
 #include "tests/support/image_files.h"
 #include "tests/support/test_data.h"
 
@@ -54,7 +54,7 @@ class Classify : public testing::Test {
     change(path);
     std::string message;
     try {
-      trainer::read_vision_model(path.parent_path());
+      task::read_vision_model(path.parent_path());
     } catch (const Error& error) {
       EXPECT_EQ(error.category(), category) << error.what();
       message = error.what();
@@ -92,7 +92,7 @@ TEST_F(Classify, names_the_classes_of_files_with_the_probabilities_of_the_formul
     paths.push_back(write_picture(3 * (i % 4), static_cast<std::uint64_t>(5000 + i)));
   }
   const auto images = classify_images({.model = folder, .threads = 1}, paths, 9);
-  const trainer::VisionModel model = trainer::read_vision_model(folder);
+  const task::VisionModel model = task::read_vision_model(folder);
   const auto tensors = model.net->named_parameters();
   const auto at = [&](const char* name) { return tensors[name].detach().to(torch::kDouble); };
   ASSERT_EQ(images.size(), paths.size());

@@ -11,11 +11,11 @@
 namespace hone::app {
 namespace {
 
-trainer::LmConfig small_config(const test::TemporaryFolder& folder) {
+task::LmConfig small_config(const test::TemporaryFolder& folder) {
   std::string text;
   for (int i = 0; i < 200; ++i) text += "the cat sat.\n";
   write_text_file(folder.path() / "text.txt", text);
-  trainer::LmConfig config;
+  task::LmConfig config;
   config.model = {
       .hidden_size = 32, .intermediate_size = 64, .layers = 2, .heads = 2, .context = 32};
   config.data.path = folder.path() / "text.txt";

@@ -105,8 +105,8 @@ TEST(TrainPrecision, wrong_values_are_refused_by_name) {
       {"amp.hysteresis=0", "amp.hysteresis"},
       {"trainer.ema_decay=1", "trainer.ema_decay"}};
   for (const auto& [assignment, said] : wrong) {
-    trainer::LmConfig config;
-    trainer::set_config(config, assignment);
+    task::LmConfig config;
+    set_config(config, assignment);
     try {
       check_config(config);
       ADD_FAILURE() << "took " << assignment;

@@ -15,8 +15,8 @@
 #include "hone/core/error.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/optim/adam.h"
-#include "hone/train/trainer/lm_config.h"
-#include "hone/train/trainer/lm_task.h"
+#include "hone/train/task/lm/lm_config.h"
+#include "hone/train/task/lm/lm_task.h"
 #include "hone/train/trainer/probe_step.h"
 
 namespace hone::trainer {
@@ -233,14 +233,14 @@ TEST(FindBatchSize, takes_what_allocators_throw_for_too_large_and_passes_other_e
 }
 
 TEST(FindBatchSize, tries_the_longest_document_of_a_language_model) {
-  LmConfig config;
+  task::LmConfig config;
   config.model = {
       .hidden_size = 16, .intermediate_size = 24, .layers = 1, .heads = 2, .context = 32};
   std::vector<text::TokenId> tokens(60, 1);
   tokens[30] = 7;
-  LmTask task(nn::Llama(make_architecture(config, 9), 3),
-              TokenWindows(text::TokenStream{tokens, {5, 26, 40, 60}}, 32, 1),
-              {text::TokenStream{tokens, {60}}, std::vector<Index>(9, 1)}, 2, 1, 10);
+  task::LmTask task(nn::Llama(task::make_architecture(config, 9), 3),
+                    task::TokenWindows(text::TokenStream{tokens, {5, 26, 40, 60}}, 32, 1),
+                    {text::TokenStream{tokens, {60}}, std::vector<Index>(9, 1)}, 2, 1, 10);
   EXPECT_EQ(task.largest_sample()[0].size(1), 21);  // and the token before
   const std::vector<Tensor> batch = replicate(task.largest_sample(), 5);
   EXPECT_EQ(batch[1].sizes(), (at::IntArrayRef{5, 21}));

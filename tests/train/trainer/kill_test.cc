@@ -17,8 +17,8 @@
 
 #include "hone/core/file_io.h"
 #include "hone/core/philox.h"
-#include "hone/train/trainer/lm_setup.h"
-#include "hone/train/trainer/lm_task.h"
+#include "hone/train/task/lm/lm_setup.h"
+#include "hone/train/task/lm/lm_task.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/schedule.h"
 #include "hone/train/trainer/trainer.h"
@@ -36,7 +36,7 @@ constexpr const char* kFolderVariable = "HONE_TEST_KILL_FOLDER";
 // A tiny language model on a pattern of tokens, resumed where a checkpoint is.
 void run_training(const fs::path& folder) {
   at::set_num_threads(1);  // two would spin against each other on a busy machine
-  LmConfig config;
+  task::LmConfig config;
   config.model = {
       .hidden_size = 16, .intermediate_size = 24, .layers = 1, .heads = 2, .context = 8};
   config.lr.peak = 0.01;
@@ -44,9 +44,9 @@ void run_training(const fs::path& folder) {
   config.trainer.steps = kSteps;
   std::vector<text::TokenId> tokens;
   for (Index i = 0; i < 3000; ++i) tokens.push_back(static_cast<text::TokenId>(i * i % 29));
-  nn::Llama model(make_architecture(config, 29), 3);
-  LmTask task(model, TokenWindows(tokens, 8, 3), {{tokens, {3000}}, std::vector<Index>(29, 1)}, 4,
-              2, 256);
+  nn::Llama model(task::make_architecture(config, 29), 3);
+  task::LmTask task(model, task::TokenWindows(tokens, 8, 3),
+                    {{tokens, {3000}}, std::vector<Index>(29, 1)}, 4, 2, 256);
   const auto optimizer = make_optimizer(config, *model);
   const auto scheduler = make_schedule(config.lr, config.trainer.steps, *optimizer);
   TrainerOptions options;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/train/trainer/lm_setup.h"
+#include "hone/train/task/lm/lm_setup.h"
 
 namespace hone::trainer {
 namespace {
@@ -24,8 +24,8 @@ torch::Tensor lesson() {
   return (ids * 3 + 1).remainder(20);
 }
 
-LmConfig small_config() {
-  LmConfig config;
+task::LmConfig small_config() {
+  task::LmConfig config;
   for (const char* set : {"model.hidden_size=32", "model.heads=2", "model.layers=1",
                           "model.intermediate_size=64", "model.context=16"}) {
     set_config(config, set);
@@ -39,8 +39,8 @@ struct Lessons {
   std::map<std::string, std::set<at::ScalarType>> state_types;
 };
 
-Lessons run(const LmConfig& config, Index vocab = 20, int steps = 20) {
-  nn::Llama model(make_architecture(config, vocab), 1);
+Lessons run(const task::LmConfig& config, Index vocab = 20, int steps = 20) {
+  nn::Llama model(task::make_architecture(config, vocab), 1);
   const auto optimizer = make_optimizer(config, *model);
   const torch::Tensor ids = lesson();
   const torch::Tensor from = ids.narrow(1, 0, 15).contiguous(),
@@ -74,20 +74,20 @@ Lessons run(const LmConfig& config, Index vocab = 20, int steps = 20) {
   return out;
 }
 
-Lessons run_with(const LmConfig& base, std::initializer_list<const char*> settings) {
-  LmConfig config = base;
+Lessons run_with(const task::LmConfig& base, std::initializer_list<const char*> settings) {
+  task::LmConfig config = base;
   for (const char* setting : settings) set_config(config, setting);
   check_config(config);
   return run(config);
 }
 
 TEST(MakeOptimizer, every_rule_learns_in_twenty_steps_at_its_own_rate) {
-  for (const RuleDefaults& rule : lm_rules()) {
-    LmConfig config = small_config();
+  for (const optim::RuleDefaults& rule : task::lm_rules()) {
+    task::LmConfig config = small_config();
     config.optim.name = rule.name;
     const Lessons got = run(config);
     EXPECT_LT(got.losses.back(), 0.9 * got.losses.front()) << rule.name;
-    LmConfig faster = config;
+    task::LmConfig faster = config;
     faster.lr.peak = 1.5 * rule.peak;
     EXPECT_FALSE(run(faster).weights.equal(got.weights)) << rule.name;
   }
@@ -99,8 +99,8 @@ struct Effect {
 };
 
 TEST(MakeOptimizer, every_key_moves_the_rules_that_read_it_and_no_other) {
-  for (const RuleDefaults& rule : lm_rules()) {
-    LmConfig config = small_config();
+  for (const optim::RuleDefaults& rule : task::lm_rules()) {
+    task::LmConfig config = small_config();
     config.optim.name = rule.name;
     const torch::Tensor usual = run(config).weights;
     for (const Effect& effect : {
@@ -126,10 +126,10 @@ TEST(MakeOptimizer, every_key_moves_the_rules_that_read_it_and_no_other) {
 
 // The two guards of a tensor's cosine differ only for gradients near 1e-8.
 TEST(MakeOptimizer, cosine_similarity_reaches_the_optimizer) {
-  LmConfig config = small_config();
+  task::LmConfig config = small_config();
   set_config(config, "optim.name=tam");
   set_config(config, "optim.correlation_method=cosine_similarity");
-  nn::Llama model(make_architecture(config, 20), 1);
+  nn::Llama model(task::make_architecture(config, 20), 1);
   const auto optimizer = make_optimizer(config, *model);
   const torch::Tensor ids = lesson();
   (model->loss_sum(ids, ids)).backward();
@@ -140,7 +140,7 @@ TEST(MakeOptimizer, cosine_similarity_reaches_the_optimizer) {
 
 TEST(MakeOptimizer, takes_a_decay_that_is_the_rules_own_default_at_its_word) {
   // 0.01 is what a fresh AdamWOptions holds, and so LibTorch's sign for "not given".
-  LmConfig config = small_config();
+  task::LmConfig config = small_config();
   config.optim.weight_decay = 0;
   const torch::Tensor without = run(config).weights;
   config.optim.weight_decay = 0.01;
@@ -152,11 +152,11 @@ TEST(MakeOptimizer, takes_a_decay_that_is_the_rules_own_default_at_its_word) {
 }
 
 TEST(MakeOptimizer, gives_decay_to_matrices_only) {
-  for (const RuleDefaults& rule : lm_rules()) {
-    LmConfig config = small_config();
+  for (const optim::RuleDefaults& rule : task::lm_rules()) {
+    task::LmConfig config = small_config();
     config.optim.name = rule.name;
     config.optim.weight_decay = 0.1;
-    nn::Llama model(make_architecture(config, 20), 1);
+    nn::Llama model(task::make_architecture(config, 20), 1);
     const auto optimizer = make_optimizer(config, *model);
     ASSERT_EQ(optimizer->param_groups().size(), 2u);
     for (auto& group : optimizer->param_groups()) {
@@ -178,7 +178,7 @@ TEST(MakeOptimizer, gives_decay_to_matrices_only) {
 }
 
 TEST(MakeOptimizer, keeps_state_in_the_type_asked_for_and_embeddings_in_fp32_beside_codes) {
-  LmConfig config = small_config();
+  task::LmConfig config = small_config();
   config.model.intermediate_size = 128;  // gate_up and down reach the size that is coded
   for (const char* name : {"adamw", "sgd", "lion", "tam", "adagrad"}) {
     config.optim.name = name;
@@ -205,7 +205,7 @@ TEST(OptimConfig, refuses_wrong_values_in_one_sentence) {
            {"optim.correlation_method=exact", "manual, auto, cosine_similarity or vectorized"},
            {"optim.fixed_damping=2", "0 to 1"},
            {"optim.state_dtype=fp16", "fp32, bf16 or 8bit, got fp16"}}) {
-    LmConfig config;
+    task::LmConfig config;
     set_config(config, setting);
     std::string message;
     try {
@@ -217,7 +217,7 @@ TEST(OptimConfig, refuses_wrong_values_in_one_sentence) {
     EXPECT_THAT(message, HasSubstr(wanted)) << setting;
     EXPECT_THAT(message, HasSubstr(std::string(setting, std::string(setting).find('='))));
   }
-  LmConfig config;
+  task::LmConfig config;
   for (const char* set : {"optim.name=sgd", "optim.nesterov=true", "optim.momentum=0"}) {
     set_config(config, set);
   }

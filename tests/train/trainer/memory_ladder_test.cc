@@ -11,8 +11,8 @@
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/train/memory/memory_meter.h"
-#include "hone/train/trainer/lm_setup.h"
-#include "hone/train/trainer/lm_task.h"
+#include "hone/train/task/lm/lm_setup.h"
+#include "hone/train/task/lm/lm_task.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/schedule.h"
 #include "tests/support/test_data.h"
@@ -40,7 +40,7 @@ struct Options {
 
 // A model whose activations outweigh all else, for a few steps.
 Trained train(const TemporaryFolder& folder, const Options& options) {
-  LmConfig config;
+  task::LmConfig config;
   config.model = {.hidden_size = 48,
                   .intermediate_size = 128,
                   .layers = options.layers,
@@ -50,10 +50,10 @@ Trained train(const TemporaryFolder& folder, const Options& options) {
   for (Index i = 0; i < 4000; ++i) tokens.push_back(static_cast<text::TokenId>(i * i * i % kVocab));
   const memory::MemoryMeter meter;
   const Index base = meter.use().current;
-  nn::Llama model(make_architecture(config, kVocab), 3);
-  LmTask task(model, TokenWindows(tokens, kContext, 1),
-              {text::TokenStream{tokens, {4000}}, std::vector<Index>(kVocab, 1)},
-              options.micro_batch, 2, 1000);
+  nn::Llama model(task::make_architecture(config, kVocab), 3);
+  task::LmTask task(model, task::TokenWindows(tokens, kContext, 1),
+                    {text::TokenStream{tokens, {4000}}, std::vector<Index>(kVocab, 1)},
+                    options.micro_batch, 2, 1000);
   config.trainer.steps = kSteps;
   config.lr.peak = 1e-3;
   config.lr.warm_up_steps = 2;

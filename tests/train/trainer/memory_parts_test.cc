@@ -7,8 +7,9 @@
 #include <cmath>
 #include <string>
 
-#include "hone/train/trainer/lm_setup.h"
-#include "hone/train/trainer/lm_task.h"
+#include "hone/train/task/lm/lm_setup.h"
+#include "hone/train/task/lm/lm_task.h"
+#include "hone/train/task/lm/predict_memory.h"
 #include "hone/train/trainer/probe_step.h"
 
 namespace hone::trainer {
@@ -33,7 +34,7 @@ TEST(MemoryParts, predicts_what_a_step_takes_from_its_shapes) {
         Case{"lion in bf16", 160, 432, 6, 5, 5, 512, 8, true, 0, "lion", "bf16"},
         Case{"codes", 160, 432, 6, 5, 5, 512, 8, false, 0, "adamw", "8bit"},
         Case{"by row", 256, 512, 2, 4, 4, 512, 8, true, 0, "adatam", "8bit", "vectorized"}}) {
-    LmConfig config;
+    task::LmConfig config;
     config.model.hidden_size = c.hidden, config.model.intermediate_size = c.inner;
     config.model.layers = c.layers, config.model.heads = c.heads;
     config.model.kv_heads = c.kv_heads, config.model.tied_embeddings = c.tied;
@@ -43,17 +44,17 @@ TEST(MemoryParts, predicts_what_a_step_takes_from_its_shapes) {
     config.optim.correlation_method = c.method;
     std::vector<text::TokenId> tokens;
     for (Index i = 0; i < 200; ++i) tokens.push_back(static_cast<text::TokenId>(i * i % c.vocab));
-    nn::Llama model(make_architecture(config, c.vocab), 3);
+    nn::Llama model(task::make_architecture(config, c.vocab), 3);
     model->set_recompute_every(c.every);
-    LmTask task(model, TokenWindows(tokens, 64, 1),
-                {text::TokenStream{tokens, {200}},
-                 std::vector<Index>(static_cast<std::size_t>(c.vocab), 1)},
-                c.batch, 1, 10);
+    task::LmTask task(model, task::TokenWindows(tokens, 64, 1),
+                      {text::TokenStream{tokens, {200}},
+                       std::vector<Index>(static_cast<std::size_t>(c.vocab), 1)},
+                      c.batch, 1, 10);
     const auto optimizer = make_optimizer(config, *model);
     const torch::Tensor before = task.weights()[1].value.detach().clone();
     const MemoryParts got =
         measure_memory(task, *optimizer, replicate(task.largest_sample(), c.batch));
-    const MemoryParts want = predict_memory(config, c.vocab, c.batch, 64);
+    const MemoryParts want = task::predict_memory(config, c.vocab, c.batch, 64);
     EXPECT_EQ(got.weights, want.weights) << c.name;
     EXPECT_EQ(got.gradients, want.gradients) << c.name;
     EXPECT_EQ(got.state, want.state) << c.name;

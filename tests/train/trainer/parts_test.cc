@@ -13,9 +13,10 @@
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/core/thread_pool.h"
+#include "hone/data/permute.h"
+#include "hone/train/task/lm/token_data.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/metrics_sinks.h"
-#include "hone/train/trainer/token_data.h"
 #include "tests/support/test_data.h"
 
 namespace hone::trainer {
@@ -30,10 +31,10 @@ TEST(Permute, Oracle30_takes_every_index_once_and_depends_on_the_key) {
     std::set<Index> seen;
     Index moved = 0;
     for (Index i = 0; i < size; ++i) {
-      const Index to = permute(i, size, 42);
+      const Index to = data::permute(i, size, 42);
       EXPECT_TRUE(to >= 0 && to < size);
       seen.insert(to);
-      moved += to != permute(i, size, 43);
+      moved += to != data::permute(i, size, 43);
     }
     EXPECT_EQ(static_cast<Index>(seen.size()), size);
     if (size == 1000) {
@@ -49,11 +50,11 @@ std::vector<text::TokenId> counting(Index n) {
 }
 
 TEST(TokenWindows, take_every_token_of_an_epoch_as_target_at_most_once) {
-  const TokenWindows windows(counting(1000), 8, 5);
+  const task::TokenWindows windows(counting(1000), 8, 5);
   for (const Index epoch : {0, 1, 7}) {
     std::set<std::int64_t> targets;
     for (Index i = 0; i < windows.windows_per_epoch(); ++i) {
-      const TokenBatch batch = windows.batch(epoch * windows.windows_per_epoch() + i, 1);
+      const task::TokenBatch batch = windows.batch(epoch * windows.windows_per_epoch() + i, 1);
       for (Index t = 0; t < 8; ++t) {
         const auto id = batch.ids.data_ptr<std::int64_t>()[t];
         const auto target = batch.targets.data_ptr<std::int64_t>()[t];
@@ -72,7 +73,7 @@ TEST(TokenWindows, Oracle30_every_rank_and_any_number_of_readers_take_each_windo
   using Range = std::pair<Index, Index>;
   for (const auto& stream : {text::TokenStream{counting(1003), {1003}},
                              text::TokenStream{counting(400), {4, 5, 100, 250, 400}}}) {
-    const TokenWindows windows(stream, 8, 5);
+    const task::TokenWindows windows(stream, 8, 5);
     const Index per_epoch = windows.windows_per_epoch();
     for (const Index ranks : {1, 2, 3}) {
       for (const Index epoch : {0, 1, 5}) {
@@ -87,7 +88,7 @@ TEST(TokenWindows, Oracle30_every_rank_and_any_number_of_readers_take_each_windo
         for (const auto& [range, count] : taken) EXPECT_EQ(count, 1) << range.first;
       }
     }
-    const TokenBatch alone = windows.batch(0, per_epoch);
+    const task::TokenBatch alone = windows.batch(0, per_epoch);
     for (const int readers : {1, 2, 3, 8}) {
       std::vector<torch::Tensor> rows(static_cast<std::size_t>(per_epoch));
       ThreadPool pool(readers);
@@ -105,8 +106,9 @@ TEST(TokenWindows, Oracle30_every_rank_and_any_number_of_readers_take_each_windo
 }
 
 TEST(TokenWindows, give_the_same_sample_whatever_came_before) {
-  const TokenWindows a(counting(500), 16, 3), b(counting(500), 16, 3), c(counting(500), 16, 4);
-  const TokenBatch all = a.batch(0, 100);
+  const task::TokenWindows a(counting(500), 16, 3), b(counting(500), 16, 3),
+      c(counting(500), 16, 4);
+  const task::TokenBatch all = a.batch(0, 100);
   Index differs = 0;
   for (const Index sample : {99, 0, 31, 64}) {
     EXPECT_TRUE(b.batch(sample, 1).ids[0].equal(all.ids[sample]));
@@ -116,7 +118,7 @@ TEST(TokenWindows, give_the_same_sample_whatever_came_before) {
 }
 
 TEST(TokenWindows, of_documents_hold_one_each_and_pad_to_the_longest) {
-  const TokenWindows windows({counting(20), {4, 5, 20}}, 8, 5);
+  const task::TokenWindows windows({counting(20), {4, 5, 20}}, 8, 5);
   EXPECT_EQ(windows.windows_per_epoch(), 4);
   using Range = std::pair<Index, Index>;
   for (const Index epoch : {0, 3}) {
@@ -124,23 +126,23 @@ TEST(TokenWindows, of_documents_hold_one_each_and_pad_to_the_longest) {
     for (Index i = 0; i < 4; ++i) {
       const text::TokenRange range = windows.range_of(epoch * 4 + i);
       taken.insert({range.begin, range.end});
-      const TokenBatch one = windows.batch(epoch * 4 + i, 1);
+      const task::TokenBatch one = windows.batch(epoch * 4 + i, 1);
       EXPECT_EQ(one.predicted, range.length() - 1);
       EXPECT_TRUE(one.targets.equal(one.ids + 1));
     }
     // A document's first window begins at the token before it.
     EXPECT_EQ(taken, (std::set<Range>{{0, 4}, {3, 5}, {4, 12}, {12, 20}}));
   }
-  const TokenBatch all = windows.batch(0, 4);
+  const task::TokenBatch all = windows.batch(0, 4);
   EXPECT_EQ(all.ids.sizes(), (std::vector<std::int64_t>{4, 7}));
   EXPECT_EQ(all.predicted, 3 + 1 + 7 + 7);
   EXPECT_EQ((all.targets >= 0).sum().item<std::int64_t>(), all.predicted);
 }
 
 TEST(TokenWindows, accept_the_shortest_text_and_refuse_a_shorter_one) {
-  EXPECT_TRUE(TokenWindows(counting(9), 8, 1).batch(3, 2).ids[1].equal(at::arange(8)));
-  EXPECT_THROW(TokenWindows(counting(8), 8, 1), Error);
-  EXPECT_THROW(TokenWindows(text::TokenStream{counting(1), {1}}, 8, 1), Error);
+  EXPECT_TRUE(task::TokenWindows(counting(9), 8, 1).batch(3, 2).ids[1].equal(at::arange(8)));
+  EXPECT_THROW(task::TokenWindows(counting(8), 8, 1), Error);
+  EXPECT_THROW(task::TokenWindows(text::TokenStream{counting(1), {1}}, 8, 1), Error);
 }
 
 MetricsRow row_of(Index step) {

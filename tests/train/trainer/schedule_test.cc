@@ -13,7 +13,7 @@
 
 #include "hone/core/error.h"
 #include "hone/train/optim/adam.h"
-#include "hone/train/trainer/lm_config.h"
+#include "hone/train/task/lm/lm_config.h"
 
 namespace hone::trainer {
 namespace {
@@ -24,7 +24,7 @@ struct Trace {
 };
 
 Trace trace_of(std::initializer_list<const char*> settings) {
-  LmConfig config;
+  task::LmConfig config;
   for (const char* setting : settings) set_config(config, setting);
   optim::AdamW optimizer({torch::zeros({1})}, optim::AdamWOptions(config.lr.peak));
   const optim::SchedulerPtr scheduler = make_schedule(config.lr, config.trainer.steps, optimizer);

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/compress.h"
+
+#include <array>
+#include <cstring>
+#include <map>
+#include <optional>
+
+#include "hone/app/blame_weights.h"
+#include "hone/app/eval_lm.h"
+#include "hone/compress/compress.h"
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/core/mmap_file.h"
+#include "hone/core/sha256.h"
+#include "hone/core/text_format.h"
+#include "hone/core/version.h"
+#include "hone/data/text_source.h"
+#include "hone/model_io/write_model.h"
+
+namespace hone::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Enough held-out stories for the default 20,000 tokens of the card.
+constexpr Index kCardStories = 300;
+
+// The files of the original by name: a folder's, or the one file.
+Json hash_of(const fs::path& model) {
+  Json hashes = Json::object();
+  if (!fs::is_directory(model)) {
+    hashes[model.filename().string()] = sha256_hex(model);
+    return hashes;
+  }
+  std::map<std::string, fs::path> files;
+  for (const auto& entry : fs::directory_iterator(model)) {
+    if (entry.is_regular_file()) files[entry.path().filename().string()] = entry.path();
+  }
+  for (const auto& [name, path] : files) hashes[name] = sha256_hex(path);
+  return hashes;
+}
+
+std::vector<std::string> held_out_documents(const CompressJob& job) {
+  const fs::path path = job.data.empty() ? fs::path(job.recipe.eval_data) : job.data;
+  if (path.empty()) {
+    return data::generate_story_corpus(data::StoryGrammar(), 0,
+                                       {.train = 0, .held_out = kCardStories})
+        .held_out;
+  }
+  std::vector<std::string> documents = data::load_text(path).held_out;
+  if (documents.empty()) {
+    fail_corrupt(path.string(), "a text whose last tenth is not empty", "a shorter one");
+  }
+  return documents;
+}
+
+model_io::WriteReport write_model(const compress::Model& model, const fs::path& folder,
+                                  const model_io::ArtifactNotes& notes) {
+  const model_io::ModelFile& original = model.original();
+  return model_io::write_artifact(folder,
+                                  {.architecture = original.architecture(),
+                                   .tensors = model.tensors(),
+                                   .tokenizer = original.tokenizer().get(),
+                                   .generation_defaults = original.generation_defaults()},
+                                  std::nullopt, notes);
+}
+
+// Writes the model beside `out`, opens it with the runtime and compares it with the original.
+class QualityMeter {
+ public:
+  QualityMeter(const CompressJob& job, Executor& executor)
+      : job_(job), executor_(executor), documents_(held_out_documents(job)) {}
+
+  compress::Quality operator()(const compress::Model& model) const {
+    const AtomicFolder trial(job_.out);  // removed when dropped
+    const fs::path folder = trial.staging() / "model";
+    write_model(model, folder, {});
+    EvalOptions options;
+    options.model = folder;
+    options.baseline = job_.model;
+    options.documents = documents_;
+    if (!job_.data.empty()) options.data_name = job_.data.string();
+    options.max_tokens = job_.recipe.eval_tokens;
+    const EvalResult result = evaluate(options, executor_);
+    const tune::QualityComparison& comparison = *result.card.comparison;
+    return {.ppl_ratio = comparison.perplexity_ratio.value,
+            .ppl_ratio_low = comparison.perplexity_ratio.low,
+            .ppl_ratio_high = comparison.perplexity_ratio.high,
+            .kl_mean = comparison.kl_mean,
+            .top1_agreement = comparison.top1_agreement,
+            .card = result.document()};
+  }
+
+ private:
+  const CompressJob& job_;
+  Executor& executor_;
+  std::vector<std::string> documents_;
+};
+
+// What the bytes of the weights are: what decode needs, alignment and header. The file is measured,
+// the parts are computed from the matrices; that they agree is a test.
+Json sizes_of(const compress::Model& model, const fs::path& folder) {
+  Index codes = 0, scales = 0, zeros = 0, floats = 0, padding = 0, elements = 0;
+  const auto padded = [&padding](Index bytes) { padding += round_up(bytes, 64) - bytes; };
+  for (const model_io::NamedMatrix& tensor : model.tensors()) {
+    const StoredMatrix& matrix = tensor.matrix;
+    elements += matrix.rows * matrix.cols;
+    if (matrix.layout != WeightLayout::Canonical) {
+      floats += matrix.stored_bytes();
+      continue;
+    }
+    const std::array<std::pair<Index*, Index>, 3> blobs{
+        {{&codes, static_cast<Index>(matrix.quant.codes.size())},
+         {&scales, static_cast<Index>(matrix.quant.scales.size())},
+         {&zeros, static_cast<Index>(matrix.quant.zeros.size())}}};
+    for (const auto& [part, bytes] : blobs) {
+      *part += bytes;
+      padded(bytes);
+    }
+  }
+  const MmapFile weights(folder / "model.safetensors");
+  std::uint64_t header = 0;
+  std::memcpy(&header, weights.bytes().data(), sizeof header);
+  const auto file_bytes = static_cast<Index>(weights.bytes().size());
+  return {{"file_bytes", file_bytes},
+          {"bits_per_weight", 8.0 * static_cast<double>(codes + scales + zeros + floats) /
+                                  static_cast<double>(elements)},
+          {"parts",
+           {{"codes", codes},
+            {"scales", scales},
+            {"zeros", zeros},
+            {"float", floats},
+            {"padding", padding},
+            {"header", static_cast<Index>(header) + 8}}}};
+}
+
+Json passes_of(const compress::Result& result) {
+  Json passes = Json::array();
+  for (const compress::PassRecord& record : result.passes) passes.push_back(to_json(record));
+  return passes;
+}
+
+}  // namespace
+
+CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measurer& measurer) {
+  for (const fs::path& input :
+       {job.model, job.recipe_file, job.data, fs::path(job.recipe.eval_data)}) {
+    check_output_spares(job.out, input);
+  }
+  model_io::check_model_folder(job.out);
+  const fs::path beside = job.out.parent_path();
+  remove_stale_temporaries(beside.empty() ? "." : beside);
+  const auto original = model_io::open_model_or_throw(job.model);
+  const Json source = hash_of(job.model);
+  const QualityMeter quality(job, executor);
+  compress::Context context{executor, measurer, quality, job.cancelled};
+  std::optional<compress::Result> made;
+  blame_weights({&job.model, 1},
+                [&] { made.emplace(compress::compress(*original, job.recipe, context)); });
+  const compress::Result& result = *made;
+  compress::throw_if_cancelled(context);
+
+  CompressOutcome outcome;
+  outcome.document = {{"model", job.model.string()}, {"out", job.out.string()},
+                      {"passes", passes_of(result)}, {"sizes", nullptr},
+                      {"quality", nullptr},          {"source", source}};
+  if (result.stopped) return outcome;
+  const auto& last = result.passes.back().quality;
+  Json card =
+      last && result.passes.back().status == compress::Status::Applied ? last->card : Json();
+  const model_io::ArtifactNotes notes{
+      .metadata = {{"hone.toolkit", version_text()}, {"hone.source", source.dump()}},
+      .files = {{"recipe.toml", compress::to_toml(job.recipe)},
+                {"quality.json", card.dump(2) + "\n"}}};
+  write_model(result.model, job.out, notes);
+  outcome.document["sizes"] = sizes_of(result.model, job.out);
+  outcome.document["quality"] = card;
+  outcome.written = true;
+  if (hash_of(job.model) != source) {
+    fail(ErrorCategory::Internal, job.model.string(), "an unchanged original", "other bytes");
+  }
+  return outcome;
+}
+
+std::string to_table(const CompressOutcome& outcome) {
+  const Json& document = outcome.document;
+  std::string text;
+  for (const Json& pass : document["passes"]) {
+    text += concat(pass["name"].get<std::string>(), ": ", pass["status"].get<std::string>(), " (",
+                   pass["reason"].get<std::string>(), ")\n  ", pass["bytes_before"].get<Index>(),
+                   " -> ", pass["bytes_after"].get<Index>(), " bytes in ", pass["evidence"].size(),
+                   " matrices\n");
+    if (!pass["speedup"].is_null()) {
+      const Json& speedup = pass["speedup"];
+      text += concat("  products ", pass["ms_before"].get<double>(), " -> ",
+                     pass["ms_after"].get<double>(), " ms, ", speedup["ratio"].get<double>(), "x [",
+                     speedup["ci"][0].get<double>(), ", ", speedup["ci"][1].get<double>(), "]\n");
+    }
+    if (!pass["quality"].is_null()) {
+      const Json& card = pass["quality"];
+      text += concat("  perplexity ratio ", fixed(card["ppl_ratio"].get<double>(), 4), " [",
+                     fixed(card["ppl_ratio_ci"][0].get<double>(), 4), ", ",
+                     fixed(card["ppl_ratio_ci"][1].get<double>(), 4), "], mean KL ",
+                     card["kl_mean"].get<double>(), " nats, top-1 agreement ",
+                     fixed(100 * card["top1_agreement"].get<double>(), 2), " %\n");
+    }
+  }
+  if (!outcome.written) return text + "nothing written\n";
+  const Json& sizes = document["sizes"];
+  return text + concat(document["out"].get<std::string>(), ": ", sizes["file_bytes"].get<Index>(),
+                       " bytes of weights, ", fixed(sizes["bits_per_weight"].get<double>(), 2),
+                       " bits per weight\n");
+}
+
+}  // namespace hone::app

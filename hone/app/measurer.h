@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "hone/core/measurer.h"
+
+namespace hone::app {
+
+// The timing harness of tune/measure on the steady clock.
+std::unique_ptr<Measurer> make_measurer();
+
+}  // namespace hone::app

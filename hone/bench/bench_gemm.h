@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hone/bench/bench_run.h"
+#include "hone/core/executor.h"
+
+namespace hone::bench {
+
+// y[rows, outputs] = x[rows, depth] · Wᵀ with f32 weights, for software to compare with.
+struct GemmProblem {
+  std::span<const float> x, weight;
+  Index rows = 0, outputs = 0, depth = 0;
+  Index copies = 1;  // call i uses copy i % copies of the weight, so that no copy stays in a cache
+  int threads = 1;
+};
+
+struct GemmContestant {
+  std::string name;  // "torch_linear"
+  // Returns the callable to time; empty where the software is not in this build: rows say "absent".
+  std::function<std::function<void()>(const GemmProblem&)> make;
+};
+using GemmContestants = std::vector<GemmContestant>;
+
+// The names that `--against` takes; without LibTorch they are absent.
+GemmContestants absent_gemm_contestants();
+
+struct GemmShape {
+  Index outputs = 0, depth = 0;
+};
+
+struct BenchGemmOptions {
+  // Dense types, GGUF types and QuantSpecs.
+  std::vector<std::string> formats = {"f32",  "f16",      "bf16",          "q8_0",
+                                      "q4_0", "int8:row", "int4:g128:asym"};
+  std::vector<Index> rows = {1, 4, 8, 16, 64, 256, 512};
+  std::vector<GemmShape> shapes = {{4096, 4096}, {5632, 2048}, {2048, 5632}};
+  bool cold = true, hot = true;
+  Index cold_bytes =
+      Index{512} << 20;  // of weights cycled through, at least 4 times the last cache
+};
+
+// A subset that takes about a minute.
+BenchGemmOptions quick_bench_gemm_options();
+
+// Packed products with random weights, activations made inside the timed part (quantized where the
+// format prefers it). Cases "4096x4096/q8_0/m1/cold": bytes are weights + x + y, share_of_roof is
+// of the measured read bandwidth (cold) or f32 peak (dense formats). Contestants run the f32
+// product: in the f32 cases, and for the other formats in a second case ".../against_f32" that
+// states arithmetic rates only, because the two sides read different bytes. Error{InvalidArgument}
+// for an unknown format or a shape that the format cannot have.
+void bench_gemm(const BenchGemmOptions& options, BenchRun& run, Measurer& measurer,
+                Executor& executor, const GemmContestants& contestants);
+
+}  // namespace hone::bench

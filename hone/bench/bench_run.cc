@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/bench/bench_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/core/log.h"
+#include "hone/core/machine_card.h"
+
+namespace hone::bench {
+namespace {
+
+MeasureOptions options_for(const BenchOptions& options) {
+  if (options.repeat > 0) {
+    return {.min_samples = options.repeat,
+            .max_samples = options.repeat,
+            .max_seconds = std::numeric_limits<double>::infinity()};
+  }
+  if (options.quick) return {.min_samples = 5, .max_samples = 30, .max_seconds = 1.5};
+  return {};
+}
+
+void check(const BenchCase& bench_case) {
+  const std::size_t count = bench_case.contestants.size();
+  HONE_CHECK(bench_case.ours.size() == count, "bench", concat(count, " entries in `ours`"),
+             bench_case.ours.size());
+  HONE_CHECK(bench_case.extra.empty() || bench_case.extra.size() == count, "bench",
+             concat("0 or ", count, " entries in `extra`"), bench_case.extra.size());
+}
+
+Json make_row(const BenchCase& bench_case, const std::string& impl, const Spread& spread) {
+  Json row{{"case", bench_case.name},          {"impl", impl},
+           {"median_ms", spread.median * 1e3}, {"p10_ms", spread.p10 * 1e3},
+           {"p90_ms", spread.p90 * 1e3},       {"n", spread.n}};
+  double share = 0;
+  if (bench_case.bytes > 0) row["gb_per_s"] = bench_case.bytes / spread.median * 1e-9;
+  if (bench_case.flops > 0) {
+    const double rate = bench_case.flops / spread.median * 1e-9;
+    row["gflop_per_s"] = rate;
+    if (bench_case.roof_gflop_per_s > 0) share = rate / bench_case.roof_gflop_per_s;
+  }
+  if (bench_case.tokens > 0) row["tokens_per_s"] = bench_case.tokens / spread.median;
+  if (share > 0) row["share_of_roof"] = share;
+  return row;
+}
+
+const char* verdict_of(const RatioInterval& interval) {
+  if (interval.is_tie()) return "tie";
+  return interval.ratio > 1 ? "faster" : "slower";
+}
+
+// "12.34 GB/s" or "1.2 GFLOP/s" or nothing, whichever the row has.
+std::string rate_text(const Json& row) {
+  std::string text;
+  if (row.contains("gb_per_s")) text += fmt::format("{:8.2f} GB/s", row["gb_per_s"].get<double>());
+  if (row.contains("gflop_per_s")) {
+    text += fmt::format("{:9.1f} GFLOP/s", row["gflop_per_s"].get<double>());
+  }
+  if (row.contains("tokens_per_s")) {
+    text += fmt::format("{:9.2f} tokens/s", row["tokens_per_s"].get<double>());
+  }
+  if (row.contains("share_of_roof")) {
+    text += fmt::format("{:5.0f} % of roof", 100 * row["share_of_roof"].get<double>());
+    if (row.contains("share_ci")) {
+      text += fmt::format(" [{:.0f}, {:.0f}]", 100 * row["share_ci"][0].get<double>(),
+                          100 * row["share_ci"][1].get<double>());
+    }
+  }
+  return text;
+}
+
+std::size_t widest(const Json& rows, const char* key) {
+  std::size_t width = 0;
+  for (const Json& row : rows)
+    width = std::max(width, row[key].get_ref<const std::string&>().size());
+  return width;
+}
+
+}  // namespace
+
+BenchRun::BenchRun(Measurer& measurer, const BenchOptions& options)
+    : measurer_(measurer), options_(options) {
+  HONE_CHECK(options.repeat >= 0, "bench", "--repeat >= 0", options.repeat);
+}
+
+void BenchRun::add(const BenchCase& bench_case) {
+  check(bench_case);
+  const auto& contestants = bench_case.contestants;
+  log_debug(concat("bench: ", bench_case.name));
+  if (!contestants.empty()) {
+    Probed probed = measure(bench_case);
+    for (std::size_t i = 0; i < contestants.size(); ++i) {
+      Json row =
+          make_row(bench_case, contestants[i].name, measurer_.spread(probed.work.seconds[i]));
+      row["foreign_load"] = probed.work.foreign_load;
+      if (!probed.memory_seconds.empty()) add_memory_share(bench_case, probed, i, row);
+      if (!bench_case.extra.empty()) row.update(bench_case.extra[i]);
+      rows_.push_back(std::move(row));
+    }
+    append_ratios(bench_case, probed.work);
+  }
+  for (const std::string& name : bench_case.absent) {
+    rows_.push_back({{"case", bench_case.name}, {"impl", name}, {"status", "absent"}});
+  }
+}
+
+// With a probe before every contestant, so that all of them find the same caches.
+BenchRun::Probed BenchRun::measure(const BenchCase& bench_case) {
+  const kernels::MemoryProbe* memory = bench_case.bytes > 0 ? bench_case.memory : nullptr;
+  std::vector<Contestant> all;
+  for (const Contestant& contestant : bench_case.contestants) {
+    if (memory != nullptr) all.push_back(memory->contestant);
+    all.push_back(contestant);
+  }
+  Probed probed{.work = measurer_.measure(all, options_for(options_)), .memory_seconds = {}};
+  if (memory == nullptr) return probed;
+  Measurement& work = probed.work;
+  const std::vector<std::vector<double>> seconds = std::exchange(work.seconds, {});
+  work.names.clear();
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    probed.memory_seconds.push_back(seconds[i]);
+    work.seconds.push_back(seconds[i + 1]);
+    work.names.push_back(all[i + 1].name);
+  }
+  return probed;
+}
+
+void BenchRun::add_memory_share(const BenchCase& bench_case, const Probed& probed, std::size_t i,
+                                Json& row) const {
+  const kernels::MemoryProbe& memory = *bench_case.memory;
+  const Measurement pair{.names = {row["impl"], memory.contestant.name},
+                         .seconds = {probed.work.seconds[i], probed.memory_seconds[i]},
+                         .seed = probed.work.seed};
+  row["roof_gb_per_s"] = memory.bytes / measurer_.spread(pair.seconds[1]).median * 1e-9;
+  const RatioInterval times = measurer_.speedup(pair, 0, 1);
+  const double moved = bench_case.bytes / memory.bytes, share = moved * times.ratio;
+  if (share < row.value("share_of_roof", 0.0)) return;
+  row["share_of_roof"] = share;
+  row["share_ci"] = {moved * times.low, moved * times.high};
+}
+
+void BenchRun::append_ratios(const BenchCase& bench_case, const Measurement& measurement) {
+  const auto count = static_cast<Index>(bench_case.contestants.size());
+  const auto is_ours = [&](Index i) { return bench_case.ours[static_cast<std::size_t>(i)]; };
+  for (Index i = 0; i < count; ++i) {
+    for (Index j = 0; j < count; ++j) {
+      if (!is_ours(i) || is_ours(j)) continue;
+      const RatioInterval interval = measurer_.speedup(measurement, i, j);
+      ratios_.push_back({{"case", bench_case.name},
+                         {"impl", measurement.names[static_cast<std::size_t>(i)]},
+                         {"against", measurement.names[static_cast<std::size_t>(j)]},
+                         {"ratio", interval.ratio},
+                         {"ci", {interval.low, interval.high}},
+                         {"verdict", verdict_of(interval)}});
+    }
+  }
+}
+
+Json BenchRun::report() const {
+  return {{"machine", describe_machine()}, {"rows", rows_}, {"ratios", ratios_}};
+}
+
+std::string BenchRun::table() const {
+  const std::size_t case_width = widest(rows_, "case"), impl_width = widest(rows_, "impl");
+  std::string text;
+  for (const Json& row : rows_) {
+    text += fmt::format("{:<{}}  {:<{}}  ", row["case"].get<std::string>(), case_width,
+                        row["impl"].get<std::string>(), impl_width);
+    if (row.contains("status")) {
+      text += row["status"].get<std::string>() + "\n";
+      continue;
+    }
+    text += fmt::format("{:10.4f} ms [{:.4f}, {:.4f}] ({}){}\n", row["median_ms"].get<double>(),
+                        row["p10_ms"].get<double>(), row["p90_ms"].get<double>(),
+                        row["n"].get<Index>(), rate_text(row));
+  }
+  for (const Json& ratio : ratios_) {
+    text += fmt::format("{:<{}}  {} against {}: {:.3f}x [{:.3f}, {:.3f}] {}\n",
+                        ratio["case"].get<std::string>(), case_width,
+                        ratio["impl"].get<std::string>(), ratio["against"].get<std::string>(),
+                        ratio["ratio"].get<double>(), ratio["ci"][0].get<double>(),
+                        ratio["ci"][1].get<double>(), ratio["verdict"].get<std::string>());
+  }
+  return text;
+}
+
+}  // namespace hone::bench

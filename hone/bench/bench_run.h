@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hone/core/json_io.h"
+#include "hone/core/measurer.h"
+#include "hone/kernels/roof/memory_roofs.h"
+
+namespace hone::bench {
+
+struct BenchOptions {
+  bool quick = false;  // fewer samples: the whole bench within a minute
+  Index repeat = 0;    // fixed number of timed rounds; 0: until the interval is narrow
+};
+
+// One row of work and everybody who does it.
+struct BenchCase {
+  std::string name;                     // "24x1048576/adamw"
+  std::vector<Contestant> contestants;  // interleaved in one run
+  std::vector<bool> ours;  // per contestant: a ratio ours/other is formed for each pair
+  double bytes = 0;        // least traffic of one run: gb_per_s = bytes / time
+  double flops = 0;        // gflop_per_s = flops / time
+  double tokens = 0;       // tokens_per_s = tokens / time
+  const kernels::MemoryProbe* memory = nullptr;  // interleaved with the contestants
+  double roof_gflop_per_s = 0;                   // measured in this run
+  std::vector<Json> extra;          // per contestant: fields added to its row; may be empty
+  std::vector<std::string> absent;  // peers that are not installed: a row with "status":"absent"
+};
+
+// Measures cases one after another and collects product.md's `hone bench` document:
+// machine{}, rows[]{case,impl,median_ms,p10_ms,p90_ms,n,gb_per_s|gflop_per_s,share_of_roof,…},
+// (share_of_roof: of memory or arithmetic, the larger; of memory also roof_gb_per_s and the share's
+// 95 % interval share_ci)
+// ratios[]{case,impl,against,ratio,ci[2],verdict} (ratio > 1: impl is faster; verdict
+// faster|slower|tie).
+class BenchRun {
+ public:
+  BenchRun(Measurer& measurer, const BenchOptions& options);
+  void add(const BenchCase& bench_case);
+  const BenchOptions& options() const { return options_; }
+  Json report() const;
+  // Aligned table for people.
+  std::string table() const;
+
+ private:
+  // The probe's samples apart from the contestants': [contestant][round], empty without a probe.
+  struct Probed {
+    Measurement work;
+    std::vector<std::vector<double>> memory_seconds;
+  };
+  Probed measure(const BenchCase& bench_case);
+  void add_memory_share(const BenchCase& bench_case, const Probed& probed, std::size_t contestant,
+                        Json& row) const;
+  void append_ratios(const BenchCase& bench_case, const Measurement& measurement);
+
+  Measurer& measurer_;
+  BenchOptions options_;
+  Json rows_ = Json::array(), ratios_ = Json::array();
+};
+
+}  // namespace hone::bench

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hone/core/json_io.h"
+
+namespace hone::bench {
+
+// Another program that does the same work in a process of its own (bench/peers/*.py): one JSON
+// line in, one JSON line out.
+class PeerProcess {
+ public:
+  // Starts `command`; the peer's first line says {"ready": true, …}. Returns null, with the reason
+  // in the log, when it cannot be started or is not ready: a missing peer is no error.
+  static std::unique_ptr<PeerProcess> try_start(const std::vector<std::string>& command);
+  PeerProcess(const PeerProcess&) = delete;
+  PeerProcess& operator=(const PeerProcess&) = delete;
+  ~PeerProcess();  // closes its input and waits for its end
+
+  // What the peer said of itself.
+  const Json& greeting() const { return greeting_; }
+  // Error{Internal} when the peer has died or answers {"error": …}.
+  Json ask(const Json& question);
+
+ private:
+  PeerProcess(int pid, int input, int output);
+  std::string read_line();
+
+  int pid_, input_, output_;
+  std::string pending_;
+  Json greeting_;
+};
+
+// The interpreter and the folder of bench/peers: HONE_PEER_PYTHON (else python3 of .venv-peers
+// beside the sources) and HONE_PEERS (else bench/peers beside the build folder). Empty when not
+// found.
+std::filesystem::path peer_python();
+std::filesystem::path peer_script(const std::string& name);
+
+}  // namespace hone::bench

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/bench/torch/bench_optim.h"
+
+#include <charconv>
+#include <utility>
+
+#include "hone/bench/torch/optim_contestants.h"
+#include "hone/core/check.h"
+#include "hone/core/cpu_info.h"
+#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/train/interop.h"
+
+namespace hone::bench {
+namespace {
+
+// "24x1048576" as 24 sizes.
+std::vector<Index> parse_sizes(const std::string& text) {
+  Index tensors = 0, elements = 0;
+  const char *begin = text.data(), *end = begin + text.size();
+  const auto first = std::from_chars(begin, end, tensors);
+  const bool split = first.ec == std::errc() && first.ptr != end && *first.ptr == 'x';
+  const auto second = split ? std::from_chars(first.ptr + 1, end, elements) : first;
+  constexpr Index kMostTensors = 1'000'000, kMostElements = Index{1} << 36;
+  const bool good = split && second.ec == std::errc() && second.ptr == end && tensors >= 1 &&
+                    tensors <= kMostTensors && elements >= 1 && elements <= kMostElements / tensors;
+  HONE_CHECK(good, "bench optim",
+             concat("sizes as tensors x elements, for example 24x1048576, of at most ",
+                    kMostTensors, " tensors and 2^36 elements in all"),
+             text);
+  return std::vector<Index>(static_cast<std::size_t>(tensors), elements);
+}
+
+// What a step must move per parameter, and the tensors it touches: parameter, gradient, state.
+struct Traffic {
+  double floor_bytes = 0;
+  double resident_bytes = 0;
+};
+
+// Of state `bits` wide. A TAM whose tensors stay in cache between its two passes saves the first.
+Traffic traffic_of(const bench::OptimRule& rule, Index elements_per_tensor) {
+  const auto is = [&](const auto&... names) { return ((rule.base == names) || ...); };
+  const double moment = bench::state_bits_of(rule, elements_per_tensor) / 8.0;
+  const double moments = is("sgdm", "lion", "adagrad", "tam", "tam_row") ? 1 : 2;
+  Traffic traffic{12 + 2 * moments * moment, 8 + moments * moment};
+  const bool cached = elements_per_tensor <= kernels::kChunkElements;
+  if (is("tam", "adatamw") && !cached) traffic.floor_bytes += 4 + moment;
+  if (is("amp_adamw")) traffic.floor_bytes += 4;  // the gradient is read twice
+  return traffic;
+}
+
+// Before every timed step, for all sides: LibTorch's threads are awake, as after a backward pass.
+// Behind an contestant that ran on one thread they would sleep.
+void wake_threads() {
+  Executor& executor = libtorch_executor();
+  executor.parallel_for(executor.workers(), 1, [](Index, Index, int) {});
+}
+
+void add_case(const BenchOptimOptions& options, const std::string& size, const std::string& name,
+              const MemoryProbe& memory, BenchRun& run) {
+  const bench::OptimRule rule = bench::parse_rule(name);
+  const std::vector<Index> sizes = parse_sizes(size);
+  const Traffic traffic = traffic_of(rule, sizes.front());
+  BenchCase bench_case;
+  bench_case.name = concat(size, "/", name);
+  const double elements = static_cast<double>(sizes.front()) * static_cast<double>(sizes.size());
+  bench_case.bytes = traffic.floor_bytes * elements;
+  // Tensors that stay in the last-level cache are not limited by memory.
+  const auto tensor_bytes = static_cast<Index>(traffic.resident_bytes * elements);
+  if (tensor_bytes > cpu_info().l3_bytes) bench_case.memory = &memory;
+  const auto add = [&](const std::string& way, bool ours) {
+    bench::Stepper stepper = bench::make_stepper(rule, way, sizes);
+    if (!stepper.step) return;  // no such operator for this rule
+    const auto renew = options.fresh_gradients ? stepper.renew_gradients : nullptr;
+    const auto prepare = [renew] {
+      if (renew) renew();
+      wake_threads();
+    };
+    bench_case.contestants.push_back(
+        {.name = stepper.name, .run = std::move(stepper.step), .prepare = prepare});
+    bench_case.ours.push_back(ours);
+    bench_case.extra.push_back({{"implementation", stepper.implementation},
+                                {"floor_bytes_per_param", traffic.floor_bytes},
+                                {"peak_extra_bytes", stepper.peak_extra_bytes}});
+  };
+  for (const std::string& way : options.ours) add(way, true);
+  for (const std::string& way : options.against) add(way, false);
+  run.add(bench_case);
+}
+
+// The five sizes of the reference guide: the cosine alone on one thread and a whole step, by each
+// method. They fit the caches, so nothing is said about memory.
+void add_guide_cases(BenchRun& run) {
+  const std::vector<std::vector<Index>> shapes{{100}, {1000}, {64, 64}, {512, 512}, {1024, 1024}};
+  const auto add = [](BenchCase& bench_case, bench::Stepper stepper, const std::string& name,
+                      bool ours) {
+    bench_case.contestants.push_back({.name = name, .run = std::move(stepper.step)});
+    bench_case.ours.push_back(ours);
+    bench_case.extra.push_back({{"implementation", stepper.implementation}});
+  };
+  bench::set_torch_threads(1);
+  for (const std::vector<Index>& shape : shapes) {
+    BenchCase cosine, step;
+    const std::string size = shape.size() == 1 ? concat(shape[0]) : concat(shape[0], "x", shape[1]);
+    cosine.name = concat("guide/", size, "/cosine");
+    step.name = concat("guide/", size, "/tam_step");
+    for (const std::string_view way : bench::cosine_ways()) {
+      const std::string name(way);
+      const bool ours = !name.starts_with("aten");
+      add(cosine, bench::make_cosine(name, shape), name, ours && name == "manual");
+      if (ours) add(step, bench::make_tam_step(name, shape), name, true);
+    }
+    // Only manual is compared with ATen's ways; the other methods are there to be seen.
+    run.add(cosine);
+    run.add(step);
+  }
+}
+
+// Before minutes are spent on what stands before a wrong name.
+void check_lists(const BenchOptimOptions& options) {
+  for (const std::string& size : options.sizes) {
+    if (size != "guide") parse_sizes(size);
+  }
+  for (const std::string& rule : options.rules) bench::parse_rule(rule);
+  for (const auto* ways : {&options.ours, &options.against}) {
+    for (const std::string& way : *ways) bench::check_way(way);
+  }
+}
+
+}  // namespace
+
+void bench_optim(const BenchOptimOptions& options, BenchRun& run) {
+  check_lists(options);
+  const int threads = options.threads > 0 ? options.threads : usable_cpus();
+  bench::set_torch_threads(threads);
+  // On LibTorch's pool, so that no second pool spins beside it.
+  const MemoryProbe memory = make_memory_probe(MemoryTraffic::Update, libtorch_executor());
+  for (const std::string& size : options.sizes) {
+    if (size == "guide") {
+      add_guide_cases(run);
+      bench::set_torch_threads(threads);
+      continue;
+    }
+    for (const std::string& rule : options.rules) {
+      add_case(options, size, rule, memory, run);
+    }
+  }
+}
+
+}  // namespace hone::bench

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hone/bench/bench_run.h"
+
+namespace hone::bench {
+
+struct BenchOptimOptions {
+  // Tensors x elements, or "guide": the five sizes of the TAM guide.
+  std::vector<std::string> sizes{"24x1048576", "2000x1024", "1x33554432"};
+  std::vector<std::string> rules{"sgdm", "adamw", "tam", "adatamw"};
+  std::vector<std::string> ours{"hone"};  // also hone_foreach, hone_for_loop
+  std::vector<std::string> against{"torch_optim", "aten_fused", "aten_chain", "elementwise", "own"};
+  // Other gradients before every step, as a loop leaves them that frees them (zero_grad()).
+  bool fresh_gradients = false;
+  int threads = 0;  // of LibTorch's pool, for all sides; 0: usable_cpus()
+};
+
+// One case per size and rule: hone's optimizer next to LibTorch's ways (contestants in
+// train/contestants/optim_contestants.h), interleaved. gb_per_s is effective: the least traffic of
+// the rule (floor_bytes_per_param) over the time. Rows also have implementation and
+// peak_extra_bytes.
+void bench_optim(const BenchOptimOptions& options, BenchRun& run);
+
+}  // namespace hone::bench

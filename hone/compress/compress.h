@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "hone/compress/pass.h"
+#include "hone/compress/recipe.h"
+
+namespace hone::compress {
+
+struct Result {
+  Model model;
+  std::vector<PassRecord> passes;
+  bool stopped = false;  // a pass failed under on_fail = "stop"; nothing may be written
+};
+
+// Runs the recipe's passes in order on a copy-on-write clone; the original is never changed.
+Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context);
+
+}  // namespace hone::compress

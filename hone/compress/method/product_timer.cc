@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/compress/method/product_timer.h"
+
+#include <algorithm>
+#include <array>
+
+#include "hone/kernels/gemm/gemm.h"
+
+namespace hone::compress {
+namespace {
+
+// The packed products of one state of the model.
+class Products {
+ public:
+  Products(std::span<const model_io::NamedMatrix> tensors, std::span<const Index> which,
+           Executor& executor)
+      : executor_(executor) {
+    Index widest_in = 0, widest_out = 0;
+    for (const Index at : which) {
+      const StoredMatrix& matrix = tensors[static_cast<std::size_t>(at)].matrix;
+      weights_.push_back(kernels::pack(matrix, executor));
+      widest_in = std::max(widest_in, matrix.cols);
+      widest_out = std::max(widest_out, matrix.rows);
+    }
+    x_.assign(static_cast<std::size_t>(widest_in), 0.5f);
+    y_.resize(static_cast<std::size_t>(widest_out));
+  }
+
+  void run() {
+    for (const kernels::PackedMatrix& weight : weights_) {
+      kernels::gemm(x_.data(), 1, weight.cols(),
+                    {.weight = &weight, .y = y_.data(), .y_stride = weight.rows(), .epilogue = {}},
+                    executor_);
+    }
+  }
+
+ private:
+  Executor& executor_;
+  std::vector<kernels::PackedMatrix> weights_;
+  std::vector<float> x_, y_;
+};
+
+Spread in_milliseconds(Spread seconds) {
+  return {seconds.median * 1e3, seconds.p10 * 1e3, seconds.p90 * 1e3, seconds.n};
+}
+
+}  // namespace
+
+void time_products(std::span<const model_io::NamedMatrix> before,
+                   std::span<const model_io::NamedMatrix> after, std::span<const Index> changed,
+                   Context& context, PassRecord& record) {
+  Products old_products(before, changed, context.executor);
+  Products new_products(after, changed, context.executor);
+  const std::array<Contestant, 2> contestants{
+      {{"before", [&] { old_products.run(); }, {}}, {"after", [&] { new_products.run(); }, {}}}};
+  const Measurement measurement =
+      context.measurer.measure(contestants, {.min_samples = 30, .max_seconds = 3});
+  record.ms_before = in_milliseconds(context.measurer.spread(measurement.seconds[0]));
+  record.ms_after = in_milliseconds(context.measurer.spread(measurement.seconds[1]));
+  record.speedup = context.measurer.speedup(measurement, 1, 0);
+}
+
+}  // namespace hone::compress

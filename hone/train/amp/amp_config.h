@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "hone/core/config/config_table.h"
+
+namespace hone::amp {
+
+struct AmpOptions;
+
+// [amp]: what forward passes multiply in, and the loss scale of fp16.
+struct AmpConfig {
+  std::string precision = "fp32";  // bf16, fp16, auto
+  double init_scale = 65536;
+  bool dynamic = true;
+  Index growth_interval = 2000, hysteresis = 1;
+};
+
+void add_entries(ConfigEntries& entries, AmpConfig& amp);
+// Error{InvalidArgument} names the key.
+void check_config(const AmpConfig& amp);
+// fp16 has a GradScaler, the others need none. Of a precision that is not auto any more.
+AmpOptions amp_options(const AmpConfig& amp);
+
+}  // namespace hone::amp

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/optim/optim_config.h"
+
+#include <array>
+#include <vector>
+
+#include "hone/core/check.h"
+
+namespace hone::optim {
+namespace {
+
+constexpr double kLargestDecay = 0.999999;
+
+std::vector<std::string_view> names_of(RuleTable rules) {
+  std::vector<std::string_view> out;
+  for (const RuleDefaults& rule : rules) out.push_back(rule.name);
+  return out;
+}
+
+// "sgd 0.1, adam 0.004".
+std::string list_defaults(RuleTable rules, double RuleDefaults::*field) {
+  std::string out;
+  for (const RuleDefaults& rule : rules) {
+    out += concat(out.empty() ? "" : ", ", rule.name, ' ', rule.*field);
+  }
+  return out;
+}
+
+}  // namespace
+
+const RuleDefaults& find_rule(RuleTable rules, std::string_view name) {
+  for (const RuleDefaults& rule : rules) {
+    if (rule.name == name) return rule;
+  }
+  fail_argument("optim.name", join_choices(names_of(rules)), name);
+}
+
+OptimConfig fill_defaults(OptimConfig optim, RuleTable rules) {
+  const RuleDefaults& rule = find_rule(rules, optim.name);
+  if (!optim.weight_decay) optim.weight_decay = rule.weight_decay;
+  if (!optim.beta2) optim.beta2 = rule.beta2;
+  return optim;
+}
+
+double peak_of(const OptimConfig& optim, const LrConfig& lr, RuleTable rules) {
+  return lr.peak > 0 ? lr.peak : find_rule(rules, optim.name).peak;
+}
+
+void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules) {
+  const auto add = [&](std::string_view name, ConfigField field, std::string meaning) {
+    entries.push_back({name, field, std::move(meaning)});
+  };
+  add("optim.name", &optim.name, join_choices(names_of(rules)));
+  add("optim.weight_decay", &optim.weight_decay,
+      concat("of matrices; norm gains and biases have none. Decoupled for adamw, adatamw and lion, "
+             "L2 for the others. auto: ",
+             list_defaults(rules, &RuleDefaults::weight_decay)));
+  add("optim.beta1", &optim.beta1, "first-moment decay of adam, adamw and lion");
+  add("optim.beta2", &optim.beta2,
+      concat("second-moment decay of adam, adamw, adatam and adatamw; decay of lion's momentum. "
+             "auto: adam ",
+             find_rule(rules, "adam").beta2, ", adamw ", find_rule(rules, "adamw").beta2,
+             ", adatam ", find_rule(rules, "adatam").beta2, ", adatamw ",
+             find_rule(rules, "adatamw").beta2, ", lion ", find_rule(rules, "lion").beta2));
+  add("optim.eps", &optim.eps,
+      "added to the root of the second moment or of adagrad's sum, and to TAM's damping");
+  add("optim.momentum", &optim.momentum, "momentum of sgd, tam, adatam and adatamw");
+  add("optim.nesterov", &optim.nesterov, "sgd looks ahead, with a momentum above 0");
+  add("optim.decay_rate", &optim.decay_rate,
+      "decay of TAM's smoothed correlation (tam, adatam, adatamw)");
+  add("optim.correlation_method", &optim.correlation_method,
+      "cosine of momentum and gradient of the TAM family: manual or cosine_similarity: one per "
+      "tensor; vectorized: one per row; auto: by shape (docs/optimizers.md)");
+  add("optim.fixed_damping", &optim.fixed_damping,
+      "damping of the TAM family held at this instead of following the correlation; 0: off");
+  add("optim.state_dtype", &optim.state_dtype,
+      "what moments are kept in: fp32, bf16 or 8bit; with 8bit small tensors and the embedding "
+      "matrix stay fp32");
+}
+
+void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules) {
+  const auto add = [&](std::string_view name, ConfigField field, std::string meaning) {
+    entries.push_back({name, field, std::move(meaning)});
+  };
+  add("lr.schedule", &lr.schedule,
+      "cosine or linear: from peak to final_ratio of it after the warm-up; constant: peak after "
+      "the warm-up; one_cycle: from peak/25 to peak, then to final_ratio of it");
+  add("lr.peak", &lr.peak,
+      concat("highest learning rate; 0: ", list_defaults(rules, &RuleDefaults::peak)));
+  add("lr.warm_up_steps", &lr.warm_up_steps, "steps of linear warm-up; unread with one_cycle");
+  add("lr.final_ratio", &lr.final_ratio,
+      "learning rate at the end, as a share of peak; unread with constant");
+  add("lr.rise", &lr.rise, "share of the steps in which one_cycle rises; unread by the others");
+  add("lr.cycle_momentum", &lr.cycle_momentum,
+      "one_cycle moves momentum (adam, adamw, lion: beta1) from 0.95 to 0.85 and back instead of "
+      "keeping that of [optim]; unread by the others");
+}
+
+void check_config(const OptimConfig& optim, RuleTable rules) {
+  find_rule(rules, optim.name);
+  if (optim.weight_decay) check_range("optim.weight_decay", *optim.weight_decay, 0, 10);
+  check_range("optim.beta1", optim.beta1, 0, kLargestDecay);
+  if (optim.beta2) check_range("optim.beta2", *optim.beta2, 0, kLargestDecay);
+  check_range("optim.eps", optim.eps, 1e-30, 1);
+  check_range("optim.momentum", optim.momentum, 0, kLargestDecay);
+  HONE_CHECK(!optim.nesterov || optim.name != "sgd" || optim.momentum > 0, "optim.nesterov",
+             "a momentum above 0 for sgd", optim.momentum);
+  check_range("optim.decay_rate", optim.decay_rate, 0, kLargestDecay);
+  check_choice(
+      "optim.correlation_method", optim.correlation_method,
+      std::array<std::string_view, 4>{"manual", "auto", "cosine_similarity", "vectorized"});
+  check_range("optim.fixed_damping", optim.fixed_damping, 0, 1);
+  check_choice("optim.state_dtype", optim.state_dtype,
+               std::array<std::string_view, 3>{"fp32", "bf16", "8bit"});
+}
+
+void check_config(const LrConfig& lr) {
+  check_choice("lr.schedule", lr.schedule,
+               std::array<std::string_view, 4>{"cosine", "linear", "constant", "one_cycle"});
+  check_range("lr.peak", lr.peak, 0, 1000);
+  check_range("lr.warm_up_steps", lr.warm_up_steps, 0, Index{1} << 40);
+  check_range("lr.final_ratio", lr.final_ratio, 0, 1);
+  check_range("lr.rise", lr.rise, 0.001, 0.999);
+}
+
+}  // namespace hone::optim

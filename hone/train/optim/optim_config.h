@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "hone/core/config/config_table.h"
+
+namespace hone::optim {
+
+// [optim]: a rule and its numbers. One left at auto is its rule's, from the job's RuleTable.
+struct OptimConfig {
+  std::string name = "adamw";  // sgd, adam, adamw, adagrad, lion, tam, adatam, adatamw
+  std::optional<double> weight_decay;
+  double beta1 = 0.9;
+  std::optional<double> beta2;
+  double eps = 1e-8;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double decay_rate = 0.9;
+  std::string correlation_method = "manual";  // auto, cosine_similarity, vectorized
+  double fixed_damping = 0;                   // 0: none
+  std::string state_dtype = "fp32";           // bf16, 8bit
+};
+
+// [lr]
+struct LrConfig {
+  std::string schedule = "cosine";  // linear, constant, one_cycle
+  double peak = 0;                  // 0: the rule's, from the job's RuleTable
+  Index warm_up_steps = 50;
+  double final_ratio = 0.1;
+  double rise = 0.3;
+  bool cycle_momentum = false;
+};
+
+// What trains a job's default model well, by rule.
+struct RuleDefaults {
+  std::string_view name;
+  double peak = 0, weight_decay = 0, beta2 = 0.999;
+};
+using RuleTable = std::span<const RuleDefaults>;
+
+// Error{InvalidArgument} naming the known ones on another name.
+const RuleDefaults& find_rule(RuleTable rules, std::string_view name);
+// With every auto replaced.
+OptimConfig fill_defaults(OptimConfig optim, RuleTable rules);
+// lr.peak, or the rule's where that is 0.
+double peak_of(const OptimConfig& optim, const LrConfig& lr, RuleTable rules);
+
+void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules);
+void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules);
+// Error{InvalidArgument} names the key.
+void check_config(const OptimConfig& optim, RuleTable rules);
+void check_config(const LrConfig& lr);
+
+}  // namespace hone::optim

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/task/lm/lm_config.h"
+
+#include <array>
+
+#include "hone/core/check.h"
+
+namespace hone::task {
+namespace {
+
+constexpr std::array<optim::RuleDefaults, 8> kRules = {
+    {{.name = "sgd", .peak = 0.1, .weight_decay = 1e-4},
+     {.name = "adam", .peak = 4e-3, .beta2 = 0.95},
+     {.name = "adamw", .peak = 4e-3, .weight_decay = 0.1, .beta2 = 0.95},
+     {.name = "adagrad", .peak = 0.02},
+     {.name = "lion", .peak = 4e-4, .weight_decay = 0.1, .beta2 = 0.99},
+     {.name = "tam", .peak = 0.2, .weight_decay = 1e-4},
+     {.name = "adatam", .peak = 4e-4, .beta2 = 0.95},
+     {.name = "adatamw", .peak = 4e-4, .weight_decay = 0.1, .beta2 = 0.95}}};
+
+void add_entries(ConfigEntries& entries, LmConfig::Model& model) {
+  const auto add = [&](std::string_view name, ConfigField field, const char* meaning) {
+    entries.push_back({name, field, meaning});
+  };
+  add("model.hidden_size", &model.hidden_size, "width of the residual stream");
+  add("model.intermediate_size", &model.intermediate_size, "width of the gated MLP");
+  add("model.layers", &model.layers, "decoder layers");
+  add("model.heads", &model.heads, "query heads");
+  add("model.kv_heads", &model.kv_heads,
+      "key and value heads, a divisor of heads; 0: as many as heads");
+  add("model.head_dim", &model.head_dim, "width of one head, even; 0: hidden_size / heads");
+  add("model.context", &model.context, "positions of a training window and of the exported model");
+  add("model.rope_theta", &model.rope_theta, "base of the rotary position encoding");
+  add("model.norm_eps", &model.norm_eps, "added to the mean square in RMSNorm");
+  add("model.tied_embeddings", &model.tied_embeddings, "output matrix = embedding matrix");
+  add("model.attention_bias", &model.attention_bias, "biases on q, k, v and o");
+  add("model.mlp_bias", &model.mlp_bias, "biases on gate, up and down");
+}
+
+void add_entries(ConfigEntries& entries, LmConfig::Data& data) {
+  const auto add = [&](std::string_view name, ConfigField field, const char* meaning,
+                       bool fixed_in_run = true) {
+    entries.push_back({name, field, meaning, fixed_in_run});
+  };
+  add("data.path", &data.path,
+      "UTF-8 text file, folder of text files, or JSON lines with a field text; empty: the embedded "
+      "story grammar",
+      false);
+  add("data.tokenizer", &data.tokenizer,
+      "bpe: byte-level BPE trained on the training part; byte: one token per byte");
+  add("data.vocab_size", &data.vocab_size,
+      "tokens of the BPE vocabulary, the end-of-text token included; unread with byte");
+  add("data.windows", &data.windows,
+      "document: a training window is one document, a longer one is cut every context tokens; "
+      "stream: windows are cut from all documents as one stream. A single text is always a stream");
+  add("data.stories", &data.stories, "training stories of the embedded grammar");
+  add("data.held_out_stories", &data.held_out_stories, "held-out stories of the embedded grammar");
+  add("data.validation_tokens", &data.validation_tokens,
+      "held-out tokens of a validation during training; the last one takes all");
+}
+
+void add_entries(ConfigEntries& entries, LmConfig::Trainer& trainer) {
+  add_entries(entries, trainer,
+              {.samples = "windows",
+               .seed = "of initial weights, data order and stories",
+               .max_memory =
+                   "MiB that tensors may take; where a step would pass it: all layers are computed "
+                   "again in the backward pass, then micro-batches are halved, else the run ends; "
+                   "0: no limit"});
+  entries.push_back({"trainer.matmul", &trainer.matmul,
+                     "library of f32 matrix products: onednn, mkl, or auto (onednn on AVX-512 "
+                     "processors that are not Intel's)"});
+  entries.push_back({"trainer.recompute_every", &trainer.recompute_every,
+                     "activation checkpointing: layers 0, k, 2k, ... keep only their inputs for "
+                     "the backward pass and are computed again there; results keep their bits; 0: "
+                     "none",
+                     false});
+}
+
+void check_model(const LmConfig::Model& model) {
+  check_range("model.hidden_size", model.hidden_size, 8, 65536);
+  check_range("model.intermediate_size", model.intermediate_size, 8, 1 << 20);
+  check_range("model.layers", model.layers, 1, 512);
+  check_range("model.heads", model.heads, 1, 1024);
+  check_range("model.kv_heads", model.kv_heads, 0, model.heads);
+  check_range("model.context", model.context, 2, 1 << 20);
+  check_range("model.rope_theta", model.rope_theta, 1, 1e12);
+  check_range("model.norm_eps", model.norm_eps, 1e-12, 0.1);
+  if (model.kv_heads != 0 && model.heads % model.kv_heads != 0) {
+    fail_argument("model.kv_heads", concat("a divisor of ", model.heads), concat(model.kv_heads));
+  }
+  if (model.head_dim == 0 && model.hidden_size % model.heads != 0) {
+    fail_argument("model.hidden_size", concat("a multiple of ", model.heads, " heads"),
+                  concat(model.hidden_size));
+  }
+  const Index head_dim = model.head_dim == 0 ? model.hidden_size / model.heads : model.head_dim;
+  if (head_dim < 8 || head_dim > 512 || head_dim % 2 != 0) {
+    fail_argument("model.head_dim", "an even number from 8 to 512", concat(head_dim));
+  }
+}
+
+void check_data(const LmConfig::Data& data) {
+  check_choice("data.tokenizer", data.tokenizer, std::array<std::string_view, 2>{"bpe", "byte"});
+  check_choice("data.windows", data.windows, std::array<std::string_view, 2>{"document", "stream"});
+  check_range("data.vocab_size", data.vocab_size, 258, 1 << 20);
+  check_range("data.stories", data.stories, 1, 100'000'000);
+  check_range("data.held_out_stories", data.held_out_stories, 1, 1'000'000);
+  check_range("data.validation_tokens", data.validation_tokens, 2, Index{1} << 40);
+}
+
+void check_trainer(const LmConfig::Trainer& trainer) {
+  check_config(trainer);
+  check_range("trainer.recompute_every", trainer.recompute_every, 0, 512);
+  check_choice("trainer.matmul", trainer.matmul,
+               std::array<std::string_view, 3>{"auto", "onednn", "mkl"});
+}
+
+}  // namespace
+
+ConfigEntries config_entries(LmConfig& config) {
+  ConfigEntries entries;
+  add_entries(entries, config.model);
+  add_entries(entries, config.data);
+  add_entries(entries, config.optim, kRules);
+  add_entries(entries, config.lr, kRules);
+  add_entries(entries, config.trainer);
+  return entries;
+}
+
+optim::RuleTable lm_rules() { return kRules; }
+
+double default_peak(std::string_view optimizer) { return optim::find_rule(kRules, optimizer).peak; }
+
+double peak_of(const LmConfig& config) { return peak_of(config.optim, config.lr, kRules); }
+
+void check_config(const LmConfig& config) {
+  check_model(config.model);
+  check_data(config.data);
+  check_config(config.optim, kRules);
+  check_config(config.lr);
+  check_trainer(config.trainer);
+}
+
+model_io::Architecture make_architecture(const LmConfig& config, Index vocab_size) {
+  const LmConfig::Model& model = config.model;
+  model_io::Architecture out;
+  out.vocab_size = vocab_size;
+  out.hidden_size = model.hidden_size;
+  out.intermediate_size = model.intermediate_size;
+  out.layers = model.layers;
+  out.heads = model.heads;
+  out.kv_heads = model.kv_heads == 0 ? model.heads : model.kv_heads;
+  out.head_dim = model.head_dim == 0 ? model.hidden_size / model.heads : model.head_dim;
+  out.context = model.context;
+  out.norm_eps = model.norm_eps;
+  out.tied_embeddings = model.tied_embeddings;
+  out.attention_bias = model.attention_bias;
+  out.mlp_bias = model.mlp_bias;
+  out.rope.theta = model.rope_theta;
+  out.rope.rotary_dims = out.head_dim;
+  return out;
+}
+
+}  // namespace hone::task

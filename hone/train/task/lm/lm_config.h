@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "hone/core/config/config_table.h"
+#include "hone/model_io/architecture.h"
+#include "hone/train/optim/optim_config.h"
+#include "hone/train/trainer/trainer_config.h"
+
+namespace hone::task {
+
+// What `hone train lm` can be told. The defaults train 1.3 M parameters on a text of about a
+// megabyte; docs/config.md lists every key.
+struct LmConfig {
+  struct Model {
+    Index hidden_size = 160, intermediate_size = 432, layers = 4, heads = 5;
+    Index kv_heads = 0;  // 0: heads
+    Index head_dim = 0;  // 0: hidden_size / heads
+    Index context = 128;
+    double rope_theta = 10000, norm_eps = 1e-5;
+    bool tied_embeddings = true, attention_bias = false, mlp_bias = false;
+  } model;
+  struct Data {
+    std::string path;               // empty: the embedded story grammar
+    std::string tokenizer = "bpe";  // or "byte"
+    Index vocab_size = 512;
+    std::string windows = "document";  // or "stream"
+    Index stories = 20000, held_out_stories = 500;
+    Index validation_tokens = 16384;
+  } data;
+  optim::OptimConfig optim;
+  optim::LrConfig lr;
+  struct Trainer : trainer::TrainerConfig {
+    std::string matmul = "auto";
+    Index recompute_every = 0;
+  } trainer;
+};
+
+ConfigEntries config_entries(LmConfig& config);
+
+// Rates and decays that train the default model well.
+optim::RuleTable lm_rules();
+double default_peak(std::string_view optimizer);
+// lr.peak, or the rule's where that is 0.
+double peak_of(const LmConfig& config);
+
+// Ranges and divisibility. Error{InvalidArgument} names the key.
+void check_config(const LmConfig& config);
+
+// The model this configuration asks for.
+model_io::Architecture make_architecture(const LmConfig& config, Index vocab_size);
+
+}  // namespace hone::task

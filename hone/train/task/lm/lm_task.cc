@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/task/lm/lm_task.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <numbers>
+#include <span>
+#include <utility>
+
+#include "hone/core/check.h"
+
+namespace hone::task {
+LmTask::LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index micro_batch,
+               Index accumulation_steps, Index validation_tokens)
+    : model_(std::move(model)),
+      train_(std::move(train)),
+      held_out_(std::move(held_out)),
+      samples_(micro_batch * accumulation_steps),
+      micro_batches_(accumulation_steps),
+      validation_tokens_(validation_tokens) {
+  HONE_CHECK(held_out_.stream.ids.size() >= 2, "held-out data", "at least 2 tokens",
+             held_out_.stream.ids.size());
+}
+
+trainer::LossSum LmTask::micro_batch(Index step, Index micro) {
+  const Index first = samples_ * micro / micro_batches_,
+              end = samples_ * (micro + 1) / micro_batches_;
+  const TokenBatch batch = train_.batch(step * samples_ + first, end - first);
+  return {.sum = model_->loss_sum(batch.ids, batch.targets),
+          .weight = static_cast<double>(batch.predicted)};
+}
+
+std::vector<torch::Tensor> LmTask::largest_sample() {
+  const TokenBatch batch = train_.longest();
+  return {batch.ids, batch.targets};
+}
+
+trainer::LossSum LmTask::loss_of(const std::vector<torch::Tensor>& batch) {
+  HONE_CHECK(batch.size() == 2, "LmTask", "ids and targets", batch.size());
+  return {.sum = model_->loss_sum(batch[0], batch[1]),
+          .weight = batch[1].ge(0).sum().item<double>()};
+}
+
+double LmTask::nominal_weight() const {
+  const Index most = (samples_ + micro_batches_ - 1) / micro_batches_;
+  return static_cast<double>(most * model_->architecture().context);
+}
+
+bool LmTask::recompute_activations() {
+  if (model_->recompute_every() == 1) return false;
+  model_->set_recompute_every(1);
+  return true;
+}
+
+Index LmTask::halve_micro_batches() {
+  if (micro_batches_ == samples_) return 0;
+  micro_batches_ = std::min(2 * micro_batches_, samples_);
+  return micro_batches_;
+}
+
+bool LmTask::halve_validation_batches() {
+  validation_batch_ /= 2;
+  return validation_batch_ > 0;
+}
+
+trainer::Validation LmTask::validate(bool all, const trainer::BatchDone& batch_done) {
+  const Index context = model_->architecture().context;
+  const auto options = torch::TensorOptions().dtype(torch::kLong);
+  const std::vector<text::TokenId>& tokens = held_out_.stream.ids;
+  double nats = 0;
+  Index predicted = 0, bytes = 0;
+  const auto run = [&](std::span<const Index> begins, Index length) {
+    const torch::Tensor rows = at::empty({static_cast<Index>(begins.size()), length}, options);
+    auto* to = rows.data_ptr<std::int64_t>();
+    for (const Index begin : begins) to = std::copy_n(tokens.data() + begin, length, to);
+    const torch::Tensor targets = rows.narrow(1, 1, length - 1).contiguous();
+    nats += model_->loss_sum(rows.narrow(1, 0, length - 1).contiguous(), targets).item<double>();
+    predicted += targets.numel();
+    const auto* target = targets.data_ptr<std::int64_t>();
+    for (Index i = 0; i < targets.numel(); ++i) {
+      bytes += held_out_.bytes_of_token[static_cast<std::size_t>(target[i])];
+    }
+  };
+  // Windows of equal length run together.
+  std::map<Index, std::vector<Index>> begins_of_length;
+  Index used = 0, windows = 0, done = 0;
+  for (const auto& window : text::cut_windows(held_out_.stream.ends, context, /*lead=*/true)) {
+    if (window.length() < 2) continue;
+    if (!all && used > 0 && used + window.length() > validation_tokens_) break;
+    begins_of_length[window.length()].push_back(window.begin);
+    used += window.length();
+    ++windows;
+  }
+  if (batch_done) batch_done(0, windows);
+  for (const auto& [length, begins] : begins_of_length) {
+    const auto per_run = static_cast<std::size_t>(std::max<Index>(1, validation_batch_ / length));
+    for (std::size_t at = 0; at < begins.size(); at += per_run) {
+      const std::size_t count = std::min(per_run, begins.size() - at);
+      run(std::span(begins).subspan(at, count), length);
+      done += static_cast<Index>(count);
+      if (batch_done) batch_done(done, windows);
+    }
+  }
+  return {
+      .loss = nats / static_cast<double>(predicted),
+      .bits_per_byte = nats / std::numbers::ln2 / static_cast<double>(std::max<Index>(1, bytes))};
+}
+
+std::vector<trainer::CheckpointTensor> LmTask::weights() {
+  std::vector<trainer::CheckpointTensor> out;
+  for (const auto& item : model_->named_parameters()) out.push_back({item.key(), item.value()});
+  return out;
+}
+
+}  // namespace hone::task

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "hone/text/token_stream.h"
+#include "hone/train/nn/llama.h"
+#include "hone/train/task/lm/token_data.h"
+#include "hone/train/trainer/trainer.h"
+
+namespace hone::task {
+
+// Held-out documents and how many bytes of text each token stands for.
+struct HeldOutText {
+  text::TokenStream stream;
+  std::vector<Index> bytes_of_token;  // by id
+};
+
+// Next-token prediction with a Llama over windows of its context.
+class LmTask final : public trainer::Task {
+ public:
+  LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index micro_batch,
+         Index accumulation_steps, Index validation_tokens);
+
+  trainer::LossSum micro_batch(Index step, Index micro) override;
+  double nominal_weight() const override;
+  // As `hone eval`: windows of the context without overlap, each document from its beginning, every
+  // token but a window's first predicted; bits per byte over the bytes of the predicted tokens.
+  trainer::Validation validate(bool all, const trainer::BatchDone& batch_done) override;
+  std::vector<trainer::CheckpointTensor> weights() override;
+  // One window: {ids, targets}, each [1, length].
+  std::vector<torch::Tensor> largest_sample() override;
+  trainer::LossSum loss_of(const std::vector<torch::Tensor>& batch) override;
+  bool recompute_activations() override;
+  Index halve_micro_batches() override;
+  bool halve_validation_batches() override;
+
+ private:
+  nn::Llama model_;
+  TokenWindows train_;
+  HeldOutText held_out_;
+  Index samples_;        // of a step
+  Index micro_batches_;  // of a step; micro m has samples ⌊m·samples/micro_batches⌋ and on
+  Index validation_tokens_;
+  Index validation_batch_ = 4096;  // tokens of a pass: their logits stay in the cache's reach
+};
+
+}  // namespace hone::task

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/train/task/lm/lm_config.h"
+#include "hone/train/trainer/memory_parts.h"
+
+namespace hone::task {
+
+// From shapes: a Llama of this configuration on `batch` windows of `positions` tokens, by the f32
+// kernels for CPUs.
+trainer::MemoryParts predict_memory(const LmConfig& config, Index vocab_size, Index batch,
+                                    Index positions);
+
+}  // namespace hone::task

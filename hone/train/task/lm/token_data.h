@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/types.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "hone/core/index.h"
+#include "hone/text/token_stream.h"
+
+namespace hone::task {
+
+// A batch for next-token prediction; targets[b, i] follows ids[b, i], or is -1 behind the end of a
+// window that is shorter than the longest of the batch.
+struct TokenBatch {
+  torch::Tensor ids, targets;  // [batch, length] int64, length <= context
+  Index predicted = 0;         // targets that count
+};
+
+// What an epoch takes each of once, in an order that it draws. Sample n of the run is a pure
+// function of (seed, n).
+class TokenWindows {
+ public:
+  // One stream: an epoch cuts it into windows of `context` + 1 tokens from a start that it draws.
+  // Error{InvalidArgument} when there are no context + 1 tokens.
+  TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed);
+  // The windows of text::cut_windows over documents. Error{InvalidArgument} when none holds two
+  // tokens.
+  TokenWindows(text::TokenStream documents, Index context, std::uint64_t seed);
+
+  Index windows_per_epoch() const { return windows_; }
+  Index tokens() const { return static_cast<Index>(tokens_.size()); }
+  // The tokens of sample n.
+  text::TokenRange range_of(Index sample) const;
+  TokenBatch batch(Index first_sample, Index count) const;
+  // A sample that none exceeds in length.
+  TokenBatch longest() const;
+
+ private:
+  TokenBatch batch_of(const std::vector<text::TokenRange>& rows) const;
+
+  std::vector<text::TokenId> tokens_;
+  std::vector<text::TokenRange> ranges_;  // of documents; empty: one stream
+  Index context_ = 0, windows_ = 0;
+  std::uint64_t seed_ = 0;
+};
+
+}  // namespace hone::task

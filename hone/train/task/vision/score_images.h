@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "hone/train/nn/vision.h"
+#include "hone/train/task/vision/image_batches.h"
+
+namespace hone::task {
+
+// {images fp32 [count, channels, height, width], labels int64 [count]}.
+std::vector<torch::Tensor> to_tensors(const ImageValues& values, const data::ImageShape& shape);
+
+struct ScoreOptions {
+  Index count = 0;  // samples 0 and on
+  Index batch = 1;
+  Index workers = 0, prefetch = 1;  // Prefetcher's
+};
+using TakeScores =
+    std::function<void(Index first, const torch::Tensor& logits, const torch::Tensor& labels)>;
+
+// Logits [batch, classes] of every sample, as a model that does not train gives them, batch by
+// batch. The model is left in training mode, as it was made, also by what is thrown.
+void score_images(nn::VisionNet& model, const ImageBatches& batches, const ScoreOptions& options,
+                  const TakeScores& take);
+
+}  // namespace hone::task

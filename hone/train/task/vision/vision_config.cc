@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/task/vision/vision_config.h"
+
+#include <array>
+
+#include "hone/core/check.h"
+
+namespace hone::task {
+namespace {
+
+constexpr std::array<optim::RuleDefaults, 8> kRules = {
+    {{.name = "sgd", .peak = 0.05, .weight_decay = 1e-4},
+     {.name = "adam", .peak = 2e-3},
+     {.name = "adamw", .peak = 3e-3, .weight_decay = 0.1},
+     {.name = "adagrad", .peak = 0.02},
+     {.name = "lion", .peak = 3e-4, .weight_decay = 0.1, .beta2 = 0.99},
+     {.name = "tam", .peak = 0.1, .weight_decay = 1e-4},
+     {.name = "adatam", .peak = 3e-4},
+     {.name = "adatamw", .peak = 3e-4, .weight_decay = 0.1}}};
+
+constexpr std::array<std::string_view, 3> kModels = {"mlp", "cnn", "resnet20"};
+
+void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
+  const auto add = [&](std::string_view name, ConfigField field, const char* meaning) {
+    entries.push_back({name, field, meaning});
+  };
+  add("model.name", &model.name,
+      "mlp; cnn: 3 x 3 convolutions with GroupNorm, each followed by a 2 x 2 maximum, until the "
+      "side is at most 8; resnet20: He et al. (2015) for CIFAR-10, with BatchNorm");
+  add("model.width", &model.width,
+      "units of a hidden layer (mlp), channels of the first convolution (cnn: a multiple of 8); 0: "
+      "mlp 256, cnn 32, resnet20 16");
+  add("model.layers", &model.layers, "hidden layers of mlp; unread by the others");
+}
+
+void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
+  const auto add = [&](std::string_view name, ConfigField field, const char* meaning,
+                       bool fixed_in_run = true) {
+    entries.push_back({name, field, meaning, fixed_in_run});
+  };
+  add("data.path", &data.path,
+      "folder: MNIST's IDX files, CIFAR-10's binary batches, or a folder of images for each class, "
+      "below train/ and test/ (or val/) where there are such",
+      false);
+  add("data.image_size", &data.image_size,
+      "side of the squares that images of a folder are cut and scaled to; 0: 64. IDX and CIFAR-10 "
+      "keep their size and take 0 or that");
+  add("data.crop_padding", &data.crop_padding,
+      "training images are shifted by up to this many pixels each way, over the mean color");
+  add("data.flip", &data.flip, "half of the training images are mirrored left to right");
+  add("data.validation_images", &data.validation_images,
+      "held-out images of a validation during training; the last one takes all");
+  add("data.memory_mb", &data.memory_mb,
+      "images of a folder are kept in memory up to this many MiB, and decoded again each time "
+      "beyond",
+      false);
+  add("data.workers", &data.workers,
+      "threads that prepare batches, with the same result for any number; 0: none, each is "
+      "prepared when it is needed",
+      false);
+  add("data.prefetch", &data.prefetch, "batches that are prepared ahead at most", false);
+}
+
+}  // namespace
+
+ConfigEntries config_entries(VisionConfig& config) {
+  ConfigEntries entries;
+  add_entries(entries, config.model);
+  add_entries(entries, config.data);
+  add_entries(entries, config.optim, kRules);
+  add_entries(entries, config.lr, kRules);
+  add_entries(entries, config.trainer,
+              {.samples = "images",
+               .seed = "of initial weights, data order and augmentation",
+               .max_memory = "MiB that tensors may take; where a step would pass it, micro-batches "
+                             "are halved (not of resnet20, whose BatchNorm would then give other "
+                             "results), else the run ends; 0: no limit"});
+  return entries;
+}
+
+optim::RuleTable vision_rules() { return kRules; }
+
+double peak_of(const VisionConfig& config) { return peak_of(config.optim, config.lr, kRules); }
+
+void check_config(const VisionConfig& config) {
+  check_choice("model.name", config.model.name, kModels);
+  check_range("model.width", config.model.width, 0, 1 << 16);
+  check_range("model.layers", config.model.layers, 0, 64);
+  const VisionConfig::Data& data = config.data;
+  HONE_CHECK(!data.path.empty(), "data.path", "a folder of images (--data)", "none");
+  check_range("data.image_size", data.image_size, 0, 4096);
+  check_range("data.crop_padding", data.crop_padding, 0, 1024);
+  check_range("data.validation_images", data.validation_images, 1, Index{1} << 40);
+  check_range("data.memory_mb", data.memory_mb, 0, Index{1} << 30);
+  check_range("data.workers", data.workers, 0, 256);
+  check_range("data.prefetch", data.prefetch, 1, 1024);
+  check_config(config.optim, kRules);
+  check_config(config.lr);
+  check_config(config.trainer);
+}
+
+}  // namespace hone::task

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "hone/core/config/config_table.h"
+#include "hone/train/optim/optim_config.h"
+#include "hone/train/trainer/trainer_config.h"
+
+namespace hone::task {
+
+// What `hone train vision` can be told; docs/config.md lists every key.
+struct VisionConfig {
+  struct Model {
+    std::string name = "cnn";  // mlp, resnet20
+    Index width = 0;           // 0: the model's own
+    Index layers = 2;          // hidden ones, of mlp
+  } model;
+  struct Data {
+    std::string path;
+    Index image_size = 0;
+    Index crop_padding = 0;
+    bool flip = false;
+    Index validation_images = 2000;
+    Index memory_mb = 1024, workers = 2, prefetch = 4;
+  } data;
+  optim::OptimConfig optim;
+  optim::LrConfig lr;
+  trainer::TrainerConfig trainer = {
+      .steps = 1000, .micro_batch = 128, .clip_norm = 0, .checkpoint_every = 500};
+};
+
+ConfigEntries config_entries(VisionConfig& config);
+// Rates and decays that train the small models well.
+optim::RuleTable vision_rules();
+// lr.peak, or the rule's where that is 0.
+double peak_of(const VisionConfig& config);
+// Ranges; Error{InvalidArgument} names the key.
+void check_config(const VisionConfig& config);
+
+}  // namespace hone::task

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/task/vision/vision_model.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/core/json_io.h"
+#include "hone/core/mmap_file.h"
+#include "hone/core/names.h"
+#include "hone/model_io/json_fields.h"
+#include "hone/train/tensor_file.h"
+
+namespace hone::task {
+namespace {
+
+namespace fs = std::filesystem;
+
+using model_io::JsonFields;
+
+constexpr const char* kFormat = "hone-vision";
+constexpr Index kMostWidth = 1 << 16, kMostLayers = 64, kMostSide = 4096, kMostClasses = 65535;
+
+std::vector<NamedTensor> tensors_of(const nn::VisionNetImpl& net) {
+  std::vector<NamedTensor> out;
+  for (const auto& item : net.named_parameters()) out.push_back({item.key(), item.value()});
+  for (const auto& item : net.named_buffers()) out.push_back({item.key(), item.value()});
+  return out;
+}
+
+Index read_count(const JsonFields& config, std::string_view key, Index least, Index most) {
+  const Index value = config.required_integer(key);
+  if (value < least || value > most) config.refuse(key, concat(least, " to ", most), concat(value));
+  return value;
+}
+
+const Json& read_array(const JsonFields& config, std::string_view key, Index least, Index most) {
+  const Json* array = config.find(key);
+  if (array == nullptr || !array->is_array()) config.refuse(key, "an array", "none");
+  const auto size = static_cast<Index>(array->size());
+  if (size < least || size > most) {
+    config.refuse(key, concat(least, " to ", most, " entries"), concat(size));
+  }
+  return *array;
+}
+
+std::vector<double> read_numbers(const JsonFields& config, std::string_view key, Index count,
+                                 double least) {
+  std::vector<double> out;
+  for (const Json& item : read_array(config, key, count, count)) {
+    if (!item.is_number() || !(item.get<double>() >= least && item.get<double>() <= 1)) {
+      config.refuse(key, concat("numbers from ", least, " to 1"), item.dump());
+    }
+    out.push_back(item.get<double>());
+  }
+  return out;
+}
+
+std::vector<std::string> read_classes(const JsonFields& config) {
+  std::vector<std::string> out;
+  for (const Json& item : read_array(config, "classes", 2, kMostClasses)) {
+    if (!item.is_string()) config.refuse("classes", "strings", item.dump());
+    out.push_back(item.get<std::string>());
+  }
+  return out;
+}
+
+nn::VisionSpec read_spec(const JsonFields& config, Index classes) {
+  const nn::VisionSpec spec{.name = config.string("model").value_or(""),
+                            .width = read_count(config, "width", 1, kMostWidth),
+                            .layers = read_count(config, "layers", 0, kMostLayers),
+                            .channels = read_count(config, "channels", 1, 3),
+                            .height = read_count(config, "height", 1, kMostSide),
+                            .image_width = read_count(config, "image_width", 1, kMostSide),
+                            .classes = classes};
+  try {
+    return nn::resolve(spec);
+  } catch (const Error& error) {
+    throw Error(ErrorCategory::CorruptFile, concat(config.where(), ": ", error.what()));
+  }
+}
+
+// The tensors of a file, each handed out once.
+class StoredTensors {
+ public:
+  explicit StoredTensors(const fs::path& path) : path_(path.string()) {
+    for (NamedTensor& tensor : read_tensors(MmapFile(path))) {
+      by_name_.emplace(std::move(tensor.name), std::move(tensor.value));
+    }
+  }
+
+  torch::Tensor take(const nn::TensorRequest& wanted) {
+    const auto found = by_name_.find(wanted.name);
+    if (found == by_name_.end()) fail_corrupt(path_, concat("tensor ", wanted.name), "none");
+    const torch::Tensor tensor = found->second;
+    by_name_.erase(found);
+    if (tensor.sizes() != wanted.sizes || tensor.scalar_type() != wanted.type) {
+      fail_corrupt(path_, concat(wanted.name, describe(wanted.sizes, wanted.type)),
+                   describe(tensor.sizes(), tensor.scalar_type()));
+    }
+    if (!at::isfinite(tensor).all().item<bool>()) {
+      fail_corrupt(path_, concat("finite values in ", wanted.name), "NaN or infinity");
+    }
+    return tensor;
+  }
+  void check_all_taken() const {
+    if (by_name_.empty()) return;
+    fail_corrupt(path_, "only tensors of the model", quote_name(by_name_.begin()->first));
+  }
+
+ private:
+  static std::string describe(at::IntArrayRef sizes, at::ScalarType type) {
+    std::string out = concat(" ", c10::toString(type), " [");
+    for (std::size_t i = 0; i < sizes.size(); ++i) out += concat(i == 0 ? "" : ", ", sizes[i]);
+    return out + "]";
+  }
+
+  std::string path_;
+  std::map<std::string, torch::Tensor> by_name_;
+};
+
+}  // namespace
+
+VisionModel read_vision_model(const fs::path& folder) {
+  const fs::path path = folder / "config.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    fail(ErrorCategory::NotFound, folder.string(), "a model folder with config.json",
+         fs::exists(folder, ignored) ? "none in it" : "nothing");
+  }
+  const Json json = read_json_file(path);
+  const JsonFields config(json, path.string());
+  const std::string format = config.string("format").value_or("another");
+  if (format != kFormat) {
+    fail_unsupported(path.string(), concat("a classifier of images (format ", kFormat, ")"),
+                     quote_name(format));
+  }
+  std::vector<std::string> classes = read_classes(config);
+  const nn::VisionSpec spec = read_spec(config, static_cast<Index>(classes.size()));
+  ChannelStats stats{.mean = read_numbers(config, "mean", spec.channels, 0),
+                     .std = read_numbers(config, "std", spec.channels, 1e-9)};
+  auto stored = std::make_shared<StoredTensors>(folder / "model.safetensors");
+  nn::VisionNet net(spec,
+                    [stored](const nn::TensorRequest& request) { return stored->take(request); });
+  stored->check_all_taken();
+  return {.net = net, .classes = std::move(classes), .stats = std::move(stats)};
+}
+
+void write_vision_model(const fs::path& folder, const VisionModel& model) {
+  const nn::VisionSpec& spec = model.net->spec();
+  AtomicFolder out(folder);
+  write_json_file(out.staging() / "config.json", {{"format", kFormat},
+                                                  {"model", spec.name},
+                                                  {"width", spec.width},
+                                                  {"layers", spec.layers},
+                                                  {"channels", spec.channels},
+                                                  {"height", spec.height},
+                                                  {"image_width", spec.image_width},
+                                                  {"classes", model.classes},
+                                                  {"mean", model.stats.mean},
+                                                  {"std", model.stats.std}});
+  write_tensors(out.staging() / "model.safetensors", tensors_of(*model.net), {{"format", "pt"}});
+  out.commit();
+}
+
+}  // namespace hone::task

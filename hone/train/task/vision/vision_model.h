@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "hone/train/nn/vision.h"
+#include "hone/train/task/vision/image_batches.h"
+
+namespace hone::task {
+
+// A trained classifier and what it needs to be used.
+struct VisionModel {
+  nn::VisionNet net;
+  std::vector<std::string> classes;  // by label
+  ChannelStats stats;                // (value / 255 - mean) / std is what the model takes
+};
+
+// model.safetensors (parameters and buffers by their names in the module) and config.json
+// ({"format": "hone-vision", "model", "width", "layers", "channels", "height", "image_width",
+// "classes", "mean", "std"}), through AtomicFolder.
+void write_vision_model(const std::filesystem::path& folder, const VisionModel& model);
+// What write_vision_model wrote. Error{NotFound}; Error{Unsupported} for a folder of another
+// format; Error{CorruptFile} for a config.json or a tensor that does not fit the model it names.
+VisionModel read_vision_model(const std::filesystem::path& folder);
+
+}  // namespace hone::task

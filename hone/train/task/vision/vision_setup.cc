@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/task/vision/vision_setup.h"
+
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/core/log.h"
+#include "hone/train/interop.h"
+#include "hone/train/trainer/make_optimizer.h"
+
+namespace hone::task {
+
+namespace {
+
+// No image is in a batch twice.
+Index micro_batch_of(const VisionConfig& config, Index images) {
+  const Index wanted = config.trainer.micro_batch;
+  if (wanted <= images) return wanted;
+  log_warning(concat("trainer.micro_batch = ", wanted, " is more than the ", images,
+                     " training images: batches are of ", images));
+  return images;
+}
+
+}  // namespace
+
+VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop) {
+  auto data = std::make_shared<VisionData>();
+  data->corpus = data::load_images(
+      config.data.path,
+      {.side = config.data.image_size, .memory_bytes = config.data.memory_mb << 20, .stop = stop},
+      libtorch_executor());
+  const data::ImageCorpus& corpus = data->corpus;
+  const Index side = config.data.image_size, own = corpus.shape.height;
+  HONE_CHECK(side == 0 || (side == own && own == corpus.shape.width), "data.image_size",
+             concat("0 or ", own, ", the size of these images"), side);
+  if (corpus.classes.size() < 2) {
+    fail_corrupt(config.data.path, "images of at least two classes", concat(corpus.classes.size()));
+  }
+  data->stats = measure_channels(corpus.train, corpus.shape);
+  log_info(concat(corpus.name, ": ", corpus.train.size(), " images to train on, ",
+                  corpus.held_out.size(), " held out; ", corpus.classes.size(), " classes, ",
+                  corpus.shape.channels, " x ", corpus.shape.height, " x ", corpus.shape.width,
+                  corpus.train.in_memory() ? "" : ", decoded as they are needed"));
+  const auto seed = static_cast<std::uint64_t>(config.trainer.seed);
+  nn::VisionNet model(nn::VisionSpec{.name = config.model.name,
+                                     .width = config.model.width,
+                                     .layers = config.model.layers,
+                                     .channels = corpus.shape.channels,
+                                     .height = corpus.shape.height,
+                                     .image_width = corpus.shape.width,
+                                     .classes = static_cast<Index>(corpus.classes.size())},
+                      seed);
+  auto task = std::make_unique<VisionTask>(
+      model, data,
+      VisionTaskOptions{
+          .micro_batch = micro_batch_of(config, corpus.train.size()),
+          .accumulation_steps = config.trainer.accumulation_steps,
+          .validation_images = config.data.validation_images,
+          .seed = seed,
+          .augmentation = {.crop_padding = config.data.crop_padding, .flip = config.data.flip},
+          .workers = config.data.workers,
+          .prefetch = config.data.prefetch});
+  return {std::move(data), model, std::move(task)};
+}
+
+std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,
+                                                            const nn::VisionNetImpl& model) {
+  return make_optimizer(optim::fill_defaults(config.optim, vision_rules()), peak_of(config), model);
+}
+
+}  // namespace hone::task

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/task/vision/vision_task.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/train/task/vision/score_images.h"
+
+namespace hone::task {
+namespace {
+
+torch::Tensor loss_sum(const torch::Tensor& logits, const torch::Tensor& labels) {
+  return at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum);
+}
+
+}  // namespace
+
+VisionTask::VisionTask(nn::VisionNet model, std::shared_ptr<const VisionData> data,
+                       const VisionTaskOptions& options)
+    : model_(std::move(model)),
+      data_(std::move(data)),
+      train_(data_->corpus.train, data_->corpus.shape, data_->stats, options.seed,
+             options.augmentation),
+      held_out_(data_->corpus.held_out, data_->corpus.shape, data_->stats, options.seed),
+      samples_(options.micro_batch * options.accumulation_steps),
+      micro_batches_(options.accumulation_steps),
+      validation_images_(options.validation_images),
+      validation_batch_(options.micro_batch),
+      workers_(options.workers),
+      prefetch_(options.prefetch),
+      prefetcher_(std::make_unique<Prefetcher>(train_, workers_, prefetch_)) {}
+
+// A step that is tried again, with less memory, begins with the buffers that it began with.
+void VisionTask::begin_step(Index step) {
+  if (step_ == step) {
+    for (const Buffer& buffer : before_step_) buffer.tensor.copy_(buffer.copy);
+    return;
+  }
+  step_ = step;
+  before_step_.clear();
+  for (const torch::Tensor& buffer : model_->buffers()) {
+    before_step_.push_back({buffer, buffer.clone()});
+  }
+}
+
+trainer::LossSum VisionTask::micro_batch(Index step, Index micro) {
+  if (micro == 0) begin_step(step);
+  const Index first = samples_ * micro / micro_batches_,
+              end = samples_ * (micro + 1) / micro_batches_;
+  return loss_of(
+      to_tensors(prefetcher_->take(step * samples_ + first, end - first), data_->corpus.shape));
+}
+
+trainer::LossSum VisionTask::loss_of(const std::vector<torch::Tensor>& batch) {
+  HONE_CHECK(batch.size() == 2, "VisionTask", "images and labels", batch.size());
+  return {.sum = loss_sum(model_->forward(batch[0]), batch[1]),
+          .weight = static_cast<double>(batch[0].size(0))};
+}
+
+std::vector<torch::Tensor> VisionTask::largest_sample() {
+  return to_tensors(train_.make(0, 1), data_->corpus.shape);
+}
+
+double VisionTask::nominal_weight() const {
+  return static_cast<double>((samples_ + micro_batches_ - 1) / micro_batches_);
+}
+
+Index VisionTask::halve_micro_batches() {
+  if (model_->mixes_batch() || micro_batches_ == samples_) return 0;
+  micro_batches_ = std::min(2 * micro_batches_, samples_);
+  return micro_batches_;
+}
+
+bool VisionTask::halve_validation_batches() {
+  validation_batch_ /= 2;
+  return validation_batch_ > 0;
+}
+
+trainer::Validation VisionTask::validate(bool all, const trainer::BatchDone& batch_done) {
+  const Index size = held_out_.images_per_epoch();
+  const Index count = all ? size : std::min(size, validation_images_);
+  double nats = 0;
+  Index right = 0;
+  if (batch_done) batch_done(0, count);
+  score_images(
+      model_, held_out_,
+      {.count = count, .batch = validation_batch_, .workers = workers_, .prefetch = prefetch_},
+      [&](Index first, const torch::Tensor& logits, const torch::Tensor& labels) {
+        nats += loss_sum(logits, labels).item<double>();
+        right += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
+        if (batch_done) batch_done(first + labels.numel(), count);
+      });
+  trainer::Validation out;
+  out.loss = nats / static_cast<double>(count);
+  out.accuracy = static_cast<double>(right) / static_cast<double>(count);
+  return out;
+}
+
+std::vector<trainer::CheckpointTensor> VisionTask::weights() {
+  std::vector<trainer::CheckpointTensor> out;
+  for (const auto& item : model_->named_parameters()) out.push_back({item.key(), item.value()});
+  for (const auto& item : model_->named_buffers()) out.push_back({item.key(), item.value()});
+  return out;
+}
+
+}  // namespace hone::task

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "hone/train/nn/vision.h"
+#include "hone/train/task/vision/image_batches.h"
+#include "hone/train/task/vision/prefetcher.h"
+#include "hone/train/trainer/trainer.h"
+
+namespace hone::task {
+
+// A corpus with the statistics of its training part.
+struct VisionData {
+  data::ImageCorpus corpus;
+  ChannelStats stats;
+};
+
+struct VisionTaskOptions {
+  Index micro_batch = 1, accumulation_steps = 1, validation_images = 1;
+  std::uint64_t seed = 0;
+  Augmentation augmentation;
+  Index workers = 0, prefetch = 1;
+};
+
+// Classification of images with the mean of the cross-entropy.
+class VisionTask final : public trainer::Task {
+ public:
+  VisionTask(nn::VisionNet model, std::shared_ptr<const VisionData> data,
+             const VisionTaskOptions& options);
+  VisionTask(const VisionTask&) = delete;
+  VisionTask& operator=(const VisionTask&) = delete;
+
+  trainer::LossSum micro_batch(Index step, Index micro) override;
+  double nominal_weight() const override;
+  trainer::Validation validate(bool all, const trainer::BatchDone& batch_done) override;
+  // Parameters, then buffers.
+  std::vector<trainer::CheckpointTensor> weights() override;
+  // One image: {images, labels}.
+  std::vector<torch::Tensor> largest_sample() override;
+  trainer::LossSum loss_of(const std::vector<torch::Tensor>& batch) override;
+  // 0 for a model that mixes the images of a batch: it would learn something else.
+  Index halve_micro_batches() override;
+  bool halve_validation_batches() override;
+
+ private:
+  struct Buffer {
+    torch::Tensor tensor, copy;
+  };
+  void begin_step(Index step);
+
+  nn::VisionNet model_;
+  std::shared_ptr<const VisionData> data_;
+  ImageBatches train_, held_out_;
+  Index samples_;        // of a step
+  Index micro_batches_;  // of a step; micro m has samples ⌊m·samples/micro_batches⌋ and on
+  Index validation_images_, validation_batch_;
+  Index workers_, prefetch_;
+  std::unique_ptr<Prefetcher> prefetcher_;
+  std::optional<Index> step_;
+  std::vector<Buffer> before_step_;
+};
+
+}  // namespace hone::task

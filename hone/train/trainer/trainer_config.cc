@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/trainer/trainer_config.h"
+
+#include <limits>
+
+#include "hone/core/check.h"
+#include "hone/train/trainer/metrics_sinks.h"
+
+namespace hone::trainer {
+
+void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWords& words) {
+  const auto add = [&](std::string_view name, ConfigField field, std::string meaning,
+                       bool fixed_in_run = true) {
+    entries.push_back({name, field, std::move(meaning), fixed_in_run});
+  };
+  add_entries(entries, trainer.amp);
+  add("trainer.steps", &trainer.steps, "optimizer steps; --minutes replaces it");
+  add("trainer.micro_batch", &trainer.micro_batch, concat(words.samples, " per forward pass"));
+  add("trainer.accumulation_steps", &trainer.accumulation_steps,
+      "forward passes per optimizer step");
+  add("trainer.clip_norm", &trainer.clip_norm, "limit of the global gradient norm; 0: none");
+  add("trainer.ema_decay", &trainer.ema_decay,
+      "moving average of the weights, which is then what is validated and exported: average <- "
+      "decay "
+      "average + (1 - decay) weight, with decays that grow from 0.1; 0: none");
+  add("trainer.seed", &trainer.seed, std::string(words.seed));
+  add("trainer.validate_every", &trainer.validate_every,
+      "steps between validations; 0: only at the end");
+  add("trainer.checkpoint_every", &trainer.checkpoint_every,
+      "steps between checkpoints; 0: only at the end", false);
+  add("trainer.keep_checkpoints", &trainer.keep_checkpoints,
+      "newest checkpoints kept, besides the best one", false);
+  add("trainer.max_memory_mb", &trainer.max_memory_mb, std::string(words.max_memory));
+  add("trainer.metrics", &trainer.metrics,
+      "where the row of each step goes: csv (always), jsonl, tensorboard", false);
+}
+
+void check_config(const TrainerConfig& trainer) {
+  check_range("trainer.steps", trainer.steps, 1, Index{1} << 40);
+  check_range("trainer.micro_batch", trainer.micro_batch, 1, 1 << 20);
+  check_range("trainer.accumulation_steps", trainer.accumulation_steps, 1, 1 << 20);
+  check_range("trainer.clip_norm", trainer.clip_norm, 0, 1e30);
+  check_range("trainer.ema_decay", trainer.ema_decay, 0, 0.999999);
+  check_config(trainer.amp);
+  check_range("trainer.seed", trainer.seed, 0, std::numeric_limits<Index>::max());
+  check_range("trainer.validate_every", trainer.validate_every, 0, Index{1} << 40);
+  check_range("trainer.checkpoint_every", trainer.checkpoint_every, 0, Index{1} << 40);
+  check_range("trainer.keep_checkpoints", trainer.keep_checkpoints, 1, 10000);
+  check_range("trainer.max_memory_mb", trainer.max_memory_mb, 0, Index{1} << 30);
+  static_cast<void>(parse_metrics_formats(trainer.metrics));
+}
+
+}  // namespace hone::trainer

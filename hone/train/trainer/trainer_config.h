@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hone/core/config/config_table.h"
+#include "hone/train/amp/amp_config.h"
+
+namespace hone::trainer {
+
+// [amp] and [trainer]: the keys that every job has.
+struct TrainerConfig {
+  Index steps = 1750, micro_batch = 8, accumulation_steps = 1;
+  double clip_norm = 1.0, ema_decay = 0;
+  Index seed = 0;
+  Index validate_every = 200, checkpoint_every = 200, keep_checkpoints = 2;
+  Index max_memory_mb = 0;
+  std::vector<std::string> metrics = {"csv"};
+  amp::AmpConfig amp{};
+};
+
+// What the job calls its samples ("windows"), and what a seed and the limit of memory do to it.
+struct TrainerWords {
+  std::string_view samples, seed, max_memory;
+};
+void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWords& words);
+// Error{InvalidArgument} names the key.
+void check_config(const TrainerConfig& trainer);
+
+}  // namespace hone::trainer

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/bench/bench_run.h"
+#include "hone/app/measurer.h"
+#include "hone/core/machine_card.h"
+#include "hone/kernels/roof/memory_roofs.h"
+
+#include <gtest/gtest.h>
+
+#include "hone/core/error.h"
+#include "hone/core/thread_pool.h"
+#include "hone/tune/measure/measure.h"
+#include "tests/support/scripted_clock.h"
+
+namespace hone::bench {
+namespace {
+
+// Two of ours and one of theirs, each with an exact time.
+class BenchRunTest : public testing::Test {
+ protected:
+  Contestant takes(const char* name, double seconds) {
+    return {.name = name, .run = [this, seconds] { ++runs_, clock_.advance(seconds); }};
+  }
+  BenchCase make_case() {
+    BenchCase bench_case;
+    bench_case.name = "4x4";
+    bench_case.contestants = {takes("q8", 0.001), takes("q4", 0.004), takes("torch", 0.002)};
+    bench_case.ours = {true, true, false};
+    bench_case.bytes = 8e6;
+    bench_case.flops = 4e6;
+    bench_case.memory = &memory_;
+    bench_case.roof_gflop_per_s = 100;
+    return bench_case;
+  }
+
+  test::ScriptedClock clock_;
+  std::unique_ptr<Measurer> measurer_ = tune::make_measurer(clock_);
+  int runs_ = 0;
+  const MemoryProbe memory_{takes("memory", 0.5), 8e9};  // 16 GB/s
+};
+
+TEST_F(BenchRunTest, row_holds_time_rate_and_share_of_the_roof) {
+  BenchRun run(*measurer_, {});
+  run.add(make_case());
+  const Json row = run.report()["rows"][0];
+  EXPECT_EQ(row["case"], "4x4");
+  EXPECT_EQ(row["impl"], "q8");
+  EXPECT_DOUBLE_EQ(row["median_ms"].get<double>(), 1);
+  EXPECT_DOUBLE_EQ(row["p10_ms"].get<double>(), 1);
+  EXPECT_DOUBLE_EQ(row["p90_ms"].get<double>(), 1);
+  EXPECT_EQ(row["n"], 10);
+  EXPECT_DOUBLE_EQ(row["gb_per_s"].get<double>(), 8);
+  EXPECT_DOUBLE_EQ(row["gflop_per_s"].get<double>(), 4);
+  EXPECT_DOUBLE_EQ(row["share_of_roof"].get<double>(), 0.5);  // of memory, the larger one
+  EXPECT_DOUBLE_EQ(row["share_ci"][0].get<double>(), 0.5);
+  EXPECT_DOUBLE_EQ(row["roof_gb_per_s"].get<double>(), 16);
+}
+
+TEST_F(BenchRunTest, each_of_ours_is_compared_with_each_of_theirs) {
+  BenchRun run(*measurer_, {});
+  run.add(make_case());
+  const Json ratios = run.report()["ratios"];
+  ASSERT_EQ(ratios.size(), 2u);
+  EXPECT_EQ(ratios[0]["impl"], "q8");
+  EXPECT_EQ(ratios[0]["against"], "torch");
+  EXPECT_DOUBLE_EQ(ratios[0]["ratio"].get<double>(), 2);
+  EXPECT_EQ(ratios[0]["verdict"], "faster");
+  EXPECT_EQ(ratios[1]["impl"], "q4");
+  EXPECT_DOUBLE_EQ(ratios[1]["ratio"].get<double>(), 0.5);
+  EXPECT_DOUBLE_EQ(ratios[1]["ci"][0].get<double>(), 0.5);
+  EXPECT_DOUBLE_EQ(ratios[1]["ci"][1].get<double>(), 0.5);
+  EXPECT_EQ(ratios[1]["verdict"], "slower");
+}
+
+TEST_F(BenchRunTest, equal_times_are_a_tie) {
+  BenchRun run(*measurer_, {});
+  BenchCase bench_case = make_case();
+  bench_case.contestants[0] = takes("q8", 0.002);
+  run.add(bench_case);
+  EXPECT_EQ(run.report()["ratios"][0]["verdict"], "tie");
+}
+
+TEST_F(BenchRunTest, absent_peers_have_a_row) {
+  BenchRun run(*measurer_, {});
+  BenchCase bench_case = make_case();
+  bench_case.absent = {"llama_cpp"};
+  run.add(bench_case);
+  const Json row = run.report()["rows"][3];
+  EXPECT_EQ(row["impl"], "llama_cpp");
+  EXPECT_EQ(row["status"], "absent");
+  EXPECT_NE(run.table().find("absent"), std::string::npos);
+}
+
+TEST_F(BenchRunTest, extra_fields_are_added_to_their_row) {
+  BenchRun run(*measurer_, {});
+  BenchCase bench_case = make_case();
+  bench_case.extra = {{{"threads", 2}}, Json::object(), {{"dtype", "f32"}}};
+  run.add(bench_case);
+  const Json rows = run.report()["rows"];
+  EXPECT_EQ(rows[0]["threads"], 2);
+  EXPECT_EQ(rows[2]["dtype"], "f32");
+  EXPECT_FALSE(rows[1].contains("threads"));
+  bench_case.extra.pop_back();
+  EXPECT_THROW(run.add(bench_case), Error);
+}
+
+TEST_F(BenchRunTest, repeat_fixes_the_number_of_rounds_and_quick_lowers_it) {
+  BenchRun fixed(*measurer_, {.repeat = 17});
+  fixed.add(make_case());
+  EXPECT_EQ(fixed.report()["rows"][0]["n"], 17);
+  BenchRun quick(*measurer_, {.quick = true});
+  quick.add(make_case());
+  EXPECT_EQ(quick.report()["rows"][0]["n"], 5);
+  EXPECT_THROW(BenchRun(*measurer_, {.repeat = -1}), Error);
+}
+
+TEST_F(BenchRunTest, table_names_every_contestant_and_ratio) {
+  BenchRun run(*measurer_, {});
+  run.add(make_case());
+  const std::string table = run.table();
+  for (const char* part : {"q8", "q4", "torch", "8.00 GB/s", "50 % of roof", "2.000x", "slower"}) {
+    EXPECT_NE(table.find(part), std::string::npos) << part << " is missing in\n" << table;
+  }
+}
+
+TEST(MachineCard, names_what_every_number_depends_on) {
+  ThreadPool pool(2);
+  const Json card = machine_card(pool);
+  EXPECT_EQ(card["threads"], 2);
+  EXPECT_FALSE(card["cpu"].get<std::string>().empty());
+  EXPECT_EQ(card["isa"][0], "scalar");
+  EXPECT_GE(card["cores"].get<int>(), 1);
+  EXPECT_TRUE(card.contains("quota"));
+  EXPECT_NE(card["hone"].get<std::string>().find("hone "), std::string::npos);
+}
+
+TEST(Roofs, are_positive_and_reading_is_not_slower_than_a_disk) {
+  ThreadPool pool;
+  const auto measurer = app::make_measurer();
+  const MemoryRoofs roofs = measure_memory_roofs(pool, *measurer, true);
+  EXPECT_GT(roofs.read_gb_per_s, 0.5);
+  EXPECT_GT(roofs.copy_gb_per_s, 0.5);
+  EXPECT_GT(measure_peak_gflops(pool, *measurer, true), 0.5);
+}
+
+}  // namespace
+}  // namespace hone::bench

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/bench/torch/bench_optim.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+#include <string>
+
+#include "hone/core/clock.h"
+#include "hone/core/error.h"
+#include "hone/tune/measure/measure.h"
+
+namespace hone::bench {
+namespace {
+
+// The rows of a run over the guide's five sizes, every sample of every contestant in them.
+class GuideBench : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    const auto measurer = tune::make_measurer(steady_clock());
+    BenchRun run(*measurer, {.quick = true, .repeat = 7});
+    bench_optim({.sizes = {"guide"}, .threads = 1}, run);
+    report_ = run.report();
+  }
+  static const Json* find(const char* list, const std::string& name, const std::string& impl,
+                          const std::string& against = "") {
+    for (const Json& entry : report_.at(list)) {
+      if (entry.at("case") == name && entry.at("impl") == impl &&
+          (against.empty() || entry.at("against") == against)) {
+        return &entry;
+      }
+    }
+    return nullptr;
+  }
+  static Json report_;
+};
+Json GuideBench::report_;
+
+constexpr const char* kSizes[] = {"100", "1000", "64x64", "512x512", "1024x1024"};
+
+// A wrong name costs no minutes of measurement before it.
+TEST(BenchOptim, refuses_a_wrong_list_before_it_measures) {
+  const auto measurer = tune::make_measurer(steady_clock());
+  for (const BenchOptimOptions& wrong :
+       {BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm", "muon"}},
+        BenchOptimOptions{.sizes = {"1x16", "1x0"}, .rules = {"sgdm"}},
+        BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm"}, .against = {"own", "them"}}}) {
+    BenchRun run(*measurer, {.quick = true, .repeat = 7});
+    EXPECT_THROW(bench_optim(wrong, run), Error);
+    EXPECT_TRUE(run.report().at("rows").empty());
+  }
+}
+
+TEST_F(GuideBench, F7_every_size_has_a_row_for_normalize_and_multiply_with_median_and_spread) {
+  for (const std::string size : kSizes) {
+    for (const char* impl : {"manual", "cosine_similarity", "vectorized", "auto", "aten_chain",
+                             "aten_normalize_multiply"}) {
+      const Json* row = find("rows", "guide/" + size + "/cosine", impl);
+      ASSERT_NE(row, nullptr) << size << ' ' << impl;
+      EXPECT_EQ(row->at("n"), 7) << "single samples, no mean of a loop";
+      const double median = row->at("median_ms");
+      EXPECT_GT(median, 0);
+      EXPECT_LE(row->at("p10_ms").get<double>(), median);
+      EXPECT_GE(row->at("p90_ms").get<double>(), median);
+    }
+    const Json* row = find("rows", "guide/" + size + "/cosine", "aten_normalize_multiply");
+    EXPECT_EQ(row->at("implementation"), "2 norms, 2 divisions, product, sum");
+    for (const char* impl : {"manual", "cosine_similarity", "vectorized", "auto"}) {
+      EXPECT_NE(find("rows", "guide/" + size + "/tam_step", impl), nullptr) << size << ' ' << impl;
+    }
+  }
+}
+
+TEST_F(GuideBench, F7_manual_is_compared_with_both_of_atens_ways_by_an_interval) {
+  for (const std::string size : kSizes) {
+    for (const char* against : {"aten_chain", "aten_normalize_multiply"}) {
+      const Json* ratio = find("ratios", "guide/" + size + "/cosine", "manual", against);
+      ASSERT_NE(ratio, nullptr) << size << ' ' << against;
+      const double low = ratio->at("ci")[0], high = ratio->at("ci")[1];
+      EXPECT_LE(low, ratio->at("ratio").get<double>());
+      EXPECT_GE(high, ratio->at("ratio").get<double>());
+      EXPECT_TRUE(std::isfinite(low) && std::isfinite(high) && low > 0);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace hone::bench

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/core/config/config_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "tests/support/refusal.h"
+
+namespace hone {
+
+struct Garden {
+  Index trees = 3;
+  double height = 1.5;
+  bool open = true;
+  std::string name = "old";
+  std::vector<std::string> plants = {"fern"};
+  std::optional<double> rain;
+};
+
+static ConfigEntries config_entries(Garden& garden) {
+  return {{"size.trees", &garden.trees, "how many"}, {"size.height", &garden.height, "of the wall"},
+          {"gate.open", &garden.open, "now", false}, {"gate.name", &garden.name, "on the sign"},
+          {"beds.plants", &garden.plants, "by bed"}, {"beds.rain", &garden.rain, "a day"}};
+}
+
+namespace {
+
+using test::refusal;
+using testing::HasSubstr;
+
+TEST(ConfigTable, names_types_and_values) {
+  Garden garden;
+  std::string types, values;
+  for (const ConfigEntry& entry : config_entries(garden)) {
+    types += std::string(type_of(entry)) + '|';
+    values += value_of(entry) + '|';
+  }
+  EXPECT_EQ(types, "integer|number|boolean|string|strings|number or auto|");
+  EXPECT_EQ(values, "3|1.5|true|\"old\"|[\"fern\"]|\"auto\"|");
+}
+
+TEST(ConfigTable, takes_an_optional_number_as_number_or_auto_only) {
+  Garden garden;
+  read_config_text(garden, "[beds]\nrain = 2\n", "g.toml");
+  EXPECT_EQ(garden.rain, 2.0);
+  set_config(garden, "beds.rain=auto");
+  EXPECT_FALSE(garden.rain);
+  set_config(garden, "beds.rain=0");
+  EXPECT_EQ(garden.rain, 0.0) << "0 is a number like any other";
+  read_config_text(garden, "beds.rain = \"auto\"", "g.toml");
+  EXPECT_FALSE(garden.rain);
+  EXPECT_THAT(refusal([&] { read_config_text(garden, "beds.rain = \"much\"", "g.toml"); }),
+              HasSubstr("beds.rain a TOML number or auto, got string"));
+  EXPECT_THAT(refusal([&] { set_config(garden, "beds.rain=true"); }), HasSubstr("number or auto"));
+}
+
+TEST(ConfigTable, survives_being_written_and_read) {
+  Garden garden{7, 1.0 / 3, false, "a \"b\"\n", {"x", "y, z"}, 0.25};
+  Garden again;
+  read_config_text(again, to_toml(garden), "g.toml");
+  EXPECT_EQ(to_json(again), to_json(garden));
+  EXPECT_EQ(again.height, garden.height);
+  EXPECT_EQ(again.plants, garden.plants);
+  EXPECT_EQ(to_json(Garden())["beds.rain"], "\"auto\"");
+}
+
+TEST(ConfigTable, refuses_keys_of_very_many_parts_but_no_dots_elsewhere) {
+  Garden garden;
+  const std::string dots(200, '.');
+  std::string deep = "a";
+  for (int i = 0; i < 33; ++i) deep += ". 'b'";
+  read_config_text(garden, "# " + dots + "\n[gate]\nname = \"" + dots + "\"\n", "g.toml");
+  EXPECT_EQ(garden.name, dots);
+  EXPECT_THAT(refusal([&] { read_config_text(garden, "\n" + deep + " = 1", "g.toml"); }),
+              HasSubstr("[g.toml:2] wanted keys of at most 32 parts"));
+}
+
+TEST(ConfigTable, keeps_everything_when_a_part_is_refused) {
+  Garden garden;
+  EXPECT_NE(
+      refusal([&] { read_config_text(garden, "[size]\ntrees = 9\n[gate]\nopen = 1\n", "g.toml"); }),
+      "");
+  EXPECT_EQ(to_json(garden), to_json(Garden()));
+}
+
+TEST(ConfigTable, hashes_and_compares_what_is_fixed_in_a_run) {
+  const Garden before;
+  Garden now;
+  now.open = false;
+  EXPECT_EQ(config_hash(before), config_hash(now));
+  EXPECT_EQ(refusal([&] { check_same_run(to_json(before), now); }), "");
+  now.rain = 0;
+  EXPECT_NE(config_hash(before), config_hash(now));
+  EXPECT_THAT(refusal([&] { check_same_run(to_json(before), now); }),
+              HasSubstr("[beds.rain] wanted the value that the run was started with, \"auto\""));
+}
+
+TEST(ConfigTable, checks_ranges_and_choices_by_key) {
+  constexpr std::array<std::string_view, 3> kKnown = {"a", "b", "c"};
+  EXPECT_EQ(refusal([&] { check_choice("k", "b", kKnown); }), "");
+  EXPECT_THAT(refusal([&] { check_choice("k", "d", kKnown); }),
+              HasSubstr("[k] wanted a, b or c, got d"));
+  EXPECT_EQ(refusal([] { check_range("k", Index{3}, 3, 4); }), "");
+  EXPECT_THAT(refusal([] { check_range("k", Index{5}, 3, 4); }), HasSubstr("3 to 4, got 5"));
+  EXPECT_THAT(refusal([] { check_range("k", std::stod("nan"), 0, 1); }), HasSubstr("0 to 1"));
+}
+
+}  // namespace
+}  // namespace hone

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/task/vision/vision_task.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <sstream>
+
+#include "hone/core/check.h"
+#include "hone/core/error.h"
+#include "hone/core/file_io.h"
+#include "hone/core/json_io.h"
+#include "hone/core/log.h"
+#include "hone/core/mmap_file.h"
+#include "hone/core/safetensors.h"
+#include "hone/train/task/vision/vision_model.h"
+#include "hone/train/task/vision/vision_setup.h"
+#include "hone/train/trainer/memory_parts.h"
+#include "hone/train/trainer/probe_step.h"
+#include "tests/support/image_files.h"
+#include "tests/support/test_data.h"
+
+namespace hone::task {
+namespace {
+
+using testing::HasSubstr;
+
+class Vision : public testing::Test {
+ protected:
+  Vision() {
+    set_log_level(LogLevel::Error);
+    test::write_bar_folder(folder_.path(), 12, 4, 200, 40);
+    config_.data.path = folder_.path().string();
+    config_.trainer.micro_batch = 16;
+    config_.data.validation_images = 20;
+    config_.model.width = 8;
+  }
+  VisionConfig with(std::initializer_list<const char*> settings) const {
+    VisionConfig config = config_;
+    for (const char* setting : settings) set_config(config, setting);
+    check_config(config);
+    return config;
+  }
+
+  test::TemporaryFolder folder_;
+  VisionConfig config_;
+};
+
+// Loss of the first and of the last of `steps` steps.
+std::pair<double, double> learn(const VisionConfig& config, int steps) {
+  const VisionSetup setup = set_up_vision(config);
+  const auto optimizer = make_optimizer(config, *setup.model);
+  double first = 0, last = 0;
+  for (int step = 0; step < steps; ++step) {
+    optimizer->zero_grad();
+    const trainer::LossSum loss = setup.task->micro_batch(step, 0);
+    (loss.sum / loss.weight).backward();
+    optimizer->step_with({});
+    last = loss.sum.item<double>() / loss.weight;
+    if (step == 0) first = last;
+  }
+  return {first, last};
+}
+
+TEST_F(Vision, every_model_learns_with_every_rule_at_its_own_rate) {
+  for (const char* model : {"model.name=mlp", "model.name=cnn", "model.name=resnet20"}) {
+    for (const optim::RuleDefaults& rule : vision_rules()) {
+      VisionConfig config = with({model});
+      if (std::string(model) != "model.name=cnn" && rule.name != "adamw") continue;
+      config.optim.name = rule.name;
+      const auto [first, last] = learn(config, 20);
+      EXPECT_LT(last, 0.9 * first) << model << ' ' << rule.name;
+    }
+  }
+}
+
+TEST_F(Vision, takes_no_image_twice_into_a_batch) {
+  set_log_level(LogLevel::Warning);
+  testing::internal::CaptureStderr();
+  const VisionSetup setup = set_up_vision(with({"trainer.micro_batch=4096"}));
+  const Index images = setup.data->corpus.train.size();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(concat("batches are of ", images)));
+  EXPECT_EQ(setup.task->micro_batch(0, 0).weight, static_cast<double>(images));
+}
+
+TEST_F(Vision, validates_on_a_part_or_on_all_without_moving_anything) {
+  for (const char* model : {"model.name=cnn", "model.name=resnet20"}) {
+    const VisionSetup setup = set_up_vision(with({model}));
+    std::vector<torch::Tensor> before;
+    for (const trainer::CheckpointTensor& weight : setup.task->weights()) {
+      before.push_back(weight.value.detach().clone());
+    }
+    const torch::NoGradGuard no_grad;
+    const trainer::Validation part = setup.task->validate(false, {}),
+                              all = setup.task->validate(true, {});
+    EXPECT_NE(part.loss, all.loss);
+    EXPECT_EQ(setup.task->validate(true, {}).loss, all.loss);
+    EXPECT_GE(*all.accuracy, 0);
+    EXPECT_LE(*all.accuracy, 1);
+    EXPECT_EQ(*all.accuracy * 40, std::round(*all.accuracy * 40)) << "40 held-out images";
+    EXPECT_TRUE(setup.model->is_training());
+    Index named = -1;
+    const auto name = [&](Index images, Index of) {
+      EXPECT_EQ(of, 40);
+      EXPECT_GT(images, named);
+      named = images;
+    };
+    setup.task->validate(true, name);
+    EXPECT_EQ(named, 40);
+    const auto stop = [](Index, Index) { throw Error(ErrorCategory::Cancelled, "stop"); };
+    EXPECT_THROW(setup.task->validate(true, stop), Error);
+    EXPECT_TRUE(setup.model->is_training());
+    ASSERT_TRUE(setup.task->halve_validation_batches());
+    EXPECT_NEAR(setup.task->validate(true, {}).loss, all.loss, 1e-5);
+    std::size_t i = 0;
+    for (const trainer::CheckpointTensor& weight : setup.task->weights()) {
+      EXPECT_TRUE(weight.value.equal(before[i++])) << weight.name;
+    }
+  }
+}
+
+TEST_F(Vision, results_do_not_depend_on_workers_or_memory) {
+  std::vector<std::pair<double, double>> results;
+  for (const char* workers : {"data.workers=0", "data.workers=1", "data.workers=3"}) {
+    results.push_back(learn(with({workers, "data.flip=true", "data.crop_padding=1"}), 8));
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_EQ(results[0], results[2]);
+  EXPECT_NE(learn(with({"data.flip=true"}), 8), results[0]);
+  EXPECT_NE(learn(with({"data.crop_padding=1"}), 8), results[0]);
+  EXPECT_NE(learn(with({"data.flip=true", "data.crop_padding=1", "trainer.seed=2"}), 8),
+            results[0]);
+}
+
+TEST_F(Vision, micro_batches_add_up_to_the_same_gradient_unless_the_batch_mixes) {
+  const auto gradient = [&](bool halved) {
+    const VisionSetup setup = set_up_vision(with({"model.name=cnn"}));
+    const Index micro_batches = halved ? setup.task->halve_micro_batches() : 1;
+    for (Index micro = 0; micro < micro_batches; ++micro)
+      setup.task->micro_batch(3, micro).sum.backward();
+    return setup.model->parameters()[0].grad().clone();
+  };
+  EXPECT_TRUE(gradient(false).allclose(gradient(true), 1e-4, 1e-5));
+  EXPECT_EQ(set_up_vision(with({"model.name=resnet20"})).task->halve_micro_batches(), 0);
+}
+
+TEST_F(Vision, a_step_that_is_tried_again_moves_running_means_once) {
+  const VisionSetup setup = set_up_vision(with({"model.name=resnet20"}));
+  const torch::Tensor mean = setup.model->named_buffers()["bn1.running_mean"];
+  setup.task->micro_batch(0, 0);
+  const torch::Tensor once = mean.clone();
+  setup.task->micro_batch(0, 0);
+  EXPECT_TRUE(mean.equal(once));
+  setup.task->micro_batch(1, 0);
+  EXPECT_FALSE(mean.equal(once));
+}
+
+TEST_F(Vision, a_memory_report_leaves_weights_and_running_means_alone) {
+  const VisionConfig config = with({"model.name=resnet20"});
+  const VisionSetup setup = set_up_vision(config);
+  const auto optimizer = make_optimizer(config, *setup.model);
+  std::vector<torch::Tensor> before;
+  for (const auto& weight : setup.task->weights()) before.push_back(weight.value.detach().clone());
+  const trainer::MemoryParts parts = trainer::measure_memory(
+      *setup.task, *optimizer, trainer::replicate(setup.task->largest_sample(), 16));
+  EXPECT_GT(parts.activations, parts.weights / 10);
+  std::size_t i = 0;
+  for (const auto& weight : setup.task->weights()) {
+    EXPECT_TRUE(weight.value.equal(before[i++])) << weight.name;
+  }
+}
+
+TEST_F(Vision, writes_a_model_with_names_classes_and_statistics) {
+  const VisionSetup setup = set_up_vision(with({"model.name=resnet20"}));
+  const auto folder = folder_.path() / "model";
+  write_vision_model(folder, {setup.model, setup.data->corpus.classes, setup.data->stats});
+  const Json json = read_json_file(folder / "config.json");
+  EXPECT_EQ(json.at("model"), "resnet20");
+  EXPECT_EQ(json.at("width"), 8);
+  EXPECT_EQ(json.at("classes").dump(), R"(["0","1","2","3"])");
+  EXPECT_EQ(json.at("mean").size(), 1u);
+  const MmapFile file(folder / "model.safetensors");
+  std::map<std::string, torch::Tensor> want;
+  for (const auto& weight : setup.task->weights()) want.emplace(weight.name, weight.value);
+  const SafetensorsFile stored = parse_safetensors(file.bytes(), "model");
+  EXPECT_EQ(stored.tensors.size(), want.size());
+  for (const SafetensorsTensor& tensor : stored.tensors) {
+    ASSERT_TRUE(want.contains(tensor.name)) << tensor.name;
+    const torch::Tensor value = want[tensor.name].detach().contiguous();
+    ASSERT_EQ(tensor.bytes.size(), value.nbytes());
+    EXPECT_EQ(std::memcmp(tensor.bytes.data(), value.data_ptr(), value.nbytes()), 0) << tensor.name;
+  }
+}
+
+TEST(VisionNet, has_the_parameters_and_names_of_the_published_resnet20) {
+  const nn::VisionNet net(
+      nn::VisionSpec{.name = "resnet20", .channels = 3, .height = 32, .image_width = 32}, 1);
+  Index parameters = 0;
+  for (const auto& parameter : net->parameters()) parameters += parameter.numel();
+  EXPECT_EQ(parameters, 269722);  // akamaster/pytorch_resnet_cifar10: 0.27 M
+  const auto names = net->named_parameters();
+  for (const char* name : {"conv1.weight", "bn1.bias", "layer1.0.conv1.weight",
+                           "layer3.2.bn2.weight", "linear.bias"}) {
+    EXPECT_TRUE(names.contains(name)) << name;
+  }
+  EXPECT_TRUE(net->named_buffers().contains("layer2.0.bn1.running_var"));
+  EXPECT_EQ(net->forward(at::zeros({2, 3, 32, 32})).sizes(), (std::vector<std::int64_t>{2, 10}));
+}
+
+TEST(VisionNet, shapes_follow_the_image_and_seeds_the_weights) {
+  for (const char* name : {"mlp", "cnn", "resnet20"}) {
+    for (const auto& [height, width] : {std::pair<Index, Index>{28, 28}, {64, 64}, {33, 17}}) {
+      const nn::VisionSpec spec{
+          .name = name, .channels = 3, .height = height, .image_width = width, .classes = 5};
+      nn::VisionNet net(spec, 1), same(spec, 1), other(spec, 2);
+      const torch::Tensor images = at::ones({3, 3, height, width});
+      net->eval(), same->eval(), other->eval();
+      EXPECT_EQ(net->forward(images).size(1), 5);
+      EXPECT_TRUE(net->forward(images).equal(same->forward(images)));
+      EXPECT_FALSE(net->forward(images).equal(other->forward(images)));
+      EXPECT_THROW(net->forward(at::ones({3, 1, height, width})), Error);
+    }
+  }
+}
+
+TEST(VisionNet, refuses_sizes_that_do_not_fit) {
+  const auto message = [](nn::VisionSpec spec) {
+    try {
+      nn::resolve(std::move(spec));
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message({.name = "vit"}), HasSubstr("mlp, cnn or resnet20, got vit"));
+  EXPECT_THAT(message({.name = "cnn", .width = 12}), HasSubstr("a multiple of 8"));
+  EXPECT_THAT(message({.name = "cnn", .height = 3}), HasSubstr("at least 4 pixels"));
+  EXPECT_THAT(message({.classes = 1}), HasSubstr("two classes"));
+  EXPECT_EQ(message({.name = "mlp"}), "");
+}
+
+TEST(VisionConfig, refuses_values_by_key) {
+  for (const char* bad :
+       {"model.name=vit", "model.width=-1", "model.layers=65", "data.image_size=-1",
+        "data.crop_padding=-1", "data.validation_images=0", "data.memory_mb=-1", "data.workers=300",
+        "data.prefetch=0", "optim.name=lbfgs", "trainer.steps=0"}) {
+    VisionConfig config;
+    config.data.path = "x";
+    set_config(config, bad);
+    std::string message;
+    try {
+      check_config(config);
+    } catch (const Error& error) {
+      message = error.what();
+    }
+    EXPECT_THAT(message, HasSubstr(std::string(bad, std::string(bad).find('=')))) << bad;
+  }
+  EXPECT_THROW(check_config(VisionConfig()), Error) << "no data";
+}
+
+TEST(VisionConfig, lr_follows_the_rule_and_every_rule_has_one) {
+  for (const optim::RuleDefaults& rule : vision_rules()) {
+    VisionConfig config;
+    config.optim.name = rule.name;
+    EXPECT_EQ(peak_of(config), rule.peak);
+    EXPECT_GT(rule.peak, 0);
+    config.lr.peak = 0.5;
+    EXPECT_EQ(peak_of(config), 0.5);
+  }
+}
+
+}  // namespace
+}  // namespace hone::task
