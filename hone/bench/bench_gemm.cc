@@ -22,7 +22,7 @@ using kernels::PackedMatrix;
 
 constexpr std::string_view kOp = "bench gemm";
 // Idle workers of OpenMP spin for about a millisecond and would slow whoever runs next.
-constexpr std::chrono::milliseconds kRest{5};
+constexpr std::chrono::milliseconds kRestBetweenSamples{5};
 
 std::vector<float> random_floats(Index count, std::uint64_t seed) {
   PhiloxStream random(seed);
@@ -122,7 +122,7 @@ struct Bench {
   BenchRun& run;
   Executor& executor;
   const GemmContestants& contestants;
-  MemoryProbe memory;
+  kernels::MemoryProbe memory;
   double peak_gflops = 0;
   GemmShape shape = {};
   std::vector<float> weight = {};
@@ -166,7 +166,7 @@ Contestant make_contestant(const std::string& name, std::function<void()> run, b
   Contestant contestant{.name = name, .run = std::move(run), .prepare = {}};
   if (rest) {
     contestant.prepare = [run = contestant.run] {
-      std::this_thread::sleep_for(kRest);
+      std::this_thread::sleep_for(kRestBetweenSamples);
       run();
     };
   }
@@ -276,8 +276,8 @@ void bench_gemm(const BenchGemmOptions& options, BenchRun& run, Measurer& measur
               .run = run,
               .executor = executor,
               .contestants = contestants,
-              .memory = make_memory_probe(MemoryTraffic::Read, executor),
-              .peak_gflops = measure_peak_gflops(executor, measurer, run.options().quick)};
+              .memory = kernels::make_memory_probe(kernels::MemoryTraffic::Read, executor),
+              .peak_gflops = kernels::measure_peak_gflops(executor, measurer, run.options().quick)};
   for (const GemmShape& shape : options.shapes) {
     bench.shape = shape;
     bench.weight = random_floats(shape.outputs * shape.depth, 1);

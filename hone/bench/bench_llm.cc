@@ -20,7 +20,7 @@ namespace {
 using infer::Engine;
 using infer::TokenId;
 
-constexpr auto kRest = std::chrono::milliseconds(300);
+constexpr auto kRestBetweenRuns = std::chrono::milliseconds(300);
 
 // One model on disk and what its rows are called.
 struct Subject {
@@ -57,7 +57,7 @@ class HoneSide {
   HoneSide(Engine& engine, Work work) : engine_(engine), work_(work) {}
 
   void prepare() {
-    std::this_thread::sleep_for(kRest);
+    std::this_thread::sleep_for(kRestBetweenRuns);
     if (work_.is_prefill) return;
     submit(std::max<Index>(work_.depth, 1), work_.tokens + 1);
     while (sink_->tokens < 1 && !sink_->finished) engine_.step();  // the prompt's own token
@@ -103,7 +103,7 @@ Contestant peer_contestant(PeerProcess& peer, const std::string& name, const Wor
           .run = [&peer, question] { peer.ask(question); },
           .prepare =
               [&peer, place] {
-                std::this_thread::sleep_for(kRest);
+                std::this_thread::sleep_for(kRestBetweenRuns);
                 peer.ask(place);
               }};
 }
@@ -153,8 +153,8 @@ BenchCase make_case(const Subject& subject, const Work& work, const infer::Model
 }
 
 void bench_subject(const Subject& subject, const std::vector<Work>& works,
-                   const BenchLlmOptions& options, const MemoryProbe& memory, BenchRun& run,
-                   Executor& executor) {
+                   const BenchLlmOptions& options, const kernels::MemoryProbe& memory,
+                   BenchRun& run, Executor& executor) {
   Index context = 0;
   for (const Work& work : works) context = std::max(context, work.tokens + work.depth + 2);
   infer::EngineOptions engine_options;
@@ -201,7 +201,8 @@ std::filesystem::path default_bench_cache() {
 
 void bench_llm(const BenchLlmOptions& options, BenchRun& run, Executor& executor) {
   const std::vector<Work> works = list_work(options);
-  const MemoryProbe memory = make_memory_probe(MemoryTraffic::Read, executor);
+  const kernels::MemoryProbe memory =
+      kernels::make_memory_probe(kernels::MemoryTraffic::Read, executor);
   for (const Subject& subject : list_subjects(options)) {
     bench_subject(subject, works, options, memory, run, executor);
   }

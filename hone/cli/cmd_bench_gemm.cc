@@ -20,8 +20,8 @@ struct GemmCommand {
 };
 
 // "4096x11008": outputs x depth.
-app::GemmShape parse_shape(const std::string& text) {
-  app::GemmShape shape;
+bench::GemmShape parse_shape(const std::string& text) {
+  bench::GemmShape shape;
   const char* end = text.data() + text.size();
   const auto outputs = std::from_chars(text.data(), end, shape.outputs);
   const bool has_cross = outputs.ec == std::errc() && outputs.ptr != end && *outputs.ptr == 'x';
@@ -47,7 +47,8 @@ bench::GemmContestants choose_contestants(const std::vector<std::string>& wanted
 
 void run_bench_gemm(const GemmCommand& command, bench::BenchRun& run, Measurer& measurer,
                     Executor& executor) {
-  auto options = run.options().quick ? app::quick_bench_gemm_options() : app::BenchGemmOptions();
+  auto options =
+      run.options().quick ? bench::quick_bench_gemm_options() : bench::BenchGemmOptions();
   if (!command.formats.empty()) options.formats = command.formats;
   if (!command.rows.empty()) options.rows = command.rows;
   if (!command.shapes.empty()) options.shapes.clear();

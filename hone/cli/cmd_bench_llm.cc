@@ -5,8 +5,8 @@
 namespace hone::cli {
 
 void add_bench_llm(CLI::App& bench, Context& context) {
-  auto options = std::make_shared<app::BenchLlmOptions>();
-  options->cache = app::default_bench_cache();
+  auto options = std::make_shared<bench::BenchLlmOptions>();
+  options->cache = bench::default_bench_cache();
   CLI::App* verb = add_bench_verb(bench, context, "llm", "Prefill and decode of language models",
                                   [&context, options](bench::BenchRun& run, Measurer&) {
                                     bench::bench_llm(*options, run, context.executor());

@@ -5,7 +5,7 @@
 namespace hone::cli {
 namespace {
 
-using Options = std::shared_ptr<app::BenchOptimOptions>;
+using Options = std::shared_ptr<bench::BenchOptimOptions>;
 
 CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const char* help,
                    const Options& options) {
@@ -29,7 +29,7 @@ CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const ch
 }  // namespace
 
 void add_bench_optim(CLI::App& bench, Context& context) {
-  const Options options = std::make_shared<app::BenchOptimOptions>();
+  const Options options = std::make_shared<bench::BenchOptimOptions>();
   CLI::App* verb = add_verb(bench, context, "optim", "Optimizer steps next to LibTorch's", options);
   verb->add_option(
           "--op", options->rules,
@@ -50,7 +50,7 @@ void add_bench_optim(CLI::App& bench, Context& context) {
 }
 
 void add_bench_amp(CLI::App& bench, Context& context) {
-  const Options options = std::make_shared<app::BenchOptimOptions>();
+  const Options options = std::make_shared<bench::BenchOptimOptions>();
   options->rules = {"amp_adamw"};
   options->against = {"torch_optim", "own"};
   add_verb(bench, context, "amp",

@@ -9,14 +9,13 @@
 #include "hone/core/file_io.h"
 #include "hone/core/json_io.h"
 #include "hone/core/log.h"
+#include "hone/data/hold_out.h"
 #include "hone/text/unicode/utf8.h"
 
 namespace hone::data {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kHoldOutEvery = 10;
 
 std::string lower_extension(const fs::path& path) {
   std::string extension = path.extension().string();

@@ -35,7 +35,7 @@ class BenchRunTest : public testing::Test {
   test::ScriptedClock clock_;
   std::unique_ptr<Measurer> measurer_ = tune::make_measurer(clock_);
   int runs_ = 0;
-  const MemoryProbe memory_{takes("memory", 0.5), 8e9};  // 16 GB/s
+  const kernels::MemoryProbe memory_{takes("memory", 0.5), 8e9};  // 16 GB/s
 };
 
 TEST_F(BenchRunTest, row_holds_time_rate_and_share_of_the_roof) {
@@ -136,10 +136,10 @@ TEST(MachineCard, names_what_every_number_depends_on) {
 TEST(Roofs, are_positive_and_reading_is_not_slower_than_a_disk) {
   ThreadPool pool;
   const auto measurer = app::make_measurer();
-  const MemoryRoofs roofs = measure_memory_roofs(pool, *measurer, true);
+  const kernels::MemoryRoofs roofs = kernels::measure_memory_roofs(pool, *measurer, true);
   EXPECT_GT(roofs.read_gb_per_s, 0.5);
   EXPECT_GT(roofs.copy_gb_per_s, 0.5);
-  EXPECT_GT(measure_peak_gflops(pool, *measurer, true), 0.5);
+  EXPECT_GT(kernels::measure_peak_gflops(pool, *measurer, true), 0.5);
 }
 
 }  // namespace

@@ -15,11 +15,11 @@ namespace {
 
 MemoryLmResult run_job(const MemoryLmJob& job) {
   const task::LmConfig& config = job.config;
-  trainer::check_config(config);
+  check_config(config);
   at::set_num_threads(job.threads > 0 ? job.threads : usable_cpus());
   const memory::MemoryMeter meter;  // before the model, so that its weights count
   task::LmSetup setup = task::set_up_lm(config);
-  const auto optimizer = trainer::make_optimizer(config, *setup.model);
+  const auto optimizer = task::make_optimizer(config, *setup.model);
   MemoryLmResult result;
   result.positions = setup.task.largest_sample()[0].size(1);
   result.predicted = task::predict_memory(config, setup.model->architecture().vocab_size,

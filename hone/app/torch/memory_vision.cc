@@ -13,11 +13,11 @@ namespace hone::app {
 namespace {
 
 MemoryMeasurement run_job(const MemoryVisionJob& job) {
-  trainer::check_config(job.config);
+  check_config(job.config);
   at::set_num_threads(job.threads > 0 ? job.threads : usable_cpus());
   const memory::MemoryMeter meter;  // before the model, so that its weights count
   const task::VisionSetup setup = task::set_up_vision(job.config);
-  const auto optimizer = trainer::make_optimizer(job.config, *setup.model);
+  const auto optimizer = task::make_optimizer(job.config, *setup.model);
   return measure_run(*setup.task, *optimizer, job.config.trainer, job.search_batch);
 }
 

@@ -34,11 +34,11 @@ void export_model(const fs::path& folder, const nn::Llama& model, const task::Lm
 
 TrainLmResult run_job(const TrainLmJob& job) {
   task::LmConfig config = job.config;
-  trainer::check_config(config);
+  check_config(config);
   const TrainRun run(options_of(job), config.trainer);
   task::LmSetup setup = task::set_up_lm(config);
   run.fix(config.trainer, setup.task);
-  const auto optimizer = trainer::make_optimizer(config, *setup.model);
+  const auto optimizer = task::make_optimizer(config, *setup.model);
   const trainer::TrainResult trained = run.train(
       config_entries(config), config.lr, config.trainer,
       {.name = setup.data.name, .hash = setup.data.hash, .kind = "text"}, setup.task, *optimizer);

@@ -26,7 +26,6 @@ namespace hone::app {
 namespace {
 
 namespace fs = std::filesystem;
-using ConfigEntries;
 
 // What a run's folder holds besides its model.
 constexpr std::array kRunParts{"train.toml", "metrics.csv", "checkpoints"};

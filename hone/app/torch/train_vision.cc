@@ -13,12 +13,12 @@ namespace {
 
 TrainVisionResult run_job(const TrainVisionJob& job) {
   task::VisionConfig config = job.config;
-  trainer::check_config(config);
+  check_config(config);
   const TrainRun run(options_of(job), config.trainer);
   const task::VisionSetup setup = task::set_up_vision(config, job.stop);
   const data::ImageCorpus& corpus = setup.data->corpus;
   run.fix(config.trainer, *setup.task);
-  const auto optimizer = trainer::make_optimizer(config, *setup.model);
+  const auto optimizer = task::make_optimizer(config, *setup.model);
   const trainer::TrainResult trained = run.train(
       config_entries(config), config.lr, config.trainer,
       {.name = corpus.name, .hash = corpus.hash, .kind = "images"}, *setup.task, *optimizer);

@@ -56,7 +56,7 @@ void wake_threads() {
 }
 
 void add_case(const BenchOptimOptions& options, const std::string& size, const std::string& name,
-              const MemoryProbe& memory, BenchRun& run) {
+              const kernels::MemoryProbe& memory, BenchRun& run) {
   const bench::OptimRule rule = bench::parse_rule(name);
   const std::vector<Index> sizes = parse_sizes(size);
   const Traffic traffic = traffic_of(rule, sizes.front());
@@ -133,7 +133,8 @@ void bench_optim(const BenchOptimOptions& options, BenchRun& run) {
   const int threads = options.threads > 0 ? options.threads : usable_cpus();
   bench::set_torch_threads(threads);
   // On LibTorch's pool, so that no second pool spins beside it.
-  const MemoryProbe memory = make_memory_probe(MemoryTraffic::Update, libtorch_executor());
+  const kernels::MemoryProbe memory =
+      kernels::make_memory_probe(kernels::MemoryTraffic::Update, libtorch_executor());
   for (const std::string& size : options.sizes) {
     if (size == "guide") {
       add_guide_cases(run);

@@ -7,12 +7,11 @@
 
 #include "hone/core/check.h"
 #include "hone/core/sha256.h"
+#include "hone/data/hold_out.h"
 #include "hone/data/image/readers.h"
 
 namespace hone::data {
 namespace {
-
-constexpr Index kHoldOutEvery = 10;
 
 // Over every pixel and label, in pieces, so that no copy of all is made.
 std::string hash_part(const ImagePart& part, const ImageShape& shape) {

@@ -8,6 +8,7 @@
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/core/mmap_file.h"
+#include "hone/data/hold_out.h"
 #include "hone/data/image/readers.h"
 
 namespace hone::data {
@@ -18,7 +19,6 @@ namespace fs = std::filesystem;
 constexpr Index kDefaultSide = 64;
 constexpr Index kMostClasses = 65535;
 constexpr Index kNamedFiles = 20;
-constexpr std::size_t kHoldOutEvery = 10;
 
 struct Files {
   std::vector<fs::path> paths;

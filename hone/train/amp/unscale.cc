@@ -21,7 +21,7 @@ struct Gradient {
 };
 
 // Part of one fp32 gradient.
-struct Piece {
+struct ScaledPiece {
   float* data = nullptr;
   Index length = 0, parameter = 0;
   double square_sum = 0;
@@ -77,7 +77,7 @@ void note_nonfinite(UnscaleResult& result, Index parameter) {
 // Σ g² of the unscaled gradients.
 double unscale_on_kernel(const std::vector<Gradient>& gradients, float inv_scale,
                          UnscaleResult& result) {
-  std::vector<Piece> pieces;
+  std::vector<ScaledPiece> pieces;
   for (const Gradient& gradient : gradients) {
     auto* data = gradient.tensor.data_ptr<float>();
     bump_version(gradient.tensor);
@@ -90,12 +90,12 @@ double unscale_on_kernel(const std::vector<Gradient>& gradients, float inv_scale
   libtorch_executor().parallel_for(
       static_cast<Index>(pieces.size()), kGrain, [&](Index begin, Index end, int) {
         for (Index i = begin; i < end; ++i) {
-          Piece& piece = pieces[static_cast<std::size_t>(i)];
+          ScaledPiece& piece = pieces[static_cast<std::size_t>(i)];
           piece.square_sum = kernels::unscale_chunk(piece.data, piece.length, inv_scale);
         }
       });
   double square_sum = 0;
-  for (const Piece& piece : pieces) {
+  for (const ScaledPiece& piece : pieces) {
     if (!std::isfinite(piece.square_sum)) note_nonfinite(result, piece.parameter);
     square_sum += piece.square_sum;
   }

@@ -153,7 +153,7 @@ TEST(ConfigKeys, F22_every_key_changes_what_a_run_leaves_behind) {
   without[{}] = run({}).results;
   ASSERT_TRUE(run({}).results == without[{}]) << "the same run twice leaves the same";
   task::LmConfig config;
-  for (const ConfigEntry& entry : trainer::config_entries(config)) {
+  for (const ConfigEntry& entry : config_entries(config)) {
     const std::string name(entry.name);
     if (kInMemory.contains(name)) continue;
     ASSERT_TRUE(known.contains(name)) << "a new key needs an entry above: " << name;

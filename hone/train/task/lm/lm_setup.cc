@@ -25,8 +25,8 @@ LmSetup set_up_lm(const LmConfig& config) {
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const LmConfig& config,
                                                             const nn::LlamaImpl& model) {
   constexpr std::array<std::string_view, 1> kEmbeddings = {"embed_tokens"};
-  return make_optimizer(optim::fill_defaults(config.optim, lm_rules()), peak_of(config), model,
-                        kEmbeddings);
+  return trainer::make_optimizer(optim::fill_defaults(config.optim, lm_rules()), peak_of(config),
+                                 model, kEmbeddings);
 }
 
 }  // namespace hone::task

@@ -65,7 +65,8 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
 
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,
                                                             const nn::VisionNetImpl& model) {
-  return make_optimizer(optim::fill_defaults(config.optim, vision_rules()), peak_of(config), model);
+  return trainer::make_optimizer(optim::fill_defaults(config.optim, vision_rules()),
+                                 peak_of(config), model);
 }
 
 }  // namespace hone::task
