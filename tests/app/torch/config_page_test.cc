@@ -12,7 +12,7 @@
 #include "hone/train/task/vision/vision_config.h"
 #include "tests/support/test_data.h"
 
-namespace hone::trainer {
+namespace hone::app {
 namespace {
 
 // The rows of keys below a heading.
@@ -43,9 +43,10 @@ std::vector<std::string> rows_of() {
 }
 
 TEST(ConfigPage, lists_exactly_the_keys_types_defaults_and_meanings_of_the_parsers) {
-  EXPECT_THAT(rows_below("## `hone train lm`"), testing::ContainerEq(rows_of<LmConfig>()));
-  EXPECT_THAT(rows_below("## `hone train vision`"), testing::ContainerEq(rows_of<VisionConfig>()));
+  EXPECT_THAT(rows_below("## `hone train lm`"), testing::ContainerEq(rows_of<task::LmConfig>()));
+  EXPECT_THAT(rows_below("## `hone train vision`"),
+              testing::ContainerEq(rows_of<task::VisionConfig>()));
 }
 
 }  // namespace
-}  // namespace hone::trainer
+}  // namespace hone::app
