@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every target sets up what it needs; tools/setup does nothing where all is present.
-#   BUILD=folder  JOBS=n  TORCH=0|1  CUDA=0|1  SANITIZE=address,undefined  PREFIX=folder
+#   BUILD=folder  JOBS=n  TORCH=0|1  CUDA=0|1  SANITIZE=address,undefined  PREFIX=folder  LABEL=part
 SHELL := bash
 BUILD ?= build
 TORCH ?= 1
-CUDA ?= $(if $(shell command -v nvcc),1,0)
+CUDA ?=
 PREFIX ?= /usr/local
 JOBS ?=
 SANITIZE ?=
+LABEL ?=
 ifneq ($(wildcard ../shared/data),)
 HONE_TEST_DATA ?= $(abspath ../shared/data)
 export HONE_TEST_DATA
@@ -19,16 +20,18 @@ endif
 export TORCH CUDA JOBS SANITIZE
 
 no_torch := $(if $(filter 0,$(TORCH)),--no-torch)
+label := $(if $(LABEL),--label $(LABEL))
 program := $(BUILD)/hone
 environment := source .cache/hone-setup.env
 ctest = "$$(dirname "$$(command -v "$$HONE_CMAKE")")/ctest"
 
-.PHONY: help setup demo build test test-slow lint bench install clean
+.PHONY: help setup demo build test test-avx2 test-slow lint bench install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo       train, compress, measure and report a small model (ends with a report.html)'
 	@echo 'make test       build everything and run the tests'
+	@echo 'make test-avx2  the same, limited to the instructions of a machine with AVX2 only'
 	@echo 'make test-slow  run the long tests'
 	@echo 'make build      $(BUILD)/hone and $(BUILD)/hone-torch'
 	@echo 'make lint       formatting, layers, budgets'
@@ -46,13 +49,19 @@ demo: build
 build: setup
 	@tools/build $(BUILD) programs
 
-test: setup
+test test-avx2: setup
 	@tools/build $(BUILD)
-	@$(environment) && python3 tools/run_tests.py $(BUILD) fast --ctest $(ctest)
+	@$(environment) && python3 tools/run_tests.py $(BUILD) fast --ctest $(ctest) $(label)
+
+# As hone, LibTorch, oneDNN and MKL call it.
+test-avx2: export HONE_FORCE_ISA := avx2
+test-avx2: export ATEN_CPU_CAPABILITY := avx2
+test-avx2: export ONEDNN_MAX_CPU_ISA := AVX2
+test-avx2: export MKL_ENABLE_INSTRUCTIONS := AVX2
 
 test-slow: setup
 	@tools/build $(BUILD)
-	@$(environment) && python3 tools/run_tests.py $(BUILD) slow --ctest $(ctest)
+	@$(environment) && python3 tools/run_tests.py $(BUILD) slow --ctest $(ctest) $(label)
 
 lint:
 	@tools/lint

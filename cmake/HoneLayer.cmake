@@ -95,8 +95,8 @@ function(hone_share_torch_headers target)
 endfunction()
 
 # hone_tests(folder LAYERS layer… [LABELS label…] [ISA_SWEEP]): one binary from the *_test.cc and
-# *_support.cc of one folder. ISA_SWEEP registers the suite once per instruction set; a set that the
-# machine lacks shows as skipped.
+# *_support.cc of one folder. ISA_SWEEP registers the suite once per instruction set; one that the
+# machine lacks, or that is beyond HONE_FORCE_ISA, shows as skipped.
 function(hone_tests folder)
   cmake_parse_arguments(arg "ISA_SWEEP" "" "LAYERS;LABELS;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cc
@@ -131,7 +131,7 @@ function(hone_tests folder)
     set(environment "")
     if(NOT isa STREQUAL default)
       set(name ${target}@${isa})
-      set(environment "HONE_FORCE_ISA=${isa}")
+      set(environment "HONE_TEST_ISA=${isa}")
     endif()
     add_test(NAME ${name} COMMAND ${target})
     # tools/run_tests.py counts the cases of these reports.

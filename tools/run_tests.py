@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the tests of a build folder and sums them up.
 
-tools/run_tests.py FOLDER [fast|slow] [-j N]
+tools/run_tests.py FOLDER [fast|slow] [--label PART] [-j N]
 
 Prints the parts (CTest labels) that run, what each took, every distinct reason of a skip, and as
 the last line "N passed, N failed, N skipped". GoogleTest binaries count case by case, everything
@@ -69,6 +69,19 @@ def count_test(case, reports, reasons):
     return Counts(1 - failed, failed, 0)
 
 
+def select(tests, pace, label):
+    """Names by part of the tests that run, and how many are left to the other pace."""
+    parts, left_out = collections.defaultdict(list), 0
+    for name, (part, slow) in tests.items():
+        if label not in (None, part):
+            continue
+        if slow == (pace == "slow"):
+            parts[part].append(name)
+        else:
+            left_out += 1
+    return parts, left_out
+
+
 def describe(parts, last):
     words = []
     for part, names in sorted(parts.items()):
@@ -88,6 +101,7 @@ def parse_arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=pathlib.Path)
     parser.add_argument("pace", nargs="?", choices=["fast", "slow"], default="fast")
+    parser.add_argument("--label", help="run this part only")
     parser.add_argument("-j", "--jobs", default=str(len(os.sched_getaffinity(0))))
     parser.add_argument("--ctest", default="ctest")
     return parser.parse_args()
@@ -99,6 +113,8 @@ def run_ctest(arguments, results):
     command = [arguments.ctest, "--test-dir", str(arguments.folder), "-j", arguments.jobs,
                "--output-on-failure", "--no-tests=error", "--output-junit", str(results),
                "-L" if arguments.pace == "slow" else "-LE", "^slow$"]
+    if arguments.label:
+        command += ["-L", f"^{re.escape(arguments.label)}$"]
     return subprocess.run(command).returncode
 
 
@@ -108,16 +124,12 @@ def main():
     reports.mkdir(exist_ok=True)
     times_file = arguments.folder / f"test_times_{arguments.pace}.json"
     tests = list_tests(str(arguments.folder), arguments.ctest)
-    parts, left_out = collections.defaultdict(list), []
-    for name, (part, slow) in tests.items():
-        if slow == (arguments.pace == "slow"):
-            parts[part].append(name)
-        else:
-            left_out.append(name)
-    print(f"parts that run: {describe(parts, load_json(times_file)) or 'none'}")
+    parts, left_out = select(tests, arguments.pace, arguments.label)
+    last_times = load_json(times_file)
+    print(f"parts that run: {describe(parts, last_times) or 'none'}")
     if left_out:
         other = "make test" if arguments.pace == "slow" else "make test-slow"
-        print(f"left out ({other} runs them): {len(left_out)}", flush=True)
+        print(f"left out ({other} runs them): {left_out}", flush=True)
 
     results = arguments.folder.resolve() / "ctest.xml"
     results.unlink(missing_ok=True)
@@ -130,7 +142,7 @@ def main():
     for case in ElementTree.parse(results).getroot().iter("testcase"):
         seconds[tests[case.get("name")][0]] += float(case.get("time"))
         total = Counts(*map(sum, zip(total, count_test(case, reports, reasons))))
-    times_file.write_text(json.dumps(seconds))
+    times_file.write_text(json.dumps({**last_times, **seconds}))
     print("time by part: " + " · ".join(f"{part} {s:.1f} s" for part, s in sorted(seconds.items())))
     for reason, count in sorted(reasons.items()):
         print(f"skipped {count}: {re.sub(r'^skipped: ', '', reason)}")

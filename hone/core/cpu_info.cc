@@ -5,6 +5,10 @@
 #include <sched.h>
 #include <unistd.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -142,6 +146,19 @@ std::string read_cpu_model() {
   return "unknown";
 }
 
+#if defined(__x86_64__)
+// The __builtin_cpu_supports of clang 14 does not know "avxvnni". These instructions use the
+// registers of AVX2, so an operating system that supports AVX2 supports them, too.
+bool cpu_has_avx_vnni() {
+  static const bool has = [] {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) == 0 || eax < 1) return false;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) != 0 && (eax >> 4 & 1) != 0;
+  }();
+  return has;
+}
+#endif
+
 }  // namespace
 
 std::string_view name_of(Isa isa) { return row_of(isa).name; }
@@ -177,7 +194,7 @@ bool machine_has(Isa isa) {
     case Isa::Avx2:
       return avx2;
     case Isa::AvxVnni:
-      return avx2 && __builtin_cpu_supports("avxvnni");
+      return avx2 && cpu_has_avx_vnni();
     case Isa::Avx512:
       return avx512;
     case Isa::Avx512Vnni:

@@ -2,17 +2,35 @@
 #include <gtest/gtest.h>
 
 #include <cstdio>
+#include <cstdlib>
 
+#include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/error.h"
 
 // ctest shows 77 as "skipped": the forced instruction set is not on this machine.
 constexpr int kSkipped = 77;
 
+namespace {
+
+// HONE_TEST_ISA is one instruction set of a sweep; HONE_FORCE_ISA limits what a sweep may use.
+void force_isa_of_this_run() {
+  hone::force_isa_from_environment();
+  const char* const name = std::getenv("HONE_TEST_ISA");
+  if (name == nullptr) return;
+  const hone::Isa isa = hone::parse_isa(name);
+  if (hone::machine_has(isa) && !hone::isa_enabled(isa)) {
+    hone::fail_unsupported("HONE_TEST_ISA", "an instruction set within HONE_FORCE_ISA", name);
+  }
+  hone::force_isa(isa);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   try {
-    hone::force_isa_from_environment();
+    force_isa_of_this_run();
   } catch (const hone::Error& error) {
     std::printf("skipped: %s\n", error.what());
     return error.category() == hone::ErrorCategory::Unsupported ? kSkipped : 1;

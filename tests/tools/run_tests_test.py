@@ -54,6 +54,13 @@ class RunTestsTest(unittest.TestCase):
     def test_missing_program_is_a_failure(self):
         self.assertEqual(self.count("notrun", reason="Unable to find executable"), (0, 1, 0))
 
+    def test_a_label_selects_one_part_of_one_pace(self):
+        tests = {"a": ("unit", False), "b": ("torch", False), "c": ("torch", True)}
+        self.assertEqual(run_tests.select(tests, "fast", None),
+                         ({"unit": ["a"], "torch": ["b"]}, 1))
+        self.assertEqual(run_tests.select(tests, "fast", "torch"), ({"torch": ["b"]}, 1))
+        self.assertEqual(run_tests.select(tests, "slow", "torch"), ({"torch": ["c"]}, 1))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -124,10 +124,10 @@ struct ModelReader {
   void read_self_test(std::string_view bytes) {
     read_message(bytes, where, [&](const Field& sample) {
       if (sample.number != 1) return;
-      auto& [input, expected] = model.self_test.emplace_back();
+      std::pair<std::string, std::string>& test = model.self_test.emplace_back();
       read_message(sample.bytes, where, [&](const Field& field) {
-        if (field.number == 1) input = field.bytes;
-        if (field.number == 2) expected = field.bytes;
+        if (field.number == 1) test.first = field.bytes;
+        if (field.number == 2) test.second = field.bytes;
       });
     });
   }

@@ -45,7 +45,7 @@ at::Tensor call_onednn(const at::Tensor& x, const at::Tensor& weight, const at::
 MatmulBackend resolve(MatmulBackend backend) {
   if (backend == MatmulBackend::Auto) {
     const bool intel = cpu_info().model.find("Intel") != std::string::npos;
-    const bool pays = !intel && machine_has(Isa::Avx512) && onednn_linear().has_value();
+    const bool pays = !intel && isa_enabled(Isa::Avx512) && onednn_linear().has_value();
     return pays ? MatmulBackend::OneDnn : MatmulBackend::Mkl;
   }
   if (backend == MatmulBackend::OneDnn && !onednn_linear()) {

@@ -11,9 +11,9 @@
 
 namespace hone::nn {
 
-// Which library multiplies f32 matrices on the CPU. Both are exact f32. Auto: OneDnn on AVX-512
-// processors that are not Intel's, where LibTorch's MKL takes its AVX2 path (2.2 x slower on an
-// EPYC of the Zen 5 family), else Mkl.
+// Which library multiplies f32 matrices on the CPU. Both are exact f32. Auto: OneDnn on processors
+// that are not Intel's and may use AVX-512, where LibTorch's MKL takes its AVX2 path (2.2 x slower
+// on an EPYC of the Zen 5 family), else Mkl.
 enum class MatmulBackend { Auto, OneDnn, Mkl };
 // Auto becomes what it stands for on this machine; OneDnn where LibTorch lacks it:
 // Error{Unsupported}.

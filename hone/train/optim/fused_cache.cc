@@ -87,6 +87,9 @@ Index latest_of(std::span<const Index> steps) {
 }
 
 double MultiTensorOptimizer::FusedCache::mean_correlation() const {
+  // All tensors hold the one s; their mean may be another number in the last bit.
+  const bool model = !methods.empty() && methods.front().scope == kernels::TAMScope::Model;
+  if (model) return *correlation.front();
   double sum = 0;
   for (std::size_t i = 0; i < correlation.size(); ++i) {
     if (correlation[i] == nullptr) continue;

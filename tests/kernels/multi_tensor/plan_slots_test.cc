@@ -89,8 +89,8 @@ MixedSet coded() {
 }
 
 TEST(PlanScales, are_wanted_one_per_block_in_one_piece) {
-  for (const auto& [slot, name] :
-       {std::pair{Slot::Momentum, "momentum"}, std::pair{Slot::SecondMoment, "second_moment"}}) {
+  for (const Slot slot : {Slot::Momentum, Slot::SecondMoment}) {
+    const char* const name = slot == Slot::Momentum ? "momentum" : "second_moment";
     MixedSet set = coded();
     set.scale_of(slot, 1) = {};  // nothing to scale
     EXPECT_EQ(refusal(set), "no error");

@@ -425,6 +425,18 @@ TEST(Optimizer, tam_reports_correlation_and_a_checked_step_protects) {
   EXPECT_EQ(optimizer.plan()[0].method, "manual");
 }
 
+TEST(Optimizer, tam_of_the_whole_model_reports_the_correlation_that_it_keeps) {
+  Tensors params = make_params();
+  TAM optimizer(params, TAMOptions(0.01).scope(TAMScope::Model));
+  for (int t = 0; t < 40; ++t) {
+    set_gradients(params, t);
+    optimizer.step();
+    const NamedState kept = optimizer.export_state()[2];
+    ASSERT_EQ(kept.name, "correlation");
+    EXPECT_EQ(optimizer.stats().correlation, kept.value.item<double>()) << t;
+  }
+}
+
 TEST(Hostile, what_cannot_be_stepped_is_named) {
   const auto with_grad = [](const torch::Tensor& param, const torch::Tensor& grad) {
     torch::Tensor good = torch::ones({4}).requires_grad_(), bad = param;

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/task/lm/predict_memory.h"
 
+#include <ATen/Functions.h>
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <array>
 #include <string_view>
 #include <vector>
 
 #include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/train/memory/memory_meter.h"
+#include "hone/train/nn/ops.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 
 namespace hone::task {
@@ -68,10 +73,26 @@ Index state_bytes(const ParameterShape& shape, const optim::OptimConfig& optim) 
   return moments_of(optim) * moment + correlation;
 }
 
+// Floats that both gradients of x · weightᵀ take while they are computed, themselves included. One
+// such product is run: which operands the libraries copy depends on processor and shape.
+Index gradient_floats(Index rows, Index inputs, Index outputs, nn::MatmulBackend backend) {
+  const c10::AutoGradMode with_gradients(true);
+  const memory::MemoryMeter meter;
+  const torch::Tensor x = at::zeros({rows, inputs}, at::kFloat).requires_grad_();
+  const torch::Tensor weight = at::zeros({outputs, inputs}, at::kFloat).requires_grad_();
+  const torch::Tensor product = nn::linear(x, weight, {}, backend);
+  const torch::Tensor grad = at::zeros_like(product);
+  const Index before = meter.use().current;
+  meter.reset_peak();
+  product.backward(grad);
+  return (meter.use().peak - before) / kFloat;
+}
+
 // Floats of a Llama's step, R rows.
 struct LlamaFloats {
   Index rows, hidden, qkv, turned, attended, heads, inner, vocab, layers, every;
   bool tied;
+  Index head_gradients, down_gradients;  // gradient_floats of the output matrix and of `down`
 
   // Two norms (sum, normed, 1/rms), qkv, q and k turned, attention and its log-sums, gate and up,
   // their product.
@@ -93,13 +114,13 @@ struct LlamaFloats {
     return floats;
   }
 
-  // Above activations: at the head by the gradients of hidden state and output matrix (a product
-  // and its transpose); then in each layer by what is computed again and the gradients of `down` or
-  // of SwiGLU, less what the layers behind it have freed. A tied matrix waits for its second
-  // gradient throughout, which comes when all else is gone.
+  // Above activations: at the head by the gradients of hidden state and output matrix; then in each
+  // layer by what is computed again and the gradients of `down` or of SwiGLU, less what the layers
+  // behind it have freed. A tied matrix waits for its second gradient throughout, which comes when
+  // all else is gone.
   Index workspace() const {
-    Index most = rows * hidden + 2 * vocab * hidden, freed = head();
-    const Index at_down = rows * (hidden + inner) + 2 * hidden * inner;
+    Index most = head_gradients, freed = head();
+    const Index at_down = rows * hidden + down_gradients;
     const Index at_swiglu = rows * (hidden + 2 * inner);
     const Index waiting = tied ? vocab * hidden : 0;
     for (Index layer = layers; layer-- > 0; freed += kept(layer)) {
@@ -115,17 +136,22 @@ struct LlamaFloats {
 trainer::MemoryParts predict_memory(const LmConfig& config, Index vocab_size, Index batch,
                                     Index positions) {
   const model_io::Architecture model = make_architecture(config, vocab_size);
-  const LlamaFloats floats{.rows = batch * positions,
-                           .hidden = model.hidden_size,
-                           .qkv = (model.heads + 2 * model.kv_heads) * model.head_dim,
-                           .turned = (model.heads + model.kv_heads) * model.head_dim,
-                           .attended = model.heads * model.head_dim,
-                           .heads = model.heads,
-                           .inner = model.intermediate_size,
-                           .vocab = model.vocab_size,
-                           .layers = model.layers,
-                           .every = config.trainer.recompute_every,
-                           .tied = model.tied_embeddings};
+  const Index rows = batch * positions, hidden = model.hidden_size;
+  const nn::MatmulBackend backend = nn::parse_matmul_backend(config.trainer.matmul);
+  const LlamaFloats floats{
+      .rows = rows,
+      .hidden = hidden,
+      .qkv = (model.heads + 2 * model.kv_heads) * model.head_dim,
+      .turned = (model.heads + model.kv_heads) * model.head_dim,
+      .attended = model.heads * model.head_dim,
+      .heads = model.heads,
+      .inner = model.intermediate_size,
+      .vocab = model.vocab_size,
+      .layers = model.layers,
+      .every = config.trainer.recompute_every,
+      .tied = model.tied_embeddings,
+      .head_gradients = gradient_floats(rows, hidden, model.vocab_size, backend),
+      .down_gradients = gradient_floats(rows, model.intermediate_size, hidden, backend)};
   const Index weights = model.parameters() * kFloat;
   Index state = 0;
   for (const ParameterShape& shape : llama_shapes(model)) state += state_bytes(shape, config.optim);
