@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -53,5 +54,11 @@ class Executor {
 
 // Runs everything on the calling thread, as worker 0.
 Executor& serial_executor();
+
+// The grain of a loop over rows of `row_floats`: chunks of about 16 Ki floats, half of a 128 KiB
+// share of the level-2 cache.
+constexpr Index rows_per_chunk(Index row_floats) {
+  return std::max<Index>(1, 16384 / std::max<Index>(1, row_floats));
+}
 
 }  // namespace hone

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hone/core/error.h"
@@ -38,6 +42,25 @@ inline std::vector<float> random_integers(Index count, std::uint64_t seed, int l
     value = static_cast<float>(drawn - limit);
   }
   return values;
+}
+
+// Widths around every vector length, rows that fill several chunks.
+constexpr std::pair<Index, Index> kRowShapes[] = {{1, 1},  {3, 2},    {2, 7},    {5, 16},
+                                                  {4, 31}, {129, 33}, {700, 160}};
+
+// Every element within tolerance times the largest expected magnitude.
+inline void expect_close(const std::vector<float>& got, const std::vector<float>& want,
+                         double tolerance, const std::string& what) {
+  ASSERT_EQ(got.size(), want.size()) << what;
+  double scale = 1e-30, worst = 0;
+  std::size_t at = 0;
+  for (const float value : want) scale = std::max(scale, std::abs(static_cast<double>(value)));
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    const double error = std::abs(static_cast<double>(got[i]) - want[i]);
+    if (!(error <= worst)) worst = error, at = i;
+  }
+  EXPECT_LE(worst, tolerance * scale)
+      << what << ": element " << at << " got " << got[at] << " want " << want[at];
 }
 
 using hone::test::error_of;

@@ -149,21 +149,26 @@ void ModelRunner::turn_and_store(const kernels::KvView& view, Index first_positi
   const Index q_width = arch_.heads * arch_.head_dim, kv_width = arch_.kv_heads * arch_.head_dim;
   constexpr Index kGrain = 8;  // rows; one row costs about a microsecond
   executor_.parallel_for(rows, kGrain, [&](Index begin, Index end, int) {
-    kernels::RopeArgs rope{.x = q_.as<float>() + begin * q_width,
-                           .row_stride = q_width,
+    float* q = q_.as<float>() + begin * q_width;
+    float* k = k_.as<float>() + begin * kv_width;
+    kernels::RopeArgs rope{.x = q,
+                           .x_stride = q_width,
+                           .y = q,
+                           .y_stride = q_width,
                            .rows = end - begin,
                            .heads = arch_.heads,
                            .head_dim = arch_.head_dim,
                            .dims = arch_.rope.rotary_dims,
                            .pairs = pairs_of(arch_.rope),
+                           .positions = end - begin,
                            .cosine = cosine_.data() + begin * pairs,
                            .sine = sine_.data() + begin * pairs};
     kernels::apply_rope(rope);
-    rope.x = k_.as<float>() + begin * kv_width;
-    rope.row_stride = kv_width;
+    rope.x = rope.y = k;
+    rope.x_stride = rope.y_stride = kv_width;
     rope.heads = arch_.kv_heads;
     kernels::apply_rope(rope);
-    kernels::write_kv({.k = k_.as<float>() + begin * kv_width,
+    kernels::write_kv({.k = k,
                        .v = v_.as<float>() + begin * kv_width,
                        .stride = kv_width,
                        .rows = end - begin,
@@ -175,17 +180,15 @@ void ModelRunner::turn_and_store(const kernels::KvView& view, Index first_positi
 
 void ModelRunner::normalize(const float* x, const std::vector<float>& weight, Index rows) {
   const Index width = arch_.hidden_size;
-  constexpr Index kGrain = 16;  // rows
-  executor_.parallel_for(rows, kGrain, [&](Index begin, Index end, int) {
-    kernels::rms_norm({.x = x + begin * width,
-                       .x_stride = width,
-                       .weight = weight.data(),
-                       .y = normed_.as<float>() + begin * width,
-                       .y_stride = width,
-                       .rows = end - begin,
-                       .cols = width,
-                       .epsilon = static_cast<float>(arch_.norm_eps)});
-  });
+  kernels::rms_norm({.x = x,
+                     .x_stride = width,
+                     .weight = weight.data(),
+                     .y = normed_.as<float>(),
+                     .y_stride = width,
+                     .rows = rows,
+                     .cols = width,
+                     .epsilon = static_cast<float>(arch_.norm_eps)},
+                    executor_);
 }
 
 // Products that share x. Weights of one call may differ in the activations they take, so x is

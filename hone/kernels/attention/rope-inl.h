@@ -9,6 +9,8 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+
 #include "hone/kernels/attention/rope.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -18,56 +20,51 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 // Pairs [begin, …) of one head in steps of the tag's lanes; returns where it stopped. One-lane tags
 // finish the rest with the same operations.
-template <class D>
-HWY_INLINE Index turn_half_split(D d, float* x, Index begin, Index pairs, const float* cosine,
-                                 const float* sine) {
+template <RopePairs kPairs, class D>
+HWY_INLINE Index turn_pairs(D d, const RopeArgs& args, const float* x, float* y, Index table,
+                            Index begin) {
   const auto lanes = static_cast<Index>(hn::Lanes(d));
-  Index i = begin;
-  for (; i + lanes <= pairs; i += lanes) {
-    const auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + pairs + i);
-    const auto c = hn::LoadU(d, cosine + i), s = hn::LoadU(d, sine + i);
-    hn::StoreU(hn::NegMulAdd(b, s, hn::Mul(a, c)), d, x + i);
-    hn::StoreU(hn::MulAdd(a, s, hn::Mul(b, c)), d, x + pairs + i);
-  }
-  return i;
-}
-
-template <class D>
-HWY_INLINE Index turn_adjacent(D d, float* x, Index begin, Index pairs, const float* cosine,
-                               const float* sine) {
-  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const Index pairs = args.dims / 2;
+  const float *cosine = args.cosine + table, *sine = args.sine + table;
+  const auto sign = hn::Set(d, args.inverse ? -1.0f : 1.0f);
   Index i = begin;
   for (; i + lanes <= pairs; i += lanes) {
     hn::Vec<D> a, b;
-    hn::LoadInterleaved2(d, x + 2 * i, a, b);
-    const auto c = hn::LoadU(d, cosine + i), s = hn::LoadU(d, sine + i);
+    if constexpr (kPairs == RopePairs::HalfSplit) {
+      a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + pairs + i);
+    } else {
+      hn::LoadInterleaved2(d, x + 2 * i, a, b);
+    }
+    const auto c = hn::LoadU(d, cosine + i), s = hn::Mul(sign, hn::LoadU(d, sine + i));
     const auto turned_a = hn::NegMulAdd(b, s, hn::Mul(a, c));
     const auto turned_b = hn::MulAdd(a, s, hn::Mul(b, c));
-    hn::StoreInterleaved2(turned_a, turned_b, d, x + 2 * i);
+    if constexpr (kPairs == RopePairs::HalfSplit) {
+      hn::StoreU(turned_a, d, y + i);
+      hn::StoreU(turned_b, d, y + pairs + i);
+    } else {
+      hn::StoreInterleaved2(turned_a, turned_b, d, y + 2 * i);
+    }
   }
   return i;
 }
 
-void rope_rows(const RopeArgs& args) {
-  const hn::ScalableTag<float> full;
-  const hn::CappedTag<float, 4> quarter;
-  const hn::CappedTag<float, 1> one;
-  const Index pairs = args.dims / 2;
-  for (Index row = 0; row < args.rows; ++row) {
-    const float* cosine = args.cosine + row * pairs;
-    const float* sine = args.sine + row * pairs;
-    for (Index head = 0; head < args.heads; ++head) {
-      float* x = args.x + row * args.row_stride + head * args.head_dim;
-      if (args.pairs == RopePairs::HalfSplit) {
-        Index done = turn_half_split(full, x, 0, pairs, cosine, sine);
-        done = turn_half_split(quarter, x, done, pairs, cosine, sine);
-        turn_half_split(one, x, done, pairs, cosine, sine);
-      } else {
-        Index done = turn_adjacent(full, x, 0, pairs, cosine, sine);
-        done = turn_adjacent(quarter, x, done, pairs, cosine, sine);
-        turn_adjacent(one, x, done, pairs, cosine, sine);
-      }
-    }
+template <RopePairs kPairs>
+HWY_INLINE void turn_row(const RopeArgs& args, Index row) {
+  const Index table = row % args.positions * (args.dims / 2);
+  for (Index head = 0; head < args.heads; ++head) {
+    const float* x = args.x + row * args.x_stride + head * args.head_dim;
+    float* y = args.y + row * args.y_stride + head * args.head_dim;
+    Index done = turn_pairs<kPairs>(hn::ScalableTag<float>(), args, x, y, table, 0);
+    done = turn_pairs<kPairs>(hn::CappedTag<float, 4>(), args, x, y, table, done);
+    turn_pairs<kPairs>(hn::CappedTag<float, 1>(), args, x, y, table, done);
+    if (x != y) std::copy(x + args.dims, x + args.head_dim, y + args.dims);
+  }
+}
+
+void rope_rows(const RopeArgs& args, Index begin, Index end) {
+  for (Index row = begin; row < end; ++row) {
+    args.pairs == RopePairs::HalfSplit ? turn_row<RopePairs::HalfSplit>(args, row)
+                                       : turn_row<RopePairs::Adjacent>(args, row);
   }
 }
 

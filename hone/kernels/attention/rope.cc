@@ -17,14 +17,18 @@ namespace hone::kernels {
 
 HWY_EXPORT(rope_rows);
 
-void apply_rope(const RopeArgs& args) {
+void apply_rope(const RopeArgs& args, Executor& executor) {
   HONE_TRACE_ZONE("rope");
   HONE_CHECK(args.dims >= 0 && args.dims % 2 == 0 && args.dims <= args.head_dim, "rope",
              concat("an even number of dims up to ", args.head_dim), args.dims);
-  HONE_CHECK(args.rows >= 0 && args.heads >= 0 && args.row_stride >= args.heads * args.head_dim,
-             "rope", concat("rows at least ", args.heads * args.head_dim, " apart"),
-             args.row_stride);
-  HWY_DYNAMIC_DISPATCH(rope_rows)(args);
+  HONE_CHECK(args.positions > 0, "rope", "positions > 0", args.positions);
+  const Index width = args.heads * args.head_dim;
+  HONE_CHECK(args.rows >= 0 && args.heads >= 0 && args.x_stride >= width && args.y_stride >= width,
+             "rope", concat("rows at least ", width, " apart"),
+             concat(args.x_stride, " and ", args.y_stride));
+  executor.parallel_for(args.rows, rows_per_chunk(width), [&](Index begin, Index end, int) {
+    HWY_DYNAMIC_DISPATCH(rope_rows)(args, begin, end);
+  });
 }
 
 void fill_rope_tables(std::span<const double> inverse, double factor, Index first_position,

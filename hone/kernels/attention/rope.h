@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "hone/core/index.h"
+#include "hone/core/executor.h"
 
 namespace hone::kernels {
 
@@ -11,21 +11,27 @@ namespace hone::kernels {
 // Hugging Face files, or (2i, 2i + 1) as in GGUF and llama2.c.
 enum class RopePairs { HalfSplit, Adjacent };
 
-// Turns, in place, the first `dims` elements of every head of x [rows, heads, head_dim]:
-// (a, b) -> (a cos - b sin, b cos + a sin) with cosine and sine of row r and pair i at
-// [r * dims/2 + i]. Elements from `dims` on stay.
+// Turns the first `dims` elements of every head of x [rows, heads, head_dim] into y:
+// (a, b) -> (a cos - b sin, b cos + a sin), where row r and pair i take cosine and sine from
+// [(r mod positions) * dims/2 + i]. Elements from `dims` on are copied. An element's bits do not
+// depend on the number of rows or workers.
 struct RopeArgs {
-  float* x = nullptr;
-  Index row_stride = 0;  // elements between rows; heads lie head_dim apart
+  const float* x = nullptr;
+  Index x_stride = 0;  // elements between rows; heads lie head_dim apart
+  float* y = nullptr;  // may be x
+  Index y_stride = 0;
   Index rows = 0, heads = 0, head_dim = 0;
   Index dims = 0;  // even, <= head_dim
   RopePairs pairs = RopePairs::HalfSplit;
-  const float* cosine = nullptr;  // [rows, dims/2]
-  const float* sine = nullptr;    // [rows, dims/2]
+  Index positions = 0;            // rows of the tables, > 0
+  const float* cosine = nullptr;  // [positions, dims/2]
+  const float* sine = nullptr;    // [positions, dims/2]
+  bool inverse = false;           // turns by the negative angle: the gradient
 };
 
-// Error{InvalidArgument} on odd or too many dims, or a row_stride below heads * head_dim.
-void apply_rope(const RopeArgs& args);
+// Error{InvalidArgument} on odd or too many dims, positions that are not positive, or a stride
+// below heads * head_dim.
+void apply_rope(const RopeArgs& args, Executor& executor = serial_executor());
 
 // Plain loops in double.
 void apply_rope_ref(const RopeArgs& args);

@@ -7,16 +7,18 @@ void apply_rope_ref(const RopeArgs& args) {
   const Index pairs = args.dims / 2;
   const bool half_split = args.pairs == RopePairs::HalfSplit;
   for (Index row = 0; row < args.rows; ++row) {
+    const Index table = row % args.positions * pairs;
     for (Index head = 0; head < args.heads; ++head) {
-      float* x = args.x + row * args.row_stride + head * args.head_dim;
+      const float* x = args.x + row * args.x_stride + head * args.head_dim;
+      float* y = args.y + row * args.y_stride + head * args.head_dim;
       for (Index i = 0; i < pairs; ++i) {
-        float& a = x[half_split ? i : 2 * i];
-        float& b = x[half_split ? i + pairs : 2 * i + 1];
-        const double c = args.cosine[row * pairs + i], s = args.sine[row * pairs + i];
-        const double turned = a * c - b * s;
-        b = static_cast<float>(b * c + a * s);
-        a = static_cast<float>(turned);
+        const Index at_a = half_split ? i : 2 * i, at_b = half_split ? i + pairs : 2 * i + 1;
+        const double a = x[at_a], b = x[at_b], c = args.cosine[table + i];
+        const double s = args.inverse ? -args.sine[table + i] : args.sine[table + i];
+        y[at_a] = static_cast<float>(a * c - b * s);
+        y[at_b] = static_cast<float>(b * c + a * s);
       }
+      for (Index i = args.dims; i < args.head_dim; ++i) y[i] = x[i];
     }
   }
 }

@@ -7,25 +7,12 @@
 #define HONE_KERNELS_GEMM_EPILOGUE_INL_H_
 #endif
 
-#include <hwy/contrib/math/math-inl.h>
-#include <hwy/highway.h>
-
-#include <algorithm>
-
+#include "hone/kernels/activation/silu-inl.h"
 #include "hone/kernels/gemm/epilogue_tile.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-
-// v / (1 + exp(-v)). Below -88 exp leaves the range of its polynomial and |silu| is under 1e-36.
-template <class D, class V>
-HWY_INLINE V silu(D d, V v) {
-  const auto one = hn::Set(d, 1.0f);
-  const auto gated = hn::Div(v, hn::Add(one, hn::Exp(d, hn::Neg(v))));
-  return hn::IfThenZeroElse(hn::Lt(v, hn::Set(d, -88.0f)), gated);
-}
 
 // Whole panels, so that an output's lane does not depend on the tile it is computed in.
 void silu_gate_tile(const EpilogueTile& tile) {

@@ -18,27 +18,38 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-HWY_INLINE float sum_of_squares(const float* x, Index cols) {
+// Of x, or of sum = x + delta where there is a delta.
+HWY_INLINE float sum_of_squares(const float* x, const float* delta, Index cols, float* sum) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const auto load = [&](Index i) HWY_ATTR {
+    auto v = hn::LoadU(d, x + i);
+    if (delta == nullptr) return v;
+    v = hn::Add(v, hn::LoadU(d, delta + i));
+    hn::StoreU(v, d, sum + i);
+    return v;
+  };
   auto sum0 = hn::Zero(d);
   auto sum1 = sum0, sum2 = sum0, sum3 = sum0;
   Index i = 0;
   for (; i + 4 * lanes <= cols; i += 4 * lanes) {
-    const auto x0 = hn::LoadU(d, x + i), x1 = hn::LoadU(d, x + i + lanes);
-    const auto x2 = hn::LoadU(d, x + i + 2 * lanes), x3 = hn::LoadU(d, x + i + 3 * lanes);
-    sum0 = hn::MulAdd(x0, x0, sum0);
-    sum1 = hn::MulAdd(x1, x1, sum1);
-    sum2 = hn::MulAdd(x2, x2, sum2);
-    sum3 = hn::MulAdd(x3, x3, sum3);
+    const auto v0 = load(i), v1 = load(i + lanes);
+    const auto v2 = load(i + 2 * lanes), v3 = load(i + 3 * lanes);
+    sum0 = hn::MulAdd(v0, v0, sum0);
+    sum1 = hn::MulAdd(v1, v1, sum1);
+    sum2 = hn::MulAdd(v2, v2, sum2);
+    sum3 = hn::MulAdd(v3, v3, sum3);
   }
   for (; i + lanes <= cols; i += lanes) {
-    const auto x0 = hn::LoadU(d, x + i);
-    sum0 = hn::MulAdd(x0, x0, sum0);
+    const auto v = load(i);
+    sum0 = hn::MulAdd(v, v, sum0);
   }
-  const auto sum = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
-  float total = hn::GetLane(hn::SumOfLanes(d, sum));
-  for (; i < cols; ++i) total += x[i] * x[i];
+  const auto squares = hn::Add(hn::Add(sum0, sum1), hn::Add(sum2, sum3));
+  float total = hn::GetLane(hn::SumOfLanes(d, squares));
+  for (; i < cols; ++i) {
+    const float v = delta == nullptr ? x[i] : (sum[i] = x[i] + delta[i]);
+    total += v * v;
+  }
   return total;
 }
 
@@ -54,12 +65,16 @@ HWY_INLINE void scale_row(const float* x, const float* weight, float scale, Inde
   for (; i < cols; ++i) y[i] = x[i] * scale * weight[i];
 }
 
-void rms_norm_rows(const RmsNormArgs& args) {
-  for (Index row = 0; row < args.rows; ++row) {
-    const float* x = args.x + row * args.x_stride;
-    const float mean = sum_of_squares(x, args.cols) / static_cast<float>(args.cols);
-    const float scale = 1.0f / std::sqrt(mean + args.epsilon);
-    scale_row(x, args.weight, scale, args.cols, args.y + row * args.y_stride);
+void rms_norm_rows(const RmsNormArgs& args, Index begin, Index end) {
+  for (Index row = begin; row < end; ++row) {
+    const Index at = row * args.x_stride;
+    const float* delta = args.delta == nullptr ? nullptr : args.delta + at;
+    float* sum = args.delta == nullptr ? nullptr : args.sum + at;
+    const float squares = sum_of_squares(args.x + at, delta, args.cols, sum);
+    const float scale = 1.0f / std::sqrt(squares / static_cast<float>(args.cols) + args.epsilon);
+    if (args.inverse_rms != nullptr) args.inverse_rms[row] = scale;
+    const float* from = args.delta == nullptr ? args.x + at : sum;
+    scale_row(from, args.weight, scale, args.cols, args.y + row * args.y_stride);
   }
 }
 

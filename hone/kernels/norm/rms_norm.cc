@@ -15,7 +15,7 @@ namespace hone::kernels {
 
 HWY_EXPORT(rms_norm_rows);
 
-void rms_norm(const RmsNormArgs& args) {
+void rms_norm(const RmsNormArgs& args, Executor& executor) {
   HONE_TRACE_ZONE("rms_norm");
   HONE_CHECK(args.rows >= 0 && args.cols >= 0, "rms_norm", "sizes >= 0",
              concat("[", args.rows, ", ", args.cols, "]"));
@@ -23,8 +23,12 @@ void rms_norm(const RmsNormArgs& args) {
              concat("strides of at least ", args.cols, " columns"),
              concat(args.x_stride, " and ", args.y_stride));
   HONE_CHECK(args.epsilon > 0, "rms_norm", "epsilon > 0", args.epsilon);
+  HONE_CHECK(args.cols > 0 || args.inverse_rms == nullptr, "rms_norm", "cols > 0 for inverse_rms",
+             args.cols);
   if (args.cols == 0) return;
-  HWY_DYNAMIC_DISPATCH(rms_norm_rows)(args);
+  executor.parallel_for(args.rows, rows_per_chunk(args.cols), [&](Index begin, Index end, int) {
+    HWY_DYNAMIC_DISPATCH(rms_norm_rows)(args, begin, end);
+  });
 }
 
 }  // namespace hone::kernels

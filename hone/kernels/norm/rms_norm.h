@@ -1,26 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "hone/core/index.h"
+#include "hone/core/executor.h"
 
 namespace hone::kernels {
 
 // y[r, i] = x[r, i] * weight[i] / sqrt(mean_j x[r, j]^2 + epsilon); x [rows, cols], rows `stride`
-// elements apart. y may be x. A row's result depends on that row alone: its sum runs over fixed
-// lanes, whatever `rows` is.
+// elements apart. With a delta (the output of a residual branch) sum = x + delta stands for x.
+// y may be x; sum may be x or delta. A row's result depends on that row alone: its sum runs over
+// fixed lanes, whatever `rows` is.
 struct RmsNormArgs {
   const float* x = nullptr;
-  Index x_stride = 0;
+  Index x_stride = 0;             // of delta and sum, too
+  const float* delta = nullptr;   // null: zero, and `sum` is not written
+  float* sum = nullptr;           // x + delta
   const float* weight = nullptr;  // [cols]
   float* y = nullptr;
   Index y_stride = 0;
+  float* inverse_rms = nullptr;  // [rows], 1 / sqrt(mean + epsilon), for the gradient; or null
   Index rows = 0, cols = 0;
   float epsilon = 1e-5f;
 };
 
-// Error{InvalidArgument} on a negative size, a stride below cols or an epsilon that is not
-// positive.
-void rms_norm(const RmsNormArgs& args);
+// Error{InvalidArgument} on a negative size, a stride below cols, an epsilon that is not positive,
+// or an inverse_rms of no columns.
+void rms_norm(const RmsNormArgs& args, Executor& executor = serial_executor());
 
 // Plain loops, double accumulation.
 void rms_norm_ref(const RmsNormArgs& args);

@@ -5,7 +5,11 @@
 #include <torch/autograd.h>
 
 #include "hone/core/check.h"
-#include "hone/kernels/training/train_ops.h"
+#include "hone/kernels/activation/swiglu.h"
+#include "hone/kernels/attention/rope.h"
+#include "hone/kernels/norm/cross_entropy.h"
+#include "hone/kernels/norm/rms_norm.h"
+#include "hone/kernels/norm/rms_norm_grad.h"
 #include "hone/train/interop.h"
 #include "hone/train/nn/matmul.h"
 
@@ -65,16 +69,18 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
     const Index dim = x.size(-1), rows = x.numel() / dim;
     const Tensor sum = delta ? at::empty_like(x) : x;
     const Tensor normed = at::empty_like(x), inverse_rms = at::empty({rows}, x.options());
-    kernels::training::add_rms_norm({.rows = rows,
-                                     .dim = dim,
-                                     .x = data_of(x),
-                                     .delta = delta ? data_of(*delta) : nullptr,
-                                     .weight = data_of(weight),
-                                     .eps = eps,
-                                     .sum = delta ? data_of(sum) : nullptr,
-                                     .normed = data_of(normed),
-                                     .inverse_rms = data_of(inverse_rms)},
-                                    libtorch_executor());
+    kernels::rms_norm({.x = data_of(x),
+                       .x_stride = dim,
+                       .delta = delta ? data_of(*delta) : nullptr,
+                       .sum = delta ? data_of(sum) : nullptr,
+                       .weight = data_of(weight),
+                       .y = data_of(normed),
+                       .y_stride = dim,
+                       .inverse_rms = data_of(inverse_rms),
+                       .rows = rows,
+                       .cols = dim,
+                       .epsilon = static_cast<float>(eps)},
+                      libtorch_executor());
     context->set_materialize_grads(false);
     context->saved_data["has_delta"] = delta.has_value();
     context->save_for_backward({sum, weight, inverse_rms});
@@ -92,16 +98,16 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
     const bool has_carried = has_delta && carried.defined();
     const Tensor grad_sum = has_carried ? carried.contiguous() : Tensor();
     const Tensor by_x = at::empty_like(saved[0]), by_weight = at::empty_like(saved[1]);
-    kernels::training::add_rms_norm_grad({.rows = saved[2].numel(),
-                                          .dim = saved[1].numel(),
-                                          .sum = data_of(saved[0]),
-                                          .weight = data_of(saved[1]),
-                                          .inverse_rms = data_of(saved[2]),
-                                          .grad_normed = data_of(grad),
-                                          .grad_sum = has_carried ? data_of(grad_sum) : nullptr,
-                                          .grad_x = data_of(by_x),
-                                          .grad_weight = data_of(by_weight)},
-                                         libtorch_executor());
+    kernels::rms_norm_grad({.rows = saved[2].numel(),
+                            .cols = saved[1].numel(),
+                            .x = data_of(saved[0]),
+                            .weight = data_of(saved[1]),
+                            .inverse_rms = data_of(saved[2]),
+                            .grad_y = data_of(grad),
+                            .grad_sum = has_carried ? data_of(grad_sum) : nullptr,
+                            .grad_x = data_of(by_x),
+                            .grad_weight = data_of(by_weight)},
+                           libtorch_executor());
     return {by_x, has_delta ? by_x : Tensor(), by_weight, Tensor()};
   }
 };
@@ -112,9 +118,8 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
     auto sizes = gate_up.sizes().vec();
     sizes.back() = dim;
     const Tensor out = at::empty(sizes, gate_up.options());
-    kernels::training::swiglu(
-        {.rows = rows, .dim = dim, .gate_up = data_of(gate_up), .out = data_of(out)},
-        libtorch_executor());
+    kernels::swiglu({.rows = rows, .cols = dim, .gate_up = data_of(gate_up), .out = data_of(out)},
+                    libtorch_executor());
     context->save_for_backward({gate_up});
     return out;
   }
@@ -123,12 +128,12 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
     const Tensor gate_up = context->get_saved_variables()[0];
     const Tensor grad = grads[0].contiguous(), by_input = at::empty_like(gate_up);
     const Index dim = gate_up.size(-1) / 2;
-    kernels::training::swiglu_grad({.rows = gate_up.numel() / (2 * dim),
-                                    .dim = dim,
-                                    .gate_up = data_of(gate_up),
-                                    .grad_out = data_of(grad),
-                                    .grad_gate_up = data_of(by_input)},
-                                   libtorch_executor());
+    kernels::swiglu_grad({.rows = gate_up.numel() / (2 * dim),
+                          .cols = dim,
+                          .gate_up = data_of(gate_up),
+                          .grad_out = data_of(grad),
+                          .grad_gate_up = data_of(by_input)},
+                         libtorch_executor());
     return {by_input};
   }
 };
@@ -147,17 +152,18 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const Index batch = qkv.size(0), positions = qkv.size(1);
     const Index head_dim = qkv.size(2) / (heads + 2 * kv_heads), turned = heads + kv_heads;
     const Tensor roped = at::empty({batch, positions, turned * head_dim}, qkv.options());
-    kernels::training::rope({.rows = batch * positions,
-                             .positions = positions,
-                             .heads = turned,
-                             .head_dim = head_dim,
-                             .in = data_of(qkv),
-                             .in_stride = qkv.size(2),
-                             .out = data_of(roped),
-                             .out_stride = turned * head_dim,
-                             .cos = data_of(cos),
-                             .sin = data_of(sin)},
-                            libtorch_executor());
+    kernels::apply_rope({.x = data_of(qkv),
+                         .x_stride = qkv.size(2),
+                         .y = data_of(roped),
+                         .y_stride = turned * head_dim,
+                         .rows = batch * positions,
+                         .heads = turned,
+                         .head_dim = head_dim,
+                         .dims = head_dim,
+                         .positions = positions,
+                         .cosine = data_of(cos),
+                         .sine = data_of(sin)},
+                        libtorch_executor());
     const Tensor q = heads_of(roped, 0, heads, head_dim);
     const Tensor k = heads_of(roped, heads, kv_heads, head_dim);
     const Tensor v = heads_of(qkv, turned, kv_heads, head_dim);
@@ -182,18 +188,19 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const Tensor by_qkv = at::empty_like(qkv);
     const auto turn_back = [&](const Tensor& by_part, Index first, Index count) {
       const Tensor rows = by_part.transpose(1, 2).contiguous();
-      kernels::training::rope({.rows = qkv.size(0) * qkv.size(1),
-                               .positions = qkv.size(1),
-                               .heads = count,
-                               .head_dim = head_dim,
-                               .in = data_of(rows),
-                               .in_stride = count * head_dim,
-                               .out = data_of(by_qkv) + first * head_dim,
-                               .out_stride = qkv.size(2),
-                               .cos = data_of(cos),
-                               .sin = data_of(sin),
-                               .inverse = true},
-                              libtorch_executor());
+      kernels::apply_rope({.x = data_of(rows),
+                           .x_stride = count * head_dim,
+                           .y = data_of(by_qkv) + first * head_dim,
+                           .y_stride = qkv.size(2),
+                           .rows = qkv.size(0) * qkv.size(1),
+                           .heads = count,
+                           .head_dim = head_dim,
+                           .dims = head_dim,
+                           .positions = qkv.size(1),
+                           .cosine = data_of(cos),
+                           .sine = data_of(sin),
+                           .inverse = true},
+                          libtorch_executor());
     };
     turn_back(by_q, 0, heads);
     turn_back(by_k, heads, kv_heads);
@@ -210,13 +217,13 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     const Tensor left = operand(hidden, products), right = operand(weight, products);
     const Tensor logits = detail::multiply(left, right, {}, products);
     const Tensor nats = at::empty({logits.size(0)}, hidden.options().dtype(torch::kDouble));
-    kernels::training::cross_entropy({.rows = logits.size(0),
-                                      .classes = logits.size(1),
-                                      .logits = data_of(logits),
-                                      .targets = targets.data_ptr<std::int64_t>(),
-                                      .nats = nats.data_ptr<double>(),
-                                      .want_grad = want_grad},
-                                     libtorch_executor());
+    kernels::cross_entropy({.rows = logits.size(0),
+                            .classes = logits.size(1),
+                            .logits = data_of(logits),
+                            .targets = targets.data_ptr<std::int64_t>(),
+                            .nats = nats.data_ptr<double>(),
+                            .want_grad = want_grad},
+                           libtorch_executor());
     if (want_grad) context->save_for_backward({left, right, logits});
     keep_products(context, products);
     return nats.sum();

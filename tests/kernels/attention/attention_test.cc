@@ -10,7 +10,7 @@
 
 #include "hone/core/bf16.h"
 #include "hone/core/error.h"
-#include "hone/core/philox.h"
+#include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {
 namespace {
@@ -37,15 +37,9 @@ struct Sequence {
     const Index count = ceil_div(tokens, kKvBlockTokens);
     memory.assign(static_cast<std::size_t>(count * layout.block_bytes()), std::byte{0xff});
     for (Index i = 0; i < count; ++i) blocks.push_back(memory.data() + i * layout.block_bytes());
-    k = random_values(tokens * kv_heads * head_dim, 1);
-    v = random_values(tokens * kv_heads * head_dim, 2);
+    k = test::random_values(tokens * kv_heads * head_dim, 1, 2);
+    v = test::random_values(tokens * kv_heads * head_dim, 2, 2);
     write(0, tokens);
-  }
-  static std::vector<float> random_values(Index count, std::uint64_t seed) {
-    PhiloxStream stream(seed);
-    std::vector<float> values(static_cast<std::size_t>(count));
-    for (float& value : values) value = 4 * stream.uniform() - 2;
-    return values;
   }
   KvView view() const { return {layout, 1, blocks}; }
   void write(Index first, Index rows) {
@@ -92,7 +86,7 @@ TEST(Attention, matches_double_at_block_and_segment_borders) {
     for (const Case c : {Case{8, 8, 8}, Case{8, 1, 64}, Case{6, 2, 10}, Case{16, 1, 16}}) {
       for (const Index tokens : {1, 2, 31, 32, 33, 255, 256, 257, 520}) {
         const Sequence sequence(dtype, c.kv_heads, c.head_dim, tokens);
-        const auto q = Sequence::random_values(tokens * c.heads * c.head_dim, 3);
+        const auto q = test::random_values(tokens * c.heads * c.head_dim, 3, 2);
         const Index width = c.heads * c.head_dim;
         const Index first = std::max<Index>(0, tokens - 12), rows = tokens - first;
         const auto out = run(sequence, q, c.heads, first, rows);
@@ -123,7 +117,7 @@ TEST(Attention, decode_and_every_prefill_chunk_agree_bit_for_bit) {
   for (const Dtype dtype : {Dtype::Float32, Dtype::Float16}) {
     for (const Case c : {Case{8, 2, 24}, Case{3, 3, 8}, Case{8, 1, 64}}) {
       const Sequence sequence(dtype, c.kv_heads, c.head_dim, tokens);
-      const auto q = Sequence::random_values(tokens * c.heads * c.head_dim, 4);
+      const auto q = test::random_values(tokens * c.heads * c.head_dim, 4, 2);
       const auto whole = run(sequence, q, c.heads, 0, tokens);
       BackwardExecutor backward;
       for (const Index chunk : {1, 3, 16, 100}) {
@@ -142,7 +136,7 @@ TEST(Attention, decode_and_every_prefill_chunk_agree_bit_for_bit) {
 TEST(Attention, unused_cells_may_hold_nan) {
   Sequence sequence(Dtype::Float16, 2, 16,
                     40);  // cells 40…63 of the memory are NaN by construction
-  const auto q = Sequence::random_values(40 * 4 * 16, 5);
+  const auto q = test::random_values(40 * 4 * 16, 5, 2);
   for (const float value : run(sequence, q, 4, 0, 40)) ASSERT_TRUE(std::isfinite(value));
   for (const float value : run(sequence, q, 4, 39, 1)) ASSERT_TRUE(std::isfinite(value));
   const auto before = run(sequence, q, 4, 9, 1);
@@ -154,7 +148,7 @@ TEST(Attention, unused_cells_may_hold_nan) {
 
 TEST(Attention, output_may_overwrite_the_queries) {
   const Sequence sequence(Dtype::Float32, 1, 8, 50);
-  auto q = Sequence::random_values(50 * 4 * 8, 6);
+  auto q = test::random_values(50 * 4 * 8, 6, 2);
   const auto expected = run(sequence, q, 4, 0, 50);
   AttentionWorkspace workspace;
   attention({.q = q.data(),
@@ -171,7 +165,7 @@ TEST(Attention, output_may_overwrite_the_queries) {
 
 TEST(Attention, refuses_a_cache_with_too_few_blocks) {
   const Sequence sequence(Dtype::Float32, 1, 8, 32);
-  const auto q = Sequence::random_values(40 * 8, 6);
+  const auto q = test::random_values(40 * 8, 6, 2);
   EXPECT_THROW(run(sequence, q, 1, 0, 33), Error);
 }
 

@@ -194,11 +194,14 @@ TEST(RopeHostile, every_wrong_argument_is_named_and_nothing_turns) {
   Values x(24, 1.0f);
   const Values table(16, 0.5f);
   const RopeArgs good{.x = x.data(),
-                      .row_stride = 12,
+                      .x_stride = 12,
+                      .y = x.data(),
+                      .y_stride = 12,
                       .rows = 2,
                       .heads = 2,
                       .head_dim = 6,
                       .dims = 4,
+                      .positions = 2,
                       .cosine = table.data(),
                       .sine = table.data()};
   const auto spoilt = [&](const auto& spoil) {
@@ -210,8 +213,9 @@ TEST(RopeHostile, every_wrong_argument_is_named_and_nothing_turns) {
               HasSubstr("[rope] wanted an even number of dims up to 6, got 3"));
   EXPECT_THAT(spoilt([](auto& a) { a.dims = 8; }), HasSubstr("got 8"));
   EXPECT_THAT(spoilt([](auto& a) { a.dims = -2; }), HasSubstr("got -2"));
-  EXPECT_THAT(spoilt([](auto& a) { a.row_stride = 11; }),
-              HasSubstr("rows at least 12 apart, got 11"));
+  EXPECT_THAT(spoilt([](auto& a) { a.x_stride = 11; }),
+              HasSubstr("rows at least 12 apart, got 11 and 12"));
+  EXPECT_THAT(spoilt([](auto& a) { a.y_stride = 11; }), HasSubstr("got 12 and 11"));
   EXPECT_THAT(spoilt([](auto& a) { a.rows = -1; }), HasSubstr("rows at least"));
   EXPECT_THAT(spoilt([](auto& a) { a.heads = -1; }), HasSubstr("rows at least"));
   RopeArgs none = good;
@@ -246,12 +250,15 @@ TEST(RopeHostile, a_value_that_is_not_finite_stays_in_its_pair) {
       x[static_cast<std::size_t>(bad)] = kNan;
       const Values cosine(10, 0.6f), sine(10, 0.8f);
       apply_rope({.x = x.data(),
-                  .row_stride = 20,
+                  .x_stride = 20,
+                  .y = x.data(),
+                  .y_stride = 20,
                   .rows = 1,
                   .heads = 1,
                   .head_dim = 20,
                   .dims = 20,
                   .pairs = pairs,
+                  .positions = 1,
                   .cosine = cosine.data(),
                   .sine = sine.data()});
       const Index partner = pairs == RopePairs::HalfSplit ? (bad + 10) % 20 : (bad ^ 1);

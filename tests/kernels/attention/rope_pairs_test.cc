@@ -6,18 +6,13 @@
 #include <numeric>
 #include <vector>
 
-#include "hone/core/philox.h"
 #include "hone/kernels/attention/rope.h"
+#include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {
 namespace {
 
-std::vector<float> random_values(Index count, std::uint64_t seed) {
-  PhiloxStream random(seed);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = 2 * random.uniform() - 1;
-  return values;
-}
+using test::random_values;
 
 struct Turn {
   Index rows, heads, head_dim, dims;
@@ -34,12 +29,15 @@ struct Turn {
   }
   void apply(std::vector<float>& x, RopePairs pairs) const {
     apply_rope({.x = x.data(),
-                .row_stride = heads * head_dim,
+                .x_stride = heads * head_dim,
+                .y = x.data(),
+                .y_stride = heads * head_dim,
                 .rows = rows,
                 .heads = heads,
                 .head_dim = head_dim,
                 .dims = dims,
                 .pairs = pairs,
+                .positions = rows,
                 .cosine = cosine.data(),
                 .sine = sine.data()});
   }

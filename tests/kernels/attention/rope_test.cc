@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hone/core/error.h"
-#include "hone/core/philox.h"
+#include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {
 namespace {
@@ -29,23 +29,34 @@ Tables make_tables(Index dims, Index rows, Index first_position) {
 }
 
 TEST(Rope, a_quarter_turn_by_hand) {
-  std::vector<float> half = {1, 2, 3, 4}, adjacent = half;
-  const std::vector<float> cosine = {0, 1}, sine = {1, 0};
-  RopeArgs args{.x = half.data(),
-                .row_stride = 4,
+  using Four = std::vector<float>;
+  const Four x = {1, 2, 3, 4}, cosine = {0, 1}, sine = {1, 0};
+  Four y(4), in_place = x;
+  RopeArgs args{.x = x.data(),
+                .x_stride = 4,
+                .y = y.data(),
+                .y_stride = 4,
                 .rows = 1,
                 .heads = 1,
                 .head_dim = 4,
                 .dims = 4,
                 .pairs = RopePairs::HalfSplit,
+                .positions = 1,
                 .cosine = cosine.data(),
                 .sine = sine.data()};
   apply_rope(args);
-  EXPECT_EQ(half, (std::vector<float>{-3, 2, 1, 4}));
-  args.x = adjacent.data();
+  EXPECT_EQ(y, (Four{-3, 2, 1, 4}));
+  args.inverse = true;
+  apply_rope(args);
+  EXPECT_EQ(y, (Four{3, 2, -1, 4}));
+  args.inverse = false;
+  args.x = args.y = in_place.data();
+  apply_rope(args);
+  EXPECT_EQ(in_place, (Four{-3, 2, 1, 4}));
+  in_place = x;
   args.pairs = RopePairs::Adjacent;
   apply_rope(args);
-  EXPECT_EQ(adjacent, (std::vector<float>{-2, 1, 3, 4}));
+  EXPECT_EQ(in_place, (Four{-2, 1, 3, 4}));
 }
 
 TEST(Rope, matches_reference_for_both_pairings_and_partial_rotation) {
@@ -54,21 +65,21 @@ TEST(Rope, matches_reference_for_both_pairings_and_partial_rotation) {
       for (const Index dims : {head_dim, head_dim / 4 * 2}) {
         const Index rows = 3, heads = 2, stride = heads * head_dim + 5;
         const Tables tables = make_tables(dims, rows, 1000);
-        PhiloxStream stream(5);
-        std::vector<float> x(static_cast<std::size_t>(rows * stride));
-        for (float& value : x) value = 2 * stream.uniform() - 1;
-        std::vector<float> expected = x;
+        auto x = test::random_values(rows * stride, 5), expected = x;
         RopeArgs args{.x = x.data(),
-                      .row_stride = stride,
+                      .x_stride = stride,
+                      .y = x.data(),
+                      .y_stride = stride,
                       .rows = rows,
                       .heads = heads,
                       .head_dim = head_dim,
                       .dims = dims,
                       .pairs = pairs,
+                      .positions = rows,
                       .cosine = tables.cosine.data(),
                       .sine = tables.sine.data()};
         apply_rope(args);
-        args.x = expected.data();
+        args.x = args.y = expected.data();
         apply_rope_ref(args);
         for (std::size_t i = 0; i < x.size(); ++i) {
           ASSERT_NEAR(x[i], expected[i], 2.5e-7) << "head_dim " << head_dim << " dims " << dims;
@@ -90,11 +101,14 @@ TEST(Rope, keeps_lengths_and_relative_angles) {
     for (auto [x, at] : {std::pair{&q, position}, std::pair{&k, position - 7}}) {
       const Tables tables = make_tables(64, 1, at);
       apply_rope({.x = x->data(),
-                  .row_stride = 64,
+                  .x_stride = 64,
+                  .y = x->data(),
+                  .y_stride = 64,
                   .rows = 1,
                   .heads = 1,
                   .head_dim = 64,
                   .dims = 64,
+                  .positions = 1,
                   .cosine = tables.cosine.data(),
                   .sine = tables.sine.data()});
     }
@@ -108,9 +122,16 @@ TEST(Rope, keeps_lengths_and_relative_angles) {
 
 TEST(Rope, refuses_odd_dims) {
   float x[4] = {};
-  EXPECT_THROW(
-      apply_rope({.x = x, .row_stride = 4, .rows = 1, .heads = 1, .head_dim = 4, .dims = 3}),
-      Error);
+  EXPECT_THROW(apply_rope({.x = x,
+                           .x_stride = 4,
+                           .y = x,
+                           .y_stride = 4,
+                           .rows = 1,
+                           .heads = 1,
+                           .head_dim = 4,
+                           .dims = 3,
+                           .positions = 1}),
+               Error);
 }
 
 }  // namespace

@@ -12,19 +12,15 @@
 #include "hone/core/philox.h"
 #include "hone/kernels/norm/rms_norm.h"
 #include "hone/kernels/norm/softmax.h"
+#include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr Index kCols[] = {1, 2, 7, 8, 15, 16, 17, 31, 64, 100, 1000};
+using test::kInfinity;
+using test::random_values;
 
-std::vector<float> random_values(Index count, float size) {
-  PhiloxStream random(static_cast<std::uint64_t>(count));
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = size * (2 * random.uniform() - 1);
-  return values;
-}
+constexpr Index kCols[] = {1, 2, 7, 8, 15, 16, 17, 31, 64, 100, 1000};
 
 std::vector<float> softmax_of(const std::vector<float>& x) {
   std::vector<float> y(x.size(), -1.0f);
@@ -85,7 +81,7 @@ TEST(SoftmaxExtremes, one_far_larger_logit_takes_everything) {
 
 TEST(SoftmaxExtremes, masked_entries_get_nothing_and_change_nothing) {
   for (const Index cols : kCols) {
-    const auto x = random_values(cols, 9);
+    const auto x = random_values(cols, 7, 9);
     const auto few = softmax_of(x);
     std::vector<float> wide;
     for (const float value : x) {
@@ -102,7 +98,7 @@ TEST(SoftmaxExtremes, masked_entries_get_nothing_and_change_nothing) {
 
 TEST(SoftmaxExtremes, rows_are_independent_and_may_be_overwritten) {
   const Index cols = 37, stride = 41, rows = 6;
-  auto x = random_values(rows * stride, 20);
+  auto x = random_values(rows * stride, 7, 20);
   std::fill_n(x.begin() + 2 * stride, cols, -kInfinity);
   const auto before = x;
   softmax({.x = x.data(), .y = x.data(), .stride = stride, .rows = rows, .cols = cols});
@@ -163,7 +159,7 @@ TEST(RmsNormExtremes, equal_values_become_their_sign) {
 TEST(RmsNormExtremes, matches_long_double_over_thirty_orders_of_magnitude) {
   for (const float size : {1e-30f, 1e-18f, 1e-9f, 1e-4f, 1.0f, 1e9f, 1e17f}) {
     for (const Index cols : kCols) {
-      const auto x = random_values(cols, size);
+      const auto x = random_values(cols, 7, size);
       const auto y = normalized(x, 1e-12f);
       long double sum = 0;
       for (const float value : x) sum += static_cast<long double>(value) * value;
@@ -189,7 +185,7 @@ TEST(RmsNormExtremes, zeros_and_subnormals_are_scaled_by_the_root_of_epsilon) {
 
 TEST(RmsNormExtremes, scaling_a_row_by_a_power_of_two_keeps_its_bits) {
   for (const Index cols : kCols) {
-    auto x = random_values(cols, 1);
+    auto x = random_values(cols, 7, 1);
     const auto base = normalized(x, 1e-37f);
     for (float& value : x) value *= 1024;
     EXPECT_EQ(normalized(x, 1e-37f), base);
@@ -198,8 +194,8 @@ TEST(RmsNormExtremes, scaling_a_row_by_a_power_of_two_keeps_its_bits) {
 
 TEST(RmsNormExtremes, overwriting_rows_gives_the_bits_of_a_separate_output) {
   const Index rows = 4, cols = 75, stride = 80;
-  auto x = random_values(rows * stride, 3);
-  const auto weight = random_values(cols, 2);
+  auto x = random_values(rows * stride, 7, 3);
+  const auto weight = random_values(cols, 7, 2);
   std::vector<float> y = x;
   RmsNormArgs args{.x = x.data(),
                    .x_stride = stride,

@@ -3,22 +3,17 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <limits>
 #include <vector>
 
 #include "hone/core/error.h"
-#include "hone/core/philox.h"
+#include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {
 namespace {
 
-std::vector<float> random_values(Index count, std::uint64_t seed) {
-  PhiloxStream stream(seed);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = 2 * stream.uniform() - 1;
-  return values;
-}
+using test::random_values;
 
 TEST(RmsNorm, three_numbers_by_hand) {
   const std::vector<float> x = {3, 4, 0}, weight = {1, 2, 5};
@@ -64,35 +59,24 @@ TEST(RmsNorm, matches_reference_on_unaligned_rows) {
 TEST(RmsNorm, a_row_alone_equals_the_row_in_a_batch_and_in_place) {
   const Index rows = 5, cols = 173;
   const auto x = random_values(rows * cols, 3), weight = random_values(cols, 4);
-  std::vector<float> batch(x.size()), in_place = x;
-  rms_norm({.x = x.data(),
-            .x_stride = cols,
-            .weight = weight.data(),
-            .y = batch.data(),
-            .y_stride = cols,
-            .rows = rows,
-            .cols = cols});
-  rms_norm({.x = in_place.data(),
-            .x_stride = cols,
-            .weight = weight.data(),
-            .y = in_place.data(),
-            .y_stride = cols,
-            .rows = rows,
-            .cols = cols});
+  std::vector<float> batch(x.size()), in_place = x, alone(static_cast<std::size_t>(cols));
+  RmsNormArgs args{.x = x.data(),
+                   .x_stride = cols,
+                   .weight = weight.data(),
+                   .y = batch.data(),
+                   .y_stride = cols,
+                   .rows = rows,
+                   .cols = cols};
+  rms_norm(args);
+  args.x = args.y = in_place.data();
+  rms_norm(args);
   EXPECT_EQ(batch, in_place);
+  args.y = alone.data();
+  args.rows = 1;
   for (Index row = 0; row < rows; ++row) {
-    std::vector<float> alone(static_cast<std::size_t>(cols));
-    rms_norm({.x = x.data() + row * cols,
-              .x_stride = cols,
-              .weight = weight.data(),
-              .y = alone.data(),
-              .y_stride = cols,
-              .rows = 1,
-              .cols = cols});
-    for (Index i = 0; i < cols; ++i) {
-      ASSERT_EQ(alone[static_cast<std::size_t>(i)],
-                batch[static_cast<std::size_t>(row * cols + i)]);
-    }
+    args.x = x.data() + row * cols;
+    rms_norm(args);
+    EXPECT_TRUE(std::equal(alone.begin(), alone.end(), batch.begin() + row * cols)) << row;
   }
 }
 

@@ -7,23 +7,16 @@
 #include <limits>
 #include <vector>
 
-#include "hone/core/philox.h"
+#include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-std::vector<float> random_logits(Index count, float spread) {
-  PhiloxStream stream(11);
-  std::vector<float> values(static_cast<std::size_t>(count));
-  for (float& value : values) value = spread * (2 * stream.uniform() - 1);
-  return values;
-}
+using test::kInfinity;
 
 TEST(Softmax, matches_reference_and_sums_to_one) {
   for (const Index cols : {1, 2, 15, 16, 17, 33, 1000, 4099}) {
-    auto x = random_logits(2 * cols, 30);
+    auto x = test::random_values(2 * cols, 11, 30);
     x[0] = -kInfinity;
     std::vector<float> y(x.size()), expected(x.size());
     softmax({.x = x.data(), .y = y.data(), .stride = cols, .rows = 2, .cols = cols});
@@ -48,7 +41,7 @@ TEST(Softmax, a_row_of_minus_infinity_becomes_zeros) {
 
 TEST(LogSumExp, matches_reference_over_large_vocabularies) {
   for (const Index cols : {1, 7, 512, 4096, 4097, 32000, 128256}) {
-    const auto x = random_logits(cols, 12);
+    const auto x = test::random_values(cols, 11, 12);
     // x - max reaches 24: relative error 24 * eps of each exponential at most.
     EXPECT_NEAR(log_sum_exp(x.data(), cols), log_sum_exp_ref(x.data(), cols), 24 * 1.2e-7) << cols;
   }

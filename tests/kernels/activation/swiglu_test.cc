@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gate and the rotation of a training step by their identities.
-#include <gmock/gmock.h>
+// The gate and its gradient by their references and their identities.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 #include "hone/core/thread_pool.h"
-#include "hone/kernels/training/train_ops.h"
+#include "hone/kernels/activation/swiglu.h"
 #include "tests/kernels/kernel_support.h"
 
-namespace hone::kernels::training {
+namespace hone::kernels {
 namespace {
 
 using test::kEpsilon;
 using test::kInfinity;
 using test::kNan;
 using test::random_values;
-using testing::HasSubstr;
 using Values = std::vector<float>;
 
 constexpr Index kDims[] = {1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 31, 33, 100};
@@ -52,6 +49,33 @@ Values gate_gradient(const Values& gate, const Values& up, const Values& g, Inde
 }
 
 double silu(double z) { return z / (1 + std::exp(-z)); }
+
+TEST(SwiGlu, matches_the_reference_and_its_gradient_does) {
+  for (const auto& [rows, dim] : test::kRowShapes) {
+    const Values gate_up = random_values(rows * 2 * dim, 7, 12),
+                 grad = random_values(rows * dim, 8);
+    Values out(grad.size()), want(grad.size()), by_input(gate_up.size()), want_by(gate_up.size());
+    swiglu({rows, dim, gate_up.data(), out.data()}, serial_executor());
+    swiglu_ref({rows, dim, gate_up.data(), want.data()});
+    test::expect_close(out, want, 8 * kEpsilon, "swiglu");
+    swiglu_grad({rows, dim, gate_up.data(), grad.data(), by_input.data()}, serial_executor());
+    swiglu_grad_ref({rows, dim, gate_up.data(), grad.data(), want_by.data()});
+    test::expect_close(by_input, want_by, 16 * kEpsilon, "swiglu gradient");
+    Values in_place = gate_up;
+    swiglu_grad({rows, dim, in_place.data(), grad.data(), in_place.data()}, serial_executor());
+    EXPECT_EQ(in_place, by_input) << "the gradient may overwrite its input";
+  }
+}
+
+TEST(SwiGlu, stays_finite_for_gates_far_out) {
+  const Values gate_up = {-200, 200, -1000, 1000, 1, 1, 1, 1};
+  Values out(4);
+  swiglu({1, 4, gate_up.data(), out.data()}, serial_executor());
+  EXPECT_NEAR(out[0], 0, 1e-30);
+  EXPECT_EQ(out[1], 200);
+  EXPECT_NEAR(out[2], 0, 1e-30);
+  EXPECT_EQ(out[3], 1000);
+}
 
 TEST(SwiGluForm, follows_the_formula_from_minus_a_thousand_to_a_thousand) {
   Values gate;
@@ -169,107 +193,5 @@ TEST(SwiGluHostile, has_the_same_bits_on_any_number_of_threads) {
   EXPECT_EQ(gated(gate, up, dim, pool), one);
 }
 
-// Heads [rows, heads, head_dim] inside rows that are `gap` floats longer.
-struct Turn {
-  Index rows = 8, positions = 4, heads = 2, head_dim = 8, gap = 0;
-  Values cos, sin;
-
-  explicit Turn(Index dim, Index between = 0) : head_dim(dim), gap(between) {
-    for (Index position = 0; position < positions; ++position) {
-      for (Index i = 0; i < dim / 2; ++i) {
-        const double angle = static_cast<double>(position) / (1.0 + static_cast<double>(i));
-        cos.push_back(static_cast<float>(std::cos(angle)));
-        sin.push_back(static_cast<float>(std::sin(angle)));
-      }
-    }
-  }
-  Index stride() const { return heads * head_dim + gap; }
-  Values apply(const Values& in, bool inverse = false) const {
-    Values out = in;
-    run(in.data(), out.data(), inverse);
-    return out;
-  }
-  void run(const float* in, float* out, bool inverse = false,
-           Executor& executor = serial_executor()) const {
-    rope({rows, positions, heads, head_dim, in, stride(), out, stride(), cos.data(), sin.data(),
-          inverse},
-         executor);
-  }
-};
-
-TEST(TrainingRope, a_quarter_turn_by_hand) {
-  const float in[] = {1, 2, 3, 4}, cos[] = {0, 1}, sin[] = {1, 0};
-  float out[4];
-  rope({1, 1, 1, 4, in, 4, out, 4, cos, sin, false}, serial_executor());
-  EXPECT_THAT(out, testing::ElementsAre(-3, 2, 1, 4));
-  rope({1, 1, 1, 4, in, 4, out, 4, cos, sin, true}, serial_executor());
-  EXPECT_THAT(out, testing::ElementsAre(3, 2, -1, 4));
-}
-
-// ⟨R x, y⟩ = ⟨x, R⁻¹ y⟩: what makes the inverse the gradient.
-TEST(TrainingRope, the_inverse_is_the_transpose) {
-  for (const Index dim : {2, 6, 16, 34, 64}) {
-    const Turn turn(dim);
-    const Values x = random_values(turn.rows * turn.stride(), 1);
-    const Values y = random_values(turn.rows * turn.stride(), 2);
-    const auto dot = [](const Values& a, const Values& b) {
-      return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-    };
-    EXPECT_NEAR(dot(turn.apply(x), y), dot(x, turn.apply(y, true)), 1e-4) << dim;
-  }
-}
-
-TEST(TrainingRope, rows_take_the_angle_of_their_position_modulo_the_length) {
-  const Turn turn(12);  // 8 rows, 4 positions: two sequences
-  Values x = random_values(4 * turn.stride(), 3);
-  x.insert(x.end(), x.begin(), x.begin() + 4 * turn.stride());
-  const Values out = turn.apply(x);
-  EXPECT_TRUE(
-      std::equal(out.begin(), out.begin() + 4 * turn.stride(), out.begin() + 4 * turn.stride()));
-  EXPECT_TRUE(std::equal(out.begin(), out.begin() + turn.stride(), x.begin()))
-      << "position 0 turns by nothing";
-}
-
-TEST(TrainingRope, works_in_place_and_leaves_what_lies_between_rows) {
-  for (const Index dim : {2, 10, 32, 36}) {
-    const Turn turn(dim, 5);
-    const Values x = random_values(turn.rows * turn.stride(), 4);
-    const Values out = turn.apply(x);
-    Values in_place = x;
-    turn.run(in_place.data(), in_place.data());
-    EXPECT_EQ(in_place, out);
-    for (Index row = 0; row < turn.rows; ++row) {
-      for (Index i = turn.heads * dim; i < turn.stride(); ++i) {
-        const auto at = static_cast<std::size_t>(row * turn.stride() + i);
-        ASSERT_EQ(out[at], x[at]) << row << " " << i;
-      }
-    }
-  }
-}
-
-TEST(TrainingRope, has_the_same_bits_on_any_number_of_threads) {
-  Turn turn(64);
-  turn.rows = 2000;
-  const Values x = random_values(turn.rows * turn.stride(), 5);
-  const Values one = turn.apply(x);
-  ThreadPool pool(3);
-  Values many(x.size());
-  turn.run(x.data(), many.data(), false, pool);
-  EXPECT_EQ(many, one);
-}
-
-TEST(TrainingRope, names_what_it_wanted) {
-  const auto sentence = [](Index positions, Index head_dim) {
-    return test::error_of([&] {
-      rope({1, positions, 1, head_dim, nullptr, 0, nullptr, 0, nullptr, nullptr, false},
-           serial_executor());
-    });
-  };
-  EXPECT_THAT(sentence(1, 5), HasSubstr("[rope] wanted an even head_dim, got 5"));
-  EXPECT_THAT(sentence(0, 4), HasSubstr("[rope] wanted positions > 0, got 0"));
-  EXPECT_THAT(sentence(-1, 4), HasSubstr("got -1"));
-  rope({0, 1, 1, 4, nullptr, 4, nullptr, 4, nullptr, nullptr, false}, serial_executor());
-}
-
 }  // namespace
-}  // namespace hone::kernels::training
+}  // namespace hone::kernels

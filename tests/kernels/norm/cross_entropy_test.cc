@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "hone/core/thread_pool.h"
-#include "hone/kernels/training/train_ops.h"
+#include "hone/kernels/norm/cross_entropy.h"
 #include "tests/kernels/kernel_support.h"
 
-namespace hone::kernels::training {
+namespace hone::kernels {
 namespace {
 
 using test::kEpsilon;
@@ -40,6 +40,27 @@ Loss loss_of(Values logits, const Targets& targets, Executor& executor = serial_
 
 Loss loss_of_row(Values logits, std::int64_t target) {
   return loss_of(std::move(logits), {target});
+}
+
+TEST(CrossEntropy, matches_the_reference_and_ignores_negative_targets) {
+  for (const auto& [rows, classes] : test::kRowShapes) {
+    const Values logits = random_values(rows * classes, 21, 20);
+    std::vector<std::int64_t> targets;
+    for (Index row = 0; row < rows; ++row) targets.push_back(row % 5 == 4 ? -1 : row % classes);
+    Values got = logits, want = logits, untouched = logits;
+    std::vector<double> nats(targets.size()), want_nats(targets.size()), only(targets.size());
+    cross_entropy({rows, classes, got.data(), targets.data(), nats.data(), true},
+                  serial_executor());
+    cross_entropy_ref({rows, classes, want.data(), targets.data(), want_nats.data(), true});
+    cross_entropy({rows, classes, untouched.data(), targets.data(), only.data(), false},
+                  serial_executor());
+    EXPECT_EQ(untouched, logits) << "without a gradient the logits stay";
+    EXPECT_EQ(only, nats);
+    test::expect_close(got, want, 64 * kEpsilon, "gradient");
+    for (std::size_t row = 0; row < targets.size(); ++row) {
+      EXPECT_NEAR(nats[row], want_nats[row], 64 * kEpsilon * (1 + want_nats[row]));
+    }
+  }
 }
 
 TEST(CrossEntropyForm, equal_logits_cost_the_logarithm_of_their_number) {
@@ -242,6 +263,14 @@ TEST(CrossEntropyNoLaw, an_ignored_row_is_zero_whatever_it_holds) {
   }
 }
 
+TEST(CrossEntropyHostile, refuses_a_target_outside_the_classes) {
+  Values logits(4);
+  const std::int64_t target = 4;
+  double nats = 0;
+  EXPECT_THROW(cross_entropy({1, 4, logits.data(), &target, &nats, true}, serial_executor()),
+               hone::Error);
+}
+
 TEST(CrossEntropyHostile, names_what_it_wanted_and_touches_nothing) {
   Values logits(8, 1.0f);
   const Values before = logits;
@@ -273,4 +302,4 @@ TEST(CrossEntropyHostile, no_rows_are_no_work_and_the_last_row_ends_at_the_page)
 }
 
 }  // namespace
-}  // namespace hone::kernels::training
+}  // namespace hone::kernels
