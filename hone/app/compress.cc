@@ -12,6 +12,7 @@
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/mmap_file.h"
+#include "hone/core/names.h"
 #include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
 #include "hone/core/version.h"
@@ -188,9 +189,9 @@ std::string to_table(const CompressOutcome& outcome) {
   std::string text;
   for (const Json& pass : document["passes"]) {
     text += concat(pass["name"].get<std::string>(), ": ", pass["status"].get<std::string>(), " (",
-                   pass["reason"].get<std::string>(), ")\n  ", pass["bytes_before"].get<Index>(),
-                   " -> ", pass["bytes_after"].get<Index>(), " bytes in ", pass["evidence"].size(),
-                   " matrices\n");
+                   escape_controls(pass["reason"].get<std::string>()), ")\n  ",
+                   pass["bytes_before"].get<Index>(), " -> ", pass["bytes_after"].get<Index>(),
+                   " bytes in ", pass["evidence"].size(), " matrices\n");
     if (!pass["speedup"].is_null()) {
       const Json& speedup = pass["speedup"];
       text += concat("  products ", pass["ms_before"].get<double>(), " -> ",
@@ -208,9 +209,9 @@ std::string to_table(const CompressOutcome& outcome) {
   }
   if (!outcome.written) return text + "nothing written\n";
   const Json& sizes = document["sizes"];
-  return text + concat(document["out"].get<std::string>(), ": ", sizes["file_bytes"].get<Index>(),
-                       " bytes of weights, ", fixed(sizes["bits_per_weight"].get<double>(), 2),
-                       " bits per weight\n");
+  return text + concat(escape_controls(document["out"].get<std::string>()), ": ",
+                       sizes["file_bytes"].get<Index>(), " bytes of weights, ",
+                       fixed(sizes["bits_per_weight"].get<double>(), 2), " bits per weight\n");
 }
 
 }  // namespace hone::app

@@ -14,6 +14,7 @@
 #include "hone/cli/validators.h"
 #include "hone/core/check.h"
 
+#include "hone/core/names.h"
 namespace hone::cli {
 namespace {
 
@@ -113,14 +114,14 @@ void print_lm(const app::TrainLmResult& result) {
   print_steps(result, result.tokens_per_s, "tokens/s");
   std::printf("held-out loss %.4f nats, %.4f bits per byte\n", result.val_loss,
               result.val_bits_per_byte);
-  std::printf("model: %s\n", result.model.c_str());
+  std::printf("model: %s\n", escape_controls(result.model.string()).c_str());
 }
 
 void print_vision(const app::TrainVisionResult& result) {
   print_steps(result, result.images_per_s, "images/s");
   std::printf("held-out loss %.4f nats, accuracy %.2f %% of %lld classes\n", result.val_loss,
               100 * result.val_accuracy, static_cast<long long>(result.classes));
-  std::printf("model: %s\n", result.model.c_str());
+  std::printf("model: %s\n", escape_controls(result.model.string()).c_str());
 }
 
 // `predicted` may be null.

@@ -20,6 +20,7 @@
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/log.h"
+#include "hone/core/names.h"
 #include "hone/core/nearest_name.h"
 #include "hone/core/thread_pool.h"
 #include "hone/core/version.h"
@@ -29,6 +30,11 @@ namespace hone::cli {
 namespace {
 
 constexpr int kReaderGone = 128 + SIGPIPE;  // what a shell reports of other programs then
+
+// One line on stderr.
+void print_error(std::string_view message) {
+  std::fprintf(stderr, "hone: %s\n", escape_controls(message).c_str());
+}
 
 // Hands what was printed to the system. false: the reader of the pipe has gone, and wants no more.
 bool flush_stdout() {
@@ -127,7 +133,7 @@ int run(int argc, char** argv) {
     const int status = program.exit(success);
     return flush_stdout() ? status : kReaderGone;
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "hone: %s (try --help)\n", error.what());
+    print_error(concat(error.what(), " (try --help)"));
     return exit_status(ErrorCategory::InvalidArgument);
   }
   return context.status;
@@ -144,15 +150,15 @@ int main(int argc, char** argv) {
     if (const int status = hone::cli::hand_over_to_torch(argc, argv); status >= 0) return status;
     return hone::cli::run(argc, argv);
   } catch (const hone::Error& error) {
-    std::fprintf(stderr, "hone: %s\n", error.what());
+    hone::cli::print_error(error.what());
     return error.category() == hone::ErrorCategory::Cancelled ? hone::cli::Interrupt::exit_status()
                                                               : hone::exit_status(error.category());
   } catch (const std::filesystem::filesystem_error& error) {
     const bool absent = error.code() == std::errc::too_many_symbolic_link_levels ||
                         error.code() == std::errc::no_such_file_or_directory ||
                         error.code() == std::errc::not_a_directory;
-    std::fprintf(stderr, "hone: [%s] wanted a path to use, got %s\n", error.path1().c_str(),
-                 error.code().message().c_str());
+    hone::cli::print_error(hone::concat("[", error.path1().string(), "] wanted a path to use, got ",
+                                        error.code().message()));
     return hone::exit_status(absent ? hone::ErrorCategory::NotFound : hone::ErrorCategory::Io);
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "hone: out of memory\n");
@@ -160,8 +166,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     // One line: LibTorch's errors have a trace behind theirs.
     const std::string_view what = error.what();
-    const std::string line(what.substr(0, what.find('\n')));
-    std::fprintf(stderr, "hone: internal error: %s\n", line.c_str());
+    hone::cli::print_error(hone::concat("internal error: ", what.substr(0, what.find('\n'))));
     return hone::exit_status(hone::ErrorCategory::Internal);
   }
 }

@@ -53,6 +53,13 @@ TEST_F(LogTest, braces_and_percent_signs_are_plain_text) {
   set_log_level(LogLevel::Info);
   EXPECT_NE(captured([] { log_info("{} {0:x} %s %n"); }).find("{} {0:x} %s %n\n"),
             std::string::npos);
+TEST_F(LogTest, control_characters_cannot_reach_the_terminal) {
+  set_log_level(LogLevel::Info);
+  const std::string text = captured([] { log_warning("name\x1b[2J\nerror: forged"); });
+  EXPECT_NE(text.find("name\\x1b[2J\\x0aerror: forged\n"), std::string::npos) << text;
+  EXPECT_EQ(std::ranges::count(text, '\n'), 1);
+}
+
 }
 
 TEST_F(LogTest, lines_of_several_threads_stay_whole) {

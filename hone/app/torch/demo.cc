@@ -14,6 +14,7 @@
 #include "hone/core/folder_lock.h"
 #include "hone/core/log.h"
 #include "hone/core/machine_card.h"
+#include "hone/core/names.h"
 #include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
 #include "hone/data/text_source.h"
@@ -301,7 +302,7 @@ std::string to_table(const DemoResult& result) {
   }
   text += concat("the original is unchanged: sha256 ", result.sha256_before.substr(0, 16),
                  " before and ", result.sha256_after.substr(0, 16), " after\n");
-  return text + concat("report: ", result.report.string(), "\n");
+  return text + concat("report: ", escape_controls(result.report.string()), "\n");
 }
 
 }  // namespace hone::app
