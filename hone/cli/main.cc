@@ -99,6 +99,7 @@ void check_words(const CLI::App& command, const std::string& where, std::span<ch
     const std::string& name = verb->get_name();
     if (name == words[0]) return check_words(*verb, where + " " + name, words.subspan(1), {});
     known.push_back(name);
+  check_forced_kernels();
   }
   fail_argument(where, describe_known("command", words[0], known), concat("'", words[0], "'"));
 }
