@@ -84,6 +84,7 @@ class QualityMeter {
     if (!job_.data.empty()) options.data_name = job_.data.string();
     options.max_tokens = job_.recipe.eval_tokens;
     const EvalResult result = evaluate(options, executor_);
+    options.tokenizer = job_.tokenizer;
     const tune::QualityComparison& comparison = *result.card.comparison;
     return {.ppl_ratio = comparison.perplexity_ratio.value,
             .ppl_ratio_low = comparison.perplexity_ratio.low,
@@ -146,13 +147,13 @@ Json passes_of(const compress::Result& result) {
 
 CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measurer& measurer) {
   for (const fs::path& input :
-       {job.model, job.recipe_file, job.data, fs::path(job.recipe.eval_data)}) {
+       {job.model, job.tokenizer, job.recipe_file, job.data, fs::path(job.recipe.eval_data)}) {
     check_output_spares(job.out, input);
   }
   model_io::check_model_folder(job.out);
   const fs::path beside = job.out.parent_path();
   remove_stale_temporaries(beside.empty() ? "." : beside);
-  const auto original = model_io::open_model_or_throw(job.model);
+  const auto original = model_io::open_model_or_throw(job.model, {.tokenizer = job.tokenizer});
   const Json source = hash_of(job.model);
   const QualityMeter quality(job, executor);
   compress::Context context{executor, measurer, quality, job.cancelled};

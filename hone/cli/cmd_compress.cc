@@ -13,7 +13,7 @@ namespace hone::cli {
 namespace {
 
 struct Options {
-  std::string model, out, recipe, data, on_fail;
+  std::string model, out, tokenizer, recipe, data, on_fail;
   std::vector<std::string> quantize;
 };
 
@@ -42,6 +42,7 @@ void run(const Options& options, Context& context) {
       app::compress_model({.model = options.model,
                            .out = options.out,
                            .recipe = recipe_of(options),
+                           .tokenizer = options.tokenizer,
                            .recipe_file = options.recipe,
                            .data = options.data,
                            .cancelled = [&] { return interrupt.requested(); }},
@@ -62,6 +63,8 @@ void add_compress(CLI::App& program, Context& context) {
   verb->add_option("--quantize", options->quantize,
                    concat("e.g. int4:g32; ", compress::kPassSpecs, "; :noclip: no clip search"));
   verb->add_option("--recipe", options->recipe, "TOML recipe (docs/compression.md)");
+  verb->add_option("--tokenizer", options->tokenizer, "Tokenizer where the model has none")
+      ->envname("HONE_TOKENIZER");
   verb->add_option("--data", options->data,
                    "Text for the quality card, its held-out part (default: embedded stories)");
   verb->add_option("--on-fail", options->on_fail,
