@@ -15,6 +15,7 @@
 #include "hone/core/names.h"
 #include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
+#include "hone/core/trace.h"
 #include "hone/core/version.h"
 #include "hone/data/text_source.h"
 #include "hone/model_io/write_model.h"
@@ -29,6 +30,7 @@ constexpr Index kCardStories = 300;
 
 // The files of the original by name: a folder's, or the one file.
 Json hash_of(const fs::path& model) {
+  HONE_TRACE_ZONE("hash original");
   Json hashes = Json::object();
   if (!fs::is_directory(model)) {
     hashes[model.filename().string()] = sha256_hex(model);
@@ -58,6 +60,7 @@ std::vector<std::string> held_out_documents(const CompressJob& job) {
 
 model_io::WriteReport write_model(const compress::Model& model, const fs::path& folder,
                                   const model_io::ArtifactNotes& notes) {
+  HONE_TRACE_ZONE("write model", {"bytes", model.bytes()});
   const model_io::ModelFile& original = model.original();
   return model_io::write_artifact(folder,
                                   {.architecture = original.architecture(),
@@ -74,17 +77,19 @@ class QualityMeter {
       : job_(job), executor_(executor), documents_(held_out_documents(job)) {}
 
   compress::Quality operator()(const compress::Model& model) const {
+    HONE_TRACE_ZONE("measure quality", {"tokens", job_.recipe.eval_tokens});
     const AtomicFolder trial(job_.out);  // removed when dropped
     const fs::path folder = trial.staging() / "model";
     write_model(model, folder, {});
     EvalOptions options;
     options.model = folder;
     options.baseline = job_.model;
+    options.tokenizer = job_.tokenizer;
     options.documents = documents_;
     if (!job_.data.empty()) options.data_name = job_.data.string();
     options.max_tokens = job_.recipe.eval_tokens;
+    options.cancelled = job_.cancelled;
     const EvalResult result = evaluate(options, executor_);
-    options.tokenizer = job_.tokenizer;
     const tune::QualityComparison& comparison = *result.card.comparison;
     return {.ppl_ratio = comparison.perplexity_ratio.value,
             .ppl_ratio_low = comparison.perplexity_ratio.low,

@@ -7,11 +7,12 @@
 #include "hone/app/torch/classify.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
+#include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
 #include "hone/core/check.h"
 #include "hone/core/log.h"
-
 #include "hone/core/names.h"
+
 namespace hone::cli {
 namespace {
 
@@ -75,6 +76,7 @@ void add_classify(CLI::App& program, Context& context) {
   verb->add_option("--top", options->top, "Classes named for each image")
       ->check(whole_number(1))
       ->capture_default_str();
+  add_trace_option(*verb, context);
   verb->callback([options, &context] { run(*options, context); });
 }
 

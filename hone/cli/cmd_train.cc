@@ -11,10 +11,11 @@
 #include "hone/app/torch/train_vision.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
+#include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
 #include "hone/core/check.h"
-
 #include "hone/core/names.h"
+
 namespace hone::cli {
 namespace {
 
@@ -212,6 +213,7 @@ void add_job(CLI::App& verb, Context& context, const char* name, const char* abo
                 "That, and the largest trainer.micro_batch that fits in 0.9 of the free memory, or "
                 "in trainer.max_memory_mb")
       ->excludes(minutes);
+  add_trace_option(*job, context);
   job->callback([options, run, &context] { run(*options, context); });
 }
 

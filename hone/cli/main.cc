@@ -62,6 +62,19 @@ void Context::finish(const Json& document, const std::function<void()>& print) {
   if (!flush_stdout()) status = kReaderGone;
 }
 
+void Context::start_trace(const std::string& verb) {
+  if (common.trace.empty()) return;
+  verb_ = verb;
+  name_thread("main");
+  recording_.emplace(common.trace);
+  zone_.emplace(verb_.c_str());
+}
+
+void Context::finish_trace() {
+  zone_.reset();
+  if (recording_) recording_->finish();
+}
+
 namespace {
 
 void add_common_options(CLI::App& verb, CommonOptions& common) {
@@ -86,6 +99,7 @@ void apply_common_options(const CommonOptions& common) {
   if (common.quiet) set_log_level(LogLevel::Warning);
   if (common.verbose > 0) set_log_level(LogLevel::Debug);
   if (!common.force_isa.empty()) force_isa(parse_isa(common.force_isa));
+  check_forced_kernels();
 }
 
 // Names what follows a command that has sub-commands and is none of them.
@@ -99,9 +113,19 @@ void check_words(const CLI::App& command, const std::string& where, std::span<ch
     const std::string& name = verb->get_name();
     if (name == words[0]) return check_words(*verb, where + " " + name, words.subspan(1), {});
     known.push_back(name);
-  check_forced_kernels();
   }
   fail_argument(where, describe_known("command", words[0], known), concat("'", words[0], "'"));
+}
+
+// "bench gemm"
+std::string words_of(const CLI::App& program) {
+  std::string words;
+  for (const CLI::App* verb : program.get_subcommands()) {
+    if (verb->get_name().empty()) continue;
+    const std::string nested = words_of(*verb);
+    words += concat(words.empty() ? "" : " ", verb->get_name(), nested.empty() ? "" : " ", nested);
+  }
+  return words;
 }
 
 int run(int argc, char** argv) {
@@ -127,7 +151,10 @@ int run(int argc, char** argv) {
   }
   check_words(program, "hone", std::span(argv, static_cast<std::size_t>(argc)).subspan(1),
               torch_verbs());
-  program.parse_complete_callback([&context] { apply_common_options(context.common); });
+  program.parse_complete_callback([&] {
+    apply_common_options(context.common);
+    context.start_trace(words_of(program));
+  });
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& success) {
@@ -137,6 +164,7 @@ int run(int argc, char** argv) {
     print_error(concat(error.what(), " (try --help)"));
     return exit_status(ErrorCategory::InvalidArgument);
   }
+  context.finish_trace();
   return context.status;
 }
 

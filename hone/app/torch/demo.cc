@@ -17,6 +17,7 @@
 #include "hone/core/names.h"
 #include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
+#include "hone/core/trace.h"
 #include "hone/data/text_source.h"
 
 namespace hone::app {
@@ -89,6 +90,7 @@ void train_or_reuse(const DemoOptions& options, const task::LmConfig& config,
   }
   write_json_file(record, {{"key", key}});
   const bool resume = same && holds_run(run);
+  HONE_TRACE_ZONE("train model");
   result.training = train_lm({.config = config,
                               .out = run,
                               .resume = resume,
@@ -106,6 +108,7 @@ Index weight_bytes(const fs::path& path) {
 
 DemoVariant add_compressed(const DemoOptions& options, const std::string& spec, Executor& executor,
                            Measurer& measurer, DemoResult& result) {
+  HONE_TRACE_ZONE("compress model", {"variant", spec});
   CompressJob job;
   job.model = result.training.model;
   job.out = options.out / spec.substr(0, spec.find(':'));

@@ -10,6 +10,7 @@
 #include "hone/compress/method/product_timer.h"
 #include "hone/core/check.h"
 #include "hone/core/progress.h"
+#include "hone/core/trace.h"
 
 namespace hone::compress {
 namespace {
@@ -96,6 +97,8 @@ std::vector<Index> RoundPass::quantize_tensors(Model& model, Context& context,
     progress.update(at + 1, tensor.name);
     if (!spec || !is_dense(tensor)) continue;
     const StoredMatrix& before = tensor.matrix;
+    HONE_TRACE_ZONE("quantize tensor", {"tensor", tensor.name}, {"rows", before.rows},
+                    {"cols", before.cols}, {"bytes", before.stored_bytes()});
     values.resize(static_cast<std::size_t>(before.rows * before.cols));
     decode(before, values);
     QuantMatrix matrix = round_clip(values, before.rows, before.cols, *spec,
@@ -122,6 +125,7 @@ PassRecord RoundPass::apply(Model& model, Context& context) {
   record.family = "quantize";
   record.name = concat("quantize ", to_text(options_.spec), " ", options_.algo,
                        options_.clip ? "" : " noclip");
+  HONE_TRACE_ZONE("pass", {"name", record.name});
   auto before = model.snapshot();
   std::vector<Index> changed;
   try {
