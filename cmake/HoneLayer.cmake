@@ -87,9 +87,8 @@ function(hone_layer name)
 endfunction()
 
 # LibTorch's headers are read once, by the training layer. A precompiled header wants the same
-# definitions and code model in all who share it, hence toml++.
+# definitions and code model in all who share it.
 function(hone_share_torch_headers target)
-  target_link_libraries(${target} PRIVATE tomlplusplus::tomlplusplus)
   target_compile_options(${target} PRIVATE -fPIC)
   target_precompile_headers(${target} REUSE_FROM hone_train)
 endfunction()

@@ -12,8 +12,10 @@
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/mmap_file.h"
+#include "hone/core/names.h"
 #include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
+#include "hone/core/trace.h"
 #include "hone/core/version.h"
 #include "hone/data/text_source.h"
 #include "hone/model_io/write_model.h"
@@ -28,6 +30,7 @@ constexpr Index kCardStories = 300;
 
 // The files of the original by name: a folder's, or the one file.
 Json hash_of(const fs::path& model) {
+  HONE_TRACE_ZONE("hash original");
   Json hashes = Json::object();
   if (!fs::is_directory(model)) {
     hashes[model.filename().string()] = sha256_hex(model);
@@ -57,6 +60,7 @@ std::vector<std::string> held_out_documents(const CompressJob& job) {
 
 model_io::WriteReport write_model(const compress::Model& model, const fs::path& folder,
                                   const model_io::ArtifactNotes& notes) {
+  HONE_TRACE_ZONE("write model", {"bytes", model.bytes()});
   const model_io::ModelFile& original = model.original();
   return model_io::write_artifact(folder,
                                   {.architecture = original.architecture(),
@@ -73,15 +77,18 @@ class QualityMeter {
       : job_(job), executor_(executor), documents_(held_out_documents(job)) {}
 
   compress::Quality operator()(const compress::Model& model) const {
+    HONE_TRACE_ZONE("measure quality", {"tokens", job_.recipe.eval_tokens});
     const AtomicFolder trial(job_.out);  // removed when dropped
     const fs::path folder = trial.staging() / "model";
     write_model(model, folder, {});
     EvalOptions options;
     options.model = folder;
     options.baseline = job_.model;
+    options.tokenizer = job_.tokenizer;
     options.documents = documents_;
     if (!job_.data.empty()) options.data_name = job_.data.string();
     options.max_tokens = job_.recipe.eval_tokens;
+    options.cancelled = job_.cancelled;
     const EvalResult result = evaluate(options, executor_);
     const tune::QualityComparison& comparison = *result.card.comparison;
     return {.ppl_ratio = comparison.perplexity_ratio.value,
@@ -145,13 +152,13 @@ Json passes_of(const compress::Result& result) {
 
 CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measurer& measurer) {
   for (const fs::path& input :
-       {job.model, job.recipe_file, job.data, fs::path(job.recipe.eval_data)}) {
+       {job.model, job.tokenizer, job.recipe_file, job.data, fs::path(job.recipe.eval_data)}) {
     check_output_spares(job.out, input);
   }
   model_io::check_model_folder(job.out);
   const fs::path beside = job.out.parent_path();
   remove_stale_temporaries(beside.empty() ? "." : beside);
-  const auto original = model_io::open_model_or_throw(job.model);
+  const auto original = model_io::open_model_or_throw(job.model, {.tokenizer = job.tokenizer});
   const Json source = hash_of(job.model);
   const QualityMeter quality(job, executor);
   compress::Context context{executor, measurer, quality, job.cancelled};
@@ -188,9 +195,9 @@ std::string to_table(const CompressOutcome& outcome) {
   std::string text;
   for (const Json& pass : document["passes"]) {
     text += concat(pass["name"].get<std::string>(), ": ", pass["status"].get<std::string>(), " (",
-                   pass["reason"].get<std::string>(), ")\n  ", pass["bytes_before"].get<Index>(),
-                   " -> ", pass["bytes_after"].get<Index>(), " bytes in ", pass["evidence"].size(),
-                   " matrices\n");
+                   escape_controls(pass["reason"].get<std::string>()), ")\n  ",
+                   pass["bytes_before"].get<Index>(), " -> ", pass["bytes_after"].get<Index>(),
+                   " bytes in ", pass["evidence"].size(), " matrices\n");
     if (!pass["speedup"].is_null()) {
       const Json& speedup = pass["speedup"];
       text += concat("  products ", pass["ms_before"].get<double>(), " -> ",
@@ -208,9 +215,9 @@ std::string to_table(const CompressOutcome& outcome) {
   }
   if (!outcome.written) return text + "nothing written\n";
   const Json& sizes = document["sizes"];
-  return text + concat(document["out"].get<std::string>(), ": ", sizes["file_bytes"].get<Index>(),
-                       " bytes of weights, ", fixed(sizes["bits_per_weight"].get<double>(), 2),
-                       " bits per weight\n");
+  return text + concat(escape_controls(document["out"].get<std::string>()), ": ",
+                       sizes["file_bytes"].get<Index>(), " bytes of weights, ",
+                       fixed(sizes["bits_per_weight"].get<double>(), 2), " bits per weight\n");
 }
 
 }  // namespace hone::app

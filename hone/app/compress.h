@@ -14,6 +14,7 @@ namespace hone::app {
 
 struct CompressJob {
   std::filesystem::path model, out;
+  std::filesystem::path tokenizer;  // instead of the model's own; or empty
   compress::Recipe recipe;
   std::filesystem::path recipe_file;  // what it was read from, which stays as it is; or empty
   // Text for the quality card: a file, a folder or JSON lines, of which the held-out part counts;

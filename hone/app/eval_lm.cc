@@ -11,6 +11,7 @@
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/progress.h"
+#include "hone/core/trace.h"
 #include "hone/data/text_source.h"
 #include "hone/text/token_stream.h"
 
@@ -53,6 +54,7 @@ text::TokenStream read_stream(const Engine& engine, const EvalOptions& options) 
     stream.add_document(bos && !ids.empty() && ids.front() == *bos ? ids.subspan(1) : ids);
     return stream;
   }
+  HONE_TRACE_ZONE("tokenize", {"documents", options.documents.size()});
   for (const std::string& document : options.documents) {
     stream.add_document(engine.tokenizer().encode(document, {.add_bos = false}));
   }
@@ -119,9 +121,11 @@ class WindowLogits {
 // Adds every predicted token of one window.
 void add_window(Engine& model, Engine* baseline, std::span<const TokenId> window,
                 WindowLogits& reference, tune::QualityAccumulator& quality) {
+  HONE_TRACE_ZONE("window", {"tokens", window.size()});
   if (baseline != nullptr) reference.run(*baseline, window);
   const Index vocab = model.info().architecture.vocab_size;
   model.score(window, {.on_logits = [&](Index first, Index rows, std::span<const float> logits) {
+                HONE_TRACE_ZONE("compare logits", {"rows", rows}, {"vocab", vocab});
                 for (Index row = 0; row < rows; ++row) {
                   const TokenId target = window[static_cast<std::size_t>(first + row)];
                   const auto line = logits.subspan(static_cast<std::size_t>(row * vocab),
@@ -137,12 +141,16 @@ void add_window(Engine& model, Engine* baseline, std::span<const TokenId> window
 
 // Every window in turn; returns the bytes of the predicted tokens.
 Index add_windows(Engine& model, Engine* baseline, const std::vector<EvalWindow>& windows,
-                  std::span<const TokenId> ids, tune::QualityAccumulator& quality) {
+                  std::span<const TokenId> ids, const std::function<bool()>& cancelled,
+                  tune::QualityAccumulator& quality) {
   const std::vector<Index> bytes = token_bytes(model, ids);
   WindowLogits reference;
   Progress progress("evaluating", static_cast<Index>(ids.size()), "tokens");
   Index predicted = 0;
   for (const EvalWindow& window : windows) {
+    if (cancelled && cancelled()) {
+      throw Error(ErrorCategory::Cancelled, "the evaluation was interrupted");
+    }
     add_window(model, baseline, window.tokens, reference, quality);
     const auto first = bytes.begin() + window.first_target;
     const auto last = first + static_cast<std::ptrdiff_t>(window.tokens.size()) - 1;
@@ -187,7 +195,8 @@ EvalResult evaluate(const EvalOptions& options, Executor& executor) {
   tune::QualityAccumulator quality;
   const std::array suspects{options.baseline, options.model};
   blame_weights(suspects, [&] {
-    result.card = quality.finish(add_windows(*model, baseline.get(), windows, stream.ids, quality));
+    result.card = quality.finish(
+        add_windows(*model, baseline.get(), windows, stream.ids, options.cancelled, quality));
   });
   result.seconds = seconds_between(start, steady_clock().now_ns());
   return result;

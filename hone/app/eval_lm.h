@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ struct EvalOptions {
   Index window = 0;                // tokens of one window; 0: the model's context, at most 1024
   infer::KvDtype kv = infer::KvDtype::Float16;
   infer::Activations activations = infer::Activations::Int8;
+  std::function<bool()> cancelled = {};  // true: Error{Cancelled} before the next window
 };
 
 struct EvalResult {

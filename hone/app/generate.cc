@@ -7,6 +7,7 @@
 #include "hone/app/blame_weights.h"
 #include "hone/app/measurer.h"
 #include "hone/core/check.h"
+#include "hone/core/trace.h"
 #include "hone/kernels/roof/memory_roofs.h"
 
 namespace hone::app {
@@ -55,6 +56,7 @@ void take(const std::optional<T>& choice, const Json& defaults, const char* key,
 
 std::vector<TokenId> prompt_tokens(const Engine& engine, const GenerateOptions& options) {
   if (options.prompt_ids) return *options.prompt_ids;
+  HONE_TRACE_ZONE("tokenize", {"bytes", options.prompt.size()});
   return engine.tokenizer().encode(options.prompt, {.add_bos = options.add_bos});
 }
 

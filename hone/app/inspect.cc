@@ -10,6 +10,7 @@
 #include "hone/core/check.h"
 #include "hone/core/gguf.h"
 #include "hone/core/mmap_file.h"
+#include "hone/core/names.h"
 #include "hone/core/safetensors.h"
 #include "hone/model_io/model_file.h"
 
@@ -209,7 +210,8 @@ bool is_gguf(const fs::path& path) {
 }
 
 std::string line(std::string_view label, const Json& value) {
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  const std::string text =
+      escape_controls(value.is_string() ? value.get<std::string>() : value.dump());
   return concat(label, std::string(label.size() < 22 ? 22 - label.size() : 1, ' '), text, "\n");
 }
 
@@ -237,13 +239,15 @@ std::string describe_inspection(const Json& document) {
       text += line(key, value);
       continue;
     }
-    for (const auto& [name, field] : value.items()) text += line(concat(key, ".", name), field);
+    for (const auto& [name, field] : value.items()) {
+      text += line(escape_controls(concat(key, ".", name)), field);
+    }
   }
   text += line("tensors", document["tensors"].size());
   for (const Json& tensor : document["tensors"]) {
-    text +=
-        concat("  ", tensor["name"].get<std::string>(), "  ", tensor["dtype"].get<std::string>(),
-               " ", tensor["shape"].dump(), "  ", tensor["bytes"].get<Index>(), " bytes");
+    text += concat("  ", escape_controls(tensor["name"].get<std::string>()), "  ",
+                   tensor["dtype"].get<std::string>(), " ", tensor["shape"].dump(), "  ",
+                   tensor["bytes"].get<Index>(), " bytes");
     if (tensor.contains("min"))
       text += concat("  min ", tensor["min"].dump(), " max ", tensor["max"].dump(), " nan ",
                      tensor["nan"].get<Index>(), " inf ", tensor["inf"].get<Index>());

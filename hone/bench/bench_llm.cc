@@ -11,6 +11,7 @@
 #include "hone/bench/peer_process.h"
 #include "hone/bench/synthetic_model.h"
 #include "hone/core/check.h"
+#include "hone/core/names.h"
 #include "hone/core/philox.h"
 #include "hone/infer/engine.h"
 
@@ -123,7 +124,8 @@ std::vector<Work> list_work(const BenchLlmOptions& options) {
 }
 
 std::vector<Subject> list_subjects(const BenchLlmOptions& options) {
-  if (!options.model.empty()) return {{options.model.stem().string(), options.model}};
+  if (!options.model.empty())
+    return {{escape_controls(options.model.stem().string()), options.model}};
   HONE_CHECK(!options.shapes.empty(), "bench llm", "--model or --shape", "neither");
   std::vector<Subject> subjects;
   const auto folder = options.cache.empty() ? default_bench_cache() : options.cache;

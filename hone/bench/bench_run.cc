@@ -10,18 +10,22 @@
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/core/machine_card.h"
+#include "hone/core/trace.h"
 
 namespace hone::bench {
 namespace {
 
 MeasureOptions options_for(const BenchOptions& options) {
+  MeasureOptions measure;
   if (options.repeat > 0) {
-    return {.min_samples = options.repeat,
-            .max_samples = options.repeat,
-            .max_seconds = std::numeric_limits<double>::infinity()};
+    measure = {.min_samples = options.repeat,
+               .max_samples = options.repeat,
+               .max_seconds = std::numeric_limits<double>::infinity()};
+  } else if (options.quick) {
+    measure = {.min_samples = 5, .max_samples = 30, .max_seconds = 1.5};
   }
-  if (options.quick) return {.min_samples = 5, .max_samples = 30, .max_seconds = 1.5};
-  return {};
+  measure.stop = options.stop;
+  return measure;
 }
 
 void check(const BenchCase& bench_case) {
@@ -91,6 +95,8 @@ void BenchRun::add(const BenchCase& bench_case) {
   check(bench_case);
   const auto& contestants = bench_case.contestants;
   log_debug(concat("bench: ", bench_case.name));
+  HONE_TRACE_ZONE("case", {"name", bench_case.name}, {"bytes", bench_case.bytes},
+                  {"flops", bench_case.flops});
   if (!contestants.empty()) {
     Probed probed = measure(bench_case);
     for (std::size_t i = 0; i < contestants.size(); ++i) {

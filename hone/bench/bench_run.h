@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@ namespace hone::bench {
 struct BenchOptions {
   bool quick = false;  // fewer samples: the whole bench within a minute
   Index repeat = 0;    // fixed number of timed rounds; 0: until the interval is narrow
+  const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled} before the next sample
 };
 
 // One row of work and everybody who does it.

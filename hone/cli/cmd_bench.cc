@@ -4,7 +4,10 @@
 
 #include "hone/app/measurer.h"
 #include "hone/cli/bench_verb.h"
+#include "hone/cli/interrupt.h"
+#include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
+#include "hone/core/error.h"
 #include "hone/core/machine_card.h"
 
 namespace hone::cli {
@@ -18,10 +21,19 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
                    "Timed rounds (default: until the median's interval is narrow)")
       ->check(whole_number(1))
       ->envname("HONE_REPEAT");
+  add_trace_option(*verb, context);
   verb->callback([&context, options, job = std::move(job)] {
+    const Interrupt interrupt;
+    options->stop = &Interrupt::flag();
     const auto measurer = app::make_measurer();
     bench::BenchRun run(*measurer, *options);
-    job(run, *measurer);
+    try {
+      job(run, *measurer);
+    } catch (const Error&) {
+      // Peers get the terminal's signal too: whatever they then do is the interrupt's doing.
+      if (!interrupt.requested()) throw;
+      throw Error(ErrorCategory::Cancelled, "the bench was interrupted");
+    }
     Json report = run.report();
     report["machine"] = machine_card(context.executor());
     context.finish(report, [&] { std::fputs(run.table().c_str(), stdout); });

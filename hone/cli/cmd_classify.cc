@@ -7,9 +7,11 @@
 #include "hone/app/torch/classify.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
+#include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/core/names.h"
 
 namespace hone::cli {
 namespace {
@@ -23,9 +25,9 @@ struct Options {
 void print_images(const std::vector<app::ClassifiedImage>& images) {
   for (const app::ClassifiedImage& image : images) {
     if (!image.problem.empty()) continue;
-    std::string line = image.path.string();
+    std::string line = escape_controls(image.path.string());
     for (const auto& [name, probability] : image.classes) {
-      line += concat(&name == &image.classes.front().name ? "  " : ", ", name, ' ',
+      line += concat(&name == &image.classes.front().name ? "  " : ", ", escape_controls(name), ' ',
                      100 * probability, " %");
     }
     std::puts(line.c_str());
@@ -36,8 +38,8 @@ void print_evaluation(const app::ImageEvaluation& result) {
   std::printf("%lld images, accuracy %.2f %%, loss %.4f nats\n",
               static_cast<long long>(result.images), 100 * result.accuracy, result.loss);
   for (const auto& [name, images, right] : result.classes) {
-    std::printf("%-24s %lld of %lld\n", name.c_str(), static_cast<long long>(right),
-                static_cast<long long>(images));
+    std::printf("%-24s %lld of %lld\n", escape_controls(name).c_str(),
+                static_cast<long long>(right), static_cast<long long>(images));
   }
 }
 
@@ -74,6 +76,7 @@ void add_classify(CLI::App& program, Context& context) {
   verb->add_option("--top", options->top, "Classes named for each image")
       ->check(whole_number(1))
       ->capture_default_str();
+  add_trace_option(*verb, context);
   verb->callback([options, &context] { run(*options, context); });
 }
 

@@ -6,6 +6,7 @@
 #include "hone/app/measurer.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
+#include "hone/cli/trace_options.h"
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 
@@ -13,7 +14,7 @@ namespace hone::cli {
 namespace {
 
 struct Options {
-  std::string model, out, recipe, data, on_fail;
+  std::string model, out, tokenizer, recipe, data, on_fail;
   std::vector<std::string> quantize;
 };
 
@@ -41,6 +42,7 @@ void run(const Options& options, Context& context) {
   const app::CompressOutcome outcome =
       app::compress_model({.model = options.model,
                            .out = options.out,
+                           .tokenizer = options.tokenizer,
                            .recipe = recipe_of(options),
                            .recipe_file = options.recipe,
                            .data = options.data,
@@ -61,6 +63,8 @@ void add_compress(CLI::App& program, Context& context) {
   verb->add_option("-o,--out", options->out, "Folder for the compressed copy")->required();
   verb->add_option("--quantize", options->quantize,
                    concat("e.g. int4:g32; ", compress::kPassSpecs, "; :noclip: no clip search"));
+  verb->add_option("--tokenizer", options->tokenizer, "Tokenizer where the model has none")
+      ->envname("HONE_TOKENIZER");
   verb->add_option("--recipe", options->recipe, "TOML recipe (docs/compression.md)");
   verb->add_option("--data", options->data,
                    "Text for the quality card, its held-out part (default: embedded stories)");
@@ -68,6 +72,7 @@ void add_compress(CLI::App& program, Context& context) {
                    "When a gate does not hold: skip the pass, stop, or keep it (default: the "
                    "recipe's; keep with --quantize)")
       ->check(CLI::IsMember({"skip", "stop", "keep"}));
+  add_trace_option(*verb, context);
   verb->callback([options, &context] { run(*options, context); });
 }
 

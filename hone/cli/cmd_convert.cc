@@ -5,16 +5,18 @@
 #include "hone/app/convert.h"
 #include "hone/cli/command.h"
 #include "hone/core/check.h"
+#include "hone/core/names.h"
 
 namespace hone::cli {
 namespace {
 
 void print_result(const Json& document) {
-  std::string text = concat(
-      document["out"].get<std::string>(), ": ", document["out_format"].get<std::string>(), ", ",
-      document["tensors"].get<Index>(), " tensors, ", document["bytes"].get<Index>(), " bytes\n");
+  std::string text =
+      concat(escape_controls(document["out"].get<std::string>()), ": ",
+             document["out_format"].get<std::string>(), ", ", document["tensors"].get<Index>(),
+             " tensors, ", document["bytes"].get<Index>(), " bytes\n");
   for (const Json& row : document["kept"])
-    text += concat("  ", row["name"].get<std::string>(), " is written as ",
+    text += concat("  ", escape_controls(row["name"].get<std::string>()), " is written as ",
                    row["dtype"].get<std::string>(), ": ", row["reason"].get<std::string>(), "\n");
   std::fputs(text.c_str(), stdout);
 }

@@ -6,6 +6,7 @@
 #include "hone/app/torch/demo.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
+#include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
 
 namespace hone::cli {
@@ -19,6 +20,7 @@ void add_demo(CLI::App& program, Context& context) {
       ->check(not_empty());
   verb->add_flag("--quick", options->quick, "Half a minute of training, fewer samples");
   verb->add_flag("--fresh", options->fresh, "Train again although the same run is there");
+  add_trace_option(*verb, context);
   verb->callback([options, &context] {
     const Interrupt interrupt;
     options->threads = context.common.threads;

@@ -4,7 +4,9 @@
 
 #include "hone/app/eval_lm.h"
 #include "hone/cli/command.h"
+#include "hone/cli/interrupt.h"
 #include "hone/cli/runtime_options.h"
+#include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
 #include "hone/core/check.h"
 
@@ -51,6 +53,8 @@ void run_eval(Context& context, EvalCommand& command) {
   if (!command.ids_file.empty()) job.token_ids = read_token_ids(command.ids_file);
   job.kv = command.runtime.kv_dtype();
   job.activations = command.runtime.activations();
+  const Interrupt interrupt;
+  job.cancelled = [&] { return interrupt.requested(); };
   const Json card = app::evaluate(job, context.executor()).document();
   context.finish(card, [&] { print_card(card); });
 }
@@ -61,6 +65,7 @@ void add_eval(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand("eval", "Quality of a language model on held-out text");
   auto command = std::make_shared<EvalCommand>();
   add_options(*verb, *command);
+  add_trace_option(*verb, context);
   verb->callback([&context, command] { run_eval(context, *command); });
 }
 

@@ -6,6 +6,7 @@
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/runtime_options.h"
+#include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
@@ -166,6 +167,7 @@ void add_generate(CLI::App& program, Context& context) {
   add_length_options(*verb, *command);
   add_sampling_options(*verb, *command);
   add_engine_options(*verb, *command);
+  add_trace_option(*verb, context);
   verb->callback([&context, command] { run_generate(context, *command); });
 }
 

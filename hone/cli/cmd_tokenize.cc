@@ -6,6 +6,7 @@
 #include "hone/cli/command.h"
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
+#include "hone/core/names.h"
 
 namespace hone::cli {
 namespace {
@@ -18,7 +19,7 @@ struct TokenizeOptions {
 void print_tokens(const Json& document) {
   for (std::size_t i = 0; i < document["tokens"].size(); ++i) {
     const std::string piece =
-        document["pieces"][i].dump(-1, ' ', false, Json::error_handler_t::replace);
+        escape_controls(document["pieces"][i].dump(-1, ' ', false, Json::error_handler_t::replace));
     std::printf("%8lld  %s\n", document["tokens"][i].get<long long>(), piece.c_str());
   }
 }

@@ -11,8 +11,10 @@
 #include "hone/app/torch/train_vision.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
+#include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
 #include "hone/core/check.h"
+#include "hone/core/names.h"
 
 namespace hone::cli {
 namespace {
@@ -113,14 +115,14 @@ void print_lm(const app::TrainLmResult& result) {
   print_steps(result, result.tokens_per_s, "tokens/s");
   std::printf("held-out loss %.4f nats, %.4f bits per byte\n", result.val_loss,
               result.val_bits_per_byte);
-  std::printf("model: %s\n", result.model.c_str());
+  std::printf("model: %s\n", escape_controls(result.model.string()).c_str());
 }
 
 void print_vision(const app::TrainVisionResult& result) {
   print_steps(result, result.images_per_s, "images/s");
   std::printf("held-out loss %.4f nats, accuracy %.2f %% of %lld classes\n", result.val_loss,
               100 * result.val_accuracy, static_cast<long long>(result.classes));
-  std::printf("model: %s\n", result.model.c_str());
+  std::printf("model: %s\n", escape_controls(result.model.string()).c_str());
 }
 
 // `predicted` may be null.
@@ -211,6 +213,7 @@ void add_job(CLI::App& verb, Context& context, const char* name, const char* abo
                 "That, and the largest trainer.micro_batch that fits in 0.9 of the free memory, or "
                 "in trainer.max_memory_mb")
       ->excludes(minutes);
+  add_trace_option(*job, context);
   job->callback([options, run, &context] { run(*options, context); });
 }
 

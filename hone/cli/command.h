@@ -9,6 +9,7 @@
 
 #include "hone/core/executor.h"
 #include "hone/core/json_io.h"
+#include "hone/core/trace.h"
 
 namespace hone::cli {
 
@@ -20,6 +21,7 @@ struct CommonOptions {
   bool quiet = false;
   int verbose = 0;
   std::string force_isa;
+  std::string trace;  // of verbs with add_trace_option(); empty: none
 };
 
 // What a verb needs while it runs. One per process.
@@ -34,6 +36,17 @@ class Context {
   // Exit status of the process, 0 unless a gate did not hold (1) or finish() found that nobody
   // reads stdout any more (141, as the signal SIGPIPE gives).
   int status = 0;
+
+  // With --trace: records from here on, in a zone of this name. Error{Io} when the file cannot be
+  // written.
+  void start_trace(const std::string& verb);
+  // Puts the file under its name; a verb that throws leaves that to the destructor.
+  void finish_trace();
+
+ private:
+  std::string verb_;
+  std::optional<TraceRecording> recording_;
+  std::optional<TraceZone> zone_;  // ends before the recording does
 };
 
 // Each cmd_<verb>.cc adds one subcommand with its options and a callback that runs the job.

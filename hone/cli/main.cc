@@ -20,6 +20,7 @@
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/log.h"
+#include "hone/core/names.h"
 #include "hone/core/nearest_name.h"
 #include "hone/core/thread_pool.h"
 #include "hone/core/version.h"
@@ -29,6 +30,11 @@ namespace hone::cli {
 namespace {
 
 constexpr int kReaderGone = 128 + SIGPIPE;  // what a shell reports of other programs then
+
+// One line on stderr.
+void print_error(std::string_view message) {
+  std::fprintf(stderr, "hone: %s\n", escape_controls(message).c_str());
+}
 
 // Hands what was printed to the system. false: the reader of the pipe has gone, and wants no more.
 bool flush_stdout() {
@@ -56,6 +62,19 @@ void Context::finish(const Json& document, const std::function<void()>& print) {
   if (!flush_stdout()) status = kReaderGone;
 }
 
+void Context::start_trace(const std::string& verb) {
+  if (common.trace.empty()) return;
+  verb_ = verb;
+  name_thread("main");
+  recording_.emplace(common.trace);
+  zone_.emplace(verb_.c_str());
+}
+
+void Context::finish_trace() {
+  zone_.reset();
+  if (recording_) recording_->finish();
+}
+
 namespace {
 
 void add_common_options(CLI::App& verb, CommonOptions& common) {
@@ -80,6 +99,7 @@ void apply_common_options(const CommonOptions& common) {
   if (common.quiet) set_log_level(LogLevel::Warning);
   if (common.verbose > 0) set_log_level(LogLevel::Debug);
   if (!common.force_isa.empty()) force_isa(parse_isa(common.force_isa));
+  check_forced_kernels();
 }
 
 // Names what follows a command that has sub-commands and is none of them.
@@ -95,6 +115,17 @@ void check_words(const CLI::App& command, const std::string& where, std::span<ch
     known.push_back(name);
   }
   fail_argument(where, describe_known("command", words[0], known), concat("'", words[0], "'"));
+}
+
+// "bench gemm"
+std::string words_of(const CLI::App& program) {
+  std::string words;
+  for (const CLI::App* verb : program.get_subcommands()) {
+    if (verb->get_name().empty()) continue;
+    const std::string nested = words_of(*verb);
+    words += concat(words.empty() ? "" : " ", verb->get_name(), nested.empty() ? "" : " ", nested);
+  }
+  return words;
 }
 
 int run(int argc, char** argv) {
@@ -120,16 +151,20 @@ int run(int argc, char** argv) {
   }
   check_words(program, "hone", std::span(argv, static_cast<std::size_t>(argc)).subspan(1),
               torch_verbs());
-  program.parse_complete_callback([&context] { apply_common_options(context.common); });
+  program.parse_complete_callback([&] {
+    apply_common_options(context.common);
+    context.start_trace(words_of(program));
+  });
   try {
     program.parse(argc, argv);
   } catch (const CLI::Success& success) {
     const int status = program.exit(success);
     return flush_stdout() ? status : kReaderGone;
   } catch (const CLI::ParseError& error) {
-    std::fprintf(stderr, "hone: %s (try --help)\n", error.what());
+    print_error(concat(error.what(), " (try --help)"));
     return exit_status(ErrorCategory::InvalidArgument);
   }
+  context.finish_trace();
   return context.status;
 }
 
@@ -144,15 +179,15 @@ int main(int argc, char** argv) {
     if (const int status = hone::cli::hand_over_to_torch(argc, argv); status >= 0) return status;
     return hone::cli::run(argc, argv);
   } catch (const hone::Error& error) {
-    std::fprintf(stderr, "hone: %s\n", error.what());
+    hone::cli::print_error(error.what());
     return error.category() == hone::ErrorCategory::Cancelled ? hone::cli::Interrupt::exit_status()
                                                               : hone::exit_status(error.category());
   } catch (const std::filesystem::filesystem_error& error) {
     const bool absent = error.code() == std::errc::too_many_symbolic_link_levels ||
                         error.code() == std::errc::no_such_file_or_directory ||
                         error.code() == std::errc::not_a_directory;
-    std::fprintf(stderr, "hone: [%s] wanted a path to use, got %s\n", error.path1().c_str(),
-                 error.code().message().c_str());
+    hone::cli::print_error(hone::concat("[", error.path1().string(), "] wanted a path to use, got ",
+                                        error.code().message()));
     return hone::exit_status(absent ? hone::ErrorCategory::NotFound : hone::ErrorCategory::Io);
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "hone: out of memory\n");
@@ -160,8 +195,7 @@ int main(int argc, char** argv) {
   } catch (const std::exception& error) {
     // One line: LibTorch's errors have a trace behind theirs.
     const std::string_view what = error.what();
-    const std::string line(what.substr(0, what.find('\n')));
-    std::fprintf(stderr, "hone: internal error: %s\n", line.c_str());
+    hone::cli::print_error(hone::concat("internal error: ", what.substr(0, what.find('\n'))));
     return hone::exit_status(hone::ErrorCategory::Internal);
   }
 }

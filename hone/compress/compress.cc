@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/compress/compress.h"
 
+#include <memory>
+
 #include "hone/compress/method/quantize_pass.h"
 #include "hone/core/check.h"
 
@@ -9,9 +11,14 @@ namespace hone::compress {
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context) {
   HONE_CHECK(!recipe.passes.empty(), "compress", "at least one pass", 0);
   Result result{Model(original), {}, false};
+  std::vector<std::unique_ptr<Pass>> passes;
   for (const QuantizePass& options : recipe.passes) {
+    passes.push_back(make_quantize_pass(options, recipe));
+    passes.back()->check(result.model);
+  }
+  for (const std::unique_ptr<Pass>& pass : passes) {
     throw_if_cancelled(context);
-    result.passes.push_back(make_quantize_pass(options, recipe)->apply(result.model, context));
+    result.passes.push_back(pass->apply(result.model, context));
     if (result.passes.back().status == Status::Failed && recipe.gate.on_fail == OnFail::Stop) {
       result.stopped = true;
       break;

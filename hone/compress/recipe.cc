@@ -1,263 +1,131 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/compress/recipe.h"
 
-#include <toml++/toml.h>
 #include <algorithm>
 #include <array>
-#include <sstream>
+#include <memory>
+#include <optional>
+#include <utility>
 
 #include "hone/compress/method/round_clip.h"
 #include "hone/core/check.h"
-#include "hone/core/config/toml_limits.h"
-#include "hone/core/file_io.h"
-#include "hone/core/nearest_name.h"
+#include "hone/core/config/config_table.h"
 
 namespace hone::compress {
 namespace {
 
-constexpr std::array<std::string_view, 5> kTopKeys{"version", "model", "eval", "gate", "pass"};
-constexpr std::array<std::string_view, 3> kModelKeys{"keep_float", "head", "embedding"};
-constexpr std::array<std::string_view, 2> kEvalKeys{"data", "tokens"};
-constexpr std::array<std::string_view, 6> kGateKeys{"max_ppl_ratio", "max_kl",          "min_top1",
-                                                    "min_speedup",   "min_bytes_saved", "on_fail"};
-constexpr std::array<std::string_view, 7> kQuantizeKeys{"kind", "spec",  "algo",  "clip",
-                                                        "act",  "apply", "except"};
 constexpr std::array<std::string_view, 3> kOnFail{"skip", "stop", "keep"};
 constexpr std::array<std::string_view, 1> kKinds{"quantize"};
 constexpr std::array<std::string_view, 1> kAlgorithms{"rtn"};
 constexpr std::array<std::string_view, 2> kActivations{"int8:g32", "none"};
 
-// Reads one table and names file and line in every complaint.
-class TableReader {
- public:
-  TableReader(const toml::table& table, std::string where, std::string section)
-      : table_(table), where_(std::move(where)), section_(std::move(section)) {}
-
-  void check_keys(std::span<const std::string_view> known) const {
-    for (const auto& [key, node] : table_) {
-      if (std::ranges::find(known, key.str()) != known.end()) continue;
-      complain(node, describe_known("key", key.str(), known), concat("\"", key.str(), "\""));
-    }
-  }
-
-  template <class Value>
-  void read(std::string_view key, Value& out) const {
-    const toml::node* node = table_.get(key);
-    if (node == nullptr) return;
-    const auto value = node->value<Value>();
-    if (!value) complain(*node, concat(key, " of another type"), "this");
-    out = *value;
-  }
-
-  void read_number(std::string_view key, double low, double high, double& out) const {
-    const toml::node* node = table_.get(key);
-    if (node == nullptr) return;
-    const auto value = node->value<double>();
-    if (!value || !(*value >= low && *value <= high)) {
-      complain(*node, concat(key, " between ", low, " and ", high), "something else");
-    }
-    out = *value;
-  }
-
-  void read_list(std::string_view key, std::vector<std::string>& out) const {
-    const toml::node* node = table_.get(key);
-    if (node == nullptr) return;
-    const toml::array* list = node->as_array();
-    if (list == nullptr || (!list->empty() && !list->is_homogeneous<std::string>())) {
-      complain(*node, concat(key, " as a list of strings"), "something else");
-    }
-    out.clear();
-    for (const toml::node& item : *list) out.push_back(*item.value<std::string>());
-  }
-
-  std::string read_choice(std::string_view key, std::span<const std::string_view> known,
-                          std::string_view otherwise) const {
-    std::string value(otherwise);
-    read(key, value);
-    if (std::ranges::find(known, value) == known.end()) {
-      std::string legal;
-      for (const std::string_view name : known) legal += concat(legal.empty() ? "" : ", ", name);
-      complain(*table_.get(key), concat(key, " one of: ", legal), concat("\"", value, "\""));
-    }
-    return value;
-  }
-
-  [[noreturn]] void complain(const toml::node& node, std::string_view wanted,
-                             std::string_view got) const {
-    const std::string place = concat(where_, ":", node.source().begin.line,
-                                     section_.empty() ? "" : concat(" [", section_, "]"));
-    fail_argument(place, wanted, got);
-  }
-
-  const toml::table& table() const { return table_; }
-
- private:
-  const toml::table& table_;
-  std::string where_, section_;
-};
-
-OnFail parse_on_fail(std::string_view name) {
-  return name == "stop" ? OnFail::Stop : name == "keep" ? OnFail::Keep : OnFail::Skip;
+// A value that TOML writes as a string and the recipe keeps as something else: `take` gives the
+// recipe its value and returns what was wanted where there is none. The check owns the string.
+ConfigEntry word(std::string_view name, std::string now,
+                 std::function<std::string(const std::string&)> take) {
+  const auto text = std::make_shared<std::string>(std::move(now));
+  return {.name = name, .field = text.get(), .check = [text, take = std::move(take)] {
+            return take(*text);
+          }};
 }
 
-std::string_view name_of(OnFail on_fail) { return kOnFail[static_cast<std::size_t>(on_fail)]; }
+// The same for one of a few words, as the index among them.
+ConfigEntry choice(std::string_view name, std::span<const std::string_view> known, std::size_t now,
+                   std::function<void(std::size_t)> take) {
+  return word(name, std::string(known[now]),
+              [known, take = std::move(take)](const std::string& text) {
+                const auto found = std::ranges::find(known, text);
+                if (found == known.end()) return join_choices(known);
+                take(static_cast<std::size_t>(found - known.begin()));
+                return std::string();
+              });
+}
 
-QuantSpec parse_pass_spec(std::string_view text) {
+// The spec of a text; nothing where no pass makes it.
+std::optional<QuantSpec> find_pass_spec(std::string_view text) {
   try {
     const QuantSpec spec = parse_quant_spec(text);
     if (can_round(spec)) return spec;
   } catch (const Error&) {  // its sentence names forms that no pass makes
   }
-  fail_argument("quantize", kPassSpecs, text);
+  return std::nullopt;
 }
 
-void check_spec_or_float(const TableReader& reader, std::string_view key, const std::string& spec) {
-  if (spec == "float") return;
-  try {
-    parse_pass_spec(spec);
-  } catch (const Error& error) {
-    reader.complain(*reader.table().get(key), concat(key, " = \"float\" or a spec"), error.what());
-  }
+ConfigEntry spec_or_float(std::string_view name, std::string& text) {
+  return {.name = name, .field = &text, .check = [&text] {
+            return text == "float" || find_pass_spec(text) ? std::string()
+                                                           : concat("float or ", kPassSpecs);
+          }};
 }
 
-void read_model(const toml::table& table, const std::string& where, Recipe& recipe) {
-  const TableReader reader(table, where, "model");
-  reader.check_keys(kModelKeys);
-  reader.read_list("keep_float", recipe.keep_float);
-  reader.read("head", recipe.head);
-  reader.read("embedding", recipe.embedding);
-  check_spec_or_float(reader, "head", recipe.head);
-  check_spec_or_float(reader, "embedding", recipe.embedding);
+template <class Number>
+ConfigEntry number(std::string_view name, Number& value, Number high) {
+  return {.name = name, .field = &value, .check = in_range(value, 0, high)};
 }
 
-void read_eval(const toml::table& table, const std::string& where, Recipe& recipe) {
-  const TableReader reader(table, where, "eval");
-  reader.check_keys(kEvalKeys);
-  reader.read("data", recipe.eval_data);
-  double tokens = static_cast<double>(recipe.eval_tokens);
-  reader.read_number("tokens", 0, 1e12, tokens);
-  recipe.eval_tokens = static_cast<Index>(tokens);
-}
-
-void read_gate(const toml::table& table, const std::string& where, Gate& gate) {
-  const TableReader reader(table, where, "gate");
-  reader.check_keys(kGateKeys);
-  reader.read_number("max_ppl_ratio", 0, 1e9, gate.max_ppl_ratio);
-  reader.read_number("max_kl", 0, 1e9, gate.max_kl);
-  reader.read_number("min_top1", 0, 1, gate.min_top1);
-  reader.read_number("min_speedup", 0, 1e9, gate.min_speedup);
-  double saved = static_cast<double>(gate.min_bytes_saved);
-  reader.read_number("min_bytes_saved", 0, 1e15, saved);
-  gate.min_bytes_saved = static_cast<Index>(saved);
-  gate.on_fail = parse_on_fail(reader.read_choice("on_fail", kOnFail, name_of(gate.on_fail)));
-}
-
-QuantizePass read_quantize(const toml::table& table, const std::string& where) {
-  const TableReader reader(table, where, "pass");
-  reader.check_keys(kQuantizeKeys);
-  QuantizePass pass;
-  std::string spec = "int8:row";
-  reader.read("spec", spec);
-  try {
-    pass.spec = parse_pass_spec(spec);
-  } catch (const Error& error) {
-    reader.complain(*table.get("spec"), "a quantization spec", error.what());
-  }
-  pass.algo = reader.read_choice("algo", kAlgorithms, pass.algo);
-  reader.read("clip", pass.clip);
-  pass.act_int8 = reader.read_choice("act", kActivations, "int8:g32") == "int8:g32";
-  reader.read_list("apply", pass.apply);
-  reader.read_list("except", pass.except);
-  return pass;
-}
-
-void read_passes(const toml::node& node, const std::string& where, Recipe& recipe) {
-  const toml::array* list = node.as_array();
-  if (list == nullptr || !list->is_homogeneous<toml::table>()) {
-    fail_argument(concat(where, ":", node.source().begin.line), "[[pass]] tables",
-                  "something else");
-  }
-  for (const toml::node& item : *list) {
-    const toml::table& table = *item.as_table();
-    const TableReader reader(table, where, "pass");
-    if (table.get("kind") == nullptr)
-      reader.complain(item, "kind = \"quantize\"", "a pass without kind");
-    reader.read_choice("kind", kKinds, "");
-    recipe.passes.push_back(read_quantize(table, where));
-  }
-}
-
-Recipe read_tables(const toml::table& root, const std::string& where) {
-  const TableReader reader(root, where, "");
-  reader.check_keys(kTopKeys);
-  std::int64_t version = 0;
-  reader.read("version", version);
-  if (version != 1) fail_argument(where, "version = 1", concat("version = ", version));
-  Recipe recipe;
-  const auto section = [&](std::string_view name) -> const toml::table* {
-    const toml::node* node = root.get(name);
-    if (node == nullptr) return nullptr;
-    if (!node->is_table()) reader.complain(*node, concat("a table [", name, "]"), "something else");
-    return node->as_table();
+ConfigEntries entries_of(QuantizePass& pass) {
+  ConfigEntry kind = choice("pass.kind", kKinds, 0, [](std::size_t) {});
+  kind.required = true;
+  const auto take_spec = [&pass](const std::string& text) {
+    const auto found = find_pass_spec(text);
+    if (found) pass.spec = *found;
+    return found ? std::string() : std::string(kPassSpecs);
   };
-  if (const toml::table* table = section("model")) read_model(*table, where, recipe);
-  if (const toml::table* table = section("eval")) read_eval(*table, where, recipe);
-  if (const toml::table* table = section("gate")) read_gate(*table, where, recipe.gate);
-  if (const toml::node* node = root.get("pass")) read_passes(*node, where, recipe);
-  return recipe;
+  return {kind,
+          word("pass.spec", to_text(pass.spec), take_spec),
+          choice("pass.algo", kAlgorithms, 0,
+                 [&pass](std::size_t index) { pass.algo = kAlgorithms[index]; }),
+          {"pass.clip", &pass.clip},
+          choice("pass.act", kActivations, pass.act_int8 ? 0 : 1,
+                 [&pass](std::size_t index) { pass.act_int8 = index == 0; }),
+          {"pass.apply", &pass.apply},
+          {"pass.except", &pass.except}};
 }
 
-toml::array to_array(const std::vector<std::string>& list) {
-  toml::array out;
-  for (const std::string& item : list) out.push_back(item);
-  return out;
+ConfigEntries entries_of(Recipe& recipe, Index& version) {
+  Gate& gate = recipe.gate;
+  return {{.name = "version",
+           .field = &version,
+           .required = true,
+           .check = [&version] { return std::string(version == 1 ? "" : "1"); }},
+          {"model.keep_float", &recipe.keep_float},
+          spec_or_float("model.head", recipe.head),
+          spec_or_float("model.embedding", recipe.embedding),
+          {"eval.data", &recipe.eval_data},
+          number("eval.tokens", recipe.eval_tokens, Index{1'000'000'000'000}),
+          number("gate.max_ppl_ratio", gate.max_ppl_ratio, 1e9),
+          number("gate.max_kl", gate.max_kl, 1e9),
+          number("gate.min_top1", gate.min_top1, 1.0),
+          number("gate.min_speedup", gate.min_speedup, 1e9),
+          number("gate.min_bytes_saved", gate.min_bytes_saved, Index{1'000'000'000'000'000}),
+          choice("gate.on_fail", kOnFail, static_cast<std::size_t>(gate.on_fail),
+                 [&gate](std::size_t index) { gate.on_fail = static_cast<OnFail>(index); })};
+}
+
+ConfigLists lists_of(Recipe& recipe) {
+  ConfigList passes{.name = "pass",
+                    .append = [&recipe] { return entries_of(recipe.passes.emplace_back()); }};
+  for (QuantizePass& pass : recipe.passes) passes.items.push_back(entries_of(pass));
+  return {passes};
 }
 
 }  // namespace
 
 Recipe parse_recipe(std::string_view text, const std::string& where) {
-  check_toml_keys(text, where);
-  toml::table root;
-  try {
-    root = toml::parse(text, where);
-  } catch (const toml::parse_error& error) {
-    fail_argument(concat(where, ":", error.source().begin.line), "valid TOML", error.description());
-  }
-  return read_tables(root, where);
+  Recipe recipe;
+  Index version = 0;
+  read_entries(entries_of(recipe, version), text, where, lists_of(recipe));
+  return recipe;
 }
 
 Recipe read_recipe(const std::filesystem::path& path) {
-  return parse_recipe(read_text_file(path, Index{1} << 20), path.string());
+  return parse_recipe(read_config_file(path), path.string());
 }
 
 std::string to_toml(const Recipe& recipe) {
-  toml::array passes;
-  for (const QuantizePass& pass : recipe.passes) {
-    passes.push_back(toml::table{{"kind", "quantize"},
-                                 {"spec", to_text(pass.spec)},
-                                 {"algo", pass.algo},
-                                 {"clip", pass.clip},
-                                 {"act", pass.act_int8 ? "int8:g32" : "none"},
-                                 {"apply", to_array(pass.apply)},
-                                 {"except", to_array(pass.except)}});
-  }
-  const Gate& gate = recipe.gate;
-  const toml::table root{
-      {"version", 1},
-      {"model", toml::table{{"keep_float", to_array(recipe.keep_float)},
-                            {"head", recipe.head},
-                            {"embedding", recipe.embedding}}},
-      {"eval", toml::table{{"data", recipe.eval_data}, {"tokens", recipe.eval_tokens}}},
-      {"gate", toml::table{{"max_ppl_ratio", gate.max_ppl_ratio},
-                           {"max_kl", gate.max_kl},
-                           {"min_top1", gate.min_top1},
-                           {"min_speedup", gate.min_speedup},
-                           {"min_bytes_saved", gate.min_bytes_saved},
-                           {"on_fail", name_of(gate.on_fail)}}},
-      {"pass", passes}};
-  std::ostringstream out;
-  out << root << '\n';
-  return out.str();
+  Recipe copy = recipe;
+  Index version = 1;
+  return entries_to_toml(entries_of(copy, version), lists_of(copy));
 }
 
 QuantizePass parse_quantize_option(std::string_view text) {
@@ -275,7 +143,9 @@ QuantizePass parse_quantize_option(std::string_view text) {
     }
     begin = end + 1;
   }
-  pass.spec = parse_pass_spec(spec);
+  const auto found = find_pass_spec(spec);
+  if (!found) fail_argument("quantize", kPassSpecs, spec);
+  pass.spec = *found;
   return pass;
 }
 

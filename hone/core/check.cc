@@ -4,21 +4,14 @@
 #include <cstdio>
 #include <limits>
 
+#include "hone/core/names.h"
+
 namespace hone {
 
 void fail(ErrorCategory category, std::string_view op, std::string_view wanted,
           std::string_view got) {
-  // Names and pieces from files come in here: control characters must not break the one line.
-  std::string message;
-  for (const char c : concat("[", op, "] wanted ", wanted, ", got ", got)) {
-    if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) {
-      message += c;
-    } else {
-      constexpr char kHex[] = "0123456789abcdef";
-      message += {'\\', 'x', kHex[(c >> 4) & 15], kHex[c & 15]};
-    }
-  }
-  throw Error(category, message);
+  // One line, whatever is in the names and pieces from files that come in here.
+  throw Error(category, escape_controls(concat("[", op, "] wanted ", wanted, ", got ", got)));
 }
 
 Index checked_add(Index a, Index b, std::string_view what) {

@@ -80,12 +80,3 @@ std::string concat(const Parts&... parts) {
       ::hone::fail_argument((op), (wanted), ::hone::concat(got)); \
     }                                                             \
   } while (false)
-
-// Invariant inside a loop: compiled in debug builds only.
-#ifdef NDEBUG
-#define HONE_DCHECK(condition, op, wanted, got) \
-  do {                                          \
-  } while (false)
-#else
-#define HONE_DCHECK(condition, op, wanted, got) HONE_CHECK(condition, op, wanted, got)
-#endif

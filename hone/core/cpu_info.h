@@ -32,7 +32,11 @@ void force_isa(Isa isa);
 void force_isa_from_environment();
 
 // Value of HONE_FORCE_KERNEL for one operation ("gemm_q4:avx512vnni,…"), empty when not forced.
+// Error{InvalidArgument} naming the known ones when any part of it names an operation or a variant
+// that does not exist.
 std::string forced_kernel(std::string_view op);
+// Throws what forced_kernel() would: for a program's start.
+void check_forced_kernels();
 
 struct CpuInfo {
   std::string model;

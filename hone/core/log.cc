@@ -4,6 +4,8 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include "hone/core/names.h"
+
 namespace hone {
 namespace {
 
@@ -34,7 +36,7 @@ LogLevel g_level = LogLevel::Info;
 }  // namespace
 
 void log(LogLevel level, std::string_view message) {
-  logger().log(to_spdlog(level), "{}", message);
+  logger().log(to_spdlog(level), "{}", escape_controls(message));
 }
 
 void set_log_level(LogLevel level) {

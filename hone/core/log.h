@@ -7,7 +7,8 @@ namespace hone {
 
 enum class LogLevel { Debug, Info, Warning, Error };
 
-// Lines go to stderr. Messages below the level are dropped. Build text with concat().
+// Lines go to stderr, control characters escaped. Messages below the level are dropped. Build text
+// with concat().
 void log(LogLevel level, std::string_view message);
 inline void log_debug(std::string_view message) { log(LogLevel::Debug, message); }
 inline void log_info(std::string_view message) { log(LogLevel::Info, message); }

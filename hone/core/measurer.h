@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <span>
 #include <string>
@@ -25,6 +26,7 @@ struct MeasureOptions {
   double half_width = 0.02;  // stop when the median's 95 % interval is this narrow (share)
   double max_seconds = 10;   // for all contestants together, after min_samples
   std::uint64_t seed = 1;    // of the bootstrap
+  const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled} before the next sample
 };
 
 struct Spread {

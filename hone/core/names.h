@@ -13,6 +13,10 @@ namespace hone {
 // [0, n). O(n log n) whatever the names are; 16 n bytes.
 Index find_duplicate(Index n, FunctionRef<std::string_view(Index)> name);
 
+// `text` with every byte of a control character (C0, DEL, C1) and every byte that is not UTF-8 as
+// \xNN. For whatever comes from a file and is shown on a line: a terminal must not act on it.
+std::string escape_controls(std::string_view text);
+
 // 'name' for an error message: at most 80 bytes of it, bytes outside printable ASCII as \xNN.
 std::string quote_name(std::string_view name);
 

@@ -10,6 +10,7 @@
 
 #include "hone/core/clock.h"
 #include "hone/core/log.h"
+#include "hone/core/names.h"
 
 namespace hone {
 namespace {
@@ -50,7 +51,7 @@ struct Progress::State {
     if (total > done && rate > 0) {
       text += fmt::format(", {} left", format_duration(static_cast<double>(total - done) / rate));
     }
-    if (!note.empty()) text += fmt::format(", {}", note);
+    if (!note.empty()) text += fmt::format(", {}", escape_controls(note));
     return text;
   }
 };

@@ -13,6 +13,7 @@
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/cpu_info.h"
+#include "hone/core/trace.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -214,7 +215,10 @@ void ThreadPool::State::worker_main(int worker) {
     seen = epoch.load(std::memory_order_acquire);
     Region& region = ring[seen % kRing];
     region.inside.fetch_add(1, std::memory_order_seq_cst);
-    if (region.epoch.load(std::memory_order_seq_cst) == seen) work_on(region, worker);
+    if (region.epoch.load(std::memory_order_seq_cst) == seen) {
+      HONE_TRACE_ZONE("chunks");
+      work_on(region, worker);
+    }
     region.inside.fetch_sub(1, std::memory_order_release);
   }
 }
@@ -275,7 +279,10 @@ ThreadPool::ThreadPool(int threads) {
   const int count = threads == 0 ? usable_cpus() : threads;
   state_ = std::make_unique<State>(count);
   for (int worker = 1; worker < count; ++worker) {
-    state_->threads.emplace_back([state = state_.get(), worker] { state->worker_main(worker); });
+    state_->threads.emplace_back([state = state_.get(), worker] {
+      name_thread(concat("worker ", worker));
+      state->worker_main(worker);
+    });
   }
 }
 

@@ -1,68 +1,238 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/core/trace.h"
 
-#include <atomic>
+#include <algorithm>
+#include <cstdio>
+#include <deque>
 #include <mutex>
+#include <utility>
 #include <vector>
 
+#include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/file_io.h"
 #include "hone/core/json_io.h"
+#include "hone/core/log.h"
+#include "hone/core/version.h"
 
 namespace hone {
 namespace {
 
-struct Event {
+constexpr std::int64_t kOpen = -1;
+
+struct Zone {
   const char* name;
   std::int64_t begin_ns, end_ns;
-  int thread;
+  std::uint32_t first_arg, args;
 };
 
-// A trace of 4 million zones takes 128 MB; later ones are dropped.
-constexpr std::size_t kMaxEvents = std::size_t{1} << 22;
-
-std::atomic<bool> g_recording{false};
-std::mutex g_mutex;  // guards g_events
-std::vector<Event> g_events;
-
-int thread_number() {
-  static std::atomic<int> next{0};
-  thread_local const int number = next++;
-  return number;
+std::string& own_name() {
+  thread_local std::string name;
+  return name;
 }
 
 }  // namespace
 
-TraceZone::TraceZone(const char* name) noexcept
-    : name_(g_recording.load(std::memory_order_relaxed) ? name : nullptr),
-      begin_ns_(name_ == nullptr ? 0 : steady_clock().now_ns()) {}
+// What one thread has recorded. Its mutex is taken by that thread, and by others only where a
+// recording begins or ends.
+struct TraceZone::Thread {
+  std::mutex mutex;
+  int number = 0;
+  std::string name;
+  std::vector<Zone> zones;
+  std::vector<TraceArg> args;
+  std::deque<std::string> texts;  // what args view
 
-TraceZone::~TraceZone() {
-  if (name_ == nullptr || !g_recording.load(std::memory_order_relaxed)) return;
-  const std::int64_t end_ns = steady_clock().now_ns();
-  const std::lock_guard lock(g_mutex);
-  if (g_events.size() < kMaxEvents) g_events.push_back({name_, begin_ns_, end_ns, thread_number()});
-}
-
-void start_trace() {
-  const std::lock_guard lock(g_mutex);
-  g_events.clear();
-  g_recording = true;
-}
-
-void write_trace(const std::filesystem::path& path) {
-  g_recording = false;
-  const std::lock_guard lock(g_mutex);
-  Json events = Json::array();
-  for (const Event& event : g_events) {
-    events.push_back({{"name", event.name},
-                      {"ph", "X"},
-                      {"pid", 1},
-                      {"tid", event.thread},
-                      {"ts", static_cast<double>(event.begin_ns) * 1e-3},
-                      {"dur", static_cast<double>(event.end_ns - event.begin_ns) * 1e-3}});
+  void clear() {
+    zones = {};
+    args = {};
+    texts = {};
   }
-  write_json_file(path, {{"traceEvents", events}, {"displayTimeUnit", "ms"}});
+};
+
+struct TraceZone::Recorder {
+  static Recorder& get() {
+    static Recorder recorder;
+    return recorder;
+  }
+
+  Thread& this_thread() {
+    thread_local const std::shared_ptr<Thread> thread = add_thread();
+    return *thread;
+  }
+
+  void start(Index max_zones) {
+    const std::lock_guard lock(mutex);
+    ++number;
+    std::erase_if(threads, [](const auto& thread) { return thread.use_count() == 1; });
+    for (const auto& thread : threads) {
+      const std::lock_guard own(thread->mutex);
+      thread->clear();
+    }
+    limit = max_zones;
+    wanted = 0;
+    recording_.store(true, std::memory_order_release);
+  }
+
+  std::mutex mutex;  // guards threads
+  std::vector<std::shared_ptr<Thread>> threads;
+  std::atomic<Index> wanted{0};  // zones that began, kept or not
+  std::atomic<Index> limit{0};
+  std::atomic<std::uint64_t> number{0};  // of the recording; changes when it begins and ends
+
+ private:
+  std::shared_ptr<Thread> add_thread() {
+    auto thread = std::make_shared<Thread>();
+    const std::lock_guard lock(mutex);
+    static int next = 0;
+    thread->number = next++;
+    thread->name = own_name().empty() ? concat("thread ", thread->number) : own_name();
+    threads.push_back(thread);
+    return thread;
+  }
+};
+
+void TraceZone::begin(const char* name) noexcept try {
+  Recorder& recorder = Recorder::get();
+  if (recorder.wanted.fetch_add(1, std::memory_order_relaxed) >= recorder.limit) return;
+  Thread& thread = recorder.this_thread();
+  const std::lock_guard lock(thread.mutex);
+  recording_number_ = recorder.number;
+  slot_ = thread.zones.size();
+  thread.zones.push_back({name, steady_clock().now_ns(), kOpen, 0, 0});
+  thread_ = &thread;
+} catch (const std::exception&) {  // without memory for it the zone is not recorded
 }
+
+void TraceZone::describe(std::initializer_list<TraceArg> args) noexcept try {
+  const std::lock_guard lock(thread_->mutex);
+  if (recording_number_ != Recorder::get().number) return;
+  Zone& zone = thread_->zones[slot_];
+  const std::size_t first = thread_->args.size();
+  for (TraceArg arg : args) {
+    if (auto* text = std::get_if<std::string_view>(&arg.value)) {
+      *text = thread_->texts.emplace_back(*text);
+    }
+    thread_->args.push_back(arg);
+  }
+  zone.first_arg = static_cast<std::uint32_t>(first);
+  zone.args = static_cast<std::uint32_t>(args.size());
+} catch (const std::exception&) {
+}
+
+void TraceZone::end() noexcept {
+  const std::int64_t now = steady_clock().now_ns();
+  const std::lock_guard lock(thread_->mutex);
+  if (recording_number_ == Recorder::get().number) thread_->zones[slot_].end_ns = now;
+}
+
+struct TraceRecording::State {
+  explicit State(const std::filesystem::path& file) : out(file), path(file.string()) {}
+
+  void write();
+  void write_thread(const TraceZone::Thread& thread);
+  void write_zone(const TraceZone::Thread& thread, const Zone& zone);
+  void event(std::string_view text) {
+    out.write(first ? "\n" : ",\n");
+    out.write(text);
+    first = false;
+  }
+
+  AtomicFile out;
+  std::string path;
+  std::int64_t begin_ns = steady_clock().now_ns(), end_ns = 0;
+  bool first = true;
+};
+
+namespace {
+
+std::string quoted(std::string_view text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Nanoseconds as the format's microseconds.
+std::string microseconds(std::int64_t ns) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%lld.%03d", static_cast<long long>(ns / 1000),
+                static_cast<int>(ns % 1000));
+  return text;
+}
+
+std::string text_of(const TraceArg& arg) {
+  if (const auto* number = std::get_if<Index>(&arg.value)) return concat(*number);
+  if (const auto* number = std::get_if<double>(&arg.value)) return Json(*number).dump();
+  return quoted(std::get<std::string_view>(arg.value));
+}
+
+}  // namespace
+
+void TraceRecording::State::write_zone(const TraceZone::Thread& thread, const Zone& zone) {
+  const std::int64_t begin = std::max(zone.begin_ns, begin_ns);
+  const std::int64_t end = zone.end_ns == kOpen ? end_ns : zone.end_ns;
+  std::string text =
+      concat("{\"name\":", quoted(zone.name), ",\"ph\":\"X\",\"pid\":1,\"tid\":", thread.number,
+             ",\"ts\":", microseconds(begin - begin_ns),
+             ",\"dur\":", microseconds(std::max<std::int64_t>(end - begin, 0)));
+  for (std::uint32_t i = 0; i < zone.args; ++i) {
+    const TraceArg& arg = thread.args[zone.first_arg + i];
+    text += concat(i == 0 ? ",\"args\":{" : ",", quoted(arg.name), ':', text_of(arg));
+  }
+  event(text + (zone.args > 0 ? "}}" : "}"));
+}
+
+void TraceRecording::State::write_thread(const TraceZone::Thread& thread) {
+  if (thread.zones.empty()) return;
+  event(concat("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":", thread.number,
+               ",\"args\":{\"name\":", quoted(thread.name), "}}"));
+  for (const Zone& zone : thread.zones) write_zone(thread, zone);
+}
+
+void TraceRecording::State::write() {
+  TraceZone::Recorder& recorder = TraceZone::Recorder::get();
+  end_ns = steady_clock().now_ns();
+  const std::lock_guard lock(recorder.mutex);
+  ++recorder
+        .number;  // before zones are taken away: those that are still open then leave them alone
+  const Index left_out = std::max<Index>(recorder.wanted - recorder.limit, 0);
+  out.write(concat("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"hone\":", quoted(version_text()),
+                   ",\"zones_left_out\":", left_out, "},\"traceEvents\":["));
+  for (const auto& thread : recorder.threads) {
+    const std::lock_guard own(thread->mutex);
+    write_thread(*thread);
+    thread->clear();
+  }
+  if (left_out > 0) {
+    event(concat("{\"name\":\"", left_out, " later zones are left out\",\"ph\":\"i\",\"s\":\"g\",",
+                 "\"pid\":1,\"tid\":0,\"ts\":", microseconds(end_ns - begin_ns), "}"));
+    log_warning(concat(path, " has the first ", recorder.limit.load(), " zones; ", left_out,
+                       " later ones are left out"));
+  }
+  out.write("\n]}\n");
+  out.commit();
+}
+
+TraceRecording::TraceRecording(const std::filesystem::path& file, Index max_zones)
+    : state_(std::make_unique<State>(file)) {
+  HONE_CHECK(!TraceZone::recording_, "trace", "one recording at a time", "a second one");
+  TraceZone::Recorder::get().start(max_zones);
+}
+
+TraceRecording::~TraceRecording() {
+  if (state_ == nullptr) return;
+  try {
+    finish();
+  } catch (const std::exception& error) {
+    log_error(error.what());
+  }
+}
+
+void TraceRecording::finish() {
+  if (state_ == nullptr) return;
+  TraceZone::recording_.store(false, std::memory_order_relaxed);
+  const std::unique_ptr<State> state = std::move(state_);
+  state->write();
+}
+
+void name_thread(std::string name) { own_name() = std::move(name); }
 
 }  // namespace hone

@@ -1,32 +1,105 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <concepts>
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <string>
 #include <string_view>
+#include <type_traits>
+#include <variant>
+
+#include "hone/core/index.h"
 
 namespace hone {
 
-// Spans of time for a Chrome trace (chrome://tracing, Perfetto). Off by default: a zone then costs
-// one relaxed load. Names must be string literals.
-class TraceZone {
- public:
-  explicit TraceZone(const char* name) noexcept;
-  TraceZone(const TraceZone&) = delete;
-  TraceZone& operator=(const TraceZone&) = delete;
-  ~TraceZone();
+// What a zone says about itself: {"rows", 32}. The name is a string literal; a text is copied.
+struct TraceArg {
+  template <class Number>
+  requires std::is_arithmetic_v<Number> TraceArg(const char* name_in, Number number)
+      : name(name_in) {
+    if constexpr (std::floating_point<Number>) {
+      value = static_cast<double>(number);
+    } else {
+      value = static_cast<Index>(number);
+    }
+  }
+  TraceArg(const char* name_in, std::string_view text) : name(name_in), value(text) {}
 
- private:
-  const char* name_;
-  std::int64_t begin_ns_;
+  const char* name;
+  std::variant<Index, double, std::string_view> value;
 };
 
-void start_trace();
-// Stops recording and writes the events as Chrome trace JSON. Zones still open are dropped.
-void write_trace(const std::filesystem::path& path);
+// A span of time of one thread, for a Chrome trace; HONE_TRACE_ZONE makes one. Without a recording
+// it costs one relaxed load when it begins and a comparison when it ends. `name` outlives the
+// recording.
+class TraceZone {
+ public:
+  explicit TraceZone(const char* name) noexcept {
+    if (recording_.load(std::memory_order_relaxed)) [[unlikely]]
+      begin(name);
+  }
+  TraceZone(const TraceZone&) = delete;
+  TraceZone& operator=(const TraceZone&) = delete;
+  ~TraceZone() {
+    if (thread_ != nullptr) [[unlikely]]
+      end();
+  }
+
+  bool is_recorded() const { return thread_ != nullptr; }
+  void describe(std::initializer_list<TraceArg> args) noexcept;
+
+ private:
+  friend class TraceRecording;
+  struct Thread;
+  struct Recorder;
+
+  void begin(const char* name) noexcept;
+  void end() noexcept;
+
+  static inline std::atomic<bool> recording_{false};
+  Thread* thread_ = nullptr;  // null: not recorded
+  std::size_t slot_ = 0;
+  std::uint64_t recording_number_ = 0;
+};
+
+// While it lives, zones are recorded; finish() writes them to a file for chrome://tracing and
+// Perfetto. One at a time.
+class TraceRecording {
+ public:
+  // Zones that a recording keeps, some 130 bytes each; later ones are counted and not kept.
+  static constexpr Index kMaxZones = Index{1} << 20;
+
+  // Error{Io} when the file cannot be written: before the work that is to be recorded.
+  explicit TraceRecording(const std::filesystem::path& file, Index max_zones = kMaxZones);
+  TraceRecording(const TraceRecording&) = delete;
+  TraceRecording& operator=(const TraceRecording&) = delete;
+  // Does what finish() does, if nobody has, and logs what keeps it from that.
+  ~TraceRecording();
+
+  // Stops recording and puts the file under its name (AtomicFile). Zones that are still open end
+  // now.
+  void finish();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The name of the calling thread in traces, "worker 3", given before its first zone; unnamed ones
+// are numbered.
+void name_thread(std::string name);
 
 }  // namespace hone
 
+// The enclosing block as a zone: HONE_TRACE_ZONE("gemm", {"rows", rows}, {"bytes",
+// weight.bytes()}). Arguments are evaluated only while zones are recorded.
 #define HONE_TRACE_JOIN2(a, b) a##b
 #define HONE_TRACE_JOIN(a, b) HONE_TRACE_JOIN2(a, b)
-#define HONE_TRACE_ZONE(name) const ::hone::TraceZone HONE_TRACE_JOIN(hone_zone_, __LINE__)(name)
+#define HONE_TRACE_ZONE_AS(zone, name, ...) \
+  ::hone::TraceZone zone(name) __VA_OPT__(; if (zone.is_recorded()) zone.describe({__VA_ARGS__}))
+#define HONE_TRACE_ZONE(name, ...) \
+  HONE_TRACE_ZONE_AS(HONE_TRACE_JOIN(hone_zone_, __LINE__), name __VA_OPT__(, ) __VA_ARGS__)

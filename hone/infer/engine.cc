@@ -8,6 +8,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
+#include "hone/core/trace.h"
 #include "hone/infer/kv/kv_cache.h"
 #include "hone/infer/model/model_runner.h"
 #include "hone/infer/sched/sequence.h"
@@ -150,6 +151,8 @@ void Engine::State::advance() {
   if (running->cancelled().load(std::memory_order_relaxed)) return end(FinishReason::Cancelled);
   const auto tokens = running->pending(options.prefill_chunk);
   const auto rows = static_cast<Index>(tokens.size());
+  HONE_TRACE_ZONE(running->has_pending_prompt() ? "prefill" : "decode", {"tokens", rows},
+                  {"position", cache.length()});
   if (!runner.forward(tokens, cache, &running->cancelled())) return end(FinishReason::Cancelled);
   running->advance(rows);
   if (running->has_pending_prompt()) return;
@@ -213,6 +216,7 @@ ScoreResult Engine::State::score(std::span<const TokenId> tokens, const ScoreOpt
   HONE_CHECK(length >= 2 && length <= cache.capacity(), "score",
              concat("2 to ", cache.capacity(), " tokens"), length);
   HONE_CHECK(running == nullptr, "score", "an idle engine", "a running request");
+  HONE_TRACE_ZONE("score", {"tokens", length});
   cache.truncate(0);
   ScoreResult result;
   result.logprobs.resize(tokens.size() - 1);
@@ -247,6 +251,7 @@ void Engine::State::score_rows(std::span<const TokenId> tokens, Index first,
 
 std::unique_ptr<Engine> Engine::open_or_throw(const std::filesystem::path& model,
                                               const EngineOptions& options) {
+  HONE_TRACE_ZONE("open model", {"file", model.string()});
   checked(options);
   auto file = model_io::open_model_or_throw(
       model, {.tokenizer = options.tokenizer, .need_tokenizer = options.need_tokenizer});

@@ -40,10 +40,6 @@ const KnownName& find_known(std::string_view name, std::string_view where) {
 
 }  // namespace
 
-std::string_view pattern_for_pre_name(std::string_view name, std::string_view where) {
-  return find_known(name, where).pattern;
-}
-
 void set_pre_tokenizer(Vocabulary& vocabulary, std::string_view name, std::string_view where) {
   const KnownName& known = find_known(name, where);
   vocabulary.pattern = known.pattern;

@@ -15,11 +15,9 @@ extern const std::string_view kGpt2Pattern;
 extern const std::string_view kLlama3Pattern;
 extern const std::string_view kQwen2Pattern;
 
-// Splitter for a GGUF file's tokenizer.ggml.pre: gpt-2, default, llama-bpe, llama3, llama-v3,
-// qwen2. Error{Unsupported} naming `where` and the known names for any other.
-std::string_view pattern_for_pre_name(std::string_view name, std::string_view where = "tokenizer");
-
-// Sets what tokenizer.ggml.pre implies: the splitter and Llama-3's ignore_merges.
+// Sets what a GGUF file's tokenizer.ggml.pre implies, the splitter and Llama-3's ignore_merges, for
+// gpt-2, default, llama-bpe, llama3, llama-v3 and qwen2. Error{Unsupported} naming `where` and the
+// known names for any other.
 void set_pre_tokenizer(Vocabulary& vocabulary, std::string_view name,
                        std::string_view where = "tokenizer");
 

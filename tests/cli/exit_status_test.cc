@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <unistd.h>
 
+#include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/file_io.h"
 #include "tests/cli/cli_fixture.h"
@@ -11,6 +12,7 @@ namespace hone::test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
 
 TEST_F(Cli, version_and_help_go_to_stdout) {
@@ -211,6 +213,18 @@ TEST_F(Cli, instruction_sets_are_forced_or_refused) {
     }
   }
   EXPECT_GE(refused, 2);  // no machine has both x86 and Arm sets
+}
+
+TEST_F(Cli, a_kernel_that_does_not_exist_is_refused_by_name) {
+  const auto doctor = [](const char* forced) {
+    return Program(hone_argv({"doctor"}), {concat("HONE_FORCE_KERNEL=", forced)}).wait();
+  };
+  EXPECT_EQ(doctor("gemm_q4:plain,multi_tensor:ref").status, 0);
+  for (const char* forced : {"gem_q4:plain", "gemm_q4:fast", "gemm_q4"}) {
+    const ProgramResult result = doctor(forced);
+    EXPECT_EQ(result.status, 2) << forced;
+    EXPECT_THAT(result.err, AllOf(HasSubstr("[HONE_FORCE_KERNEL]"), HasSubstr(forced))) << forced;
+  }
 }
 
 }  // namespace

@@ -288,19 +288,6 @@ TEST_F(RunFolder, train_takes_the_seed_and_set_wins_over_it) {
   EXPECT_EQ(recorded("d", {"--config", path("seven.toml"), "--seed", "0"}), "0");
 }
 
-TEST_F(RunFolder, compress_spares_its_inputs_and_says_why_nothing_is_written) {
-  const std::string model = write_tiny_model(), out = path("small");
-  ASSERT_EQ(run_hone({"compress", model, "-o", out, "--quantize", "int8:row"}).status, 0);
-  write_text_file(out + "/recipe.toml", "[[pass]]\nname = \"quantize\"\nspec = \"int8:row\"\n");
-  write_text_file(path("text.txt"), read_text_file(out + "/recipe.toml"));
-  expect_refusal({"compress", model, "-o", out, "--recipe", out + "/recipe.toml"}, 2);
-  fs::copy_file(path("text.txt"), out + "/t.txt");
-  expect_refusal({"compress", model, "-o", out, "--quantize", "int8:row", "--data", out + "/t.txt"},
-                 2);
-  expect_refusal({"compress", model, "-o", out, "--quantize", "int8:row"}, 2, "a foreign file");
-  EXPECT_TRUE(fs::exists(out + "/t.txt"));
-}
-
 TEST_F(RunFolder, a_model_folder_with_other_files_is_refused_before_the_first_step) {
   fs::create_directories(path("run/model"));
   write_text_file(path("run/model/mine"), "x");
@@ -328,35 +315,7 @@ TEST_F(RunFolder, toml_whose_keys_have_no_end_is_refused) {
        {key + "=1", "[" + key + "]", "[[" + key + "]]", "a={" + key + "=1}"}) {
     write_text_file(file, text);
     expect_refusal({"train", "lm", "--config", file, "--out", path("run")}, 2);
-    expect_refusal({"compress", write_tiny_model(), "-o", path("small"), "--recipe", file}, 2);
   }
-}
-
-TEST_F(RunFolder, compress_names_what_it_cannot_use) {
-  const std::string model = write_tiny_model(), out = path("small");
-  const auto refuse = [&](const Arguments& more, int status) {
-    expect_refusal(Arguments{"compress", model, "-o", out} + more, status);
-    EXPECT_FALSE(fs::exists(out));
-  };
-  write_text_file(path("empty.txt"), "");
-  write_text_file(path("short.txt"), "abc");
-  write_text_file(path("latin.txt"), "caf\xe9 au lait, please\n");
-  for (const char* data : {"none", "empty.txt", "short.txt", "latin.txt"})
-    refuse({"--quantize", "int8:row", "--data", path(data)}, 3);
-  refuse({"--quantize", "int8:row", "--recipe", path("none.toml")}, 2);
-  refuse({"--recipe", path("none.toml")}, 3);
-  refuse({"--recipe", folder_.path().string()}, 3);
-  const std::string grammar = "int<2-8>:<row|gN>[:sym|:asym][:f32|:f16], N a multiple of 16";
-  for (const char* spec : {"int9:row", "float", "int8:tensor", "int8:row:bf16"}) {
-    refuse({"--quantize", spec}, 2);
-    EXPECT_THAT(run_hone({"compress", model, "-o", out, "--quantize", spec}).err,
-                HasSubstr(grammar));
-  }
-  std::string help = run_hone({"compress", "--help"}).out;
-  for (const char c : {'\n', ' '}) std::erase(help, c);  // CLI11 breaks lines
-  std::string wanted = grammar;
-  std::erase(wanted, ' ');
-  EXPECT_THAT(help, HasSubstr(wanted));
 }
 
 }  // namespace

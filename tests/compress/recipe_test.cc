@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/compress/recipe.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <sstream>
 
 #include "hone/compress/gate.h"
 #include "hone/core/error.h"
+#include "hone/core/file_io.h"
+#include "tests/support/test_data.h"
 
 namespace hone::compress {
 namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::HasSubstr;
 
 std::string complaint(const std::string& toml) {
   try {
@@ -72,25 +81,54 @@ TEST(Recipe, is_written_so_that_it_reads_back) {
   EXPECT_EQ(to_toml(parse_recipe(to_toml(recipe), "again")), to_toml(recipe));
 }
 
-TEST(Recipe, complaints_name_file_line_and_the_nearest_key) {
-  EXPECT_NE(complaint("version = 1\n[gate]\nmax_ppl_ration = 2\n").find("r.toml:3"),
-            std::string::npos);
-  EXPECT_NE(complaint("version = 1\n[gate]\nmax_ppl_ration = 2\n").find("max_ppl_ratio"),
-            std::string::npos);
-  EXPECT_NE(complaint("version = 1\n[[pass]]\nkind = \"quantize\"\n").find("quantize"),
-            std::string::npos);
-  EXPECT_NE(
-      complaint("version = 1\n[[pass]]\nkind = \"quantize\"\nspec = \"int9\"\n").find("r.toml:4"),
-      std::string::npos);
-  EXPECT_NE(complaint("version = 1\n[gate]\nmin_top1 = 3\n").find("between 0 and 1"),
-            std::string::npos);
-  complaint("[gate]\n");
-  complaint("version = 2\n");
-  complaint("version = 1\nmodel = 3\n");
-  complaint("version = 1\n[[pass]]\nspec = \"int8:row\"\n");
-  complaint("version = 1\n[model]\nhead = \"int99\"\n");
-  complaint("version = 1\npass = [1]\n");
-  complaint("version = \n");
+TEST(Recipe, page_lists_every_key) {
+  const std::string page = read_text_file(test::source_file("docs/compression.md"));
+  Recipe recipe;
+  recipe.passes.emplace_back();
+  std::istringstream lines(to_toml(recipe));
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t equals = line.find(" =");
+    if (equals == std::string::npos) continue;
+    EXPECT_THAT(page, AnyOf(HasSubstr(" " + line.substr(0, equals) + "`"),
+                            HasSubstr("`" + line.substr(0, equals) + "`")));
+  }
+}
+
+TEST(Recipe, complaints_name_file_line_and_key) {
+  const auto expect = [](const std::string& toml, const char* place, const char* what) {
+    EXPECT_THAT(complaint("version = 1\n" + toml), AllOf(HasSubstr(place), HasSubstr(what)));
+  };
+  expect("[gate]\nmax_ppl_ration = 2\n", "[r.toml:3]", "nearest is 'gate.max_ppl_ratio'");
+  expect("[gate]\nzebra = 2\n", "[r.toml:3]", "max_kl, min_top1, min_speedup");
+  expect("[zebra]\nx = 2\n", "[r.toml:3]", "version, [model], [eval], [gate], pass");
+  expect("[gate]\nmin_top1 = 3\n", "[r.toml:3]", "for gate.min_top1 0 to 1, got 3.0");
+  expect("[gate]\nmin_top1 = \"x\"\n", "[r.toml:3]", "for gate.min_top1 a TOML number");
+  expect("[gate]\non_fail = \"go\"\n", "[r.toml:3]", "for gate.on_fail skip, stop or keep");
+  expect("model = 3\n", "[r.toml:2]", "'model'");
+  expect("[model]\nhead = \"int99\"\n", "[r.toml:3]", "for model.head float or int<2-8>");
+  expect("[eval]\ntokens = -1\n", "[r.toml:3]", "for eval.tokens 0 to");
+  expect("version = \n", "[r.toml:2]", "TOML");
+  EXPECT_THAT(complaint("[gate]\n"), HasSubstr("[r.toml] wanted the key version, got none"));
+  EXPECT_THAT(complaint("version = 2\n"), HasSubstr("[r.toml:1] wanted for version 1, got 2"));
+}
+
+TEST(Recipe, complaints_about_a_pass_name_its_line) {
+  const auto expect = [](const std::string& keys, const char* place, const char* what) {
+    const std::string good = "version = 1\n[[pass]]\nkind = \"quantize\"\n";
+    EXPECT_THAT(complaint(good + "[[pass]]\n" + keys), AllOf(HasSubstr(place), HasSubstr(what)));
+  };
+  expect("spec = \"int8:row\"\n", "[r.toml:4]", "the key pass.kind");
+  expect("kind = \"prune\"\n", "[r.toml:5]", "for pass.kind quantize, got \"prune\"");
+  expect("kind = \"quantize\"\nspec = \"int9\"\n", "[r.toml:6]", "for pass.spec int<2-8>");
+  expect("kind = \"quantize\"\nalgo = \"gptqq\"\n", "[r.toml:6]", "for pass.algo rtn");
+  expect("kind = \"quantize\"\nclip = 1\n", "[r.toml:6]", "for pass.clip a TOML boolean");
+  expect("kind = \"quantize\"\nexcpt = []\n", "[r.toml:6]", "nearest is 'pass.except'");
+  expect("kind = \"quantize\"\nmore.x = 1\n", "[r.toml:6]", "kind, spec, algo");
+  for (const char* pass : {"pass = 3\n", "pass = [1]\n", "[pass]\nkind = \"quantize\"\n"}) {
+    EXPECT_THAT(complaint(std::string("version = 1\n") + pass),
+                AllOf(HasSubstr("[r.toml:2]"), HasSubstr("[[pass]] tables")))
+        << pass;
+  }
 }
 
 TEST(QuantizeOption, takes_spec_algorithm_and_noclip_in_any_order) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/core/cpu_info.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 
@@ -9,9 +10,13 @@
 
 #include "hone/core/buffer.h"
 #include "hone/core/error.h"
+#include "tests/support/refusal.h"
 
 namespace hone {
 namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
 
 TEST(Isa, names_are_read_back) {
   for (const Isa isa : all_isas()) EXPECT_EQ(parse_isa(name_of(isa)), isa);
@@ -25,11 +30,35 @@ TEST(Isa, scalar_is_always_there_and_best_is_enabled) {
 }
 
 TEST(ForcedKernel, is_looked_up_by_operation) {
-  ::setenv("HONE_FORCE_KERNEL", "gemm_q4:avx2,gemm_q8:ref", 1);
+  ::setenv("HONE_FORCE_KERNEL", "gemm_q4:avx2,multi_tensor:ref", 1);
   EXPECT_EQ(forced_kernel("gemm_q4"), "avx2");
-  EXPECT_EQ(forced_kernel("gemm_q8"), "ref");
+  EXPECT_EQ(forced_kernel("multi_tensor"), "ref");
   EXPECT_EQ(forced_kernel("gemm"), "");
+  EXPECT_EQ(forced_kernel("gemm_q4_f32"), "");
   ::unsetenv("HONE_FORCE_KERNEL");
+  EXPECT_EQ(forced_kernel("gemm_q4"), "");
+}
+
+TEST(ForcedKernel, what_does_not_exist_is_refused_with_the_list_of_what_does) {
+  const auto sentence = [](const char* value) {
+    ::setenv("HONE_FORCE_KERNEL", value, 1);
+    std::string text = test::refusal(check_forced_kernels);
+    EXPECT_EQ(test::refusal([] { forced_kernel("gemm_f32"); }), text) << "whoever asks first";
+    ::unsetenv("HONE_FORCE_KERNEL");
+    return text;
+  };
+  EXPECT_EQ(sentence("gemm_q4:avx2,gemm_q8:plain"), "");
+  EXPECT_EQ(sentence(""), "");
+  EXPECT_THAT(sentence("gemm_q4:plain,gem_q4:avx2"),
+              AllOf(HasSubstr("[HONE_FORCE_KERNEL]"), HasSubstr("gemm_q4 gemm_q4_f32 multi_tensor"),
+                    HasSubstr("got gem_q4:avx2")));
+  EXPECT_THAT(sentence("gemm_q8:avx3"),
+              AllOf(HasSubstr("gemm_q8: one of avx512vnni avxvnni avx512 avx2 plain"),
+                    HasSubstr("got gemm_q8:avx3")));
+  EXPECT_THAT(sentence("multi_tensor:tape"), HasSubstr("struct_small struct_large table"));
+  for (const char* value : {"gemm_q8", "gemm_q8:", ":plain", "gemm_q8:plain,,gemm_q4:plain"}) {
+    EXPECT_THAT(sentence(value), HasSubstr("[HONE_FORCE_KERNEL]")) << value;
+  }
 }
 
 TEST(UsableCpus, follows_the_affinity_mask) {

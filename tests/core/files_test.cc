@@ -12,7 +12,6 @@
 #include "hone/core/file_io.h"
 #include "hone/core/json_io.h"
 #include "hone/core/mmap_file.h"
-#include "hone/core/trace.h"
 #include "tests/support/test_data.h"
 
 namespace hone {
@@ -147,18 +146,6 @@ TEST(ParseJson, refuses_lies_with_one_sentence) {
   }
   EXPECT_NO_THROW(parse_json("[[[1]]]", "f", {.depth = 3}));
   EXPECT_THROW(parse_json("[[[1]]]", "f", {.depth = 2}), Error);
-}
-
-TEST(Trace, zones_become_chrome_events) {
-  const test::TemporaryFolder folder;
-  start_trace();
-  { HONE_TRACE_ZONE("outer"); }
-  write_trace(folder.path() / "trace.json");
-  { HONE_TRACE_ZONE("not recorded"); }
-  const Json trace = read_json_file(folder.path() / "trace.json");
-  ASSERT_EQ(trace["traceEvents"].size(), 1u);
-  EXPECT_EQ(trace["traceEvents"][0]["name"], "outer");
-  EXPECT_EQ(trace["traceEvents"][0]["ph"], "X");
 }
 
 }  // namespace

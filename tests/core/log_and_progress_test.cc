@@ -6,10 +6,8 @@
 #include <set>
 #include <thread>
 
-#include "hone/core/json_io.h"
 #include "hone/core/log.h"
 #include "hone/core/progress.h"
-#include "hone/core/trace.h"
 #include "tests/support/test_data.h"
 
 namespace hone {
@@ -53,6 +51,13 @@ TEST_F(LogTest, braces_and_percent_signs_are_plain_text) {
   set_log_level(LogLevel::Info);
   EXPECT_NE(captured([] { log_info("{} {0:x} %s %n"); }).find("{} {0:x} %s %n\n"),
             std::string::npos);
+}
+
+TEST_F(LogTest, control_characters_cannot_reach_the_terminal) {
+  set_log_level(LogLevel::Info);
+  const std::string text = captured([] { log_warning("name\x1b[2J\nerror: forged"); });
+  EXPECT_NE(text.find("name\\x1b[2J\\x0aerror: forged\n"), std::string::npos) << text;
+  EXPECT_EQ(std::ranges::count(text, '\n'), 1);
 }
 
 TEST_F(LogTest, lines_of_several_threads_stay_whole) {
@@ -107,57 +112,6 @@ TEST_F(ProgressTest, a_long_job_writes_plain_lines_and_a_quiet_one_none) {
   EXPECT_NE(loud.find(" s left, loss 2.5\n"), std::string::npos) << loud;
   EXPECT_NE(loud.find("reading 7 tokens, "), std::string::npos) << loud;
   EXPECT_NE(loud.find("training 400/400 steps, "), std::string::npos) << loud;
-}
-
-Json traced(const std::function<void()>& call) {
-  const test::TemporaryFolder folder;
-  start_trace();
-  call();
-  write_trace(folder.path() / "trace.json");
-  return read_json_file(folder.path() / "trace.json")["traceEvents"];
-}
-
-TEST(Trace, zones_nest_in_time_and_carry_their_thread) {
-  const Json events = traced([] {
-    HONE_TRACE_ZONE("outer");
-    std::thread([] { HONE_TRACE_ZONE("other thread"); }).join();
-    HONE_TRACE_ZONE("inner");
-  });
-  // The zone around everything closes last but before write_trace().
-  ASSERT_EQ(events.size(), 3u);
-  const Json &other = events[0], &inner = events[1], &outer = events[2];
-  EXPECT_EQ(other["name"], "other thread");
-  EXPECT_EQ(inner["name"], "inner");
-  EXPECT_EQ(outer["name"], "outer");
-  EXPECT_NE(other["tid"], outer["tid"]);
-  EXPECT_EQ(inner["tid"], outer["tid"]);
-  for (const Json* event : {&other, &inner}) {
-    const double begin = (*event)["ts"], length = (*event)["dur"];
-    EXPECT_GE(begin, outer["ts"].get<double>());
-    EXPECT_LE(begin + length,
-              outer["ts"].get<double>() + outer["dur"].get<double>() + 1e-3);  // rounding of µs
-  }
-}
-
-TEST(Trace, a_new_recording_forgets_the_last_one_and_open_zones_are_dropped) {
-  EXPECT_EQ(traced([] {
-              for (int i = 0; i < 3; ++i) HONE_TRACE_ZONE("first");
-            }).size(),
-            3u);
-  EXPECT_EQ(traced([] {}).size(), 0u);
-  const test::TemporaryFolder folder;
-  {
-    start_trace();
-    HONE_TRACE_ZONE("still open");
-    write_trace(folder.path() / "a.json");
-  }
-  EXPECT_EQ(read_json_file(folder.path() / "a.json")["traceEvents"].size(), 0u);
-  {
-    HONE_TRACE_ZONE("opened before the recording");
-    start_trace();
-  }
-  write_trace(folder.path() / "b.json");
-  EXPECT_EQ(read_json_file(folder.path() / "b.json")["traceEvents"].size(), 0u);
 }
 
 }  // namespace

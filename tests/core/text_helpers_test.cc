@@ -97,6 +97,18 @@ TEST(TextFormat, fixed_rounds_and_alignment_pads_but_never_cuts) {
   EXPECT_EQ(align_right("x", 0), "x");
 }
 
+TEST(EscapeControls, leaves_text_and_shows_every_byte_of_the_rest) {
+  for (const char* text : {"", "plain \\ text", "\xc3\xa9t\xc3\xa9", "\xe2\x96\x81token",
+                           "\xf0\x9f\x98\x80", "\xc2\xa0no-break"}) {
+    EXPECT_EQ(escape_controls(text), text);
+  }
+  EXPECT_EQ(escape_controls(std::string_view("a\0b\x1b[31m\t\r\n\x7f", 12)),
+            "a\\x00b\\x1b[31m\\x09\\x0d\\x0a\\x7f");
+  EXPECT_EQ(escape_controls("\xc2\x80|\xc2\x9f|"), "\\xc2\\x80|\\xc2\\x9f|") << "C1";
+  EXPECT_EQ(escape_controls("\x9b|\xc3|\xe2\x96"), "\\x9b|\\xc3|\\xe2\\x96") << "no UTF-8";
+  EXPECT_EQ(escape_controls("\xff\xc3\xa9\xed"), "\\xff\xc3\xa9\\xed");
+}
+
 TEST(QuoteName, shows_printable_ascii_and_escapes_the_rest) {
   EXPECT_EQ(quote_name("a.b"), "'a.b'");
   EXPECT_EQ(quote_name(""), "''");

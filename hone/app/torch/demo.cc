@@ -14,8 +14,10 @@
 #include "hone/core/folder_lock.h"
 #include "hone/core/log.h"
 #include "hone/core/machine_card.h"
+#include "hone/core/names.h"
 #include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
+#include "hone/core/trace.h"
 #include "hone/data/text_source.h"
 
 namespace hone::app {
@@ -88,6 +90,7 @@ void train_or_reuse(const DemoOptions& options, const task::LmConfig& config,
   }
   write_json_file(record, {{"key", key}});
   const bool resume = same && holds_run(run);
+  HONE_TRACE_ZONE("train model");
   result.training = train_lm({.config = config,
                               .out = run,
                               .resume = resume,
@@ -105,6 +108,7 @@ Index weight_bytes(const fs::path& path) {
 
 DemoVariant add_compressed(const DemoOptions& options, const std::string& spec, Executor& executor,
                            Measurer& measurer, DemoResult& result) {
+  HONE_TRACE_ZONE("compress model", {"variant", spec});
   CompressJob job;
   job.model = result.training.model;
   job.out = options.out / spec.substr(0, spec.find(':'));
@@ -301,7 +305,7 @@ std::string to_table(const DemoResult& result) {
   }
   text += concat("the original is unchanged: sha256 ", result.sha256_before.substr(0, 16),
                  " before and ", result.sha256_after.substr(0, 16), " after\n");
-  return text + concat("report: ", result.report.string(), "\n");
+  return text + concat("report: ", escape_controls(result.report.string()), "\n");
 }
 
 }  // namespace hone::app

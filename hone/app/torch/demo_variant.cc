@@ -7,6 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/progress.h"
+#include "hone/core/trace.h"
 #include "hone/infer/engine.h"
 
 namespace hone::app {
@@ -59,6 +60,7 @@ infer::Request request_for(const infer::Engine& engine, const std::string& promp
 // Whole stories, each ended by the separator or cut at the model's context.
 std::vector<std::string> write_stories(infer::Engine& engine, const DemoTask& task) {
   std::vector<std::string> stories;
+  HONE_TRACE_ZONE("write stories", {"stories", task.stories});
   Progress progress("writing stories", task.stories, "stories");
   for (Index i = 0; i < task.stories; ++i) {
     infer::Request request = request_for(engine, task.prompt);
@@ -92,6 +94,7 @@ data::StoryVerdict judge(const data::StoryGrammar& grammar,
 }  // namespace
 
 void measure_quality(DemoVariant& variant, const DemoTask& task, Executor& executor) {
+  HONE_TRACE_ZONE("measure quality", {"variant", variant.name});
   EvalOptions options;
   options.model = variant.path;
   options.baseline = task.baseline;
@@ -106,6 +109,7 @@ void measure_quality(DemoVariant& variant, const DemoTask& task, Executor& execu
 
 void measure_speed(std::vector<DemoVariant>& variants, const DemoTask& task, Executor& executor,
                    Measurer& measurer) {
+  HONE_TRACE_ZONE("measure speed", {"variants", variants.size()});
   std::vector<std::unique_ptr<infer::Engine>> engines;
   std::vector<Contestant> contestants;
   for (const DemoVariant& variant : variants) {

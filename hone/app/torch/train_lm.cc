@@ -5,6 +5,7 @@
 
 #include "hone/app/torch/train_run.h"
 #include "hone/core/check.h"
+#include "hone/core/trace.h"
 #include "hone/model_io/write_model.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/nn/llama.h"
@@ -17,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 void export_model(const fs::path& folder, const nn::Llama& model, const task::LmData& data) {
+  HONE_TRACE_ZONE("export model");
   std::vector<model_io::NamedMatrix> tensors;
   for (const NamedTensor& named : model->hugging_face_tensors()) {
     HONE_CHECK(named.value.is_contiguous(), "export", "contiguous weights", named.name);

@@ -17,6 +17,7 @@
 #include "hone/core/cpu_info.h"
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
+#include "hone/core/trace.h"
 #include "hone/core/version.h"
 #include "hone/model_io/write_model.h"
 #include "hone/train/amp/autocast_guard.h"
@@ -88,6 +89,7 @@ class KeptBuffers {
 
 // bf16 where it makes forward and backward passes faster.
 std::string choose_precision(trainer::Task& task) {
+  HONE_TRACE_ZONE("choose precision");
   const KeptBuffers buffers(task);
   const auto try_pass = [&task] {
     task.micro_batch(0, 0).sum.backward();
@@ -103,6 +105,7 @@ std::string choose_precision(trainer::Task& task) {
 }
 
 Index steps_for(double minutes, trainer::Task& task, const trainer::TrainerConfig& config) {
+  HONE_TRACE_ZONE("measure a step");
   const KeptBuffers buffers(task);
   const amp::MixedPrecision precision(amp::amp_options(config.amp));
   const amp::AutocastGuard autocast = precision.autocast();

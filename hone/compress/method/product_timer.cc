@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "hone/core/trace.h"
 #include "hone/kernels/gemm/gemm.h"
 
 namespace hone::compress {
@@ -49,6 +50,7 @@ Spread in_milliseconds(Spread seconds) {
 void time_products(std::span<const model_io::NamedMatrix> before,
                    std::span<const model_io::NamedMatrix> after, std::span<const Index> changed,
                    Context& context, PassRecord& record) {
+  HONE_TRACE_ZONE("time products", {"matrices", changed.size()});
   Products old_products(before, changed, context.executor);
   Products new_products(after, changed, context.executor);
   const std::array<Contestant, 2> contestants{

@@ -10,6 +10,7 @@
 #include "hone/compress/method/product_timer.h"
 #include "hone/core/check.h"
 #include "hone/core/progress.h"
+#include "hone/core/trace.h"
 
 namespace hone::compress {
 namespace {
@@ -22,17 +23,22 @@ bool matches_any(const std::vector<std::string>& globs, const std::string& name)
   });
 }
 
+// Not quantized yet.
+bool is_dense(const NamedMatrix& tensor) { return tensor.matrix.layout == WeightLayout::Dense; }
+
 class RoundPass final : public Pass {
  public:
   RoundPass(const QuantizePass& options, const Recipe& recipe)
       : options_(options), recipe_(recipe) {}
 
+  void check(const Model& model) const override;
   PassRecord apply(Model& model, Context& context) override;
 
  private:
   // The spec for this tensor; nothing when it stays as it is.
   std::optional<QuantSpec> spec_for(const NamedMatrix& tensor) const;
   void check_globs(const Model& model) const;
+  void check_groups(const Model& model) const;
   std::vector<Index> quantize_tensors(Model& model, Context& context, PassRecord& record) const;
 
   QuantizePass options_;
@@ -62,6 +68,22 @@ void RoundPass::check_globs(const Model& model) const {
   }
 }
 
+// One that is larger than the row would be one scale for the row, which is another spec.
+void RoundPass::check_groups(const Model& model) const {
+  for (const NamedMatrix& tensor : model.tensors()) {
+    const auto spec = spec_for(tensor);
+    if (!spec || spec->span != ScaleSpan::Group || !is_dense(tensor)) continue;
+    HONE_CHECK(spec->group <= tensor.matrix.cols, "quantize",
+               concat("groups of at most the ", tensor.matrix.cols, " columns of ", tensor.name),
+               to_text(*spec));
+  }
+}
+
+void RoundPass::check(const Model& model) const {
+  check_globs(model);
+  check_groups(model);
+}
+
 std::vector<Index> RoundPass::quantize_tensors(Model& model, Context& context,
                                                PassRecord& record) const {
   std::vector<Index> changed;
@@ -73,8 +95,10 @@ std::vector<Index> RoundPass::quantize_tensors(Model& model, Context& context,
     const NamedMatrix tensor = model.tensors()[static_cast<std::size_t>(at)];
     const auto spec = spec_for(tensor);
     progress.update(at + 1, tensor.name);
-    if (!spec || tensor.matrix.layout != WeightLayout::Dense) continue;
+    if (!spec || !is_dense(tensor)) continue;
     const StoredMatrix& before = tensor.matrix;
+    HONE_TRACE_ZONE("quantize tensor", {"tensor", tensor.name}, {"rows", before.rows},
+                    {"cols", before.cols}, {"bytes", before.stored_bytes()});
     values.resize(static_cast<std::size_t>(before.rows * before.cols));
     decode(before, values);
     QuantMatrix matrix = round_clip(values, before.rows, before.cols, *spec,
@@ -101,7 +125,7 @@ PassRecord RoundPass::apply(Model& model, Context& context) {
   record.family = "quantize";
   record.name = concat("quantize ", to_text(options_.spec), " ", options_.algo,
                        options_.clip ? "" : " noclip");
-  check_globs(model);
+  HONE_TRACE_ZONE("pass", {"name", record.name});
   auto before = model.snapshot();
   std::vector<Index> changed;
   try {

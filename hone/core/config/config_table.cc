@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <set>
 #include <sstream>
 
 #include "hone/core/check.h"
@@ -34,18 +35,46 @@ std::string place_of(std::string_view where, const toml::source_region& region) 
   return region.begin.line == 0 ? std::string(where) : concat(where, ":", region.begin.line);
 }
 
-const ConfigEntry& find_entry(const ConfigEntries& entries, const std::string& name,
-                              const std::string& place) {
+// "trainer" of "trainer.steps"; empty where there is no dot.
+std::string_view section_of(std::string_view name) {
+  return name.substr(0, name.find('.') == std::string_view::npos ? 0 : name.find('.'));
+}
+
+// "steps, seed, …" for a section; for the section "" the keys without one and "[trainer]", ….
+std::string list_section(std::string_view section, const std::vector<std::string_view>& known) {
+  std::vector<std::string> words;
+  for (const std::string_view name : known) {
+    const std::string_view own = section_of(name);
+    if (!section.empty() && own != section) continue;
+    std::string word(name);
+    if (!own.empty()) word = section.empty() ? concat('[', own, ']') : word.substr(own.size() + 1);
+    if (std::find(words.begin(), words.end(), word) == words.end()) words.push_back(word);
+  }
+  std::string list;
+  for (const std::string& word : words) list += concat(list.empty() ? "" : ", ", word);
+  return list;
+}
+
+[[noreturn]] void refuse_key(const std::string& name, const std::vector<std::string_view>& known,
+                             const std::string& place) {
+  const std::string_view nearest = nearest_name(name, known);
+  std::string wanted = concat("a known key, nearest is '", nearest, "'");
+  if (nearest.empty()) {
+    const std::string neighbors = list_section(section_of(name), known);
+    wanted = concat("a known key: ", neighbors.empty() ? list_section("", known) : neighbors);
+  }
+  fail_argument(place, wanted, concat("'", name, "'"));
+}
+
+const ConfigEntry& find_entry(const ConfigEntries& entries, const ConfigLists& lists,
+                              const std::string& name, const std::string& place) {
   std::vector<std::string_view> known;
   for (const ConfigEntry& entry : entries) {
     if (entry.name == name) return entry;
     known.push_back(entry.name);
   }
-  const std::string_view nearest = nearest_name(name, known);
-  fail_argument(place,
-                nearest.empty() ? std::string("a known key (docs/config.md lists them)")
-                                : concat("a known key, nearest is '", nearest, "'"),
-                concat("'", name, "'"));
+  for (const ConfigList& list : lists) known.push_back(list.name);
+  refuse_key(name, known, place);
 }
 
 // Each false for a node of another type.
@@ -85,26 +114,83 @@ bool take(const toml::node& node, std::optional<double>& to) {
   return true;
 }
 
-void assign(const ConfigEntry& entry, const toml::node& node, const std::string& place) {
-  if (std::visit([&](auto* field) { return take(node, *field); }, entry.field)) return;
-  std::ostringstream got;
-  got << node.type();
-  fail_argument(place, concat("for ", entry.name, " a TOML ", type_of(entry)), got.str());
+std::string type_name(const toml::node& node) {
+  std::ostringstream name;
+  name << node.type();
+  return name.str();
 }
 
-void assign_table(const ConfigEntries& entries, const std::string& prefix, const toml::table& table,
-                  std::string_view where) {
-  for (const auto& [key, node] : table) {
-    const std::string name =
-        prefix.empty() ? std::string(key.str()) : concat(prefix, ".", key.str());
-    if (const toml::table* nested = node.as_table()) {
-      assign_table(entries, name, *nested, where);
-    } else {
-      const std::string place = place_of(where, node.source());
-      assign(find_entry(entries, name, place), node, place);
-    }
+void check_value(const ConfigEntry& entry, const std::string& place) {
+  const std::string legal = entry.check ? entry.check() : std::string();
+  if (!legal.empty()) {
+    fail_argument(place, concat("for ", entry.name, " ", legal), value_of(entry));
   }
 }
+
+void assign(const ConfigEntry& entry, const toml::node& node, const std::string& place) {
+  if (!std::visit([&](auto* field) { return take(node, *field); }, entry.field)) {
+    fail_argument(place, concat("for ", entry.name, " a TOML ", type_of(entry)), type_name(node));
+  }
+  check_value(entry, place);
+}
+
+// Assigns what a file says.
+class Reader {
+ public:
+  Reader(std::string_view where, const ConfigLists& lists) : where_(where), lists_(lists) {}
+
+  void read(const ConfigEntries& entries, const toml::table& root) const {
+    read_all(entries, "", root, std::string(where_));
+  }
+
+ private:
+  using Names = std::set<std::string_view>;
+
+  // The keys of one element, or all keys that are in none.
+  void read_all(const ConfigEntries& entries, const std::string& prefix, const toml::table& table,
+                const std::string& place) const {
+    Names seen;
+    read_table(entries, prefix, table, seen);
+    for (const ConfigEntry& entry : entries) {
+      if (entry.required && !seen.contains(entry.name)) {
+        fail_argument(place, concat("the key ", entry.name), "none");
+      }
+    }
+  }
+
+  void read_table(const ConfigEntries& entries, const std::string& prefix, const toml::table& table,
+                  Names& seen) const {
+    for (const auto& [key, node] : table) {
+      const std::string name =
+          prefix.empty() ? std::string(key.str()) : concat(prefix, ".", key.str());
+      const std::string place = place_of(where_, node.source());
+      const auto list = std::ranges::find(lists_, name, &ConfigList::name);
+      if (list != lists_.end()) {
+        read_list(*list, node, place);
+      } else if (const toml::table* nested = node.as_table()) {
+        read_table(entries, name, *nested, seen);
+      } else {
+        const ConfigEntry& entry = find_entry(entries, lists_, name, place);
+        assign(entry, node, place);
+        seen.insert(entry.name);
+      }
+    }
+  }
+
+  void read_list(const ConfigList& list, const toml::node& node, const std::string& place) const {
+    const toml::array* const array = node.as_array();
+    if (array == nullptr || !array->is_homogeneous<toml::table>()) {
+      fail_argument(place, concat("[[", list.name, "]] tables"), type_name(node));
+    }
+    for (const toml::node& item : *array) {
+      read_all(list.append(), std::string(list.name), *item.as_table(),
+               place_of(where_, item.source()));
+    }
+  }
+
+  std::string_view where_;
+  const ConfigLists& lists_;
+};
 
 toml::table parse(std::string_view text, std::string_view where) {
   check_toml_keys(text, where);
@@ -130,6 +216,39 @@ std::string text_of(const std::optional<double>& value) {
   return value ? number_text(*value) : toml_string(kAuto);
 }
 
+std::string line_of(const ConfigEntry& entry) {
+  const std::size_t dot = entry.name.find('.');
+  return concat(entry.name.substr(dot == std::string_view::npos ? 0 : dot + 1), " = ",
+                value_of(entry), '\n');
+}
+
+// What --set takes besides TOML values: a string without quotes, strings between commas, auto.
+bool take_bare(const ConfigEntry& entry, const std::string& value) {
+  if (auto* const* text = std::get_if<std::string*>(&entry.field)) {
+    if (value.starts_with('"') || value.starts_with('\'')) return false;
+    **text = value;
+    return true;
+  }
+  if (auto* const* list = std::get_if<std::vector<std::string>*>(&entry.field)) {
+    if (value.starts_with('[')) return false;
+    (*list)->clear();
+    std::istringstream items(value);
+    for (std::string item; std::getline(items, item, ',');) (*list)->push_back(item);
+    return true;
+  }
+  auto* const* number = std::get_if<std::optional<double>*>(&entry.field);
+  if (number == nullptr || value != kAuto) return false;
+  (*number)->reset();
+  return true;
+}
+
+template <class Number>
+ConfigCheck range_check(const Number& value, Number low, Number high) {
+  return [&value, low, high] {
+    return value >= low && value <= high ? std::string() : concat(low, " to ", high);
+  };
+}
+
 template <class Number>
 void check_numbers(std::string_view key, Number value, Number low, Number high) {
   if (!(value >= low && value <= high)) {
@@ -149,9 +268,9 @@ std::string value_of(const ConfigEntry& entry) {
   return std::visit([](const auto* field) { return text_of(*field); }, entry.field);
 }
 
-void read_entries(const ConfigEntries& entries, std::string_view toml_text,
-                  std::string_view where) {
-  assign_table(entries, "", parse(toml_text, where), where);
+void read_entries(const ConfigEntries& entries, std::string_view toml_text, std::string_view where,
+                  const ConfigLists& lists) {
+  Reader(where, lists).read(entries, parse(toml_text, where));
 }
 
 void set_entry(const ConfigEntries& entries, std::string_view assignment) {
@@ -159,40 +278,31 @@ void set_entry(const ConfigEntries& entries, std::string_view assignment) {
   const std::string place = concat("--set ", assignment);
   if (equals == std::string_view::npos) fail_argument(place, "key=value", "no '='");
   const std::string value(assignment.substr(equals + 1));
-  const ConfigEntry& entry = find_entry(entries, std::string(assignment.substr(0, equals)), place);
-  if (auto* const* text = std::get_if<std::string*>(&entry.field)) {
-    if (!value.starts_with('"') && !value.starts_with('\'')) {
-      **text = value;
-      return;
-    }
-  }
-  if (auto* const* list = std::get_if<std::vector<std::string>*>(&entry.field)) {
-    if (!value.starts_with('[')) {
-      (*list)->clear();
-      std::istringstream items(value);
-      for (std::string item; std::getline(items, item, ',');) (*list)->push_back(item);
-      return;
-    }
-  }
-  if (auto* const* number = std::get_if<std::optional<double>*>(&entry.field)) {
-    if (value == kAuto) {
-      (*number)->reset();
-      return;
-    }
-  }
+  const ConfigEntry& entry =
+      find_entry(entries, {}, std::string(assignment.substr(0, equals)), place);
+  if (take_bare(entry, value)) return check_value(entry, place);
   const toml::table table = parse(concat("value = ", value), place);
   assign(entry, *table.get("value"), place);
 }
 
-std::string entries_to_toml(const ConfigEntries& entries) {
+std::string entries_to_toml(const ConfigEntries& entries, const ConfigLists& lists) {
   std::string out, section;
   for (const ConfigEntry& entry : entries) {
-    const std::size_t dot = entry.name.find('.');
-    if (entry.name.substr(0, dot) != section) {
-      section = entry.name.substr(0, dot);
+    if (section_of(entry.name).empty()) out += line_of(entry);
+  }
+  for (const ConfigEntry& entry : entries) {
+    if (section_of(entry.name).empty()) continue;
+    if (section_of(entry.name) != section) {
+      section = section_of(entry.name);
       out += concat(out.empty() ? "[" : "\n[", section, "]\n");
     }
-    out += concat(entry.name.substr(dot + 1), " = ", value_of(entry), '\n');
+    out += line_of(entry);
+  }
+  for (const ConfigList& list : lists) {
+    for (const ConfigEntries& item : list.items) {
+      out += concat(out.empty() ? "[[" : "\n[[", list.name, "]]\n");
+      for (const ConfigEntry& entry : item) out += line_of(entry);
+    }
   }
   return out;
 }
@@ -232,6 +342,13 @@ void check_range(std::string_view key, Index value, Index low, Index high) {
 }
 void check_range(std::string_view key, double value, double low, double high) {
   check_numbers(key, value, low, high);
+}
+
+ConfigCheck in_range(const Index& value, Index low, Index high) {
+  return range_check(value, low, high);
+}
+ConfigCheck in_range(const double& value, double low, double high) {
+  return range_check(value, low, high);
 }
 
 std::string join_choices(std::span<const std::string_view> known) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -18,14 +19,27 @@ namespace hone {
 using ConfigField = std::variant<Index*, double*, bool*, std::string*, std::vector<std::string>*,
                                  std::optional<double>*>;
 
+// Called when a value was read: empty, or what is legal instead of it ("0 to 1").
+using ConfigCheck = std::function<std::string()>;
+
 // One key of a configuration, bound to an object of it.
 struct ConfigEntry {
-  std::string_view name;  // "lr.peak"
+  std::string_view name;  // "lr.peak"; without a dot: a key of no section
   ConfigField field;
-  std::string meaning;
+  std::string meaning = {};
   bool fixed_in_run = true;  // false: may differ when a run is resumed
+  bool required = false;     // true: a file without it is refused
+  ConfigCheck check = {};    // may be empty
 };
 using ConfigEntries = std::vector<ConfigEntry>;
+
+// [[pass]], an array of tables.
+struct ConfigList {
+  std::string_view name;                  // "pass"; its keys are "pass.kind" and so on
+  std::function<ConfigEntries()> append;  // adds an element of default values, returns its keys
+  std::vector<ConfigEntries> items;       // the keys of the elements that there are
+};
+using ConfigLists = std::vector<ConfigList>;
 
 // "integer", "number", "boolean", "string", "strings" (an array of those), "number or auto".
 std::string_view type_of(const ConfigEntry& entry);
@@ -34,9 +48,11 @@ std::string value_of(const ConfigEntry& entry);
 
 // ---- on entries; below the same for a configuration
 
-void read_entries(const ConfigEntries& entries, std::string_view toml, std::string_view where);
+// Elements of `lists` are added to those that there are.
+void read_entries(const ConfigEntries& entries, std::string_view toml, std::string_view where,
+                  const ConfigLists& lists = {});
 void set_entry(const ConfigEntries& entries, std::string_view assignment);
-std::string entries_to_toml(const ConfigEntries& entries);
+std::string entries_to_toml(const ConfigEntries& entries, const ConfigLists& lists = {});
 Json entries_to_json(const ConfigEntries& entries);
 std::string hash_entries(const ConfigEntries& entries);
 void check_same_entries(const Json& recorded, const ConfigEntries& entries);
@@ -46,8 +62,8 @@ std::string read_config_file(const std::filesystem::path& path);
 // section. Parser, docs/config.md and the resume check read that.
 
 // Reads a TOML text over `config`; `where` names it in errors: Error{InvalidArgument} naming file,
-// line and key for malformed TOML, a wrong type, and an unknown key with the nearest known one;
-// `config` is then as it was.
+// line and key for malformed TOML, a wrong type, a value that its check refuses, and an unknown key
+// with the nearest known one; `config` is then as it was.
 template <class Config>
 void read_config_text(Config& config, std::string_view toml, std::string_view where) {
   Config changed = config;
@@ -89,6 +105,9 @@ void check_same_run(const Json& recorded, Config config) {
 
 void check_range(std::string_view key, Index value, Index low, Index high);
 void check_range(std::string_view key, double value, double low, double high);
+// The same as checks of entries. `value` and what `known` views outlive them.
+ConfigCheck in_range(const Index& value, Index low, Index high);
+ConfigCheck in_range(const double& value, double low, double high);
 // "[key] wanted a, b or c, got …".
 void check_choice(std::string_view key, std::string_view value,
                   std::span<const std::string_view> known);

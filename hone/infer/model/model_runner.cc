@@ -63,14 +63,15 @@ Act ModelRunner::act_of(const kernels::PackedMatrix& weight) const {
 
 bool ModelRunner::forward(std::span<const text::TokenId> tokens, KvCache& cache,
                           const std::atomic<bool>* cancelled) {
-  HONE_TRACE_ZONE("forward");
   const auto rows = static_cast<Index>(tokens.size());
+  HONE_TRACE_ZONE("forward", {"rows", rows}, {"position", cache.length()});
   HONE_CHECK(rows > 0 && rows <= options_.max_rows, "forward",
              concat("1 to ", options_.max_rows, " tokens"), rows);
   cache.reserve(rows);
   embed(tokens, cache.length());
   for (Index i = 0; i < arch_.layers; ++i) {
     if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) return false;
+    HONE_TRACE_ZONE("layer", {"layer", i});
     const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(i)];
     attention_block(layer, cache, i, rows);
     mlp_block(layer, rows);
@@ -81,6 +82,7 @@ bool ModelRunner::forward(std::span<const text::TokenId> tokens, KvCache& cache,
 }
 
 void ModelRunner::embed(std::span<const text::TokenId> tokens, Index first_position) {
+  HONE_TRACE_ZONE("embed", {"rows", tokens.size()}, {"cols", arch_.hidden_size});
   const Index width = arch_.hidden_size;
   for (std::size_t row = 0; row < tokens.size(); ++row) {
     HONE_CHECK(tokens[row] >= 0 && tokens[row] < arch_.vocab_size, "forward",
@@ -216,7 +218,7 @@ void ModelRunner::multiply(const float* x, Index rows, Index cols,
 }
 
 std::span<float> ModelRunner::logits(Index first_row, Index rows) {
-  HONE_TRACE_ZONE("logits");
+  HONE_TRACE_ZONE("logits", {"rows", rows}, {"vocab", arch_.vocab_size});
   HONE_CHECK(first_row >= 0 && rows > 0 && first_row + rows <= rows_, "logits",
              concat("rows within ", rows_), first_row + rows);
   const Index vocab = arch_.vocab_size, bytes = rows * vocab * static_cast<Index>(sizeof(float));

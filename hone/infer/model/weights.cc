@@ -7,6 +7,7 @@
 #include "hone/core/buffer.h"
 #include "hone/core/check.h"
 #include "hone/core/progress.h"
+#include "hone/core/trace.h"
 
 namespace hone::infer {
 namespace {
@@ -92,6 +93,7 @@ ModelWeights pack_weights(const ModelFile& file, Executor& executor) {
   if (arch.family != "llama") {
     fail_unsupported("model", "a llama-family model", arch.family);
   }
+  HONE_TRACE_ZONE("pack weights", {"layers", arch.layers}, {"bytes", file.file_bytes()});
   Packer packer(file, executor);
   Progress progress("loading", arch.layers, "layers");
   ModelWeights weights;

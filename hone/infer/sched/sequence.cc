@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/trace.h"
 #include "hone/kernels/norm/softmax.h"
 
 namespace hone::infer {
@@ -29,6 +30,7 @@ std::span<const TokenId> Sequence::pending(Index limit) const {
 
 Event Sequence::accept(std::span<float> logits, const Clock& clock) {
   const auto vocab = static_cast<Index>(logits.size());
+  HONE_TRACE_ZONE("sample", {"vocab", vocab});
   const double normalizer = kernels::log_sum_exp(logits.data(), vocab);
   if (!std::isfinite(normalizer)) {
     fail(ErrorCategory::Internal, "model", "finite logits", concat(normalizer));

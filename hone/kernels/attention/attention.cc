@@ -113,6 +113,12 @@ void attend_many(const AttentionArgs& args, AttentionWorkspace& workspace, Execu
   });
 }
 
+// What is read of the cache, whole blocks.
+Index kv_bytes(const AttentionArgs& args) {
+  return ceil_div(args.first_position + args.rows, kKvBlockTokens) *
+         args.cache.layout.layer_bytes();
+}
+
 }  // namespace
 
 float* AttentionWorkspace::reserve(Index count) {
@@ -122,7 +128,8 @@ float* AttentionWorkspace::reserve(Index count) {
 }
 
 void attention(const AttentionArgs& args, AttentionWorkspace& workspace, Executor& executor) {
-  HONE_TRACE_ZONE("attention");
+  HONE_TRACE_ZONE("attention", {"rows", args.rows}, {"heads", args.heads},
+                  {"positions", args.first_position + args.rows}, {"kv_bytes", kv_bytes(args)});
   check(args);
   if (args.rows == 0) return;
   if (args.rows < kFewRows) {

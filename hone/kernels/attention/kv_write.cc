@@ -15,7 +15,7 @@ namespace hone::kernels {
 HWY_EXPORT(write_kv_rows);
 
 void write_kv(const KvWriteArgs& args) {
-  HONE_TRACE_ZONE("write_kv");
+  HONE_TRACE_ZONE("write_kv", {"rows", args.rows}, {"position", args.first_position});
   const KvLayout& layout = args.cache.layout;
   HONE_CHECK(layout.dtype == Dtype::Float16 || layout.dtype == Dtype::Float32, "write_kv",
              "an f16 or f32 cache", name_of(layout.dtype));

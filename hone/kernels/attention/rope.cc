@@ -18,7 +18,7 @@ namespace hone::kernels {
 HWY_EXPORT(rope_rows);
 
 void apply_rope(const RopeArgs& args, Executor& executor) {
-  HONE_TRACE_ZONE("rope");
+  HONE_TRACE_ZONE("rope", {"rows", args.rows}, {"heads", args.heads});
   HONE_CHECK(args.dims >= 0 && args.dims % 2 == 0 && args.dims <= args.head_dim, "rope",
              concat("an even number of dims up to ", args.head_dim), args.dims);
   HONE_CHECK(args.positions > 0, "rope", "positions > 0", args.positions);

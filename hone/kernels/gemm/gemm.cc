@@ -189,11 +189,24 @@ void run_large(const Plan& plan, const GemmArgs& args) {
   });
 }
 
+Index outputs_of(const GemmArgs& args) {
+  Index sum = 0;
+  for (const GemmOutput& output : args.outputs) sum += output.weight->rows();
+  return sum;
+}
+
+Index weight_bytes_of(const GemmArgs& args) {
+  Index sum = 0;
+  for (const GemmOutput& output : args.outputs) sum += output.weight->bytes();
+  return sum;
+}
+
 }  // namespace
 
 PublishTicket gemm(const GemmArgs& args) {
-  HONE_TRACE_ZONE("gemm");
   Plan plan = make_plan(args);
+  HONE_TRACE_ZONE("gemm", {"rows", args.x.rows()}, {"outputs", outputs_of(args)},
+                  {"depth", args.x.cols()}, {"weight_bytes", weight_bytes_of(args)});
   if (plan.chunks == 0 || args.x.rows() == 0) return {};
   if (args.x.rows() <= kPublishRows) return run_published(std::move(plan), args);
   run_large(plan, args);

@@ -9,6 +9,7 @@
 
 #include "hone/core/bf16.h"
 #include "hone/core/check.h"
+#include "hone/core/trace.h"
 #include "hone/kernels/gemm/panel.h"
 
 namespace hone::kernels {
@@ -276,6 +277,8 @@ void PackedMatrix::unpack_row(Index row, std::span<float> out) const {
 }
 
 PackedMatrix pack(const StoredMatrix& stored, Executor& executor) {
+  HONE_TRACE_ZONE("pack", {"rows", stored.rows}, {"cols", stored.cols},
+                  {"bytes", stored.stored_bytes()});
   PackedMatrix packed = PackedMatrix::allocate(stored, false);
   const PanelWriter writer(stored, packed.layout_);
   executor.parallel_for(packed.panels(), 4, [&](Index begin, Index end, int) {
@@ -287,6 +290,8 @@ PackedMatrix pack(const StoredMatrix& stored, Executor& executor) {
 }
 
 PackedMatrix pack_gate_up(const StoredMatrix& gate, const StoredMatrix& up, Executor& executor) {
+  HONE_TRACE_ZONE("pack", {"rows", gate.rows + up.rows}, {"cols", gate.cols},
+                  {"bytes", gate.stored_bytes() + up.stored_bytes()});
   HONE_CHECK(gate.rows == up.rows && gate.cols == up.cols, "pack_gate_up",
              concat("up of [", gate.rows, ", ", gate.cols, "]"),
              concat("[", up.rows, ", ", up.cols, "]"));

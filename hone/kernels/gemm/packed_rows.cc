@@ -81,7 +81,7 @@ void PackedRows::unpack_row(Index row, std::span<float> out) const {
 
 void quantize_rows(const float* x, Index rows, Index cols, Index stride, PackedRows& out,
                    Executor& executor) {
-  HONE_TRACE_ZONE("quantize_rows");
+  HONE_TRACE_ZONE("quantize_rows", {"rows", rows}, {"cols", cols});
   check_rows("quantize_rows", rows, cols, stride);
   out.reshape(Act::Int8, rows, cols);
   for_row_groups(rows, cols, executor, [&](Index group, Index count) {
@@ -94,7 +94,7 @@ void quantize_rows(const float* x, Index rows, Index cols, Index stride, PackedR
 
 void interleave_rows(const float* x, Index rows, Index cols, Index stride, PackedRows& out,
                      Executor& executor) {
-  HONE_TRACE_ZONE("interleave_rows");
+  HONE_TRACE_ZONE("interleave_rows", {"rows", rows}, {"cols", cols});
   check_rows("interleave_rows", rows, cols, stride);
   out.reshape(Act::Float32, rows, cols);
   if (rows == 1) {

@@ -80,15 +80,11 @@ GemmVariant best_variant(PanelKind kind, Act act) {
 }
 
 GemmVariant forced_variant(PanelKind kind, Act act, std::string_view name) {
-  std::string known;
   for (const Candidate& candidate : candidates(kind, act)) {
-    known += concat(" ", candidate.variant.name);
-    if (candidate.variant.name != name) continue;
-    if (candidate.enabled) return candidate.variant;
-    fail_unsupported(op_name(kind, act), concat("a processor (and --force-isa) with ", name),
-                     cpu_info().model);
+    if (candidate.variant.name == name && candidate.enabled) return candidate.variant;
   }
-  fail_argument("HONE_FORCE_KERNEL", concat(op_name(kind, act), ": one of", known), name);
+  fail_unsupported(op_name(kind, act), concat("a processor (and --force-isa) with ", name),
+                   cpu_info().model);
 }
 
 // Detecting the processor is slow under some hypervisors; the answer cannot change.

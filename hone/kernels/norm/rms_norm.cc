@@ -16,7 +16,7 @@ namespace hone::kernels {
 HWY_EXPORT(rms_norm_rows);
 
 void rms_norm(const RmsNormArgs& args, Executor& executor) {
-  HONE_TRACE_ZONE("rms_norm");
+  HONE_TRACE_ZONE("rms_norm", {"rows", args.rows}, {"cols", args.cols});
   HONE_CHECK(args.rows >= 0 && args.cols >= 0, "rms_norm", "sizes >= 0",
              concat("[", args.rows, ", ", args.cols, "]"));
   HONE_CHECK(args.x_stride >= args.cols && args.y_stride >= args.cols, "rms_norm",

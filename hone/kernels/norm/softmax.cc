@@ -17,7 +17,7 @@ HWY_EXPORT(softmax_rows);
 HWY_EXPORT(log_sum_exp_row);
 
 void softmax(const SoftmaxArgs& args) {
-  HONE_TRACE_ZONE("softmax");
+  HONE_TRACE_ZONE("softmax", {"rows", args.rows}, {"cols", args.cols});
   HONE_CHECK(args.rows >= 0 && args.cols >= 0, "softmax", "sizes >= 0",
              concat("[", args.rows, ", ", args.cols, "]"));
   HONE_CHECK(args.stride >= args.cols, "softmax", concat("stride of at least ", args.cols),

@@ -32,7 +32,6 @@ FmaWork run_fma_chains(Index rounds);
 inline constexpr Index kFmaChains = 12;
 
 std::uint64_t xor_words_ref(const std::uint64_t* words, Index count);
-void stream_copy_ref(const std::uint64_t* from, std::uint64_t* to, Index count);
 void increment_words_ref(std::uint64_t* words, Index count);
 // `lanes` as a target reported it.
 FmaWork run_fma_chains_ref(Index rounds, Index lanes);

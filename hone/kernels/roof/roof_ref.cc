@@ -11,10 +11,6 @@ std::uint64_t xor_words_ref(const std::uint64_t* words, Index count) {
   return result;
 }
 
-void stream_copy_ref(const std::uint64_t* from, std::uint64_t* to, Index count) {
-  for (Index i = 0; i < count; ++i) to[i] = from[i];
-}
-
 void increment_words_ref(std::uint64_t* words, Index count) {
   for (Index i = 0; i < count; ++i) ++words[i];
 }

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "hone/core/check.h"
+#include "hone/core/trace.h"
 #include "hone/train/nn/checkpoint.h"
 #include "hone/train/nn/init.h"
 
@@ -115,6 +116,7 @@ torch::Tensor LlamaImpl::hidden(const torch::Tensor& ids) const {
   };
   Tensor x = at::embedding(embed_tokens_, ids.reshape({rows})), delta;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
+    HONE_TRACE_ZONE("layer", {"layer", i});
     const LlamaLayer& layer = layers_[i];
     const bool recomputed = recompute_every_ > 0 && static_cast<Index>(i) % recompute_every_ == 0;
     const Tensors out =

@@ -12,6 +12,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
+#include "hone/core/trace.h"
 #include "hone/train/amp/emulated_half.h"
 
 namespace hone::nn {
@@ -88,6 +89,8 @@ at::Tensor operand(const at::Tensor& f32, const Products& products) {
 
 at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                     const Products& products) {
+  HONE_TRACE_ZONE("matmul", {"rows", x.size(0)}, {"outputs", weight.size(0)}, {"depth", x.size(1)},
+                  {"bytes", x.nbytes() + weight.nbytes()});
   const NoAutocast guard(c10::autocast_dispatch_keyset);
   if (is_lowered(products)) {
     const at::Tensor product = at::mm(x, weight.t()).to(at::kFloat);
@@ -101,6 +104,8 @@ at::Tensor multiply(const at::Tensor& x, const at::Tensor& weight, const at::Ten
 
 at::Tensor multiply_for_input(const at::Tensor& grad, const at::Tensor& weight,
                               const Products& products) {
+  HONE_TRACE_ZONE("matmul for input", {"rows", grad.size(0)}, {"outputs", weight.size(1)},
+                  {"depth", grad.size(1)}, {"bytes", grad.nbytes() + weight.nbytes()});
   const NoAutocast guard(c10::autocast_dispatch_keyset);
   const bool onednn = products.backend == MatmulBackend::OneDnn && !is_lowered(products);
   return as_f32(onednn ? call_onednn(grad, weight.t(), {}) : at::mm(grad, weight), products);
@@ -110,6 +115,8 @@ at::Tensor multiply_for_input(const at::Tensor& grad, const at::Tensor& weight,
 // of the two goes first (1.3 x against the other order at 2048 rows, 160 by 864).
 at::Tensor multiply_for_weight(const at::Tensor& grad, const at::Tensor& x,
                                const Products& products) {
+  HONE_TRACE_ZONE("matmul for weight", {"rows", grad.size(1)}, {"outputs", x.size(1)},
+                  {"depth", x.size(0)}, {"bytes", grad.nbytes() + x.nbytes()});
   const NoAutocast guard(c10::autocast_dispatch_keyset);
   if (products.backend != MatmulBackend::OneDnn || is_lowered(products)) {
     return as_f32(at::mm(grad.t(), x), products);

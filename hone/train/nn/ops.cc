@@ -5,6 +5,7 @@
 #include <torch/autograd.h>
 
 #include "hone/core/check.h"
+#include "hone/core/trace.h"
 #include "hone/kernels/activation/swiglu.h"
 #include "hone/kernels/attention/rope.h"
 #include "hone/kernels/norm/cross_entropy.h"
@@ -90,6 +91,7 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
+    HONE_TRACE_ZONE("rms_norm backward", {"rows", saved[2].numel()}, {"cols", saved[1].numel()});
     const bool has_delta = context->saved_data["has_delta"].toBool();
     const Tensor& carried = grads[0];  // by sum; meaningful with delta only
     const Tensor& by_normed = grads.back();
@@ -115,6 +117,7 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
 struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& gate_up) {
     const Index dim = gate_up.size(-1) / 2, rows = gate_up.numel() / (2 * dim);
+    HONE_TRACE_ZONE("swiglu", {"rows", rows}, {"cols", dim});
     auto sizes = gate_up.sizes().vec();
     sizes.back() = dim;
     const Tensor out = at::empty(sizes, gate_up.options());
@@ -126,6 +129,7 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const Tensor gate_up = context->get_saved_variables()[0];
+    HONE_TRACE_ZONE("swiglu backward", {"bytes", gate_up.nbytes()});
     const Tensor grad = grads[0].contiguous(), by_input = at::empty_like(gate_up);
     const Index dim = gate_up.size(-1) / 2;
     kernels::swiglu_grad({.rows = gate_up.numel() / (2 * dim),
@@ -150,6 +154,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& qkv, const Tensor& cos,
                         const Tensor& sin, std::int64_t heads, std::int64_t kv_heads) {
     const Index batch = qkv.size(0), positions = qkv.size(1);
+    HONE_TRACE_ZONE("attention", {"batch", batch}, {"positions", positions}, {"heads", heads});
     const Index head_dim = qkv.size(2) / (heads + 2 * kv_heads), turned = heads + kv_heads;
     const Tensor roped = at::empty({batch, positions, turned * head_dim}, qkv.options());
     kernels::apply_rope({.x = data_of(qkv),
@@ -180,6 +185,8 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
     const Tensor &qkv = saved[0], &roped = saved[1], &cos = saved[4], &sin = saved[5];
     const Index heads = context->saved_data["heads"].toInt();
     const Index kv_heads = context->saved_data["kv_heads"].toInt(), turned = heads + kv_heads;
+    HONE_TRACE_ZONE("attention backward", {"batch", qkv.size(0)}, {"positions", qkv.size(1)},
+                    {"heads", heads});
     const Index head_dim = qkv.size(2) / (turned + kv_heads);
     const auto [by_q, by_k, by_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         heads_of(grads[0].contiguous(), 0, heads, head_dim), heads_of(roped, 0, heads, head_dim),
@@ -216,6 +223,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     const auto products = detail::products_here(static_cast<MatmulBackend>(backend));
     const Tensor left = operand(hidden, products), right = operand(weight, products);
     const Tensor logits = detail::multiply(left, right, {}, products);
+    HONE_TRACE_ZONE("cross_entropy", {"rows", logits.size(0)}, {"classes", logits.size(1)});
     const Tensor nats = at::empty({logits.size(0)}, hidden.options().dtype(torch::kDouble));
     kernels::cross_entropy({.rows = logits.size(0),
                             .classes = logits.size(1),

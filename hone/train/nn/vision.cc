@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/trace.h"
 #include "hone/train/nn/init.h"
 
 namespace hone::nn {
@@ -182,6 +183,7 @@ Tensor VisionNetImpl::forward(const Tensor& images) const {
       spec_.name,
       concat("images [batch, ", spec_.channels, ", ", spec_.height, ", ", spec_.image_width, "]"),
       concat(images.dim(), " dimensions, the last of ", images.size(-1)));
+  HONE_TRACE_ZONE("model", {"images", images.size(0)}, {"bytes", images.nbytes()});
   Tensor x = images;
   if (mixes_batch()) {
     x = forward_resnet(x);

@@ -163,10 +163,12 @@ Trainer::GroupSum Trainer::accumulate(Task& task, Index step) {
   for (Index micro = 0; micro < options_.accumulation_steps; ++micro) {
     LossSum loss;
     {
+      HONE_TRACE_ZONE("forward", {"step", step}, {"micro_batch", micro});
       const PhaseScope forward(Phase::Forward);
       const amp::AutocastGuard autocast = precision_.autocast();
       loss = task.micro_batch(step, micro);
     }
+    HONE_TRACE_ZONE("backward", {"step", step}, {"micro_batch", micro});
     const PhaseScope backward(Phase::Backward);
     precision_.scale(loss.sum / nominal).backward();
     sums.push_back(loss.sum.detach());
@@ -189,7 +191,7 @@ struct Trainer::Run {
 };
 
 Trainer::StepOutcome Trainer::run_step(Run& run) {
-  HONE_TRACE_ZONE("train_step");
+  HONE_TRACE_ZONE("train step", {"step", done_});
   GroupSum group;
   drop_gradients(run.optimizer);
   const std::int64_t begin = clock_.now_ns();
@@ -202,6 +204,7 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
   const std::optional<double> loss_scale = precision_.loss_scale();
   optim::StepReport report;
   run.memory.run_optimizer([&] {
+    HONE_TRACE_ZONE("optimizer step", {"step", done_});
     const memory::PhaseScope phase(memory::Phase::Step);
     report = precision_.step(run.optimizer,
                              {.inv_scale = run.task.nominal_weight() / weight,
@@ -218,6 +221,7 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
 }
 
 bool Trainer::validate_part(Run& run, MetricsRow& row) {
+  HONE_TRACE_ZONE("validation", {"step", done_});
   const torch::NoGradGuard no_grad;
   const optim::AveragedWeights averaged(run.optimizer);
   Validation validation;
@@ -230,6 +234,7 @@ bool Trainer::validate_part(Run& run, MetricsRow& row) {
 }
 
 Validation Trainer::validate_all(Run& run) {
+  HONE_TRACE_ZONE("validation", {"step", done_});
   const torch::NoGradGuard no_grad;
   const optim::AveragedWeights averaged(run.optimizer);
   std::optional<Progress> progress;
@@ -247,7 +252,7 @@ Validation Trainer::validate_all(Run& run) {
 
 // The rows are on the disk before a checkpoint that needs them is to be seen.
 void Trainer::save(Run& run) {
-  HONE_TRACE_ZONE("save_checkpoint");
+  HONE_TRACE_ZONE("checkpoint", {"step", done_});
   run.sinks.sync();
   Json facts = {{"run", options_.facts}};
   facts["memory_actions"] = memory_actions_.to_json();

@@ -6,6 +6,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/core/trace.h"
 #include "hone/tune/measure/cpu_load.h"
 #include "hone/tune/measure/statistics.h"
 
@@ -25,6 +26,12 @@ void check(std::span<const Contestant> contestants, const MeasureOptions& option
              concat(options.min_samples, " and ", options.max_samples));
 }
 
+void throw_if_stopped(const MeasureOptions& options) {
+  if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) {
+    throw Error(ErrorCategory::Cancelled, "the measurement was interrupted");
+  }
+}
+
 class InterleavingMeasurer final : public Measurer {
  public:
   explicit InterleavingMeasurer(const Clock& clock) : clock_(clock) {}
@@ -32,14 +39,14 @@ class InterleavingMeasurer final : public Measurer {
   Measurement measure(std::span<const Contestant> contestants,
                       const MeasureOptions& options) override {
     check(contestants, options);
-    const auto calls = warm_up(contestants, options.warm_up);
+    const auto calls = warm_up(contestants, options);
     Measurement result;
     for (const Contestant& contestant : contestants) result.names.push_back(contestant.name);
     result.seconds.resize(contestants.size());
     const ForeignLoad load;
     const std::int64_t begin = clock_.now_ns();
     for (Index round = 0; round < options.max_samples; ++round) {
-      run_round(contestants, calls, result);
+      run_round(contestants, calls, options, result);
       const double elapsed = seconds_between(begin, clock_.now_ns());
       if (round + 1 >= options.min_samples &&
           (elapsed >= options.max_seconds || is_narrow(result, options.half_width))) {
@@ -72,7 +79,11 @@ class InterleavingMeasurer final : public Measurer {
 
  private:
   double time_sample(const Contestant& contestant, Index calls) const {
-    if (contestant.prepare) contestant.prepare();
+    if (contestant.prepare) {
+      HONE_TRACE_ZONE("prepare sample", {"contestant", contestant.name});
+      contestant.prepare();
+    }
+    HONE_TRACE_ZONE("sample", {"contestant", contestant.name}, {"calls", calls});
     const std::int64_t begin = clock_.now_ns();
     for (Index call = 0; call < calls; ++call) contestant.run();
     return seconds_between(begin, clock_.now_ns()) / static_cast<double>(calls);
@@ -84,10 +95,12 @@ class InterleavingMeasurer final : public Measurer {
   }
 
   // Runs the untimed rounds; returns how many calls each contestant's sample takes.
-  std::vector<Index> warm_up(std::span<const Contestant> contestants, Index rounds) const {
+  std::vector<Index> warm_up(std::span<const Contestant> contestants,
+                             const MeasureOptions& options) const {
     std::vector<Index> calls(contestants.size(), 1);
-    for (Index round = 0; round < rounds; ++round) {
+    for (Index round = 0; round < options.warm_up; ++round) {
       for (std::size_t i = 0; i < contestants.size(); ++i) {
+        throw_if_stopped(options);
         calls[i] = calls_per_sample(contestants[i], time_sample(contestants[i], 1));
       }
     }
@@ -97,8 +110,9 @@ class InterleavingMeasurer final : public Measurer {
   // In one order: nobody runs behind himself, into caches that hold his own data, and all samples
   // of a contestant are of one kind.
   void run_round(std::span<const Contestant> contestants, std::span<const Index> calls,
-                 Measurement& result) const {
+                 const MeasureOptions& options, Measurement& result) const {
     for (std::size_t i = 0; i < contestants.size(); ++i) {
+      throw_if_stopped(options);
       result.seconds[i].push_back(time_sample(contestants[i], calls[i]));
     }
   }

@@ -157,14 +157,6 @@ void SvgWriter::add_text(Point at, std::string_view text, Anchor anchor, std::st
                  number(at.x), number(at.y), name_of(anchor), escape_markup(text));
 }
 
-void SvgWriter::add_vertical_text(Point at, std::string_view text, std::string_view classes) {
-  fmt::format_to(
-      std::back_inserter(out_),
-      "<text class=\"{}\" transform=\"translate({} {}) rotate(-90)\" text-anchor=\"middle\">{}"
-      "</text>\n",
-      classes, number(at.x), number(at.y), escape_markup(text));
-}
-
 std::string SvgWriter::finish() { return std::move(out_ += "</svg>\n"); }
 
 }  // namespace hone::tune

@@ -34,7 +34,6 @@ class SvgWriter {
                      std::string_view tooltip = {});
   void add_text(Point at, std::string_view text, Anchor anchor, std::string_view classes);
   // Reads upwards.
-  void add_vertical_text(Point at, std::string_view text, std::string_view classes);
 
   // The finished element; the writer is used up.
   std::string finish();

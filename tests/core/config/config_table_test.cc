@@ -77,6 +77,76 @@ TEST(ConfigTable, refuses_keys_of_very_many_parts_but_no_dots_elsewhere) {
               HasSubstr("[g.toml:2] wanted keys of at most 32 parts"));
 }
 
+// Keys without a section, keys that must be there, checks, and an array of tables.
+struct Orchard {
+  Index rows = 0;
+  double distance = 4;
+  struct Tree {
+    std::string kind;
+    std::vector<std::string> grafts;
+  };
+  std::vector<Tree> trees;
+
+  ConfigEntries entries() {
+    return {{.name = "rows", .field = &rows, .required = true, .check = in_range(rows, 1, 9)},
+            {.name = "soil.distance", .field = &distance, .check = in_range(distance, 2, 8)}};
+  }
+  static ConfigEntries entries(Tree& tree) {
+    return {{.name = "tree.kind", .field = &tree.kind, .required = true},
+            {.name = "tree.grafts", .field = &tree.grafts}};
+  }
+  ConfigLists lists() {
+    ConfigList list{.name = "tree", .append = [this] { return entries(trees.emplace_back()); }};
+    for (Tree& tree : trees) list.items.push_back(entries(tree));
+    return {list};
+  }
+  void read(std::string_view toml) { read_entries(entries(), toml, "o.toml", lists()); }
+  std::string text() { return entries_to_toml(entries(), lists()); }
+};
+
+TEST(ConfigTable, reads_and_writes_arrays_of_tables) {
+  Orchard orchard;
+  orchard.read(
+      "rows = 2\n[soil]\ndistance = 3\n[[tree]]\nkind = \"apple\"\ngrafts = [\"a\"]\n"
+      "[[tree]]\nkind = \"pear\"\n");
+  ASSERT_EQ(orchard.trees.size(), 2u);
+  EXPECT_EQ(orchard.trees[0].kind, "apple");
+  EXPECT_EQ(orchard.trees[0].grafts, std::vector<std::string>{"a"});
+  EXPECT_EQ(orchard.trees[1].kind, "pear");
+  EXPECT_EQ(orchard.text(),
+            "rows = 2\n\n[soil]\ndistance = 3.0\n\n[[tree]]\nkind = \"apple\"\ngrafts = [\"a\"]\n"
+            "\n[[tree]]\nkind = \"pear\"\ngrafts = []\n");
+  Orchard again;
+  again.read(orchard.text());
+  EXPECT_EQ(again.text(), orchard.text());
+}
+
+TEST(ConfigTable, checks_what_it_reads_and_what_must_be_there) {
+  const auto complaint = [](std::string_view toml) {
+    return refusal([&] { Orchard().read(toml); });
+  };
+  EXPECT_EQ(complaint("rows = 1"), "");
+  EXPECT_THAT(complaint("soil.distance = 3"), HasSubstr("[o.toml] wanted the key rows, got none"));
+  EXPECT_THAT(complaint("\nrows = 10"), HasSubstr("[o.toml:2] wanted for rows 1 to 9, got 10"));
+  EXPECT_THAT(complaint("rows = 1\nsoil.distance = nan"), HasSubstr("[o.toml:2]"));
+  EXPECT_THAT(complaint("rows = 1\n[[tree]]\nkind = \"a\"\n[[tree]]\ngrafts = []"),
+              HasSubstr("[o.toml:4] wanted the key tree.kind, got none"));
+  EXPECT_THAT(complaint("rows = 1\n[tree]\nkind = \"a\""), HasSubstr("[[tree]] tables, got table"));
+  EXPECT_THAT(complaint("rows = 1\n[[tre]]\nkind = \"a\""), HasSubstr("nearest is 'tree'"));
+  Orchard orchard;
+  EXPECT_THAT(refusal([&] { set_entry(orchard.entries(), "rows=0"); }),
+              HasSubstr("for rows 1 to 9, got 0"));
+}
+
+TEST(ConfigTable, an_unknown_key_without_a_near_one_gets_the_keys_beside_it) {
+  Garden garden;
+  const auto complaint = [&](std::string_view toml) {
+    return refusal([&] { read_config_text(garden, toml, "g.toml"); });
+  };
+  EXPECT_THAT(complaint("[gate]\nzzzz = 1"), HasSubstr("a known key: open, name, got 'gate.zzzz'"));
+  EXPECT_THAT(complaint("[zzzz]\nx = 1"), HasSubstr("a known key: [size], [gate], [beds], got"));
+}
+
 TEST(ConfigTable, keeps_everything_when_a_part_is_refused) {
   Garden garden;
   EXPECT_NE(

@@ -129,7 +129,6 @@ ConfigEntries config_entries(LmConfig& config) {
 
 optim::RuleTable lm_rules() { return kRules; }
 
-double default_peak(std::string_view optimizer) { return optim::find_rule(kRules, optimizer).peak; }
 
 double peak_of(const LmConfig& config) { return peak_of(config.optim, config.lr, kRules); }
 

@@ -42,7 +42,6 @@ ConfigEntries config_entries(LmConfig& config);
 
 // Rates and decays that train the default model well.
 optim::RuleTable lm_rules();
-double default_peak(std::string_view optimizer);
 // lr.peak, or the rule's where that is 0.
 double peak_of(const LmConfig& config);
 

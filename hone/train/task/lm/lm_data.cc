@@ -7,6 +7,7 @@
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/core/sha256.h"
+#include "hone/core/trace.h"
 #include "hone/data/text_source.h"
 #include "hone/text/bpe/byte_alphabet.h"
 #include "hone/text/bpe_trainer.h"
@@ -25,6 +26,7 @@ data::TextCorpus load_corpus(const LmConfig& config) {
 
 text::TokenStream encode_documents(const text::Tokenizer& tokenizer,
                                    const std::vector<std::string>& documents, bool separate) {
+  HONE_TRACE_ZONE("tokenize", {"documents", documents.size()});
   text::TokenStream out;
   for (const std::string& document : documents) {
     std::vector<text::TokenId> ids = tokenizer.encode(document, {.add_bos = false});
@@ -45,6 +47,7 @@ std::vector<Index> bytes_of_tokens(const text::Tokenizer& tokenizer) {
 
 std::shared_ptr<const text::Tokenizer> train_bpe_tokenizer(const std::vector<std::string>& texts,
                                                            Index vocab_size) {
+  HONE_TRACE_ZONE("train tokenizer", {"texts", texts.size()}, {"vocab", vocab_size});
   const std::vector<std::string_view> views(texts.begin(), texts.end());
   return text::make_tokenizer(text::train_byte_level_bpe(
       views, {.vocab_size = vocab_size, .special_tokens = {kEndOfText}}));
@@ -67,6 +70,7 @@ std::shared_ptr<const text::Tokenizer> make_byte_tokenizer() {
 }
 
 LmData load_lm_data(const LmConfig& config) {
+  HONE_TRACE_ZONE("load data");
   const data::TextCorpus corpus = load_corpus(config);
   LmData out;
   out.name = corpus.name;

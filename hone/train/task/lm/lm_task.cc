@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/trace.h"
 
 namespace hone::task {
 LmTask::LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index micro_batch,
@@ -28,7 +29,10 @@ LmTask::LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index 
 trainer::LossSum LmTask::micro_batch(Index step, Index micro) {
   const Index first = samples_ * micro / micro_batches_,
               end = samples_ * (micro + 1) / micro_batches_;
-  const TokenBatch batch = train_.batch(step * samples_ + first, end - first);
+  const TokenBatch batch = [&] {
+    HONE_TRACE_ZONE("data", {"windows", end - first});
+    return train_.batch(step * samples_ + first, end - first);
+  }();
   return {.sum = model_->loss_sum(batch.ids, batch.targets),
           .weight = static_cast<double>(batch.predicted)};
 }
@@ -73,6 +77,7 @@ trainer::Validation LmTask::validate(bool all, const trainer::BatchDone& batch_d
   double nats = 0;
   Index predicted = 0, bytes = 0;
   const auto run = [&](std::span<const Index> begins, Index length) {
+    HONE_TRACE_ZONE("validation batch", {"windows", begins.size()}, {"tokens", length});
     const torch::Tensor rows = at::empty({static_cast<Index>(begins.size()), length}, options);
     auto* to = rows.data_ptr<std::int64_t>();
     for (const Index begin : begins) to = std::copy_n(tokens.data() + begin, length, to);

@@ -7,6 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/philox.h"
+#include "hone/core/trace.h"
 #include "hone/data/permute.h"
 
 namespace hone::task {
@@ -87,6 +88,7 @@ void ImageBatches::fill(Index sample, std::vector<std::uint8_t>& planes, float* 
 }
 
 ImageValues ImageBatches::make(Index first, Index count) const {
+  HONE_TRACE_ZONE("read images", {"images", count});
   ImageValues out{first, count, {}, {}};
   const auto size = static_cast<std::size_t>(shape_.values());
   out.images.resize(static_cast<std::size_t>(count) * size);

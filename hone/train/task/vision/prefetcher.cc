@@ -4,11 +4,19 @@
 #include <algorithm>
 #include <utility>
 
+#include "hone/core/check.h"
+#include "hone/core/trace.h"
+
 namespace hone::task {
 
 Prefetcher::Prefetcher(Make make, Index workers, Index ahead, Index end)
     : make_(std::move(make)), ahead_(ahead), end_(end) {
-  for (Index i = 0; i < workers; ++i) threads_.emplace_back([this] { work(); });
+  for (Index i = 0; i < workers; ++i) {
+    threads_.emplace_back([this, i] {
+      name_thread(concat("prefetcher ", i));
+      work();
+    });
+  }
 }
 
 Prefetcher::~Prefetcher() {
@@ -63,6 +71,7 @@ void Prefetcher::schedule(Index first, Index count) {
 }
 
 ImageValues Prefetcher::take(Index first, Index count) {
+  HONE_TRACE_ZONE("data", {"images", count});
   if (threads_.empty()) return make_(first, count);
   std::unique_lock lock(mutex_);
   const auto is_wanted = [&](const auto& slot) {

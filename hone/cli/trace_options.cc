@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/cli/trace_options.h"
+
+#include "hone/cli/validators.h"
+
+namespace hone::cli {
+
+void add_trace_option(CLI::App& verb, Context& context) {
+  verb.add_option("--trace", context.common.trace,
+                  "Write a Chrome trace of what takes time, with sizes, to FILE")
+      ->check(not_empty())
+      ->envname("HONE_TRACE");
+}
+
+}  // namespace hone::cli
