@@ -94,7 +94,7 @@ void check_words(const CLI::App& command, const std::string& where, std::span<ch
     if (name == words[0]) return check_words(*verb, where + " " + name, words.subspan(1), {});
     known.push_back(name);
   }
-  fail_argument(where, describe_known("command", words[0], known), concat("'", words[0], "'"));
+  fail_argument(where, describe_unknown("command", words[0], known));
 }
 
 int run(int argc, char** argv) {
@@ -151,7 +151,7 @@ int main(int argc, char** argv) {
     const bool absent = error.code() == std::errc::too_many_symbolic_link_levels ||
                         error.code() == std::errc::no_such_file_or_directory ||
                         error.code() == std::errc::not_a_directory;
-    std::fprintf(stderr, "hone: [%s] wanted a path to use, got %s\n", error.path1().c_str(),
+    std::fprintf(stderr, "hone: [%s] expected a path to use, got %s\n", error.path1().c_str(),
                  error.code().message().c_str());
     return hone::exit_status(absent ? hone::ErrorCategory::NotFound : hone::ErrorCategory::Io);
   } catch (const std::bad_alloc&) {

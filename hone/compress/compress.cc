@@ -7,7 +7,7 @@
 namespace hone::compress {
 
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context) {
-  HONE_CHECK(!recipe.passes.empty(), "compress", "at least one pass", 0);
+  HONE_REQUIRE(!recipe.passes.empty(), "compress", "The recipe has no pass.");
   Result result{Model(original), {}, false};
   for (const QuantizePass& options : recipe.passes) {
     throw_if_cancelled(context);

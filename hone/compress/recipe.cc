@@ -27,7 +27,7 @@ constexpr std::array<std::string_view, 1> kKinds{"quantize"};
 constexpr std::array<std::string_view, 1> kAlgorithms{"rtn"};
 constexpr std::array<std::string_view, 2> kActivations{"int8:g32", "none"};
 
-// Reads one table and names file and line in every complaint.
+// Reads one table. Its errors name the file and the line.
 class TableReader {
  public:
   TableReader(const toml::table& table, std::string where, std::string section)
@@ -36,7 +36,7 @@ class TableReader {
   void check_keys(std::span<const std::string_view> known) const {
     for (const auto& [key, node] : table_) {
       if (std::ranges::find(known, key.str()) != known.end()) continue;
-      complain(node, describe_known("key", key.str(), known), concat("\"", key.str(), "\""));
+      fail_at(node, describe_unknown("key", key.str(), known));
     }
   }
 
@@ -45,7 +45,7 @@ class TableReader {
     const toml::node* node = table_.get(key);
     if (node == nullptr) return;
     const auto value = node->value<Value>();
-    if (!value) complain(*node, concat(key, " of another type"), "this");
+    if (!value) fail_at(*node, concat("The value of ", key, " has the wrong type."));
     out = *value;
   }
 
@@ -54,7 +54,8 @@ class TableReader {
     if (node == nullptr) return;
     const auto value = node->value<double>();
     if (!value || !(*value >= low && *value <= high)) {
-      complain(*node, concat(key, " between ", low, " and ", high), "something else");
+      fail_at(*node,
+              concat("The value of ", key, " must be a number between ", low, " and ", high, "."));
     }
     out = *value;
   }
@@ -64,7 +65,7 @@ class TableReader {
     if (node == nullptr) return;
     const toml::array* list = node->as_array();
     if (list == nullptr || (!list->empty() && !list->is_homogeneous<std::string>())) {
-      complain(*node, concat(key, " as a list of strings"), "something else");
+      fail_at(*node, concat("The value of ", key, " must be a list of strings."));
     }
     out.clear();
     for (const toml::node& item : *list) out.push_back(*item.value<std::string>());
@@ -77,16 +78,18 @@ class TableReader {
     if (std::ranges::find(known, value) == known.end()) {
       std::string legal;
       for (const std::string_view name : known) legal += concat(legal.empty() ? "" : ", ", name);
-      complain(*table_.get(key), concat(key, " one of: ", legal), concat("\"", value, "\""));
+      fail_argument(place_of(*table_.get(key)), concat("one of ", legal, " for ", key),
+                    concat("\"", value, "\""));
     }
     return value;
   }
 
-  [[noreturn]] void complain(const toml::node& node, std::string_view wanted,
-                             std::string_view got) const {
-    const std::string place = concat(where_, ":", node.source().begin.line,
-                                     section_.empty() ? "" : concat(" [", section_, "]"));
-    fail_argument(place, wanted, got);
+  [[noreturn]] void fail_at(const toml::node& node, std::string_view sentence) const {
+    fail_argument(place_of(node), sentence);
+  }
+  std::string place_of(const toml::node& node) const {
+    return concat(where_, ":", node.source().begin.line,
+                  section_.empty() ? "" : concat(" [", section_, "]"));
   }
 
   const toml::table& table() const { return table_; }
@@ -102,22 +105,19 @@ OnFail parse_on_fail(std::string_view name) {
 
 std::string_view name_of(OnFail on_fail) { return kOnFail[static_cast<std::size_t>(on_fail)]; }
 
-QuantSpec parse_pass_spec(std::string_view text) {
+QuantSpec parse_pass_spec(std::string_view text, std::string_view where = "quantize") {
   try {
     const QuantSpec spec = parse_quant_spec(text);
     if (can_round(spec)) return spec;
-  } catch (const Error&) {  // its sentence names forms that no pass makes
+  } catch (const Error&) {  // Its message lists forms that no pass supports.
   }
-  fail_argument("quantize", kPassSpecs, text);
+  fail_argument(where, kPassSpecs, text);
 }
 
 void check_spec_or_float(const TableReader& reader, std::string_view key, const std::string& spec) {
-  if (spec == "float") return;
-  try {
-    parse_pass_spec(spec);
-  } catch (const Error& error) {
-    reader.complain(*reader.table().get(key), concat(key, " = \"float\" or a spec"), error.what());
-  }
+  const toml::node* const node = reader.table().get(key);
+  if (node == nullptr || spec == "float") return;
+  parse_pass_spec(spec, concat(reader.place_of(*node), " ", key));
 }
 
 void read_model(const toml::table& table, const std::string& where, Recipe& recipe) {
@@ -158,11 +158,8 @@ QuantizePass read_quantize(const toml::table& table, const std::string& where) {
   QuantizePass pass;
   std::string spec = "int8:row";
   reader.read("spec", spec);
-  try {
-    pass.spec = parse_pass_spec(spec);
-  } catch (const Error& error) {
-    reader.complain(*table.get("spec"), "a quantization spec", error.what());
-  }
+  const toml::node* const node = table.get("spec");
+  pass.spec = parse_pass_spec(spec, reader.place_of(node == nullptr ? table : *node));
   pass.algo = reader.read_choice("algo", kAlgorithms, pass.algo);
   reader.read("clip", pass.clip);
   pass.act_int8 = reader.read_choice("act", kActivations, "int8:g32") == "int8:g32";
@@ -174,14 +171,14 @@ QuantizePass read_quantize(const toml::table& table, const std::string& where) {
 void read_passes(const toml::node& node, const std::string& where, Recipe& recipe) {
   const toml::array* list = node.as_array();
   if (list == nullptr || !list->is_homogeneous<toml::table>()) {
-    fail_argument(concat(where, ":", node.source().begin.line), "[[pass]] tables",
-                  "something else");
+    fail_argument(concat(where, ":", node.source().begin.line),
+                  "Passes are written as [[pass]] tables.");
   }
   for (const toml::node& item : *list) {
     const toml::table& table = *item.as_table();
     const TableReader reader(table, where, "pass");
     if (table.get("kind") == nullptr)
-      reader.complain(item, "kind = \"quantize\"", "a pass without kind");
+      reader.fail_at(item, "The pass has no kind. The only kind is \"quantize\".");
     reader.read_choice("kind", kKinds, "");
     recipe.passes.push_back(read_quantize(table, where));
   }
@@ -197,7 +194,7 @@ Recipe read_tables(const toml::table& root, const std::string& where) {
   const auto section = [&](std::string_view name) -> const toml::table* {
     const toml::node* node = root.get(name);
     if (node == nullptr) return nullptr;
-    if (!node->is_table()) reader.complain(*node, concat("a table [", name, "]"), "something else");
+    if (!node->is_table()) reader.fail_at(*node, concat(name, " must be a table [", name, "]."));
     return node->as_table();
   };
   if (const toml::table* table = section("model")) read_model(*table, where, recipe);
@@ -221,7 +218,8 @@ Recipe parse_recipe(std::string_view text, const std::string& where) {
   try {
     root = toml::parse(text, where);
   } catch (const toml::parse_error& error) {
-    fail_argument(concat(where, ":", error.source().begin.line), "valid TOML", error.description());
+    fail_argument(concat(where, ":", error.source().begin.line),
+                  concat("This is not valid TOML: ", error.description()));
   }
   return read_tables(root, where);
 }

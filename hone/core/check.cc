@@ -6,19 +6,32 @@
 
 namespace hone {
 
-void fail(ErrorCategory category, std::string_view op, std::string_view wanted,
-          std::string_view got) {
-  // Names and pieces from files come in here: control characters must not break the one line.
-  std::string message;
-  for (const char c : concat("[", op, "] wanted ", wanted, ", got ", got)) {
+namespace {
+
+// Error messages quote names and text from files, so control characters are escaped to keep the
+// message on one line.
+std::string escape_controls(std::string_view text) {
+  constexpr char kHex[] = "0123456789abcdef";
+  std::string escaped;
+  for (const char c : text) {
     if (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) {
-      message += c;
+      escaped += c;
     } else {
-      constexpr char kHex[] = "0123456789abcdef";
-      message += {'\\', 'x', kHex[(c >> 4) & 15], kHex[c & 15]};
+      escaped += {'\\', 'x', kHex[(c >> 4) & 15], kHex[c & 15]};
     }
   }
-  throw Error(category, message);
+  return escaped;
+}
+
+}  // namespace
+
+void fail(ErrorCategory category, std::string_view op, std::string_view expected,
+          std::string_view got) {
+  fail(category, op, concat("expected ", expected, ", got ", got));
+}
+
+void fail(ErrorCategory category, std::string_view op, std::string_view sentence) {
+  throw Error(category, escape_controls(concat("[", op, "] ", sentence)));
 }
 
 Index checked_add(Index a, Index b, std::string_view what) {

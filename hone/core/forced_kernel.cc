@@ -4,7 +4,7 @@
 
 #include "hone/core/cpu_info.h"
 
-// In a file of its own: what needs only this links without Highway.
+// In its own file, so that code that needs only this function links without Highway.
 namespace hone {
 
 std::string forced_kernel(std::string_view op) {

@@ -7,7 +7,7 @@ namespace hone {
 
 enum class LogLevel { Debug, Info, Warning, Error };
 
-// Lines go to stderr. Messages below the level are dropped. Build text with concat().
+// Writes a line to stderr. Messages below the level are dropped.
 void log(LogLevel level, std::string_view message);
 inline void log_debug(std::string_view message) { log(LogLevel::Debug, message); }
 inline void log_info(std::string_view message) { log(LogLevel::Info, message); }

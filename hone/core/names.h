@@ -9,11 +9,12 @@
 
 namespace hone {
 
-// Position of a name that also occurs at an earlier position, or -1. name(i) is called for i in
-// [0, n). O(n log n) whatever the names are; 16 n bytes.
+// The position of a name that also occurs earlier, or -1. Calls name(i) for i in [0, n). Takes O(n
+// log n) time for any names, and 16 n bytes.
 Index find_duplicate(Index n, FunctionRef<std::string_view(Index)> name);
 
-// 'name' for an error message: at most 80 bytes of it, bytes outside printable ASCII as \xNN.
+// 'name' in quotes for an error message: at most 80 bytes of it, with bytes outside printable ASCII
+// as \xNN.
 std::string quote_name(std::string_view name);
 
 }  // namespace hone

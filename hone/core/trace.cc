@@ -18,7 +18,7 @@ struct Event {
   int thread;
 };
 
-// A trace of 4 million zones takes 128 MB; later ones are dropped.
+// A trace of 4 million zones takes 128 MB; further zones are dropped.
 constexpr std::size_t kMaxEvents = std::size_t{1} << 22;
 
 std::atomic<bool> g_recording{false};

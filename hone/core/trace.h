@@ -7,8 +7,8 @@
 
 namespace hone {
 
-// Spans of time for a Chrome trace (chrome://tracing, Perfetto). Off by default: a zone then costs
-// one relaxed load. Names must be string literals.
+// Records the object's lifetime as a zone of a Chrome trace (chrome://tracing, Perfetto). Off by
+// default, when a zone costs one relaxed load. Names must be string literals.
 class TraceZone {
  public:
   explicit TraceZone(const char* name) noexcept;

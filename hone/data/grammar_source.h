@@ -57,7 +57,7 @@ struct GrammarSource {
   int find_rule(std::string_view name) const;  // -1 when there is none
 };
 
-// Error{InvalidArgument} "[grammar line N] wanted …, got …".
+// Error{InvalidArgument} "[grammar line N] expected …, got …".
 GrammarSource parse_grammar(std::string_view source);
 
 }  // namespace hone::data

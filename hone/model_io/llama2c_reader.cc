@@ -173,7 +173,7 @@ std::shared_ptr<const text::Tokenizer> find_beside(const fs::path& model, Index 
     try {
       auto tokenizer = open_tokenizer(candidate);
       if (tokenizer->vocab_size() == vocab_size) return tokenizer;
-      refusals.push_back(concat("[", candidate.string(), "] wanted a piece for each of ",
+      refusals.push_back(concat("[", candidate.string(), "] expected a piece for each of ",
                                 vocab_size, " rows of the embedding, got ",
                                 tokenizer->vocab_size()));
     } catch (const Error& error) {

@@ -114,7 +114,7 @@ TEST_F(BadInput, numbers_out_of_range_get_one_short_sentence) {
     expect_refusal(arguments, 2);
     const std::string error = run_hone(arguments).err;
     EXPECT_LT(error.size(), 120u) << error;
-    EXPECT_THAT(error, AllOf(HasSubstr("wanted"), HasSubstr("got"))) << error;
+    EXPECT_THAT(error, AllOf(HasSubstr("expected"), HasSubstr("got"))) << error;
   }
 }
 

@@ -109,7 +109,7 @@ TEST_F(Idx, refuses_other_magic_counts_that_do_not_fit_and_cut_gzip) {
     return refusal();
   };
   EXPECT_THAT(with_labels(test::idx_file({20, 1}, labels_)), HasSubstr("magic number 2049"));
-  EXPECT_THAT(with_labels(test::idx_file({19}, labels_)), HasSubstr("wanted 19 values, got 20"));
+  EXPECT_THAT(with_labels(test::idx_file({19}, labels_)), HasSubstr("expected 19 values, got 20"));
   EXPECT_THAT(with_labels(test::idx_file({19}, labels_.substr(1))), HasSubstr("20 labels"));
   EXPECT_THAT(with_labels("ab"), HasSubstr("2 bytes"));
   EXPECT_THAT(with_labels(test::idx_file({0}, "")), HasSubstr("something in the file"));

@@ -42,13 +42,12 @@ const ConfigEntry& find_entry(const ConfigEntries& entries, const std::string& n
     known.push_back(entry.name);
   }
   const std::string_view nearest = nearest_name(name, known);
-  fail_argument(place,
-                nearest.empty() ? std::string("a known key (docs/config.md lists them)")
-                                : concat("a known key, nearest is '", nearest, "'"),
-                concat("'", name, "'"));
+  fail_argument(place, concat("Unknown key '", name, "'. ",
+                              nearest.empty() ? std::string("docs/config.md lists all keys.")
+                                              : concat("Did you mean '", nearest, "'?")));
 }
 
-// Each false for a node of another type.
+// Each returns false for a node of another type.
 bool take(const toml::node& node, Index& to) {
   const auto value = node.value_exact<std::int64_t>();
   if (value) to = *value;
@@ -89,7 +88,7 @@ void assign(const ConfigEntry& entry, const toml::node& node, const std::string&
   if (std::visit([&](auto* field) { return take(node, *field); }, entry.field)) return;
   std::ostringstream got;
   got << node.type();
-  fail_argument(place, concat("for ", entry.name, " a TOML ", type_of(entry)), got.str());
+  fail_argument(place, concat("a TOML ", type_of(entry), " for ", entry.name), got.str());
 }
 
 void assign_table(const ConfigEntries& entries, const std::string& prefix, const toml::table& table,
@@ -111,7 +110,8 @@ toml::table parse(std::string_view text, std::string_view where) {
   try {
     return toml::parse(text, where);
   } catch (const toml::parse_error& error) {
-    fail_argument(place_of(where, error.source()), "TOML", error.description());
+    fail_argument(place_of(where, error.source()),
+                  concat("This is not valid TOML: ", error.description()));
   }
 }
 
@@ -157,7 +157,8 @@ void read_entries(const ConfigEntries& entries, std::string_view toml_text,
 void set_entry(const ConfigEntries& entries, std::string_view assignment) {
   const std::size_t equals = assignment.find('=');
   const std::string place = concat("--set ", assignment);
-  if (equals == std::string_view::npos) fail_argument(place, "key=value", "no '='");
+  if (equals == std::string_view::npos)
+    fail_argument(place, "The form is key=value, but there is no '='.");
   const std::string value(assignment.substr(equals + 1));
   const ConfigEntry& entry = find_entry(entries, std::string(assignment.substr(0, equals)), place);
   if (auto* const* text = std::get_if<std::string*>(&entry.field)) {

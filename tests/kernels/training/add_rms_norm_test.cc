@@ -240,9 +240,9 @@ TEST(AddRmsNormHostile, no_rows_give_no_output_and_a_zero_weight_gradient) {
 
 TEST(AddRmsNormHostile, names_the_dimension_it_wanted) {
   EXPECT_THAT(test::error_of([] { add_rms_norm({.rows = 1, .dim = 0}, serial_executor()); }),
-              HasSubstr("[add_rms_norm] wanted dim > 0, got 0"));
+              HasSubstr("[add_rms_norm] expected dim > 0, got 0"));
   EXPECT_THAT(test::error_of([] { add_rms_norm_grad({.rows = 1, .dim = -3}, serial_executor()); }),
-              HasSubstr("[add_rms_norm_grad] wanted dim > 0, got -3"));
+              HasSubstr("[add_rms_norm_grad] expected dim > 0, got -3"));
 }
 
 TEST(AddRmsNormHostile, reads_and_writes_up_to_the_page_and_no_further) {

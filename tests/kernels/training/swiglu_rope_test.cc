@@ -265,8 +265,8 @@ TEST(TrainingRope, names_what_it_wanted) {
            serial_executor());
     });
   };
-  EXPECT_THAT(sentence(1, 5), HasSubstr("[rope] wanted an even head_dim, got 5"));
-  EXPECT_THAT(sentence(0, 4), HasSubstr("[rope] wanted positions > 0, got 0"));
+  EXPECT_THAT(sentence(1, 5), HasSubstr("[rope] expected an even head_dim, got 5"));
+  EXPECT_THAT(sentence(0, 4), HasSubstr("[rope] expected positions > 0, got 0"));
   EXPECT_THAT(sentence(-1, 4), HasSubstr("got -1"));
   rope({0, 1, 1, 4, nullptr, 4, nullptr, 4, nullptr, nullptr, false}, serial_executor());
 }

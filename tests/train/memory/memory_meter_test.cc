@@ -125,7 +125,7 @@ TEST(RunInMemory, says_in_one_sentence_what_did_not_fit_and_lets_other_errors_pa
     return "nothing";
   };
   const std::string huge = said([] { at::empty({Index{1} << 50}); });
-  EXPECT_THAT(huge, testing::HasSubstr("[train] wanted memory for its tensors, got "));
+  EXPECT_THAT(huge, testing::HasSubstr("[train] expected memory for its tensors, got "));
   EXPECT_THAT(huge, testing::HasSubstr("4503599627370496"));
   EXPECT_EQ(huge.find('\n'), std::string::npos);
   const std::string limited = said([] {
