@@ -10,24 +10,24 @@
 
 namespace hone::text {
 
-// Splitters of known model families, as their tokenizer.json spells them.
+// The splitters of known model families, as spelled in their tokenizer.json.
 extern const std::string_view kGpt2Pattern;
 extern const std::string_view kLlama3Pattern;
 extern const std::string_view kQwen2Pattern;
 
-// Splitter for a GGUF file's tokenizer.ggml.pre: gpt-2, default, llama-bpe, llama3, llama-v3,
-// qwen2. Error{Unsupported} naming `where` and the known names for any other.
+// The splitter for a GGUF file's tokenizer.ggml.pre: gpt-2, default, llama-bpe, llama3, llama-v3 or
+// qwen2. Other names throw Error{Unsupported} that names `where` and lists the known names.
 std::string_view pattern_for_pre_name(std::string_view name, std::string_view where = "tokenizer");
 
-// Sets what tokenizer.ggml.pre implies: the splitter and Llama-3's ignore_merges.
+// Sets the splitter that tokenizer.ggml.pre names, and Llama 3's ignore_merges.
 void set_pre_tokenizer(Vocabulary& vocabulary, std::string_view name,
                        std::string_view where = "tokenizer");
 
-// The name to write into tokenizer.ggml.pre; nullopt for a splitter that GGUF has no name for.
+// The name to write as tokenizer.ggml.pre; nullopt if GGUF has no name for the splitter.
 std::optional<std::string_view> pre_name_for(const Vocabulary& vocabulary);
 
-// "a b" -> {"a", "b"}, the spelling of merges in GGUF, merges.txt and older tokenizer.json files.
-// Error{CorruptFile} naming `where`.
+// Splits "a b" into {"a", "b"}: the spelling of merges in GGUF, merges.txt and older tokenizer.json
+// files. Throws Error{CorruptFile} that names `where`.
 std::pair<std::string, std::string> split_merge(std::string_view merge, std::string_view where);
 
 }  // namespace hone::text
