@@ -63,7 +63,7 @@ class Packer {
   }
 
  private:
-  // A file may store gate and up in different formats; then both become f32.
+  // If the file stores gate and up in different formats, both are converted to f32.
   kernels::PackedMatrix pack_pair(const StoredMatrix& gate, const StoredMatrix& up) {
     if (same_format(gate, up)) return kernels::pack_gate_up(gate, up, executor_);
     Buffer wide_gate, wide_up;
@@ -90,7 +90,7 @@ Index ModelWeights::bytes() const {
 ModelWeights pack_weights(const ModelFile& file, Executor& executor) {
   const model_io::Architecture& arch = file.architecture();
   if (arch.family != "llama") {
-    fail_unsupported("model", "a llama-family model", arch.family);
+    fail_unsupported("model", "a model of the llama family", arch.family);
   }
   Packer packer(file, executor);
   Progress progress("loading", arch.layers, "layers");
