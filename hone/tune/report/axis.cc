@@ -20,7 +20,7 @@ double round_step(double size) {
 
 }  // namespace
 
-Axis::Axis(Range data, Range pixels, bool logarithmic, int min_ticks, Fit fit)
+Axis::Axis(Range data, Range pixels, bool logarithmic, int target_ticks, Fit fit)
     : data_(data), pixels_(pixels), logarithmic_(logarithmic && data.low > 0) {
   if (!std::isfinite(data_.low) || !std::isfinite(data_.high)) data_ = {0, 1};
   if (data_.high <= data_.low) {
@@ -29,9 +29,9 @@ Axis::Axis(Range data, Range pixels, bool logarithmic, int min_ticks, Fit fit)
     logarithmic_ = logarithmic_ && data_.low > 0;
   }
   if (logarithmic_) {
-    find_logarithmic_ticks(min_ticks);
+    find_logarithmic_ticks(target_ticks);
   } else {
-    find_linear_ticks(min_ticks, fit);
+    find_linear_ticks(target_ticks, fit);
   }
 }
 

@@ -16,7 +16,7 @@ class Axis {
   // axis adds a small margin, and becomes linear if the data is not positive. `pixels.low` is the
   // position of data.low.
   enum class Fit { Ticks, Data };
-  Axis(Range data, Range pixels, bool logarithmic, int min_ticks, Fit fit = Fit::Ticks);
+  Axis(Range data, Range pixels, bool logarithmic, int target_ticks, Fit fit = Fit::Ticks);
 
   double place(double value) const;
   const std::vector<double>& ticks() const { return ticks_; }
