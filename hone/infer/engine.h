@@ -54,6 +54,7 @@ struct ScoreResult {
 //
 //   waiting --step--> running --last token, stop, length--> finished
 //      \---cancel--------\------------cancel, error------> cancelled, failed
+//
 // One request runs at a time, in order of submission.
 class Engine {
  public:

@@ -19,7 +19,8 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// v / (1 + exp(-v)). Below -88 exp leaves the range of its polynomial and |silu| is under 1e-36.
+// v / (1 + exp(-v)). Below -88, exp leaves the range of its polynomial and |silu| is less than
+// 1e-36.
 template <class D, class V>
 HWY_INLINE V silu(D d, V v) {
   const auto one = hn::Set(d, 1.0f);
@@ -27,7 +28,7 @@ HWY_INLINE V silu(D d, V v) {
   return hn::IfThenZeroElse(hn::Lt(v, hn::Set(d, -88.0f)), gated);
 }
 
-// Whole panels, so that an output's lane does not depend on the tile it is computed in.
+// Processes whole panels, so that an output's lane does not depend on its tile.
 void silu_gate_tile(const EpilogueTile& tile) {
   const hn::CappedTag<float, 16> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
