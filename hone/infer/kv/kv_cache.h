@@ -10,8 +10,10 @@ namespace hone::infer {
 
 // The keys and values of one sequence: length() committed tokens in blocks of 32, with all layers
 // of a block adjacent. Address space for `max_tokens` is reserved at once; memory is used on first
-// touch. One sequence owns one contiguous run of blocks. Readers use a block table, so a shared
-// pool could replace append_blocks() without changes to the model or the kernels.
+// touch.
+//
+// One sequence owns one contiguous run of blocks. Readers use a block table, so a shared pool could
+// replace append_blocks() without changes to the model or the kernels.
 class KvCache {
  public:
   // Throws Error{Resource} if the address space cannot be reserved.

@@ -25,8 +25,10 @@ struct RunnerOptions {
 // The forward pass of a Llama-family model. A layer consists of five parallel regions: q, k, v;
 // attention; o + residual; gate, up + SiLU; down + residual. For few rows, norms, activation
 // packing, RoPE and cache writes run on the calling thread between them. The residual stream is
-// f32. A token's logits depend only on that token and the cache, neither on the number of tokens
-// per call nor on the number of threads. Not thread-safe; workspaces are allocated once.
+// f32.
+//
+// A token's logits depend only on that token and the cache, neither on the number of tokens per
+// call nor on the number of threads. Not thread-safe; workspaces are allocated once.
 class ModelRunner {
  public:
   // `file` and `executor` must outlive the runner.

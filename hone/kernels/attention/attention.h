@@ -13,12 +13,13 @@ namespace hone::kernels {
 //   out[r, h] = sum_t softmax_t(scale * q[r, h] . K[t, h / group]) V[t, h / group],
 //   t = 0 … first_position + r, group = heads / kv_heads.
 // The cache must already contain the keys and values of the rows themselves. Cells beyond the last
-// row's position are ignored. Numerics: a score is a chain of fused multiply-adds over ascending
-// head elements. Softmax runs online in blocks of 32 absolute positions within segments of 256, and
-// segments merge in ascending order. A row's result therefore depends only on that row and the
-// cache, not on the number of rows, the workers or the chunking, bit for bit. A NaN in a query or
-// key makes every output that involves it NaN; a value that is not finite may also affect earlier
-// rows of the call.
+// row's position are ignored.
+//
+// Numerics: a score is a chain of fused multiply-adds over ascending head elements. Softmax runs
+// online in blocks of 32 absolute positions within segments of 256, and segments merge in ascending
+// order. A row's result therefore depends only on that row and the cache, not on the number of
+// rows, the workers or the chunking, bit for bit. A NaN in a query or key makes every output that
+// involves it NaN; a value that is not finite may also affect earlier rows of the call.
 struct AttentionArgs {
   const float* q = nullptr;  // [rows, heads, head_dim], after RoPE
   Index q_stride = 0;        // elements between rows

@@ -9,6 +9,7 @@ namespace hone::kernels {
 
 // Activations x[rows, cols] in the order in which the micro-kernels read them. Packed once for all
 // products that share x. The object can be reused; its memory only grows.
+//
 //   Float32, 1 row    unchanged
 //   Float32           [rows/4][cols][4 rows] f32
 //   Int8              [rows/4][cols/32] records of 192 bytes: [8 quads][4 rows][4 columns] int8,

@@ -16,6 +16,7 @@ namespace hone::kernels {
 //   Code8            blocks of 32 columns: [8 quads][16 rows][4 columns] unsigned codes, 512 bytes
 //   Code4            blocks of 32 columns: [4][16 rows][4 columns] bytes, 256 bytes; vector j holds
 //                    columns 4j…4j+3 in the low nibbles and 16+4j…16+4j+3 in the high ones
+//
 // Code panels begin with their scales [groups][16 rows] (f16 or f32) and, if asymmetric, zero
 // points [groups][16 rows] of one byte. Each part is padded to 64 bytes; value = scale * (code -
 // zero). Symmetric codes are stored with an offset of 8 or 128, which is their zero point.
