@@ -4,8 +4,8 @@
 
 tools/check_layers.py [--root FOLDER] [--build FOLDER]
 
-With a build folder, it also checks that only the libraries train, app_torch and bench_torch refer to
-LibTorch symbols. Prints one line per finding. Exits with status 1 if there is a finding.
+With a build folder, it also checks that only the libraries train, app_torch and bench_torch refer
+to LibTorch symbols. Prints one line per finding. Exits with status 1 if there is a finding.
 """
 
 import argparse

@@ -5,8 +5,8 @@
 tools/run_tests.py FOLDER [fast|slow] [-j N]
 
 Prints the parts (CTest labels) that run, the time each took, every distinct reason for a skip and,
-as the last line, "N passed, N failed, N skipped". Every case of a GoogleTest binary counts, anything
-else is one test. Exits with status 1 if a test failed or none ran.
+as the last line, "N passed, N failed, N skipped". Every case of a GoogleTest binary counts as a
+test, anything else as one. Exits with status 1 if a test failed or none ran.
 """
 
 import argparse

@@ -91,8 +91,8 @@ class GgufWriter {
  public:
   explicit GgufWriter(const std::filesystem::path& path) : file_(path), path_(path.string()) {}
 
-  void set_integer(std::string_view key,
-                   Index value);  // u32; Error{InvalidArgument} if out of range
+  // Stored as u32; throws Error{InvalidArgument} if out of range.
+  void set_integer(std::string_view key, Index value);
   void set_number(std::string_view key, double value);  // f32
   void set_boolean(std::string_view key, bool value);
   void set_string(std::string_view key, std::string_view value);
