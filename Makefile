@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Every target sets up what it needs; tools/setup does nothing where all is present.
+# Every target runs tools/setup, which does nothing if everything is present.
 #   BUILD=folder  JOBS=n  TORCH=0|1  CUDA=0|1  SANITIZE=address,undefined  PREFIX=folder  LABEL=part
 SHELL := bash
 BUILD ?= build
@@ -29,15 +29,15 @@ ctest = "$$(dirname "$$(command -v "$$HONE_CMAKE")")/ctest"
 .DEFAULT_GOAL := help
 
 help:
-	@echo 'make demo       train, compress, measure and report a small model (ends with a report.html)'
+	@echo 'make demo       train, compress and measure a small model and write a report.html'
 	@echo 'make test       build everything and run the tests'
 	@echo 'make test-avx2  the same, limited to the instructions of a machine with AVX2 only'
 	@echo 'make test-slow  run the long tests'
-	@echo 'make build      $(BUILD)/hone and $(BUILD)/hone-torch'
-	@echo 'make lint       formatting, layers, budgets'
-	@echo 'make bench      side-by-side measurements on this machine'
-	@echo 'make install    into PREFIX ($(PREFIX))'
-	@echo 'make clean      removes $(BUILD)'
+	@echo 'make build      build $(BUILD)/hone and $(BUILD)/hone-torch'
+	@echo 'make lint       check formatting, layers and budgets'
+	@echo 'make bench      run side-by-side measurements on this machine'
+	@echo 'make install    install to PREFIX ($(PREFIX))'
+	@echo 'make clean      remove $(BUILD)'
 	@sed -n '3s/^# */variables: /p' Makefile
 
 setup:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Debian packages first; a pinned release is fetched where a system has none.
+# Prefers installed packages; fetches a pinned release of those that are missing.
 include_guard()
 include(FetchContent)
 

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# Headers, layers, programs and the CMake package `hone`.
+# Installs headers, layers, programs and the CMake package `hone`.
 include_guard()
 include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(HONE_IS_INSTALLABLE OFF)
-# A dependency that was fetched is a target of this build and cannot be exported.
+# A fetched dependency is a target of this build, which cannot be exported.
 foreach(dependency nlohmann_json::nlohmann_json fmt::fmt spdlog::spdlog)
   get_target_property(is_imported ${dependency} IMPORTED)
   if(NOT is_imported)
-    message(STATUS "hone: no install rules, since ${dependency} was fetched")
+    message(STATUS "hone: no install rules, because ${dependency} was fetched")
     return()
   endif()
 endforeach()
@@ -24,7 +24,8 @@ install(TARGETS hone_settings ${layers} EXPORT hone_targets)
 foreach(program hone hone-torch)
   if(TARGET ${program})
     set_target_properties(${program} PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
-    # Imported libraries by full path count as linked, those of a package's targets do not.
+    # INSTALL_RPATH_USE_LINK_PATH covers imported libraries with a full path, but not those of
+    # a package's targets.
     if(program STREQUAL hone-torch)
       set_property(TARGET ${program} PROPERTY INSTALL_RPATH ${HONE_TORCH_LIBRARY_DIR})
     endif()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-# One function per kind of target, so that a folder needs no build file of its own.
+# One function per kind of target, so that folders need no build files of their own.
 include_guard()
 
-# File-name suffix -> instruction-set flags. Such a file includes only intrinsics, fixed-width
-# integers and its own private header.
+# Maps suffixes of file names to instruction-set flags. Such files include only intrinsics,
+# fixed-width integers and their own private header.
 set(HONE_ISA_FLAGS_sse4 -msse4.2)
 set(HONE_ISA_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2)
 set(HONE_ISA_FLAGS_avxvnni ${HONE_ISA_FLAGS_avx2} -mavxvnni)
@@ -14,7 +14,7 @@ set(HONE_ISA_FLAGS_avx512vnni ${HONE_ISA_FLAGS_avx512} -mavx512vnni)
 function(hone_apply_isa_flags)
   foreach(file ${ARGN})
     if(file MATCHES "_(sse4|avx2|avxvnni|avx512|avx512vnni)\\.cc$")
-      set(isa ${CMAKE_MATCH_1})  # the next MATCHES overwrites it
+      set(isa ${CMAKE_MATCH_1})  # saved, because the next MATCHES overwrites it
       if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
           "${HONE_ISA_FLAGS_${isa}}")
@@ -23,15 +23,15 @@ function(hone_apply_isa_flags)
   endforeach()
 endfunction()
 
-# hone_unite(target sources…): compiles up to HONE_UNITY files of one folder as one. A file that sees
-# LibTorch costs 10 s before its first line of its own (template instantiations that the precompiled
-# header leaves to every file), one that sees the JSON library 2 s.
+# hone_unite(target sources…): compiles up to HONE_UNITY files of one folder as one. A file that
+# includes LibTorch takes 10 s before its own first line (template instantiations that the
+# precompiled header leaves to every file), one that includes the JSON library 2 s.
 function(hone_unite target)
   if(HONE_UNITY LESS 2)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # it takes the files of a batch for headers
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")  # GCC treats the files of a batch as headers
     target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
   set(folder_before "")
@@ -49,8 +49,9 @@ function(hone_unite target)
   endforeach()
 endfunction()
 
-# hone_layer(name DEPENDS layer… [LINK lib…] [EXCLUDE regex] [CUDA] [PRIVATE]): library hone_<name>
-# from every .cc, with CUDA also every .cu, below this layer's folder. PRIVATE: not installed.
+# hone_layer(name DEPENDS layer… [LINK lib…] [EXCLUDE regex] [CUDA] [PRIVATE]): builds the library
+# hone_<name> from every .cc, with CUDA also every .cu, below the layer's folder. PRIVATE layers are
+# not installed.
 function(hone_layer name)
   cmake_parse_arguments(arg "CUDA;PRIVATE" "EXCLUDE;FOLDER" "DEPENDS;LINK;PRIVATE_LINK" ${ARGN})
   if(NOT arg_FOLDER)
@@ -70,7 +71,7 @@ function(hone_layer name)
   endif()
   hone_apply_isa_flags(${sources})
   add_library(hone_${name} STATIC ${sources})
-  if(NOT name STREQUAL kernels)  # whose files Highway and the ISA flags compile one by one
+  if(NOT name STREQUAL kernels)  # Highway and the ISA flags need separate files
     hone_unite(hone_${name} ${sources})
   endif()
   add_library(hone::${name} ALIAS hone_${name})
@@ -133,7 +134,7 @@ function(hone_tests folder)
       set(environment "HONE_TEST_ISA=${isa}")
     endif()
     add_test(NAME ${name} COMMAND ${target})
-    # tools/run_tests.py counts the cases of these reports.
+    # tools/run_tests.py counts the cases in these reports.
     list(APPEND environment "GTEST_OUTPUT=xml:${CMAKE_BINARY_DIR}/test_results/${name}.xml")
     set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" SKIP_RETURN_CODE 77
       TIMEOUT 900 ENVIRONMENT "${environment}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# Language level, warnings, ccache, sanitizers: what every target of hone shares.
+# Settings that all targets of hone share: language level, warnings, ccache, sanitizers.
 include_guard()
 
 set(CMAKE_CXX_STANDARD 20)
@@ -10,13 +10,13 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE RelWithDebInfo CACHE STRING "" FORCE)
 endif()
-# -g1: backtraces with file and line; full debug information doubles link time.
+# -g1 gives backtraces with file and line; full debug information would double link time.
 set(CMAKE_CXX_FLAGS_RELWITHDEBINFO "-O2 -g1 -DNDEBUG")
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR})
 
 find_program(HONE_CCACHE ccache)
 if(HONE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  # Clones in different places share results; precompiled headers hit the cache only with these
+  # Clones in different folders share results. Precompiled headers hit the cache only with these
   # sloppiness settings.
   set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_NOHASHDIR=1
       CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
@@ -27,16 +27,16 @@ endif()
 
 add_library(hone_settings INTERFACE)
 add_library(hone::settings ALIAS hone_settings)
-# No path of the build folder on any command line: two builds then share ccache's results.
+# Command lines have no path of the build folder, so that builds share ccache's results.
 target_include_directories(hone_settings INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
 set(HONE_CXX_OPTIONS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-conversion
-  # a * b + c is fused only where the code says so: results do not change with the optimizer.
+  # a * b + c is fused only where the code says so, so that results do not depend on the optimizer.
   -ffp-contract=off)
 set(HONE_CUDA_OPTIONS --fmad=false -Xcompiler=-Wall)
 target_compile_options(hone_settings INTERFACE
   "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:${HONE_CXX_OPTIONS}>>"
   "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:${HONE_CUDA_OPTIONS}>>")
-# Highway compiles a kernel once per target; these two add build time and nothing measurable here.
+# Highway compiles a kernel once per target; these two take build time without a measurable gain.
 target_compile_definitions(hone_settings INTERFACE
   $<BUILD_INTERFACE:HWY_DISABLED_TARGETS=\(HWY_SSSE3|HWY_AVX3_DL\)>)
 if(HONE_SANITIZE)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-# hone_find_torch(): target hone_libtorch and Torch_FOUND, Torch_VERSION. Also installed, for users
-# of the train layer.
+# hone_find_torch(): defines the target hone_libtorch, Torch_FOUND and Torch_VERSION. It is also
+# installed for users of the train layer.
 include_guard()
 
-# LibTorch's own package stops the configuration of a CUDA build of LibTorch where CUDA's compiler
-# is absent. hone calls the CPU interface only, so for such a build the libraries are named here.
+# The package of a CUDA build of LibTorch stops the configuration if CUDA's compiler is absent. hone
+# calls only the CPU interface, so for such builds this function names the libraries.
 function(hone_import_torch root)
   add_library(hone_libtorch INTERFACE IMPORTED GLOBAL)
   target_include_directories(hone_libtorch SYSTEM INTERFACE
     ${root}/include ${root}/include/torch/csrc/api/include)
   target_link_libraries(hone_libtorch INTERFACE
-    # Nothing refers to libtorch.so; it is what loads libtorch_cuda.so.
+    # Nothing refers to libtorch.so, but it loads libtorch_cuda.so.
     LINKER:--push-state,--no-as-needed ${root}/lib/libtorch.so LINKER:--pop-state
     ${root}/lib/libtorch_cpu.so ${root}/lib/libc10.so)
-  # LibTorch finds CUDA's own libraries by itself, at run time.
+  # LibTorch finds CUDA's own libraries at run time.
   target_link_options(hone_libtorch INTERFACE LINKER:--allow-shlib-undefined)
 endfunction()
 

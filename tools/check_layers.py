@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Checks who includes whom (docs/architecture.md, "Allowed includes").
+"""Checks includes between layers (docs/architecture.md, "Allowed includes").
 
 tools/check_layers.py [--root FOLDER] [--build FOLDER]
 
-With a build folder it also checks that no library but train, app_torch and bench_torch refers to a
-LibTorch symbol. Prints one line per finding; exit status 1 when there is one.
+With a build folder, it also checks that only the libraries train, app_torch and bench_torch refer
+to LibTorch symbols. Prints one line per finding. Exits with status 1 if there is a finding.
 """
 
 import argparse
@@ -15,10 +15,10 @@ import re
 import subprocess
 import sys
 
-# Parts of a layer that another may include: "infer/*.h" are the headers at infer's top level.
+# The part of a layer that others may include: the headers at the top level of infer.
 FACADE = "infer/*.h"
 
-# Layer -> layers whose headers it may include, besides its own.
+# Maps each layer to the layers whose headers it may include besides its own.
 ALLOWED = {
     "core": {},
     "text": {"core"},
@@ -44,10 +44,10 @@ ALLOWED = {
 GENERATED = {"hone/version.h"}  # written by CMake into the build folder
 SPLIT_LAYERS = {name for name in ALLOWED if "/" in name}
 MAY_USE_TORCH = {"train", "train/compress", "app/torch", "bench/torch", "python"}
-# The one file of train that may see CUDA headers: graph capture.
+# The only file of train that may include CUDA headers.
 CUDA_FILE_OF_TRAIN = "hone/train/graph_capture.cc"
 
-# Folders in which what stands directly below may be put in an order, each seeing only those before.
+# Folders whose direct children must not include each other in a cycle.
 ACYCLIC = ("hone", "hone/train", "hone/kernels", "hone/kernels/multi_tensor")
 
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")
@@ -57,7 +57,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
 ISA_FILE = re.compile(r"_(sse4|avx2|avxvnni|avx512|avx512vnni)\.cc$")
 ISA_SYSTEM_HEADERS = {"immintrin.h", "cstdint", "cstddef", "cstring", "stdint.h", "arm_neon.h",
                       "arm_sve.h"}
-ISA_HONE_HEADERS = {"hone/core/index.h"}  # the name of a 64-bit integer
+ISA_HONE_HEADERS = {"hone/core/index.h"}  # only names an integer type
 TORCH_SYMBOL = re.compile(r"(?<![\w:])(at|c10|torch)::")
 TORCH_LIBRARIES = {"libhone_train.a", "libhone_app_torch.a", "libhone_bench_torch.a"}
 
@@ -131,7 +131,7 @@ def isa_findings(path, includes_of):
 
 
 def read_includes(root):
-    """Path -> [(kind, target)] of every source and header below hone/ and python/."""
+    """Maps every source and header below hone/ and python/ to its [(kind, target)]."""
     includes = {}
     for top in ("hone", "python"):
         for path in sorted((root / top).rglob("*")):
@@ -161,8 +161,8 @@ def find_include_violations(root):
 
 
 def find_cycles(includes_of, top):
-    """In the graph of what stands directly below `top` (folders, and files with their headers), one
-    line for each arrow that closes a circle: a reader could not say which of the two comes first."""
+    """Yields a line for each include that is part of a cycle between the direct children of `top`
+    (folders, and files with their headers)."""
     def node(path):
         rest = path.removeprefix(top + "/")
         return rest.split("/")[0].split(".")[0].removesuffix("_ref").removesuffix("-inl")
@@ -189,7 +189,7 @@ def find_cycles(includes_of, top):
     for one, targets in sorted(arrows.items()):
         for other, example in sorted(targets.items()):
             if reaches(other, one):
-                yield f"{top}: {one} and {other} include each other in a circle ({example})"
+                yield f"{top}: {one} and {other} include each other in a cycle ({example})"
 
 
 def find_torch_symbols(build):

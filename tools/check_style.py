@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks the budgets of docs/architecture.md: lengths, parameters, folders, license lines, banned
-calls, tests against code, environment variables against docs/environment.md.
+calls, the ratio of tests to code, and that docs/environment.md lists all environment variables.
 
 tools/check_style.py [--root FOLDER]
 
-Exceptions stand in tools/style_allow.txt, one "rule key: reason" per line; one that matches nothing
-is a finding too. Prints one line per finding and a summary; exit status 1 when there is a finding.
+Exceptions are listed in tools/style_allow.txt, one "rule key: reason" per line; an exception that
+matches nothing is a finding, too. Prints one line per finding and a summary. Exits with status 1 if
+there is a finding.
 """
 
 import argparse
@@ -23,11 +24,11 @@ MAX_FILE, MAX_FUNCTION, MAX_KERNEL_FUNCTION = 800, 80, 120
 MAX_PARAMETERS, MAX_FOLDER, MAX_WIDTH = 8, 40, 100
 MAX_IF_PER_1000 = 4.0  # #if lines outside kernels
 TARGETS = {"file median": 120, "file p90": 400, "function median": 10, "function p90": 35}
-# Folder -> least ratio of test lines to code lines.
+# The minimum ratio of test lines to code lines by folder.
 TEST_RATIOS = {"kernels": 1.0, "core": 0.6, "infer": 0.6, "": 0.5}
 LICENSE = "SPDX-License-Identifier: Apache-2.0"
 
-# (rule, pattern, folders it holds in, files that are meant to do it, what to do instead)
+# (rule, pattern, folders it applies to, files that may do it, what to do instead)
 BANNED = [
     ("no_abort", re.compile(r"(?<![.\w>])(assert|abort|_?exit|quick_exit|terminate)\s*\("), "hone/",
      (), "throw hone::Error"),
@@ -37,7 +38,7 @@ BANNED = [
     ("no_threads", re.compile(r"std::(thread|jthread|async)\b"), "hone/kernels/", (),
      "take an Executor"),
     ("own_paths", re.compile(r"/(home|Users|root)/\w"), "", ("tools/check_style.py",),
-     "no absolute path of one machine"),
+     "do not use absolute paths"),
 ]
 ENVIRONMENT_NAME = re.compile(r'"(HONE_[A-Z0-9_]+)"')
 DOCUMENTED_NAME = re.compile(r"`(HONE_[A-Z0-9_]+)`")
@@ -49,7 +50,7 @@ class Finding:
 
 
 def list_files(root):
-    """Path below the root -> text, of every file the checks look at."""
+    """Maps paths below the root to the texts of all files that are checked."""
     files = {}
     for top in TOPS:
         for path in sorted((root / top).rglob("*")):
@@ -76,13 +77,13 @@ def is_kernel(path):
 def check_text(path, text):
     lines = text.splitlines()
     if not any(LICENSE in line for line in lines[:2]):
-        yield Finding("license", path, f"first line must hold {LICENSE}")
+        yield Finding("license", path, f"the first line must contain {LICENSE}")
     if len(lines) > MAX_FILE:
         yield Finding("file_lines", path, f"{len(lines)} lines, limit {MAX_FILE}")
     for number, line in enumerate(lines, 1):
         if len(line) > MAX_WIDTH and "http" not in line:
             yield Finding("width", path, f"line {number} is {len(line)} wide, limit {MAX_WIDTH}")
-    # Literals count only where the pattern is about text, not about calls.
+    # Patterns for calls ignore literals; patterns for text do not.
     code = cxx_scan.blank_out(text) if path.endswith(CXX) else text
     for rule, pattern, folder, meant, instead in BANNED:
         if not path.startswith(folder) or path.startswith(meant or "\n"):
@@ -137,7 +138,7 @@ def check_test_ratios(files):
         code, tests = count_lines(files, "hone/" + suffix), count_lines(files, "tests/" + suffix)
         if tests < least * code:
             yield Finding("test_ratio", folder or "all",
-                          f"{tests} test lines for {code} code lines, at least {least} wanted")
+                          f"{tests} test lines for {code} code lines; the minimum ratio is {least}")
 
 
 def check_environment(files, root):
@@ -153,7 +154,7 @@ def check_environment(files, root):
     for name in sorted(used.keys() - documented):
         yield Finding("environment", name, f"{used[name]}: {name} is not in docs/environment.md")
     for name in sorted(documented - used.keys()):
-        yield Finding("environment", name, f"docs/environment.md: nothing reads {name}")
+        yield Finding("environment", name, f"docs/environment.md: no code reads {name}")
 
 
 def read_allowed(root):
@@ -165,7 +166,7 @@ def read_allowed(root):
         if match:
             allowed[match.group(1), match.group(2)] = match.group(3)
         elif line and not line.startswith("#"):
-            raise SystemExit(f'tools/style_allow.txt: wanted "rule key: reason", got "{line}"')
+            raise SystemExit(f'tools/style_allow.txt: expected "rule key: reason", got "{line}"')
     return allowed
 
 

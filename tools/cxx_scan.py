@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A reader of C++ that knows just enough for the style budgets: where functions begin and end and
-how many parameters they take. No preprocessor: lines that begin with # are blank to it."""
+"""Scans C++ just well enough for the style budgets: where functions begin and end and how many
+parameters they have. There is no preprocessor: lines that begin with # are treated as blank."""
 
 import collections
 import re
@@ -31,7 +31,7 @@ def blank_out(text):
 
 
 def matching(text, start, pair="()"):
-    """Index of the bracket that closes text[start], or len(text)."""
+    """The index of the bracket that closes text[start], or len(text)."""
     depth = 0
     for i in range(start, len(text)):
         if text[i] == pair[0]:
@@ -82,12 +82,12 @@ def count_parameters(text):
 
 
 def is_macro_call(header, name):
-    """TEST(Suite, name) and friends: all capitals and nothing before."""
+    """Whether it is TEST(Suite, name) or similar: all capitals with nothing before them."""
     return name.isupper() and header.strip().startswith(name)
 
 
 def scan_functions(text):
-    """Functions of a C++ file, at namespace and class scope."""
+    """Yields the functions of a C++ file at namespace and class scope."""
     text = blank_out(text)
     position = start = 0
     while position < len(text):

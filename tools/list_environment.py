@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the table of single commands' options into docs/environment.md, from hone/cli/cmd_*.cc
-and the options that they share (*_options.h).
+"""Writes the table of commands' options to docs/environment.md, from hone/cli/cmd_*.cc and the
+options that they share (*_options.h).
 
-Run it after adding an option; tools/check_style.py finds the variables that are missing.
+Run it after adding an option; tools/check_style.py reports missing variables.
 """
 
 import pathlib
@@ -28,7 +28,7 @@ def find_options():
         for name in SHARED.findall(text):
             text += (path.parent / f"{name}.cc").read_text(encoding="utf-8")
         for match in OPTION.finditer(text):
-            # Adjacent literals are one string; the help is the first argument that is text.
+            # Adjacent literals form one string. The help is the first string argument.
             rest = re.sub(r'"\s*\n\s*"', "", match.group("rest"))
             meaning = HELP.search(rest)
             option = next(name for name in match.group("names").split(",") if name.startswith("--"))

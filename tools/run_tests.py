@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the tests of a build folder and sums them up.
+"""Runs the tests of a build folder and prints a summary.
 
 tools/run_tests.py FOLDER [fast|slow] [--label PART] [-j N]
 
-Prints the parts (CTest labels) that run, what each took, every distinct reason of a skip, and as
-the last line "N passed, N failed, N skipped". GoogleTest binaries count case by case, everything
-else as one test. Exit status 1 when something failed or nothing ran.
+Prints the parts (CTest labels) that run, the time each took, every distinct reason for a skip and,
+as the last line, "N passed, N failed, N skipped". Every case of a GoogleTest binary counts as a
+test, anything else as one. Exits with status 1 if a test failed or none ran.
 """
 
 import argparse
@@ -23,7 +23,7 @@ Counts = collections.namedtuple("Counts", "passed failed skipped")
 
 
 def list_tests(folder, ctest):
-    """Name -> (part, is_slow) of every registered test."""
+    """Maps the names of all registered tests to (part, is_slow)."""
     text = subprocess.run([ctest, "--test-dir", folder, "--show-only=json-v1"], check=True,
                           capture_output=True, text=True).stdout
     tests = {}
@@ -36,7 +36,7 @@ def list_tests(folder, ctest):
 
 
 def count_cases(path, reasons):
-    """Counts of one GoogleTest report."""
+    """The counts of one GoogleTest report."""
     passed = failed = skipped = 0
     for case in ElementTree.parse(path).getroot().iter("testcase"):
         if case.find("failure") is not None:
@@ -51,7 +51,7 @@ def count_cases(path, reasons):
 
 
 def count_test(case, reports, reasons):
-    """Counts of one CTest test: its cases where it wrote a report, else itself."""
+    """The counts of one CTest test: its cases if it wrote a report, otherwise one."""
     status = case.get("status")
     skip = case.find("skipped")
     if status == "notrun" and not (skip.get("message") or "").startswith("SKIP_"):
@@ -60,7 +60,7 @@ def count_test(case, reports, reasons):
     failed = int(status == "fail")
     if status in ("run", "fail") and report.exists():
         counts = count_cases(report, reasons)
-        # A binary that fails outside its cases (a crash, a sanitizer) is a failure too.
+        # A binary that fails outside its cases (a crash, a sanitizer) counts as a failure.
         return counts._replace(failed=max(counts.failed, failed))
     if status == "notrun":
         output = (case.findtext("system-out") or "").strip().splitlines()

@@ -50,7 +50,7 @@ void run(const Options& options, Context& context) {
                           context.executor(), *measurer);
   context.finish(outcome.document, [&] { std::fputs(app::to_table(outcome).c_str(), stdout); });
   if (outcome.written) return;
-  log_error("[compress] wanted every gate to hold, got one that did not: nothing is written");
+  log_error("[compress] expected every gate to hold, got one that did not: nothing is written");
   context.status = 1;
 }
 

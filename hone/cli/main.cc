@@ -114,7 +114,7 @@ void check_words(const CLI::App& command, const std::string& where, std::span<ch
     if (name == words[0]) return check_words(*verb, where + " " + name, words.subspan(1), {});
     known.push_back(name);
   }
-  fail_argument(where, describe_known("command", words[0], known), concat("'", words[0], "'"));
+  fail_argument(where, describe_unknown("command", words[0], known));
 }
 
 // "bench gemm"
@@ -186,7 +186,7 @@ int main(int argc, char** argv) {
     const bool absent = error.code() == std::errc::too_many_symbolic_link_levels ||
                         error.code() == std::errc::no_such_file_or_directory ||
                         error.code() == std::errc::not_a_directory;
-    hone::cli::print_error(hone::concat("[", error.path1().string(), "] wanted a path to use, got ",
+    hone::cli::print_error(hone::concat("[", error.path1().string(), "] expected a path to use, got ",
                                         error.code().message()));
     return hone::exit_status(absent ? hone::ErrorCategory::NotFound : hone::ErrorCategory::Io);
   } catch (const std::bad_alloc&) {

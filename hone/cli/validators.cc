@@ -18,7 +18,7 @@ bool parse(const std::string& text, Number& value) {
 }
 
 std::string refuse(const std::string& wanted, const std::string& text) {
-  return concat("wanted ", wanted, ", got ", text.substr(0, 40));
+  return concat("expected ", wanted, ", got ", text.substr(0, 40));
 }
 
 }  // namespace

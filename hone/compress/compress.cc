@@ -9,7 +9,7 @@
 namespace hone::compress {
 
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context) {
-  HONE_CHECK(!recipe.passes.empty(), "compress", "at least one pass", 0);
+  HONE_REQUIRE(!recipe.passes.empty(), "compress", "The recipe has no pass.");
   Result result{Model(original), {}, false};
   std::vector<std::unique_ptr<Pass>> passes;
   for (const QuantizePass& options : recipe.passes) {

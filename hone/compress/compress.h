@@ -11,10 +11,10 @@ namespace hone::compress {
 struct Result {
   Model model;
   std::vector<PassRecord> passes;
-  bool stopped = false;  // a pass failed under on_fail = "stop"; nothing may be written
+  bool stopped = false;  // whether a pass failed with on_fail = "stop"; then nothing may be written
 };
 
-// Runs the recipe's passes in order on a copy-on-write clone; the original is never changed.
+// Runs the recipe's passes in order on a copy-on-write clone. The original is not changed.
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context);
 
 }  // namespace hone::compress

@@ -6,9 +6,9 @@
 
 namespace hone::compress {
 
-// Sets status and reason of a measured pass: applied when every gate holds at the unfavorable end
-// of its interval, else as Gate::on_fail says (skip: skipped; stop: failed; keep: applied,
-// flagged).
+// Sets the status and reason of a measured pass. It is applied if every gate holds at the
+// unfavorable end of its interval; otherwise Gate::on_fail decides (skip: skipped; stop: failed;
+// keep: applied and flagged).
 void apply_gate(const Gate& gate, PassRecord& record);
 
 }  // namespace hone::compress

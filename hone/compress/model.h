@@ -10,20 +10,20 @@
 
 namespace hone::compress {
 
-// What passes work on: the original's tensors, borrowed from its read-only mapping, and the
-// matrices that passes put in their place. The original outlives it and is never written.
+// The model that passes change: the original's tensors, borrowed from its read-only mapping, and
+// the matrices that replace them. The original must outlive it and is never written.
 class Model {
  public:
   explicit Model(const model_io::ModelFile& original);
 
   const model_io::ModelFile& original() const { return original_; }
   const std::vector<model_io::NamedMatrix>& tensors() const { return tensors_; }
-  // Bytes of all tensors as they would be stored now.
+  // The size of all tensors as they would be stored now.
   Index bytes() const;
 
-  // Replaces tensor `at`; the old one is dropped.
+  // Replaces tensor `at` and drops the old one.
   void replace(Index at, QuantMatrix matrix, bool act_int8);
-  // A cheap copy of the current state, for rolling a pass back.
+  // A cheap copy of the current state, used to roll a pass back.
   std::vector<model_io::NamedMatrix> snapshot() const { return tensors_; }
   void restore(std::vector<model_io::NamedMatrix> tensors) { tensors_ = std::move(tensors); }
 
@@ -33,7 +33,7 @@ class Model {
   std::vector<std::unique_ptr<QuantMatrix>> owned_;
 };
 
-// Has this tensor the role of a linear layer's weight, the embedding, the head, or none of them?
+// What a tensor is: the weight of a linear layer, the embedding, the head, or something else.
 enum class Role { Linear, Embedding, Head, Other };
 Role role_of(const model_io::NamedMatrix& tensor);
 

@@ -41,7 +41,8 @@ Json to_json(const PassRecord& record) {
 
 void throw_if_cancelled(const Context& context) {
   if (context.cancelled && context.cancelled()) {
-    throw Error(ErrorCategory::Cancelled, "compression was interrupted; nothing was written");
+    throw Error(ErrorCategory::Cancelled,
+                "[compress] The run was interrupted, so nothing was written.");
   }
 }
 

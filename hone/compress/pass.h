@@ -15,36 +15,37 @@ namespace hone::compress {
 enum class Status { Applied, Skipped, Failed };
 std::string_view name_of(Status status);  // "applied", …
 
-// What the gate looks at, measured on the runtime that will serve the model, against the original.
+// The quality that the gate checks, relative to the original and measured on the runtime that will
+// serve the model.
 struct Quality {
   double ppl_ratio = 1, ppl_ratio_low = 1, ppl_ratio_high = 1;
   double kl_mean = 0, top1_agreement = 1;
   Json card;  // the whole card
 };
 
-// How a pass ended, with its evidence.
+// The outcome of a pass, with its evidence.
 struct PassRecord {
   std::string name;    // "quantize int4:g32:asym rtn"
   std::string family;  // "quantize"
   std::string reason;
   Status status = Status::Skipped;
   Index bytes_before = 0, bytes_after = 0;  // of the affected tensors
-  Spread ms_before, ms_after;               // all affected products once, one row of activations
+  Spread ms_before, ms_after;  // all affected products once, with one row of activations
   RatioInterval speedup;
   Json evidence = Json::array();  // per layer
   std::optional<Quality> quality;
 };
 Json to_json(const PassRecord& record);
 
-// What the joining layer supplies.
+// Supplied by the caller.
 struct Context {
   Executor& executor;
   Measurer& measurer;
-  std::function<Quality(const Model&)> quality;  // empty: not measured, and gates on it are off
+  std::function<Quality(const Model&)> quality;  // if empty, quality is not measured and not gated
   std::function<bool()> cancelled;               // may be empty
 };
 
-// Throws Error{Cancelled} when the context says so.
+// Throws Error{Cancelled} if context.cancelled() returns true.
 void throw_if_cancelled(const Context& context);
 
 class Pass {

@@ -46,7 +46,7 @@ std::optional<QuantSpec> find_pass_spec(std::string_view text) {
   try {
     const QuantSpec spec = parse_quant_spec(text);
     if (can_round(spec)) return spec;
-  } catch (const Error&) {  // its sentence names forms that no pass makes
+  } catch (const Error&) {  // Its message lists forms that no pass supports.
   }
   return std::nullopt;
 }

@@ -53,7 +53,8 @@ Buffer::Buffer(Index bytes) : bytes_(bytes) {
   data_ = is_mapped(bytes) ? map_huge(bytes) : allocate_small(bytes);
   if (data_ == nullptr) {
     bytes_ = 0;
-    fail(ErrorCategory::Resource, "Buffer", concat(bytes, " bytes of memory"), "a refusal");
+    fail(ErrorCategory::Resource, "Buffer",
+         concat("The system refused ", bytes, " bytes of memory."));
   }
 }
 

@@ -9,12 +9,12 @@
 
 namespace hone {
 
-// Asks the system to back the whole pages within these bytes by huge ones when they are first
-// touched; below 2 MiB, or where it has none, nothing happens.
+// Asks the system to use huge pages for the whole pages within these bytes. Does nothing below 2
+// MiB or where the system has no huge pages. Call it before the memory is first touched.
 void advise_huge_pages(void* data, Index bytes);
 
-// Owns bytes aligned to 64; from 2 MiB on they are page-mapped, aligned to 2 MiB and advised for
-// huge pages. Zero-filled. Move only. Throws Error{Resource} when memory is refused.
+// Owns zero-filled bytes, aligned to 64. Buffers of 2 MiB and more are mapped, aligned to 2 MiB and
+// advised for huge pages. Move-only. Throws Error{Resource} if the memory cannot be allocated.
 class Buffer {
  public:
   Buffer() = default;

@@ -8,10 +8,14 @@
 
 namespace hone {
 
-void fail(ErrorCategory category, std::string_view op, std::string_view wanted,
+void fail(ErrorCategory category, std::string_view op, std::string_view expected,
           std::string_view got) {
-  // One line, whatever is in the names and pieces from files that come in here.
-  throw Error(category, escape_controls(concat("[", op, "] wanted ", wanted, ", got ", got)));
+  fail(category, op, concat("expected ", expected, ", got ", got));
+}
+
+void fail(ErrorCategory category, std::string_view op, std::string_view sentence) {
+  // One line, whatever is in the names and texts from files that come in here.
+  throw Error(category, escape_controls(concat("[", op, "] ", sentence)));
 }
 
 Index checked_add(Index a, Index b, std::string_view what) {

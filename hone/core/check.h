@@ -15,28 +15,40 @@ namespace hone {
 template <class... Parts>
 std::string concat(const Parts&... parts);
 
-// Throws Error{category} with the message "[op] wanted <wanted>, got <got>".
-[[noreturn]] void fail(ErrorCategory category, std::string_view op, std::string_view wanted,
+// Throws Error{category} with the message "[op] expected <expected>, got <got>".
+[[noreturn]] void fail(ErrorCategory category, std::string_view op, std::string_view expected,
                        std::string_view got);
+// Where nothing is compared, the message is "[op] <sentence>". The sentence starts with a capital
+// and ends with a period, or with the system's own reason after a colon.
+[[noreturn]] void fail(ErrorCategory category, std::string_view op, std::string_view sentence);
 
-[[noreturn]] inline void fail_argument(std::string_view op, std::string_view wanted,
+[[noreturn]] inline void fail_argument(std::string_view op, std::string_view expected,
                                        std::string_view got) {
-  fail(ErrorCategory::InvalidArgument, op, wanted, got);
+  fail(ErrorCategory::InvalidArgument, op, expected, got);
 }
-[[noreturn]] inline void fail_corrupt(std::string_view file, std::string_view wanted,
+[[noreturn]] inline void fail_argument(std::string_view op, std::string_view sentence) {
+  fail(ErrorCategory::InvalidArgument, op, sentence);
+}
+[[noreturn]] inline void fail_corrupt(std::string_view file, std::string_view expected,
                                       std::string_view got) {
-  fail(ErrorCategory::CorruptFile, file, wanted, got);
+  fail(ErrorCategory::CorruptFile, file, expected, got);
 }
-[[noreturn]] inline void fail_unsupported(std::string_view op, std::string_view wanted,
+[[noreturn]] inline void fail_corrupt(std::string_view file, std::string_view sentence) {
+  fail(ErrorCategory::CorruptFile, file, sentence);
+}
+[[noreturn]] inline void fail_unsupported(std::string_view op, std::string_view expected,
                                           std::string_view got) {
-  fail(ErrorCategory::Unsupported, op, wanted, got);
+  fail(ErrorCategory::Unsupported, op, expected, got);
+}
+[[noreturn]] inline void fail_unsupported(std::string_view op, std::string_view sentence) {
+  fail(ErrorCategory::Unsupported, op, sentence);
 }
 
-// Arithmetic on counts that come from a file: Error{CorruptFile} naming `what` on a negative
-// operand or an overflow.
+// Arithmetic on counts read from a file. A negative operand or an overflow throws
+// Error{CorruptFile} that names `what`.
 Index checked_add(Index a, Index b, std::string_view what);
 Index checked_mul(Index a, Index b, std::string_view what);
-// A u64 from a file as an Index; values above 2^63-1 are corrupt.
+// Converts a u64 read from a file to an Index. Values above 2^63-1 throw Error{CorruptFile}.
 Index checked_index(std::uint64_t value, std::string_view what);
 
 namespace detail {
@@ -72,11 +84,19 @@ std::string concat(const Parts&... parts) {
 
 }  // namespace hone
 
-// Argument check of a public function: Error{InvalidArgument} "[op] wanted …, got …".
+// Checks an argument of a public function: Error{InvalidArgument} "[op] expected …, got …".
 // `got` may be any expression that concat() takes; it is evaluated only on failure.
-#define HONE_CHECK(condition, op, wanted, got)                    \
-  do {                                                            \
-    if (!(condition)) [[unlikely]] {                              \
-      ::hone::fail_argument((op), (wanted), ::hone::concat(got)); \
-    }                                                             \
+#define HONE_CHECK(condition, op, expected, got)                    \
+  do {                                                              \
+    if (!(condition)) [[unlikely]] {                                \
+      ::hone::fail_argument((op), (expected), ::hone::concat(got)); \
+    }                                                               \
+  } while (false)
+
+// The same for conditions that compare nothing: Error{InvalidArgument} "[op] <sentence>".
+#define HONE_REQUIRE(condition, op, sentence)  \
+  do {                                         \
+    if (!(condition)) [[unlikely]] {           \
+      ::hone::fail_argument((op), (sentence)); \
+    }                                          \
   } while (false)

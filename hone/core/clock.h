@@ -5,7 +5,8 @@
 
 namespace hone {
 
-// Monotonic nanoseconds. Handed in wherever time decides something, so that tests can script it.
+// Monotonic nanoseconds. Code whose decisions depend on time takes a Clock, so that tests can
+// script it.
 class Clock {
  public:
   virtual ~Clock() = default;

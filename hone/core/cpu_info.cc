@@ -30,8 +30,8 @@ struct IsaRow {
   std::int64_t highway_targets;  // Highway targets this family may run
 };
 
-// Targets that newer Highway releases added; hone's kernels do not need them, but a forced set
-// must allow them where they are compiled in.
+// Targets that newer Highway releases added. hone's kernels do not need them, but a forced set must
+// permit them where they are compiled in.
 #ifdef HWY_SSE2
 constexpr std::int64_t kSse2 = HWY_SSE2;
 #else
@@ -63,10 +63,10 @@ constexpr std::array<IsaRow, 8> kIsas{{
 
 const IsaRow& row_of(Isa isa) { return kIsas[static_cast<std::size_t>(isa)]; }
 
-// The process-wide limit; -1 = not forced. Written once at start, before kernels run.
+// The process-wide limit; -1 means not forced. Written once at startup, before any kernel runs.
 std::atomic<int> g_forced{-1};
 
-// Does permitting `limit` permit `isa`? AvxVnni and Avx512 are siblings above Avx2.
+// Whether a limit of `limit` permits `isa`. AvxVnni and Avx512 are siblings above Avx2.
 bool is_within(Isa isa, Isa limit) {
   if (limit == Isa::Avx512 && isa == Isa::AvxVnni) return false;
   if ((limit >= Isa::Neon) != (isa >= Isa::Neon) && isa != Isa::Scalar) return false;
@@ -94,7 +94,7 @@ double quota_in_folder(const std::filesystem::path& folder) {
                      read_first_line(folder / "cpu.cfs_period_us"));
 }
 
-// The folders of this process's cgroup from its own up to the mount, for one controller.
+// The folders of one controller's cgroups, from this process's own up to the mount point.
 std::vector<std::filesystem::path> cgroup_folders(std::string_view controller) {
   std::vector<std::filesystem::path> folders;
   std::ifstream file("/proc/self/cgroup");

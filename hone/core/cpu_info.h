@@ -15,20 +15,21 @@ enum class Isa { Scalar, Sse4, Avx2, AvxVnni, Avx512, Avx512Vnni, Neon, Sve };
 std::string_view name_of(Isa isa);
 // "scalar sse4 avx2 avxvnni avx512 avx512vnni neon sve"; Error{InvalidArgument} on another name.
 Isa parse_isa(std::string_view name);
-// Every name above, in order: tests iterate over it and skip visibly what the machine lacks.
+// All families, in order. Tests iterate over them and report those that the machine lacks as
+// skipped.
 std::vector<Isa> all_isas();
 
 // What the processor and the operating system offer (AVX-512 = F, BW, CD, DQ and VL).
 bool machine_has(Isa isa);
 
-// May a kernel use this family now? machine_has() limited by --force-isa / HONE_FORCE_ISA.
+// Whether kernels may use this family: machine_has(), limited by --force-isa or HONE_FORCE_ISA.
 bool isa_enabled(Isa isa);
 // The strongest enabled family.
 Isa best_isa();
-// Limits this process to families up to `isa`, Highway targets included. Error{Unsupported} when
-// the machine lacks it. Called once, before the first kernel.
+// Limits this process to families up to `isa`, including Highway's targets. Throws
+// Error{Unsupported} if the machine lacks it. Call it once, before the first kernel runs.
 void force_isa(Isa isa);
-// Reads HONE_FORCE_ISA; does nothing when it is unset.
+// Applies HONE_FORCE_ISA if it is set.
 void force_isa_from_environment();
 
 // Value of HONE_FORCE_KERNEL for one operation ("gemm_q4:avx512vnni,…"), empty when not forced.
@@ -41,16 +42,17 @@ void check_forced_kernels();
 struct CpuInfo {
   std::string model;
   int logical_cpus = 1;                             // online
-  Index l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of cpu 0; 0 where unknown
+  Index l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of CPU 0; 0 if unknown
 };
 const CpuInfo& cpu_info();
 
 // CPUs this process may use: min(affinity mask, floor of the smallest cgroup CPU quota), at
 // least 1.
 int usable_cpus();
-// The smallest cgroup quota on the path to the root in CPUs (v2 cpu.max, v1 cfs_quota); 0 = none.
+// The smallest cgroup quota on the path to the root, in CPUs (v2 cpu.max, v1 cfs_quota); 0 if there
+// is none.
 double cgroup_cpu_quota();
-// Memory this process may still take: min(MemAvailable, cgroup limit - usage).
+// The memory this process may still allocate: min(MemAvailable, cgroup limit - usage).
 Index available_memory_bytes();
 
 }  // namespace hone

@@ -19,8 +19,8 @@ enum class ErrorCategory {
   Internal,
 };
 
-// The one exception type of the library. what() is one sentence: where, what was wanted, what was
-// found.
+// The library's only exception type. what() is one line: "[where] expected …, got …", or "[where]"
+// and a sentence.
 class Error : public std::runtime_error {
  public:
   Error(ErrorCategory category, const std::string& message)
@@ -33,7 +33,7 @@ class Error : public std::runtime_error {
 
 std::string_view name_of(ErrorCategory category);
 
-// Exit status of a program that ends with this error (product.md, "Commands").
+// The exit status of a program that ends with this error.
 int exit_status(ErrorCategory category);
 
 }  // namespace hone

@@ -11,27 +11,28 @@
 
 namespace hone {
 
-// Names one finished publish region whose stragglers may still be reading its inputs.
+// Identifies a finished parallel_publish() whose stragglers may still be reading its inputs.
 struct PublishTicket {
-  std::uint64_t generation = 0;  // 0: nothing to wait for
+  std::uint64_t generation = 0;  // 0 if there is nothing to wait for
 };
 
 // Work whose chunks may be computed more than once and are committed exactly once.
 struct PublishWork {
   Index chunks = 0;
-  Index slot_bytes = 0;  // private memory each running chunk gets, aligned to 64
-  // Pure: reads inputs that nobody changes, writes only `slot`. May run twice for one chunk.
+  Index slot_bytes = 0;  // private memory of each running chunk, aligned to 64
+  // Must be pure: reads only inputs that do not change and writes only `slot`. May run twice for a
+  // chunk.
   std::function<void(Index chunk, std::byte* slot)> compute;
-  // Copies the slot to its place. Runs exactly once per chunk.
+  // Copies the slot to its destination. Runs exactly once per chunk.
   std::function<void(Index chunk, const std::byte* slot)> commit;
-  // false: return as soon as every chunk is committed, although a preempted worker may still be
-  // inside `compute`. Inputs must then stay unchanged until wait_left(ticket).
+  // If false, the call returns as soon as every chunk is committed, even if a preempted worker is
+  // still inside `compute`. The inputs must then stay unchanged until wait_left(ticket) returns.
   bool wait_for_stragglers = true;
 };
 
-// Where a kernel's parallel loops run. Kernels start no threads; the caller hands in an Executor.
-// Both calls return when all work is done and rethrow the first exception of a body.
-// Called from inside a body, they run serially on the calling worker.
+// Runs the parallel loops of kernels. Kernels start no threads; the caller passes an Executor. Both
+// parallel calls return when all work is done and rethrow the first exception of a body. Called
+// from inside a body, they run serially on the calling worker.
 class Executor {
  public:
   using RangeBody = FunctionRef<void(Index begin, Index end, int worker)>;
@@ -42,13 +43,13 @@ class Executor {
   virtual int workers() const = 0;
 
   // Runs body over [0, n) in chunks [i*grain, min(n, (i+1)*grain)), each exactly once, in any
-  // order. Chunk borders depend on n and grain only, never on the number of workers.
+  // order. Chunk boundaries depend only on n and grain, never on the number of workers.
   virtual void parallel_for(Index n, Index grain, RangeBody body) = 0;
 
-  // Chunks held by a preempted worker are computed again by another; see PublishWork.
+  // Recomputes chunks whose worker was preempted; see PublishWork.
   virtual PublishTicket parallel_publish(PublishWork work) = 0;
 
-  // Returns when no worker can read the inputs of that region any more.
+  // Returns when no worker can still be reading the inputs of that region.
   virtual void wait_left(PublishTicket ticket) = 0;
 };
 

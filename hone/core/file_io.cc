@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kMarker = ".hone-tmp-";
 constexpr std::size_t kPendingBytes = std::size_t{1} << 20;
 
-// The path as the user knows it: a folder that is being written has its final name.
+// The path as the user knows it: the temporary part of a name is removed.
 std::string final_name(const fs::path& path) {
   fs::path name;
   for (const fs::path& part : path) {
@@ -33,12 +33,12 @@ std::string final_name(const fs::path& path) {
   return name.string();
 }
 
-[[noreturn]] void fail_io(const fs::path& path, std::string_view wanted) {
+[[noreturn]] void fail_io(const fs::path& path, std::string_view action) {
   const std::string problem = std::strerror(errno);
-  fail(ErrorCategory::Io, final_name(path), wanted, problem);
+  fail(ErrorCategory::Io, final_name(path), concat("Could not ", action, ": ", problem));
 }
 
-// "<name>.hone-tmp-<pid>-<n>": unique in the folder, and its process can be looked up.
+// "<name>.hone-tmp-<pid>-<n>": unique in the folder, and names the process that wrote it.
 fs::path temporary_name(const fs::path& path) {
   static std::atomic<int> counter{0};
   fs::path name = path;
@@ -52,15 +52,15 @@ fs::path folder_of(const fs::path& path) {
 
 void sync_path(const fs::path& path, int flags) {
   const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC);
-  if (descriptor < 0) fail_io(path, "to open for syncing");
+  if (descriptor < 0) fail_io(path, "open it to sync it");
   const int status = ::fsync(descriptor);
   ::close(descriptor);
-  // Some file systems refuse to sync a folder; the rename is then as durable as they make it.
-  if (status != 0 && errno != EINVAL) fail_io(path, "to sync");
+  // Some file systems cannot sync a folder; how durable the rename is depends on them.
+  if (status != 0 && errno != EINVAL) fail_io(path, "sync it");
 }
 
 void rename_synced(const fs::path& from, const fs::path& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0) fail_io(to, "to rename a finished file into place");
+  if (::rename(from.c_str(), to.c_str()) != 0) fail_io(to, "rename the finished file into place");
   sync_path(folder_of(to), O_RDONLY | O_DIRECTORY);
 }
 
@@ -69,19 +69,19 @@ std::string_view kind_of(mode_t mode) {
   return S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
 }
 
-// What a new file or folder of this name replaces: behind a symbolic link, what it leads to, which
-// need not be there yet.
+// The file or folder that writing this name replaces: the target of a symbolic link, which need not
+// exist yet.
 fs::path follow_link(fs::path path) {
-  constexpr int kMostLinks = 40;  // as the kernel's
+  constexpr int kMaxLinks = 40;  // the kernel's own limit
   std::error_code error;
-  for (int link = 0; link < kMostLinks && fs::is_symlink(path, error); ++link) {
+  for (int link = 0; link < kMaxLinks && fs::is_symlink(path, error); ++link) {
     const fs::path target = fs::read_symlink(path, error);
     if (error) return path;
     path = (folder_of(path) / target).lexically_normal();  // an absolute target stands alone
     if (!path.has_filename()) path = path.parent_path();
   }
   if (fs::is_symlink(path, error)) {
-    fail(ErrorCategory::Io, path.string(), "a name to write to", "links without an end");
+    fail(ErrorCategory::Io, path.string(), "This symbolic link does not lead anywhere.");
   }
   return path;
 }
@@ -99,8 +99,8 @@ bool is_stale(std::string_view file_name) {
   return pid > 0 && pid != ::getpid() && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
 }
 
-// Devices such as /dev/zero have no end; a terminal has, and so has /dev/null.
-void refuse_device(int descriptor, const fs::path& path) {
+// Devices such as /dev/zero never end; terminals and /dev/null do.
+void reject_device(int descriptor, const fs::path& path) {
   struct stat status {};
   struct stat null {};
   if (::fstat(descriptor, &status) != 0) return;
@@ -118,11 +118,11 @@ AtomicFile::AtomicFile(fs::path path) : path_(follow_link(path)) {
   if (::stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     fail(ErrorCategory::Io, path_.string(), "a file or a new name", kind_of(status.st_mode));
   }
-  do {  // a name that is taken: a killed run had the same process id, as all have in a container
+  do {  // A killed run may have left this name: in a container, process ids repeat.
     temporary_ = temporary_name(path_);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   } while (descriptor_ < 0 && errno == EEXIST);
-  if (descriptor_ < 0) fail_io(path_, "to create the file");
+  if (descriptor_ < 0) fail_io(path_, "create the file");
 }
 
 AtomicFile::~AtomicFile() {
@@ -145,7 +145,7 @@ void AtomicFile::flush() {
   while (!left.empty()) {
     const ssize_t count = ::write(descriptor_, left.data(), left.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail_io(path_, concat("to write ", left.size(), " bytes"));
+    if (count < 0) fail_io(path_, concat("write ", left.size(), " bytes"));
     left.remove_prefix(static_cast<std::size_t>(count));
   }
   pending_.clear();
@@ -153,7 +153,7 @@ void AtomicFile::flush() {
 
 void AtomicFile::commit() {
   flush();
-  if (::fsync(descriptor_) != 0) fail_io(path_, "to sync");
+  if (::fsync(descriptor_) != 0) fail_io(path_, "sync it");
   ::close(descriptor_);
   descriptor_ = -1;
   rename_synced(temporary_, path_);
@@ -172,7 +172,7 @@ AtomicFolder::AtomicFolder(fs::path path)
     staging_ = temporary_name(path_);
     status = ::mkdir(staging_.c_str(), 0755);
   } while (status != 0 && errno == EEXIST);
-  if (status != 0) fail_io(path_, "to create the folder");
+  if (status != 0) fail_io(path_, "create the folder");
 }
 
 AtomicFolder::~AtomicFolder() {
@@ -181,22 +181,23 @@ AtomicFolder::~AtomicFolder() {
 }
 
 void AtomicFolder::commit() {
-  std::error_code ignored;  // a folder that cannot be read fails to sync below
+  std::error_code ignored;  // sync_path() below fails if the folder cannot be read
   for (const auto& entry : fs::recursive_directory_iterator(staging_, ignored)) {
     sync_path(entry.path(), entry.is_directory() ? O_RDONLY | O_DIRECTORY : O_RDONLY);
   }
   sync_path(staging_, O_RDONLY | O_DIRECTORY);
   if (fs::exists(path_, ignored)) {
-    // One step, so that a model of this name is there at every moment; staging is then the old one.
+    // An atomic exchange, so that a folder of this name exists at every moment. staging_ then names
+    // the old one.
     if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
-      fail_io(path_, "to replace the folder");
+      fail_io(path_, "replace the folder");
     }
     sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
     fs::remove_all(staging_, ignored);
   } else if (::rename(staging_.c_str(), path_.c_str()) != 0) {
-    // Another process may have put its own there since: then this one replaces it.
+    // If another process has created the folder in the meantime, replace it.
     if (errno != ENOTEMPTY && errno != EEXIST)
-      fail_io(path_, "to rename a finished folder into place");
+      fail_io(path_, "rename the finished folder into place");
     return commit();
   } else {
     sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
@@ -209,19 +210,19 @@ void check_output_spares(const fs::path& out, const fs::path& input) {
   if (input.empty() || !fs::exists(out, error) || !fs::exists(input, error)) return;
   const fs::path to = fs::canonical(out, error), from = fs::canonical(input, error);
   const bool same = fs::equivalent(out, input, error);
-  HONE_CHECK(!same, out.string(), "an output other than the input", "the same");
-  HONE_CHECK(!is_within(from, to), out.string(), "an output that does not hold an input",
-             input.string());
-  HONE_CHECK(!is_within(to, from), out.string(), concat("an output outside ", input.string()),
-             "a part of it");
+  HONE_REQUIRE(!same, out.string(), "The output must not be the input.");
+  HONE_REQUIRE(!is_within(from, to), out.string(),
+               concat("The output must not contain the input ", input.string(), "."));
+  HONE_REQUIRE(!is_within(to, from), out.string(),
+               concat("The output must not lie within the input ", input.string(), "."));
   if (!fs::is_directory(from, error)) return;
   for (fs::recursive_directory_iterator entry(from, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code broken;
     if (!entry->is_symlink(broken)) continue;
     const fs::path target = fs::canonical(entry->path(), broken);
-    HONE_CHECK(broken || !(target == to || is_within(target, to)), out.string(),
-               "an output that does not hold an input", entry->path().string());
+    HONE_REQUIRE(broken || !(target == to || is_within(target, to)), out.string(),
+                 concat("The output must not contain the input ", entry->path().string(), "."));
   }
 }
 
@@ -236,11 +237,11 @@ void fail_to_open(const fs::path& path) {
   const int problem = errno;
   const bool exhausted = problem == EMFILE || problem == ENFILE || problem == ENOMEM;
   fail(exhausted ? ErrorCategory::Resource : ErrorCategory::NotFound, path.string(),
-       "a readable file", std::strerror(problem));
+       concat("Could not open the file: ", std::strerror(problem)));
 }
 
 int open_regular_file(const fs::path& path) {
-  // Without waiting for whoever might write into a pipe.
+  // O_NONBLOCK, because opening a pipe would wait for a writer.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) fail_to_open(path);
   struct stat status {};
@@ -256,12 +257,12 @@ Index most_text_bytes() {
 }
 
 std::string read_text_file(const fs::path& path, Index max_bytes) {
-  // The shell's own streams (/dev/stdin, /dev/fd/63, …) are read until they end.
+  // The shell's streams (/dev/stdin, /dev/fd/63, …) may be pipes.
   const bool stream = path.string().starts_with("/dev/") || path.string().starts_with("/proc/");
   const int descriptor =
       stream ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : open_regular_file(path);
   if (descriptor < 0) fail_to_open(path);
-  refuse_device(descriptor, path);
+  reject_device(descriptor, path);
   std::string text;
   std::string block(kPendingBytes, '\0');
   ssize_t count = 0;
@@ -273,7 +274,9 @@ std::string read_text_file(const fs::path& path, Index max_bytes) {
   const int problem = count < 0 ? errno : 0;
   ::close(descriptor);
   if (problem == EISDIR) fail_corrupt(path.string(), "a file", "a folder");
-  if (count < 0) fail(ErrorCategory::Io, path.string(), "to read the file", std::strerror(problem));
+  if (count < 0)
+    fail(ErrorCategory::Io, path.string(),
+         concat("Could not read the file: ", std::strerror(problem)));
   if (count > 0) fail_corrupt(path.string(), concat("at most ", max_bytes, " bytes"), "more");
   return text;
 }

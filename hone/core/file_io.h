@@ -12,8 +12,9 @@
 namespace hone {
 
 // Writes a file under a temporary name beside it; commit() syncs it and renames it into place, so
-// that a reader sees the old file or the new one, never a part. Dropped without commit(): the
-// temporary is removed. Every failure (disk full, no permission) is one Error{Io} naming the file.
+// that a reader sees the old file or the new one, never a part. The destructor removes the
+// temporary if commit() was not called. Every failure (disk full, no permission) throws an
+// Error{Io} that names the file.
 class AtomicFile {
  public:
   explicit AtomicFile(std::filesystem::path path);
@@ -36,8 +37,8 @@ class AtomicFile {
 };
 
 // The same for a folder of files: everything is written below staging(); commit() syncs all of it
-// and renames it to `path`. An existing folder of that name is replaced, after its new version is
-// complete; `path` may not be a file.
+// and renames it to `path`. An existing folder is replaced once the new one is complete; `path` may
+// not be a file.
 class AtomicFolder {
  public:
   explicit AtomicFolder(std::filesystem::path path);
@@ -53,29 +54,29 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-// Error{InvalidArgument} where writing `out`, a file or a folder that is then replaced, would
-// change or remove `input`: the same file or folder, or one within the other, also behind links,
-// those in a folder included.
+// Throws Error{InvalidArgument} if writing or replacing `out` would change or remove `input`: if
+// they are the same file or folder or one contains the other. Symbolic links are followed,
+// including those inside a folder.
 void check_output_spares(const std::filesystem::path& out, const std::filesystem::path& input);
 
-// Removes temporaries that a killed run left in `folder` (hone's own names only, and only those
-// whose process is gone).
+// Removes temporaries that killed runs left in `folder`: only hone's own names, and only if their
+// process is gone.
 void remove_stale_temporaries(const std::filesystem::path& folder);
 
-// For an input that open(2) has refused, errno telling why: Error{NotFound}, or Error{Resource}
-// when it was for want of descriptors or memory.
+// Reports a failed open(2) according to errno: Error{Resource} if descriptors or memory ran out,
+// otherwise Error{NotFound}.
 [[noreturn]] void fail_to_open(const std::filesystem::path& path);
 
-// A descriptor for reading. Error{CorruptFile} for what is no regular file: a folder, a device, a
-// pipe, which might keep its reader waiting for ever.
+// A descriptor for reading. Throws Error{CorruptFile} unless the path is a regular file: reading a
+// device or a pipe might never end.
 int open_regular_file(const std::filesystem::path& path);
 
-// A quarter of the machine's memory: more text than that is no text to work on here.
+// The default limit on text files: a quarter of the machine's memory.
 Index most_text_bytes();
-// The whole file; Error{NotFound} when absent or not to be opened, Error{CorruptFile} above
-// max_bytes and for what is no regular file, but for streams below /dev and /proc.
+// The whole file. Error{NotFound} if it cannot be opened, Error{CorruptFile} if it is larger than
+// max_bytes or is neither a regular file nor a stream below /dev or /proc.
 std::string read_text_file(const std::filesystem::path& path, Index max_bytes = most_text_bytes());
-// Through AtomicFile.
+// Writes through AtomicFile.
 void write_text_file(const std::filesystem::path& path, std::string_view text);
 
 }  // namespace hone

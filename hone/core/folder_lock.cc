@@ -18,19 +18,24 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// Another process that takes the folder away again makes us begin anew; more often than this only
-// something else can, like a link to nowhere.
-constexpr int kMostAttempts = 1000;
+// Another process may remove the folder again, which needs another attempt. This many failures have
+// another cause, such as a dangling link.
+constexpr int kMaxAttempts = 1000;
+
+[[noreturn]] void fail_io(const fs::path& path, std::string_view action, int problem) {
+  fail(ErrorCategory::Io, path.string(),
+       concat("Could not ", action, ": ", std::strerror(problem)));
+}
 
 }  // namespace
 
 FolderLock::FolderLock(const fs::path& folder) : file_(folder / ".lock") {
-  HONE_CHECK(!folder.empty(), "folder", "a name", "none");
-  for (int attempt = 0; attempt < kMostAttempts; ++attempt) {
+  HONE_REQUIRE(!folder.empty(), "folder", "The folder needs a name.");
+  for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     make_folder(folder);
     if (try_lock(folder)) return;
   }
-  fail(ErrorCategory::Io, folder.string(), "to make the folder", std::strerror(ENOENT));
+  fail_io(folder, "make the folder", ENOENT);
 }
 
 void FolderLock::make_folder(const fs::path& folder) {
@@ -44,7 +49,7 @@ void FolderLock::make_folder(const fs::path& folder) {
     if (::mkdir(absent.back().c_str(), 0755) == 0) {
       made_.insert(made_.begin(), absent.back());
     } else if (errno != EEXIST && errno != ENOENT) {
-      fail(ErrorCategory::Io, folder.string(), "to make the folder", std::strerror(errno));
+      fail_io(folder, "make the folder", errno);
     }
   }
 }
@@ -52,8 +57,8 @@ void FolderLock::make_folder(const fs::path& folder) {
 bool FolderLock::try_lock(const fs::path& folder) {
   descriptor_ = ::open(file_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (descriptor_ < 0) {
-    if (errno == ENOENT) return false;  // the one who held it has removed the folder
-    fail(ErrorCategory::Io, file_.string(), "to create the file", std::strerror(errno));
+    if (errno == ENOENT) return false;  // the previous owner has removed the folder
+    fail_io(file_, "create the file", errno);
   }
   struct stat opened {
   }, named{};
@@ -65,14 +70,14 @@ bool FolderLock::try_lock(const fs::path& folder) {
   ::close(descriptor_);
   if (locked) return false;
   if (problem == EWOULDBLOCK) {
-    fail(ErrorCategory::Resource, folder.string(), "a folder that no other process works in",
-         "one that another run of hone has locked");
+    fail(ErrorCategory::Resource, folder.string(), "Another run of hone has locked this folder.");
   }
-  fail(ErrorCategory::Io, file_.string(), "to lock the file", std::strerror(problem));
+  fail_io(file_, "lock the file", problem);
 }
 
 FolderLock::~FolderLock() {
-  ::unlink(file_.c_str());  // while locked: who has opened it meanwhile then finds that it is gone
+  ::unlink(file_.c_str());  // while still locked, so that another process that has it open sees it
+                            // is gone
   ::close(descriptor_);
   for (const fs::path& folder : made_) {
     if (::rmdir(folder.c_str()) != 0) break;

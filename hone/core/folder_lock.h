@@ -6,13 +6,13 @@
 
 namespace hone {
 
-// While it lives, its process alone works in a folder: a lock on the file .lock in it, which goes
-// with the process however that ends. Makes the folder where it is absent, and takes it away again
-// when nothing has been written into it.
+// Gives this process exclusive use of a folder for as long as the object lives, by locking the file
+// .lock in it; the system releases the lock however the process ends. Creates the folder if it does
+// not exist, and removes it again if nothing has been written into it.
 class FolderLock {
  public:
-  // Error{Resource} when another process holds it; Error{Io} when the folder cannot be made;
-  // Error{InvalidArgument} when it has no name.
+  // Error{Resource} if another process holds the lock, Error{Io} if the folder cannot be created,
+  // Error{InvalidArgument} if it has no name.
   explicit FolderLock(const std::filesystem::path& folder);
   FolderLock(const FolderLock&) = delete;
   FolderLock& operator=(const FolderLock&) = delete;
@@ -20,7 +20,7 @@ class FolderLock {
 
  private:
   void make_folder(const std::filesystem::path& folder);
-  // false: the file was removed between opening and locking it.
+  // Returns false if the file was removed between opening and locking it.
   bool try_lock(const std::filesystem::path& folder);
 
   std::filesystem::path file_;

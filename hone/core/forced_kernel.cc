@@ -7,7 +7,7 @@
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 
-// In a file of its own: what needs only this links without Highway.
+// In its own file, so that code that needs only this function links without Highway.
 namespace hone {
 namespace {
 

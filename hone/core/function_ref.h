@@ -6,8 +6,8 @@
 
 namespace hone {
 
-// A callable borrowed for the length of a call: two words, no allocation. The callee must not keep
-// it.
+// A callable borrowed for the duration of a call: two words, no allocation. The callee must not
+// keep it.
 template <class Signature>
 class FunctionRef;
 
@@ -17,7 +17,7 @@ class FunctionRef<Result(Args...)> {
   template <class Callable>
   requires(!std::is_same_v<std::remove_cvref_t<Callable>, FunctionRef> &&
            std::is_invocable_r_v<Result, Callable&, Args...>)
-      FunctionRef(Callable&& callable)  // NOLINT: implicit by intent
+      FunctionRef(Callable&& callable)  // NOLINT: implicit on purpose
       : object_(const_cast<void*>(static_cast<const void*>(&callable))),
         call_([](void* object, Args... args) -> Result {
           return (*static_cast<std::remove_reference_t<Callable>*>(object))(

@@ -16,13 +16,13 @@ static_assert(std::endian::native == std::endian::little);
 
 constexpr Index kMaxValues = 65'536;
 constexpr Index kMaxTensors = 1'000'000;
-constexpr std::size_t kMaxTensorName = 64;  // with the terminating zero that ggml keeps
+constexpr std::size_t kMaxTensorName = 64;  // including ggml's terminating zero
 constexpr std::uint32_t kMaxAlignment = 65'536;
 constexpr Index kDefaultAlignment = 32;
 constexpr Index kMinValueBytes = 8 + 1 + 4 + 1;           // key length, key, type, value
 constexpr Index kMinTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // name, rank, one dimension, type, offset
 
-// Bytes of a scalar; 0 for strings and arrays.
+// Size of a scalar; 0 for strings and arrays.
 Index bytes_of(GgufValueType type) {
   switch (type) {
     case GgufValueType::U8:
@@ -47,7 +47,7 @@ Index bytes_of(GgufValueType type) {
   return 0;
 }
 
-// Walks the header; every read is bounded by the bytes that remain.
+// Reads the header and checks every read against the remaining bytes.
 class Cursor {
  public:
   Cursor(std::span<const std::byte> bytes, std::string_view where) : bytes_(bytes), where_(where) {}
@@ -93,14 +93,13 @@ GgufValueType read_value_type(Cursor& cursor, std::string_view key, std::string_
 GgufValue read_value(Cursor& cursor, std::span<const std::byte> file, std::string_view where) {
   GgufValue value;
   value.key = cursor.read_string("a key");
-  if (value.key.empty()) fail_corrupt(where, "keys with a name", "an empty one");
+  if (value.key.empty()) fail_corrupt(where, "A key has an empty name.");
   value.type = read_value_type(cursor, value.key, where);
   if (value.type == GgufValueType::Array) {
     value.is_array = true;
     value.type = read_value_type(cursor, value.key, where);
     if (value.type == GgufValueType::Array)
-      fail_corrupt(where, "arrays of plain values",
-                   concat("nested ones in ", quote_name(value.key)));
+      fail_corrupt(where, concat(quote_name(value.key), " is an array of arrays."));
     value.count = cursor.read_count("an array length");
   }
   const Index begin = cursor.position();
@@ -115,14 +114,14 @@ GgufValue read_value(Cursor& cursor, std::span<const std::byte> file, std::strin
     const auto part = cursor.take(bytes, quote_name(value.key));
     if (value.type == GgufValueType::Bool &&
         std::any_of(part.begin(), part.end(), [](std::byte b) { return b > std::byte{1}; }))
-      fail_corrupt(where, concat("booleans of 0 or 1 in ", quote_name(value.key)), "another byte");
+      fail_corrupt(where, concat(quote_name(value.key), " has a boolean that is neither 0 nor 1."));
   }
   value.bytes = file.subspan(static_cast<std::size_t>(begin),
                              static_cast<std::size_t>(cursor.position() - begin));
   return value;
 }
 
-// One description and the size of its data; returns the stored offset.
+// Reads one tensor description and computes the size of its data. Returns the stored offset.
 std::uint64_t read_tensor(Cursor& cursor, std::string_view where, GgufTensor& tensor,
                           Index& bytes) {
   tensor.name = cursor.read_string("a tensor name");
@@ -130,7 +129,7 @@ std::uint64_t read_tensor(Cursor& cursor, std::string_view where, GgufTensor& te
     fail_corrupt(where, "tensor names of 1 to 63 bytes", concat(tensor.name.size(), " bytes"));
   const auto rank = cursor.read<std::uint32_t>("a rank");
   if (rank > 4)
-    fail_corrupt(where, concat("rank of at most 4 for ", quote_name(tensor.name)), concat(rank));
+    fail_corrupt(where, concat("a rank of at most 4 for ", quote_name(tensor.name)), concat(rank));
   tensor.rank = static_cast<int>(rank);
   for (std::size_t i = 0; i < rank; ++i) {
     tensor.dims[i] = cursor.read_count("a dimension");
@@ -142,21 +141,21 @@ std::uint64_t read_tensor(Cursor& cursor, std::string_view where, GgufTensor& te
       gguf_type_info(tensor.type, concat(where, ": ", quote_name(tensor.name)));
   if (tensor.dims[0] % info.block != 0)
     fail_corrupt(where,
-                 concat("rows of a multiple of ", info.block, " for ", info.name, " tensor ",
-                        quote_name(tensor.name)),
+                 concat("rows that are a multiple of ", info.block, " long for ", info.name,
+                        " tensor ", quote_name(tensor.name)),
                  concat(tensor.dims[0]));
   bytes = checked_mul(tensor.dims[0] / info.block, info.bytes, where);
   for (std::size_t i = 1; i < rank; ++i) bytes = checked_mul(bytes, tensor.dims[i], where);
   return cursor.read<std::uint64_t>("a tensor offset");
 }
 
-// Reads `count` descriptions, then points them at their data.
+// Reads `count` descriptions, then assigns each tensor its data.
 void read_tensors(Cursor& cursor, std::span<const std::byte> file, Index count, Index alignment,
                   std::string_view where, std::vector<GgufTensor>& tensors) {
   std::vector<Index> sizes;
   sizes.reserve(static_cast<std::size_t>(count));
   tensors.reserve(static_cast<std::size_t>(count));
-  Index offset = 0;  // where the next tensor must begin, from the start of the data
+  Index offset = 0;  // of the next tensor, relative to the start of the data
   for (Index n = 0; n < count; ++n) {
     GgufTensor tensor;
     Index bytes = 0;
@@ -166,7 +165,7 @@ void read_tensors(Cursor& cursor, std::span<const std::byte> file, Index count, 
                    concat(stored));
     sizes.push_back(bytes);
     tensors.push_back(tensor);
-    // No sum beyond the file is followed further, so the next one cannot overflow.
+    // Stops at the first sum beyond the file, so the next one cannot overflow.
     if (bytes > static_cast<Index>(file.size()) - offset)
       fail_corrupt(where, concat(bytes, " bytes of data for ", quote_name(tensor.name)),
                    concat("a file of ", file.size()));
@@ -191,7 +190,7 @@ T element(const GgufValue& value, Index i) {
   return out;
 }
 
-// An integer element of any width; nothing for other kinds and for u64 above 2^63-1.
+// An integer element of any width. Empty for other kinds and for u64 above 2^63-1.
 std::optional<Index> integer_element(const GgufValue& value, Index i) {
   switch (value.type) {
     case GgufValueType::U8:
@@ -238,14 +237,14 @@ void check_unique(Index count, std::string_view what, std::string_view where,
                   FunctionRef<std::string_view(Index)> name) {
   const Index twice = find_duplicate(count, name);
   if (twice >= 0)
-    fail_corrupt(where, concat("each ", what, " once"), concat(quote_name(name(twice)), " twice"));
+    fail_corrupt(where, concat("The ", what, " ", quote_name(name(twice)), " occurs twice."));
 }
 
-// The value of general.alignment, null when absent.
+// Reads general.alignment; `value` is null if the key is absent.
 Index read_alignment(const GgufValue* value, std::string_view where) {
   if (value == nullptr) return kDefaultAlignment;
   if (value->is_array || value->type != GgufValueType::U32)
-    fail_corrupt(where, "a u32 for general.alignment", "another kind of value");
+    fail_corrupt(where, "general.alignment is not a u32.");
   const auto alignment = element<std::uint32_t>(*value, 0);
   if (!std::has_single_bit(alignment) || alignment > kMaxAlignment)
     fail_corrupt(where, "an alignment that is a power of two up to 65536", concat(alignment));
@@ -262,14 +261,14 @@ const GgufValue* GgufFile::find(std::string_view key) const {
   return &values_[*at];
 }
 
-void GgufFile::refuse(std::string_view key, std::string_view wanted) const {
-  fail_corrupt(where_, concat(wanted, " for ", key), "another kind of value");
+void GgufFile::refuse(std::string_view key, std::string_view expected) const {
+  fail_corrupt(where_, concat(key, " is not ", expected, "."));
 }
 
 const GgufValue* GgufFile::find_of(std::string_view key, bool is_array,
-                                   std::string_view wanted) const {
+                                   std::string_view expected) const {
   const GgufValue* value = find(key);
-  if (value != nullptr && value->is_array != is_array) refuse(key, wanted);
+  if (value != nullptr && value->is_array != is_array) refuse(key, expected);
   return value;
 }
 
@@ -328,7 +327,8 @@ std::optional<std::vector<Index>> GgufFile::integers(std::string_view key) const
   const GgufValue* value = find_of(key, true, "an array of whole numbers");
   if (value == nullptr) return std::nullopt;
   std::vector<Index> out;
-  // An i8 becomes eight bytes here: callers ask for arrays of ids, stored as i32.
+  // Each element takes eight bytes here, so narrower ones would multiply a file's size in memory;
+  // callers read arrays of ids, which are stored as i32.
   if (bytes_of(value->type) < 4) refuse(key, "an array of 32-bit or 64-bit whole numbers");
   out.reserve(static_cast<std::size_t>(value->count));
   for (Index i = 0; i < value->count; ++i) {

@@ -33,34 +33,34 @@ enum class GgufValueType : std::uint32_t {
   F64,
 };
 
-// A value as it lies in the file, checked to be complete; decoded on demand by GgufFile's getters.
+// A value as stored in the file, known to be complete. GgufFile's getters decode it.
 struct GgufValue {
   std::string_view key;
-  GgufValueType type = GgufValueType::U8;  // of the elements, for an array
+  GgufValueType type = GgufValueType::U8;  // of the elements if it is an array
   bool is_array = false;
   Index count = 1;
-  std::span<const std::byte> bytes;  // elements; each string with its u64 length
+  std::span<const std::byte> bytes;  // the elements; each string follows its u64 length
 };
 
 struct GgufTensor {
   std::string_view name;
-  std::uint32_t type = 0;  // as stored; gguf_type_info() knows it
+  std::uint32_t type = 0;  // as stored; see gguf_type_info()
   int rank = 0;
   std::array<Index, 4> dims{1, 1, 1, 1};  // dims[0] is contiguous
   std::span<const std::byte> bytes;
 };
 
-// A parsed GGUF file: views into the bytes it was parsed from. Getters take a key's value, nothing
-// when the key is absent; a value of another kind is Error{CorruptFile} naming the key.
+// A parsed GGUF file: views into the bytes it was parsed from. Getters return nothing for an absent
+// key. A value of another kind throws Error{CorruptFile} that names the key.
 class GgufFile {
  public:
   std::uint32_t version() const { return version_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const std::vector<GgufValue>& values() const { return values_; }
-  const GgufValue* find(std::string_view key) const;  // null when absent
+  const GgufValue* find(std::string_view key) const;  // null if absent
 
   std::optional<Index> integer(std::string_view key) const;
-  std::optional<double> number(std::string_view key) const;  // f32 or f64 or an integer
+  std::optional<double> number(std::string_view key) const;  // f32, f64 or an integer
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string_view> string(std::string_view key) const;
   std::optional<std::vector<std::string_view>> strings(std::string_view key) const;
@@ -69,8 +69,8 @@ class GgufFile {
 
  private:
   friend GgufFile parse_gguf(std::span<const std::byte> file, std::string_view where);
-  const GgufValue* find_of(std::string_view key, bool is_array, std::string_view wanted) const;
-  [[noreturn]] void refuse(std::string_view key, std::string_view wanted) const;
+  const GgufValue* find_of(std::string_view key, bool is_array, std::string_view expected) const;
+  [[noreturn]] void refuse(std::string_view key, std::string_view expected) const;
 
   std::string where_;
   std::uint32_t version_ = 0;
@@ -79,19 +79,20 @@ class GgufFile {
   std::vector<GgufTensor> tensors_;
 };
 
-// Reads versions 2 and 3. Checks every count against the bytes that remain, names, types, that
-// tensors tile the data in order with nothing but alignment between them; touches no tensor data.
-// `where` names the file in errors: Error{CorruptFile}; Error{Unsupported} for other versions, byte
-// orders and tensor types.
+// Reads versions 2 and 3. Checks names, types, every count against the remaining bytes, and that
+// the tensors tile the data in order with nothing but alignment between them. Does not touch tensor
+// data. `where` names the file in errors: Error{CorruptFile}, or Error{Unsupported} for other
+// versions, byte orders and tensor types.
 GgufFile parse_gguf(std::span<const std::byte> file, std::string_view where);
 
-// Collects keys and tensor descriptions, then streams tensor data in that order, padded to 32
-// bytes.
+// Collects keys and tensor descriptions, then streams the tensors' data in the same order, padded
+// to 32 bytes.
 class GgufWriter {
  public:
   explicit GgufWriter(const std::filesystem::path& path) : file_(path), path_(path.string()) {}
 
-  void set_integer(std::string_view key, Index value);  // u32; Error{InvalidArgument} outside it
+  // Stored as u32; throws Error{InvalidArgument} if out of range.
+  void set_integer(std::string_view key, Index value);
   void set_number(std::string_view key, double value);  // f32
   void set_boolean(std::string_view key, bool value);
   void set_string(std::string_view key, std::string_view value);
@@ -99,12 +100,12 @@ class GgufWriter {
   void set_numbers(std::string_view key, std::span<const float> values);          // f32
   void set_integers(std::string_view key, std::span<const std::int32_t> values);  // i32
 
-  // dims[0] is contiguous. All tensors are described before the first write().
+  // dims[0] is contiguous. All tensors must be added before the first write().
   void add_tensor(std::string_view name, GgufType type, std::span<const Index> dims);
 
-  // Data of the tensors in the order of add_tensor, in pieces that do not span two tensors.
+  // Writes data of the tensors in the order of add_tensor(). A piece may not span two tensors.
   void write(std::span<const std::byte> data);
-  // Error{InvalidArgument} when data is missing.
+  // Throws Error{InvalidArgument} if data is missing.
   void commit();
   Index bytes_written() const { return file_.bytes_written(); }
 
@@ -120,8 +121,8 @@ class GgufWriter {
   std::uint64_t n_values_ = 0;
   std::vector<Index> sizes_;
   Index data_bytes_ = 0;
-  std::size_t current_ = 0;  // tensor being written
-  Index left_ = 0;           // its bytes still to come
+  std::size_t current_ = 0;  // the tensor being written
+  Index left_ = 0;           // bytes of it that are still to be written
   bool header_written_ = false;
 };
 

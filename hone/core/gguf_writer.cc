@@ -5,7 +5,7 @@
 namespace hone {
 namespace {
 
-constexpr std::size_t kMaxTensorName = 64;  // with the terminating zero that ggml keeps
+constexpr std::size_t kMaxTensorName = 64;  // including ggml's terminating zero
 constexpr Index kAlignment = 32;
 
 template <class T>
@@ -69,13 +69,14 @@ void GgufWriter::set_integers(std::string_view key, std::span<const std::int32_t
 }
 
 void GgufWriter::add_tensor(std::string_view name, GgufType type, std::span<const Index> dims) {
-  HONE_CHECK(!header_written_, path_, "all tensors described before their data", name);
+  HONE_REQUIRE(!header_written_, path_,
+               concat("Tensor ", name, " is added after the first write()."));
   HONE_CHECK(!name.empty() && name.size() < kMaxTensorName, path_, "a tensor name of 1 to 63 bytes",
              name);
   HONE_CHECK(!dims.empty() && dims.size() <= 4, path_, "1 to 4 dimensions", dims.size());
   const GgufTypeInfo& info = gguf_type_info(static_cast<std::uint32_t>(type), name);
   HONE_CHECK(dims[0] % info.block == 0, path_,
-             concat("rows of ", name, " in multiples of ", info.block), dims[0]);
+             concat("rows of ", name, " that are a multiple of ", info.block, " long"), dims[0]);
   Index bytes = dims[0] / info.block * info.bytes;
   append_text(descriptions_, name);
   append_raw(descriptions_, static_cast<std::uint32_t>(dims.size()));
@@ -108,7 +109,7 @@ void GgufWriter::write_header() {
   close_finished_tensors();
 }
 
-// Steps over tensors without bytes left; the last one is padded too, as ggml does.
+// Skips tensors that are complete and pads each of them, the last one too, as ggml does.
 void GgufWriter::close_finished_tensors() {
   while (current_ < sizes_.size() && left_ == 0) {
     pad();
@@ -127,7 +128,7 @@ void GgufWriter::write(std::span<const std::byte> data) {
 
 void GgufWriter::commit() {
   if (!header_written_) write_header();
-  HONE_CHECK(current_ == sizes_.size(), path_, concat("data of ", sizes_.size(), " tensors"),
+  HONE_CHECK(current_ == sizes_.size(), path_, concat("data for ", sizes_.size(), " tensors"),
              current_);
   file_.commit();
 }

@@ -5,7 +5,8 @@
 
 namespace hone {
 
-// Every size, offset and loop bound in hone: signed, 64 bit, so that differences are safe.
+// The type of all sizes, offsets and loop bounds in hone: signed 64-bit, so that differences are
+// safe.
 using Index = std::int64_t;
 
 constexpr Index kCacheLine = 64;

@@ -13,7 +13,7 @@ namespace hone {
 namespace {
 
 // Builds the document by appending, because ordered_json's own parser searches an object for every
-// new key: quadratic in its size. Bounds nesting and refuses duplicate keys.
+// new key and so takes quadratic time. Limits nesting and rejects duplicate keys.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
   Builder(std::string_view where, const JsonLimits& limits) : where_(where), limits_(limits) {}
@@ -34,7 +34,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool end_array() override { return close(); }
   bool key(string_t& value) override {
     if (limits_.refuse_duplicate_keys && !open_.back().keys.insert(value).second) {
-      fail_corrupt(where_, "every JSON key once", concat("\"", value.substr(0, 80), "\" twice"));
+      fail_corrupt(where_, concat("The JSON key \"", value.substr(0, 80), "\" occurs twice."));
     }
     key_ = std::move(value);
     return true;
@@ -50,7 +50,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     std::unordered_set<std::string> keys;
   };
 
-  // An open object or array lies in its parent, which does not grow before it is closed.
+  // References to open objects and arrays stay valid: a parent does not grow while a child is open.
   Json& append(Json value) {
     if (open_.empty()) return root_ = std::move(value);
     Json& parent = *open_.back().value;
@@ -66,7 +66,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
   bool open(Json container) {
     if (static_cast<Index>(open_.size()) >= limits_.depth) {
-      fail_corrupt(where_, concat("JSON at most ", limits_.depth, " levels deep"), "a deeper one");
+      fail_corrupt(where_, concat("The JSON is nested more than ", limits_.depth, " levels deep."));
     }
     open_.push_back({&append(std::move(container)), {}});
     return true;
@@ -91,7 +91,7 @@ Json parse_json(std::string_view text, std::string_view where, const JsonLimits&
   std::string reason = builder.problem();
   const auto bracket = reason.find("] ");
   if (bracket != std::string::npos) reason = reason.substr(bracket + 2);
-  fail_corrupt(where, "valid JSON", reason.substr(0, 200));
+  fail_corrupt(where, concat("This is not valid JSON: ", reason.substr(0, 200)));
 }
 
 Json read_json_file(const std::filesystem::path& path, const JsonLimits& limits) {

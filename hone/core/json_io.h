@@ -9,7 +9,7 @@
 
 namespace hone {
 
-// Keeps the order of keys: what a person reads comes out as it was put in.
+// Keeps the order of keys, so that output reads in the order in which it was built.
 using Json = nlohmann::ordered_json;
 
 struct JsonLimits {
@@ -17,11 +17,11 @@ struct JsonLimits {
   bool refuse_duplicate_keys = true;
 };
 
-// Parses untrusted UTF-8. `where` names the file in the Error{CorruptFile} for malformed text,
-// duplicate keys or nesting beyond the limit.
+// Parses untrusted UTF-8. Malformed text, duplicate keys and nesting beyond the limit throw
+// Error{CorruptFile} that names `where`.
 Json parse_json(std::string_view text, std::string_view where, const JsonLimits& limits = {});
 
-// Error{NotFound} when the file cannot be opened.
+// Throws Error{NotFound} if the file cannot be opened.
 Json read_json_file(const std::filesystem::path& path, const JsonLimits& limits = {});
 void write_json_file(const std::filesystem::path& path, const Json& json);
 

@@ -18,7 +18,7 @@ std::string system_text() {
   return concat(name.sysname, " ", name.release, " ", name.machine);
 }
 
-// Null where the system has no such file.
+// Null if the system has no such file.
 Json first_line_of(const char* path) {
   std::ifstream file(path);
   std::string line;

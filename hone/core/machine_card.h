@@ -6,7 +6,7 @@
 
 namespace hone {
 
-// CPU, instruction set, cores, quota, threads, hone version: the report's machine card.
+// The machine card of reports: CPU, instruction set, cores, quota, threads and hone's version.
 Json machine_card(Executor& executor);
 // The same without the number of threads.
 Json describe_machine();

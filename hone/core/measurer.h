@@ -11,17 +11,17 @@
 
 namespace hone {
 
-// One of the callables that are timed against each other.
+// One of the functions that are timed against each other.
 struct Contestant {
   std::string name;
-  // Called once for a sample; more often when it is too short to time and has no `prepare`.
+  // Called once per sample, or repeatedly if it is too short to time and has no `prepare`.
   std::function<void()> run = {};
-  std::function<void()> prepare = {};  // untimed, before each sample; may be empty
+  std::function<void()> prepare = {};  // called untimed before each sample; may be empty
 };
 
 struct MeasureOptions {
   Index warm_up = 2;       // untimed rounds
-  Index min_samples = 10;  // timed rounds at least
+  Index min_samples = 10;  // timed rounds
   Index max_samples = 200;
   double half_width = 0.02;  // stop when the median's 95 % interval is this narrow (share)
   double max_seconds = 10;   // for all contestants together, after min_samples
@@ -43,13 +43,14 @@ struct RatioInterval {
 struct Measurement {
   std::vector<std::string> names;
   std::vector<std::vector<double>> seconds;  // [contestant][round], rounds interleaved A, B, A, B…
-  double foreign_load = 0;                   // CPUs kept busy by other processes meanwhile
-  // Largest relative change of the first contestant's median over ten rounds against its first ten.
+  double foreign_load = 0;  // CPUs kept busy by other processes during the measurement
+  // How far the first contestant's median over any ten rounds moved from that of its first ten, at
+  // most, as a fraction.
   double drift = 0;
-  std::uint64_t seed = 1;  // of the bootstrap, from the options
+  std::uint64_t seed = 1;  // of the bootstrap, copied from the options
 };
 
-// The one way to time code. kernels and train take it by reference; tune/measure implements it.
+// The only way to time code. The other layers take it by reference; tune/measure implements it.
 class Measurer {
  public:
   virtual ~Measurer() = default;
@@ -57,7 +58,7 @@ class Measurer {
   virtual Measurement measure(std::span<const Contestant> contestants,
                               const MeasureOptions& options) = 0;
   virtual Spread spread(std::span<const double> samples) const = 0;
-  // How many times faster `impl` is than `against`: > 1 means impl is faster.
+  // How many times as fast as `against` `impl` is; above 1, impl is faster.
   virtual RatioInterval speedup(const Measurement& measurement, Index impl,
                                 Index against) const = 0;
 };

@@ -26,7 +26,8 @@ MmapFile::MmapFile(const std::filesystem::path& path) : path_(path) {
   const int problem = errno;
   ::close(descriptor);
   if (data == MAP_FAILED)
-    fail(ErrorCategory::Io, path.string(), "to map the file", std::strerror(problem));
+    fail(ErrorCategory::Io, path.string(),
+         concat("Could not map the file: ", std::strerror(problem)));
   data_ = static_cast<const std::byte*>(data);
   size_ = status.st_size;
 }

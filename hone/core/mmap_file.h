@@ -9,9 +9,9 @@
 
 namespace hone {
 
-// A whole file mapped read-only and private; pages are read at first touch. Error{NotFound} when it
-// does not exist or cannot be opened, Error{CorruptFile} when it is no regular file, Error{Io} when
-// it cannot be mapped. An empty file gives an empty span.
+// A whole file, mapped read-only and private; pages are read on first touch. Error{NotFound} if it
+// cannot be opened, Error{CorruptFile} if it is not a regular file, Error{Io} if it cannot be
+// mapped. An empty file gives an empty span.
 class MmapFile {
  public:
   explicit MmapFile(const std::filesystem::path& path);
@@ -21,7 +21,7 @@ class MmapFile {
 
   std::span<const std::byte> bytes() const { return {data_, static_cast<std::size_t>(size_)}; }
   const std::filesystem::path& path() const { return path_; }
-  // Tells the kernel that this part of the mapping is not needed any more (its pages are clean).
+  // Tells the kernel that this part of the mapping is no longer needed. Its pages are clean.
   void drop_pages(std::span<const std::byte> part) const;
 
  private:

@@ -40,8 +40,8 @@ bool is_control(std::string_view character) {
 }  // namespace
 
 Index find_duplicate(Index n, FunctionRef<std::string_view(Index)> name) {
-  // Sorting hashes instead of strings keeps a million names within the cache's reach; names are
-  // compared only where hashes agree, so colliding names cost a sort and not a square.
+  // Sorting hashes instead of strings keeps a million names cache-friendly. Names are compared only
+  // where hashes are equal, and sorted there, so collisions do not make it quadratic.
   std::vector<std::pair<std::size_t, Index>> order;
   order.reserve(static_cast<std::size_t>(n));
   for (Index i = 0; i < n; ++i) order.emplace_back(std::hash<std::string_view>{}(name(i)), i);

@@ -9,8 +9,8 @@
 
 namespace hone {
 
-// Position of a name that also occurs at an earlier position, or -1. name(i) is called for i in
-// [0, n). O(n log n) whatever the names are; 16 n bytes.
+// The position of a name that also occurs earlier, or -1. Calls name(i) for i in [0, n). Takes O(n
+// log n) time for any names, and 16 n bytes.
 Index find_duplicate(Index n, FunctionRef<std::string_view(Index)> name);
 
 // `text` with every byte of a control character (C0, DEL, C1) and every byte that is not UTF-8 as

@@ -26,7 +26,7 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-// No distance: too far to be meant.
+// Returns nothing if the words differ too much for a typo.
 std::optional<std::size_t> distance_when_near(std::string_view word, std::string_view name) {
   const std::size_t distance = edit_distance(word, name);
   if (3 * distance > std::max(word.size(), name.size())) return std::nullopt;
@@ -36,7 +36,7 @@ std::optional<std::size_t> distance_when_near(std::string_view word, std::string
 }  // namespace
 
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> known) {
-  word = word.substr(0, 200);  // an endless word costs no more than a long one
+  word = word.substr(0, 200);  // bounds the cost for very long words
   std::string_view best;
   std::optional<std::size_t> least;
   const auto consider = [&](std::string_view spelling, std::string_view name) {
@@ -55,13 +55,14 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
   return best;
 }
 
-std::string describe_known(std::string_view kind, std::string_view word,
-                           std::span<const std::string_view> known) {
+std::string describe_unknown(std::string_view kind, std::string_view word,
+                             std::span<const std::string_view> known) {
   const std::string_view nearest = nearest_name(word, known);
-  if (!nearest.empty()) return concat("a known ", kind, ", nearest is '", nearest, "'");
+  const std::string unknown = concat("Unknown ", kind, " '", word, "'. ");
+  if (!nearest.empty()) return concat(unknown, "Did you mean '", nearest, "'?");
   std::string all;
   for (const std::string_view name : known) all += concat(all.empty() ? "" : ", ", name);
-  return concat("a known ", kind, " (", all, ")");
+  return concat(unknown, "The known ones are: ", all, ".");
 }
 
 }  // namespace hone

@@ -7,14 +7,15 @@
 
 namespace hone {
 
-// The known name that `word` was probably meant to be: the one with the least edit distance
-// (Levenshtein), first wins, if at most a third of the longer one's letters differ; else empty. A
-// word without dots is also compared with what follows a name's last dot: "steps" finds
-// "trainer.steps". For "unknown key 'lerning_rate', did you mean 'learning_rate'?".
+// The known name that `word` is probably a typo of: the first one with the smallest edit distance
+// (Levenshtein). Empty if more than a third of the longer word's letters differ. A word without
+// dots is also compared with the part after a name's last dot, so that "steps" finds
+// "trainer.steps".
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> known);
 
-// "a known <kind>, nearest is 'train'", or all of them where none is near: what an error wanted.
-std::string describe_known(std::string_view kind, std::string_view word,
-                           std::span<const std::string_view> known);
+// The sentence of an error: "Unknown <kind> 'trian'. Did you mean 'train'?", or a list of all known
+// names if none is near.
+std::string describe_unknown(std::string_view kind, std::string_view word,
+                             std::span<const std::string_view> known);
 
 }  // namespace hone

@@ -25,7 +25,7 @@ constexpr PhiloxBlock philox(std::uint64_t key, PhiloxBlock counter) {
   return counter;
 }
 
-// Uniform in (0, 1), never 0 and never 1: safe under log.
+// Uniform in the open interval (0, 1), so that its logarithm is finite.
 constexpr float open_unit_float(std::uint32_t bits) {
   return (static_cast<float>(bits >> 9) + 0.5f) * 0x1p-23f;
 }
@@ -34,7 +34,8 @@ constexpr double open_unit_double(std::uint32_t high, std::uint32_t low) {
   return (static_cast<double>(bits & ((std::uint64_t{1} << 52) - 1)) + 0.5) * 0x1p-52;
 }
 
-// A stream of draws from one (seed, stream) pair; state is the position, so it saves in 8 bytes.
+// A stream of draws for one (seed, stream) pair. Its state is the position, which takes 8 bytes to
+// save.
 class PhiloxStream {
  public:
   using result_type = std::uint32_t;

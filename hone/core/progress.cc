@@ -15,7 +15,7 @@
 namespace hone {
 namespace {
 
-constexpr double kQuietSeconds = 1.0;  // a shorter job shows nothing
+constexpr double kQuietSeconds = 1.0;  // shorter jobs show nothing
 constexpr double kTerminalEvery = 0.1, kPlainEvery = 5.0;
 constexpr Index kBarWidth = 24;
 

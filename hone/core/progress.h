@@ -9,11 +9,11 @@
 
 namespace hone {
 
-// Progress of a job on stderr: a bar with rate and time left on a terminal, one plain line every
-// few seconds elsewhere, nothing for jobs under a second or below LogLevel::Info.
+// Shows the progress of a job on stderr: a bar with rate and time left on a terminal, otherwise a
+// plain line every few seconds. Shows nothing for jobs under a second and below LogLevel::Info.
 class Progress {
  public:
-  // total = 0: unknown. unit is the plural noun shown with the rate ("tokens", "steps").
+  // total = 0 means unknown. `unit` is the plural noun shown with the rate ("tokens", "steps").
   Progress(std::string_view title, Index total, std::string_view unit);
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -197,7 +197,7 @@ void decode_canonical(const QuantMatrixView& matrix, Index row, std::span<float>
   }
 }
 
-// Scales (or zeros) in the whole matrix.
+// The number of scales (or zeros) in the whole matrix.
 Index scale_count(const QuantSpec& spec, Index rows, Index cols) {
   return spec.span == ScaleSpan::Tensor ? 1 : rows * spec.groups_per_row(cols);
 }
@@ -213,8 +213,8 @@ Index bytes_per_row(const StoredMatrix& matrix) {
 
 void check_encoder(std::string_view op, std::size_t values, std::size_t bytes, Index block_bytes) {
   HONE_CHECK(values % 32 == 0, op, "a multiple of 32 values", values);
-  const std::size_t wanted = values / 32 * static_cast<std::size_t>(block_bytes);
-  HONE_CHECK(bytes == wanted, op, concat(wanted, " bytes of blocks"), bytes);
+  const std::size_t needed = values / 32 * static_cast<std::size_t>(block_bytes);
+  HONE_CHECK(bytes == needed, op, concat(needed, " bytes of blocks"), bytes);
 }
 
 void store_f16(float value, std::byte* to) {
@@ -222,8 +222,8 @@ void store_f16(float value, std::byte* to) {
   std::memcpy(to, &bits, sizeof bits);
 }
 
-// The reciprocal both encoders multiply by. A scale so small that its reciprocal overflows stores
-// as f16 zero; its codes are then zero too instead of undefined.
+// The reciprocal that both encoders multiply by. A scale whose reciprocal overflows is stored as
+// f16 zero, and a reciprocal of 0 makes its codes zero as well.
 float reciprocal_or_zero(float d) {
   const float inverse = d == 0 ? 0.0f : 1.0f / d;
   return std::isfinite(inverse) ? inverse : 0.0f;
@@ -337,13 +337,13 @@ void check_quant_matrix(const QuantMatrixView& matrix) {
   constexpr std::string_view kOp = "quantized matrix";
   const QuantSpec& spec = matrix.spec;
   HONE_CHECK(spec.kind == CodeKind::Int && spec.bits >= 2 && spec.bits <= 8, kOp,
-             "2 to 8 bit integers", to_text(spec));
+             "integers of 2 to 8 bits", to_text(spec));
   HONE_CHECK(spec.span != ScaleSpan::Group || (spec.group > 0 && spec.group % 16 == 0), kOp,
-             "groups of a multiple of 16", spec.group);
-  HONE_CHECK(matrix.rows >= 0 && matrix.cols >= 0, kOp, "a shape",
+             "a group size that is a multiple of 16", spec.group);
+  HONE_CHECK(matrix.rows >= 0 && matrix.cols >= 0, kOp, "sizes of at least 0",
              concat("[", matrix.rows, ", ", matrix.cols, "]"));
-  const auto check_size = [&](std::string_view part, std::size_t got, Index wanted) {
-    HONE_CHECK(static_cast<Index>(got) == wanted, kOp, concat(wanted, " bytes of ", part), got);
+  const auto check_size = [&](std::string_view part, std::size_t got, Index needed) {
+    HONE_CHECK(static_cast<Index>(got) == needed, kOp, concat(needed, " bytes of ", part), got);
   };
   const Index scales = scale_count(spec, matrix.rows, matrix.cols);
   check_size("codes", matrix.codes.size(),
@@ -356,9 +356,10 @@ const GgufTypeInfo& gguf_type_info(std::uint32_t type, std::string_view tensor) 
   for (const auto& [known, info] : kGgufTypes) {
     if (static_cast<std::uint32_t>(known) == type) return info;
   }
-  fail_unsupported(tensor,
-                   "a GGUF type out of F32 F16 BF16 Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q4_K Q5_K Q6_K",
-                   concat("type ", type));
+  fail_unsupported(
+      tensor,
+      "one of the GGUF types F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K",
+      concat("type ", type));
 }
 
 Index StoredMatrix::stored_bytes() const {
@@ -395,8 +396,8 @@ void decode_row(const StoredMatrix& matrix, Index row, std::span<float> out) {
 }
 
 void decode(const StoredMatrix& matrix, std::span<float> out) {
-  const Index wanted = checked_mul(matrix.rows, matrix.cols, "decode");
-  HONE_CHECK(static_cast<Index>(out.size()) == wanted, "decode", concat(wanted, " values"),
+  const Index values = checked_mul(matrix.rows, matrix.cols, "decode");
+  HONE_CHECK(static_cast<Index>(out.size()) == values, "decode", concat(values, " values"),
              out.size());
   for (Index row = 0; row < matrix.rows; ++row) {
     decode_row(matrix, row,
@@ -405,7 +406,7 @@ void decode(const StoredMatrix& matrix, std::span<float> out) {
   }
 }
 
-// d = absmax / 127; q = x / d rounded half away from zero, by the reciprocal of the unrounded d.
+// d = absmax / 127; q = x times the reciprocal of the unrounded d, rounded half away from zero.
 void encode_q8_0(std::span<const float> values, std::span<std::byte> blocks) {
   check_encoder("encode_q8_0", values.size(), blocks.size(), kQ8_0Bytes);
   std::byte* to = blocks.data();
@@ -423,7 +424,7 @@ void encode_q8_0(std::span<const float> values, std::span<std::byte> blocks) {
 }
 
 // m = the value of largest magnitude (the first one on ties); d = m / -8; q = min(15, x / d + 8.5).
-// Product and sum are rounded to float one after the other, as the reference does.
+// The product is rounded to float before the sum, as in the reference.
 void encode_q4_0(std::span<const float> values, std::span<std::byte> blocks) {
   check_encoder("encode_q4_0", values.size(), blocks.size(), kQ4_0Bytes);
   std::byte* to = blocks.data();

@@ -19,7 +19,8 @@ constexpr Index kMaxHeader = 100'000'000;
 constexpr Index kMaxTensors = 1'000'000;
 constexpr std::size_t kMaxName = 1024;
 constexpr std::size_t kMaxMetadata = 65'536;
-constexpr Index kMinEntryBytes = 48;  // of JSON: dtype, shape and data_offsets spelled out
+constexpr Index kMinEntryBytes =
+    48;  // bytes of the shortest JSON entry with dtype, shape and data_offsets
 constexpr Index kDataAlignment = 64;
 
 struct DtypeName {
@@ -38,8 +39,8 @@ constexpr std::array<DtypeName, 11> kDtypes{{{Dtype::Float32, "F32"},
                                              {Dtype::Float8E4M3, "F8_E4M3"},
                                              {Dtype::Float8E5M2, "F8_E5M2"}}};
 
-// Turns the header's JSON events into tensors without building a document: memory stays a small
-// multiple of the header. The grammar has four levels, so every event has one legal place.
+// Turns the header's JSON events into tensors without building a document, so that memory stays a
+// small multiple of the header. The grammar has four levels, and each event is legal in one place.
 class HeaderReader final : public nlohmann::json_sax<Json> {
  public:
   HeaderReader(std::span<const std::byte> data, std::string_view where, SafetensorsFile& out)
@@ -56,10 +57,12 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   bool number_unsigned(number_unsigned_t value) override {
     const Index number = checked_index(value, where_);
     if (state_ == State::Shape) {
-      if (rank_ == Shape::kMaxRank) fail_corrupt(where_, "rank of at most 8", quote_name(name_));
+      if (rank_ == Shape::kMaxRank)
+        fail_corrupt(where_, concat(quote_name(name_), " has more than 8 dimensions."));
       dims_[static_cast<std::size_t>(rank_++)] = number;
     } else if (state_ == State::Offsets) {
-      if (offsets_ == 2) fail_corrupt(where_, "data_offsets of two numbers", quote_name(name_));
+      if (offsets_ == 2)
+        fail_corrupt(where_, concat(quote_name(name_), " has more than two data_offsets."));
       (offsets_++ == 0 ? begin_ : end_) = number;
     } else {
       return refuse("a number");
@@ -70,7 +73,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
   bool string(string_t& value) override {
     if (state_ == State::Metadata) {
       if (out_.metadata.size() == kMaxMetadata)
-        fail_corrupt(where_, "at most 65536 metadata keys", "more");
+        fail_corrupt(where_, "There are more than 65536 metadata keys.");
       out_.metadata.emplace_back(std::move(field_), std::move(value));
     } else if (state_ == State::Entry && field_ == "dtype") {
       set_dtype(value);
@@ -95,7 +98,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
     if (state_ == State::Top) {
       state_ = State::Tensors;
     } else if (state_ == State::Tensors && name_ == "__metadata__") {
-      if (metadata_seen_) fail_corrupt(where_, "one __metadata__", "two");
+      if (metadata_seen_) fail_corrupt(where_, "__metadata__ occurs twice.");
       metadata_seen_ = true;
       state_ = State::Metadata;
     } else if (state_ == State::Tensors) {
@@ -135,7 +138,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
 
   bool parse_error(std::size_t position, const std::string&,
                    const nlohmann::detail::exception&) override {
-    fail_corrupt(where_, "a header of valid JSON", concat("an error at header byte ", position));
+    fail_corrupt(where_, concat("The header is not valid JSON at byte ", position, "."));
   }
 
  private:
@@ -150,7 +153,7 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
 
   void mark(Field field) {
     if ((seen_ & field) != 0)
-      fail_corrupt(where_, "each field of a tensor once", quote_name(name_));
+      fail_corrupt(where_, concat("A field of ", quote_name(name_), " occurs twice."));
     seen_ |= field;
   }
 
@@ -162,18 +165,24 @@ class HeaderReader final : public nlohmann::json_sax<Json> {
         return;
       }
     }
-    fail_unsupported(where_, "a dtype of F32 F16 BF16 F64 I8 U8 I32 I64 BOOL F8_E4M3 F8_E5M2",
-                     concat(quote_name(text), " in ", quote_name(name_)));
+    fail_unsupported(where_,
+                     concat("one of the dtypes F32, F16, BF16, F64, I8, U8, I32, I64, BOOL, "
+                            "F8_E4M3 and F8_E5M2 for ",
+                            quote_name(name_)),
+                     quote_name(text));
   }
 
   void add_tensor() {
     if (seen_ != kAllFields || offsets_ != 2)
-      fail_corrupt(where_, "dtype, shape and two data_offsets", quote_name(name_));
+      fail_corrupt(where_,
+                   concat(quote_name(name_), " lacks a dtype, a shape or two data_offsets."));
     if (static_cast<Index>(out_.tensors.size()) == kMaxTensors)
-      fail_corrupt(where_, "at most 1000000 tensors", "more");
+      fail_corrupt(where_, "There are more than 1000000 tensors.");
     if (begin_ > end_ || end_ > static_cast<Index>(data_.size()))
-      fail_corrupt(where_, concat("offsets within ", data_.size(), " bytes of data"),
-                   concat("[", begin_, ", ", end_, "] of ", quote_name(name_)));
+      fail_corrupt(
+          where_,
+          concat("offsets of ", quote_name(name_), " within ", data_.size(), " bytes of data"),
+          concat("[", begin_, ", ", end_, "]"));
     Index bytes = bytes_of(dtype_);
     const std::span<const Index> dims(dims_.data(), static_cast<std::size_t>(rank_));
     for (const Index dim : dims) bytes = checked_mul(bytes, dim, where_);
@@ -204,15 +213,17 @@ void check_names(const SafetensorsFile& file, std::string_view where) {
       static_cast<Index>(file.tensors.size()),
       [&](Index i) -> std::string_view { return file.tensors[static_cast<std::size_t>(i)].name; });
   if (twice >= 0)
-    fail_corrupt(where, "each tensor once",
-                 concat(quote_name(file.tensors[static_cast<std::size_t>(twice)].name), " twice"));
+    fail_corrupt(where,
+                 concat("Tensor ", quote_name(file.tensors[static_cast<std::size_t>(twice)].name),
+                        " occurs twice."));
   const Index key =
       find_duplicate(static_cast<Index>(file.metadata.size()), [&](Index i) -> std::string_view {
         return file.metadata[static_cast<std::size_t>(i)].first;
       });
   if (key >= 0)
-    fail_corrupt(where, "each metadata key once",
-                 concat(quote_name(file.metadata[static_cast<std::size_t>(key)].first), " twice"));
+    fail_corrupt(where, concat("The metadata key ",
+                               quote_name(file.metadata[static_cast<std::size_t>(key)].first),
+                               " occurs twice."));
 }
 
 // Sorts by offset and checks that each tensor begins where the last one ended.
@@ -268,7 +279,7 @@ std::string_view safetensors_name_of(Dtype dtype) {
   for (const DtypeName& known : kDtypes) {
     if (known.dtype == dtype) return known.name;
   }
-  fail_argument("safetensors", "a dtype that the format knows", name_of(dtype));
+  fail_argument("safetensors", concat("The format has no dtype for ", name_of(dtype), "."));
 }
 
 const std::string* SafetensorsFile::find_metadata(std::string_view key) const {
@@ -294,7 +305,8 @@ SafetensorsFile parse_safetensors(std::span<const std::byte> file, std::string_v
 
   const std::span<const std::byte> data = file.subspan(sizeof length + length);
   SafetensorsFile out;
-  // One growth for all entries; the count is bounded by what that many entries need at least.
+  // Allocates once for all entries. The number of braces is an upper bound, limited by the shortest
+  // entry so that braces in names cannot inflate it.
   const Index braces = std::count(header.begin(), header.end(), '{');
   out.tensors.reserve(static_cast<std::size_t>(
       std::min({braces, static_cast<Index>(header.size()) / kMinEntryBytes, kMaxTensors})));
@@ -314,8 +326,8 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::spa
   const Index twice = find_duplicate(
       static_cast<Index>(plan.size()),
       [&](Index i) -> std::string_view { return plan[static_cast<std::size_t>(i)].name; });
-  HONE_CHECK(twice < 0, path_, "each tensor once",
-             concat(plan[static_cast<std::size_t>(twice)].name, " twice"));
+  HONE_REQUIRE(twice < 0, path_,
+               concat("Tensor ", plan[static_cast<std::size_t>(twice)].name, " occurs twice."));
   Index data_bytes = 0;
   const std::string header = build_header(plan, metadata, data_bytes);
   HONE_CHECK(static_cast<Index>(header.size()) <= kMaxHeader, path_,
@@ -327,7 +339,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::spa
 }
 
 void SafetensorsWriter::commit() {
-  HONE_CHECK(file_.bytes_written() == planned_, path_, concat(planned_, " bytes written"),
+  HONE_CHECK(file_.bytes_written() == planned_, path_, concat(planned_, " bytes"),
              file_.bytes_written());
   file_.commit();
 }

@@ -15,7 +15,7 @@
 
 namespace hone {
 
-// "F32", "BF16", "F8_E4M3", …: the format's own names.
+// The format's own names: "F32", "BF16", "F8_E4M3", …
 std::string_view safetensors_name_of(Dtype dtype);
 
 struct SafetensorsTensor {
@@ -30,17 +30,17 @@ using SafetensorsMetadata = std::vector<std::pair<std::string, std::string>>;
 struct SafetensorsFile {
   std::vector<SafetensorsTensor> tensors;  // by offset
   SafetensorsMetadata metadata;
-  // The value of a metadata key; null when absent.
+  // The value of a metadata key; null if absent.
   const std::string* find_metadata(std::string_view key) const;
 };
 
-// Reads the header and checks that the tensors tile the data exactly: no hole, no overlap, no byte
-// left over, sizes equal to shape times dtype. Touches no data. `where` names the file in errors:
-// Error{CorruptFile}, or Error{Unsupported} naming tensor and dtype.
+// Reads the header and checks that the tensors tile the data exactly (no hole, no overlap, no byte
+// left over) and that sizes match shapes and dtypes. Does not touch the data. `where` names the
+// file in errors: Error{CorruptFile}, or Error{Unsupported} that names the tensor and its dtype.
 SafetensorsFile parse_safetensors(std::span<const std::byte> file, std::string_view where);
 
-// Writes a file whose tensors are known in advance and whose data streams through, in plan order,
-// in pieces of any size. Data starts at a multiple of 64 bytes. Dropped without commit(): no file.
+// Writes a file whose tensors are known in advance and whose data is streamed in plan order, in
+// pieces of any size. Data starts at a multiple of 64 bytes. Without commit() no file is left.
 class SafetensorsWriter {
  public:
   struct Entry {
@@ -48,12 +48,12 @@ class SafetensorsWriter {
     Dtype dtype = Dtype::Float32;
     Shape shape;
   };
-  // Error{InvalidArgument} on a duplicate or empty name.
+  // Throws Error{InvalidArgument} for a duplicate or empty name.
   SafetensorsWriter(const std::filesystem::path& path, std::span<const Entry> plan,
                     const SafetensorsMetadata& metadata = {});
 
   void write(std::span<const std::byte> data) { file_.write(data); }
-  // Error{InvalidArgument} when the bytes written are not the bytes planned.
+  // Throws Error{InvalidArgument} if fewer or more bytes were written than planned.
   void commit();
   Index file_bytes() const { return planned_; }
 

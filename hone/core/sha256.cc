@@ -14,7 +14,7 @@ std::string sha256_hex(std::span<const std::byte> bytes) {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned length = 0;
   if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &length, EVP_sha256(), nullptr) != 1) {
-    fail(ErrorCategory::Internal, "sha256", "a digest from libcrypto", "a refusal");
+    fail(ErrorCategory::Internal, "sha256", "libcrypto did not compute a digest.");
   }
   constexpr char kDigits[] = "0123456789abcdef";
   std::string hex;

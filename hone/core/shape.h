@@ -10,7 +10,7 @@
 
 namespace hone {
 
-// Up to eight dimensions, or strides, kept by value. Rank 0 is a scalar.
+// Up to eight dimensions or strides, stored inline. Rank 0 is a scalar.
 class Shape {
  public:
   static constexpr int kMaxRank = 8;

@@ -10,8 +10,8 @@
 
 namespace hone {
 
-// A typed, strided window on memory that somebody else owns. Strides are in elements. Copying a
-// view copies the window, never the data.
+// A typed, strided, non-owning view of memory. Strides are in elements. Copying a view never copies
+// data.
 template <class Byte>
 struct BasicTensorView {
   static_assert(sizeof(Byte) == 1);
@@ -39,7 +39,7 @@ struct BasicTensorView {
   Index elements() const { return shape.elements(); }
   Index bytes() const { return elements() * bytes_of(dtype); }
   bool is_contiguous() const { return strides == shape.contiguous_strides(); }
-  // Unchecked cast; the caller has looked at dtype.
+  // Unchecked cast: the caller checks dtype.
   template <class T>
   Element<T>* as() const {
     return static_cast<Element<T>*>(data);

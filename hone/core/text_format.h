@@ -8,11 +8,11 @@
 
 namespace hone {
 
-// Formatting for code that sees LibTorch's headers, which bring another version of fmt.
+// Formatting for code that includes LibTorch's headers, which ship another version of fmt.
 
 // "3.14" for (3.14159, 2).
 std::string fixed(double value, int decimals);
-// At least `width` characters, filled with spaces in front or behind.
+// Pads with spaces to at least `width` characters, on the left or on the right.
 std::string align_right(std::string_view text, Index width);
 std::string align_left(std::string_view text, Index width);
 

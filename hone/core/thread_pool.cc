@@ -22,14 +22,16 @@
 namespace hone {
 namespace {
 
-// A worker without work looks for the next region this long before it sleeps: regions of one decode
-// step follow each other within some 10 µs, and a futex wake costs about as much.
+// An idle worker spins this long before it sleeps: regions of one decode step follow each other
+// within some 10 µs, and waking from a futex takes about as long.
 constexpr std::int64_t kSpinNs = 50'000;
-// A chunk is taken for held after this many times the mean chunk time of its region, at least this
-// long: shorter than a scheduler's time slice (3 ms and more), longer than a cache-cold chunk.
+// A chunk's worker counts as preempted after this many times the region's mean chunk time, but at
+// least kHeldNs: shorter than a scheduler's time slice (3 ms and more), longer than a cache-cold
+// chunk.
 constexpr int kHeldFactor = 8;
 constexpr std::int64_t kHeldNs = 100'000;
-// Regions whose stragglers may still be alive; a decode step of a 22-layer model has about 110.
+// The number of regions that may have stragglers at a time. A decode step of a 22-layer model has
+// about 110 regions.
 constexpr std::uint64_t kRing = 64;
 
 void relax() {
@@ -40,21 +42,21 @@ void relax() {
 #endif
 }
 
-// The pool whose body the current thread is running: nested calls go serial.
+// The pool whose body the current thread is running, so that nested calls run serially.
 thread_local const void* t_inside = nullptr;
 
 enum ChunkState : std::uint8_t { kOpen, kCommitting, kCommitted };
 
-// One worker's share of the chunks. Owner and thieves take from the same counter.
+// One worker's share of the chunks. The owner and workers that steal take from the same counter.
 struct alignas(kCacheLine) Share {
   std::atomic<Index> next{0};
   Index end = 0;
 };
 
 struct Region {
-  // The epoch this slot belongs to; 0 while it is being rewritten. A worker announces itself in
-  // `inside` first and then checks the epoch: after the owner has written 0 and seen inside == 0,
-  // nobody reads the rest of the slot.
+  // The epoch this slot belongs to; 0 while it is being rewritten. A worker increments `inside`
+  // before it checks the epoch, so once the caller has written 0 and seen inside == 0, no worker
+  // reads the rest of the slot.
   alignas(kCacheLine) std::atomic<std::uint64_t> epoch{0};
   alignas(kCacheLine) std::atomic<int> inside{0};
   alignas(kCacheLine) std::atomic<Index> done{0};
@@ -62,7 +64,7 @@ struct Region {
   Index chunks = 0;
   std::vector<Share> shares;
   std::atomic<bool> failed{false};
-  std::exception_ptr error;  // written once, by whoever sets failed first
+  std::exception_ptr error;  // written once, by the first thread to set `failed`
   std::mutex error_mutex;
 
   // parallel_for
@@ -101,7 +103,7 @@ struct ThreadPool::State {
   int workers() const { return static_cast<int>(slots.size()); }
 
   std::array<Region, kRing> ring;
-  std::vector<Buffer> slots;  // one private slot a worker, grown by that worker only
+  std::vector<Buffer> slots;  // one private slot per worker, grown only by that worker
   std::vector<std::thread> threads;
   std::mutex caller;  // one region at a time
   alignas(kCacheLine) std::atomic<std::uint64_t> epoch{0};
@@ -126,7 +128,7 @@ Index ThreadPool::State::take_chunk(Region& region, int worker) {
   return -1;
 }
 
-// Claims the chunk for `finish`, which runs once per chunk, and counts it.
+// Runs `finish` and counts the chunk, unless another worker has already claimed it.
 template <class Finish>
 void close_chunk(Region& region, Index chunk, const Finish& finish) {
   std::uint8_t open = kOpen;
@@ -159,7 +161,7 @@ void ThreadPool::State::publish_chunk(Region& region, Index chunk, int worker) {
   });
 }
 
-// After a failure the remaining chunks are only counted.
+// After a failure, the remaining chunks are counted but not run.
 void ThreadPool::State::run_chunk(Region& region, Index chunk, int worker) {
   if (region.publishes) {
     publish_chunk(region, chunk, worker);
@@ -176,7 +178,8 @@ void ThreadPool::State::run_chunk(Region& region, Index chunk, int worker) {
   region.done.fetch_add(1, std::memory_order_acq_rel);
 }
 
-// Everything is taken but not everything is committed: computes again what has been held too long.
+// Called when all chunks are taken but not all are committed. Recomputes those still open after the
+// deadline.
 void ThreadPool::State::recompute_held(Region& region, int worker) {
   const std::int64_t now = steady_clock().now_ns();
   const std::int64_t elapsed = now - region.started_ns.load(std::memory_order_relaxed);
@@ -228,12 +231,12 @@ void ThreadPool::State::leave_until_empty(Region& region) {
     if (spins < 4096) {
       relax();
     } else {
-      std::this_thread::yield();  // the straggler needs a core, perhaps this one
+      std::this_thread::yield();  // the straggler may be waiting for this core
     }
   }
 }
 
-// Prepares the slot of the next epoch; nobody else touches it afterwards until it is published.
+// Prepares the slot of the next epoch, which no worker touches until it is published.
 Region& ThreadPool::State::open_region(Index chunks) {
   Region& region = ring[(epoch.load(std::memory_order_relaxed) + 1) % kRing];
   region.epoch.store(0, std::memory_order_seq_cst);

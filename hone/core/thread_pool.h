@@ -7,14 +7,14 @@
 
 namespace hone {
 
-// An Executor over threads that live as long as the pool; the calling thread works too, so a pool
-// of n starts n-1 threads. Each worker owns a share of the chunks and steals from the others when
-// its own is done; a region ends when all chunks are done, not when all threads have arrived. Idle
-// workers spin for some tens of microseconds, then sleep in the kernel.
-// One region runs at a time: callers from several threads queue.
+// An Executor whose threads live as long as the pool. The calling thread works too, so a pool of n
+// starts n-1 threads. Each worker owns a share of the chunks and steals from the others when its
+// own is done; a region ends when all chunks are done, not when all threads have arrived. Idle
+// workers spin for some tens of microseconds, then sleep in the kernel. One region runs at a time:
+// calls from several threads queue.
 class ThreadPool final : public Executor {
  public:
-  // threads = 0: usable_cpus(). Error{InvalidArgument} below 0 or above 1024.
+  // threads = 0 means usable_cpus(). Throws Error{InvalidArgument} below 0 or above 1024.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool() override;
 
@@ -23,7 +23,8 @@ class ThreadPool final : public Executor {
   PublishTicket parallel_publish(PublishWork work) override;
   void wait_left(PublishTicket ticket) override;
 
-  // Chunks computed a second time because their first worker was held, since the start.
+  // The number of chunks recomputed because their first worker was preempted, since the pool
+  // started.
   Index chunks_recomputed() const;
 
  private:

@@ -9,7 +9,8 @@ namespace hone {
 std::string version_text();
 // "0.1.0"
 std::string version_number();
-// LibTorch that this build was configured with, "2.13.0"; empty in a build without.
+// The LibTorch version that this build was configured with ("2.13.0"); empty in a build without
+// LibTorch.
 std::string torch_version();
 
 }  // namespace hone

@@ -116,8 +116,8 @@ std::int8_t AttributeGrammar::draw_value(int slot, const State& state, PhiloxStr
     if (left < weights[value]) break;
     left -= weights[value];
   }
-  HONE_CHECK(pick != kUnbound, "grammar", concat("an allowed value for ", slots_[slot].name),
-             "none");
+  HONE_REQUIRE(pick != kUnbound, "grammar",
+               concat("The filters of slot ", slots_[slot].name, " allow no value."));
   return pick;
 }
 
@@ -205,7 +205,8 @@ void AttributeGrammar::walk_values(const Configuration& at, Index done, Reading&
   }
 }
 
-// Forward over the graph (targets have smaller numbers): which sets of drawn slots reach a node.
+// Computes which sets of drawn slots reach each node, forward over the graph (targets have smaller
+// numbers).
 void AttributeGrammar::check_slots_are_drawn_once() const {
   std::vector<std::set<std::uint32_t>> drawn(nodes_.size());
   drawn[start_].insert(0);
@@ -223,16 +224,15 @@ void AttributeGrammar::check_slot(const Node& node, std::uint32_t drawn) const {
   const std::string name = slots_.empty() ? "" : slots_[node.slot].name;
   const bool is_drawn = (drawn & bit(node.slot)) != 0;
   if (node.kind == NodeKind::Use || node.kind == NodeKind::Switch) {
-    HONE_CHECK(is_drawn, "grammar", concat("slot ", name, " drawn before it is used"),
-               "a path without");
+    HONE_REQUIRE(is_drawn, "grammar",
+                 concat("On some path, slot ", name, " is used before it is drawn."));
   }
   if (node.kind != NodeKind::Draw) return;
-  HONE_CHECK(!is_drawn, "grammar", concat("slot ", name, " drawn once"),
-             "a path that draws it twice");
+  HONE_REQUIRE(!is_drawn, "grammar", concat("On some path, slot ", name, " is drawn twice."));
   for (const GrammarFilter& filter : slots_[node.slot].filters) {
-    HONE_CHECK(filter.equal || (drawn & bit(filter.other_slot)) != 0, "grammar",
-               concat("slot ", name, " drawn after the one it must differ from"),
-               slots_[filter.other_slot].name);
+    HONE_REQUIRE(filter.equal || (drawn & bit(filter.other_slot)) != 0, "grammar",
+                 concat("On some path, slot ", name, " is drawn before slot ",
+                        slots_[filter.other_slot].name, ", which it must differ from."));
   }
 }
 
@@ -255,8 +255,8 @@ double AttributeGrammar::entropy_bits() const {
   return entropy_from(start_, unbound_state(), memo);
 }
 
-// H(node | state) = H(choice here) + sum over outcomes of p * H(next | state after it); depends on
-// the live slots only.
+// H(node | state) = H(choice here) + sum over outcomes of p * H(next | state after it). Depends
+// only on the live slots.
 double AttributeGrammar::entropy_from(std::int32_t at, State state, EntropyMemo& memo) const {
   while (nodes_[at].kind == NodeKind::Text || nodes_[at].kind == NodeKind::Use) {
     at = nodes_[at].targets[0];
@@ -294,8 +294,8 @@ double AttributeGrammar::entropy_from(std::int32_t at, State state, EntropyMemo&
   return bits;
 }
 
-// Over-approximates: quotes are followed through every spelling, but what comes after the sentence
-// end is not looked at.
+// Over-approximates: tracks quotes through every spelling, but ignores what follows the sentence
+// end.
 void AttributeGrammar::find_sentence_starts() {
   std::vector<std::array<bool, 2>> reached(nodes_.size());  // [quote open]
   reached[start_][0] = true;

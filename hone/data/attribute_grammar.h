@@ -16,14 +16,14 @@
 
 namespace hone::data {
 
-// A weighted context-free grammar whose rules share attributes ("slots"): a slot is drawn once,
-// where the text first names it, and every later mention spells the same value. It is compiled into
-// one acyclic graph of nodes; a derivation is a path from start() to the Accept node. Notation:
-// docs/story-grammar.md.
+// A weighted context-free grammar whose rules share attributes ("slots"). A slot is drawn once, at
+// its first mention, and every later mention spells the same value. The grammar is compiled into an
+// acyclic graph of nodes; a derivation is a path from start() to the Accept node.
+// docs/story-grammar.md defines the notation.
 class AttributeGrammar {
  public:
   static constexpr int kMaxSlots = 16;
-  // Value of each slot, kUnbound before it is drawn.
+  // The value of each slot; kUnbound before it is drawn.
   using State = std::array<std::int8_t, kMaxSlots>;
   static constexpr std::int8_t kUnbound = -1;
   static constexpr State unbound_state() {
@@ -32,7 +32,7 @@ class AttributeGrammar {
     return state;
   }
 
-  // A place inside a derivation: `offset` bytes of node's text are already spelled.
+  // A position in a derivation: `offset` bytes of the node's text have been spelled.
   struct Position {
     std::int32_t node = 0;
     std::int32_t offset = 0;
@@ -45,36 +45,38 @@ class AttributeGrammar {
   };
   using Visit = FunctionRef<void(const Configuration&)>;
 
-  // `source` in the notation of docs/story-grammar.md. Error{InvalidArgument} names the line:
-  // syntax, unknown names, recursive or unused rules, a slot that some path uses before it is drawn
-  // or draws twice. Every text ends with `terminator`.
+  // `source` is in the notation of docs/story-grammar.md. Every text ends with `terminator`. Throws
+  // Error{InvalidArgument}, with the line where possible, for syntax errors, unknown names,
+  // recursive or unused rules, and slots that some path uses before drawing them or draws twice.
   explicit AttributeGrammar(std::string_view source, std::string_view terminator = "");
 
   Configuration start() const;
   bool is_end(const Configuration& configuration) const;
 
-  // One draw from the grammar.
+  // Draws one text.
   std::string generate(PhiloxStream& random) const;
 
-  // Every way to spell exactly `text` from `from` on: calls `visit` with where each way ends, with
-  // from.probability times the probability of the choices made. Returns how many bytes of `text`
-  // the longest attempt matched. Slots not yet drawn are drawn where they are needed, so that a
-  // lone sentence can be read from the unbound state (probabilities then mean nothing).
+  // Follows every way to spell exactly `text` starting at `from`. Calls `visit` with the end of
+  // each, whose probability is from.probability times that of the choices made. Returns how many
+  // bytes of `text` the longest attempt matched. Slots that are not drawn yet are drawn where
+  // needed, so that a single sentence can be read from the unbound state (the probabilities are
+  // then meaningless).
   Index advance(const Configuration& from, std::string_view text, Visit visit) const;
 
-  // Entropy of one draw in bits, in closed form: expected sum of the entropies of all choices.
+  // The entropy of one text in bits, in closed form: the expected sum of the entropies of all
+  // choices.
   double entropy_bits() const;
 
-  // Two derivations of one text, if there are any: the text up to where they meet again. Proof by
-  // exhausting pairs of derivations; needs no sample.
+  // If a text has two derivations, returns the text from where they part to where they meet again.
+  // Searches all pairs of derivations, so an empty result is a proof.
   std::optional<std::string> find_ambiguity() const;
 
-  // Positions right after a sentence end (quotes closed) that can be reached from the start, and
-  // those that can be reached from `node`.
+  // The positions right after a sentence end (with quotes closed) that are reachable from the
+  // start, or from `node`.
   const std::vector<Position>& sentence_starts() const { return sentence_starts_; }
   std::vector<Position> sentence_starts_after(std::int32_t node) const;
 
-  // Distinct lower-case words the grammar can spell.
+  // The distinct lower-case words that the grammar can spell.
   std::vector<std::string> words() const;
 
  private:
@@ -82,13 +84,13 @@ class AttributeGrammar {
   friend class AmbiguitySearch;
 
   enum class NodeKind : std::uint8_t { Text, Use, Draw, Choice, Switch, Accept };
-  // Targets have smaller numbers than the node itself.
+  // The targets of a node have smaller numbers than the node.
   struct Node {
     NodeKind kind = NodeKind::Accept;
     std::string text;                   // Text
     int slot = 0, form = 0;             // Use, Draw, Switch
     bool capital = false;               // Use, Draw: first letter upper-case
-    std::vector<std::int32_t> targets;  // one; Choice: per alternative; Switch: per value
+    std::vector<std::int32_t> targets;  // Choice: per alternative; Switch: per value; else one
     std::vector<double> probabilities;  // Choice
   };
   using EntropyMemo = std::unordered_map<std::string, double>;

@@ -10,9 +10,9 @@
 namespace hone::data {
 
 // Explores pairs of derivations that have spelled the same text. Slot values are forgotten after
-// they are spelled (a mention may spell any value), which can only add pairs: when no pair of
-// different paths meets again, no text has two derivations. Two facts are kept: slots declared
-// different never spell the same key, as long as both were drawn before the paths parted.
+// they are spelled (a mention may spell any value), which can only add pairs: if no pair of
+// different paths meets again, no text has two derivations. One fact is kept: slots declared
+// different never spell the same key, provided that both were drawn before the paths parted.
 class AmbiguitySearch {
  public:
   explicit AmbiguitySearch(const AttributeGrammar& grammar)
@@ -29,15 +29,15 @@ class AmbiguitySearch {
 
  private:
   using NodeKind = AttributeGrammar::NodeKind;
-  // One spelling of a node, `offset` bytes of it done.
+  // One spelling of a node, of which `offset` bytes are done.
   struct Point {
     std::int32_t node, spelling, offset;
     auto key() const { return std::make_tuple(node, spelling, offset); }
   };
   struct Pair {
     Point a, b;
-    std::uint32_t drawn;  // slots surely drawn where the two parted
-    std::string text;     // since then
+    std::uint32_t drawn;  // slots drawn on every path to where the two parted
+    std::string text;     // spelled since then
   };
 
   bool spells(std::int32_t node) const {
@@ -45,8 +45,8 @@ class AmbiguitySearch {
     return kind == NodeKind::Text || kind == NodeKind::Use || kind == NodeKind::Draw;
   }
 
-  // The distinct texts of a node: one per value for a draw (each is another derivation), one per
-  // spelling for a mention (its value is known).
+  // The texts of a node: one per value for a draw (each is another derivation), one per distinct
+  // spelling for a mention (whose value is known).
   const std::vector<std::string>& spellings(std::int32_t at) {
     auto& texts = spellings_[at];
     if (!texts.empty()) return texts;
@@ -63,7 +63,7 @@ class AmbiguitySearch {
     return texts;
   }
 
-  // Where the next byte may come from.
+  // The points from which the next byte may come.
   const std::vector<Point>& closure(std::int32_t at) {
     auto& points = closures_[at];
     if (points) return *points;
@@ -77,7 +77,7 @@ class AmbiguitySearch {
       }
     } else {
       std::vector<std::int32_t> targets = node.targets;
-      if (node.kind == NodeKind::Switch) {  // the slot's value decides: no choice
+      if (node.kind == NodeKind::Switch) {  // The slot's value decides, so this is not a choice.
         std::sort(targets.begin(), targets.end());
         targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
       }
@@ -89,7 +89,7 @@ class AmbiguitySearch {
     return *(points = std::move(found));
   }
 
-  // Two derivations part where a choice is made: between alternatives, or between drawn values.
+  // Two derivations part at a choice between alternatives or between drawn values.
   void part_at(std::int32_t at) {
     const auto& node = grammar_.nodes_[at];
     std::vector<std::vector<Point>> branches;
@@ -119,7 +119,7 @@ class AmbiguitySearch {
   }
 
   int next_byte(const Point& point) {
-    if (!spells(point.node)) return -1;  // the end
+    if (!spells(point.node)) return -1;  // end of the text
     return static_cast<unsigned char>(spellings(point.node)[point.spelling][point.offset]);
   }
 
@@ -164,7 +164,7 @@ class AmbiguitySearch {
     }
   }
 
-  // Slots drawn on every path from the start to a node.
+  // Finds the slots that are drawn on every path from the start to a node.
   void find_drawn() {
     std::fill(drawn_.begin(), drawn_.end(), ~std::uint32_t{0});
     drawn_[grammar_.start_] = 0;

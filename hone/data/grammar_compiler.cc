@@ -8,7 +8,7 @@
 namespace hone::data {
 namespace {
 
-// A grammar that unfolds further than this is a mistake, not a language.
+// A grammar that unfolds into more nodes than this is certainly a mistake.
 constexpr std::size_t kMaxNodes = 1'000'000;
 
 }  // namespace
@@ -29,15 +29,16 @@ std::int32_t GrammarCompiler::compile_start(std::string_view terminator) {
   const std::int32_t start = compile_rule(0, end);
   for (std::size_t i = 0; i < used_.size(); ++i) {
     if (!used_[i]) {
-      fail_argument(concat("grammar line ", source_.rules[i].line), "a rule that is reachable",
-                    source_.rules[i].name);
+      fail_argument(concat("grammar line ", source_.rules[i].line),
+                    concat("Rule ", source_.rules[i].name, " is not reachable."));
     }
   }
   return start;
 }
 
 std::int32_t GrammarCompiler::add(Node node) {
-  HONE_CHECK(nodes_.size() < kMaxNodes, "grammar", "at most 1000000 nodes", "more");
+  HONE_REQUIRE(nodes_.size() < kMaxNodes, "grammar",
+               "The grammar unfolds into more than 1000000 nodes.");
   nodes_.push_back(std::move(node));
   return static_cast<std::int32_t>(nodes_.size() - 1);
 }
@@ -48,9 +49,10 @@ std::int32_t GrammarCompiler::compile_rule(int rule, std::int32_t next) {
   const GrammarRule& definition = source_.rules[rule];
   const std::string place = concat("grammar line ", definition.line);
   if (std::find(active_.begin(), active_.end(), rule) != active_.end()) {
-    fail_argument(place, "rules without recursion", definition.name);
+    fail_argument(place, concat("Rule ", definition.name, " is recursive."));
   }
-  HONE_CHECK(!definition.alternatives.empty(), place, "an alternative", "none");
+  HONE_REQUIRE(!definition.alternatives.empty(), place,
+               concat("Rule ", definition.name, " has no alternative."));
   active_.push_back(rule);
   used_[rule] = true;
   const std::int32_t node = compile_choice(definition.alternatives, next);
@@ -61,7 +63,7 @@ std::int32_t GrammarCompiler::compile_rule(int rule, std::int32_t next) {
 
 std::int32_t GrammarCompiler::compile_named_rule(const std::string& name, std::int32_t next) {
   const int rule = source_.find_rule(name);
-  HONE_CHECK(rule >= 0, "grammar", "a known rule", name);
+  HONE_REQUIRE(rule >= 0, "grammar", concat("There is no rule ", name, "."));
   return compile_rule(rule, next);
 }
 

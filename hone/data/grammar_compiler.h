@@ -9,13 +9,13 @@
 
 namespace hone::data {
 
-// Unfolds rules into the node graph: compile(rule, next) is the node where the rule's text begins
-// when `next` follows it. Equal (rule, next) pairs share their nodes.
+// Unfolds rules into the node graph. compile_rule(rule, next) returns the node where the rule's
+// text begins if `next` follows it. Equal (rule, next) pairs share their nodes.
 class GrammarCompiler {
  public:
   GrammarCompiler(const GrammarSource& source, std::vector<AttributeGrammar::Node>& nodes);
 
-  // The node where a derivation starts; node 0 is the end of all, behind `terminator`.
+  // Returns the node where derivations start. They end at node 0, after `terminator`.
   std::int32_t compile_start(std::string_view terminator);
 
  private:

@@ -48,18 +48,21 @@ class Parser {
         parse_heading(line);
       }
     }
-    if (grammar_.rules.empty()) fail_here("a rule", "none");
+    if (grammar_.rules.empty()) fail_here("The grammar has no rule.");
     return std::move(grammar_);
   }
 
  private:
   enum class Section { None, Domain, Rule };
 
-  [[noreturn]] void fail_here(std::string_view wanted, std::string_view got) const {
-    fail_argument(concat("grammar line ", line_), wanted, got);
+  [[noreturn]] void fail_here(std::string_view expected, std::string_view got) const {
+    fail_argument(concat("grammar line ", line_), expected, got);
+  }
+  [[noreturn]] void fail_here(std::string_view sentence) const {
+    fail_argument(concat("grammar line ", line_), sentence);
   }
 
-  // One line; a backslash at its end joins the next one, without that one's indentation.
+  // Takes one line. A backslash at its end joins the next line without its indentation.
   std::string take_line() {
     std::string line;
     for (bool joined = true; joined;) {
@@ -82,7 +85,8 @@ class Parser {
     } else if (word == "slot") {
       parse_slot(rest);
     } else if (word == "rule") {
-      if (rest.empty() || grammar_.find_rule(rest) >= 0) fail_here("a new rule name", rest);
+      if (rest.empty()) fail_here("The rule has no name.");
+      if (grammar_.find_rule(rest) >= 0) fail_here(concat("Rule ", rest, " is defined twice."));
       grammar_.rules.push_back({std::string(rest), line_, {}});
       section_ = Section::Rule;
     } else {
@@ -96,7 +100,8 @@ class Parser {
     GrammarDomain domain;
     domain.name = trim(text.substr(0, colon));
     domain.forms = split_list(text.substr(colon + 1));
-    if (find_named(grammar_.domains, domain.name) >= 0) fail_here("a new domain", domain.name);
+    if (find_named(grammar_.domains, domain.name) >= 0)
+      fail_here(concat("Domain ", domain.name, " is defined twice."));
     grammar_.domains.push_back(std::move(domain));
     section_ = Section::Domain;
   }
@@ -118,7 +123,8 @@ class Parser {
       slot.filters.push_back(parse_filter(rest.substr(0, rest.find(" and ")), slot.domain));
       if (rest.find(" and ") == std::string_view::npos) break;
     }
-    if (find_named(grammar_.slots, slot.name) >= 0) fail_here("a new slot", slot.name);
+    if (find_named(grammar_.slots, slot.name) >= 0)
+      fail_here(concat("Slot ", slot.name, " is defined twice."));
     grammar_.slots.push_back(std::move(slot));
   }
 
@@ -152,7 +158,7 @@ class Parser {
     } else if (section_ == Section::Domain) {
       parse_value(line);
     } else {
-      fail_here("a heading before an indented line", line);
+      fail_here("An indented line must follow a domain or a rule.");
     }
   }
 
@@ -165,14 +171,15 @@ class Parser {
       fail_here(concat(domain.forms.size(), " forms"), concat(forms.size()));
     }
     for (const std::string& form : forms) {
-      if (form.empty()) fail_here("forms that are not empty", line);
+      if (form.empty()) fail_here("A form is empty.");
     }
     for (std::size_t i = 0; i + 1 < domain.values.size(); ++i) {
-      if (domain.values[i][0] == forms[0]) fail_here("a new key", forms[0]);
+      if (domain.values[i][0] == forms[0])
+        fail_here(concat("The key ", forms[0], " occurs twice."));
     }
   }
 
-  // "3* rest" or "3*rest": the weight before an alternative or a value.
+  // Takes the weight before an alternative or a value: "3* rest" or "3*rest".
   double take_weight(std::string_view& text) const {
     std::size_t digits = 0;
     while (digits < text.size() && std::isdigit(static_cast<unsigned char>(text[digits]))) ++digits;
@@ -187,7 +194,7 @@ class Parser {
 
   // Reads up to the end, or up to '|' or ')' inside a group.
   GrammarAlternative parse_alternative(std::string_view& text, int depth) {
-    if (depth > 16) fail_here("at most 16 nested groups", "more");
+    if (depth > 16) fail_here("Groups are nested more than 16 levels deep.");
     GrammarAlternative alternative;
     alternative.weight = take_weight(text);
     if (depth == 0) text = trim(text);
@@ -255,7 +262,7 @@ class Parser {
     GrammarItem item;
     item.kind = GrammarItem::Kind::Use;
     std::string name(inside);
-    if (name.empty()) fail_here("a slot between braces", "nothing");
+    if (name.empty()) fail_here("There is no slot between the braces.");
     if (std::isupper(static_cast<unsigned char>(name[0]))) {
       item.capital = true;
       name[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(name[0])));
@@ -266,7 +273,7 @@ class Parser {
     }
     parse_slot_and_form(name, item);
     if (item.kind == GrammarItem::Kind::Draw && item.form != 0) {
-      fail_here("a slot drawn by its key", inside);
+      fail_here(concat("A slot is drawn by its key, so ", inside, " may not name a form."));
     }
     return item;
   }

@@ -9,7 +9,7 @@
 
 namespace hone::data {
 
-// The parsed form of a grammar's text (docs/story-grammar.md); AttributeGrammar compiles it.
+// The parsed text of a grammar (docs/story-grammar.md), which AttributeGrammar compiles.
 
 struct GrammarDomain {
   std::string name;
@@ -18,7 +18,7 @@ struct GrammarDomain {
   std::vector<double> weights;                   // per value
 };
 
-// A value is allowed when its `form` equals (or differs from) the key of another slot's value.
+// A value is allowed if its `form` equals (or differs from) the key of another slot's value.
 struct GrammarFilter {
   int form = 0, other_slot = 0;
   bool equal = true;
@@ -34,7 +34,7 @@ struct GrammarAlternative;
 struct GrammarItem {
   enum class Kind { Text, Use, Draw, Rule, Switch, Group };
   Kind kind = Kind::Text;
-  std::string text;  // Text; name of the rule; stem of the rules of a Switch
+  std::string text;  // the text, the name of the rule, or the stem of a Switch's rules
   int slot = 0, form = 0;
   bool capital = false;                          // first letter upper-case
   std::vector<GrammarAlternative> alternatives;  // Group
@@ -52,12 +52,12 @@ struct GrammarRule {
 struct GrammarSource {
   std::vector<GrammarDomain> domains;
   std::vector<GrammarSlot> slots;
-  std::vector<GrammarRule> rules;  // the first one is where a derivation starts
+  std::vector<GrammarRule> rules;  // derivations start at the first one
 
-  int find_rule(std::string_view name) const;  // -1 when there is none
+  int find_rule(std::string_view name) const;  // -1 if there is none
 };
 
-// Error{InvalidArgument} "[grammar line N] wanted …, got …".
+// Throws Error{InvalidArgument} "[grammar line N] …".
 GrammarSource parse_grammar(std::string_view source);
 
 }  // namespace hone::data

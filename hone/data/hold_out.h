@@ -5,8 +5,8 @@
 
 namespace hone::data {
 
-// One part in this many of any data is held out: the last tenth of a text, every tenth file, record
-// or image.
+// The fraction of the data that is held out, as 1/n: the last tenth of a text, or every tenth file,
+// record or image.
 inline constexpr Index kHoldOutEvery = 10;
 
 }  // namespace hone::data

@@ -11,8 +11,8 @@ namespace hone::data {
 namespace {
 
 constexpr int kFeistelRounds = 4;
-// Streams of Philox's counter from here on: one for each round. Callers draw their keys from lower
-// ones.
+// The first of Philox's streams used here, one for each round. Callers draw their keys from lower
+// streams.
 constexpr std::uint32_t kRoundStream = 16;
 
 std::uint64_t draw(std::uint64_t seed, std::uint64_t number, std::uint32_t stream) {

@@ -7,9 +7,9 @@
 
 namespace hone::data {
 
-// Position `index` of a permutation of [0, size) chosen by `key`: a balanced Feistel network over
-// Philox on the next power of four, walked until it falls inside (at most 4 rounds expected). O(1)
-// state, so any sample of any epoch is found without those before it.
+// Element `index` of a permutation of [0, size) that `key` selects: a balanced Feistel network over
+// Philox on the next power of four, iterated until the result is in range (at most 4 times on
+// average). It has no state, so any sample of any epoch is computed without the previous ones.
 Index permute(Index index, Index size, std::uint64_t key);
 
 }  // namespace hone::data

@@ -14,7 +14,7 @@ namespace {
 using Configuration = AttributeGrammar::Configuration;
 using Configurations = std::vector<Configuration>;
 
-// More readings than this of one sentence only arise in broken texts; the rest adds nothing.
+// Only broken texts have more readings of one sentence than this; further ones are dropped.
 constexpr std::size_t kMaxReadings = 256;
 
 void keep(Configurations& readings, const Configuration& reading) {
@@ -26,13 +26,13 @@ void keep(Configurations& readings, const Configuration& reading) {
   }
 }
 
-// Follows one story sentence by sentence.
+// Reads one story sentence by sentence.
 class StoryReader {
  public:
   explicit StoryReader(const AttributeGrammar& grammar)
       : grammar_(grammar), here_{grammar.start()} {}
 
-  // Ways to go on from what is read so far; `reach` receives the longest match in bytes.
+  // The ways to continue the story with this sentence; `reach` receives the longest match in bytes.
   Configurations read(std::string_view sentence, Index& reach) const {
     return read_from(here_, sentence, reach);
   }
@@ -46,8 +46,8 @@ class StoryReader {
     return !read_blank_tolerant(anywhere, sentence, reach).empty();
   }
 
-  // After a sentence that does not belong here: the story may go on anywhere later, with the facts
-  // known so far; if the sentence itself stands there, behind it.
+  // Recovers from a sentence that does not fit here: the story may continue at any later place,
+  // with the facts known so far, or after the sentence itself if it occurs there.
   void recover(std::string_view sentence) {
     Configurations later;
     for (const Configuration& reading : here_) {
@@ -58,8 +58,8 @@ class StoryReader {
       }
     }
     Index reach = 0;
-    Configurations behind = read_from(later, sentence, reach);
-    here_ = behind.empty() ? std::move(later) : std::move(behind);
+    Configurations after = read_from(later, sentence, reach);
+    here_ = after.empty() ? std::move(later) : std::move(after);
   }
 
  private:
@@ -74,7 +74,7 @@ class StoryReader {
     return next;
   }
 
-  // The first sentence of a story has no blank before it, all others have one.
+  // All sentences but the first of a story begin with a blank, so both forms are tried.
   Configurations read_blank_tolerant(const Configurations& from, std::string_view sentence,
                                      Index& reach) const {
     const bool has_blank = !sentence.empty() && sentence.front() == ' ';
@@ -92,7 +92,7 @@ class Judge {
  public:
   explicit Judge(const AttributeGrammar& grammar) : grammar_(grammar) {}
 
-  // `ended`: a separator follows the story.
+  // `ended` says that a separator follows the story.
   void judge_story(std::string_view story, Index begin, bool ended) {
     ++verdict_.stories;
     StoryReader reader(grammar_);
@@ -192,7 +192,7 @@ double StoryGrammar::log2_probability(std::string_view text) const {
     double probability = 0;
     const auto add = [&](const Configuration& reading) { probability += reading.probability; };
     grammar_.advance(grammar_.start(), text.substr(0, taken), add);
-    bits += std::log2(probability);  // -infinity stays
+    bits += std::log2(probability);  // -infinity stays -infinity
     text.remove_prefix(taken);
   }
   return bits;

@@ -14,55 +14,57 @@
 
 namespace hone::data {
 
-// Ends every story. A stream is story, separator, story, separator, …; a story holds no separator.
+// Ends every story. A stream is story, separator, story, separator, …; stories contain no
+// separator.
 inline constexpr std::string_view kStorySeparator = "\n";
 
 enum class StoryFaultKind {
-  Ungrammatical,  // no sentence of the grammar, whatever the story
-  Inconsistent,   // a sentence of the grammar that cannot stand here in this story
-  Unfinished,     // a separator before the story's end
+  Ungrammatical,  // not a sentence of the grammar
+  Inconsistent,   // a sentence of the grammar that does not fit here
+  Unfinished,     // a separator before the end of the story
 };
 std::string_view name_of(StoryFaultKind kind);
 
 struct StoryFault {
   StoryFaultKind kind = StoryFaultKind::Ungrammatical;
-  Index begin = 0;   // byte where the sentence starts in the recognized text
-  Index offset = 0;  // first byte that no derivation explains
+  Index begin = 0;   // where the sentence starts in the text, in bytes
+  Index offset = 0;  // the first byte that no derivation explains
   std::string sentence;
 };
 
-// What a recognizer says of a text. A last sentence without an end (a cut) is counted nowhere else.
+// The result of recognizing a text. A last sentence without an end only sets `cut`.
 struct StoryVerdict {
-  Index sentences = 0;    // whole sentences
-  Index grammatical = 0;  // of these, sentences of the grammar
-  Index valid = 0;        // of these, sentences that also agree with the story so far
-  Index stories = 0;      // texts between separators, the last one included
-  Index finished = 0;     // of these, stories whose every sentence is valid up to the end
-  bool cut = false;       // the text stops inside a sentence
+  Index sentences = 0;    // complete sentences
+  Index grammatical = 0;  // sentences of the grammar among these
+  Index valid = 0;        // those among these that also fit the story so far
+  Index stories = 0;      // texts between separators, including the last one
+  Index finished = 0;     // those among these that are valid and complete
+  bool cut = false;       // whether the text ends within a sentence
   std::optional<StoryFault> first_fault;
 
-  double valid_share() const;  // 1 when there is no sentence
+  double valid_share() const;  // 1 if there is no sentence
 };
 
-// Source of endless short stories whose exact probability is known (docs/story-grammar.md).
+// An endless source of short stories with exactly known probabilities (docs/story-grammar.md).
 class StoryGrammar {
  public:
   // Throws as AttributeGrammar does.
   explicit StoryGrammar(std::string_view source = kStoryText);
 
-  // One story, separator not included.
+  // Draws one story, without the separator.
   std::string generate(PhiloxStream& random) const;
 
-  // Judges a text that begins where a story begins. After a fault it goes on with what the story
-  // has established so far, so that one wrong sentence costs one sentence.
+  // Judges a text that begins at the start of a story. After a fault it continues with the facts
+  // that the story has established so far, so that one wrong sentence does not invalidate the next
+  // ones.
   StoryVerdict recognize(std::string_view text) const;
 
-  // log2 of the probability that a stream begins with `text`, summed over derivations;
-  // -infinity when none does. -log2_probability / bytes is the bits per byte no model can beat on
-  // it.
+  // log2 of the probability that a stream begins with `text`, summed over derivations; -infinity if
+  // there is none. On average over stories, no model can achieve fewer bits per byte than
+  // -log2_probability / bytes.
   double log2_probability(std::string_view text) const;
 
-  // Entropy of one story in bits (the separator adds none), in closed form.
+  // The entropy of one story in bits, in closed form. The separator adds none.
   double entropy_bits() const { return grammar_.entropy_bits(); }
 
   const AttributeGrammar& grammar() const { return grammar_; }
@@ -71,7 +73,7 @@ class StoryGrammar {
   AttributeGrammar grammar_;
 };
 
-// Story `index` of an endless series; the held-out series shares no random number with the other.
+// Story `index` of an endless series. The two series share no random numbers.
 enum class StorySeries { Train, HeldOut };
 std::string generate_story(const StoryGrammar& grammar, std::uint64_t seed, StorySeries series,
                            Index index);

@@ -3,7 +3,7 @@
 
 namespace hone::data {
 
-// Notation: docs/story-grammar.md.
+// docs/story-grammar.md defines the notation.
 const std::string_view kStoryText = R"GRAMMAR(
 domain gender: name
   girl

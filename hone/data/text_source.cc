@@ -63,11 +63,12 @@ std::vector<fs::path> list_text_files(const fs::path& folder) {
     is_text ? files.push_back(path) : static_cast<void>(++others);
   }
   if (error) {
-    fail(ErrorCategory::NotFound, folder.string(), "a readable folder", error.message());
+    fail(ErrorCategory::NotFound, folder.string(),
+         concat("Could not read the folder: ", error.message()));
   }
   if (others > 0) {
     log_warning(concat(folder.string(), ": ", others, others == 1 ? " file is" : " files are",
-                       " left out, of other names than *.txt, *.text and *.md"));
+                       " skipped because the name does not match *.txt, *.text or *.md"));
   }
   std::sort(files.begin(), files.end());
   return files;
@@ -142,10 +143,10 @@ TextCorpus split_documents(std::string name, std::vector<std::string> documents)
 TextCorpus load_text(const std::filesystem::path& path) {
   std::error_code error;
   if (!fs::exists(path, error)) {
-    fail(ErrorCategory::NotFound, path.string(), "a text file or a folder of them", "nothing");
+    fail(ErrorCategory::NotFound, path.string(), "There is no such text file or folder.");
   }
   std::vector<std::string> documents = read_documents(path);
-  if (documents.empty()) fail_corrupt(path.string(), "text", "none");
+  if (documents.empty()) fail_corrupt(path.string(), "There is no text.");
   return split_documents(path.filename().string(), std::move(documents));
 }
 

@@ -12,7 +12,7 @@
 
 namespace hone::data {
 
-// Documents to learn from and documents kept back. All are well-formed UTF-8 and not empty.
+// Documents for training and held-out documents. All are valid UTF-8 and not empty.
 struct TextCorpus {
   std::string name;  // "tinyshakespeare.txt", "stories"
   std::vector<std::string> train, held_out;
@@ -21,35 +21,34 @@ struct TextCorpus {
   Index held_out_bytes() const;
 };
 
-// A text file, a JSON-lines file (.jsonl, .ndjson; the string field "text" of each line) or a
-// folder of text files (.txt, .text, .md; below it too, sorted by path, names that begin with a dot
-// left out). A byte-order mark is dropped. Held out: every tenth file or record; of a single text,
-// and of each document where there are fewer than ten, the last tenth by bytes, cut after a line
-// end where that tenth has one. Error{NotFound} when `path` is absent, Error{CorruptFile} naming
-// the file and the byte (or line) for invalid UTF-8, malformed JSON, a missing field or no text at
-// all.
+// Loads a text file, a JSON-lines file (.jsonl, .ndjson; the string field "text" of each line) or a
+// folder of text files (.txt, .text, .md; recursive, sorted by path, without names that begin with
+// a dot). A byte-order mark is dropped. Every tenth document is held out; if there are fewer than
+// ten, the last tenth of each by bytes, cut after a line end if that tenth has one. Throws
+// Error{NotFound} if `path` does not exist, Error{CorruptFile} that names the file and the byte or
+// line for invalid UTF-8, malformed JSON, a missing field, or no text at all.
 TextCorpus load_text(const std::filesystem::path& path);
 
-// One text file, a byte-order mark dropped. Error{CorruptFile} naming the file and the offset of
-// the first byte that is no UTF-8.
+// Reads one text file and drops a byte-order mark. Throws Error{CorruptFile} that names the file
+// and the offset of the first byte that is not valid UTF-8.
 std::string read_utf8_file(const std::filesystem::path& path);
 
-// The same split of texts that are already in memory.
+// Splits texts in memory in the same way.
 TextCorpus split_documents(std::string name, std::vector<std::string> documents);
 
-// Where the held-out part of a single text begins: after the first line end in the last tenth, else
-// at the first character border there.
+// Where the held-out part of a single text begins: after the first line end in the last tenth, or
+// at the first character boundary there.
 Index held_out_begin(std::string_view text);
 
 struct StoryCounts {
   Index train = 20000, held_out = 1000;
 };
-// Built-in stories, one document each, every one ended by kStorySeparator. The same for every
-// machine; held-out stories come from a series of their own.
+// Built-in stories, one document each, which end with kStorySeparator. They are the same on every
+// machine; held-out stories come from a separate series.
 TextCorpus generate_story_corpus(const StoryGrammar& grammar, std::uint64_t seed,
                                  const StoryCounts& counts = {});
 
-// Documents one after the other, as they are.
+// Concatenates the documents.
 std::string join_documents(const std::vector<std::string>& documents);
 
 }  // namespace hone::data

@@ -18,10 +18,10 @@
 namespace hone::infer {
 namespace {
 
-constexpr Index kScoreRows = 32;  // logits rows at a time: 16 MiB for 128k tokens
+constexpr Index kScoreRows = 32;  // rows of logits at a time: 16 MiB for a vocabulary of 128k
 
 const EngineOptions& checked(const EngineOptions& options) {
-  HONE_CHECK(options.executor != nullptr, "engine", "an executor", "none");
+  HONE_REQUIRE(options.executor != nullptr, "engine", "The options have no executor.");
   HONE_CHECK(options.context >= 0, "context", "0 or more tokens", options.context);
   HONE_CHECK(options.prefill_chunk >= 1 && options.prefill_chunk <= 8192, "prefill chunk",
              "1 to 8192 tokens", options.prefill_chunk);
@@ -54,8 +54,8 @@ struct Engine::State {
   Index context() const {
     const Index trained = file->architecture().context;
     if (options.context == 0) return trained;
-    HONE_CHECK(options.context <= trained, "context", concat("at most the model's ", trained),
-               options.context);
+    HONE_CHECK(options.context <= trained, "context",
+               concat("at most the model's ", trained, " tokens"), options.context);
     return options.context;
   }
 
@@ -81,7 +81,7 @@ struct Engine::State {
   void deliver(Event event);
   void send(const std::shared_ptr<EventSink>& sink, Event event);
   void check(const Request& request) const;
-  ScoreResult score(std::span<const TokenId> tokens, const ScoreOptions& wanted);
+  ScoreResult score(std::span<const TokenId> tokens, const ScoreOptions& score_options);
   void score_rows(std::span<const TokenId> tokens, Index first, std::span<const float> logits,
                   std::span<double> logprobs);
 
@@ -94,12 +94,13 @@ struct Engine::State {
   ModelInfo info;
   RequestQueue queue;
   std::unique_ptr<Sequence> running;
-  // Events that a full sink refused, in order; nothing else happens until they are gone.
-  struct Refused {
+  // Events that a full sink did not take, in order. The engine does nothing else until they are
+  // delivered.
+  struct PendingEvent {
     std::shared_ptr<EventSink> sink;
     Event event;
   };
-  std::deque<Refused> outbox;
+  std::deque<PendingEvent> outbox;
   mutable std::mutex stats_mutex;  // guards stats
   EngineStats stats;
 };
@@ -146,7 +147,8 @@ bool Engine::State::start_next() {
   return true;
 }
 
-// One prefill chunk, or one token; the chunk that completes the prompt also gives its first token.
+// Runs one prefill chunk or one token. The chunk that completes the prompt also yields the first
+// token.
 void Engine::State::advance() {
   if (running->cancelled().load(std::memory_order_relaxed)) return end(FinishReason::Cancelled);
   const auto tokens = running->pending(options.prefill_chunk);
@@ -178,7 +180,7 @@ bool Engine::State::step() {
   if (running == nullptr && !start_next()) return false;
   try {
     advance();
-  } catch (const Error& error) {  // ends this request, never the engine
+  } catch (const Error& error) {  // ends the request, not the engine
     Event event = running->finish(FinishReason::Failed, clock.now_ns());
     event.error = error.what();
     event.error_category = error.category();
@@ -194,7 +196,7 @@ void Engine::State::check(const Request& request) const {
   HONE_CHECK(length < cache.capacity(), "request",
              concat("a prompt below the context of ", cache.capacity(), " tokens"), length);
   for (const TokenId id : request.tokens) {
-    HONE_CHECK(id >= 0 && id < vocab, "request", concat("token ids below ", vocab), id);
+    HONE_CHECK(id >= 0 && id < vocab, "request", concat("a token id below ", vocab), id);
   }
   HONE_CHECK(request.max_tokens >= 1, "max_tokens", "at least 1", request.max_tokens);
   HONE_CHECK(request.min_tokens >= 0 && request.min_tokens <= request.max_tokens, "min_tokens",
@@ -203,19 +205,20 @@ void Engine::State::check(const Request& request) const {
              request.logprobs);
   HONE_CHECK(request.stop.size() <= 16, "stop", "at most 16 strings", request.stop.size());
   for (const std::string& stop : request.stop) {
-    HONE_CHECK(!stop.empty() && stop.size() <= 256, "stop", "strings of 1 to 256 bytes",
+    HONE_CHECK(!stop.empty() && stop.size() <= 256, "stop", "a string of 1 to 256 bytes",
                stop.size());
   }
-  HONE_CHECK(request.stop.empty() || tokenizer != nullptr, "stop", "a model with a tokenizer",
-             "none");
+  HONE_REQUIRE(request.stop.empty() || tokenizer != nullptr, "stop",
+               "Stop strings need a tokenizer, and this model has none.");
   validate(request.sampling, vocab);
 }
 
-ScoreResult Engine::State::score(std::span<const TokenId> tokens, const ScoreOptions& wanted) {
+ScoreResult Engine::State::score(std::span<const TokenId> tokens,
+                                 const ScoreOptions& score_options) {
   const auto length = static_cast<Index>(tokens.size());
   HONE_CHECK(length >= 2 && length <= cache.capacity(), "score",
              concat("2 to ", cache.capacity(), " tokens"), length);
-  HONE_CHECK(running == nullptr, "score", "an idle engine", "a running request");
+  HONE_REQUIRE(running == nullptr, "score", "The engine is running a request.");
   HONE_TRACE_ZONE("score", {"tokens", length});
   cache.truncate(0);
   ScoreResult result;
@@ -229,7 +232,7 @@ ScoreResult Engine::State::score(std::span<const TokenId> tokens, const ScoreOpt
       const Index count = std::min(kScoreRows, predicting - row);
       const std::span<const float> logits = runner.logits(row, count);
       score_rows(tokens, begin + row, logits, result.logprobs);
-      if (wanted.on_logits) wanted.on_logits(begin + row + 1, count, logits);
+      if (score_options.on_logits) score_options.on_logits(begin + row + 1, count, logits);
     }
   }
   return result;
@@ -265,13 +268,13 @@ const ModelInfo& Engine::info() const { return state_->info; }
 bool Engine::has_tokenizer() const { return state_->tokenizer != nullptr; }
 const text::Tokenizer& Engine::tokenizer() const {
   if (state_->tokenizer == nullptr) {
-    fail_unsupported("tokenizer", "a model with a vocabulary", "one without");
+    fail_unsupported("tokenizer", "This model has no vocabulary.");
   }
   return *state_->tokenizer;
 }
 
 RequestId Engine::submit(Request request, std::shared_ptr<EventSink> sink) {
-  HONE_CHECK(sink != nullptr, "submit", "a sink", "none");
+  HONE_REQUIRE(sink != nullptr, "submit", "The request has no sink.");
   state_->check(request);
   const RequestId id = state_->queue.push({.request = std::move(request),
                                            .sink = std::move(sink),

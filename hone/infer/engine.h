@@ -17,20 +17,20 @@ namespace hone::infer {
 
 enum class KvDtype { Float16, Float32 };
 enum class Activations {
-  Int8,     // quantized weights multiply int8 activations; others f32
-  Float32,  // f32 activations everywhere
+  Int8,     // int8 activations with quantized weights, otherwise f32
+  Float32,  // f32 activations with all weights
 };
 
 struct EngineOptions {
-  Executor* executor = nullptr;     // required; outlives the engine
-  const Clock* clock = nullptr;     // null: steady_clock()
-  std::filesystem::path tokenizer;  // overrides the one found with the model
-  bool need_tokenizer = true;       // false: token ids only
-  Index context = 0;                // 0: the model's own
+  Executor* executor = nullptr;     // required; must outlive the engine
+  const Clock* clock = nullptr;     // null means steady_clock()
+  std::filesystem::path tokenizer;  // replaces the one found with the model
+  bool need_tokenizer = true;       // if false, models without a tokenizer open as well
+  Index context = 0;                // 0 means the model's own
   KvDtype kv = KvDtype::Float16;
   Activations activations = Activations::Int8;
-  Index prefill_chunk = 512;  // prompt tokens of one step
-  Index max_queue = 64;       // requests that may wait
+  Index prefill_chunk = 512;  // prompt tokens per step
+  Index max_queue = 64;       // maximum number of waiting requests
 };
 
 struct EngineStats {
@@ -39,7 +39,8 @@ struct EngineStats {
 };
 
 struct ScoreOptions {
-  // Called in order with logits [rows, vocab] that predict positions first_position… of the text.
+  // Called in order with the logits [rows, vocab] that predict positions first_position… of the
+  // text.
   std::function<void(Index first_position, Index rows, std::span<const float> logits)> on_logits;
 };
 
@@ -48,39 +49,40 @@ struct ScoreResult {
   std::vector<double> logprobs;
 };
 
-// One model and the requests that run on it. One thread, the engine thread, calls step() or run()
-// and owns all state behind it; submit() and cancel() only post messages.
+// Runs requests on one model. One thread, the engine thread, calls step() or run() and owns all
+// state; submit() and cancel() only post messages to it.
 //
 //   waiting --step--> running --last token, stop, length--> finished
 //      \---cancel--------\------------cancel, error------> cancelled, failed
 //
-// Today one request runs at a time, first come first served.
+// One request runs at a time, in order of submission.
 class Engine {
  public:
-  // Error{NotFound, CorruptFile, Unsupported} as model_io; Error{Resource} when memory is refused.
+  // Throws Error{NotFound, CorruptFile, Unsupported} as model_io does, and Error{Resource} if
+  // memory cannot be allocated.
   static std::unique_ptr<Engine> open_or_throw(const std::filesystem::path& model,
                                                const EngineOptions& options);
   ~Engine();
 
   const ModelInfo& info() const;
   bool has_tokenizer() const;
-  // Error{Unsupported} when the model came without one.
+  // Throws Error{Unsupported} if the model has none.
   const text::Tokenizer& tokenizer() const;
 
-  // Any thread. Error{InvalidArgument} for a request that cannot run, Error{Resource} when the
-  // queue is full. Every accepted request ends with exactly one event that has `finished`.
+  // Thread-safe. Throws Error{InvalidArgument} for an invalid request, Error{Resource} if the queue
+  // is full. Every accepted request ends with exactly one event that has `finished`.
   RequestId submit(Request request, std::shared_ptr<EventSink> sink);
-  // Any thread, any time, any number of times.
+  // Thread-safe. May be called at any time, repeatedly, and with unknown ids.
   void cancel(RequestId id) noexcept;
 
-  // One unit of work: a prefill chunk or a token. false: nothing could be done.
+  // Does one unit of work: a prefill chunk or a token. Returns false if there was nothing to do.
   bool step();
-  // step() until stop is requested; sleeps while idle.
+  // Calls step() until a stop is requested; sleeps while idle.
   void run(std::stop_token stop);
   EngineStats stats() const;
 
-  // Teacher-forced: logits of every position of `tokens` in a fresh cache. Engine thread only,
-  // while no request runs. Error{InvalidArgument} for fewer than 2 tokens or more than the context.
+  // Evaluates `tokens` with teacher forcing in a fresh cache. Call it on the engine thread while no
+  // request runs. Throws Error{InvalidArgument} for fewer than 2 tokens or more than the context.
   ScoreResult score(std::span<const TokenId> tokens, const ScoreOptions& options = {});
 
  private:

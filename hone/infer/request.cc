@@ -9,7 +9,7 @@ namespace hone::infer {
 namespace {
 
 void check_range(double value, double low, double high, std::string_view name) {
-  if (value >= low && value <= high) return;  // NaN fails both
+  if (value >= low && value <= high) return;  // false for NaN
   fail_argument(name, concat("a number in [", low, ", ", high, "]"), concat(value));
 }
 
@@ -28,7 +28,7 @@ void validate(const SamplingParams& sampling, Index vocab_size) {
              sampling.logit_bias.size());
   for (const LogitBias& entry : sampling.logit_bias) {
     HONE_CHECK(entry.id >= 0 && entry.id < vocab_size, "logit_bias",
-               concat("token ids below ", vocab_size), entry.id);
+               concat("a token id below ", vocab_size), entry.id);
     check_range(entry.bias, -100, 100, "logit_bias");
   }
 }

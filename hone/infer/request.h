@@ -21,82 +21,84 @@ struct LogitBias {
   float bias = 0;
 };
 
-// How the next token is chosen from logits, in this order: logit bias, repetition, presence and
-// frequency penalties, temperature, top-k, top-p, min-p, draw. Defaults leave the model's law
-// alone.
+// How the next token is sampled from logits, in this order: logit bias, repetition, presence and
+// frequency penalties, temperature, top-k, top-p, min-p, draw. The defaults sample from the model's
+// own distribution.
 struct SamplingParams {
   std::vector<LogitBias> logit_bias{};  // added to the logits
-  // Over prompt and output: a negative logit is multiplied by it, a positive one divided.
+  // For tokens of the prompt and the output: negative logits are multiplied by it, positive ones
+  // divided.
   float repetition_penalty = 1;
-  float presence_penalty = 0;   // subtracted once for a token of the output
+  float presence_penalty = 0;   // subtracted once if the token is in the output
   float frequency_penalty = 0;  // subtracted for each occurrence in the output
-  float temperature = 1;        // 0: the largest logit, ties to the lowest id
-  Index top_k = 0;              // 0: all
-  float top_p = 1;              // smallest set of most likely tokens that reaches this mass
-  float min_p = 0;              // at least this share of the most likely token's probability
+  float temperature = 1;        // 0 selects the largest logit, the lowest id on ties
+  Index top_k = 0;              // 0 keeps all
+  float top_p = 1;  // keeps the smallest set of most likely tokens with this probability
+  float min_p = 0;  // keeps tokens with at least this fraction of the highest probability
   std::uint64_t seed = 0;
-  std::uint32_t choice = 0;  // which of several answers to one prompt
+  std::uint32_t choice = 0;  // distinguishes several answers to one prompt
 };
 
-// Error{InvalidArgument} naming the parameter: temperature 0…5, top_p (0, 1], min_p [0, 1],
-// top_k 0…vocab, presence and frequency -2…2, repetition 0.1…10, at most 1024 biases of -100…100.
+// Throws Error{InvalidArgument} that names the parameter unless temperature is 0…5, top_p (0, 1],
+// min_p [0, 1], top_k 0…vocab, presence and frequency -2…2, repetition 0.1…10, and there are at
+// most 1024 biases of -100…100.
 void validate(const SamplingParams& sampling, Index vocab_size);
 
 struct Request {
   std::vector<TokenId> tokens{};  // the prompt; at least one
   SamplingParams sampling{};
-  std::vector<std::string> stop{};  // at most 16 strings of 1…256 bytes; not part of the text
-  bool ignore_eos = false;          // stop tokens do not end the text
-  Index max_tokens = 16;            // generated ones
-  Index min_tokens = 0;             // stop tokens are masked before that many
-  Index logprobs = 0;               // alternatives reported with each token, 0…20; 0: none
+  std::vector<std::string> stop{};  // at most 16 strings of 1…256 bytes; excluded from the text
+  bool ignore_eos = false;          // whether stop tokens do not end the text
+  Index max_tokens = 16;            // of the output
+  Index min_tokens = 0;             // stop tokens are masked until then
+  Index logprobs = 0;               // number of alternatives reported with each token, 0…20
 };
 
 enum class FinishReason { Stop, Length, Cancelled, Failed };
 std::string_view name_of(FinishReason reason);  // "stop", "length", "cancelled", "failed"
 
-// Natural logarithms of the model's own probabilities (before bias, penalties and temperature).
+// The natural logarithm of the model's own probability (before bias, penalties and temperature).
 struct TokenLogprob {
   TokenId id = 0;
   double logprob = 0;
 };
 
-// Wall time of one request, in seconds, each phase on its own.
+// Wall time of the phases of one request, in seconds.
 struct Timings {
   Index prompt_tokens = 0, generated_tokens = 0;
   double queue_s = 0;   // from submit() to the first prefill step
-  double prompt_s = 0;  // prefill, up to and including the first token
-  double decode_s = 0;  // every later token
+  double prompt_s = 0;  // prefill, including the first token
+  double decode_s = 0;  // all later tokens
   double ttft_s = 0;    // queue_s + prompt_s
   double prompt_per_s() const {
     return prompt_s > 0 ? static_cast<double>(prompt_tokens) / prompt_s : 0;
   }
-  // Tokens after the first over decode_s.
+  // The rate of the tokens after the first.
   double decode_per_s() const {
     return decode_s > 0 ? static_cast<double>(generated_tokens - 1) / decode_s : 0;
   }
 };
 
-// What a request tells its sink: one per token, then one with `finished`.
+// An event of a request: one per token, and the last event has `finished`.
 struct Event {
   RequestId request = 0;
   std::optional<TokenId> token{};
-  std::string text{};  // complete UTF-8 that became certain; may be empty
+  std::string text{};  // new complete UTF-8 text; may be empty
   double logprob = 0;
-  std::vector<TokenLogprob> top{};  // of this position, most likely first; Request::logprobs many
+  std::vector<TokenLogprob> top{};  // the Request::logprobs most likely tokens, most likely first
   std::optional<FinishReason> finished{};
   Timings timings{};                  // with `finished`
-  Index kv_bytes = 0, kv_blocks = 0;  // with `finished`: in use at the end
+  Index kv_bytes = 0, kv_blocks = 0;  // in use at the end; with `finished`
   std::string error{};                // with FinishReason::Failed
   ErrorCategory error_category = ErrorCategory::Internal;
 };
 
-// Where a request's events go. Called on the engine thread.
+// Receives the events of a request. Called on the engine thread.
 class EventSink {
  public:
   virtual ~EventSink() = default;
-  // false: full, and the event was left as it is. The engine parks the request and offers the event
-  // again later.
+  // Returns false if the sink is full, and then leaves the event unchanged. The engine pauses and
+  // offers the event again later.
   virtual bool try_push(Event&& event) noexcept = 0;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the CUDA parts answer in a build without CUDA; the build takes this file or the .cu files.
+// Replaces the .cu files in a build without CUDA.
 #include <stdexcept>
 
 #include "hone/core/check.h"
@@ -19,35 +19,35 @@ std::unique_ptr<CudaCopy> make_cuda_copy(int, std::int64_t) {
 }
 
 namespace {
-[[noreturn]] void refuse_stepper() {
-  fail_unsupported("multi_tensor cuda", "a build with HONE_WITH_CUDA=ON", "one without");
+[[noreturn]] void fail_without_cuda() {
+  fail_unsupported("multi_tensor cuda", "This build has no CUDA (HONE_WITH_CUDA=OFF).");
 }
 }  // namespace
 
 template <>
 std::unique_ptr<CudaStepper<SGDGroup>> make_cuda_stepper(const MultiTensorLists&,
                                                          const CudaStepOptions&) {
-  refuse_stepper();
+  fail_without_cuda();
 }
 template <>
 std::unique_ptr<CudaStepper<AdamGroup>> make_cuda_stepper(const MultiTensorLists&,
                                                           const CudaStepOptions&) {
-  refuse_stepper();
+  fail_without_cuda();
 }
 template <>
 std::unique_ptr<CudaStepper<TAMGroup>> make_cuda_stepper(const MultiTensorLists&,
                                                          const CudaStepOptions&) {
-  refuse_stepper();
+  fail_without_cuda();
 }
 template <>
 std::unique_ptr<CudaStepper<LionGroup>> make_cuda_stepper(const MultiTensorLists&,
                                                           const CudaStepOptions&) {
-  refuse_stepper();
+  fail_without_cuda();
 }
 template <>
 std::unique_ptr<CudaStepper<AdagradGroup>> make_cuda_stepper(const MultiTensorLists&,
                                                              const CudaStepOptions&) {
-  refuse_stepper();
+  fail_without_cuda();
 }
 
 }  // namespace hone::kernels

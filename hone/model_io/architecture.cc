@@ -31,7 +31,7 @@ void check_positive(double value, double high, std::string_view what, const std:
 
 void validate_rope(const RopeSpec& rope, Index head_dim, const std::string& where) {
   check_positive(rope.theta, 1e12, "a rope base", where);
-  check_range(rope.rotary_dims, 2, head_dim, "rotary dimensions", where);
+  check_range(rope.rotary_dims, 2, head_dim, "a number of rotary dimensions", where);
   if (rope.rotary_dims % 2 != 0)
     fail_corrupt(where, "an even number of rotary dimensions", concat(rope.rotary_dims));
   if (rope.scaling != RopeScaling::None) check_positive(rope.factor, 1e6, "a rope factor", where);
@@ -55,11 +55,11 @@ void validate_rope(const RopeSpec& rope, Index head_dim, const std::string& wher
     fail_corrupt(where, concat(rope.rotary_dims / 2, " frequency divisors"),
                  concat(rope.frequency_divisors.size()));
   for (const float divisor : rope.frequency_divisors)
-    check_positive(divisor, 1e12, "frequency divisors", where);
+    check_positive(divisor, 1e12, "a frequency divisor", where);
 }
 
-// Position on the frequency axis where a wave of this length turns `rotations` times (YaRN, eq.
-// 19).
+// The position on the frequency axis at which the original context makes `rotations` turns (YaRN,
+// eq. 19).
 double yarn_dimension(const RopeSpec& rope, double rotations) {
   const double length = static_cast<double>(rope.original_context);
   return static_cast<double>(rope.rotary_dims) *
@@ -85,7 +85,7 @@ void scale_yarn(const RopeSpec& rope, std::vector<double>& inverse) {
   const double low = std::max(std::floor(yarn_dimension(rope, rope.beta_fast)), 0.0);
   double high = std::min(std::ceil(yarn_dimension(rope, rope.beta_slow)),
                          static_cast<double>(rope.rotary_dims - 1));
-  if (low == high) high += 0.001;  // as the reference does, so that the ramp stays defined
+  if (low == high) high += 0.001;  // as in the reference, so that the ramp is defined
   for (std::size_t i = 0; i < inverse.size(); ++i) {
     const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
     inverse[i] = ramp * inverse[i] / rope.factor + (1 - ramp) * inverse[i];
@@ -139,18 +139,19 @@ void validate(const Architecture& a, const std::string& where) {
   check_range(a.hidden_size, 1, kMaxHidden, "a hidden size", where);
   check_range(a.intermediate_size, 1, kMaxIntermediate, "an intermediate size", where);
   check_range(a.layers, 1, kMaxLayers, "layers", where);
-  check_range(a.vocab_size, 1, kMaxVocab, "a vocabulary", where);
-  check_range(a.context, 1, kMaxContext, "a context", where);
+  check_range(a.vocab_size, 1, kMaxVocab, "a vocabulary size", where);
+  check_range(a.context, 1, kMaxContext, "a context length", where);
   check_range(a.head_dim, kMinHeadDim, kMaxHeadDim, "a head dimension", where);
   if (a.head_dim % 2 != 0) fail_corrupt(where, "an even head dimension", concat(a.head_dim));
   check_range(a.heads, 1, kMaxHidden, "heads", where);
-  check_range(a.kv_heads, 1, a.heads, "key-value heads", where);
+  check_range(a.kv_heads, 1, a.heads, "a number of key-value heads", where);
   if (a.heads % a.kv_heads != 0)
-    fail_corrupt(where, concat("key-value heads that divide ", a.heads), concat(a.kv_heads));
+    fail_corrupt(where, concat("a number of key-value heads that divides ", a.heads),
+                 concat(a.kv_heads));
   check_positive(a.norm_eps, 0.1, "a norm epsilon", where);
   validate_rope(a.rope, a.head_dim, where);
   for (const text::TokenId id : a.stop_ids)
-    check_range(id, 0, a.vocab_size - 1, "stop token ids", where);
+    check_range(id, 0, a.vocab_size - 1, "a stop token id", where);
   if (a.bos_id) check_range(*a.bos_id, 0, a.vocab_size - 1, "a BOS token id", where);
 }
 

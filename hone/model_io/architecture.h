@@ -10,25 +10,25 @@
 
 namespace hone::model_io {
 
-enum class RopePairing { HalfSplit, Adjacent };  // dims (i, i+d/2) or (2i, 2i+1) turn together
+enum class RopePairing { HalfSplit, Adjacent };  // rotates dims (i, i+d/2) or (2i, 2i+1) together
 enum class RopeScaling { None, Linear, Llama3, Yarn };
 
 struct RopeSpec {
   double theta = 10000;
-  Index rotary_dims = 0;  // leading dims of a head that turn; even, ≤ head_dim
+  Index rotary_dims = 0;  // leading dims of a head that are rotated; even, ≤ head_dim
   RopePairing pairing = RopePairing::HalfSplit;
   RopeScaling scaling = RopeScaling::None;
   double factor = 1, low_freq_factor = 1, high_freq_factor = 4;
   Index original_context = 0;
-  double attention_factor = 0;  // Yarn; 0 = 0.1 ln(factor) + 1
+  double attention_factor = 0;  // Yarn; 0 means 0.1 ln(factor) + 1
   double beta_fast = 32, beta_slow = 1;
-  std::vector<float> frequency_divisors;  // GGUF rope_freqs; empty = none
+  std::vector<float> frequency_divisors;  // GGUF rope_freqs; empty if none
 };
 
-// What a decoder-only transformer is, whichever file it came from. Names and defaults as in
-// Hugging Face's config.json.
+// The architecture of a decoder-only transformer, whatever its file format. Names and defaults are
+// those of Hugging Face's config.json.
 struct Architecture {
-  std::string family = "llama";  // llama; later mistral, qwen2, qwen3, gpt2
+  std::string family = "llama";  // the only known family
   Index vocab_size = 0, hidden_size = 0, intermediate_size = 0, layers = 0;
   Index heads = 0, kv_heads = 0, head_dim = 0, context = 0;
   double norm_eps = 1e-5;
@@ -41,11 +41,10 @@ struct Architecture {
   Index kv_bytes_per_token(Index bytes_per_element) const;
 };
 
-// inference.md 2.7: ranges and divisibility. `where` names the file in the Error{CorruptFile}.
+// Checks ranges and divisibility. Throws Error{CorruptFile} that names the file `where`.
 void validate(const Architecture& architecture, const std::string& where);
 
-// [rotary_dims/2] inverse frequencies in double after scaling, and the factor on cos and sin
-// that Yarn asks for.
+// The [rotary_dims/2] inverse frequencies after scaling, and Yarn's factor for cos and sin.
 struct RopeFrequencies {
   std::vector<double> inverse;
   double attention_factor = 1;

@@ -11,7 +11,7 @@
 namespace hone::model_io {
 namespace {
 
-// Finds blobs by name and remembers which ones the manifest has claimed.
+// Finds blobs by name and tracks which ones the manifest has claimed.
 struct BlobTable {
   std::unordered_map<std::string_view, const SafetensorsTensor*> by_name;
   std::unordered_set<const SafetensorsTensor*> claimed;
@@ -22,7 +22,7 @@ QuantSpec parse_spec(const JsonFields& fields) {
   try {
     const QuantSpec spec = parse_quant_spec(text);
     if (spec.kind == CodeKind::Int) return spec;
-  } catch (const Error&) {  // the file's fault, not an argument's
+  } catch (const Error&) {  // reported below as a corrupt file
   }
   fields.refuse("spec", "a quantized format such as int4:g32:asym", quote_name(text));
 }
@@ -33,16 +33,17 @@ ManifestEntry parse_entry(const std::string& name, const Json& json, const std::
   entry.name = name;
   entry.spec = parse_spec(fields);
   if (const std::string sparse = fields.string("sparse").value_or("none"); sparse != "none")
-    fail_unsupported(fields.where(), "dense codes", quote_name(sparse));
+    fail_unsupported(fields.where(),
+                     concat("Sparse codes are not supported: ", quote_name(sparse)));
   entry.rows = fields.required_integer("rows");
   entry.cols = fields.required_integer("cols");
   const std::string act = fields.string("act").value_or("int8:g32");
   if (act != "int8:g32" && act != "none") fields.refuse("act", "int8:g32 or none", quote_name(act));
   entry.act_int8 = act == "int8:g32";
   const BlobSizes sizes = blob_sizes(entry.spec, entry.rows, entry.cols, fields.where());
-  const auto check = [&](std::string_view key, Index wanted) {
+  const auto check = [&](std::string_view key, Index bytes) {
     const Index got = fields.required_integer(key);
-    if (got != wanted) fields.refuse(key, concat(wanted, " bytes"), concat(got));
+    if (got != bytes) fields.refuse(key, concat(bytes, " bytes"), concat(got));
   };
   check("codes", sizes.codes);
   check("scales", sizes.scales);
@@ -55,7 +56,8 @@ std::span<const std::byte> take_blob(BlobTable& blobs, const std::string& name, 
                                      const std::string& where) {
   if (bytes == 0) return {};
   const auto at = blobs.by_name.find(name);
-  if (at == blobs.by_name.end()) fail_corrupt(where, concat("blob ", quote_name(name)), "none");
+  if (at == blobs.by_name.end())
+    fail_corrupt(where, concat("There is no blob ", quote_name(name), "."));
   const SafetensorsTensor& blob = *at->second;
   const Index padded = round_up(bytes, kBlobAlignment);
   if (blob.dtype != Dtype::UInt8 || blob.shape.rank() != 1 || blob.shape[0] != padded)
@@ -73,7 +75,7 @@ BlobSizes blob_sizes(const QuantSpec& spec, Index rows, Index cols, std::string_
     fail_corrupt(where, concat("rows and columns of 1 to ", kMaxSide),
                  concat("[", rows, ", ", cols, "]"));
   if (spec.span == ScaleSpan::Group && spec.group > kMaxGroup)
-    fail_corrupt(where, concat("groups of at most ", kMaxGroup), concat(spec.group));
+    fail_corrupt(where, concat("a group size of at most ", kMaxGroup), concat(spec.group));
   const Index scales =
       spec.span == ScaleSpan::Tensor ? 1 : checked_mul(rows, spec.groups_per_row(cols), where);
   return {checked_mul(rows, spec.code_bytes_per_row(cols), where),

@@ -11,9 +11,9 @@
 
 namespace hone::model_io {
 
-// hone's packed artifact (docs/formats.md): a quantized matrix L lies in U8 tensors L.codes,
-// L.scales and L.zeros, each padded to 64 bytes inside itself; the metadata key kManifestKey says
-// what they are.
+// hone's packed artifact (docs/formats.md): a quantized matrix L is stored as the U8 tensors
+// L.codes, L.scales and L.zeros, each padded to a multiple of 64 bytes. The metadata key
+// kManifestKey describes them.
 inline constexpr std::string_view kFormatKey = "hone.format";
 inline constexpr std::string_view kFormatVersion = "1";
 inline constexpr std::string_view kManifestKey = "hone.tensors";
@@ -25,19 +25,20 @@ struct ManifestEntry {
   QuantSpec spec;
   Index rows = 0, cols = 0;
   bool act_int8 = true;
-  std::string algorithm;  // how the codes were chosen; information only
+  std::string algorithm;  // how the codes were chosen; informational
 };
 
 struct BlobSizes {
   Index codes = 0, scales = 0, zeros = 0;  // without padding
 };
-// Overflow-checked; `where` names file and tensor.
+// Checks for overflow; `where` names the file and the tensor.
 BlobSizes blob_sizes(const QuantSpec& spec, Index rows, Index cols, std::string_view where);
 
 std::string write_manifest(std::span<const ManifestEntry> entries);
 
-// Moves the quantized matrices out of `file` into `out`; what remains in `file` are plain tensors.
-// Error{CorruptFile} on another format version, a missing or mis-sized blob, an entry out of range.
+// Moves the quantized matrices from `file` to `out`; the plain tensors remain in `file`. Another
+// format version, a missing blob or one of the wrong size, or an entry out of range throws
+// Error{CorruptFile}.
 void extract_quantized(SafetensorsFile& file, std::vector<NamedMatrix>& out,
                        const std::string& where);
 

@@ -15,24 +15,24 @@ namespace {
 // How one tensor is written.
 struct Item {
   const NamedMatrix* tensor = nullptr;
-  bool packed = false;              // as canonical codes
-  StoreType type = StoreType::F32;  // of a dense one, or of codes made here
-  ManifestEntry entry;              // when packed
+  bool packed = false;              // written as canonical codes
+  StoreType type = StoreType::F32;  // of a dense tensor, or of codes made here
+  ManifestEntry entry;              // if packed
 };
 
-Item plan_item(const NamedMatrix& tensor, std::optional<StoreType> wanted,
+Item plan_item(const NamedMatrix& tensor, std::optional<StoreType> requested,
                const std::string& algorithm, WriteReport& report) {
   Item item;
   item.tensor = &tensor;
   const StoredMatrix& matrix = tensor.matrix;
   item.entry = {tensor.name, {}, matrix.rows, matrix.cols, matrix.act_int8, algorithm};
   const bool canonical = matrix.layout == WeightLayout::Canonical;
-  if (canonical && (!wanted || is_quantized(*wanted))) {
+  if (canonical && (!requested || is_quantized(*requested))) {
     item.packed = true;
     item.entry.spec = matrix.quant.spec;
     return item;
   }
-  item.type = choose_type(tensor, wanted, report);
+  item.type = choose_type(tensor, requested, report);
   item.packed = is_quantized(item.type);
   if (item.packed) item.entry.spec = canonical_spec(item.type);
   return item;
@@ -43,7 +43,7 @@ std::vector<SafetensorsWriter::Entry> plan_file(const std::vector<Item>& items) 
   const auto add_blob = [&](const std::string& name, Index bytes) {
     if (bytes > 0) plan.push_back({name, Dtype::UInt8, Shape{round_up(bytes, kBlobAlignment)}});
   };
-  for (const Item& item : items) {  // blobs first: each stays aligned to 64
+  for (const Item& item : items) {  // Blobs come first, so that each stays aligned to 64 bytes.
     if (!item.packed) continue;
     const ManifestEntry& entry = item.entry;
     const BlobSizes sizes = blob_sizes(entry.spec, entry.rows, entry.cols, entry.name);

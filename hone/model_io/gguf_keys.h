@@ -13,13 +13,13 @@ namespace hone::model_io {
 inline constexpr std::string_view kBosKey = "tokenizer.ggml.bos_token_id";
 inline constexpr std::array<std::string_view, 3> kStopKeys{
     "tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"};
-// GGUF's attention factor for yarn multiplies the default of 0.1 ln(factor) + 1; Hugging Face's
+// GGUF's attention factor for Yarn multiplies the default of 0.1 ln(factor) + 1; Hugging Face's
 // replaces it.
 inline constexpr std::string_view kAttentionFactorKey = "llama.rope.scaling.attn_factor";
 inline double yarn_default_factor(const RopeSpec& rope) {
   return rope.factor > 1 ? 0.1 * std::log(rope.factor) + 1 : 1.0;
 }
-// hone's own: the formula behind rope_freqs.weight. Other programs ignore them.
+// hone's own keys for the formula behind rope_freqs.weight. Other programs ignore them.
 inline constexpr std::string_view kHoneRopeFactor = "hone.rope.llama3.factor";
 inline constexpr std::string_view kHoneRopeLow = "hone.rope.llama3.low_freq_factor";
 inline constexpr std::string_view kHoneRopeHigh = "hone.rope.llama3.high_freq_factor";

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kRopeDivisors = "rope_freqs.weight";
 
-// Keys below "llama."; numbers that a file holds as f32 come back as the decimal they stand for.
+// The keys below "llama.". Numbers that the file stores as f32 are read by widen_decimal().
 class Keys {
  public:
   Keys(const GgufFile& file, std::string where) : file_(file), where_(std::move(where)) {}
@@ -29,7 +29,7 @@ class Keys {
   std::optional<Index> integer(std::string_view name) const { return file_.integer(key(name)); }
   Index required_integer(std::string_view name) const {
     const auto value = integer(name);
-    if (!value) fail_corrupt(where_, concat("key ", key(name)), "none");
+    if (!value) fail_corrupt(where_, concat("There is no key ", key(name), "."));
     return *value;
   }
   std::optional<double> number(std::string_view name) const {
@@ -42,13 +42,14 @@ class Keys {
   std::optional<std::string_view> string(std::string_view name) const {
     return file_.string(key(name));
   }
-  // A whole number, or an array that gives every layer the same one.
+  // A whole number, or an array with the same one for every layer.
   std::optional<Index> uniform_integer(std::string_view name) const {
     const GgufValue* value = file_.find(key(name));
     if (value == nullptr || !value->is_array) return integer(name);
     const auto all = *file_.integers(key(name));
     if (all.empty() || std::any_of(all.begin(), all.end(), [&](Index n) { return n != all[0]; }))
-      fail_unsupported(where_, concat("one value of ", key(name), " for all layers"), "several");
+      fail_unsupported(where_,
+                       concat(key(name), " differs between layers, which is not supported."));
     return all[0];
   }
   static std::string key(std::string_view name) { return concat("llama.", name); }
@@ -61,13 +62,13 @@ class Keys {
 void read_rope_scaling(const GgufFile& file, const Keys& keys, const std::string& where,
                        RopeSpec& rope) {
   const auto type = keys.string("rope.scaling.type");
-  if (!type && keys.number("rope.scale_linear").value_or(1) != 1) {  // before scaling had types
+  if (!type && keys.number("rope.scale_linear").value_or(1) != 1) {  // older files have no type
     rope.scaling = RopeScaling::Linear;
     rope.factor = *keys.number("rope.scale_linear");
   }
   if (!type || *type == "none") return;
   if (*type != "linear" && *type != "yarn")
-    fail_unsupported(where, "rope scaling none, linear or yarn", quote_name(*type));
+    fail_unsupported(where, "none, linear or yarn as rope scaling", quote_name(*type));
   rope.factor = keys.number("rope.scaling.factor").value_or(1);
   rope.scaling = *type == "linear" ? RopeScaling::Linear : RopeScaling::Yarn;
   if (rope.scaling == RopeScaling::Linear) return;
@@ -80,24 +81,24 @@ void read_rope_scaling(const GgufFile& file, const Keys& keys, const std::string
   rope.beta_slow = keys.number("rope.scaling.yarn_beta_slow").value_or(1);
 }
 
-void refuse_other_kinds(const GgufFile& file, const Keys& keys, const std::string& where) {
+void reject_other_kinds(const GgufFile& file, const Keys& keys, const std::string& where) {
   const std::string_view arch = file.string("general.architecture").value_or("");
   if (arch != "llama")
-    fail_unsupported(where, "an architecture out of llama",
-                     arch.empty() ? "none" : quote_name(arch));
+    fail_unsupported(where, "the architecture llama", arch.empty() ? "none" : quote_name(arch));
   if (file.integer("split.count").value_or(1) > 1)
-    fail_unsupported(where, "a GGUF model in one file",
-                     concat("one of ", *file.integer("split.count"), " parts"));
+    fail_unsupported(where, concat("This model is split into ", *file.integer("split.count"),
+                                   " files; only models in one file are supported."));
   if (keys.integer("expert_count").value_or(0) > 0)
-    fail_unsupported(where, "a dense llama model",
-                     concat(*keys.integer("expert_count"), " experts"));
+    fail_unsupported(where, concat("This model has ", *keys.integer("expert_count"),
+                                   " experts; only dense models are supported."));
   if (keys.integer("attention.sliding_window").value_or(0) > 0)
-    fail_unsupported(where, "a llama model with full attention",
-                     concat("a window of ", *keys.integer("attention.sliding_window")));
+    fail_unsupported(where, concat("This model has an attention window of ",
+                                   *keys.integer("attention.sliding_window"),
+                                   "; only full attention is supported."));
 }
 
-// Llama-3 scaling is stored as divisors; hone adds the formula's parameters, which other programs
-// ignore. They count only when they give these divisors.
+// GGUF stores Llama 3 scaling as divisors. hone adds the formula's parameters, which are used only
+// if they yield these divisors, because other programs may have changed those.
 void restore_llama3(const GgufFile& file, RopeSpec& rope) {
   const auto factor = file.number(kHoneRopeFactor), low = file.number(kHoneRopeLow),
              high = file.number(kHoneRopeHigh);
@@ -110,10 +111,10 @@ void restore_llama3(const GgufFile& file, RopeSpec& rope) {
   formula.low_freq_factor = widen_decimal(static_cast<float>(*low));
   formula.high_freq_factor = widen_decimal(static_cast<float>(*high));
   formula.original_context = *length;
-  const std::vector<double> wanted = rope_frequencies(formula).inverse;
+  const std::vector<double> expected = rope_frequencies(formula).inverse;
   const std::vector<double> stored = rope_frequencies(rope).inverse;
-  for (std::size_t i = 0; i < wanted.size(); ++i) {
-    if (!(std::abs(wanted[i] - stored[i]) <= 1e-6 * wanted[i])) return;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    if (!(std::abs(expected[i] - stored[i]) <= 1e-6 * expected[i])) return;
   }
   rope = formula;
 }
@@ -126,16 +127,17 @@ Architecture read_architecture(const GgufFile& file, const Keys& keys, const std
   const auto width = keys.uniform_integer("feed_forward_length");
   const auto heads = keys.uniform_integer("attention.head_count");
   if (!width || !heads || *heads < 1)
-    fail_corrupt(where, "llama.feed_forward_length and at least one attention.head_count", "none");
+    fail_corrupt(where, "llama.feed_forward_length or llama.attention.head_count is missing or 0.");
   a.intermediate_size = *width;
   a.heads = *heads;
   a.kv_heads = keys.uniform_integer("attention.head_count_kv").value_or(a.heads);
   a.head_dim = keys.integer("attention.key_length").value_or(a.hidden_size / a.heads);
   const Index value_length = keys.integer("attention.value_length").value_or(a.head_dim);
   if (value_length != a.head_dim)
-    fail_unsupported(where, concat("values as long as keys, ", a.head_dim), concat(value_length));
+    fail_unsupported(where, concat("a value length of ", a.head_dim, ", the key length"),
+                     concat(value_length));
   const auto eps = keys.number("attention.layer_norm_rms_epsilon");
-  if (!eps) fail_corrupt(where, "key llama.attention.layer_norm_rms_epsilon", "none");
+  if (!eps) fail_corrupt(where, "There is no key llama.attention.layer_norm_rms_epsilon.");
   a.norm_eps = *eps;
   a.rope.theta = keys.number("rope.freq_base").value_or(10000);
   a.rope.rotary_dims = keys.integer("rope.dimension_count").value_or(a.head_dim);
@@ -185,8 +187,8 @@ StoredMatrix to_stored(const GgufTensor& tensor, const std::string& where) {
 void read_divisors(const GgufTensor& tensor, const std::string& where, RopeSpec& rope) {
   if (static_cast<GgufType>(tensor.type) != GgufType::F32 || tensor.dims[1] != 1 ||
       tensor.dims[2] != 1 || tensor.dims[3] != 1 || tensor.dims[0] != rope.rotary_dims / 2)
-    fail_corrupt(where, concat(rope.rotary_dims / 2, " f32 values in ", kRopeDivisors),
-                 "another shape or type");
+    fail_corrupt(where,
+                 concat(kRopeDivisors, " does not have ", rope.rotary_dims / 2, " f32 values."));
   rope.frequency_divisors.resize(static_cast<std::size_t>(tensor.dims[0]));
   decode_row(to_stored(tensor, where), 0, rope.frequency_divisors);
 }
@@ -200,7 +202,7 @@ void add_tensors(LoadedModel& model, const GgufFile& file, const std::string& wh
     NamedMatrix out;
     out.name = to_hugging_face_name(tensor.name);
     if (out.name.empty())
-      fail_corrupt(where, "only tensors of a llama model", quote_name(tensor.name));
+      fail_corrupt(where, concat(quote_name(tensor.name), " is not a tensor of a llama model."));
     if (tensor.dims[2] != 1 || tensor.dims[3] != 1)
       fail_corrupt(where, concat("a vector or a matrix for ", quote_name(tensor.name)),
                    concat("rank ", tensor.rank));
@@ -210,7 +212,7 @@ void add_tensors(LoadedModel& model, const GgufFile& file, const std::string& wh
   }
 }
 
-// What the architecture leaves open is decided by which tensors there are.
+// Fills in what the keys leave open from the tensors.
 void infer_from_tensors(const GgufFile& file, Architecture& a, const std::string& where) {
   a.tied_embeddings = true;
   for (const GgufTensor& tensor : file.tensors()) {
@@ -219,17 +221,17 @@ void infer_from_tensors(const GgufFile& file, Architecture& a, const std::string
     if (tensor.name == "blk.0.attn_q.bias") a.attention_bias = true;
     if (tensor.name == "blk.0.ffn_gate.bias") a.mlp_bias = true;
   }
-  if (a.vocab_size == 0) fail_corrupt(where, "tensor token_embd.weight", "a file without it");
+  if (a.vocab_size == 0) fail_corrupt(where, "There is no tensor token_embd.weight.");
 }
 
-// llama.cpp reads no further than the last tensor's padding and takes such files; so does hone, but
-// not without a word, for they may be something else than was meant.
+// Like llama.cpp, hone accepts trailing bytes. It warns about them, because the file may not be the
+// intended one.
 void warn_of_trailing_bytes(const GgufFile& file, std::span<const std::byte> bytes,
                             const std::string& where) {
   const std::byte* end = file.tensors().back().bytes.data() + file.tensors().back().bytes.size();
   const Index left = bytes.data() + bytes.size() - end;
   if (left >= file.integer("general.alignment").value_or(32)) {
-    log_warning(concat(where, ": ", left, " bytes after the last tensor are not read"));
+    log_warning(concat(where, ": ", left, " bytes after the last tensor are ignored"));
   }
 }
 
@@ -241,7 +243,7 @@ std::unique_ptr<LoadedModel> open_gguf(const fs::path& path, const OpenOptions& 
   const std::span<const std::byte> bytes = model->mappings.emplace_back(path).bytes();
   const GgufFile file = parse_gguf(bytes, where);
   const Keys keys(file, where);
-  refuse_other_kinds(file, keys, where);
+  reject_other_kinds(file, keys, where);
   model->model_format = ModelFormat::Gguf;
   model->bytes = static_cast<Index>(bytes.size());
   model->arch = read_architecture(file, keys, where);
@@ -249,13 +251,14 @@ std::unique_ptr<LoadedModel> open_gguf(const fs::path& path, const OpenOptions& 
   warn_of_trailing_bytes(file, bytes, where);
   validate(model->arch, where);
   add_tensors(*model, file, where);
-  validate(model->arch, where);  // again, with the divisors
+  validate(model->arch, where);  // again, now with the divisors
   restore_llama3(file, model->arch.rope);
   model->vocabulary =
       load_model_tokenizer(options, where, [&]() -> std::shared_ptr<const text::Tokenizer> {
         if (!has_gguf_vocabulary(file)) {
           if (!options.need_tokenizer) return nullptr;
-          fail_unsupported(where, "a GGUF file with a vocabulary, or --tokenizer", "no_vocab");
+          fail_unsupported(
+              where, "This file has no vocabulary (no_vocab). Pass a tokenizer with --tokenizer.");
         }
         return text::make_tokenizer(read_gguf_vocabulary(file, where), where);
       });

@@ -27,15 +27,15 @@ constexpr std::string_view kModel = "tokenizer.ggml.model", kPre = "tokenizer.gg
                            kSpacePrefix = "tokenizer.ggml.add_space_prefix",
                            kSqueeze = "tokenizer.ggml.remove_extra_whitespaces";
 
-void check_count(std::size_t got, std::size_t wanted, std::string_view key,
+void check_count(std::size_t got, std::size_t expected, std::string_view key,
                  std::string_view where) {
-  if (got != wanted) fail_corrupt(where, concat(wanted, " values in ", key), concat(got));
+  if (got != expected) fail_corrupt(where, concat(expected, " values in ", key), concat(got));
 }
 
 std::optional<TokenId> read_id(const GgufFile& file, std::string_view key, std::size_t tokens,
                                std::string_view where) {
   const auto id = file.integer(key);
-  // llama.cpp's "none" is -1, which older converters store as u32.
+  // llama.cpp writes -1 for none, which older converters store as u32.
   if (!id || *id == -1 || *id == Index{0xffffffff}) return std::nullopt;
   if (*id < 0 || *id >= static_cast<Index>(tokens))
     fail_corrupt(where, concat("an id below ", tokens, " for ", key), concat(*id));
@@ -51,8 +51,8 @@ std::vector<TokenType> read_types(const GgufFile& file, std::size_t tokens,
   for (std::size_t i = 0; i < tokens; ++i) {
     const Index type = (*stored)[i];
     if (type < 0 || type > static_cast<Index>(TokenType::Byte))
-      fail_corrupt(where, concat("token types of 1 to 6 in ", kTypes), concat(type));
-    if (type > 0) types[i] = static_cast<TokenType>(type);  // 0: undefined
+      fail_corrupt(where, concat("token types from 0 to 6 in ", kTypes), concat(type));
+    if (type > 0) types[i] = static_cast<TokenType>(type);  // 0 means undefined
   }
   return types;
 }
@@ -60,7 +60,7 @@ std::vector<TokenType> read_types(const GgufFile& file, std::size_t tokens,
 void read_sentencepiece(const GgufFile& file, std::string_view where, Vocabulary& out) {
   out.model = TokenizerModel::SentencePieceBpe;
   auto scores = file.floats(kScores);
-  if (!scores) fail_corrupt(where, concat("key ", kScores), "none");
+  if (!scores) fail_corrupt(where, concat("There is no key ", kScores, "."));
   check_count(scores->size(), out.pieces.size(), kScores, where);
   out.scores = std::move(*scores);
   out.add_bos = file.boolean(kAddBos).value_or(true);
@@ -73,12 +73,12 @@ void read_sentencepiece(const GgufFile& file, std::string_view where, Vocabulary
 void read_byte_level(const GgufFile& file, std::string_view where, Vocabulary& out) {
   out.model = TokenizerModel::ByteLevelBpe;
   const auto merges = file.strings(kMerges);
-  if (!merges) fail_corrupt(where, concat("key ", kMerges), "none");
+  if (!merges) fail_corrupt(where, concat("There is no key ", kMerges, "."));
   out.merges.reserve(merges->size());
   for (const std::string_view merge : *merges)
     out.merges.push_back(text::split_merge(merge, where));
   text::set_pre_tokenizer(out, file.string(kPre).value_or("default"), where);
-  out.add_bos = file.boolean(kAddBos).value_or(out.ignore_merges);  // Llama-3 adds it
+  out.add_bos = file.boolean(kAddBos).value_or(out.ignore_merges);  // Llama 3 adds it
   out.add_space_prefix = file.boolean(kSpacePrefix).value_or(false);
 }
 
@@ -91,9 +91,9 @@ bool has_gguf_vocabulary(const GgufFile& file) {
 Vocabulary read_gguf_vocabulary(const GgufFile& file, std::string_view where) {
   const std::string_view model = file.string(kModel).value_or("none");
   if (model != "llama" && model != "gpt2")
-    fail_unsupported(where, "tokenizer.ggml.model llama or gpt2", quote_name(model));
+    fail_unsupported(where, "llama or gpt2 as tokenizer.ggml.model", quote_name(model));
   const auto tokens = file.strings(kTokens);
-  if (!tokens) fail_corrupt(where, concat("key ", kTokens), "none");
+  if (!tokens) fail_corrupt(where, concat("There is no key ", kTokens, "."));
   Vocabulary out;
   out.pieces.assign(tokens->begin(), tokens->end());
   out.types = read_types(file, out.pieces.size(), where);
@@ -124,8 +124,9 @@ void write_gguf_vocabulary(const Vocabulary& vocabulary, Index rows, GgufWriter&
   }
   if (sentencepiece) {
     if (!text::scores_decide_merges(vocabulary))
-      fail_unsupported("gguf", "a SentencePiece vocabulary that merges by score",
-                       "merges of another order");
+      fail_unsupported(
+          "gguf",
+          "GGUF cannot express this vocabulary: its merges do not follow the order of scores.");
     writer.set_string(kPre, "default");
     std::vector<float> scores = vocabulary.scores;
     scores.resize(pieces.size());

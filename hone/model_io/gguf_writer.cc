@@ -27,7 +27,7 @@ GgufType gguf_type_of(StoreType type) {
   return GgufType::Q4_0;
 }
 
-// ggml's number for "mostly this type": shown by other programs, decides nothing.
+// ggml's number for "mostly this type", which other programs only display.
 Index file_type_of(StoreType type) {
   switch (type) {
     case StoreType::F32:
@@ -73,11 +73,11 @@ void set_architecture(const Architecture& a, GgufWriter& writer) {
   set_scaling(a.rope, writer);
 }
 
-// Base frequencies over scaled ones; empty where the file's keys say it all.
+// Base frequencies divided by scaled ones; empty if the file's keys describe the scaling.
 std::vector<float> frequency_divisors(const RopeSpec& rope, GgufWriter& writer) {
   if (rope.scaling != RopeScaling::Llama3) return rope.frequency_divisors;
-  HONE_CHECK(rope.frequency_divisors.empty(), "gguf", "llama3 scaling without further divisors",
-             rope.frequency_divisors.size());
+  HONE_REQUIRE(rope.frequency_divisors.empty(), "gguf",
+               "The format cannot express llama3 scaling together with frequency divisors.");
   writer.set_number(kHoneRopeFactor, rope.factor);
   writer.set_number(kHoneRopeLow, rope.low_freq_factor);
   writer.set_number(kHoneRopeHigh, rope.high_freq_factor);
@@ -93,7 +93,8 @@ std::vector<float> frequency_divisors(const RopeSpec& rope, GgufWriter& writer) 
 }
 
 void set_ids(const Architecture& a, const text::Tokenizer* tokenizer, GgufWriter& writer) {
-  // The tokenizer's own EOS goes first: it is what other programs append and stop at.
+  // The tokenizer's own EOS comes first, because it is the one that other programs append and stop
+  // at.
   std::vector<text::TokenId> stops = a.stop_ids;
   if (tokenizer != nullptr && tokenizer->eos()) {
     const auto own = std::find(stops.begin(), stops.end(), *tokenizer->eos());

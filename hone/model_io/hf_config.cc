@@ -14,7 +14,7 @@ namespace hone::model_io {
 namespace {
 
 constexpr std::string_view kKnownModels = "LlamaForCausalLM";
-constexpr std::string_view kKnownRope = "a rope type of default, linear, llama3, yarn";
+constexpr std::string_view kKnownRope = "default, linear, llama3 or yarn as rope type";
 constexpr double kDefaultTheta = 10000;
 
 std::string rope_type_of(const JsonFields& rope) {
@@ -25,13 +25,13 @@ std::string rope_type_of(const JsonFields& rope) {
   return rope_type ? *rope_type : type ? *type : "default";
 }
 
-// A number that may stand in both places, and then must be the same.
+// A number that may be given in either place. If it is given in both, the values must agree.
 std::optional<double> agreed_number(const JsonFields& config, const JsonFields* rope,
                                     std::string_view key) {
   const auto outer = config.number(key);
   const auto inner = rope == nullptr ? std::nullopt : rope->number(key);
   if (outer && inner && *outer != *inner)
-    config.refuse(key, concat("one value, ", *inner), concat("also ", *outer));
+    fail_corrupt(config.where(), concat(key, " has two values, ", *inner, " and ", *outer, "."));
   return inner ? inner : outer;
 }
 
@@ -40,7 +40,7 @@ void read_yarn(const JsonFields& rope, RopeSpec& out) {
   out.beta_slow = rope.number("beta_slow").value_or(1);
   out.attention_factor = rope.number("attention_factor").value_or(0);
   if (!rope.boolean("truncate").value_or(true))
-    fail_unsupported(rope.where(), "yarn with truncate", "truncate = false");
+    fail_unsupported(rope.where(), "Yarn with truncate = false is not supported.");
   const auto mscale = rope.number("mscale"), all_dims = rope.number("mscale_all_dim");
   if (out.attention_factor == 0 && mscale && all_dims && *mscale != 0 && *all_dims != 0) {
     const double log_factor = out.factor > 1 ? 0.1 * std::log(out.factor) : 0;
@@ -53,13 +53,15 @@ void read_scaling(const JsonFields& rope, Index context, RopeSpec& out) {
   if (type == "default") return;
   out.original_context = rope.integer("original_max_position_embeddings").value_or(context);
   if (type == "dynamic") {
-    // The base changes only beyond the original length.
+    // Dynamic scaling has no effect up to the original length.
     if (context <= out.original_context) {
       out.original_context = 0;
       return;
     }
-    fail_unsupported(rope.where(), concat("dynamic rope within ", out.original_context, " tokens"),
-                     concat("a context of ", context));
+    fail_unsupported(
+        rope.where(),
+        concat("a context of at most ", out.original_context, " tokens with dynamic rope"),
+        concat(context));
   }
   out.factor = rope.required_number("factor");
   if (type == "linear") {
@@ -95,7 +97,7 @@ RopeSpec read_rope(const JsonFields& config, Index context, Index head_dim) {
     RopeSpec other;
     read_scaling(*newer, context, other);
     if (older && !same_scaling(rope, other))
-      config.refuse("rope_parameters", "the same scaling as rope_scaling", "another one");
+      fail_corrupt(config.where(), "rope_parameters and rope_scaling describe different scalings.");
     other.rotary_dims = head_dim;
     rope = other;
   }
@@ -103,8 +105,7 @@ RopeSpec read_rope(const JsonFields& config, Index context, Index head_dim) {
       agreed_number(config, newer ? &*newer : nullptr, "rope_theta").value_or(kDefaultTheta);
   const auto partial = agreed_number(config, newer ? &*newer : nullptr, "partial_rotary_factor");
   if (partial && *partial != 1)
-    fail_unsupported(config.where(), "rotation of the whole head",
-                     concat("partial_rotary_factor ", *partial));
+    fail_unsupported(config.where(), "a partial_rotary_factor of 1", concat(*partial));
   return rope;
 }
 
@@ -118,14 +119,15 @@ void check_class(const JsonFields& config) {
     name = kKnownModels;
   }
   if (name != kKnownModels)
-    fail_unsupported(config.where(), concat("a model class out of ", kKnownModels),
+    fail_unsupported(config.where(), concat("the model class ", kKnownModels),
                      name.empty() ? "none" : quote_name(name));
   if (config.has("quantization_config"))
-    fail_unsupported(config.where(), "weights in f32, f16 or bf16, or hone's own quantization",
-                     "quantization_config");
+    fail_unsupported(config.where(),
+                     "Models with a quantization_config are not supported; weights must be f32, "
+                     "f16, bf16 or quantized by hone.");
   const std::string act = config.string("hidden_act").value_or("silu");
   if (act != "silu" && act != "swish")
-    fail_unsupported(config.where(), "hidden_act silu", quote_name(act));
+    fail_unsupported(config.where(), "silu as hidden_act", quote_name(act));
 }
 
 text::TokenId to_token_id(const Json& value, const JsonFields& fields, std::string_view key) {
@@ -211,11 +213,11 @@ Architecture read_hf_config(const Json& config_json, const Json& generation,
 
 Json write_hf_config(const Architecture& a, std::string_view dtype) {
   if (!a.rope.frequency_divisors.empty())
-    fail_unsupported("config.json", "rope scaling by a formula",
-                     "frequency divisors of a GGUF file");
+    fail_unsupported("config.json",
+                     "The format cannot express rope scaling by a GGUF file's frequency divisors.");
   if (a.rope.rotary_dims != a.head_dim)
-    fail_unsupported("config.json", "rotation of the whole head",
-                     concat(a.rope.rotary_dims, " of ", a.head_dim, " dimensions"));
+    fail_unsupported("config.json", concat("The format cannot express a rotation of ",
+                                           a.rope.rotary_dims, " of ", a.head_dim, " dimensions."));
   Json config = {{"architectures", Json::array({kKnownModels})},
                  {"model_type", "llama"},
                  {"hidden_act", "silu"},

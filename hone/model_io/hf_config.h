@@ -9,13 +9,14 @@
 
 namespace hone::model_io {
 
-// config.json and generation_config.json (an empty object where there is none) as an architecture;
-// not yet validated. Error{Unsupported} for other model classes, naming the ones known.
+// Reads an architecture from config.json and generation_config.json (an empty object if there is
+// none). Does not validate it. Throws Error{Unsupported} that names the known model classes for
+// other ones.
 Architecture read_hf_config(const Json& config, const Json& generation, const std::string& where);
 
-// The config.json of an architecture; `dtype` is torch's name ("float32").
-// Error{Unsupported} for what config.json cannot express (divisors from a GGUF file, partial
-// rotation).
+// The config.json of an architecture; `dtype` is torch's name ("float32"). Throws
+// Error{Unsupported} for architectures that config.json cannot express (divisors from a GGUF file,
+// partial rotation).
 Json write_hf_config(const Architecture& architecture, std::string_view dtype);
 
 }  // namespace hone::model_io

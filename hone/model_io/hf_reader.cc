@@ -22,7 +22,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kShardIndex = "model.safetensors.index.json";
 
-// Buffers that some checkpoints carry and that follow from config.json.
+// Tensors that some checkpoints contain but that follow from other data.
 bool is_ignorable(std::string_view name, const Architecture& arch) {
   if (name == "lm_head.weight") return arch.tied_embeddings;
   return name.ends_with("rotary_emb.inv_freq");
@@ -31,10 +31,11 @@ bool is_ignorable(std::string_view name, const Architecture& arch) {
 void check_shard_name(const std::string& name, const std::string& where) {
   const bool plain = !name.empty() && name.find_first_of("/\\") == std::string::npos &&
                      name != "." && name != ".." && name.find('\0') == std::string::npos;
-  if (!plain) fail_corrupt(where, "shards as plain file names", quote_name(name));
+  if (!plain)
+    fail_corrupt(where, concat("The shard ", quote_name(name), " is not a plain file name."));
 }
 
-// tensor -> shard; empty when the model is one file.
+// Maps tensors to shards; empty if the model is one file.
 std::map<std::string, std::string> read_weight_map(const fs::path& folder) {
   const fs::path path = folder / kShardIndex;
   std::map<std::string, std::string> map;
@@ -43,7 +44,7 @@ std::map<std::string, std::string> read_weight_map(const fs::path& folder) {
   const JsonFields fields(index, path.string());
   const Json* weights = fields.find("weight_map");
   if (weights == nullptr || !weights->is_object() || weights->empty())
-    fields.refuse("weight_map", "an object of tensor names", "none");
+    fail_corrupt(path.string(), "weight_map is not an object of tensor names.");
   for (const auto& [tensor, shard] : weights->items()) {
     if (!shard.is_string()) fields.refuse("weight_map", "file names", shard.type_name());
     check_shard_name(shard.get_ref<const std::string&>(), path.string());
@@ -52,7 +53,7 @@ std::map<std::string, std::string> read_weight_map(const fs::path& folder) {
   return map;
 }
 
-// float8 weights as bf16, which holds every value of both formats.
+// Converts float8 weights to bf16, which represents every value of both formats.
 Buffer widen_float8(const SafetensorsTensor& tensor) {
   const auto count = static_cast<Index>(tensor.bytes.size());
   Buffer out(count * 2);
@@ -114,8 +115,8 @@ void add_shards(LoadedModel& model, const fs::path& folder,
     for (const SafetensorsTensor& tensor : file.tensors) {
       const auto at = weight_map.find(tensor.name);
       if (at == weight_map.end() || at->second != shard)
-        fail_corrupt(where, concat("only tensors that ", kShardIndex, " puts there"),
-                     quote_name(tensor.name));
+        fail_corrupt(where, concat("This shard has ", quote_name(tensor.name), ", which ",
+                                   kShardIndex, " does not list here."));
       ++found;
     }
     add_tensors(model, file, where);
@@ -130,14 +131,15 @@ void add_weights(LoadedModel& model, const fs::path& folder) {
   if (!weight_map.empty()) return add_shards(model, folder, weight_map);
   const fs::path path = folder / kWeights;
   if (!fs::exists(path) && fs::exists(folder / "pytorch_model.bin"))
-    fail_unsupported(folder.string(), "weights in model.safetensors",
-                     "pytorch_model.bin, a pickle, which can run code when opened");
+    fail_unsupported(folder.string(),
+                     "pytorch_model.bin is not supported, because opening a pickle can run code. "
+                     "The weights must be in model.safetensors.");
   SafetensorsFile file = map_weights(model, path);
   if (file.find_metadata(kManifestKey) != nullptr) {
     model.model_format = ModelFormat::HoneArtifact;
     extract_quantized(file, model.matrices, path.string());
   } else if (file.find_metadata(kFormatKey) != nullptr) {
-    fail_corrupt(path.string(), concat("metadata ", kManifestKey), "none");
+    fail_corrupt(path.string(), concat("There is no metadata ", kManifestKey, "."));
   }
   add_tensors(model, file, path.string());
 }
@@ -155,7 +157,8 @@ Json read_generation_config(const fs::path& folder) {
 std::unique_ptr<LoadedModel> open_hugging_face(const fs::path& path, const OpenOptions& options) {
   const fs::path config = path / "config.json";
   if (!fs::exists(config))
-    fail(ErrorCategory::NotFound, path.string(), "a model folder with config.json", "none in it");
+    fail(ErrorCategory::NotFound, path.string(),
+         "This folder has no config.json, so it is not a model.");
   auto model = std::make_unique<LoadedModel>();
   model->generation = read_generation_config(path);
   model->arch = read_hf_config(read_json_file(config), model->generation, config.string());

@@ -13,12 +13,13 @@ Dtype dtype_of(StoreType type) {
   return type == StoreType::BF16 ? Dtype::BFloat16 : Dtype::Float32;
 }
 
-StoreType dense_type_of(const NamedMatrix& tensor, std::optional<StoreType> wanted,
+StoreType dense_type_of(const NamedMatrix& tensor, std::optional<StoreType> requested,
                         const std::string& where) {
-  if (wanted) return *wanted;
+  if (requested) return *requested;
   const std::optional<StoreType> own = stored_type(tensor.matrix);
-  HONE_CHECK(own && !is_quantized(*own), where, "f32, f16 or bf16 tensors, or a type for them",
-             tensor.name);
+  HONE_REQUIRE(own && !is_quantized(*own), where,
+               concat("Tensor ", tensor.name,
+                      " is quantized, so a type of f32, f16 or bf16 must be given."));
   return *own;
 }
 

@@ -18,8 +18,9 @@ const Json* JsonFields::find(std::string_view key) const {
   return at == object_->end() || at->is_null() ? nullptr : &*at;
 }
 
-void JsonFields::refuse(std::string_view key, std::string_view wanted, std::string_view got) const {
-  fail_corrupt(where_, concat(wanted, " for ", key), got);
+void JsonFields::refuse(std::string_view key, std::string_view expected,
+                        std::string_view got) const {
+  fail_corrupt(where_, concat(expected, " for ", key), got);
 }
 
 std::optional<Index> JsonFields::integer(std::string_view key) const {
@@ -62,13 +63,13 @@ std::optional<JsonFields> JsonFields::object(std::string_view key) const {
 
 Index JsonFields::required_integer(std::string_view key) const {
   const std::optional<Index> value = integer(key);
-  if (!value) refuse(key, "a whole number", "nothing");
+  if (!value) fail_corrupt(where_, concat("There is no ", key, "."));
   return *value;
 }
 
 double JsonFields::required_number(std::string_view key) const {
   const std::optional<double> value = number(key);
-  if (!value) refuse(key, "a number", "nothing");
+  if (!value) fail_corrupt(where_, concat("There is no ", key, "."));
   return *value;
 }
 

@@ -9,27 +9,27 @@
 
 namespace hone::model_io {
 
-// Typed look-ups in a JSON object that came from a file. Absent and null are both "nothing"; a
-// value of another kind is Error{CorruptFile} naming file and key.
+// Typed look-ups in a JSON object from a file. Absent and null values are empty; a value of another
+// kind throws Error{CorruptFile} that names the file and the key.
 class JsonFields {
  public:
-  // Error{CorruptFile} when `object` is none.
+  // Throws Error{CorruptFile} if `object` is not an object.
   JsonFields(const Json& object, std::string where);
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
-  const Json* find(std::string_view key) const;  // null when absent or null
+  const Json* find(std::string_view key) const;  // null if absent or null
   std::optional<Index> integer(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;  // finite
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<std::string> string(std::string_view key) const;
-  // The fields of an object below; nothing when absent.
+  // The fields of a nested object; empty if absent.
   std::optional<JsonFields> object(std::string_view key) const;
 
   Index required_integer(std::string_view key) const;
   double required_number(std::string_view key) const;
 
   const std::string& where() const { return where_; }
-  [[noreturn]] void refuse(std::string_view key, std::string_view wanted,
+  [[noreturn]] void refuse(std::string_view key, std::string_view expected,
                            std::string_view got) const;
 
  private:

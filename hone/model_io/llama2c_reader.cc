@@ -19,8 +19,8 @@ namespace fs = std::filesystem;
 
 struct Header {
   int version = 0;
-  Index bytes = 0;  // where the data begins
-  Index group = 0;  // values that share a scale, version 2
+  Index bytes = 0;  // of the header; the data follows
+  Index group = 0;  // number of values that share a scale (version 2)
   Architecture arch;
 };
 
@@ -30,7 +30,8 @@ std::int32_t load_i32(std::span<const std::byte> file, Index at) {
   return value;
 }
 
-// dim, hidden, layers, heads, kv_heads, vocab (negative: own output matrix), seq_len.
+// Reads dim, hidden, layers, heads, kv_heads, vocab (negative if there is an output matrix) and
+// seq_len.
 Architecture read_shape(std::span<const std::byte> file, Index at, const std::string& where) {
   std::array<Index, 7> field{};
   for (std::size_t i = 0; i < field.size(); ++i)
@@ -45,8 +46,8 @@ Architecture read_shape(std::span<const std::byte> file, Index at, const std::st
   a.tied_embeddings = field[5] > 0;
   a.context = field[6];
   if (a.heads < 1 || a.hidden_size < 1 || a.hidden_size % a.heads != 0)
-    fail_corrupt(where, "a llama2.c header with heads that divide the width",
-                 concat(a.heads, " heads, width ", a.hidden_size));
+    fail_corrupt(where, concat("a number of heads that divides the width ", a.hidden_size),
+                 concat(a.heads));
   a.head_dim = a.hidden_size / a.heads;
   a.norm_eps = kLlama2cEps;
   a.rope.theta = kLlama2cTheta;
@@ -75,7 +76,7 @@ Header read_header(std::span<const std::byte> file, const std::string& where) {
   header.bytes = kLlama2cHeader;
   header.version = load_i32(file, 4);
   if (header.version != 1 && header.version != 2)
-    fail_unsupported(where, "llama2.c version 0, 1 or 2", concat(header.version));
+    fail_unsupported(where, "version 0, 1 or 2 of llama2.c", concat(header.version));
   header.arch = read_shape(file, 8, where);
   const auto shared = std::to_integer<int>(file[36]);
   if (shared > 1) fail_corrupt(where, "a flag of 0 or 1 for the shared classifier", concat(shared));
@@ -91,7 +92,7 @@ Header read_header(std::span<const std::byte> file, const std::string& where) {
   return header;
 }
 
-// Walks the data once, adding a matrix per tensor.
+// Reads the data sequentially and adds a matrix per tensor.
 class DataReader {
  public:
   DataReader(LoadedModel& model, const Header& header, const std::string& where)
@@ -138,10 +139,10 @@ class DataReader {
     model_.matrices.push_back(std::move(out));
   }
 
-  // i8 codes, then one f32 scale per group; groups run through rows, so they may cross row ends.
+  // Reads i8 codes, then one f32 scale per group. Groups may span rows.
   std::span<const std::byte> dequantize(Index count, const std::string& name) {
     if (count % header_.group != 0)
-      fail_corrupt(where_, concat("values in groups of ", header_.group, " for ", name),
+      fail_corrupt(where_, concat("a multiple of ", header_.group, " values for ", name),
                    concat(count));
     const auto codes = take(count);
     const auto scales = take(count / header_.group * 4);
@@ -161,8 +162,8 @@ class DataReader {
   Index position_;
 };
 
-// tokenizer.bin or tok*.bin beside the model: the first, by name, that has a piece for every row of
-// the embedding. Where none has, a warning says why each was passed over.
+// Finds tokenizer.bin or tok*.bin beside the model: the first by name that has a piece for every
+// row of the embedding. If there is none, a warning explains why each file was rejected.
 std::shared_ptr<const text::Tokenizer> find_beside(const fs::path& model, Index vocab_size) {
   const fs::path folder = model.has_parent_path() ? model.parent_path() : fs::path(".");
   std::vector<fs::path> candidates = text::list_tok_bins(folder);
@@ -173,7 +174,7 @@ std::shared_ptr<const text::Tokenizer> find_beside(const fs::path& model, Index 
     try {
       auto tokenizer = open_tokenizer(candidate);
       if (tokenizer->vocab_size() == vocab_size) return tokenizer;
-      refusals.push_back(concat("[", candidate.string(), "] wanted a piece for each of ",
+      refusals.push_back(concat("[", candidate.string(), "] expected a piece for each of ",
                                 vocab_size, " rows of the embedding, got ",
                                 tokenizer->vocab_size()));
     } catch (const Error& error) {

@@ -13,21 +13,22 @@ namespace hone::model_io {
 namespace {
 
 void check_expressible(const Architecture& a, const std::string& where) {
-  const auto need = [&](bool holds, std::string_view wanted, std::string_view got) {
-    if (!holds) fail_unsupported(where, concat("for llama2.c ", wanted), got);
+  const auto need = [&](bool holds, std::string_view expected, std::string_view got) {
+    if (!holds) fail_unsupported(where, concat(expected, " for llama2.c"), got);
   };
-  need(!a.attention_bias && !a.mlp_bias, "no biases", "some");
-  need(a.heads * a.head_dim == a.hidden_size, concat("heads of ", a.hidden_size, " / ", a.heads),
-       concat(a.head_dim));
+  need(!a.attention_bias && !a.mlp_bias, "no biases", "biases");
+  need(a.heads * a.head_dim == a.hidden_size,
+       concat("a head dimension of ", a.hidden_size, " / ", a.heads), concat(a.head_dim));
   need(a.rope.theta == kLlama2cTheta, concat("a rope base of ", kLlama2cTheta),
        concat(a.rope.theta));
-  need(a.rope.scaling == RopeScaling::None && a.rope.frequency_divisors.empty(), "unscaled rope",
+  need(a.rope.scaling == RopeScaling::None && a.rope.frequency_divisors.empty(), "no rope scaling",
        "scaling");
-  need(a.rope.rotary_dims == a.head_dim, "rotation of the whole head", concat(a.rope.rotary_dims));
+  need(a.rope.rotary_dims == a.head_dim, concat(a.head_dim, " rotary dimensions"),
+       concat(a.rope.rotary_dims));
   need(a.norm_eps == kLlama2cEps, concat("a norm epsilon of ", kLlama2cEps), concat(a.norm_eps));
 }
 
-// cos, then sin, of position * frequency: what the format's first readers used.
+// Writes the tables of cos and sin of position * frequency that the format's first readers used.
 void write_tables(AtomicFile& file, const Architecture& a) {
   const std::vector<double> frequencies = rope_frequencies(a.rope).inverse;
   for (const bool sine : {false, true}) {

@@ -13,7 +13,7 @@
 
 namespace hone::model_io {
 
-// What every reader fills in: the parts of a ModelFile and the memory its tensors lie in.
+// Filled in by every reader: the parts of a ModelFile and the memory of its tensors.
 class LoadedModel final : public ModelFile {
  public:
   ModelFormat format() const override { return model_format; }
@@ -24,8 +24,8 @@ class LoadedModel final : public ModelFile {
   const Json& generation_defaults() const override { return generation; }
   void drop_pages(const NamedMatrix& tensor) const override;
 
-  // Checks the architecture, then that `matrices` is exactly what it wants (tensor_plan.h), each
-  // with its shape and a dtype that hone computes with, and that the tokenizer fits the embedding.
+  // Checks the architecture, that `matrices` are exactly its tensors (tensor_plan.h) with the right
+  // shapes and supported dtypes, and that the tokenizer fits the embedding.
   void finish(const std::string& where);
 
   ModelFormat model_format = ModelFormat::HuggingFace;
@@ -35,7 +35,7 @@ class LoadedModel final : public ModelFile {
   Index bytes = 0;
   Json generation = Json::object();
   std::vector<MmapFile> mappings;
-  std::vector<Buffer> owned;  // tensors that no mapping holds in a usable form
+  std::vector<Buffer> owned;  // tensors that had to be converted
 };
 
 // One opener per format. `path` is the folder or file.

@@ -12,7 +12,7 @@
 namespace hone::model_io {
 namespace {
 
-constexpr Index kBlock = 32;  // elements that share a scale in Q8_0 and Q4_0
+constexpr Index kBlock = 32;  // number of elements that share a scale in Q8_0 and Q4_0
 constexpr std::array<std::pair<StoreType, std::string_view>, 5> kNames{{{StoreType::F32, "f32"},
                                                                         {StoreType::F16, "f16"},
                                                                         {StoreType::BF16, "bf16"},
@@ -35,7 +35,7 @@ Index bytes_per_row(StoreType type, Index cols) {
 }
 
 [[noreturn]] void refuse_value(const NamedMatrix& tensor, StoreType type, float value) {
-  fail_corrupt(tensor.name, concat("values that ", name_of(type), " can hold"), concat(value));
+  fail_corrupt(tensor.name, concat("values in the range of ", name_of(type)), concat(value));
 }
 
 void encode_row(const NamedMatrix& tensor, std::span<const float> row, StoreType type,
@@ -66,7 +66,7 @@ void encode_row(const NamedMatrix& tensor, std::span<const float> row, StoreType
   }
 }
 
-// Canonical codes of one row as GGUF blocks: the same codes and scales in the other order.
+// Writes one row of canonical codes as GGUF blocks: the same codes and scales in another order.
 void canonical_row_to_blocks(const QuantMatrixView& matrix, Index row, StoreType type,
                              std::span<std::byte> out) {
   std::vector<std::uint8_t> codes(static_cast<std::size_t>(matrix.cols));
@@ -82,14 +82,14 @@ void canonical_row_to_blocks(const QuantMatrixView& matrix, Index row, StoreType
       block += kBlock;
       continue;
     }
-    for (std::size_t j = 0; j < kBlock / 2; ++j) {  // two's complement c is Q4_0's c + 8
+    for (std::size_t j = 0; j < kBlock / 2; ++j) {  // Q4_0 stores the two's complement c as c + 8
       const int low = codes[at + j] ^ 8, high = codes[at + j + kBlock / 2] ^ 8;
       *block++ = static_cast<std::byte>(low | high << 4);
     }
   }
 }
 
-// The reverse: one row of blocks appended to canonical codes and scales.
+// The reverse: appends one row of blocks to canonical codes and scales.
 void append_blocks(std::span<const std::byte> blocks, StoreType type, CanonicalMatrix& out) {
   const auto block_bytes = static_cast<std::size_t>(bytes_per_row(type, kBlock));
   for (std::size_t at = 0; at < blocks.size(); at += block_bytes) {
@@ -122,7 +122,7 @@ void encode_vector(const NamedMatrix& tensor, const RowOrder& order, StoreType t
   sink(bytes);
 }
 
-// Rows [row, row+1) of a table with `per_row` bytes in each.
+// Row `row` of a table with `per_row` bytes per row.
 std::span<const std::byte> row_of(std::span<const std::byte> table, Index row, Index per_row) {
   return table.subspan(static_cast<std::size_t>(row * per_row), static_cast<std::size_t>(per_row));
 }
@@ -147,21 +147,21 @@ StoreType parse_store_type(std::string_view name) {
   fail_argument("dtype", "f32, f16, bf16, q8_0 or q4_0", name);
 }
 
-RowOrder::RowOrder(const Architecture& architecture, std::string_view tensor, RopePairing wanted) {
-  if (architecture.rope.pairing == wanted) return;
+RowOrder::RowOrder(const Architecture& architecture, std::string_view tensor, RopePairing target) {
+  if (architecture.rope.pairing == target) return;
   if (tensor.find(".self_attn.q_proj.") == std::string_view::npos &&
       tensor.find(".self_attn.k_proj.") == std::string_view::npos)
     return;
   head_dim_ = architecture.head_dim;
   rotary_dims_ = architecture.rope.rotary_dims;
-  wanted_ = wanted;
+  target_ = target;
 }
 
 Index RowOrder::source(Index row) const {
   if (is_identity()) return row;
   const Index inside = row % head_dim_, begin = row - inside, half = rotary_dims_ / 2;
   if (inside >= rotary_dims_) return row;
-  if (wanted_ == RopePairing::Adjacent) return begin + inside % 2 * half + inside / 2;
+  if (target_ == RopePairing::Adjacent) return begin + inside % 2 * half + inside / 2;
   return begin + inside % half * 2 + inside / half;
 }
 

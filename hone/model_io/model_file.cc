@@ -73,7 +73,7 @@ const NamedMatrix* ModelFile::find(std::string_view name) const {
 
 const NamedMatrix& ModelFile::tensor(std::string_view name) const {
   const NamedMatrix* found = find(name);
-  if (found == nullptr) fail_corrupt("model", concat("tensor ", name), "a file without it");
+  if (found == nullptr) fail_corrupt("model", concat("There is no tensor ", name, "."));
   return *found;
 }
 
@@ -96,25 +96,23 @@ void LoadedModel::finish(const std::string& where) {
   validate(arch, where);
   index_tensors();
   const std::vector<PlannedTensor> plan = plan_tensors(arch);
-  for (const PlannedTensor& wanted : plan) {
-    const NamedMatrix* tensor = find(wanted.name);
+  for (const PlannedTensor& planned : plan) {
+    const NamedMatrix* tensor = find(planned.name);
     if (tensor == nullptr)
-      fail_corrupt(where,
-                   concat("tensor ", wanted.name, " of shape ",
-                          shape_text(wanted.rows, wanted.cols, wanted.is_vector)),
-                   "a file without it");
-    check_shape(wanted, *tensor, where);
+      fail_corrupt(where, concat("There is no tensor ", planned.name, " of shape ",
+                                 shape_text(planned.rows, planned.cols, planned.is_vector), "."));
+    check_shape(planned, *tensor, where);
     check_type(*tensor, where);
   }
   if (matrices.size() > plan.size()) {
     std::unordered_set<std::string_view> known;
-    for (const PlannedTensor& wanted : plan) known.insert(wanted.name);
+    for (const PlannedTensor& planned : plan) known.insert(planned.name);
     for (const NamedMatrix& tensor : matrices) {
       if (!known.contains(tensor.name))
-        fail_corrupt(where, concat("only tensors of a ", arch.family, " model"),
-                     quote_name(tensor.name));
+        fail_corrupt(where, concat(quote_name(tensor.name), " is not a tensor of this ",
+                                   arch.family, " model."));
     }
-    fail_corrupt(where, "each tensor once", "one of them twice");
+    fail_corrupt(where, "A tensor occurs twice.");
   }
   if (vocabulary != nullptr && vocabulary->vocab_size() > arch.vocab_size)
     fail_corrupt(where, concat("a tokenizer of at most ", arch.vocab_size, " tokens"),
@@ -138,16 +136,15 @@ std::unique_ptr<ModelFile> open_model_or_throw(const fs::path& path, const OpenO
   const fs::file_status status = fs::status(path, error);
   if (!fs::exists(status))
     fail(ErrorCategory::NotFound, path.string(),
-         "a model: a folder with config.json, *.gguf or a "
-         "llama2.c *.bin",
-         "nothing there");
+         "There is no such file or folder. A model is a folder with config.json, a *.gguf or a "
+         "llama2.c *.bin.");
   if (fs::is_directory(status)) return open_hugging_face(path, options);
   if (begins_with(path, "GGUF")) return open_gguf(path, options);
   const std::string extension = path.extension().string();
-  if (extension == ".gguf") return open_gguf(path, options);  // its reader says what is wrong
+  if (extension == ".gguf") return open_gguf(path, options);  // its reader reports what is wrong
   if (extension == ".bin") return open_llama2c(path, options);
-  fail_unsupported(path.string(), "a folder with config.json, *.gguf or a llama2.c *.bin",
-                   extension.empty() ? "a file without extension" : "a file " + extension);
+  fail_unsupported(path.string(), "a folder with config.json, a *.gguf or a llama2.c *.bin",
+                   extension.empty() ? "a file without an extension" : "a file " + extension);
 }
 
 }  // namespace hone::model_io

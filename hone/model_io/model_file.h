@@ -20,53 +20,54 @@ std::string_view name_of(ModelFormat format);  // "huggingface", "hone", "gguf",
 // A tensor of a model under its Hugging Face name ("model.layers.0.self_attn.q_proj.weight").
 struct NamedMatrix {
   std::string name;
-  StoredMatrix matrix;  // a vector (norm weight, bias) has rows = 1
+  StoredMatrix matrix;  // vectors (norm weights, biases) have rows = 1
   bool is_vector = false;
 };
 
 struct OpenOptions {
-  std::filesystem::path tokenizer;  // overrides the one found in or beside the model
-  bool need_tokenizer = true;       // false: a model without vocabulary opens, tokenizer() is null
+  std::filesystem::path tokenizer;  // replaces the one found in or beside the model
+  bool need_tokenizer = true;  // if false, models without a vocabulary open with a null tokenizer()
 };
 
-// A model on disk, mapped and validated (inference.md 2.1-2.4, 2.7): every tensor the architecture
-// wants is there with the exact shape, nothing unknown is. Weights stay in the mapping.
-// Rows of q and k are in the order of architecture().rope.pairing.
+// A model on disk, mapped and validated: it has exactly the tensors of its architecture, with the
+// right shapes. Weights stay in the mapping. Rows of q and k are in the order of
+// architecture().rope.pairing.
 class ModelFile {
  public:
   virtual ~ModelFile() = default;
 
   virtual ModelFormat format() const = 0;
   virtual const Architecture& architecture() const = 0;
-  // null when absent and not needed.
+  // Null if absent and not needed.
   virtual std::shared_ptr<const text::Tokenizer> tokenizer() const = 0;
   // In file order.
   virtual const std::vector<NamedMatrix>& tensors() const = 0;
-  // Error{CorruptFile} naming the tensor when it is missing.
+  // Throws Error{CorruptFile} that names the tensor if it is missing.
   const NamedMatrix& tensor(std::string_view name) const;
-  const NamedMatrix* find(std::string_view name) const;  // null when absent
+  const NamedMatrix* find(std::string_view name) const;  // null if absent
   virtual Index file_bytes() const = 0;
-  // Sampling defaults of generation_config.json; an empty object where there are none.
+  // The sampling defaults of generation_config.json; an empty object if there are none.
   virtual const Json& generation_defaults() const = 0;
-  // The tensor's pages will not be needed soon (a packed copy exists); they come back at first
-  // touch.
+  // Releases the tensor's pages, for instance once a packed copy exists. The next access reads them
+  // again.
   virtual void drop_pages(const NamedMatrix& tensor) const = 0;
 
  protected:
-  // Makes find() a hash look-up. Called once tensors() is final; without it find() searches.
+  // Builds the hash table for find(), which otherwise searches linearly. tensors() must not change
+  // afterwards.
   void index_tensors();
 
  private:
   std::unordered_map<std::string_view, std::size_t> by_name_;
 };
 
-// Finds the format from the path: a folder with config.json, *.gguf, llama2.c *.bin.
-// Error{NotFound}, Error{CorruptFile}, Error{Unsupported}: one sentence each.
+// Opens a folder with config.json, a *.gguf or a llama2.c *.bin. Throws Error{NotFound},
+// Error{CorruptFile} or Error{Unsupported}.
 std::unique_ptr<ModelFile> open_model_or_throw(const std::filesystem::path& path,
                                                const OpenOptions& options = {});
 
-// May a model be written over this? A GGUF or llama2.c model, an empty file, or none (whoever
-// writes says what else is wrong).
+// Whether a model may overwrite this file: true for a GGUF or llama2.c model, an empty file, and
+// anything that is not a file, for which writing reports the error.
 bool is_replaceable(const std::filesystem::path& file);
 
 }  // namespace hone::model_io

@@ -9,14 +9,15 @@
 
 namespace hone::model_io {
 
-// A tensor that an architecture wants, under its Hugging Face name. Vectors have rows = 1.
+// A tensor of an architecture, under its Hugging Face name. Vectors have rows = 1.
 struct PlannedTensor {
   std::string name;
   Index rows = 0, cols = 0;
   bool is_vector = false;
 };
 
-// All of them: embedding, layers in order, final norm, output matrix unless tied.
+// All tensors of an architecture: the embedding, the layers in order, the final norm, and the
+// output matrix unless it is tied.
 std::vector<PlannedTensor> plan_tensors(const Architecture& architecture);
 
 // "model.layers.<layer>.<part>"

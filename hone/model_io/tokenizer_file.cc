@@ -35,8 +35,8 @@ std::shared_ptr<const text::Tokenizer> load_model_tokenizer(
     log_warning(error.what());
   }
   if (own == nullptr && options.need_tokenizer)
-    fail(ErrorCategory::NotFound, where, "a tokenizer in or beside the model, or --tokenizer",
-         "none");
+    fail(ErrorCategory::NotFound, where,
+         "There is no tokenizer in or beside the model. Pass one with --tokenizer.");
   return own;
 }
 

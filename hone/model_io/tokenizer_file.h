@@ -11,16 +11,16 @@
 
 namespace hone::model_io {
 
-// Opens a tokenizer by itself: what text::load_tokenizer_or_throw opens, and the vocabulary of a
-// GGUF file. Error{NotFound}, Error{CorruptFile}, Error{Unsupported}.
+// Opens anything that text::load_tokenizer_or_throw opens, or the vocabulary of a GGUF file. Throws
+// Error{NotFound}, Error{CorruptFile} or Error{Unsupported}.
 std::shared_ptr<const text::Tokenizer> open_tokenizer(const std::filesystem::path& path);
 
-// The one a folder has; null where there is none.
+// The tokenizer in a folder; null if there is none.
 std::shared_ptr<const text::Tokenizer> find_tokenizer(const std::filesystem::path& folder);
 
-// What a model opens with: options.tokenizer where given, else what find_own() has. Without either:
-// Error{NotFound} when a tokenizer is needed, else null. A kind of tokenizer that hone does not
-// serve is a warning where none is needed.
+// The tokenizer of a model: options.tokenizer if given, otherwise the result of find_own(). If
+// there is neither, throws Error{NotFound} if a tokenizer is needed, otherwise returns null. If
+// none is needed, an unsupported kind of tokenizer is only a warning.
 std::shared_ptr<const text::Tokenizer> load_model_tokenizer(
     const OpenOptions& options, const std::string& where,
     FunctionRef<std::shared_ptr<const text::Tokenizer>()> find_own);

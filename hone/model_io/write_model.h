@@ -14,24 +14,23 @@
 
 namespace hone::model_io {
 
-// How a written tensor is stored. Q8_0 and Q4_0 are GGUF's grids; in hone's artifact the same codes
-// and scales lie in canonical order (int8:g32:sym:f16, int4:g32:sym:f16).
+// How a written tensor is stored. Q8_0 and Q4_0 are GGUF's grids; hone's artifact stores the same
+// codes and scales in canonical order (int8:g32:sym:f16, int4:g32:sym:f16).
 enum class StoreType { F32, F16, BF16, Q8_0, Q4_0 };
 std::string_view name_of(StoreType type);           // "f32", "q4_0"
-StoreType parse_store_type(std::string_view name);  // Error{InvalidArgument} names the legal ones
+StoreType parse_store_type(std::string_view name);  // Error{InvalidArgument} lists the known ones
 constexpr bool is_quantized(StoreType type) { return type >= StoreType::Q8_0; }
 
-// A model to write. `tensors` holds exactly what the architecture wants, in any order, with rows of
-// q and k in the order of architecture.rope.pairing; each writer permutes them to its format's
-// order.
+// A model to write. `tensors` are exactly those of the architecture, in any order, with rows of q
+// and k in the order of architecture.rope.pairing; each writer permutes them to its format's order.
 struct ModelSource {
   const Architecture& architecture;
   std::span<const NamedMatrix> tensors;
-  const text::Tokenizer* tokenizer = nullptr;  // null: none is written
-  Json generation_defaults = Json::object();   // sampling defaults, generation_config.json
+  const text::Tokenizer* tokenizer = nullptr;  // if null, none is written
+  Json generation_defaults = Json::object();   // sampling defaults for generation_config.json
 };
 
-struct KeptTensor {  // could not take the type asked for
+struct KeptTensor {  // could not be stored in the requested type
   std::string name, dtype, reason;
 };
 struct WriteReport {
@@ -40,43 +39,45 @@ struct WriteReport {
   std::vector<KeptTensor> kept;
 };
 
-// Every writer streams: no second copy of the model in memory. `type` = nothing keeps each tensor's
-// own type where the format can hold it. Errors: Error{InvalidArgument} for tensors that the
-// architecture does not want or lacks and for values that the type cannot hold, Error{Unsupported}
-// for what the format cannot express, Error{Io}. Nothing is left behind by a failed call.
+// All writers stream, so the model is never copied in memory as a whole. An empty `type` keeps each
+// tensor's own type if the format supports it. Throws Error{InvalidArgument} if tensors are missing
+// or not part of the architecture, Error{CorruptFile} for values that the type cannot represent,
+// Error{Unsupported} for models that the format cannot express, and Error{Io}. A failed call leaves
+// nothing behind.
 
-// Folders are replaced whole, so this is asked first by both folder writers, and by whoever wants
-// to know before hours of work: Error{InvalidArgument} when `folder` is a file, or holds anything
-// but a model (no config.json, folders, or files that are no part of one).
+// Throws Error{InvalidArgument} if `folder` is a file or contains anything but a model (no
+// config.json, folders, or files that are not part of a model). Both folder writers call it,
+// because they replace the whole folder; callers can check early, before hours of work.
 void check_model_folder(const std::filesystem::path& folder);
 
-// A folder that transformers opens: config.json, generation_config.json, model.safetensors,
-// tokenizer.json, tokenizer_config.json. Type f32, f16 or bf16.
+// Writes a folder that transformers opens: config.json, generation_config.json, model.safetensors,
+// tokenizer.json and tokenizer_config.json. The type is f32, f16 or bf16.
 WriteReport write_hugging_face(const std::filesystem::path& folder, const ModelSource& source,
                                std::optional<StoreType> type = StoreType::F32);
 
-// What hone's packed artifact says about itself beyond the codes (docs/formats.md).
+// Information that hone's packed artifact carries beyond the codes (docs/formats.md).
 struct ArtifactNotes {
-  std::string algorithm = "rtn";  // how the codes were chosen, per matrix in the manifest
+  std::string algorithm = "rtn";  // how the codes were chosen; the manifest has it per matrix
   // Further metadata: "hone.calibration", "hone.quality", "hone.source", …
   std::vector<std::pair<std::string, std::string>> metadata;
   std::vector<std::pair<std::string, std::string>> files;  // plain name and text: "recipe.toml"
 };
 
-// hone's packed artifact: a Hugging Face folder whose matrices may be quantized. Canonical matrices
-// are written as they are, code for code; a quantized `type` quantizes dense ones.
+// Writes hone's packed artifact: a Hugging Face folder whose matrices may be quantized. Canonical
+// matrices are written code for code; a quantized `type` quantizes dense ones.
 WriteReport write_artifact(const std::filesystem::path& folder, const ModelSource& source,
                            std::optional<StoreType> type = std::nullopt,
                            const ArtifactNotes& notes = {});
 
-// GGUF v3, architecture llama. Vectors are f32; matrices whose columns are no multiple of 32 stay
-// f16 where a quantized type is asked for. Codes of Q8_0 and Q4_0 grids are copied, never
-// requantized.
+// Writes GGUF v3, architecture llama. Vectors are f32. With a quantized type, matrices whose
+// columns are not a multiple of 32 become f16. Codes on the grids of Q8_0 and Q4_0 are copied,
+// never requantized.
 WriteReport write_gguf(const std::filesystem::path& file, const ModelSource& source,
                        std::optional<StoreType> type = std::nullopt);
 
-// llama2.c version 0, f32. Error{Unsupported} for biases, other RoPE settings or head sizes. The
-// tokenizer has a file of its own there (text/format/tok_bin.h).
+// Writes llama2.c version 0 in f32. Throws Error{Unsupported} for biases and for other RoPE
+// settings or head sizes. The format keeps the tokenizer in a separate file
+// (text/format/tok_bin.h).
 WriteReport write_llama2c(const std::filesystem::path& file, const ModelSource& source);
 
 }  // namespace hone::model_io

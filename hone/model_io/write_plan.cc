@@ -17,16 +17,16 @@ namespace fs = std::filesystem;
 std::vector<const NamedMatrix*> order_tensors(const ModelSource& source, const std::string& where) {
   std::unordered_map<std::string_view, const NamedMatrix*> by_name;
   for (const NamedMatrix& tensor : source.tensors)
-    HONE_CHECK(by_name.emplace(tensor.name, &tensor).second, where, "each tensor once",
-               tensor.name);
+    HONE_REQUIRE(by_name.emplace(tensor.name, &tensor).second, where,
+                 concat("Tensor ", tensor.name, " occurs twice."));
   std::vector<const NamedMatrix*> ordered;
-  for (const PlannedTensor& wanted : plan_tensors(source.architecture)) {
-    const auto at = by_name.find(wanted.name);
-    HONE_CHECK(at != by_name.end(), where, concat("tensor ", wanted.name), "none");
+  for (const PlannedTensor& planned : plan_tensors(source.architecture)) {
+    const auto at = by_name.find(planned.name);
+    HONE_REQUIRE(at != by_name.end(), where, concat("There is no tensor ", planned.name, "."));
     const NamedMatrix& tensor = *at->second;
-    HONE_CHECK(tensor.matrix.rows == wanted.rows && tensor.matrix.cols == wanted.cols &&
-                   tensor.is_vector == wanted.is_vector,
-               where, concat("[", wanted.rows, ", ", wanted.cols, "] for ", wanted.name),
+    HONE_CHECK(tensor.matrix.rows == planned.rows && tensor.matrix.cols == planned.cols &&
+                   tensor.is_vector == planned.is_vector,
+               where, concat("[", planned.rows, ", ", planned.cols, "] for ", planned.name),
                concat("[", tensor.matrix.rows, ", ", tensor.matrix.cols, "]"));
     ordered.push_back(&tensor);
   }
@@ -35,19 +35,19 @@ std::vector<const NamedMatrix*> order_tensors(const ModelSource& source, const s
   return ordered;
 }
 
-StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> wanted,
+StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> requested,
                       WriteReport& report) {
   if (tensor.is_vector) return StoreType::F32;
   const auto keep_f16 = [&](std::string reason) {
     report.kept.push_back({tensor.name, "f16", std::move(reason)});
     return StoreType::F16;
   };
-  if (!wanted) wanted = stored_type(tensor.matrix);
-  if (!wanted)
+  if (!requested) requested = stored_type(tensor.matrix);
+  if (!requested)
     return keep_f16(concat(to_text(tensor.matrix.quant.spec), " has no type in this format"));
-  if (is_quantized(*wanted) && tensor.matrix.cols % kQ8_0Block != 0)
-    return keep_f16(concat(tensor.matrix.cols, " columns are no multiple of ", kQ8_0Block));
-  return *wanted;
+  if (is_quantized(*requested) && tensor.matrix.cols % kQ8_0Block != 0)
+    return keep_f16(concat(tensor.matrix.cols, " columns are not a multiple of ", kQ8_0Block));
+  return *requested;
 }
 
 std::string_view torch_name_of(StoreType type) {
@@ -70,7 +70,7 @@ void write_hugging_face_texts(const fs::path& folder, const ModelSource& source,
 
 namespace {
 
-// What a model's folder holds, hone's or another program's.
+// Whether a model folder, hone's or another program's, may contain this file.
 bool belongs_to_model(const std::string& name) {
   constexpr std::array<std::string_view, 12> kNames = {"config.json",
                                                        "generation_config.json",
@@ -94,14 +94,15 @@ bool belongs_to_model(const std::string& name) {
 void check_model_folder(const fs::path& folder) {
   if (!fs::exists(folder)) return;
   const std::string where = folder.string();
-  HONE_CHECK(fs::is_directory(folder), where, "a folder to write", "a file");
+  HONE_REQUIRE(fs::is_directory(folder), where, "The output must be a folder, but this is a file.");
   if (fs::is_empty(folder)) return;
-  HONE_CHECK(fs::exists(folder / "config.json"), where,
-             "a new folder, or one with a model to replace", "other files");
+  HONE_REQUIRE(fs::exists(folder / "config.json"), where,
+               "This folder has files but no model, so it is not replaced.");
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    HONE_CHECK(!entry.is_directory() && belongs_to_model(name), where,
-               "a new folder, or one with nothing but a model", quote_name(name));
+    HONE_REQUIRE(!entry.is_directory() && belongs_to_model(name), where,
+                 concat("This folder has ", quote_name(name),
+                        ", which is not part of a model, so it is not replaced."));
   }
 }
 

@@ -10,13 +10,13 @@
 
 namespace hone::model_io {
 
-// The source's tensors in the order of plan_tensors(). Error{InvalidArgument} naming `where` when
-// they are not exactly what the architecture wants.
+// The source's tensors in the order of plan_tensors(). Throws Error{InvalidArgument} that names
+// `where` if they are not exactly those of the architecture.
 std::vector<const NamedMatrix*> order_tensors(const ModelSource& source, const std::string& where);
 
-// The type a matrix gets in a format that knows all of StoreType: `wanted`, or its own; f16 with a
-// line in `report.kept` where that cannot be. Vectors: f32.
-StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> wanted,
+// The type of a tensor in a format that supports all of StoreType: f32 for vectors, otherwise
+// `requested` or the tensor's own; f16 with an entry in `report.kept` if neither is possible.
+StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> requested,
                       WriteReport& report);
 
 // config.json, generation_config.json, tokenizer.json and tokenizer_config.json.

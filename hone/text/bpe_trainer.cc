@@ -15,7 +15,7 @@
 namespace hone::text {
 namespace {
 
-using PairKey = std::uint64_t;  // left id in the high half: keys compare as (left, right)
+using PairKey = std::uint64_t;  // left id in the high half, so keys compare as (left, right)
 
 PairKey key_of(TokenId left, TokenId right) {
   return (PairKey{static_cast<std::uint32_t>(left)} << 32) | static_cast<std::uint32_t>(right);
@@ -27,7 +27,7 @@ struct HashKey {
 
 struct PairStatistics {
   Index count = 0;
-  std::vector<std::uint32_t> places;  // of left symbols; may hold places that have changed since
+  std::vector<std::uint32_t> places;  // of left symbols; may include places that have since changed
 };
 
 struct Candidate {
@@ -38,8 +38,8 @@ struct Candidate {
   }
 };
 
-// Distinct words one after the other as linked symbols. A merge visits only the places of its pair
-// and corrects the counts of the neighboring pairs there.
+// The distinct words, stored one after another as linked symbols. A merge visits only the places of
+// its pair and corrects the counts of the neighboring pairs.
 class Trainer {
  public:
   Trainer(Vocabulary& vocabulary, Index min_count)
@@ -55,7 +55,7 @@ class Trainer {
  private:
   struct Place {
     TokenId id;
-    std::int32_t previous, next;  // -1: none
+    std::int32_t previous, next;  // -1 if none
     std::uint32_t word;
   };
 
@@ -73,10 +73,10 @@ class Trainer {
   std::vector<Index> word_counts_;
   std::unordered_map<PairKey, PairStatistics, HashKey> pairs_;
   std::priority_queue<Candidate> queue_;
-  std::vector<PairKey> grown_;  // pairs that the current merge has added to
+  std::vector<PairKey> grown_;  // pairs whose count the current merge has increased
 };
 
-// The position of each byte in the order of letters.
+// The rank of each byte in the order of its letters.
 std::array<TokenId, 256> rank_bytes() {
   std::array<int, 256> bytes{};
   for (int i = 0; i < 256; ++i) bytes[i] = i;
@@ -112,7 +112,7 @@ void Trainer::add_pair(std::int32_t left, Index count) {
 
 void Trainer::remove_pair(TokenId left, TokenId right, Index count) {
   const auto pair = pairs_.find(key_of(left, right));
-  if (pair != pairs_.end()) pair->second.count -= count;  // absent: it is what is being merged
+  if (pair != pairs_.end()) pair->second.count -= count;  // the pair being merged is absent
 }
 
 TokenId Trainer::add_merge(PairKey key) {
@@ -145,8 +145,8 @@ void Trainer::merge_at(std::uint32_t place, PairKey key, TokenId merged) {
 void Trainer::merge_everywhere(PairKey key, TokenId merged) {
   std::vector<std::uint32_t> places = std::move(pairs_[key].places);
   pairs_.erase(key);
-  // From the left, so that "aaa" becomes (aa)a. A place may be listed twice; the second visit finds
-  // it changed.
+  // In order from the left, so that "aaa" becomes (aa)a. A place may be listed twice; the second
+  // visit finds it changed.
   std::sort(places.begin(), places.end());
   for (const std::uint32_t place : places) merge_at(place, key, merged);
 }
@@ -164,7 +164,7 @@ void Trainer::train(Index vocab_size) {
     queue_.pop();
     const auto pair = pairs_.find(best.key);
     if (pair == pairs_.end()) continue;
-    if (pair->second.count != best.count) {  // it has shrunk since: back to where it belongs now
+    if (pair->second.count != best.count) {  // its count has decreased since, so it is queued again
       if (pair->second.count < best.count) queue_.push({pair->second.count, best.key});
       continue;
     }
@@ -197,7 +197,7 @@ Vocabulary train_byte_level_bpe(std::span<const std::string_view> texts,
                  options.vocab_size <= std::numeric_limits<TokenId>::max(),
              kOp, concat("a vocabulary of at least ", 256 + special, " tokens"),
              options.vocab_size);
-  HONE_CHECK(options.min_count >= 1, kOp, "a smallest pair count of at least 1", options.min_count);
+  HONE_CHECK(options.min_count >= 1, kOp, "a min_count of at least 1", options.min_count);
   Vocabulary vocabulary;
   vocabulary.model = TokenizerModel::ByteLevelBpe;
   vocabulary.pattern = kGpt2Pattern;
@@ -217,7 +217,7 @@ Vocabulary train_byte_level_bpe(std::span<const std::string_view> texts,
   for (const auto& [word, count] : count_words(texts)) {
     symbols += word.size();
     HONE_CHECK(symbols <= std::numeric_limits<std::int32_t>::max(), kOp,
-               "distinct words of at most 2 GiB together", symbols);
+               "at most 2 GiB of distinct words", symbols);
     trainer.add_word(word, count, special);
   }
   trainer.train(options.vocab_size);

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 constexpr Index kMaxConfigBytes = Index{1} << 28;
 
-// special_tokens_map.json is what older files have; tokenizer_config.json wins.
+// Older models have special_tokens_map.json; tokenizer_config.json takes precedence.
 void apply_configs(Vocabulary& vocabulary, const fs::path& folder) {
   for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
     const fs::path path = folder / name;
@@ -33,13 +33,14 @@ std::shared_ptr<const Tokenizer> finish(Vocabulary vocabulary, const fs::path& p
   return make_tokenizer(std::move(vocabulary), path.string());
 }
 
-// "gpt2_vocab.json" goes with "gpt2_merges.txt".
+// "gpt2_vocab.json" belongs with "gpt2_merges.txt".
 std::shared_ptr<const Tokenizer> load_vocab_and_merges(const fs::path& path) {
   constexpr std::string_view kVocab = "vocab.json", kMerges = "merges.txt";
   const std::string name = path.filename().string();
   const std::string_view ending = path.extension() == ".json" ? kVocab : kMerges;
   if (!name.ends_with(ending)) {
-    fail_unsupported(path.string(), "tokenizer.json, …vocab.json or …merges.txt", name);
+    fail_unsupported(path.string(), "a file named tokenizer.json, …vocab.json or …merges.txt",
+                     name);
   }
   const std::string prefix = name.substr(0, name.size() - ending.size());
   const fs::path folder = path.parent_path();
@@ -55,8 +56,7 @@ std::shared_ptr<const Tokenizer> load_json(const fs::path& path) {
     return finish(read_tokenizer_json(json, path.string()), path);
   }
   if (!path.filename().string().ends_with("vocab.json")) {
-    fail_corrupt(path.string(), "a key model that holds an object",
-                 json.contains("model") ? json["model"].type_name() : "none");
+    fail_corrupt(path.string(), "There is no \"model\" object.");
   }
   return load_vocab_and_merges(path);
 }
@@ -108,13 +108,13 @@ std::shared_ptr<const Tokenizer> load_tokenizer_or_throw(const fs::path& path) {
     const fs::path file = find_tokenizer_file(path);
     if (file.empty()) {
       fail(ErrorCategory::NotFound, path.string(),
-           "tokenizer.json, tokenizer.model, vocab.json with merges.txt or tok*.bin in this folder",
-           "none of them");
+           "This folder has no tokenizer.json, tokenizer.model, vocab.json with merges.txt, or "
+           "tok*.bin.");
     }
     return load_tokenizer_or_throw(file);
   }
   if (!fs::exists(path, error))
-    fail(ErrorCategory::NotFound, path.string(), "a tokenizer file", "none");
+    fail(ErrorCategory::NotFound, path.string(), "There is no such tokenizer file.");
   const std::string extension = path.extension().string();
   if (extension == ".json") return load_json(path);
   if (extension == ".txt") return load_vocab_and_merges(path);

@@ -22,7 +22,7 @@ struct KnownName {
   bool ignore_merges;
 };
 
-// The first name of a pattern is the one that is written.
+// Writers use the first name of a pattern.
 const KnownName kKnownNames[] = {
     {"gpt-2", kGpt2Pattern, false},      {"default", kGpt2Pattern, false},
     {"llama-bpe", kLlama3Pattern, true}, {"llama3", kLlama3Pattern, true},
@@ -33,9 +33,10 @@ const KnownName& find_known(std::string_view name, std::string_view where) {
   for (const KnownName& known : kKnownNames) {
     if (known.name == name) return known;
   }
-  std::string wanted = "a tokenizer.ggml.pre among";
-  for (const KnownName& known : kKnownNames) wanted += concat(" ", known.name);
-  fail_unsupported(where, wanted, concat("\"", name.substr(0, 80), "\""));
+  std::string names;
+  for (const KnownName& known : kKnownNames) names += concat(names.empty() ? "" : ", ", known.name);
+  fail_unsupported(where, concat("one of ", names, " as tokenizer.ggml.pre"),
+                   concat("\"", name.substr(0, 80), "\""));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 namespace hone::text {
 
-// Splitters of known model families, as their tokenizer.json spells them.
+// The splitters of known model families, as spelled in their tokenizer.json.
 extern const std::string_view kGpt2Pattern;
 extern const std::string_view kLlama3Pattern;
 extern const std::string_view kQwen2Pattern;
@@ -21,11 +21,11 @@ extern const std::string_view kQwen2Pattern;
 void set_pre_tokenizer(Vocabulary& vocabulary, std::string_view name,
                        std::string_view where = "tokenizer");
 
-// The name to write into tokenizer.ggml.pre; nullopt for a splitter that GGUF has no name for.
+// The name to write as tokenizer.ggml.pre; nullopt if GGUF has no name for the splitter.
 std::optional<std::string_view> pre_name_for(const Vocabulary& vocabulary);
 
-// "a b" -> {"a", "b"}, the spelling of merges in GGUF, merges.txt and older tokenizer.json files.
-// Error{CorruptFile} naming `where`.
+// Splits "a b" into {"a", "b"}: the spelling of merges in GGUF, merges.txt and older tokenizer.json
+// files. Throws Error{CorruptFile} that names `where`.
 std::pair<std::string, std::string> split_merge(std::string_view merge, std::string_view where);
 
 }  // namespace hone::text

@@ -9,7 +9,7 @@
 
 namespace hone::text {
 
-// Documents one after the other.
+// Documents, one after another.
 struct TokenStream {
   std::vector<TokenId> ids;
   std::vector<Index> ends;  // of each document, ascending
@@ -25,10 +25,10 @@ struct TokenRange {
   friend bool operator==(const TokenRange&, const TokenRange&) = default;
 };
 
-// The windows that language models are trained and measured on: ranges of at most `length` tokens
-// that do not overlap and never reach into the next document. With `lead`, a document's first range
-// begins one token early, at the token that ends the document before it, so that the document's
-// first token can be predicted too. Empty ranges are left out.
+// The windows that language models are trained and evaluated on: ranges of at most `length` tokens
+// that do not overlap and do not cross into the next document. With `lead`, a document's first
+// range begins one token early, at the last token of the previous document, so that the document's
+// first token can be predicted as well. Empty ranges are left out.
 std::vector<TokenRange> cut_windows(std::span<const Index> ends, Index length, bool lead);
 
 }  // namespace hone::text

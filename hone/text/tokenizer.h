@@ -16,11 +16,12 @@ namespace hone::text {
 using TokenId = std::int32_t;
 
 struct EncodeOptions {
-  bool add_bos = true;         // BOS (and EOS) where the tokenizer's own files add them
-  bool parse_special = false;  // control tokens written out in the text become their ids
+  bool add_bos = true;  // add BOS and EOS if the tokenizer's own files say so
+  bool parse_special =
+      false;  // turn control tokens that are spelled out in the text into their ids
 };
 
-// Text to token ids and back. Immutable after loading; every method may be called from any thread.
+// Converts text to token ids and back. Immutable; all methods are thread-safe.
 struct Vocabulary;
 
 class Tokenizer {
@@ -30,12 +31,12 @@ class Tokenizer {
   virtual std::vector<TokenId> encode(std::string_view text,
                                       const EncodeOptions& options) const = 0;
   std::vector<TokenId> encode(std::string_view text) const { return encode(text, EncodeOptions{}); }
-  // Bytes of the whole sequence; control tokens are left out unless keep_special. A dummy space in
-  // front, which some tokenizers add, is removed once.
+  // The bytes of the whole sequence. Control tokens are left out unless keep_special. A dummy space
+  // that the tokenizer adds in front is removed.
   virtual std::string decode(std::span<const TokenId> ids, bool keep_special = false) const = 0;
-  // Bytes that this id adds to a text in the middle (a byte token: one raw byte).
+  // The bytes of this id in the middle of a text (for a byte token, one raw byte).
   virtual std::string piece_bytes(TokenId id) const = 0;
-  // The token as its file spells it ("Ġthe", "▁the", "<0x0A>").
+  // The token as spelled in its file ("Ġthe", "▁the", "<0x0A>").
   virtual std::string piece(TokenId id) const = 0;
   virtual bool is_control(TokenId id) const = 0;
 
@@ -44,16 +45,16 @@ class Tokenizer {
   virtual std::optional<TokenId> eos() const = 0;
   virtual bool adds_bos() const = 0;
   virtual std::string_view kind() const = 0;  // "byte-level BPE", "SentencePiece BPE", …
-  // What this tokenizer was built from (vocabulary.h), for writing it to other formats.
+  // The vocabulary it was built from, for writing it to other formats.
   virtual const Vocabulary& vocabulary() const = 0;
 };
 
-// Holds back at most 3 bytes of an incomplete UTF-8 code point while text streams out. Bytes that
-// can never complete come out as U+FFFD.
+// Streams text as valid UTF-8: holds back up to 3 bytes of an incomplete code point. Bytes that
+// cannot become part of one turn into U+FFFD.
 class Utf8Stream {
  public:
-  std::string push(std::string_view bytes);  // text that is complete now
-  std::string finish();                      // what is left; incomplete bytes become U+FFFD
+  std::string push(std::string_view bytes);  // the text that is now complete
+  std::string finish();                      // the rest; incomplete bytes become U+FFFD
 
  private:
   std::string held_;

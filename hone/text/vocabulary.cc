@@ -26,13 +26,14 @@ void check_pieces(const Vocabulary& v, std::string_view where) {
   std::unordered_set<std::string_view> seen;
   for (std::size_t id = 0; id < v.pieces.size(); ++id) {
     const std::string& piece = v.pieces[id];
-    if (piece.empty()) fail_corrupt(where, concat("a piece for token ", id), "none");
+    if (piece.empty()) fail_corrupt(where, concat("Token ", id, " has an empty piece."));
     if (!seen.insert(piece).second) {
-      fail_corrupt(where, "every piece once", concat("\"", piece, "\" twice, again as token ", id));
+      fail_corrupt(where,
+                   concat("The piece \"", piece, "\" occurs twice, again as token ", id, "."));
     }
     const auto type = static_cast<int>(v.types[id]);
     if (type < 1 || type > 6) {
-      fail_corrupt(where, concat("token types 1 to 6"), concat(type, " for token ", id));
+      fail_corrupt(where, concat("a token type from 1 to 6 for token ", id), concat(type));
     }
     if (v.types[id] == TokenType::Byte && !parse_byte_piece(piece)) {
       fail_corrupt(where, concat("a byte piece like <0x0A> as token ", id),
@@ -44,7 +45,7 @@ void check_pieces(const Vocabulary& v, std::string_view where) {
 void check_id(const Vocabulary& v, std::optional<TokenId> id, std::string_view name,
               std::string_view where) {
   if (id && (*id < 0 || static_cast<std::size_t>(*id) >= v.pieces.size())) {
-    fail_corrupt(where, concat(name, " id below ", v.pieces.size()), concat(*id));
+    fail_corrupt(where, concat("a ", name, " id below ", v.pieces.size()), concat(*id));
   }
 }
 
@@ -55,7 +56,7 @@ void check_scores(const Vocabulary& v, std::string_view where) {
                  concat(v.scores.size()));
   }
   if (std::any_of(v.scores.begin(), v.scores.end(), [](float s) { return std::isnan(s); })) {
-    fail_corrupt(where, "scores that are numbers", "NaN");
+    fail_corrupt(where, "A score is NaN.");
   }
 }
 
@@ -71,8 +72,10 @@ std::shared_ptr<const Tokenizer> make_tokenizer(Vocabulary vocabulary, std::stri
   for (const AddedToken& token : vocabulary.added_tokens) {
     check_id(vocabulary, token.id, "added token", where);
   }
-  if (vocabulary.add_bos && !vocabulary.bos) fail_corrupt(where, "a BOS token to add", "none");
-  if (vocabulary.add_eos && !vocabulary.eos) fail_corrupt(where, "an EOS token to add", "none");
+  if (vocabulary.add_bos && !vocabulary.bos)
+    fail_corrupt(where, "add_bos is set, but there is no BOS token.");
+  if (vocabulary.add_eos && !vocabulary.eos)
+    fail_corrupt(where, "add_eos is set, but there is no EOS token.");
   return vocabulary.model == TokenizerModel::ByteLevelBpe
              ? make_byte_level_bpe(std::move(vocabulary), where)
              : make_sentencepiece_bpe(std::move(vocabulary), where);
@@ -134,7 +137,7 @@ bool scores_decide_merges(const Vocabulary& vocabulary) {
   Vocabulary scored = vocabulary;
   scored.merges.clear();
   const auto expected = merges_by_score(scored);
-  // Splits of one union may be listed in any order among themselves.
+  // The order of merges with the same union does not matter.
   const auto by_union = [](const auto& merges) {
     std::vector<std::pair<std::string, std::vector<std::string>>> groups;
     for (const auto& [left, right] : merges) {

@@ -67,9 +67,21 @@ TEST(Check, message_names_operation_and_both_sides) {
     HONE_CHECK(1 > 2, "rms_norm", "2 rows", concat(1, " row"));
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "[rms_norm] wanted 2 rows, got 1 row");
+    EXPECT_STREQ(error.what(), "[rms_norm] expected 2 rows, got 1 row");
     EXPECT_EQ(exit_status(error.category()), 2);
   }
+}
+
+TEST(Check, message_without_a_comparison_is_the_sentence_and_stays_on_one_line) {
+  HONE_REQUIRE(1 < 2, "compress", "This holds.");
+  try {
+    HONE_REQUIRE(1 > 2, "compress", concat("Tensor ", "a\nb\x7f", " occurs twice."));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(), "[compress] Tensor a\\x0ab\\x7f occurs twice.");
+    EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
+  }
+  EXPECT_THROW(fail_corrupt("a.gguf", "A key has an empty name."), Error);
 }
 
 TEST(Check, checked_arithmetic_refuses_overflow_and_negative_counts) {

@@ -34,8 +34,10 @@ TEST(NearestName, names_nothing_that_is_too_far) {
   for (const char* word : {"", "x", "bogus", "ln", "evidence"}) {
     EXPECT_EQ(nearest_name(word, known), "") << word;
   }
-  EXPECT_EQ(describe_known("command", "evl", known), "a known command, nearest is 'eval'");
-  EXPECT_EQ(describe_known("command", "bogus", known), "a known command (train, eval, lm)");
+  EXPECT_EQ(describe_unknown("command", "evl", known),
+            "Unknown command 'evl'. Did you mean 'eval'?");
+  EXPECT_EQ(describe_unknown("command", "bogus", known),
+            "Unknown command 'bogus'. The known ones are: train, eval, lm.");
 }
 
 TEST(NearestName, finds_a_key_by_what_follows_its_dot) {

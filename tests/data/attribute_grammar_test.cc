@@ -153,19 +153,19 @@ TEST(AttributeGrammar, a_backslash_joins_lines) {
 }
 
 TEST(AttributeGrammar, refuses_mistakes_with_their_line) {
-  expect_refused("rule a\n <b>\nrule b\n <a>\n", "recursion");
-  expect_refused("rule a\n <b>\n", "known rule");
+  expect_refused("rule a\n <b>\nrule b\n <a>\n", "recursive");
+  expect_refused("rule a\n <b>\n", "no rule b");
   expect_refused("rule a\n x\nrule b\n y\n", "line 3");
   expect_refused("rule a\n (x|y\n", "closing )");
   expect_refused("rule a\n {x}\n", "declared slot");
-  expect_refused("domain d: k\n v\nslot s: d\nrule a\n {s} x\n", "before it is used");
-  expect_refused("domain d: k\n v\nslot s: d\nrule a\n ({s!}|) {s}\n", "before it is used");
-  expect_refused("domain d: k\n v\nslot s: d\nrule a\n {s!} {s!}\n", "drawn once");
+  expect_refused("domain d: k\n v\nslot s: d\nrule a\n {s} x\n", "before it is drawn");
+  expect_refused("domain d: k\n v\nslot s: d\nrule a\n ({s!}|) {s}\n", "before it is drawn");
+  expect_refused("domain d: k\n v\nslot s: d\nrule a\n {s!} {s!}\n", "drawn twice");
   expect_refused("domain d: k, l\n v\nslot s: d\nrule a\n {s!}\n", "2 forms");
   expect_refused("domain d: k, l\n v, w\nslot s: d\nrule a\n {s!} {s.m}\n", "form of the domain");
   expect_refused("domain d: k\n v\n w\nslot s: d\nslot t: d where k != s\nrule a\n {t!} {s!}\n",
                  "must differ from");
-  expect_refused("", "a rule");
+  expect_refused("", "no rule");
 }
 
 }  // namespace

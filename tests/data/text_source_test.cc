@@ -59,7 +59,7 @@ TEST(TextSource, folder_keeps_back_every_tenth_file_in_order) {
   set_log_level(LogLevel::Warning);
   testing::internal::CaptureStderr();
   const TextCorpus corpus = load_text(folder.path());
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("1 file is left out"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("1 file is skipped"));
   EXPECT_EQ(corpus.train.size(), 23u);
   EXPECT_EQ(corpus.held_out, (std::vector<std::string>{"text 9", "text 19"}));
 }

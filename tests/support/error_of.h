@@ -7,7 +7,7 @@
 
 namespace hone::test {
 
-// The sentence of the Error that `run` throws.
+// The message of the Error that `run` throws.
 template <class Run>
 std::string error_of(const Run& run) {
   try {

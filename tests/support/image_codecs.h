@@ -10,7 +10,7 @@
 
 #include "tests/support/image_files.h"
 
-// Image files that need a library to be written.
+// Writes image files that need a library.
 namespace hone::test {
 
 inline std::string gzip(const std::string& content) {
@@ -36,8 +36,8 @@ inline std::string big_endian(std::uint32_t value) {
   return out;
 }
 
-// `rows`: the scan lines as PNG packs them, without filter bytes. Color types 0 gray, 2 RGB,
-// 3 palette, 4 gray and alpha, 6 RGBA.
+// `rows` are the scan lines as packed by PNG, without filter bytes. The color types are 0 gray, 2
+// RGB, 3 palette, 4 gray and alpha, 6 RGBA.
 inline std::string png_file(Index height, Index width, int depth, int color_type,
                             const std::string& rows, const std::string& palette = {}) {
   const auto chunk = [](const std::string& type, const std::string& data) {
@@ -66,7 +66,7 @@ inline std::string png_file(Index height, Index width, int depth, int color_type
          chunk("IEND", "");
 }
 
-// Interleaved RGB, or 1 channel.
+// `pixels` are interleaved RGB or one channel.
 inline std::string jpeg_file(Index height, Index width, const std::string& pixels,
                              bool progressive = false) {
   const tjhandle handle = tjInitCompress();

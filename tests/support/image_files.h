@@ -10,7 +10,7 @@
 #include "hone/core/index.h"
 #include "hone/core/philox.h"
 
-// Image files that need no library to be written.
+// Writes image files that need no library.
 namespace hone::test {
 
 inline void write_bytes(const std::filesystem::path& path, const std::string& bytes) {
@@ -27,7 +27,7 @@ inline std::string idx_file(const std::vector<Index>& sizes, const std::string& 
   return out + values;
 }
 
-// 8-bit pixels that no format flatters: an edge, a slope, noise. Interleaved.
+// Interleaved 8-bit pixels with an edge, a slope and noise, none of which suits a format well.
 inline std::string scene(Index height, Index width, Index channels, std::uint64_t seed = 1) {
   PhiloxStream random(seed);
   std::string out;
@@ -46,7 +46,7 @@ inline std::string ppm_file(Index height, Index width, const std::string& pixels
   return "P6\n" + std::to_string(width) + ' ' + std::to_string(height) + "\n255\n" + pixels;
 }
 
-// Pictures of a bright bar in one of `classes` rows, on noise: the label is the row.
+// A picture of a bright bar on noise in one of `classes` rows; the row is the label.
 inline std::string bar_picture(Index side, Index row, std::uint64_t seed) {
   PhiloxStream random(seed);
   std::string out;
@@ -57,7 +57,7 @@ inline std::string bar_picture(Index side, Index row, std::uint64_t seed) {
   return out;
 }
 
-// An IDX folder of such pictures in `classes` classes.
+// Writes an IDX folder of such pictures in `classes` classes.
 inline void write_bar_folder(const std::filesystem::path& folder, Index side, Index classes,
                              Index train, Index test) {
   const auto write = [&](const std::string& name, Index count, std::uint64_t seed) {

@@ -34,7 +34,7 @@ std::string missing_peer(std::initializer_list<std::string_view> packages) {
 std::string run_peer(std::string_view script, const std::vector<std::string>& arguments) {
   std::vector<std::string> argv{peer_python(), source_file(script).string()};
   argv.insert(argv.end(), arguments.begin(), arguments.end());
-  // A foreign package may print anything; the end of a traceback says what went wrong.
+  // Packages may print anything; the end of a traceback has the error.
   const ProgramResult result = Program(argv).wait(std::chrono::minutes(10));
   if (result.status == 0) return result.out;
   const std::size_t tail = result.err.size() - std::min<std::size_t>(result.err.size(), 2000);

@@ -10,14 +10,14 @@
 namespace hone::test {
 
 struct ProgramResult {
-  int status = 0;  // exit status; 128 + number of the signal that ended it
+  int status = 0;  // exit status, or 128 + the number of the signal that ended it
   std::string out, err;
 };
 
-// A child process whose stdout and stderr are captured. Killed when the object dies before it ends.
+// A child process with captured stdout and stderr. The destructor kills it if it is still running.
 class Program {
  public:
-  // argv[0] is the program's path. `environment` holds NAME=VALUE, added to the test's own.
+  // argv[0] is the program's path. `environment` (NAME=VALUE) is added to the test's own.
   explicit Program(const std::vector<std::string>& argv,
                    const std::vector<std::string>& environment = {});
   Program(const Program&) = delete;
@@ -26,8 +26,9 @@ class Program {
 
   void send(int signal) const;
   bool has_ended();
-  bool has_output() const;  // a byte on stdout
-  // Waits for the end; std::runtime_error with what it wrote so far when that takes longer.
+  bool has_output() const;  // whether stdout has any bytes
+  // Waits for the process to end. If that takes longer, throws std::runtime_error with its output
+  // so far.
   ProgramResult wait(std::chrono::seconds limit = std::chrono::seconds(60));
 
  private:
@@ -39,7 +40,7 @@ class Program {
 
 void sleep_one_millisecond();
 
-// Asks every millisecond; false when the condition did not hold within the limit.
+// Polls every millisecond. Returns false if the condition does not hold within the limit.
 template <typename Condition>
 bool wait_until(const Condition& condition, std::chrono::seconds limit = std::chrono::seconds(30)) {
   const auto end = std::chrono::steady_clock::now() + limit;

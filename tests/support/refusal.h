@@ -9,7 +9,7 @@
 
 namespace hone::test {
 
-// The message of the Error of this category that `act` throws, empty when none.
+// The message of the Error of this category that `act` throws; empty if it throws none.
 template <class Act>
 std::string refusal(const Act& act, ErrorCategory category = ErrorCategory::InvalidArgument) {
   try {

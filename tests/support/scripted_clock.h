@@ -8,7 +8,7 @@
 
 namespace hone::test {
 
-// Time passes only when told to.
+// A clock that advances only on request.
 class ScriptedClock final : public Clock {
  public:
   std::int64_t now_ns() const override { return now_ns_; }

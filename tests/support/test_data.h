@@ -7,13 +7,13 @@
 
 namespace hone::test {
 
-// A file or folder below HONE_TEST_DATA; nothing where that is unset or lacks it.
+// A file or folder below HONE_TEST_DATA; empty if that is unset or lacks it.
 std::optional<std::filesystem::path> test_data(std::string_view relative);
 
-// A file of the source tree, by its path there ("docs/config.md").
+// A file of the source tree by its relative path ("docs/config.md").
 std::filesystem::path source_file(std::string_view relative);
 
-// A fresh folder, removed when the object dies.
+// A new folder that the destructor removes.
 class TemporaryFolder {
  public:
   TemporaryFolder();
@@ -28,7 +28,7 @@ class TemporaryFolder {
 
 }  // namespace hone::test
 
-// Visible skip where the real data is absent: HONE_REQUIRE_TEST_DATA(file, "lm/x.bin");
+// Skips the test if the data is absent: HONE_REQUIRE_TEST_DATA(file, "lm/x.bin");
 #define HONE_REQUIRE_TEST_DATA(variable, relative)                               \
   const auto variable##_found = ::hone::test::test_data(relative);               \
   if (!variable##_found) GTEST_SKIP() << "HONE_TEST_DATA has no " << (relative); \

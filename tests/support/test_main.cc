@@ -8,7 +8,7 @@
 #include "hone/core/cpu_info.h"
 #include "hone/core/error.h"
 
-// ctest shows 77 as "skipped": the forced instruction set is not on this machine.
+// CTest reports this status as "skipped": the machine lacks the forced instruction set.
 constexpr int kSkipped = 77;
 
 namespace {

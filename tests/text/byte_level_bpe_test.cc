@@ -100,12 +100,12 @@ TEST(ByteLevelBpe, refuses_a_vocabulary_that_lies) {
   EXPECT_THAT(message([](Vocabulary& v) { v.pieces.clear(); }), HasSubstr("pieces"));
   EXPECT_THAT(message([](Vocabulary& v) { v.types.pop_back(); }), HasSubstr("one token type"));
   EXPECT_THAT(message([](Vocabulary& v) { v.pieces[7] = v.pieces[8]; }), HasSubstr("twice"));
-  EXPECT_THAT(message([](Vocabulary& v) { v.pieces[7].clear(); }), HasSubstr("token 7"));
+  EXPECT_THAT(message([](Vocabulary& v) { v.pieces[7].clear(); }), HasSubstr("Token 7"));
   EXPECT_THAT(message([](Vocabulary& v) { v.bos = 9999; }), HasSubstr("BOS"));
   EXPECT_THAT(message([](Vocabulary& v) { v.eos = -1; }), HasSubstr("EOS"));
   EXPECT_THAT(message([](Vocabulary& v) { v.add_bos = true, v.bos.reset(); }), HasSubstr("BOS"));
   EXPECT_THAT(message([](Vocabulary& v) { v.merges.emplace_back("a", "zz"); }), HasSubstr("zz"));
-  EXPECT_THAT(message([](Vocabulary& v) { v.types[3] = TokenType(9); }), HasSubstr("types"));
+  EXPECT_THAT(message([](Vocabulary& v) { v.types[3] = TokenType(9); }), HasSubstr("a token type"));
 }
 
 TEST(ByteLevelBpe, refuses_ids_outside_the_vocabulary) {

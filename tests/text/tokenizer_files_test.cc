@@ -97,7 +97,7 @@ TEST(SentencePieceModel, names_what_it_does_not_run) {
   expect_unsupported({.trainer = number_field(3, 4)}, "type 4");
   expect_unsupported({.trainer = number_field(3, 2) + number_field(24, 1)}, "spaces");
   expect_unsupported({.normalizer = bytes_field(2, "xxxx")}, "character map");
-  expect_unsupported({.normalizer = number_field(5, 0)}, "escaped");
+  expect_unsupported({.normalizer = number_field(5, 0)}, "escape");
 }
 
 TEST(SentencePieceModel, refuses_every_cut_of_a_file) {

@@ -186,7 +186,7 @@ TEST(TokenizerJson, refuses_lies_with_one_sentence) {
   expect_corrupt([](Json& j) { j["model"]["unk_token"] = "none"; }, "unk_token");
   expect_corrupt([](Json& j) { j["model"]["byte_fallback"] = "yes"; }, "byte_fallback");
   expect_corrupt([](Json& j) { j["added_tokens"][0]["id"] = 0; }, "0");
-  expect_corrupt([](Json& j) { j["added_tokens"][0]["content"] = "a"; }, "one id");
+  expect_corrupt([](Json& j) { j["added_tokens"][0]["content"] = "a"; }, "two ids");
 }
 
 TEST(TokenizerJson, refuses_to_write_what_it_cannot_say) {

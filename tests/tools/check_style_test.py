@@ -135,7 +135,7 @@ class CheckStyleTest(unittest.TestCase):
         self.write_code("hone/core/a.cc", LICENSE + 'auto f() { return getenv("HONE_NEW"); }\n')
         self.expect_finding("HONE_NEW is not in docs/environment.md")
         self.write("docs/environment.md", "`HONE_NEW` and `HONE_OLD`\n")
-        self.expect_finding("nothing reads HONE_OLD")
+        self.expect_finding("no code reads HONE_OLD")
 
     def test_exceptions_have_a_reason_and_match_something(self):
         self.write_code("hone/core/a.cc", "int f();\n")

@@ -10,7 +10,7 @@
 namespace hone::compress {
 namespace {
 
-// The packed products of one state of the model.
+// The packed weights of one state of the model.
 class Products {
  public:
   Products(std::span<const model_io::NamedMatrix> tensors, std::span<const Index> which,

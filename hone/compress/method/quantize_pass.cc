@@ -35,7 +35,7 @@ class RoundPass final : public Pass {
   PassRecord apply(Model& model, Context& context) override;
 
  private:
-  // The spec for this tensor; nothing when it stays as it is.
+  // The spec for this tensor; empty if it stays unchanged.
   std::optional<QuantSpec> spec_for(const NamedMatrix& tensor) const;
   void check_globs(const Model& model) const;
   void check_groups(const Model& model) const;
@@ -63,7 +63,7 @@ void RoundPass::check_globs(const Model& model) const {
       const bool used = std::ranges::any_of(model.tensors(), [&](const NamedMatrix& tensor) {
         return ::fnmatch(glob.c_str(), tensor.name.c_str(), 0) == 0;
       });
-      HONE_CHECK(used, "quantize", "a glob that matches a tensor", glob);
+      HONE_REQUIRE(used, "quantize", concat("The glob \"", glob, "\" matches no tensor."));
     }
   }
 }

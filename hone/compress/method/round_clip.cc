@@ -18,17 +18,17 @@ namespace {
 constexpr int kClipSteps = 39;
 constexpr float kF16Normal = 6.103515625e-5f, kF16Max = 65504.0f;
 
-// Round half to even for |x| < 2^22 without a libm call, so that the loop vectorizes.
+// Rounds half to even for |x| < 2^22. Calls nothing from libm, so that loops vectorize.
 inline float round_even(float x) {
   constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23
   return (x + kMagic) - kMagic;
 }
 
 struct Range {
-  float low, high;  // through 0
+  float low, high;  // includes 0
 };
 
-// Codes of one group: value = scale * (code - zero).
+// The code of one group: value = scale * (code - zero).
 struct GroupCode {
   float scale = 0;
   int zero = 0;
@@ -82,7 +82,7 @@ GroupCode code_for(const Range& range, float clip, const Grid& grid) {
 }
 
 inline float quantize(float value, float inverse, float zero, const Grid& grid) {
-  // Clamped before rounding too: the magic number needs a bounded argument.
+  // Clamped before rounding as well, because round_even() needs a bounded argument.
   const float scaled = std::clamp(value * inverse, -1024.0f, 1024.0f);
   return std::clamp(round_even(scaled) + zero, grid.low, grid.high);
 }
@@ -150,7 +150,7 @@ void check_finite(std::span<const float> values, std::string_view name) {
   }
 }
 
-// Does every group's largest scale fit f16's normal range?
+// Whether every group's scales fit f16's normal range.
 bool fits_f16(std::span<const float> values, Index rows, Index cols, const QuantSpec& spec) {
   const Grid grid = grid_of(spec);
   const Index group = spec.group_size(cols);
@@ -162,7 +162,7 @@ bool fits_f16(std::span<const float> values, Index rows, Index cols, const Quant
       const float width =
           grid.symmetric ? std::max(-range.low, range.high) : range.high - range.low;
       const float scale = width / grid.high;
-      // The search may shrink a scale to 1/40 of it.
+      // The search may shrink a scale by a factor of up to 40.
       if (scale != 0 && (scale / 40 < kF16Normal || scale > kF16Max)) return false;
     }
   }

@@ -77,7 +77,7 @@ const ConfigEntry& find_entry(const ConfigEntries& entries, const ConfigLists& l
   refuse_key(name, known, place);
 }
 
-// Each false for a node of another type.
+// Each returns false for a node of another type.
 bool take(const toml::node& node, Index& to) {
   const auto value = node.value_exact<std::int64_t>();
   if (value) to = *value;
@@ -197,7 +197,8 @@ toml::table parse(std::string_view text, std::string_view where) {
   try {
     return toml::parse(text, where);
   } catch (const toml::parse_error& error) {
-    fail_argument(place_of(where, error.source()), "TOML", error.description());
+    fail_argument(place_of(where, error.source()),
+                  concat("This is not valid TOML: ", error.description()));
   }
 }
 
@@ -276,7 +277,8 @@ void read_entries(const ConfigEntries& entries, std::string_view toml_text, std:
 void set_entry(const ConfigEntries& entries, std::string_view assignment) {
   const std::size_t equals = assignment.find('=');
   const std::string place = concat("--set ", assignment);
-  if (equals == std::string_view::npos) fail_argument(place, "key=value", "no '='");
+  if (equals == std::string_view::npos)
+    fail_argument(place, "The form is key=value, but there is no '='.");
   const std::string value(assignment.substr(equals + 1));
   const ConfigEntry& entry =
       find_entry(entries, {}, std::string(assignment.substr(0, equals)), place);

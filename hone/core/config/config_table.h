@@ -15,7 +15,7 @@
 
 namespace hone {
 
-// Where a key's value lies. An optional number is a number or "auto".
+// Points to a key's value. An empty optional number is written "auto".
 using ConfigField = std::variant<Index*, double*, bool*, std::string*, std::vector<std::string>*,
                                  std::optional<double>*>;
 
@@ -43,10 +43,10 @@ using ConfigLists = std::vector<ConfigList>;
 
 // "integer", "number", "boolean", "string", "strings" (an array of those), "number or auto".
 std::string_view type_of(const ConfigEntry& entry);
-// The value as TOML writes it.
+// The value in TOML syntax.
 std::string value_of(const ConfigEntry& entry);
 
-// ---- on entries; below the same for a configuration
+// ---- on entries; the same functions for a whole configuration follow below
 
 // Elements of `lists` are added to those that there are.
 void read_entries(const ConfigEntries& entries, std::string_view toml, std::string_view where,
@@ -58,8 +58,8 @@ std::string hash_entries(const ConfigEntries& entries);
 void check_same_entries(const Json& recorded, const ConfigEntries& entries);
 std::string read_config_file(const std::filesystem::path& path);
 
-// ---- Config is a struct with `ConfigEntries config_entries(Config&)`: every key there is, by
-// section. Parser, docs/config.md and the resume check read that.
+// ---- Config is a struct with `ConfigEntries config_entries(Config&)`, which lists all keys by
+// section. The parser, docs/config.md and the resume check use that list.
 
 // Reads a TOML text over `config`; `where` names it in errors: Error{InvalidArgument} naming file,
 // line and key for malformed TOML, a wrong type, a value that its check refuses, and an unknown key
@@ -70,38 +70,39 @@ void read_config_text(Config& config, std::string_view toml, std::string_view wh
   read_entries(config_entries(changed), toml, where);
   config = changed;
 }
-// The same of a file; Error{NotFound}.
+// The same for a file; Error{NotFound} if it cannot be opened.
 template <class Config>
 void read_config(Config& config, const std::filesystem::path& path) {
   read_config_text(config, read_config_file(path), path.string());
 }
-// "lr.peak=0.002", as given with --set. A string needs no quotes, and neither do strings between
-// commas.
+// Applies "lr.peak=0.002" as given with --set. Strings, and comma-separated lists of strings, need
+// no quotes.
 template <class Config>
 void set_config(Config& config, std::string_view assignment) {
   set_entry(config_entries(config), assignment);
 }
-// All keys, as TOML.
+// All keys in TOML.
 template <class Config>
 std::string to_toml(Config config) {
   return entries_to_toml(config_entries(config));
 }
-// All keys: {"lr.peak": …}.
+// All keys in JSON: {"lr.peak": …}.
 template <class Config>
 requires requires(Config& config) { config_entries(config); }
 Json to_json(Config config) { return entries_to_json(config_entries(config)); }
-// SHA-256 over the keys that are fixed in a run.
+// SHA-256 of the keys that may not change within a run.
 template <class Config>
 std::string config_hash(Config config) {
   return hash_entries(config_entries(config));
 }
-// Error{InvalidArgument} naming the first key fixed in a run whose value is not the recorded one.
+// Throws Error{InvalidArgument} that names the first key that may not change within a run and
+// differs from the recorded value.
 template <class Config>
 void check_same_run(const Json& recorded, Config config) {
   check_same_entries(recorded, config_entries(config));
 }
 
-// ---- for checks of ranges: Error{InvalidArgument} naming the key
+// ---- range checks; each throws Error{InvalidArgument} that names the key
 
 void check_range(std::string_view key, Index value, Index low, Index high);
 void check_range(std::string_view key, double value, double low, double high);

@@ -8,9 +8,10 @@
 namespace hone {
 namespace {
 
-constexpr int kMostParts = 32;
+constexpr int kMaxParts = 32;
 
-// Behind the string that begins at `at`, which is a quote; the end of the text where it has none.
+// The position after the string that starts with the quote at `at`, or the end of the text if the
+// string is not closed.
 std::size_t skip_string(std::string_view text, std::size_t at) {
   const char quote = text[at];
   const std::string_view triple = text.substr(at, 3);
@@ -50,8 +51,8 @@ void check_toml_keys(std::string_view text, std::string_view where) {
     const bool in_key = c == '.' || c == ' ' || c == '\t' || c == '-' || c == '_' ||
                         (c >= '0' && c <= '9') || ((c | 0x20) >= 'a' && (c | 0x20) <= 'z');
     dots = c == '.' ? dots + 1 : in_key ? dots : 0;
-    if (dots >= kMostParts) {
-      fail_argument(concat(where, ":", line), concat("keys of at most ", kMostParts, " parts"),
+    if (dots >= kMaxParts) {
+      fail_argument(concat(where, ":", line), concat("keys of at most ", kMaxParts, " parts"),
                     "more");
     }
     line += c == '\n';

@@ -5,8 +5,8 @@
 
 namespace hone {
 
-// Error{InvalidArgument} naming `where` and the line for a TOML key of more than 32 parts ("a.b.c"
-// has three): each is a table in a table, and the parser descends into them on the stack.
+// Throws Error{InvalidArgument} that names `where` and the line for a TOML key of more than 32
+// parts ("a.b.c" has three). Each part is a nested table, and the parser recurses into those.
 void check_toml_keys(std::string_view text, std::string_view where);
 
 }  // namespace hone

@@ -30,7 +30,7 @@ std::vector<std::string> read_class_names(const fs::path& folder) {
     if (!line.empty()) names.push_back(line);
   }
   if (static_cast<Index>(names.size()) != kClasses) {
-    fail_corrupt(path.string(), concat(kClasses, " names"), concat(names.size()));
+    fail_corrupt(path.string(), concat(kClasses, " class names"), concat(names.size()));
   }
   return names;
 }
@@ -48,7 +48,7 @@ void append_batch(const fs::path& path, std::vector<std::uint16_t>& labels,
 void parse_cifar_batch(std::span<const std::uint8_t> file, std::string_view where,
                        std::vector<std::uint16_t>& labels, std::vector<std::uint8_t>& pixels) {
   if (file.empty() || file.size() % kRecord != 0) {
-    fail_corrupt(where, concat("records of ", kRecord, " bytes"), concat(file.size(), " bytes"));
+    fail_corrupt(where, concat("a multiple of ", kRecord, " bytes"), concat(file.size(), " bytes"));
   }
   pixels.reserve(pixels.size() + file.size());
   for (std::size_t at = 0; at < file.size(); at += kRecord) {

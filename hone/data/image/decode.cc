@@ -23,19 +23,19 @@ class NetpbmHeader {
 
   Index next(std::string_view what) {
     skip_space();
-    constexpr Index kMost = 1 << 24;
+    constexpr Index kMax = 1 << 24;
     Index value = -1;
     for (; at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9'; ++at_) {
       value = std::max<Index>(0, value) * 10 + (text_[at_] - '0');
-      if (value > kMost) fail_corrupt(where_, concat(what, " of at most ", kMost), "more");
+      if (value > kMax) fail_corrupt(where_, concat("a ", what, " of at most ", kMax), "more");
     }
-    if (value < 0) fail_corrupt(where_, concat("a number, the ", what), "none");
+    if (value < 0) fail_corrupt(where_, concat("The header has no number for the ", what, "."));
     return value;
   }
-  // Behind the one white space that ends the header.
+  // The position after the single white space that ends the header.
   std::size_t end() const {
     if (at_ >= text_.size() || !is_space(text_[at_])) {
-      fail_corrupt(where_, "a white space behind the header", "none");
+      fail_corrupt(where_, "There is no white space after the header.");
     }
     return at_ + 1;
   }
@@ -55,11 +55,11 @@ class NetpbmHeader {
 }  // namespace
 
 void check_size(Index height, Index width, std::size_t file_bytes, std::string_view where) {
-  const Index most = std::min(
-      kMostPixels, kMostPixelsPerByte *
-                       static_cast<Index>(std::min<std::size_t>(file_bytes, std::size_t{1} << 40)));
-  if (height < 1 || width < 1 || height > most || width > most / height) {
-    fail_corrupt(where, concat("1 to ", most, " pixels in a file of ", file_bytes, " bytes"),
+  const Index limit = std::min(
+      kMaxPixels, kMaxPixelsPerByte *
+                      static_cast<Index>(std::min<std::size_t>(file_bytes, std::size_t{1} << 40)));
+  if (height < 1 || width < 1 || height > limit || width > limit / height) {
+    fail_corrupt(where, concat("1 to ", limit, " pixels in a file of ", file_bytes, " bytes"),
                  concat(width, " x ", height));
   }
 }
@@ -72,18 +72,19 @@ Image make_image(Index height, Index width, std::size_t file_bytes, std::string_
 Image decode_netpbm(std::span<const std::byte> file, std::string_view where) {
   NetpbmHeader header(file, where);
   const Index width = header.next("width"), height = header.next("height");
-  const Index most = header.next("largest value");
-  if (most < 1 || most > 255) fail_corrupt(where, "values of 8 bits (1 to 255)", concat(most));
+  const Index largest = header.next("largest value");
+  if (largest < 1 || largest > 255)
+    fail_corrupt(where, "a largest value of 1 to 255 (8 bits)", concat(largest));
   Image image = make_image(height, width, file.size(), where);
   const bool is_gray = static_cast<char>(file[1]) == '5';
-  const std::size_t wanted = image.pixels.size() / (is_gray ? 3 : 1);
+  const std::size_t needed = image.pixels.size() / (is_gray ? 3 : 1);
   const auto data = file.subspan(header.end());
-  if (data.size() < wanted) {
-    fail_corrupt(where, concat(wanted, " bytes of pixels"), concat(data.size()));
+  if (data.size() < needed) {
+    fail_corrupt(where, concat(needed, " bytes of pixels"), concat(data.size()));
   }
   const auto scaled = [&](std::byte byte) {
-    const Index value = std::min(std::to_integer<Index>(byte), most);
-    return static_cast<std::uint8_t>((value * 255 + most / 2) / most);
+    const Index value = std::min(std::to_integer<Index>(byte), largest);
+    return static_cast<std::uint8_t>((value * 255 + largest / 2) / largest);
   };
   for (std::size_t i = 0; i < image.pixels.size(); ++i) {
     image.pixels[i] = scaled(data[is_gray ? i / 3 : i]);
@@ -96,7 +97,7 @@ Image decode_image(std::span<const std::byte> file, std::string_view where, Inde
   if (begins_with(file, "\x89PNG")) return decode_png(file, where);
   if (begins_with(file, "P5") || begins_with(file, "P6")) return decode_netpbm(file, where);
   fail_corrupt(where, "a JPEG, PNG, PGM or PPM image",
-               file.empty() ? "an empty file" : "another content");
+               file.empty() ? "an empty file" : "another format");
 }
 
 bool has_image_name(const std::filesystem::path& path) {

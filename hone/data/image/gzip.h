@@ -14,15 +14,15 @@ namespace hone::data {
 
 bool is_gzip(std::span<const std::byte> file);
 
-// The content of a gzip file, at most `most` bytes of it. Memory grows with what is there, never
-// with what a header promises. `where` names the file in Error{CorruptFile}: damaged, cut short, or
-// longer than `most`.
+// The content of a gzip file of at most `max_bytes`. Memory grows with the actual content, not with
+// what a header claims. Throws Error{CorruptFile} that names `where` if the data is damaged, cut
+// short or longer than that.
 std::vector<std::uint8_t> unpack_gzip(std::span<const std::byte> file, std::string_view where,
-                                      Index most);
+                                      Index max_bytes);
 
-// A file's content, unpacked if it is gzip.
-std::vector<std::uint8_t> read_plain_or_gzip(const std::filesystem::path& path, Index most);
-// Its first `count` bytes, or what there is.
+// The content of a file, unpacked if it is gzip.
+std::vector<std::uint8_t> read_plain_or_gzip(const std::filesystem::path& path, Index max_bytes);
+// The first `count` bytes of that content, or all of it if it is shorter.
 std::vector<std::uint8_t> read_begin(const std::filesystem::path& path, Index count);
 
 }  // namespace hone::data

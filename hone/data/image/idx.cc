@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr Index kMostBytes = Index{1} << 32;
+constexpr Index kMaxBytes = Index{1} << 32;
 
 Index read_big_endian(std::span<const std::uint8_t> bytes) {
   Index value = 0;
@@ -19,7 +19,7 @@ Index read_big_endian(std::span<const std::uint8_t> bytes) {
   return value;
 }
 
-// The file itself or with .gz; empty where there is neither.
+// The path of the file or of its .gz; empty if there is neither.
 fs::path find_file(const fs::path& folder, const std::string& name) {
   std::error_code ignored;
   for (const std::string& candidate : {name, name + ".gz"}) {
@@ -33,7 +33,7 @@ struct LabeledIdx {
   std::vector<std::uint8_t> labels, pixels;
 };
 
-// Unpacks little more than the head announces: enough to say how much too long a file is.
+// Reads at most about twice the size that the header implies, so that errors can name the excess.
 IdxArray read_idx(const fs::path& path, Index dimensions) {
   const Index head = 4 + 4 * dimensions;
   const std::vector<std::uint8_t> begin = read_begin(path, head);
@@ -45,7 +45,7 @@ IdxArray read_idx(const fs::path& path, Index dimensions) {
   }
   constexpr Index kSlack = Index{1} << 20;
   most =
-      std::min(checked_add(checked_mul(most, 2, path.string()), kSlack, path.string()), kMostBytes);
+      std::min(checked_add(checked_mul(most, 2, path.string()), kSlack, path.string()), kMaxBytes);
   return parse_idx(read_plain_or_gzip(path, most), dimensions, path.string());
 }
 
@@ -54,7 +54,7 @@ LabeledIdx read_pair(const fs::path& images_path, const fs::path& labels_path) {
   if (labels.sizes[0] != images.sizes[0]) {
     fail_corrupt(
         labels_path.string(),
-        concat(images.sizes[0], " labels, as ", images_path.filename().string(), " has images"),
+        concat(images.sizes[0], " labels, one for each image of ", images_path.filename().string()),
         concat(labels.sizes[0]));
   }
   return {
@@ -82,8 +82,8 @@ IdxArray parse_idx(std::vector<std::uint8_t> file, Index dimensions, std::string
   }
   const auto found = static_cast<Index>(file.size() - head);
   if (values != found || values == 0) {
-    fail_corrupt(where, values == 0 ? "something in the file" : concat(values, " values"),
-                 concat(found));
+    if (values == 0) fail_corrupt(where, "The file has no values.");
+    fail_corrupt(where, concat(values, " values"), concat(found));
   }
   file.erase(file.begin(), file.begin() + static_cast<Index>(head));
   out.values = std::move(file);
@@ -97,7 +97,7 @@ std::optional<ImageCorpus> read_idx_folder(const fs::path& folder) {
   const fs::path labels = find("train-labels-idx1-ubyte");
   if (labels.empty()) {
     fail(ErrorCategory::NotFound, (folder / "train-labels-idx1-ubyte").string(),
-         "the labels of train-images-idx3-ubyte, plain or .gz", "nothing");
+         "There are no labels for train-images-idx3-ubyte, neither plain nor as .gz.");
   }
   LabeledIdx train = read_pair(images, labels);
   ImageCorpus corpus;
@@ -107,8 +107,8 @@ std::optional<ImageCorpus> read_idx_folder(const fs::path& folder) {
   const fs::path test_labels = find("t10k-labels-idx1-ubyte");
   if (test_images.empty() != test_labels.empty()) {
     const char* absent = test_images.empty() ? "t10k-images-idx3-ubyte" : "t10k-labels-idx1-ubyte";
-    fail(ErrorCategory::NotFound, (folder / absent).string(), "both t10k files or neither",
-         "nothing");
+    fail(ErrorCategory::NotFound, (folder / absent).string(),
+         "This file is missing. Test data needs both t10k files.");
   }
   if (!test_images.empty()) {
     LabeledIdx test = read_pair(test_images, test_labels);

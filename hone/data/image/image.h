@@ -19,29 +19,30 @@ struct ImageShape {
   friend bool operator==(const ImageShape&, const ImageShape&) = default;
 };
 
-// 8-bit RGB, row by row, channels interleaved.
+// An image in 8-bit RGB, row by row with interleaved channels.
 struct Image {
   Index height = 0, width = 0;
   std::vector<std::uint8_t> pixels;
 };
 
-// An image of more pixels is refused, and so is one of more than kMostPixelsPerByte pixels per byte
-// of its file, which no encoder reaches: decoding allocates at most 3 bytes for each, and a
-// progressive JPEG 6 more.
-inline constexpr Index kMostPixels = Index{1} << 26;
-inline constexpr Index kMostPixelsPerByte = 1024;
+// Larger images are rejected, and so are images with more than kMaxPixelsPerByte pixels per byte of
+// their file, which no encoder achieves. Decoding allocates at most 3 bytes per pixel, and 6 more
+// for a progressive JPEG.
+inline constexpr Index kMaxPixels = Index{1} << 26;
+inline constexpr Index kMaxPixelsPerByte = 1024;
 
-// JPEG (gray, YCbCr, RGB), PNG (all kinds; transparent parts over white) or binary PGM and PPM of
-// 8 bits, told apart by content. A JPEG may come smaller by a power of two, its short side still at
-// least `least_side`; 0: as it is. `where` names the file in errors: Error{CorruptFile} for what is
-// damaged, cut short or no image, Error{Unsupported} for a CMYK JPEG.
+// Decodes a JPEG (gray, YCbCr, RGB), a PNG (any kind; transparent parts become white) or a binary
+// PGM or PPM of 8 bits, recognized by content. A JPEG may be scaled down by a power of two as long
+// as its short side stays at least `least_side`; 0 disables that. `where` names the file in errors:
+// Error{CorruptFile} for images that are damaged or cut short and for other content,
+// Error{Unsupported} for a CMYK JPEG.
 Image decode_image(std::span<const std::byte> file, std::string_view where, Index least_side = 0);
 
-// .jpg, .jpeg, .png, .ppm, .pgm in any case.
+// Whether the extension is .jpg, .jpeg, .png, .ppm or .pgm in upper or lower case.
 bool has_image_name(const std::filesystem::path& path);
 
-// The largest centered square, scaled to side x side with a triangle filter as wide as the step
-// between samples (Pillow's BILINEAR), as planes [3, side, side].
+// Crops to the largest centered square and scales it to side x side with a triangle filter as wide
+// as the step between samples (Pillow's BILINEAR). Writes planes [3, side, side].
 void fit_to_square(const Image& image, Index side, std::span<std::uint8_t> planes);
 
 }  // namespace hone::data

@@ -13,7 +13,7 @@
 namespace hone::data {
 namespace {
 
-// Over every pixel and label, in pieces, so that no copy of all is made.
+// Hashes all pixels and labels piece by piece, without copying them as a whole.
 std::string hash_part(const ImagePart& part, const ImageShape& shape) {
   std::string text;
   std::vector<std::uint8_t> planes(static_cast<std::size_t>(shape.values()));
@@ -52,7 +52,8 @@ ImagePart::ImagePart(ImageShape shape, std::vector<std::uint16_t> labels, Decode
 
 void ImagePart::read(Index index, std::span<std::uint8_t> planes) const {
   HONE_CHECK(index >= 0 && index < size() && static_cast<Index>(planes.size()) == shape_.values(),
-             "ImagePart", concat("an index below ", size(), " and room for ", shape_.values()),
+             "ImagePart",
+             concat("an index below ", size(), " and memory for ", shape_.values(), " values"),
              concat(index, " and ", planes.size()));
   if (decode_) return decode_(index, planes);
   std::copy_n(pixels_.begin() + index * shape_.values(), planes.size(), planes.begin());
@@ -81,7 +82,8 @@ ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& o
   if (!std::filesystem::is_directory(path, error)) {
     const bool exists = std::filesystem::exists(path, error);
     fail(exists ? ErrorCategory::CorruptFile : ErrorCategory::NotFound, path.string(),
-         "a folder of images", exists ? "a file" : "nothing");
+         exists ? "Images are read from a folder, but this is a file."
+                : "There is no such folder of images.");
   }
   std::optional<ImageCorpus> found = read_idx_folder(path);
   if (!found) found = read_cifar_folder(path);
@@ -93,7 +95,8 @@ ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& o
       (i % kHoldOutEvery == kHoldOutEvery - 1 ? held_out : kept).push_back(i);
     }
     if (held_out.empty()) {
-      fail_corrupt(path.string(), concat("at least ", kHoldOutEvery, " images, to hold some out"),
+      fail_corrupt(path.string(),
+                   concat("at least ", kHoldOutEvery, " images, so that some can be held out"),
                    concat(corpus.train.size()));
     }
     corpus.held_out = corpus.train.select(held_out);

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Index kDefaultSide = 64;
-constexpr Index kMostClasses = 65535;
+constexpr Index kMaxClasses = 65535;
 constexpr Index kNamedFiles = 20;
 
 struct Files {
@@ -53,22 +53,24 @@ std::vector<fs::path> list_images(const fs::path& folder) {
   return out;
 }
 
-// The class folders of one part; a name that is not in `classes` is added there, or refused.
+// Lists the class folders of one part. A name that is not in `classes` is added if `may_add`,
+// otherwise rejected.
 Files list_part(const fs::path& folder, std::vector<std::string>& classes, bool may_add) {
   Files out;
   for (const fs::path& class_folder : list_folders(folder)) {
     const std::vector<fs::path> images = list_images(class_folder);
     if (images.empty()) {
-      log_warning(concat("left out: ", class_folder.string(), ", in which there is no image"));
+      log_warning(concat("skipped ", class_folder.string(), ", which has no image"));
       continue;
     }
     const std::string name = class_folder.filename().string();
     auto found = std::find(classes.begin(), classes.end(), name);
     if (found == classes.end()) {
-      if (!may_add) fail_corrupt(class_folder.string(), "a class that is in train too", name);
+      if (!may_add)
+        fail_corrupt(class_folder.string(), concat("Class ", name, " does not occur in train."));
       found = classes.insert(classes.end(), name);
-      if (static_cast<Index>(classes.size()) > kMostClasses) {
-        fail_corrupt(folder.string(), concat("at most ", kMostClasses, " classes"), "more");
+      if (static_cast<Index>(classes.size()) > kMaxClasses) {
+        fail_corrupt(folder.string(), concat("There are more than ", kMaxClasses, " classes."));
       }
     }
     const auto label = static_cast<std::uint16_t>(found - classes.begin());
@@ -78,7 +80,7 @@ Files list_part(const fs::path& folder, std::vector<std::string>& classes, bool 
   return out;
 }
 
-// Takes every tenth image of each class out of `train`; of a smaller class of two or more the last.
+// Moves every tenth image of each class out of `train`, or the last one of a class of 2 to 9.
 Files take_held_out(Files& train) {
   std::map<std::uint16_t, std::size_t> size_of;
   for (const std::uint16_t label : train.labels) ++size_of[label];
@@ -117,7 +119,7 @@ ImagePart with_labels(Files files, ImageShape shape) {
           }};
 }
 
-// Decodes all once, to know what is broken. Pixels stay in memory where `keep`.
+// Decodes all files once to find broken ones. Keeps the pixels in memory if `keep`.
 ImagePart decode_part(Files files, ImageShape shape, bool keep, const std::atomic<bool>& stop,
                       Executor& executor, Index& broken) {
   const auto count = static_cast<Index>(files.paths.size());
@@ -136,11 +138,11 @@ ImagePart decode_part(Files files, ImageShape shape, bool keep, const std::atomi
       }
     }
   });
-  if (stop) throw Error(ErrorCategory::Cancelled, "interrupted while the images were read");
+  if (stop) throw Error(ErrorCategory::Cancelled, "[images] Reading was interrupted.");
   std::size_t whole = 0;
   for (std::size_t i = 0; i < files.paths.size(); ++i) {
     if (!failures[i].empty()) {
-      if (++broken <= kNamedFiles) log_warning(concat("left out: ", failures[i]));
+      if (++broken <= kNamedFiles) log_warning(concat("skipped ", failures[i]));
       continue;
     }
     if (keep && whole != i) {
@@ -189,9 +191,8 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
   }
   if (train.paths.empty() && held_out.paths.empty()) {
     fail_corrupt(folder.string(),
-                 "IDX files, CIFAR-10 batches, or a folder of images (jpg, png, ppm, pgm) for each "
-                 "class",
-                 "none of these");
+                 "This folder has no IDX files, no CIFAR-10 batches, and no folders of images "
+                 "(jpg, png, ppm, pgm) for each class.");
   }
   if (held_out.paths.empty()) held_out = take_held_out(train);
   if (options.held_out_only) train = {};
@@ -206,11 +207,11 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
   corpus.held_out = decode(held_out);
   if (corpus.broken > 0) {
     log_warning(concat(folder.string(), ": ", corpus.broken, " of ", files,
-                       " images cannot be decoded and are left out"));
+                       " images cannot be decoded and are skipped"));
   }
-  const ImagePart& wanted = options.held_out_only ? corpus.held_out : corpus.train;
-  if (files > 0 && wanted.size() == 0) {
-    fail_corrupt(folder.string(), "an image that can be decoded", concat(files, " broken ones"));
+  const ImagePart& needed = options.held_out_only ? corpus.held_out : corpus.train;
+  if (files > 0 && needed.size() == 0) {
+    fail_corrupt(folder.string(), concat("None of the ", files, " images can be decoded."));
   }
   return corpus;
 }

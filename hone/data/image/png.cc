@@ -7,7 +7,7 @@
 namespace hone::data {
 namespace {
 
-// Freed whatever happens; libpng frees it itself once it has failed.
+// Frees the image in every case. After a failure, libpng has freed it already, which is harmless.
 struct PngReader {
   png_image image{};
   PngReader() { image.version = PNG_IMAGE_VERSION; }
@@ -16,7 +16,7 @@ struct PngReader {
   ~PngReader() { png_image_free(&image); }
 
   void check(int done, std::string_view where) const {
-    if (done == 0) fail_corrupt(where, "a whole PNG image", image.message);
+    if (done == 0) fail_corrupt(where, concat("The PNG is damaged: ", image.message));
   }
 };
 

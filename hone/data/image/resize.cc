@@ -9,13 +9,13 @@
 namespace hone::data {
 namespace {
 
-// What one output sample takes: weights of the inputs from `begin` on, which add up to 1.
+// The weights, which add up to 1, of the inputs of one output sample, starting at input `begin`.
 struct Taps {
   Index begin = 0;
   std::vector<float> weights;
 };
 
-// `outputs` samples over the inputs [first, first + length).
+// The taps of `outputs` samples over the inputs [first, first + length).
 std::vector<Taps> make_taps(Index first, Index length, Index outputs) {
   const double step = static_cast<double>(length) / static_cast<double>(outputs);
   const double reach = std::max(1.0, step);
@@ -42,12 +42,12 @@ std::vector<Taps> make_taps(Index first, Index length, Index outputs) {
 
 void fit_to_square(const Image& image, Index side, std::span<std::uint8_t> planes) {
   HONE_CHECK(side > 0 && static_cast<Index>(planes.size()) == 3 * side * side, "fit_to_square",
-             concat("room for 3 planes of ", side, " x ", side), planes.size());
+             concat(3 * side * side, " bytes for 3 planes of ", side, " x ", side), planes.size());
   const Index square = std::min(image.height, image.width);
   const Index top = (image.height - square) / 2, left = (image.width - square) / 2;
   const std::vector<Taps> columns = make_taps(left, square, side);
   const std::vector<Taps> rows = make_taps(top, square, side);
-  // Rows of the square, made narrow: [square, side, 3].
+  // The rows of the square scaled to the new width: [square, side, 3].
   std::vector<float> narrow(static_cast<std::size_t>(square * side * 3));
   float* to = narrow.data();
   for (Index y = 0; y < square; ++y) {

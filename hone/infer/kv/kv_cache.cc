@@ -9,7 +9,7 @@ using kernels::kKvBlockTokens;
 
 KvCache::KvCache(const kernels::KvLayout& layout, Index max_tokens)
     : layout_(layout), max_tokens_(max_tokens) {
-  HONE_CHECK(max_tokens > 0, "kv cache", "room for at least one token", max_tokens);
+  HONE_CHECK(max_tokens > 0, "kv cache", "a capacity of at least one token", max_tokens);
   memory_ =
       Buffer(checked_mul(ceil_div(max_tokens, kKvBlockTokens), layout.block_bytes(), "kv cache"));
 }
@@ -22,7 +22,8 @@ void KvCache::reserve(Index tokens) {
 
 void KvCache::commit(Index tokens) {
   HONE_CHECK(tokens >= 0 && length_ + tokens <= blocks() * kKvBlockTokens, "kv cache",
-             "reserved positions", length_ + tokens);
+             concat("at most ", blocks() * kKvBlockTokens, " reserved positions"),
+             length_ + tokens);
   length_ += tokens;
 }
 

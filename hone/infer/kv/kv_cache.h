@@ -8,26 +8,27 @@
 
 namespace hone::infer {
 
-// Keys and values of one sequence: length() committed tokens in blocks of 32, all layers of a block
-// adjacent. Address space for `max_tokens` is taken at once; memory is used at first touch only.
+// The keys and values of one sequence: length() committed tokens in blocks of 32, with all layers
+// of a block adjacent. Address space for `max_tokens` is reserved at once; memory is used on first
+// touch.
 //
-// Today one sequence owns one contiguous run of blocks. Readers go through a block table already,
-// so a shared pool replaces append_blocks() without touching the model or the kernels.
+// One sequence owns one contiguous run of blocks. Readers use a block table, so a shared pool could
+// replace append_blocks() without changes to the model or the kernels.
 class KvCache {
  public:
-  // Error{Resource} when the address space is refused.
+  // Throws Error{Resource} if the address space cannot be reserved.
   KvCache(const kernels::KvLayout& layout, Index max_tokens);
 
   const kernels::KvLayout& layout() const { return layout_; }
   Index length() const { return length_; }
   Index capacity() const { return max_tokens_; }
 
-  // Makes room for positions length() … length() + tokens - 1. Error{InvalidArgument} beyond
+  // Reserves positions length() … length() + tokens - 1. Throws Error{InvalidArgument} beyond
   // capacity().
   void reserve(Index tokens);
-  // The reserved positions up to length() + tokens now hold a token each.
+  // Declares the reserved positions up to length() + tokens filled.
   void commit(Index tokens);
-  // Forgets positions from `length` on.
+  // Discards the positions from `length` on.
   void truncate(Index length);
 
   kernels::KvView view(Index layer) const { return {layout_, layer, blocks_}; }

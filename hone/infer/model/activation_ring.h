@@ -9,9 +9,10 @@
 
 namespace hone::infer {
 
-// Packed activations in rotation. A region returns when its chunks are committed, while a preempted
-// worker may still read the region's input; so a buffer is packed again only after its last region
-// was left. Eight regions later that is true in practice, and the wait costs nothing.
+// A ring of buffers for packed activations. A parallel region returns once its chunks are
+// committed, although a preempted worker may still be reading its input, so a buffer is reused only
+// after all workers have left its last region. Eight regions later they practically always have, so
+// the wait is free.
 class ActivationRing {
  public:
   explicit ActivationRing(Executor& executor) : executor_(executor) {}
@@ -21,14 +22,14 @@ class ActivationRing {
     for (const PublishTicket ticket : tickets_) executor_.wait_left(ticket);
   }
 
-  // A buffer that nobody reads.
+  // A buffer that no worker is reading.
   kernels::PackedRows& next() {
     current_ = (current_ + 1) % kBuffers;
     executor_.wait_left(tickets_[current_]);
     tickets_[current_] = {};
     return buffers_[current_];
   }
-  // The region that reads the buffer handed out last.
+  // Sets the region that reads the buffer last returned by next().
   void set_reader(PublishTicket ticket) { tickets_[current_] = ticket; }
 
  private:

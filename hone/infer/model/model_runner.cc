@@ -86,7 +86,7 @@ void ModelRunner::embed(std::span<const text::TokenId> tokens, Index first_posit
   const Index width = arch_.hidden_size;
   for (std::size_t row = 0; row < tokens.size(); ++row) {
     HONE_CHECK(tokens[row] >= 0 && tokens[row] < arch_.vocab_size, "forward",
-               concat("token ids below ", arch_.vocab_size), tokens[row]);
+               concat("a token id below ", arch_.vocab_size), tokens[row]);
     decode_row(
         weights_.embedding, tokens[row],
         {hidden_.as<float>() + static_cast<Index>(row) * width, static_cast<std::size_t>(width)});
@@ -107,7 +107,7 @@ void ModelRunner::attention_block(const LayerWeights& layer, KvCache& cache, Ind
   multiply(normed_.as<float>(), rows, arch_.hidden_size, inputs);
 
   const kernels::KvView view = cache.view(index);
-  turn_and_store(view, cache.length(), rows);
+  rotate_and_store(view, cache.length(), rows);
   const float scale = 1.0f / std::sqrt(static_cast<float>(arch_.head_dim));
   kernels::attention({.q = q_.as<float>(),
                       .q_stride = q_width,
@@ -145,8 +145,8 @@ void ModelRunner::mlp_block(const LayerWeights& layer, Index rows) {
   multiply(mlp_.as<float>(), rows, arch_.intermediate_size, output);
 }
 
-// RoPE on q and k, then k and v into the cache.
-void ModelRunner::turn_and_store(const kernels::KvView& view, Index first_position, Index rows) {
+// Applies RoPE to q and k, then writes k and v to the cache.
+void ModelRunner::rotate_and_store(const kernels::KvView& view, Index first_position, Index rows) {
   const auto pairs = static_cast<Index>(rope_.inverse.size());
   const Index q_width = arch_.heads * arch_.head_dim, kv_width = arch_.kv_heads * arch_.head_dim;
   constexpr Index kGrain = 8;  // rows; one row costs about a microsecond
@@ -193,8 +193,8 @@ void ModelRunner::normalize(const float* x, const std::vector<float>& weight, In
                     executor_);
 }
 
-// Products that share x. Weights of one call may differ in the activations they take, so x is
-// packed once for each kind that occurs.
+// Computes products that share x. The weights of one call may need different kinds of activations,
+// so x is packed once per kind.
 void ModelRunner::multiply(const float* x, Index rows, Index cols,
                            std::span<const GemmOutput> outputs) {
   for (const Act act : {Act::Int8, Act::Float32}) {
@@ -220,7 +220,7 @@ void ModelRunner::multiply(const float* x, Index rows, Index cols,
 std::span<float> ModelRunner::logits(Index first_row, Index rows) {
   HONE_TRACE_ZONE("logits", {"rows", rows}, {"vocab", arch_.vocab_size});
   HONE_CHECK(first_row >= 0 && rows > 0 && first_row + rows <= rows_, "logits",
-             concat("rows within ", rows_), first_row + rows);
+             concat("rows up to ", rows_), first_row + rows);
   const Index vocab = arch_.vocab_size, bytes = rows * vocab * static_cast<Index>(sizeof(float));
   if (logits_.bytes() < bytes) logits_ = Buffer(bytes);
   normalize(hidden_.as<float>() + first_row * arch_.hidden_size, weights_.final_norm, rows);

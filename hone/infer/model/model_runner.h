@@ -17,44 +17,45 @@
 namespace hone::infer {
 
 struct RunnerOptions {
-  // Int8: what each weight prefers (quantized weights multiply int8 activations); Float32: never
-  // int8.
+  // Int8: int8 activations with quantized weights, f32 with others. Float32: never int8.
   kernels::Act act = kernels::Act::Int8;
-  Index max_rows = 512;  // tokens of one forward call
+  Index max_rows = 512;  // maximum number of tokens per forward()
 };
 
-// The forward pass of a Llama-family model. One layer is five parallel regions: q, k, v · attention
-// · o + residual · gate, up + SiLU · down + residual; norms, activation packing, RoPE and cache
-// writes of few rows run on the calling thread between them. The residual stream is f32.
+// The forward pass of a Llama-family model. A layer consists of five parallel regions: q, k, v;
+// attention; o + residual; gate, up + SiLU; down + residual. For few rows, norms, activation
+// packing, RoPE and cache writes run on the calling thread between them. The residual stream is
+// f32.
 //
-// A token's logits depend on that token and the cache alone: not on how many tokens a call has, nor
-// on the thread count (inference.md 3.6). Not thread-safe; workspaces are allocated once.
+// A token's logits depend only on that token and the cache, neither on the number of tokens per
+// call nor on the number of threads. Not thread-safe; workspaces are allocated once.
 class ModelRunner {
  public:
   // `file` and `executor` must outlive the runner.
   ModelRunner(const model_io::ModelFile& file, const RunnerOptions& options, Executor& executor);
 
-  // Runs tokens at positions cache.length()… and commits them. Returns false, with the cache as it
-  // was, when *cancelled (null: never) turned true between two layers.
-  // Error{InvalidArgument}: no token, more than max_rows, an id outside the vocabulary, a full
-  // cache.
+  // Runs tokens at positions cache.length()… and commits them. If *cancelled becomes true between
+  // two layers, returns false and leaves the cache unchanged; null means never. Throws
+  // Error{InvalidArgument} for no tokens, more than max_rows, an id outside the vocabulary, or a
+  // full cache.
   bool forward(std::span<const text::TokenId> tokens, KvCache& cache,
                const std::atomic<bool>* cancelled = nullptr);
 
-  // Logits [rows, vocab] after tokens first_row… of the last forward(). Valid until the next call.
+  // The logits [rows, vocab] after tokens first_row… of the last forward(). Valid until the next
+  // call.
   std::span<float> logits(Index first_row, Index rows);
 
   Index max_rows() const { return options_.max_rows; }
   Index weight_bytes() const { return weights_.bytes(); }
   kernels::KvLayout kv_layout(Dtype dtype) const;
-  // Micro-kernel of the layers' products.
+  // The micro-kernel of the layers' products.
   std::string kernel_name() const;
 
  private:
   void embed(std::span<const text::TokenId> tokens, Index first_position);
   void attention_block(const LayerWeights& layer, KvCache& cache, Index index, Index rows);
   void mlp_block(const LayerWeights& layer, Index rows);
-  void turn_and_store(const kernels::KvView& view, Index first_position, Index rows);
+  void rotate_and_store(const kernels::KvView& view, Index first_position, Index rows);
   void normalize(const float* x, const std::vector<float>& weight, Index rows);
   void multiply(const float* x, Index rows, Index cols,
                 std::span<const kernels::GemmOutput> outputs);

@@ -64,7 +64,7 @@ class Packer {
   }
 
  private:
-  // A file may store gate and up in different formats; then both become f32.
+  // If the file stores gate and up in different formats, both are converted to f32.
   kernels::PackedMatrix pack_pair(const StoredMatrix& gate, const StoredMatrix& up) {
     if (same_format(gate, up)) return kernels::pack_gate_up(gate, up, executor_);
     Buffer wide_gate, wide_up;
@@ -91,7 +91,7 @@ Index ModelWeights::bytes() const {
 ModelWeights pack_weights(const ModelFile& file, Executor& executor) {
   const model_io::Architecture& arch = file.architecture();
   if (arch.family != "llama") {
-    fail_unsupported("model", "a llama-family model", arch.family);
+    fail_unsupported("model", "a model of the llama family", arch.family);
   }
   HONE_TRACE_ZONE("pack weights", {"layers", arch.layers}, {"bytes", file.file_bytes()});
   Packer packer(file, executor);

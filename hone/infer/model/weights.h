@@ -9,10 +9,10 @@
 
 namespace hone::infer {
 
-// One product of a layer: packed weights and, where the model has one, a bias.
+// One product of a layer: packed weights and, if the model has one, a bias.
 struct Linear {
   kernels::PackedMatrix weight;
-  std::vector<float> bias;  // empty: none
+  std::vector<float> bias;  // empty if none
 
   const float* bias_or_null() const { return bias.empty() ? nullptr : bias.data(); }
 };
@@ -20,24 +20,24 @@ struct Linear {
 struct LayerWeights {
   std::vector<float> attention_norm, mlp_norm;
   Linear q, k, v, o;
-  Linear gate_up;  // one interleaved pack; bias: gate's, then up's
+  Linear gate_up;  // packed interleaved; the bias of gate, then that of up
   Linear down;
 };
 
-// All weights of a Llama-family model in the order the kernels read them. Embedding rows stay in
-// the file and are decoded one token at a time.
+// All weights of a Llama-family model in the order in which kernels read them. The embedding stays
+// in the file, and rows are decoded one token at a time.
 struct ModelWeights {
   std::vector<LayerWeights> layers;
   std::vector<float> final_norm;
   Linear head;
   StoredMatrix embedding;
 
-  // What one decode step reads: every packed byte.
+  // The number of packed bytes, all of which a decode step reads.
   Index bytes() const;
 };
 
-// Packs tensor by tensor and drops each one's file pages, so that memory peaks at the packed size
-// plus the largest tensor. `file` must outlive the result.
+// Packs tensor by tensor and releases the file's pages of each, so that peak memory is the packed
+// size plus the largest tensor. `file` must outlive the result.
 ModelWeights pack_weights(const model_io::ModelFile& file, Executor& executor);
 
 }  // namespace hone::infer

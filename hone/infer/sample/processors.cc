@@ -10,7 +10,8 @@
 namespace hone::infer {
 namespace {
 
-// Most likely first; ties to the lowest id, so that a cut does not depend on the selection's order.
+// Orders by likelihood, then by the lowest id, so that a cut does not depend on the order of
+// selection.
 bool is_likelier(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
@@ -27,8 +28,8 @@ float largest_logit(const std::vector<Candidate>& candidates) {
       ->logit;
 }
 
-// Keeps the likeliest tokens up to and including the one that reaches `mass`. Sorts prefixes of
-// growing length until one suffices: usually the first, of 64.
+// Keeps the most likely tokens up to and including the one that reaches `mass`. Sorts growing
+// prefixes until one suffices, usually the first one of 64.
 void keep_top_p(std::vector<Candidate>& candidates, float mass) {
   if (mass >= 1) return;
   const float highest = largest_logit(candidates);
@@ -98,7 +99,7 @@ std::vector<Candidate> filter_candidates(std::span<const float> logits,
       candidates.push_back({logit, static_cast<TokenId>(i)});
     }
   }
-  HONE_CHECK(!candidates.empty(), "sampling", "a token that is not masked", "none");
+  HONE_REQUIRE(!candidates.empty(), "sampling", "Every token is masked.");
   keep_top_k(candidates, sampling.top_k);
   keep_top_p(candidates, sampling.top_p);
   keep_min_p(candidates, sampling.min_p);

@@ -9,7 +9,7 @@
 
 namespace hone::infer {
 
-// How often each token occurred, for the penalties.
+// Counts how often each token occurred, for the penalties.
 class TokenHistory {
  public:
   struct Count {
@@ -25,12 +25,12 @@ class TokenHistory {
   std::unordered_map<TokenId, Count> counts_;
 };
 
-// The first part of the chain, on the logits of one position: bias, then repetition, presence and
-// frequency penalties.
+// The first part of the chain, applied to the logits of one position: bias, then repetition,
+// presence and frequency penalties.
 void apply_bias_and_penalties(std::span<float> logits, const SamplingParams& sampling,
                               const TokenHistory& history);
 
-// Tokens at -infinity: they can no longer be drawn.
+// Sets the logits of these tokens to -infinity, so that they cannot be drawn.
 void mask_tokens(std::span<float> logits, std::span<const TokenId> ids);
 
 struct Candidate {
@@ -38,10 +38,10 @@ struct Candidate {
   TokenId id = 0;
 };
 
-// The rest up to the draw: logits / temperature (> 0), then top-k, top-p, min-p. The result holds
-// what is left, in no particular order, at least one token; -infinity and NaN never are among them.
-// Partial selection: the vocabulary is never sorted. Error{InvalidArgument} when nothing is left
-// because every logit is masked.
+// The rest of the chain before the draw: logits / temperature (> 0), then top-k, top-p, min-p.
+// Returns the remaining tokens, at least one, in no particular order and without -infinity and NaN.
+// Selects partially, without sorting the vocabulary. Throws Error{InvalidArgument} if every logit
+// is masked.
 std::vector<Candidate> filter_candidates(std::span<const float> logits,
                                          const SamplingParams& sampling);
 

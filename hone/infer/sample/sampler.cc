@@ -10,7 +10,8 @@
 namespace hone::infer {
 namespace {
 
-constexpr std::uint32_t kPurposeToken = 1;  // other draws at the same position use other numbers
+constexpr std::uint32_t kPurposeToken =
+    1;  // a different number for each purpose at the same position
 
 PhiloxBlock random_block(const SamplingParams& sampling, Index position, TokenId id) {
   return philox(sampling.seed, {static_cast<std::uint32_t>(position),
@@ -31,8 +32,8 @@ TokenId argmax(std::span<const float> values) {
   return static_cast<TokenId>(best);
 }
 
-// With u uniform, G = -log(E), E = -log(u): the winner minimizes E * exp(-logit). E >= 1 - u, so a
-// token whose 1 - u alone is too large needs no logarithm; that is nearly every one.
+// With u uniform, E = -log(u) and G = -log(E), the winner minimizes E * exp(-logit). As E >= 1 - u,
+// tokens for which 1 - u is already too large need no logarithm, which is nearly all of them.
 TokenId draw_gumbel(std::span<const Candidate> candidates, const SamplingParams& sampling,
                     Index position) {
   const auto likeliest =
@@ -57,7 +58,7 @@ TokenId draw_gumbel(std::span<const Candidate> candidates, const SamplingParams&
 
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, Index count,
                                        double log_sum_exp) {
-  std::vector<Candidate> heap;  // the weakest of the best so far in front
+  std::vector<Candidate> heap;  // the least likely of the best so far is in front
   const auto is_likelier = [](const Candidate& a, const Candidate& b) {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
   };

@@ -7,7 +7,7 @@
 namespace hone::infer {
 namespace {
 
-// Length of the longest end of `text` that begins `stop`.
+// The length of the longest suffix of `text` that is a prefix of `stop`.
 std::size_t overlap(std::string_view text, std::string_view stop) {
   for (std::size_t length = std::min(text.size(), stop.size() - 1); length > 0; --length) {
     if (text.substr(text.size() - length) == stop.substr(0, length)) return length;

@@ -7,15 +7,15 @@
 
 namespace hone::infer {
 
-// Looks for stop strings in bytes that arrive in pieces of any size. Bytes that may still become
-// part of a stop string are held back; the string itself and everything after it never come out.
+// Finds stop strings in bytes that arrive in pieces of any size. Holds back bytes that may become
+// part of a stop string, and never returns the stop string or anything after it.
 class StopMatcher {
  public:
   explicit StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {}
 
-  // Bytes that are certain now. Empty forever once matched().
+  // Returns the bytes that are now known to precede a stop string. Always empty once matched().
   std::string push(std::string_view bytes);
-  // The text ended without a stop string: what was held back.
+  // Returns the bytes held back, after the text ended without a stop string.
   std::string finish();
   bool matched() const { return matched_; }
 

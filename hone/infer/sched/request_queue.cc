@@ -11,8 +11,8 @@ namespace hone::infer {
 RequestId RequestQueue::push(QueuedRequest request) {
   const std::lock_guard lock(mutex_);
   if (static_cast<Index>(waiting_.size()) >= capacity_) {
-    fail(ErrorCategory::Resource, "submit", concat("a queue of at most ", capacity_, " requests"),
-         "a full one");
+    fail(ErrorCategory::Resource, "submit",
+         concat("The queue of ", capacity_, " requests is full."));
   }
   request.id = ++last_id_;
   request.cancelled = std::make_shared<std::atomic<bool>>(false);

@@ -15,7 +15,7 @@
 
 namespace hone::infer {
 
-// A request on its way to the engine thread.
+// A submitted request that waits for the engine thread.
 struct QueuedRequest {
   RequestId id = 0;
   Request request{};
@@ -24,23 +24,23 @@ struct QueuedRequest {
   std::shared_ptr<std::atomic<bool>> cancelled{};
 };
 
-// Bounded, first in first out: the only state that other threads share with the engine thread. The
-// lock guards everything below; nothing else happens under it.
+// A bounded FIFO queue, and the only state that other threads share with the engine thread. One
+// lock guards all of it and is held only briefly.
 class RequestQueue {
  public:
   explicit RequestQueue(Index capacity) : capacity_(capacity) {}
 
-  // Assigns the id. Error{Resource} when `capacity` requests wait already.
+  // Assigns the id. Throws Error{Resource} if `capacity` requests are waiting already.
   RequestId push(QueuedRequest request);
-  // Raises the flag of a waiting or running request; unknown ids are ignored.
+  // Sets the flag of a waiting or running request. Unknown ids are ignored.
   void cancel(RequestId id) noexcept;
   std::optional<QueuedRequest> pop();
   // Removes the waiting requests that were cancelled.
   std::vector<QueuedRequest> take_cancelled();
-  // A finished request's id is unknown from now on.
+  // Removes the id of a finished request.
   void forget(RequestId id);
-  // Returns when something was posted, a stop was requested, or a millisecond has passed with
-  // `parked` work.
+  // Returns when a message was posted, a stop was requested or, with `parked` work, a millisecond
+  // has passed.
   void wait(const std::stop_token& stop, bool parked);
   Index waiting() const;
 
@@ -49,7 +49,8 @@ class RequestQueue {
   mutable std::mutex mutex_;
   std::condition_variable_any posted_;
   std::deque<QueuedRequest> waiting_;
-  std::map<RequestId, std::shared_ptr<std::atomic<bool>>> flags_;  // waiting and running
+  std::map<RequestId, std::shared_ptr<std::atomic<bool>>>
+      flags_;  // of waiting and running requests
   RequestId last_id_ = 0;
   bool news_ = false;
 };

@@ -76,12 +76,12 @@ bool Sequence::ends_with(TokenId id) const {
   return !queued_.request.ignore_eos && std::ranges::binary_search(stop_ids_, id);
 }
 
-// Control tokens, and rows that pad the embedding beyond the tokenizer's pieces.
+// Control tokens, and rows of the embedding that have no piece, add no text.
 bool Sequence::is_silent(TokenId id) const {
   return id >= tokenizer_->vocab_size() || tokenizer_->is_control(id);
 }
 
-// Nothing written so far: the next token begins the text.
+// Whether nothing has been written, so that the next token begins the text.
 bool Sequence::opens_text() const {
   return std::ranges::all_of(tokens_, [this](TokenId id) { return is_silent(id); });
 }

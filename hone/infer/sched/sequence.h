@@ -12,11 +12,12 @@
 
 namespace hone::infer {
 
-// One running request: which tokens are in the cache, which comes next, what text is certain. Knows
-// neither model nor cache; the engine runs the tokens it names and hands back logits.
+// The state of one running request: which tokens are in the cache, which come next, and which text
+// is final. It knows neither the model nor the cache: the engine runs its pending tokens and passes
+// back the logits.
 class Sequence {
  public:
-  // `tokenizer` may be null: then events carry no text. `stop_ids` sorted.
+  // If `tokenizer` is null, events have no text. `stop_ids` must be sorted.
   Sequence(QueuedRequest request, const text::Tokenizer* tokenizer, std::vector<TokenId> stop_ids,
            Index context, std::int64_t started_ns);
 
@@ -24,18 +25,18 @@ class Sequence {
   const std::shared_ptr<EventSink>& sink() const { return queued_.sink; }
   const std::atomic<bool>& cancelled() const { return *queued_.cancelled; }
 
-  // Tokens that are not in the cache yet, at most `limit`: the rest of the prompt, or the last
+  // At most `limit` tokens that are not in the cache yet: the rest of the prompt, or the last
   // token.
   std::span<const TokenId> pending(Index limit) const;
-  // The first `count` pending tokens are in the cache now.
+  // Records that the first `count` pending tokens are in the cache.
   void advance(Index count) { cached_ += count; }
   bool has_pending_prompt() const { return cached_ < prompt_size_; }
 
-  // Samples from the logits of the last token and takes the result in. The event says what became
-  // certain and, when this was the last token, why. Overwrites logits.
-  // Error{Internal} when the logits are not finite.
+  // Samples from the logits of the last token and appends the result. The event has the new text
+  // and, after the last token, the reason for ending. Overwrites logits. Throws Error{Internal} if
+  // the logits are not finite.
   Event accept(std::span<float> logits, const Clock& clock);
-  // Ends the sequence now: the remaining text and the reason.
+  // Ends the sequence. The event has the remaining text and the reason.
   Event finish(FinishReason reason, std::int64_t now_ns);
 
  private:

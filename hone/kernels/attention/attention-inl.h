@@ -30,8 +30,9 @@ HWY_INLINE hn::Vec<D> load_as_float(D d, const hwy::float16_t* from) {
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), from));
 }
 
-// c[r, j] = keep[r] * c[r, j] + sum_k a[r, k] * b[k, j], k ascending, one fused step per k; without
-// `keep` the sum starts at zero. Both halves of attention are this product.
+// c[r, j] = keep[r] * c[r, j] + sum_k a[r, k] * b[k, j], with one fused multiply-add per k in
+// ascending order; without `keep` the sum starts at zero. Both halves of attention are this
+// product.
 template <class T>
 struct SmallProduct {
   const float* a = nullptr;
@@ -44,8 +45,9 @@ struct SmallProduct {
   Index rows = 0, depth = 0, cols = 0;
 };
 
-// Columns [col, col + lanes) of kRows rows: one vector of b per step, used kRows times. Eight rows
-// need 8 accumulators + 1 vector of b; named variables, because sizeless vectors have no arrays.
+// Computes columns [col, col + lanes) of kRows rows, using each vector of b kRows times. Eight rows
+// need 8 accumulators and 1 vector of b. The accumulators are separate variables, because sizeless
+// vectors cannot form arrays.
 template <int kRows, class D, class T>
 HWY_INLINE void multiply_strip(D d, const SmallProduct<T>& p, Index row, Index col) {
   using V = hn::Vec<D>;
@@ -102,9 +104,9 @@ HWY_INLINE void widen(const hwy::float16_t* from, Index count, float* to) {
 }
 
 // Turns the scores of one row over one block into probabilities relative to the new maximum and
-// folds them into the state. Returns the factor for what the row has accumulated so far. `visible`
-// cells count; the others get probability 0. A block that adds nothing returns exactly 1. A NaN
-// among the scores makes the sum, and with it the row's output, NaN.
+// adds them to the state. Returns the factor for what the row has accumulated so far, which is
+// exactly 1 for a block that adds nothing. Only the first `visible` cells count; the others get
+// probability 0. A NaN among the scores makes the sum, and so the row's output, NaN.
 HWY_INLINE float update_softmax(float* scores, Index visible, float& max, float& sum) {
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   const hn::ScalableTag<float> d;
@@ -118,9 +120,9 @@ HWY_INLINE float update_softmax(float* scores, Index visible, float& max, float&
     highest = hn::Max(highest, score);
     nan = hn::Or(nan, hn::IsNaN(score));
   }
-  if (!hn::AllFalse(d, nan)) {  // hn::Exp would turn it into 0
+  if (!hn::AllFalse(d, nan)) {  // hn::Exp would return 0
     std::fill(scores, scores + kKvBlockTokens, 0.0f);
-    max = std::max(max, 0.0f);  // no masked segment: its sum counts
+    max = std::max(max, 0.0f);  // marks the segment as not masked, so that its sum counts
     sum = std::numeric_limits<float>::quiet_NaN();
     return 1.0f;
   }
@@ -142,7 +144,7 @@ HWY_INLINE float update_softmax(float* scores, Index visible, float& max, float&
   return keep;
 }
 
-// One block of 32 positions for every row of the tile.
+// Processes one block of 32 positions for every row of the tile.
 template <class T>
 HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const T* keys, const T* values,
                              const SoftmaxState& state) {
@@ -166,7 +168,8 @@ HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const T* ke
     keep[row] = update_softmax(scores + row * kKvBlockTokens, tile.limit(row) + 1 - begin,
                                state.max[row], state.sum[row]);
   }
-  // Cells beyond the last row's position may hold anything, NaN too: they stay out of the product.
+  // Cells beyond the last row's position may hold anything, even NaN, so they are left out of the
+  // product.
   const Index used = std::min(kKvBlockTokens, tile.limit(rows - 1) + 1 - begin);
   multiply(SmallProduct<T>{.a = scores,
                            .a_stride = kKvBlockTokens,
@@ -180,7 +183,8 @@ HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const T* ke
                            .cols = dim});
 }
 
-// Scaled queries of the tile into its scratch; once per tile, before attend_segment.
+// Writes the scaled queries of the tile to its scratch. Called once per tile, before
+// attend_segment().
 void load_tile_queries(const AttentionTile& tile) {
   const AttentionArgs& args = *tile.args;
   const Index dim = args.cache.layout.head_dim, group = tile.group();
@@ -191,7 +195,7 @@ void load_tile_queries(const AttentionTile& tile) {
   }
 }
 
-// Positions [256 * segment, …) up to each row's limit, into a fresh state.
+// Processes positions [256 * segment, …) up to each row's limit, into a fresh state.
 void attend_segment(const AttentionTile& tile, Index segment, const SoftmaxState& state) {
   const Index rows = tile.rows(), dim = tile.args->cache.layout.head_dim;
   std::fill_n(state.max, rows, -std::numeric_limits<float>::infinity());
@@ -207,7 +211,7 @@ void attend_segment(const AttentionTile& tile, Index segment, const SoftmaxState
     if (cache.layout.dtype == Dtype::Float32) {
       attend_block(tile, block, reinterpret_cast<const float*>(keys),
                    reinterpret_cast<const float*>(values), state);
-    } else if (rows <= 8) {  // each cell is read once per product: convert on the way
+    } else if (rows <= 8) {  // Each cell is read once per product, so it is converted on the fly.
       attend_block(tile, block, reinterpret_cast<const hwy::float16_t*>(keys),
                    reinterpret_cast<const hwy::float16_t*>(values), state);
     } else {
@@ -226,7 +230,8 @@ void merge_states(const SoftmaxState& total, const SoftmaxState& part, Index row
   const hn::CappedTag<float, 1> one;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
   for (Index row = 0; row < rows; ++row) {
-    if (std::isinf(part.max[row]) && part.max[row] < 0) continue;  // masked: nothing to add
+    if (std::isinf(part.max[row]) && part.max[row] < 0)
+      continue;  // masked, so there is nothing to add
     const float max = std::max(total.max[row], part.max[row]);
     const float keep = std::exp(total.max[row] - max), add = std::exp(part.max[row] - max);
     total.max[row] = max;

@@ -22,8 +22,8 @@ HWY_EXPORT(attend_segment);
 HWY_EXPORT(merge_states);
 HWY_EXPORT(store_tile);
 
-// From this many rows on a tile per (KV head, 128 query heads) gives enough items; below, segments
-// do.
+// From this many rows on, tiles of (KV head, 128 query heads) yield enough work items; below,
+// segments are items as well.
 constexpr Index kFewRows = 9;
 constexpr Index kTileRows = 128;  // query heads per prefill tile: 32 KiB of queries at head_dim 64
 
@@ -36,10 +36,10 @@ void check(const AttentionArgs& args) {
   HONE_CHECK(layout.dtype == Dtype::Float16 || layout.dtype == Dtype::Float32, "attention",
              "an f16 or f32 cache", name_of(layout.dtype));
   HONE_CHECK(args.heads > 0 && layout.kv_heads > 0 && args.heads % layout.kv_heads == 0,
-             "attention", concat("heads in groups of ", layout.kv_heads, " KV heads"), args.heads);
+             "attention", concat("a multiple of ", layout.kv_heads, " heads"), args.heads);
   const Index width = args.heads * layout.head_dim;
   HONE_CHECK(args.q_stride >= width && args.out_stride >= width, "attention",
-             concat("rows at least ", width, " apart"),
+             concat("strides of at least ", width),
              concat(args.q_stride, " and ", args.out_stride));
   const Index needed = ceil_div(args.first_position + args.rows, kKvBlockTokens);
   HONE_CHECK(args.rows >= 0 && args.first_position >= 0 && args.cache.layer < layout.layers &&
@@ -47,7 +47,7 @@ void check(const AttentionArgs& args) {
              "attention", concat(needed, " blocks"), args.cache.blocks.size());
 }
 
-// Items (KV head, segment) leave one state each; the caller merges them.
+// The work items are (KV head, segment). Each yields a state, which the caller merges.
 void attend_few(const AttentionArgs& args, AttentionWorkspace& workspace, Executor& executor) {
   const Index dim = args.cache.layout.head_dim, kv_heads = args.cache.layout.kv_heads;
   const AttentionTile shape{.args = &args, .tokens = args.rows};
@@ -82,7 +82,7 @@ void attend_few(const AttentionArgs& args, AttentionWorkspace& workspace, Execut
   }
 }
 
-// Items (KV head, query tile); each walks its segments in order.
+// The work items are (KV head, query tile). Each processes its segments in order.
 void attend_many(const AttentionArgs& args, AttentionWorkspace& workspace, Executor& executor) {
   const Index dim = args.cache.layout.head_dim, kv_heads = args.cache.layout.kv_heads;
   const Index group = args.heads / kv_heads;

@@ -9,14 +9,14 @@
 
 namespace hone::kernels {
 
-inline constexpr Index kKvBlockTokens = 32;     // tokens whose keys and values lie together
-inline constexpr Index kKvKeyLanes = 16;        // tokens that lie side by side in a key plane
-inline constexpr Index kKvSegmentTokens = 256;  // absolute positions that share one softmax pass
+inline constexpr Index kKvBlockTokens = 32;     // tokens per block
+inline constexpr Index kKvKeyLanes = 16;        // adjacent tokens in a key plane
+inline constexpr Index kKvSegmentTokens = 256;  // absolute positions per softmax pass
 
-// Where a block keeps what. A block holds kKvBlockTokens tokens of *all* layers of one sequence:
+// The layout of a block, which holds kKvBlockTokens tokens of *all* layers of one sequence:
 //   [layer][kv_head]{ keys [32/16][head_dim][16 tokens], values [32 tokens][head_dim] }
 // Keys are transposed in groups of 16 tokens, so that a score is a chain of multiply-adds per lane
-// and needs no horizontal sum. No padding: 2 * 32 * head_dim elements per layer and head.
+// and needs no horizontal sum. There is no padding: 2 * 32 * head_dim elements per layer and head.
 struct KvLayout {
   Dtype dtype = Dtype::Float16;  // Float16 or Float32
   Index layers = 0, kv_heads = 0, head_dim = 0;
@@ -30,13 +30,14 @@ struct KvLayout {
   Index value_offset(Index layer, Index kv_head) const {
     return key_offset(layer, kv_head) + plane_bytes();
   }
-  // Elements from the start of a plane.
+  // Offsets in elements from the start of a plane.
   Index key_element(Index token, Index i) const {
     return (token / kKvKeyLanes * head_dim + i) * kKvKeyLanes + token % kKvKeyLanes;
   }
 };
 
-// One layer of one sequence's cache: position p lives in blocks[p / kKvBlockTokens]. Never owns.
+// A non-owning view of one layer of a sequence's cache. Position p is in blocks[p /
+// kKvBlockTokens].
 struct KvView {
   KvLayout layout;
   Index layer = 0;
@@ -50,8 +51,8 @@ struct KvView {
   }
 };
 
-// Writes k and v [rows, kv_heads, head_dim], rows `stride` elements apart, at positions
-// first_position…; f16 rounds to nearest even. Only heads [head_begin, head_end) are written.
+// Writes heads [head_begin, head_end) of k and v [rows, kv_heads, head_dim], whose rows are
+// `stride` elements apart, to positions first_position…. f16 rounds to nearest even.
 struct KvWriteArgs {
   const float* k = nullptr;
   const float* v = nullptr;

@@ -20,7 +20,7 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Highway rounds by hardware on AVX2 and later only; its emulation truncates.
+// Highway rounds in hardware only on AVX2 and later; its emulation truncates.
 HWY_INLINE void narrow(const float* from, Index count, std::uint16_t* to) {
   Index i = 0;
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2
@@ -38,7 +38,7 @@ HWY_INLINE void narrow(const float* from, Index count, float* to) {
   std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
 }
 
-// One head of one token: `key` and `value` are the planes of its block.
+// Writes one head of one token. `key` and `value` are the planes of its block.
 template <class Element>
 HWY_INLINE void write_head(const float* k, const float* v, Index token, const KvLayout& layout,
                            std::byte* key, std::byte* value) {

@@ -19,11 +19,11 @@ void write_kv(const KvWriteArgs& args) {
   const KvLayout& layout = args.cache.layout;
   HONE_CHECK(layout.dtype == Dtype::Float16 || layout.dtype == Dtype::Float32, "write_kv",
              "an f16 or f32 cache", name_of(layout.dtype));
-  HONE_CHECK(layout.head_dim > 0 && layout.head_dim <= 512, "write_kv", "head_dim in 1…512",
+  HONE_CHECK(layout.head_dim > 0 && layout.head_dim <= 512, "write_kv", "a head_dim in 1…512",
              layout.head_dim);
   HONE_CHECK(
       0 <= args.head_begin && args.head_begin <= args.head_end && args.head_end <= layout.kv_heads,
-      "write_kv", concat("heads within ", layout.kv_heads), args.head_end);
+      "write_kv", concat("a range of heads within ", layout.kv_heads), args.head_end);
   const Index needed = ceil_div(args.first_position + args.rows, kKvBlockTokens);
   HONE_CHECK(args.first_position >= 0 && args.rows >= 0 && args.cache.layer < layout.layers &&
                  needed <= static_cast<Index>(args.cache.blocks.size()),

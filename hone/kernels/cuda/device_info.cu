@@ -10,7 +10,8 @@ namespace {
 using cuda::check;
 using cuda::DeviceBuffer;
 
-// Sixteen bytes per thread and step; a grid-stride loop, so that any grid covers any length.
+// Moves sixteen bytes per thread and step in a grid-stride loop, so that any grid covers any
+// length.
 __global__ void copy_kernel(const float4* __restrict__ from, float4* __restrict__ to,
                             std::int64_t count) {
   const std::int64_t stride = std::int64_t{gridDim.x} * blockDim.x;
@@ -21,7 +22,7 @@ __global__ void copy_kernel(const float4* __restrict__ from, float4* __restrict_
 }
 
 constexpr int kThreads = 512;
-constexpr int kBlocksPerMultiprocessor = 8;  // enough loads in flight to fill the memory system
+constexpr int kBlocksPerMultiprocessor = 8;  // enough loads in flight to saturate the memory system
 
 class KernelCopy final : public CudaCopy {
  public:
@@ -83,9 +84,9 @@ std::unique_ptr<CudaCopy> make_cuda_copy(int device, std::int64_t bytes) {
   check(cudaSetDevice(device), "cudaSetDevice");
   std::size_t free_bytes = 0, total_bytes = 0;
   check(cudaMemGetInfo(&free_bytes, &total_bytes), "cudaMemGetInfo");
-  const std::int64_t room = static_cast<std::int64_t>(free_bytes) / 3;
+  const std::int64_t limit = static_cast<std::int64_t>(free_bytes) / 3;
   return std::make_unique<KernelCopy>(device, describe(device).multiprocessors,
-                                      std::min(bytes, room) / 16 * 16);
+                                      std::min(bytes, limit) / 16 * 16);
 }
 
 }  // namespace hone::kernels

@@ -10,14 +10,14 @@
 
 namespace hone::kernels::cuda {
 
-// Error{Device}, or Error{Resource} for lack of memory, naming the call. Forgets a sticky launch
-// error, so that the next call starts clean.
+// Throws Error{Device} that names the call, or Error{Resource} if memory ran out. Clears a sticky
+// launch error, so that it does not affect the next call.
 inline void check(cudaError_t status, const char* call) {
   if (status == cudaSuccess) return;
   cudaGetLastError();
   const bool memory = status == cudaErrorMemoryAllocation;
   fail(memory ? ErrorCategory::Resource : ErrorCategory::Device, "cuda",
-       concat(call, " to succeed"), cudaGetErrorString(status));
+       concat(call, " failed: ", cudaGetErrorString(status)));
 }
 
 inline cudaStream_t native(Stream stream) { return static_cast<cudaStream_t>(stream.handle); }
@@ -28,7 +28,7 @@ inline bool is_capturing(Stream stream) {
   return status != cudaStreamCaptureStatusNone;
 }
 
-// Makes a device current and restores the caller's at the end.
+// Makes a device current and restores the previous one at the end of the scope.
 class DeviceGuard {
  public:
   explicit DeviceGuard(int device) {
@@ -47,7 +47,7 @@ class DeviceGuard {
   bool changed_ = false;
 };
 
-// Owns memory of the device that is current at construction.
+// Owns memory on the device that is current at construction.
 class DeviceBuffer {
  public:
   DeviceBuffer() = default;

@@ -13,7 +13,7 @@
 
 namespace hone::kernels::cuda {
 
-// Numbers as they lie in memory; arithmetic is in float. Narrowing rounds to nearest, ties to even.
+// Numbers as stored in memory; arithmetic is in float. Narrowing rounds to nearest, ties to even.
 struct BF16 {
   std::uint16_t bits;
 };
@@ -53,13 +53,13 @@ HONE_HOST_DEVICE inline void narrow(float value, F16& to) {
 #endif
 }
 
-// kLanes neighbors moved in one access: 16 bytes for four floats, 8 for four halves.
+// kLanes neighboring elements moved in one access: 16 bytes for four floats, 8 for four halves.
 template <class T, int kLanes>
 struct alignas(sizeof(T) * kLanes) Pack {
   T lane[kLanes];
 };
 
-// `from` is aligned to kLanes elements.
+// `from` must be aligned to kLanes elements.
 template <int kLanes, class T>
 HONE_HOST_DEVICE inline void load(const T* from, float (&to)[kLanes]) {
   const auto pack = *reinterpret_cast<const Pack<T, kLanes>*>(from);

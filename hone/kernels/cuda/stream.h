@@ -3,7 +3,7 @@
 
 namespace hone::kernels {
 
-// A cudaStream_t, opaque so that no header names a CUDA type. nullptr: the default stream.
+// An opaque cudaStream_t, so that no header names a CUDA type. nullptr is the default stream.
 struct Stream {
   void* handle = nullptr;
 };

@@ -14,7 +14,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
 
-// Whole panels, so that an output's lane does not depend on the tile it is computed in.
+// Processes whole panels, so that an output's lane does not depend on its tile.
 void silu_gate_tile(const EpilogueTile& tile) {
   const hn::CappedTag<float, 16> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));

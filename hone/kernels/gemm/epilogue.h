@@ -12,10 +12,10 @@ enum class Activation : std::uint8_t {
   SiluGate,  // y = silu(gate) * up, silu(v) = v / (1 + exp(-v)); needs a weight from pack_gate_up
 };
 
-// What happens to a product before it is stored, in this order:
+// Applied to a product before it is stored:
 // y = activation(x · Wᵀ + bias) + residual.
 struct Epilogue {
-  const float* bias = nullptr;  // w.rows() values; for SiluGate the gate's, then as many for up
+  const float* bias = nullptr;  // w.rows() values; for SiluGate those of gate, then those of up
   Activation activation = Activation::None;
   const float* residual = nullptr;  // [x.rows(), w.rows()]; may be y itself
   Index residual_stride = 0;        // elements between its rows

@@ -6,21 +6,21 @@
 
 namespace hone::kernels {
 
-// A finished tile of sums: values[m][16 p + lane], panels as they lie in the PackedMatrix.
+// A finished tile of sums: values[m][16 p + lane], with panels in the order of the PackedMatrix.
 struct EpilogueTile {
   float* values;  // aligned to 64
   Index stride;   // floats between rows
   Index rows;     // of x
   Index panels;
   Index first_output;  // of the tile in y
-  Index outputs;       // valid ones; the rest is padding
+  Index outputs;       // the number of valid outputs; the rest is padding
 };
 
-// Bias and activation in place; afterwards values[m][0 … outputs) are final but for the residual.
-// total_outputs is the weight's rows(): where the up half of a gated bias begins.
+// Applies bias and activation in place, after which values[m][0 … outputs) only lack the residual.
+// total_outputs is the weight's rows(), where the up half of a gated bias begins.
 void finish_tile(const EpilogueTile& tile, const Epilogue& epilogue, Index total_outputs);
 
-// y[m][first_output …] = values (+ residual[m][first_output …] where it is not null).
+// y[m][first_output …] = values, plus residual[m][first_output …] if it is not null.
 void store_tile(const EpilogueTile& tile, const float* residual, Index residual_stride, float* y,
                 Index y_stride);
 

@@ -19,16 +19,17 @@ namespace {
 
 constexpr std::string_view kOp = "gemm";
 
-// A chunk of one region: at most 64 weight rows, and no more weight bytes than one core streams in
-// about 50 µs, so that a preempted worker holds little.
-constexpr Index kMostPanels = 4;
-constexpr Index kMostChunkBytes = Index{512} << 10;
-// Large products: rows of x per work item (16 steps of 12), and columns per pass over them. One
-// pass reads 192·1024·1.25 bytes of x and 64·1024 of weights, which stay in a 1 MiB L2 (Int8).
+// The limits on a chunk: 64 weight rows, and as many weight bytes as one core streams in about 50
+// µs, so that a preempted worker delays little.
+constexpr Index kMaxPanels = 4;
+constexpr Index kMaxChunkBytes = Index{512} << 10;
+// For large products: rows of x per work item (16 steps of 12), and columns per pass over them.
+// With Int8, one pass reads 192·1024·1.25 bytes of x and 64·1024 of weights, which fit into a 1 MiB
+// L2.
 constexpr Index kRowsPerItem = 192;
 constexpr Index kDepthPerPass = 1024, kFloatDepthPerPass = 512;
 
-// One output of the call, cut into chunks of whole panels.
+// One output of the call, divided into chunks of whole panels.
 struct Part {
   GemmOutput output;
   GemmVariant variant;
@@ -48,17 +49,17 @@ struct Plan {
 };
 
 void check_output(const PackedRows& x, const GemmOutput& output) {
-  HONE_CHECK(
+  HONE_REQUIRE(
       output.weight != nullptr && (output.y != nullptr || output.weight->rows() * x.rows() == 0),
-      kOp, "a weight and an output", "null");
+      kOp, "The weight or the output is null.");
   const PackedMatrix& weight = *output.weight;
   const Epilogue& epilogue = output.epilogue;
   HONE_CHECK(weight.cols() == x.cols(), kOp, concat("x of ", weight.cols(), " columns"), x.cols());
   HONE_CHECK(weight.takes(x.act()), kOp, "f32 activations", concat("int8 for ", weight.variant()));
   HONE_CHECK(x.rows() <= 1 || output.y_stride >= weight.rows(), kOp,
              concat("an output stride of at least ", weight.rows()), output.y_stride);
-  HONE_CHECK((epilogue.activation == Activation::SiluGate) == weight.is_gate_up(), kOp,
-             "SiluGate with a gate-up weight, and only there", weight.variant());
+  HONE_REQUIRE((epilogue.activation == Activation::SiluGate) == weight.is_gate_up(), kOp,
+               "SiluGate and a gate-up weight require each other.");
   HONE_CHECK(
       epilogue.residual == nullptr || x.rows() <= 1 || epilogue.residual_stride >= weight.rows(),
       kOp, concat("a residual stride of at least ", weight.rows()), epilogue.residual_stride);
@@ -67,8 +68,8 @@ void check_output(const PackedRows& x, const GemmOutput& output) {
 Index panels_per_chunk(const PackedMatrix& weight, int workers) {
   const Index step = weight.is_gate_up() ? 2 : 1;
   const Index bytes = std::max<Index>(1, weight.layout().panel_bytes);
-  Index panels = std::min(kMostPanels, std::max<Index>(1, kMostChunkBytes / bytes));
-  // Some chunks per worker, so that a late one is no long wait.
+  Index panels = std::min(kMaxPanels, std::max<Index>(1, kMaxChunkBytes / bytes));
+  // Several chunks per worker, so that waiting for the last one is short.
   panels = std::min(panels, weight.panels() / (4 * workers));
   return round_up(std::max<Index>(1, panels), step);
 }
@@ -90,7 +91,8 @@ Plan make_plan(const GemmArgs& args) {
   return plan;
 }
 
-// Rows [first_row, first_row + rows) of x times one chunk of a part, sums in `values`.
+// The product of rows [first_row, first_row + rows) of x and one chunk of a part, with sums in
+// `values`.
 struct Work {
   const PackedRows& x;
   const Part& part;
@@ -112,7 +114,7 @@ struct Work {
     const Index halves = weight.is_gate_up() ? 2 : 1;
     const Index first = first_panel / halves * kPanelRows;
     return {.values = values,
-            .stride = kMostPanels * kPanelRows,
+            .stride = kMaxPanels * kPanelRows,
             .rows = rows,
             .panels = panels,
             .first_output = first,
@@ -131,15 +133,15 @@ struct Work {
                        .k_begin = k_begin,
                        .k_end = k_end,
                        .out = values,
-                       .out_stride = kMostPanels * kPanelRows,
+                       .out_stride = kMaxPanels * kPanelRows,
                        .accumulate = k_begin > 0});
   }
 
-  // Everything but the residual, which must be added exactly once.
+  // Computes everything but the residual, which must be added exactly once.
   void compute(Index depth_per_pass) const {
     const Index depth = x.cols();
     const Index step = part.variant.in_steps ? depth_per_pass : std::max<Index>(1, depth);
-    if (depth == 0) std::fill_n(values, rows * kMostPanels * kPanelRows, 0.0f);
+    if (depth == 0) std::fill_n(values, rows * kMaxPanels * kPanelRows, 0.0f);
     for (Index k = 0; k < depth; k += step) multiply(k, std::min(depth, k + step));
     finish_tile(tile(), part.output.epilogue, part.output.weight->rows());
   }
@@ -157,7 +159,7 @@ PublishTicket run_published(Plan&& plan, const GemmArgs& args) {
   const Index rows = args.x.rows();
   PublishWork work;
   work.chunks = plan.chunks;
-  work.slot_bytes = rows * kMostPanels * kPanelRows * static_cast<Index>(sizeof(float));
+  work.slot_bytes = rows * kMaxPanels * kPanelRows * static_cast<Index>(sizeof(float));
   work.wait_for_stragglers = args.wait_for_stragglers;
   // Shared, because a straggler may still use it after this call has returned.
   const auto shared = std::make_shared<const Plan>(std::move(plan));
@@ -175,7 +177,7 @@ void run_large(const Plan& plan, const GemmArgs& args) {
   const Index rows = args.x.rows();
   const Index depth = args.x.act() == Act::Int8 ? kDepthPerPass : kFloatDepthPerPass;
   const Index row_items = ceil_div(rows, kRowsPerItem);
-  const Index scratch_floats = kRowsPerItem * kMostPanels * kPanelRows;
+  const Index scratch_floats = kRowsPerItem * kMaxPanels * kPanelRows;
   const Buffer scratch(args.executor.workers() * scratch_floats *
                        static_cast<Index>(sizeof(float)));
   args.executor.parallel_for(row_items * plan.chunks, 1, [&](Index begin, Index end, int worker) {
@@ -214,7 +216,7 @@ PublishTicket gemm(const GemmArgs& args) {
 }
 
 void gemm(const float* x, Index rows, Index stride, const GemmOutput& output, Executor& executor) {
-  HONE_CHECK(output.weight != nullptr, kOp, "a weight", "null");
+  HONE_REQUIRE(output.weight != nullptr, kOp, "The weight is null.");
   const PackedMatrix& weight = *output.weight;
   PackedRows packed;
   if (weight.preferred_act() == Act::Int8) {

@@ -160,7 +160,7 @@ class PanelWriter {
     }
   }
 
-  // Codes of any width as unsigned ones around the panel's zero point.
+  // Converts codes of any width to unsigned codes around the panel's zero point.
   std::vector<std::uint8_t> read_codes(Index row) const {
     const QuantSpec& spec = stored_.quant.spec;
     std::vector<std::uint8_t> codes(static_cast<std::size_t>(layout_.blocks * kBlockCols));
@@ -216,7 +216,7 @@ class PanelWriter {
 };
 
 void check_stored(const StoredMatrix& stored) {
-  HONE_CHECK(stored.rows >= 0 && stored.cols >= 0, kOp, "a shape",
+  HONE_CHECK(stored.rows >= 0 && stored.cols >= 0, kOp, "sizes >= 0",
              concat("[", stored.rows, ", ", stored.cols, "]"));
   if (stored.layout == WeightLayout::Canonical) {
     HONE_CHECK(stored.quant.rows == stored.rows && stored.quant.cols == stored.cols, kOp,
@@ -229,8 +229,8 @@ void check_stored(const StoredMatrix& stored) {
   const Index bytes =
       dense ? bytes_of(stored.dtype)
             : gguf_type_info(static_cast<std::uint32_t>(stored.block_type), kOp).bytes;
-  const Index wanted = checked_mul(checked_mul(stored.rows, stored.cols, kOp) / block, bytes, kOp);
-  HONE_CHECK(static_cast<Index>(stored.bytes.size()) == wanted, kOp, concat(wanted, " bytes"),
+  const Index needed = checked_mul(checked_mul(stored.rows, stored.cols, kOp) / block, bytes, kOp);
+  HONE_CHECK(static_cast<Index>(stored.bytes.size()) == needed, kOp, concat(needed, " bytes"),
              stored.bytes.size());
 }
 
@@ -262,7 +262,7 @@ std::string PackedMatrix::variant() const {
     case PanelKind::Code4:
       return "q4x16";
   }
-  fail(ErrorCategory::Internal, kOp, "a panel kind", "another value");
+  fail(ErrorCategory::Internal, kOp, "The panel has an unknown kind.");
 }
 
 void PackedMatrix::unpack_row(Index row, std::span<float> out) const {
@@ -297,8 +297,8 @@ PackedMatrix pack_gate_up(const StoredMatrix& gate, const StoredMatrix& up, Exec
              concat("[", up.rows, ", ", up.cols, "]"));
   PackedMatrix packed = PackedMatrix::allocate(gate, true);
   check_stored(up);
-  HONE_CHECK(lay_out(up) == packed.layout_, "pack_gate_up", "gate and up in one format",
-             "different formats");
+  HONE_REQUIRE(lay_out(up) == packed.layout_, "pack_gate_up",
+               "Gate and up have different formats.");
   const PanelWriter gate_writer(gate, packed.layout_), up_writer(up, packed.layout_);
   executor.parallel_for(packed.panels() / 2, 2, [&](Index begin, Index end, int) {
     for (Index i = begin; i < end; ++i) {

@@ -19,7 +19,7 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Largest |x| of 32 values. Compared as bits, so that NaN and infinity win over every number.
+// The largest |x| of 32 values. Compares bits, so that NaN and infinity exceed every number.
 HWY_INLINE float largest_magnitude(const float* x) {
   const hn::CappedTag<float, 16> df;
   const hn::RebindToSigned<decltype(df)> di;
@@ -47,7 +47,7 @@ HWY_INLINE std::int32_t round_to_codes(const float* x, float inverse, std::int8_
 }
 
 HWY_INLINE void quantize_block(const float* x, Index lane, std::byte* record) {
-  // Below this the reciprocal would overflow; the block counts as zero.
+  // Below this, the reciprocal would overflow, and the block counts as zero.
   constexpr float kSmallest = 0x1p-118f;
   const float largest = largest_magnitude(x);
   const bool finite = largest <= std::numeric_limits<float>::max();
@@ -62,7 +62,7 @@ HWY_INLINE void quantize_block(const float* x, Index lane, std::byte* record) {
     std::memcpy(record + quad * 16 + lane * 4, codes + quad * 4, 4);
   }
   std::memcpy(record + kInt8RecordScales + lane * 4, &scale, 4);
-  // Ready for every zero point that symmetric codes have; asymmetric ones multiply the first.
+  // The products with the zero points of symmetric codes; asymmetric codes multiply the first one.
   const std::int32_t negative[] = {-sum, -8 * sum, -128 * sum};
   std::memcpy(record + kInt8RecordSums + lane * 4, &negative[0], 4);
   std::memcpy(record + kInt8RecordSums8 + lane * 4, &negative[1], 4);

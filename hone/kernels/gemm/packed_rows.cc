@@ -21,7 +21,7 @@ HWY_EXPORT(interleave_four_rows);
 
 namespace {
 
-// Elements that one worker should have at least: a region costs some microseconds.
+// The minimum number of elements per worker, because a region costs some microseconds.
 constexpr Index kElementsPerChunk = Index{1} << 16;
 
 void check_rows(std::string_view op, Index rows, Index cols, Index stride) {
@@ -29,7 +29,7 @@ void check_rows(std::string_view op, Index rows, Index cols, Index stride) {
   HONE_CHECK(rows <= 1 || stride >= cols, op, concat("a stride of at least ", cols), stride);
 }
 
-// body(first row, rows) for groups of up to four rows.
+// Calls body(first row, rows) for groups of up to four rows.
 template <class Body>
 void for_row_groups(Index rows, Index cols, Executor& executor, const Body& body) {
   const Index groups = ceil_div(rows, kRowGroup);

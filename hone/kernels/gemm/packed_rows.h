@@ -7,14 +7,14 @@
 
 namespace hone::kernels {
 
-// Activations x[rows, cols] in the order in which the micro-kernels read them. Made once, used by
-// every product that shares x. Reusable: the memory only grows.
+// Activations x[rows, cols] in the order in which the micro-kernels read them. Packed once for all
+// products that share x. The object can be reused; its memory only grows.
 //
-//   Float32, 1 row    as it is
+//   Float32, 1 row    unchanged
 //   Float32           [rows/4][cols][4 rows] f32
 //   Int8              [rows/4][cols/32] records of 192 bytes: [8 quads][4 rows][4 columns] int8,
 //                     scale[4 rows] f32, then -Σ, -8 Σ and -128 Σ of the codes, each [4 rows] i32
-// Rows past the end of the last group of four hold unspecified values and are never used.
+// Rows past the end of the last group of four have unspecified values and are never used.
 class PackedRows {
  public:
   Act act() const { return act_; }
@@ -23,7 +23,7 @@ class PackedRows {
   const std::byte* data() const { return buffer_.data(); }
   Index group_bytes() const { return group_bytes_; }  // between groups of four rows
 
-  // Row `row` as the product sees it: x itself, or scale * code. out holds cols() values.
+  // The values of row `row` in the product: x itself, or scale * code. out.size() == cols().
   void unpack_row(Index row, std::span<float> out) const;
 
  private:
@@ -38,13 +38,13 @@ class PackedRows {
   Buffer buffer_;
 };
 
-// Symmetric int8 per row and per 32 columns: scale = absmax / 127, code = x / scale to nearest
-// even. A row's codes depend on that row alone. A block with a value that is not finite gets a NaN
-// scale, so that the row's outputs are NaN instead of silently wrong. stride: elements between
-// rows.
+// Quantizes to symmetric int8 per row and per 32 columns: scale = absmax / 127, code = x / scale
+// rounded to nearest even. A row's codes depend only on that row. A block with a value that is not
+// finite gets a NaN scale, so that the row's outputs are NaN rather than silently wrong. `stride`
+// is the number of elements between rows.
 void quantize_rows(const float* x, Index rows, Index cols, Index stride, PackedRows& out,
                    Executor& executor);
-// The same for Act::Float32: a copy in kernel order.
+// The same for Act::Float32: copies x in the order of the kernels.
 void interleave_rows(const float* x, Index rows, Index cols, Index stride, PackedRows& out,
                      Executor& executor);
 

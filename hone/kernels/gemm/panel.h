@@ -10,7 +10,7 @@
 
 namespace hone::kernels {
 
-// Plain reading of panels, element by element: what the layouts of packed_matrix.h mean.
+// Plain access to single elements of panels, which defines the layouts of panel_layout.h.
 
 inline constexpr Index kCode8Block = 512, kCode4Block = 256;  // bytes of 16 rows x 32 columns
 
@@ -18,7 +18,7 @@ struct PanelLane {
   Index panel, lane;
 };
 
-// Where logical row `row` lies; rows past rows() are the up half of gate and up.
+// The place of logical row `row`; rows from rows() on are the up half of gate and up.
 inline PanelLane locate_row(const PackedMatrix& matrix, Index row) {
   if (!matrix.is_gate_up()) return {row / kPanelRows, row % kPanelRows};
   const Index half = row / matrix.rows(), r = row % matrix.rows();

@@ -27,7 +27,7 @@ std::string_view op_name(PanelKind kind, Act act) {
     case PanelKind::Code4:
       return act == Act::Int8 ? "gemm_q4" : "gemm_q4_f32";
   }
-  fail(ErrorCategory::Internal, "gemm", "a panel kind", "another value");
+  fail(ErrorCategory::Internal, "gemm", "The panel has an unknown kind.");
 }
 
 struct Candidate {
@@ -41,7 +41,7 @@ void add_int8_kernels(PanelKind kind, std::vector<Candidate>& list) {
     Isa isa;
     TileFunction tile8, tile4;
   };
-  // Best first. 512 bits without VNNI lose to 256 bits with it.
+  // Best first. 256 bits with VNNI are faster than 512 bits without.
   constexpr std::array<Row, 4> kRows{{
       {Isa::Avx512Vnni, int_tile8_avx512vnni, int_tile4_avx512vnni},
       {Isa::AvxVnni, int_tile8_avxvnni, int_tile4_avxvnni},
@@ -57,7 +57,7 @@ void add_int8_kernels(PanelKind kind, std::vector<Candidate>& list) {
 void add_int8_kernels(PanelKind, std::vector<Candidate>&) {}
 #endif
 
-// Best first; the last one refuses nothing.
+// Best first. The last one is always enabled.
 std::vector<Candidate> candidates(PanelKind kind, Act act) {
   std::vector<Candidate> list;
   const bool codes = kind == PanelKind::Code8 || kind == PanelKind::Code4;
@@ -76,7 +76,7 @@ GemmVariant best_variant(PanelKind kind, Act act) {
   for (const Candidate& candidate : candidates(kind, act)) {
     if (candidate.enabled) return candidate.variant;
   }
-  fail(ErrorCategory::Internal, "gemm", "a kernel", "none");
+  fail(ErrorCategory::Internal, "gemm", "There is no kernel.");
 }
 
 GemmVariant forced_variant(PanelKind kind, Act act, std::string_view name) {
@@ -87,7 +87,7 @@ GemmVariant forced_variant(PanelKind kind, Act act, std::string_view name) {
                    cpu_info().model);
 }
 
-// Detecting the processor is slow under some hypervisors; the answer cannot change.
+// Cached, because detecting the processor is slow under some hypervisors.
 GemmVariant cached_best_variant(PanelKind kind, Act act) {
   constexpr std::size_t kKinds = 5;
   static const std::array<GemmVariant, 2 * kKinds> best = [] {

@@ -8,15 +8,16 @@
 
 namespace hone::kernels {
 
-// One kernel that can make tiles of raw sums.
+// A kernel that computes tiles of raw sums.
 struct GemmVariant {
   std::string_view name;  // "avx512vnni", "highway", "plain"
   TileFunction tile;
-  bool in_steps;  // may continue sums; the plain kernels take the whole depth at once
+  bool in_steps;  // supports `accumulate`; the plain kernels need the whole depth at once
 };
 
-// The best variant that this process may use, or the one HONE_FORCE_KERNEL names.
-// Error{InvalidArgument} on an unknown name, Error{Unsupported} when the machine lacks it.
+// The best variant that this process may use, or the one that HONE_FORCE_KERNEL names. Throws
+// Error{InvalidArgument} for an unknown name, Error{Unsupported} if the machine does not support
+// it.
 GemmVariant choose_variant(PanelKind kind, Act act);
 
 }  // namespace hone::kernels

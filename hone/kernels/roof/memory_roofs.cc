@@ -13,14 +13,14 @@
 namespace hone::kernels {
 namespace {
 
-constexpr Index kGrain = Index{1} << 17;  // words: chunks of 1 MiB, half of a usual L2
+constexpr Index kGrain = Index{1} << 17;  // words; chunks of 1 MiB, half of a typical L2
 constexpr Index kFmaRounds = 20'000;      // tens of microseconds
 
-// Far above the last-level cache, and no more than a quarter of the memory that is left.
+// Far above the last-level cache, but at most a quarter of the available memory.
 Index roof_bytes(bool quick) {
-  const Index wanted = quick ? std::max(Index{256} << 20, 4 * cpu_info().l3_bytes)
-                             : std::max(Index{512} << 20, 8 * cpu_info().l3_bytes);
-  return std::min(wanted, available_memory_bytes() / 4) / 128 * 128;
+  const Index bytes = quick ? std::max(Index{256} << 20, 4 * cpu_info().l3_bytes)
+                            : std::max(Index{512} << 20, 8 * cpu_info().l3_bytes);
+  return std::min(bytes, available_memory_bytes() / 4) / 128 * 128;
 }
 
 MeasureOptions roof_options(bool quick) {
@@ -33,7 +33,8 @@ MeasureOptions roof_options(bool quick) {
 class StreamBuffer {
  public:
   StreamBuffer(Executor& executor, bool quick) : executor_(executor), buffer_(roof_bytes(quick)) {
-    // Untouched pages all map to one page of zeros, which stays in the caches: write them first.
+    // Untouched pages all map to one page of zeros, which would stay in the caches, so they are
+    // written first.
     update();
   }
   double bytes() const { return static_cast<double>(buffer_.bytes()); }
@@ -48,7 +49,7 @@ class StreamBuffer {
       increment_words(data() + begin, end - begin);
     });
   }
-  // One half to the other.
+  // Copies one half to the other.
   void copy() {
     const Index half = words() / 2;
     executor_.parallel_for(half, kGrain, [&](Index begin, Index end, int) {

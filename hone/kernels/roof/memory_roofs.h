@@ -6,27 +6,28 @@
 
 namespace hone::kernels {
 
-// Main memory's bandwidth as a contestant: taken between the others, because on shared machines it
-// changes from second to second.
+// The bandwidth of main memory as a contestant. It is measured interleaved with others, because it
+// changes from second to second on shared machines.
 struct MemoryProbe {
-  Contestant contestant;  // streams over a buffer much larger than the caches, all workers together
-  double bytes = 0;       // that one run moves
+  Contestant contestant;  // all workers stream over a buffer much larger than the caches
+  double bytes = 0;       // moved by one run
 };
 enum class MemoryTraffic {
-  Read,    // the roof of decode
-  Update,  // read and written in place, both counted: the roof of optimizers
+  Read,    // the bound on decoding
+  Update,  // in place, counting reads and writes: the bound on optimizers
 };
 MemoryProbe make_memory_probe(MemoryTraffic traffic, Executor& executor);
 
-// Bandwidth of main memory over a buffer much larger than the caches, all workers together: reading
-// alone (the roof of decode), and reading and writing, both counted, copied past the caches or
-// updated in place, whichever is faster (the roof of optimizers).
+// The bandwidth of main memory for all workers over a buffer much larger than the caches: reading
+// only (the bound on decoding), and reading plus writing, either copied past the caches or updated
+// in place, whichever is faster (the bound on optimizers).
 struct MemoryRoofs {
   double read_gb_per_s = 0, copy_gb_per_s = 0;
 };
 MemoryRoofs measure_memory_roofs(Executor& executor, Measurer& measurer, bool quick);
 
-// Peak of f32 fused multiply-adds over all workers, with the strongest enabled instruction set.
+// The peak rate of f32 fused multiply-adds for all workers with the strongest enabled instruction
+// set.
 double measure_peak_gflops(Executor& executor, Measurer& measurer, bool quick);
 
 }  // namespace hone::kernels

@@ -25,7 +25,7 @@ std::uint64_t xor_range(const std::uint64_t* words, Index count) {
   constexpr Index kLine = kCacheLine / Index{sizeof(std::uint64_t)}, kAhead = 1024 / 8 * 4;
   Index i = 0;
   for (; i + 4 * lanes <= count; i += 4 * lanes) {
-    // Across page borders, where the hardware's own fetching ahead stops.
+    // Prefetches across page boundaries, where the hardware prefetcher stops.
     for (Index line = 0; line < 4 * lanes; line += kLine) hwy::Prefetch(words + i + kAhead + line);
     x0 = hn::Xor(x0, hn::LoadU(d, words + i));
     x1 = hn::Xor(x1, hn::LoadU(d, words + i + lanes));

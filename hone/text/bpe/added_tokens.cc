@@ -9,7 +9,7 @@
 namespace hone::text {
 namespace {
 
-// The last character of `text`; a stray byte stands for itself.
+// The last character of `text`, or its last byte if that is not part of valid UTF-8.
 std::string_view last_character(std::string_view text) {
   std::size_t begin = text.size();
   while (begin > 0 && text.size() - begin < 4) {

@@ -13,20 +13,20 @@
 
 namespace hone::text {
 
-// Finds added tokens in a text: leftmost first, longest on ties, with their flags. Immutable after
-// the last add().
+// Finds added tokens in a text and obeys their flags: the leftmost first, the longest on ties.
+// Immutable after the last add().
 class AddedTokenMatcher {
  public:
-  // `spelling` is what the text must hold.
+  // `spelling` is the text to look for.
   void add(std::string_view spelling, const AddedToken& token);
   bool empty() const { return tokens_.empty(); }
 
-  // Calls plain(stretch) and found(id) in text order; no stretch is empty.
+  // Calls plain(stretch) and found(id) in the order of the text. No stretch is empty.
   void split(std::string_view text, FunctionRef<void(std::string_view)> plain,
              FunctionRef<void(TokenId)> found) const;
 
-  // Length and id of the longest token that starts `text`; length 0 when there is none. Flags are
-  // not looked at.
+  // The length and id of the longest token that starts `text`; length 0 if there is none. Ignores
+  // flags.
   std::pair<std::size_t, TokenId> match_prefix(std::string_view text) const;
 
  private:

@@ -11,8 +11,8 @@
 
 namespace hone::text {
 
-// What both kinds of tokenizer share: added tokens, BOS and EOS, decoding. A derived class turns
-// the stretches between added tokens into ids.
+// The parts that both kinds of tokenizers share: added tokens, BOS and EOS, and decoding. A derived
+// class turns the text between added tokens into ids.
 class BpeTokenizer : public Tokenizer {
  public:
   std::vector<TokenId> encode(std::string_view text, const EncodeOptions& options) const override;
@@ -29,30 +29,30 @@ class BpeTokenizer : public Tokenizer {
   const Vocabulary& vocabulary() const override { return vocabulary_; }
 
  protected:
-  // The vocabulary has been checked. A derived constructor fills bytes_ and calls add_tokens().
+  // The vocabulary must be checked. A derived constructor fills bytes_ and calls add_tokens().
   explicit BpeTokenizer(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
 
-  // Text as the merges see it; may return `text` itself or keep the result in `storage`. `first`:
-  // nothing stands before it.
+  // The text that merging works on: `text` itself, or a result kept in `storage`. `first` says that
+  // nothing precedes it.
   virtual std::string_view normalize(std::string_view text, bool first,
                                      std::string& storage) const = 0;
-  // Appends the ids of a normalized stretch without added tokens.
+  // Appends the ids of normalized text without added tokens.
   virtual void encode_plain(std::string_view text, bool first, std::vector<TokenId>& ids) const = 0;
-  // The space that encoding put in front and decoding takes away.
+  // Whether decoding removes a space that encoding adds in front.
   virtual bool strips_dummy_space() const { return false; }
 
   void add_tokens(const std::vector<AddedToken>& tokens);
   std::size_t checked(TokenId id) const;
 
   Vocabulary vocabulary_;
-  std::vector<std::string> bytes_;  // what each id adds to a text
+  std::vector<std::string> bytes_;  // each id's contribution to a text
 
  private:
-  // [0]: without, [1]: with special tokens.
+  // [0] without and [1] with special tokens.
   std::array<AddedTokenMatcher, 2> raw_, normalized_;
 };
 
-// Derived kinds; the vocabulary has been checked by make_tokenizer().
+// The two kinds. make_tokenizer() has checked the vocabulary.
 std::shared_ptr<const Tokenizer> make_byte_level_bpe(Vocabulary vocabulary, std::string_view where);
 std::shared_ptr<const Tokenizer> make_sentencepiece_bpe(Vocabulary vocabulary,
                                                         std::string_view where);

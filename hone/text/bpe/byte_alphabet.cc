@@ -16,7 +16,7 @@ constexpr bool is_own_letter(int byte) {
 
 struct Alphabet {
   std::array<char32_t, 256> letter{};
-  std::array<std::int16_t, kLetters> byte{};  // -1: no letter
+  std::array<std::int16_t, kLetters> byte{};  // -1 if it is not a letter
 };
 
 constexpr Alphabet make_alphabet() {

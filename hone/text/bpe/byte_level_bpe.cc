@@ -13,10 +13,10 @@
 namespace hone::text {
 namespace {
 
-constexpr std::size_t kMaxWord = std::size_t{1} << 30;  // symbols are numbered in 32 bits
+constexpr std::size_t kMaxWord = std::size_t{1} << 30;  // symbol numbers have 32 bits
 
-// GPT-2's scheme: a pattern cuts the text into words, the bytes of each word merge lowest rank
-// first.
+// GPT-2's scheme: a pattern splits the text into words, and the bytes of each word merge, lowest
+// rank first.
 class ByteLevelBpe final : public BpeTokenizer {
  public:
   ByteLevelBpe(Vocabulary vocabulary, std::string_view where);
@@ -79,7 +79,8 @@ void ByteLevelBpe::index_merges(const std::unordered_map<std::string_view, Token
   const auto id_of = [&](const std::string& piece) {
     const auto found = ids.find(piece);
     if (found == ids.end()) {
-      fail_corrupt(where, "merges of pieces in the vocabulary", concat("\"", piece, "\""));
+      fail_corrupt(where,
+                   concat("The merges name \"", piece, "\", which is not in the vocabulary."));
     }
     return found->second;
   };
@@ -115,8 +116,9 @@ void ByteLevelBpe::split_word(std::string_view text, std::size_t splitter, Scrat
 TokenId ByteLevelBpe::byte_id(char byte) const {
   TokenId id = byte_ids_[static_cast<std::uint8_t>(byte)];
   if (id == kNoToken && vocabulary_.unknown) id = *vocabulary_.unknown;
-  HONE_CHECK(id != kNoToken, "tokenizer", "text made of bytes that the vocabulary has",
-             byte_piece(static_cast<std::uint8_t>(byte)));
+  HONE_REQUIRE(id != kNoToken, "tokenizer",
+               concat("The text has the byte ", byte_piece(static_cast<std::uint8_t>(byte)),
+                      ", which is not in the vocabulary."));
   return id;
 }
 
@@ -127,7 +129,7 @@ void ByteLevelBpe::encode_word(std::string_view word, Scratch& scratch,
     const auto whole = whole_words_.find(std::string(word));
     if (whole != whole_words_.end()) return ids.push_back(whole->second);
   }
-  HONE_CHECK(word.size() <= kMaxWord, "tokenizer", "words of at most 1 GiB", word.size());
+  HONE_CHECK(word.size() <= kMaxWord, "tokenizer", "a word of at most 1 GiB", word.size());
   scratch.symbols.resize(word.size());
   for (std::uint32_t i = 0; i < word.size(); ++i) {
     scratch.symbols[i] = {0, 0, i, 1, byte_id(word[i])};

@@ -13,21 +13,21 @@ namespace hone::text {
 constexpr TokenId kNoToken = -1;
 
 // One symbol of a word: bytes [begin, begin + length) of its text. Symbols form a doubly linked
-// list; a symbol merged into its left neighbor has length 0.
+// list; a symbol that merged into its left neighbor has length 0.
 struct Symbol {
   std::int32_t previous = -1, next = -1;
   std::uint32_t begin = 0, length = 0;
   TokenId id = kNoToken;
 };
 
-// What two adjacent symbols become. Lower ranks merge first, equal ranks from the left.
+// The result of merging two adjacent symbols. Lower ranks merge first, equal ranks from the left.
 struct Merge {
   std::uint32_t rank = 0;
   TokenId id = kNoToken;
 };
 
-// Two adjacent symbols that merge: rank in the high half of the key, the left symbol's number in
-// the low half, so that one comparison orders by rank and then from the left.
+// Two adjacent symbols that may merge. The key has the rank in its high half and the left symbol's
+// number in its low half, so that one comparison orders by rank and then from the left.
 struct MergeCandidate {
   std::uint64_t key;
   std::uint32_t length;  // of both
@@ -38,9 +38,9 @@ struct MergeCandidate {
   bool operator>(const MergeCandidate& other) const { return key > other.key; }
 };
 
-// Gives candidates smallest key first. Most are known before the first merge: they are sorted once
-// and read in order, which stays fast where a heap of a million entries leaves the caches. Those
-// that merging adds wait in a heap; when the sorted ones run out, they are the next to be sorted.
+// Yields candidates, smallest key first. Most are known before the first merge: they are sorted
+// once and read in order, which is faster than a heap of a million entries that exceeds the caches.
+// Candidates added by merges go to a heap, which is sorted in turn when the sorted ones run out.
 class CandidateQueue {
  public:
   void clear() {
@@ -52,7 +52,7 @@ class CandidateQueue {
     added_.push_back(candidate);
     std::push_heap(added_.begin(), added_.end(), std::greater<>());
   }
-  // Like push(), before the first pop() only.
+  // Like push(), but only before the first pop().
   void push_initial(const MergeCandidate& candidate) { added_.push_back(candidate); }
   bool pop(MergeCandidate& out) {
     if (next_ == sorted_.size()) sort_added();
@@ -79,7 +79,7 @@ class CandidateQueue {
   std::size_t next_ = 0;
 };
 
-// Links symbols that lie in order in `symbols`.
+// Links the symbols in the order of `symbols`.
 inline void link_symbols(std::vector<Symbol>& symbols) {
   const auto count = static_cast<std::int32_t>(symbols.size());
   for (std::int32_t i = 0; i < count; ++i) {
@@ -88,10 +88,10 @@ inline void link_symbols(std::vector<Symbol>& symbols) {
   }
 }
 
-// Byte-pair encoding of one word in O(n log n): a queue of candidate pairs over the linked list.
-// find(left, right, &merge) says whether two symbols merge; merged(left, right, id) is told each
-// one done. A candidate is stale when its two symbols have changed; symbols only grow, so the sum
-// of their lengths tells. `queue` is scratch, kept by the caller to save allocations.
+// Byte-pair encoding of one word in O(n log n), with a queue of candidate pairs over the linked
+// list. find(left, right, &merge) says whether two symbols merge; merged(left, right, id) is called
+// after each merge. A candidate is stale if its symbols have changed; as symbols only grow, the sum
+// of their lengths shows that. `queue` is scratch that the caller keeps to save allocations.
 template <class Find, class Merged>
 void merge_symbols(std::vector<Symbol>& symbols, CandidateQueue& queue, const Find& find,
                    const Merged& merged) {

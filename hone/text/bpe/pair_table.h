@@ -9,14 +9,14 @@
 
 namespace hone::text {
 
-// (left id, right id) -> Merge: open addressing, at most half full, filled once.
+// Maps (left id, right id) to Merge. Open addressing, at most half full, filled once.
 class PairTable {
  public:
   PairTable() : PairTable(0) {}
   explicit PairTable(std::size_t pairs)
       : slots_(std::bit_ceil(2 * pairs + 2)), mask_(slots_.size() - 1) {}
 
-  // False when the pair is there already; the first one stays.
+  // Returns false if the pair exists already; the first one stays.
   bool insert(TokenId left, TokenId right, const Merge& merge) {
     Slot& slot = slots_[find_slot(key_of(left, right))];
     if (slot.key != kEmpty) return false;

@@ -13,19 +13,19 @@
 namespace hone::text {
 namespace {
 
-constexpr std::size_t kMaxText = std::size_t{1} << 30;       // symbols are numbered in 32 bits
-constexpr std::string_view kUnknownText = " \xE2\x81\x87 ";  // what SentencePiece decodes it to
+constexpr std::size_t kMaxText = std::size_t{1} << 30;       // symbol numbers have 32 bits
+constexpr std::string_view kUnknownText = " \xE2\x81\x87 ";  // SentencePiece's decoding of it
 
 // SentencePiece's BPE: spaces become "▁", the whole text is one word of characters, and the
-// adjacent pair whose union scores highest merges first. With merges in the vocabulary their order
-// decides.
+// adjacent pair whose union has the highest score merges first. If the vocabulary has merges, their
+// order decides.
 class SentencePieceBpe final : public BpeTokenizer {
  public:
   SentencePieceBpe(Vocabulary vocabulary, std::string_view where);
   std::string_view kind() const override { return "SentencePiece BPE"; }
 
  private:
-  // Which part of an unused piece its left half was, when it was last merged.
+  // The length of an unused piece's left half when it was last merged.
   using Splits = std::unordered_map<TokenId, std::uint32_t>;
 
   void index_pieces();
@@ -49,11 +49,12 @@ class SentencePieceBpe final : public BpeTokenizer {
   }
 
   std::array<TokenId, 256> byte_ids_{};
-  std::unordered_map<std::string_view, TokenId> ids_;  // pieces that text can become
-  std::vector<std::uint32_t> ranks_;  // per id; equal scores, equal ranks; empty with merges
+  std::unordered_map<std::string_view, TokenId> ids_;  // pieces that text can turn into
+  std::vector<std::uint32_t>
+      ranks_;  // per id; equal scores have equal ranks; empty if there are merges
   std::size_t longest_piece_ = 0;
   PairTable merges_;
-  AddedTokenMatcher atoms_;  // user-defined pieces: found in the text, never merged
+  AddedTokenMatcher atoms_;  // user-defined pieces, which are matched in the text and never merged
 };
 
 SentencePieceBpe::SentencePieceBpe(Vocabulary vocabulary, std::string_view where)
@@ -130,7 +131,8 @@ void SentencePieceBpe::index_merges(std::string_view where) {
   const auto id_of = [&](const std::string& piece) {
     const auto found = all.find(piece);
     if (found == all.end()) {
-      fail_corrupt(where, "merges of pieces in the vocabulary", concat("\"", piece, "\""));
+      fail_corrupt(where,
+                   concat("The merges name \"", piece, "\", which is not in the vocabulary."));
     }
     return found->second;
   };
@@ -155,7 +157,7 @@ std::string SentencePieceBpe::collapse_spaces(std::string_view text) const {
 
 std::string_view SentencePieceBpe::normalize(std::string_view text, bool first,
                                              std::string& storage) const {
-  if (vocabulary_.prefix_if_missing) return text;  // encode_plain() does it all
+  if (vocabulary_.prefix_if_missing) return text;  // encode_plain() does everything
   const std::string collapsed =
       vocabulary_.remove_extra_whitespaces ? collapse_spaces(text) : std::string();
   const std::string_view source = vocabulary_.remove_extra_whitespaces ? collapsed : text;
@@ -205,7 +207,7 @@ bool SentencePieceBpe::find_merge(std::string_view text, const Symbol& left, con
     if (found != nullptr) merge = *found;
     return found != nullptr;
   }
-  // A character that is no piece by itself may still be part of one.
+  // A character that is not a piece may still be part of one.
   if (ranks_.empty() || is_frozen(left.id) || is_frozen(right.id)) return false;
   const TokenId id = find_id(text.substr(left.begin, std::size_t{left.length} + right.length));
   if (id == kNoToken) return false;
@@ -232,7 +234,7 @@ void SentencePieceBpe::encode_escaped(std::string_view text, std::vector<TokenId
   }
 }
 
-// An unused piece may only be a step on the way to a longer one: where it is left over, its two
+// An unused piece may only be an intermediate step towards a longer one. Where it remains, its two
 // halves are emitted instead.
 void SentencePieceBpe::emit(std::string_view text, TokenId id, const Splits& splits,
                             std::vector<TokenId>& ids) const {
@@ -252,8 +254,8 @@ void SentencePieceBpe::emit_unknown(std::string_view text, std::vector<TokenId>&
     for (const char byte : text) ids.push_back(byte_ids_[static_cast<std::uint8_t>(byte)]);
     return;
   }
-  HONE_CHECK(vocabulary_.unknown.has_value(), "tokenizer",
-             "text made of characters that the vocabulary has", text);
+  HONE_REQUIRE(vocabulary_.unknown.has_value(), "tokenizer",
+               concat("The text has \"", text, "\", which is not in the vocabulary."));
   const bool fused = vocabulary_.fuse_unknown && !ids.empty() && ids.back() == *vocabulary_.unknown;
   if (!fused) ids.push_back(*vocabulary_.unknown);
 }

@@ -8,9 +8,9 @@ namespace hone::text {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // "▁", SentencePiece's visible space
 
-// What a tokenizer.json's Replace normalizers must match to do remove_extra_whitespaces, in this
-// order: nothing for the first, one space for the second. At a text's end, and only there,
-// SentencePiece takes marks that the text itself holds for spaces.
+// The patterns by which a tokenizer.json's Replace normalizers express remove_extra_whitespaces, in
+// this order: the first is replaced by nothing, the second by one space. Only at the end of a text
+// does SentencePiece treat marks in the text itself as spaces.
 constexpr std::string_view kOuterSpaces = "\\A +|[ \xE2\x96\x81]+\\z";
 constexpr std::string_view kInnerSpaces = " {2,}";
 

@@ -11,7 +11,7 @@
 
 namespace hone::text {
 
-// Walks untrusted bytes; every step is checked against what is left.
+// Reads untrusted bytes and checks every read against the remaining bytes.
 class ByteReader {
  public:
   ByteReader(std::string_view bytes, std::string_view where) : rest_(bytes), where_(where) {}
@@ -23,14 +23,14 @@ class ByteReader {
 
   std::string_view take(std::uint64_t count, std::string_view what) {
     if (count > rest_.size()) {
-      fail_corrupt(where_, concat(count, " bytes for ", what), concat(rest_.size(), " to the end"));
+      fail_corrupt(where_, concat(count, " bytes for ", what), concat(rest_.size(), " remaining"));
     }
     const std::string_view taken = rest_.substr(0, static_cast<std::size_t>(count));
     rest_.remove_prefix(taken.size());
     return taken;
   }
 
-  // Little-endian, as on every machine hone runs on.
+  // Little-endian, like every machine that hone supports.
   template <class T>
   T read(std::string_view what) {
     static_assert(std::endian::native == std::endian::little);
@@ -39,7 +39,7 @@ class ByteReader {
     return value;
   }
 
-  // Protobuf's base-128 number, at most 64 bits.
+  // Reads a base-128 number of protobuf, at most 64 bits.
   std::uint64_t read_varint(std::string_view what) {
     std::uint64_t value = 0;
     for (int shift = 0; shift < 64; shift += 7) {
@@ -48,7 +48,7 @@ class ByteReader {
       value |= std::uint64_t{byte & 0x7Fu} << shift;
       if (byte < 0x80) return value;
     }
-    fail_corrupt(where_, concat("a number of at most 64 bits for ", what), "a longer one");
+    fail_corrupt(where_, concat("The number for ", what, " has more than 64 bits."));
   }
 
  private:

@@ -9,7 +9,7 @@
 
 namespace hone::text {
 
-// Checked access to a component of a JSON document; absent and null read as the default.
+// Checked access to a component of a JSON document. Absent and null values read as the default.
 class JsonField {
  public:
   JsonField(const Json& object, std::string_view where) : object_(object), where_(where) {
@@ -22,14 +22,14 @@ class JsonField {
   }
   const Json& require(std::string_view key) const {
     const Json* value = find(key);
-    if (value == nullptr) fail_corrupt(where_, concat("\"", key, "\""), "none");
+    if (value == nullptr) fail_corrupt(where_, concat("There is no \"", key, "\"."));
     return *value;
   }
   bool flag(std::string_view key, bool otherwise) const {
     const Json* value = find(key);
     if (value == nullptr) return otherwise;
     if (!value->is_boolean())
-      fail_corrupt(where_, concat("\"", key, "\" true or false"), text(*value));
+      fail_corrupt(where_, concat("true or false as \"", key, "\""), text(*value));
     return value->get<bool>();
   }
   std::string string(std::string_view key, std::string_view otherwise) const {
@@ -41,7 +41,7 @@ class JsonField {
   }
   std::string type() const { return string("type", ""); }
 
-  // The start of a value, for messages.
+  // The start of a value, for error messages.
   static std::string text(const Json& value) {
     return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 120);
   }

@@ -9,10 +9,10 @@
 namespace hone::text {
 namespace {
 
-// Field numbers and defaults: sentencepiece_model.proto.
+// Field numbers and defaults are those of sentencepiece_model.proto.
 constexpr int kUnigram = 1, kBpe = 2;
 
-// One protobuf field. Lengths have been checked against the message.
+// One protobuf field, whose length has been checked against the message.
 struct Field {
   std::uint64_t number = 0;
   std::uint64_t varint = 0;  // wire types 0 and 5 (its 32 bits)
@@ -42,7 +42,7 @@ void read_message(std::string_view bytes, std::string_view where,
         field.varint = reader.read<std::uint32_t>("a number");
         break;
       default:
-        fail_corrupt(where, "a protobuf field of wire type 0, 1, 2 or 5", concat(key & 7));
+        fail_corrupt(where, "protobuf wire type 0, 1, 2 or 5", concat(key & 7));
     }
     visit(field);
   }
@@ -80,7 +80,8 @@ struct ModelReader {
         kind = field.varint;
         break;
       case 24:
-        if (field.varint != 0) fail_unsupported(where, "spaces before words", "after them");
+        if (field.varint != 0)
+          fail_unsupported(where, "Models that put spaces after words are not supported.");
         break;
       case 35:
         vocabulary().byte_fallback = field.varint != 0;
@@ -103,8 +104,10 @@ struct ModelReader {
     switch (field.number) {
       case 2:
         if (!field.bytes.empty()) {
-          fail_unsupported(where, "a SentencePiece model without a character map (identity)",
-                           concat("one of ", field.bytes.size(), " bytes"));
+          fail_unsupported(
+              where,
+              concat("SentencePiece models with a character map are not supported; this one has ",
+                     field.bytes.size(), " bytes."));
         }
         break;
       case 3:
@@ -114,7 +117,9 @@ struct ModelReader {
         vocabulary().remove_extra_whitespaces = field.varint != 0;
         break;
       case 5:
-        if (field.varint == 0) fail_unsupported(where, "escaped white space", "none");
+        if (field.varint == 0)
+          fail_unsupported(
+              where, "SentencePiece models that do not escape white space are not supported.");
         break;
       default:
         break;
@@ -152,7 +157,7 @@ struct ModelReader {
       case 5:
         read_message(field.bytes, where, [&](const Field& inner) {
           if (inner.number == 2 && !inner.bytes.empty()) {
-            fail_unsupported(where, "a SentencePiece model without a denormalizer", "one");
+            fail_unsupported(where, "SentencePiece models with a denormalizer are not supported.");
           }
         });
         break;
@@ -191,7 +196,7 @@ SentencePieceModel read_sentencepiece_model(std::span<const std::byte> file,
   v.byte_fallback = false;
   const std::string_view bytes(reinterpret_cast<const char*>(file.data()), file.size());
   read_message(bytes, where, [&](const Field& field) { reader.read_top(field); });
-  if (v.pieces.empty()) fail_corrupt(where, "a SentencePiece model with pieces", "none");
+  if (v.pieces.empty()) fail_corrupt(where, "The SentencePiece model has no pieces.");
   if (reader.kind != kBpe) {
     fail_unsupported(where, "a SentencePiece model of type BPE",
                      reader.kind == kUnigram ? "unigram" : concat("type ", reader.kind));
@@ -209,7 +214,7 @@ void run_self_test(const SentencePieceModel& model, const Tokenizer& tokenizer,
       pieces += tokenizer.piece(id);
     }
     if (pieces != expected) {
-      fail_corrupt(where, concat("self-test pieces \"", expected.substr(0, 80), "\""),
+      fail_corrupt(where, concat("the self-test's pieces \"", expected.substr(0, 80), "\""),
                    concat("\"", pieces.substr(0, 80), "\""));
     }
   }

@@ -13,16 +13,17 @@ namespace hone::text {
 
 struct SentencePieceModel {
   Vocabulary vocabulary;
-  // Texts and their pieces, joined by spaces, that the file says a reader must reproduce.
+  // Texts and their pieces, joined by spaces, that the file requires a reader to reproduce.
   std::vector<std::pair<std::string, std::string>> self_test;
 };
 
-// SentencePiece's .model, a protobuf. Error{Unsupported} names unigram and other models that are no
-// BPE, a character map, and other settings that hone does not run. BOS is added, as Llama does.
+// Reads SentencePiece's .model, a protobuf. Models other than BPE (such as unigram), character maps
+// and other settings that hone does not support throw Error{Unsupported} that names them. Encoding
+// adds BOS, as Llama does.
 SentencePieceModel read_sentencepiece_model(std::span<const std::byte> file,
                                             std::string_view where);
 
-// Error{CorruptFile} when a self-test text gives other pieces.
+// Throws Error{CorruptFile} if a text of the self-test yields other pieces.
 void run_self_test(const SentencePieceModel& model, const Tokenizer& tokenizer,
                    std::string_view where);
 

@@ -18,7 +18,7 @@ std::string_view reserved_spelling(TokenId id) {
   return kSpellings[id];
 }
 
-// Where llama2.c writes a reserved token with line breaks around it, they go.
+// Removes the line breaks that llama2.c writes around reserved tokens.
 std::string strip_breaks(std::string_view piece) {
   if (piece.starts_with('\n') && piece.ends_with('\n') && piece.size() > 2) {
     return std::string(piece.substr(1, piece.size() - 2));
@@ -99,10 +99,10 @@ bool looks_like_tok_bin(std::span<const std::byte> file) {
 std::string write_tok_bin(const Vocabulary& v) {
   constexpr std::string_view kOp = "tok.bin";
   if (v.model != TokenizerModel::SentencePieceBpe || v.scores.size() != v.pieces.size()) {
-    fail_unsupported(kOp, "a SentencePiece vocabulary with scores", "another kind");
+    fail_unsupported(kOp, "The format holds only SentencePiece vocabularies with scores.");
   }
   if (!scores_decide_merges(v)) {
-    fail_unsupported(kOp, "merges that follow piece scores", "another order of merges");
+    fail_unsupported(kOp, "The order of merges does not follow from the scores of pieces.");
   }
   if (v.pieces.size() <= kFirstNormal) {
     fail_unsupported(kOp, concat("more than ", kFirstNormal, " tokens"), concat(v.pieces.size()));

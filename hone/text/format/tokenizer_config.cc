@@ -30,7 +30,8 @@ void apply_tokenizer_config(Vocabulary& v, const Json& json, std::string_view wh
   set(v.eos, "eos_token");
   set(v.padding, "pad_token");
   if (!v.unknown) set(v.unknown, "unk_token");
-  // These classes build the template from the two flags; the others keep tokenizer.json's.
+  // These classes build the template from the two flags; other classes keep the template of
+  // tokenizer.json.
   if (config.string("tokenizer_class", "").find("Llama") != std::string::npos) {
     v.add_bos = config.flag("add_bos_token", v.add_bos) && v.bos.has_value();
     v.add_eos = config.flag("add_eos_token", v.add_eos) && v.eos.has_value();

@@ -18,7 +18,7 @@ std::vector<const Json*> flatten(const Json* component, const char* list, std::s
   const JsonField field(*component, where);
   if (field.type() != "Sequence") return {component};
   const Json& parts = field.require(list);
-  if (!parts.is_array()) fail_corrupt(where, concat("a list as \"", list, "\""), "something else");
+  if (!parts.is_array()) fail_corrupt(where, concat("a list as \"", list, "\""), parts.type_name());
   std::vector<const Json*> leaves;
   for (const Json& part : parts) {
     const auto inner = flatten(&part, list, where);
@@ -29,7 +29,7 @@ std::vector<const Json*> flatten(const Json* component, const char* list, std::s
 
 [[noreturn]] void fail_component(std::string_view what, const Json& component,
                                  std::string_view where) {
-  fail_unsupported(where, concat("a ", what, " that hone runs"), JsonField::text(component));
+  fail_unsupported(where, concat("This ", what, " is not supported: ", JsonField::text(component)));
 }
 
 class Reader {
@@ -86,10 +86,11 @@ void Reader::read_model() {
   const std::string type = model.string("type", "BPE");
   if (type != "BPE") fail_unsupported(where_, "a BPE model", concat("\"", type, "\""));
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (!model.string(affix, "").empty()) fail_unsupported(where_, concat("no ", affix), "one");
+    if (!model.string(affix, "").empty())
+      fail_unsupported(where_, concat("A ", affix, " is not supported."));
   }
   const Json* dropout = model.find("dropout");
-  if (dropout != nullptr && *dropout != 0) fail_unsupported(where_, "no dropout", "one");
+  if (dropout != nullptr && *dropout != 0) fail_unsupported(where_, "Dropout is not supported.");
   byte_fallback_ = model.flag("byte_fallback", false);
   v_.fuse_unknown = model.flag("fuse_unk", false);
   v_.ignore_merges = model.flag("ignore_merges", false);
@@ -106,7 +107,7 @@ void Reader::read_model() {
   if (!unknown.empty()) {
     v_.unknown = find_piece(v_, unknown);
     if (!v_.unknown)
-      fail_corrupt(where_, "unk_token in the vocabulary", concat("\"", unknown, "\""));
+      fail_corrupt(where_, concat("The unk_token \"", unknown, "\" is not in the vocabulary."));
     v_.types[*v_.unknown] = TokenType::Unknown;
   }
   read_merges(model.require("merges"));
@@ -158,7 +159,7 @@ void Reader::read_byte_level() {
     } else if (type == "ByteLevel") {
       v_.add_space_prefix = field.flag("add_prefix_space", true);
       if (v_.add_space_prefix && !v_.pattern.empty()) {
-        fail_unsupported(where_, "add_prefix_space before other splitters", "it after them");
+        fail_unsupported(where_, "add_prefix_space after another splitter is not supported.");
       }
       if (field.flag("use_regex", true)) add_pattern(std::string(kGpt2Pattern));
       done = true;
@@ -172,7 +173,8 @@ void Reader::read_split(const Json& part, const JsonField& field) {
   const JsonField pattern(field.require("pattern"), where_);
   const std::string literal = pattern.string("String", "");
   std::string expression = pattern.string("Regex", "");
-  // Isolated parts are the same whichever side of the pattern they are on.
+  // The "invert" flag is ignored: with Isolated, matches and the text between them are parts either
+  // way.
   if (field.string("behavior", "") != "Isolated" || literal.empty() == expression.empty()) {
     fail_component("pre_tokenizer", part, where_);
   }
@@ -188,9 +190,8 @@ void Reader::read_sentencepiece() {
   for (const Json* part : leaves("pre_tokenizer", "pretokenizers")) read_metaspace(*part);
   if (!marks_spaces_) {
     fail_unsupported(where_,
-                     "a ByteLevel or Metaspace pre_tokenizer, or a normalizer that writes "
-                     "spaces as U+2581",
-                     "none of them");
+                     "There is neither a ByteLevel or Metaspace pre_tokenizer nor a normalizer "
+                     "that writes spaces as U+2581.");
   }
   v_.byte_fallback = byte_fallback_;
   for (std::size_t id = 0; byte_fallback_ && id < v_.pieces.size(); ++id) {
@@ -198,7 +199,8 @@ void Reader::read_sentencepiece() {
       v_.types[id] = TokenType::Byte;
     }
   }
-  if (v_.ignore_merges) fail_unsupported(where_, "no ignore_merges without ByteLevel", "it");
+  if (v_.ignore_merges)
+    fail_unsupported(where_, "ignore_merges without ByteLevel is not supported.");
   score_by_merges();
 }
 
@@ -238,8 +240,8 @@ void Reader::read_metaspace(const Json& part) {
   v_.prefix_if_missing = true;
 }
 
-// Scores that order unions as the merges do: 0, -1, … in the order they first appear, then the
-// pieces that nothing merges into.
+// Sets scores that order unions as the merges do: 0, -1, … in the order of first appearance, then
+// the pieces that no merge produces.
 void Reader::score_by_merges() {
   std::unordered_map<std::string_view, TokenId> ids;
   for (const std::string& piece : v_.pieces) ids.emplace(piece, static_cast<TokenId>(ids.size()));
@@ -265,7 +267,7 @@ void Reader::read_post_processor() {
   }
 }
 
-// "single": at most one special token before and one after the text.
+// Reads the template "single": at most one special token before the text and one after it.
 void Reader::read_template(const Json& part) {
   const Json& single = JsonField(part, where_).require("single");
   bool seen_text = false;
@@ -279,7 +281,8 @@ void Reader::read_template(const Json& part) {
     const JsonField special(field.require("SpecialToken"), where_);
     const std::string name = special.string("id", "");
     const auto id = find_piece(v_, name);
-    if (!id) fail_corrupt(where_, "template tokens in the vocabulary", concat("\"", name, "\""));
+    if (!id)
+      fail_corrupt(where_, concat("The template's token \"", name, "\" is not in the vocabulary."));
     bool& adds = seen_text ? v_.add_eos : v_.add_bos;
     if (adds) fail_component("post_processor", part, where_);
     adds = true;

@@ -45,7 +45,7 @@ Json model_json(const Vocabulary& v) {
   model["fuse_unk"] = pieces && v.fuse_unknown;
   model["byte_fallback"] = pieces && v.byte_fallback;
   model["ignore_merges"] = v.ignore_merges;
-  // The pieces are known to differ: appending skips ordered_json's linear search for each key.
+  // The pieces are distinct, so appending them skips ordered_json's linear search for each key.
   Json::object_t vocab;
   for (std::size_t id = 0; id < v.pieces.size(); ++id) vocab.push_back({v.pieces[id], id});
   model["vocab"] = std::move(vocab);
@@ -92,7 +92,7 @@ Json template_json(const Vocabulary& v) {
 void put_byte_level(Json& json, const Vocabulary& v) {
   const bool plain = v.pattern == kGpt2Pattern && v.further_patterns.empty();
   if (v.add_space_prefix && !plain) {
-    fail_unsupported(kOp, "add_space_prefix only with GPT-2's splitter", "another splitter");
+    fail_unsupported(kOp, "The format supports add_space_prefix only with GPT-2's splitter.");
   }
   Json splitters = Json::array();
   const auto split = [&](const std::string& pattern) {
@@ -125,7 +125,7 @@ void put_sentencepiece(Json& json, const Vocabulary& v) {
                              {"split", false}};
   } else {
     if (v.prefix_only_first) {
-      fail_unsupported(kOp, "a dummy space after every added token", "one at the start only");
+      fail_unsupported(kOp, "The format cannot express a dummy space only at the start of a text.");
     }
     if (v.remove_extra_whitespaces) {
       normalizers.push_back(replace("Regex", kOuterSpaces, ""));

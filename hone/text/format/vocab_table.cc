@@ -22,8 +22,8 @@ TokenId VocabTable::add(const std::string& piece, const Json& id) {
   const auto value = id.get<TokenId>();
   const auto [found, fresh] = ids_.emplace(piece, value);
   if (!fresh && found->second != value) {
-    fail_corrupt(where_, concat("one id for \"", piece.substr(0, 80), "\""),
-                 concat(found->second, " and ", value));
+    fail_corrupt(where_, concat("\"", piece.substr(0, 80), "\" has two ids, ", found->second,
+                                " and ", value, "."));
   }
   return value;
 }
@@ -32,11 +32,11 @@ std::vector<std::string> VocabTable::take_pieces() {
   std::vector<std::string> pieces(ids_.size());
   for (const auto& [piece, id] : ids_) {
     if (static_cast<std::size_t>(id) >= pieces.size()) {
-      fail_corrupt(where_, concat("token ids 0 to ", pieces.size() - 1, " without a hole"),
+      fail_corrupt(where_, concat("token ids 0 to ", pieces.size() - 1, " without gaps"),
                    concat("id ", id, " for \"", piece.substr(0, 80), "\""));
     }
     if (!pieces[id].empty()) {
-      fail_corrupt(where_, "one piece for each token id", concat("two for ", id));
+      fail_corrupt(where_, concat("Token id ", id, " has two pieces."));
     }
     pieces[id] = piece;
   }

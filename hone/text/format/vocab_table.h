@@ -11,15 +11,16 @@
 
 namespace hone::text {
 
-// Collects (piece, id) pairs of a JSON vocabulary and checks that the ids are 0 … n-1, each once.
+// Collects the (piece, id) pairs of a JSON vocabulary and checks that the ids are 0 … n-1, each
+// once.
 class VocabTable {
  public:
-  // `vocab` is {"piece": id, …}. Error{CorruptFile} naming `where`.
+  // `vocab` is {"piece": id, …}. Errors are Error{CorruptFile} and name `where`.
   VocabTable(const Json& vocab, std::string_view where);
 
-  // One more piece; one that is there already must have the same id.
+  // Adds a piece. If it exists already, it must have the same id.
   TokenId add(const std::string& piece, const Json& id);
-  // Pieces in the order of their ids. Error{CorruptFile} for a hole or an id used twice.
+  // The pieces in the order of their ids. Throws Error{CorruptFile} for gaps and duplicate ids.
   std::vector<std::string> take_pieces();
 
  private:

@@ -12,7 +12,7 @@
 namespace hone::text {
 namespace {
 
-// Hangul syllables are computed (Unicode 15, section 3.12).
+// Hangul syllables are computed arithmetically (Unicode 15, section 3.12).
 constexpr char32_t kSyllableBase = 0xAC00, kLeadBase = 0x1100, kVowelBase = 0x1161,
                    kTrailBase = 0x11A7;
 constexpr char32_t kVowels = 21, kTrails = 28, kLeads = 19, kSyllables = kLeads * kVowels * kTrails;
@@ -68,7 +68,7 @@ const Compositions& compositions() {
   return table;
 }
 
-// 0: the two do not compose.
+// Returns 0 if the two do not compose.
 char32_t compose(char32_t first, char32_t second) {
   if (first >= kLeadBase && first < kLeadBase + kLeads && second >= kVowelBase &&
       second < kVowelBase + kVowels) {
@@ -131,7 +131,7 @@ std::string to_nfc(std::string_view text) {
       flush();
       out.push_back(text[0]);
     } else {
-      // An ASCII character composes with nothing before it: what was collected is complete.
+      // ASCII characters do not compose with what precedes them, so the run is complete.
       if (c.value < 0x80) flush();
       decompose(c.value, marks);
     }

@@ -6,8 +6,8 @@
 
 namespace hone::text {
 
-// Unicode normalization form C (UAX #15) of the version named in nfc_tables.cc. Bytes that are no
-// valid UTF-8 stay as they are, and nothing composes across them.
+// Unicode normalization form C (UAX #15) of the Unicode version named in nfc_tables.cc. Invalid
+// UTF-8 stays as it is, and nothing composes across it.
 std::string to_nfc(std::string_view text);
 
 }  // namespace hone::text

@@ -5,7 +5,7 @@
 
 namespace hone::text {
 
-// Canonical decomposition into one (second = 0) or two code points, Hangul syllables left out.
+// Canonical decompositions into one (second = 0) or two code points, without Hangul syllables.
 struct Decomposition {
   char32_t code, first, second;
 };
@@ -20,7 +20,7 @@ struct CombiningRange {
 extern const CombiningRange kCombiningRanges[];  // ascending
 extern const int kCombiningRangeCount;
 
-// Code points that decompose into two and are not composed again.
+// Code points that decompose into two but are never composed.
 extern const char32_t kCompositionExclusions[];  // ascending
 extern const int kCompositionExclusionCount;
 

@@ -14,14 +14,14 @@
 namespace hone::text {
 namespace {
 
-// A greedy run followed by a failing alternative gives back one character per step, so a text of n
-// spaces needs about n steps of one match; ten million cover every text a model can take.
+// A greedy run followed by a failing alternative backtracks one character per step, so a text of n
+// spaces takes about n steps in one match. Twenty million exceed every text that a model can take.
 constexpr std::uint32_t kMatchLimit = 20'000'000;
-constexpr std::uint32_t kDepthLimit = 20'000'000;  // heap frames, bounded by the next one
+constexpr std::uint32_t kDepthLimit = 20'000'000;  // heap frames, which kHeapLimitKib also bounds
 constexpr std::uint32_t kHeapLimitKib = 256 * 1024;
-// Compiled code goes through assertions that may be skipped without counting towards the match
-// limit: 40 of "(?=a)*" would take for ever. Splitters in use have one or two.
-constexpr int kMostCompiledAssertions = 4;
+// Compiled code runs repeated assertions without counting towards the match limit: 40 of "(?=a)*"
+// would never end. Real splitters have one or two.
+constexpr int kMaxCompiledAssertions = 4;
 
 constexpr std::string_view kWordInside = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{200C}\x{200D})";
 
@@ -41,7 +41,7 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text.data());
 }
 
-// Translates one escape ("\s") into `out`; every other escape is copied.
+// Appends the translation of one escape to `out`; escapes other than \s, \S, \w and \W are copied.
 void append_escape(std::string& out, char letter, bool in_class, std::string_view where) {
   switch (letter) {
     case 's':
@@ -54,7 +54,7 @@ void append_escape(std::string& out, char letter, bool in_class, std::string_vie
       out += in_class ? std::string(kWordInside) : concat("[", kWordInside, "]");
       return;
     case 'W':
-      if (in_class) fail_unsupported(where, "a splitter without \\W inside [ ]", "one");
+      if (in_class) fail_unsupported(where, "A splitter with \\W inside [ ] is not supported.");
       out += concat("[^", kWordInside, "]");
       return;
     default:
@@ -62,7 +62,7 @@ void append_escape(std::string& out, char letter, bool in_class, std::string_vie
   }
 }
 
-// "(?=", "(?!", "(?<=", "(?<!" and "(*pla:", counted generously.
+// An upper bound on the number of "(?=", "(?!", "(?<=", "(?<!" and "(*pla:".
 int count_assertions(std::string_view pattern) {
   int count = 0;
   for (const std::string_view head : {"(?=", "(?!", "(?<", "(*"}) {
@@ -83,8 +83,9 @@ std::string to_pcre2_pattern(std::string_view pattern, std::string_view where) {
       continue;
     }
     if (in_class && (c == '[' || pattern.substr(i, 2) == "&&")) {
-      fail_unsupported(where, "a splitter whose [ ] holds no nested set and no &&",
-                       std::string(pattern.substr(0, 200)));
+      fail_unsupported(where,
+                       concat("A splitter with a nested set or && inside [ ] is not supported: ",
+                              pattern.substr(0, 200)));
     }
     if (c == '[' && !in_class) {
       in_class = true;
@@ -114,15 +115,16 @@ Splitter::Splitter(std::string_view pattern, std::string_view where)
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
                     PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &problem, &offset, nullptr));
   if (!compiled_->code) {
-    fail_unsupported(where, "a splitter that PCRE2 compiles",
-                     concat("\"", pattern.substr(0, 200), "\": ", message_of(problem)));
+    fail_unsupported(where, concat("PCRE2 cannot compile the splitter \"", pattern.substr(0, 200),
+                                   "\": ", message_of(problem)));
   }
-  // Without just-in-time compilation (a hardened kernel may refuse it) the interpreter runs.
-  if (count_assertions(translated) <= kMostCompiledAssertions) {
+  // If just-in-time compilation fails, as on hardened kernels, the interpreter runs.
+  if (count_assertions(translated) <= kMaxCompiledAssertions) {
     pcre2_jit_compile(compiled_->code.get(), PCRE2_JIT_COMPLETE);
   }
   compiled_->context.reset(pcre2_match_context_create(nullptr));
-  if (!compiled_->context) fail(ErrorCategory::Resource, where, "memory for a splitter", "none");
+  if (!compiled_->context)
+    fail(ErrorCategory::Resource, where, "There is no memory for a splitter.");
   pcre2_set_match_limit(compiled_->context.get(), kMatchLimit);
   pcre2_set_depth_limit(compiled_->context.get(), kDepthLimit);
   pcre2_set_heap_limit(compiled_->context.get(), kHeapLimitKib);
@@ -147,13 +149,13 @@ void split_valid(const pcre2_code* code, pcre2_match_context* context, pcre2_mat
     }
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0) {
-      fail(ErrorCategory::Resource, "tokenizer", "a text that the splitter handles in its limits",
-           message_of(found));
+      fail(ErrorCategory::Resource, "tokenizer",
+           concat("The splitter exceeds its limits on this text: ", message_of(found)));
     }
     const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(data);
-    // \K can move a match's start behind its end or before the search's start.
+    // \K can move the start of a match past its end or before the start of the search.
     const std::size_t begin = std::max(ends[0], done), end = ends[1];
-    if (end <= begin) fail_unsupported("tokenizer", "a splitter without \\K", "one");
+    if (end <= begin) fail_unsupported("tokenizer", "A splitter with \\K is not supported.");
     if (begin > done) part(text.substr(done, begin - done));
     part(text.substr(begin, end - begin));
     done = end;
@@ -166,7 +168,7 @@ void split_valid(const pcre2_code* code, pcre2_match_context* context, pcre2_mat
 void Splitter::split(std::string_view text, FunctionRef<void(std::string_view)> part) const {
   const std::unique_ptr<pcre2_match_data, FreeMatch> data(
       pcre2_match_data_create_from_pattern(compiled_->code.get(), nullptr));
-  if (!data) fail(ErrorCategory::Resource, "tokenizer", "memory for a match", "none");
+  if (!data) fail(ErrorCategory::Resource, "tokenizer", "There is no memory for a match.");
   while (!text.empty()) {
     const std::size_t valid = valid_utf8_prefix(text);
     split_valid(compiled_->code.get(), compiled_->context.get(), data.get(), text.substr(0, valid),
@@ -181,7 +183,7 @@ void Splitter::split(std::string_view text, FunctionRef<void(std::string_view)> 
 
 bool is_word_character(std::string_view utf8_character) {
   static const Splitter splitter(R"(\w)", "word character");
-  // U+E000 is no word character: the first part is all of the text unless \w matched.
+  // U+E000 is not a word character, so the first part is the whole text unless \w matched.
   std::size_t first = 0;
   splitter.split(concat(utf8_character, "\xEE\x80\x80"), [&](std::string_view part) {
     if (first == 0) first = part.size();

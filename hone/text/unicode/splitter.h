@@ -9,20 +9,21 @@
 
 namespace hone::text {
 
-// Cuts a text with a regular expression (PCRE2, UTF and Unicode properties): every match is a part,
-// and so is every stretch between two matches. Invalid UTF-8 never matches. Any thread.
+// Splits a text by a regular expression (PCRE2 with UTF and Unicode properties): every match is a
+// part, and so is the text between two matches. Invalid UTF-8 never matches. Thread-safe.
 class Splitter {
  public:
-  // Patterns come from tokenizer files, written for other engines. \s, \S, \w and \W get the
-  // Unicode meaning those engines give them (White_Space; Alphabetic, marks, digits, connectors).
-  // Error{Unsupported} naming `where` for what does not compile or means something else here.
+  // Patterns come from tokenizer files and are written for other engines. \s, \S, \w and \W have
+  // the Unicode meaning of those engines (White_Space; Alphabetic, marks, digits, connectors). A
+  // pattern that does not compile, or that has another meaning in PCRE2, throws Error{Unsupported}
+  // that names `where`.
   Splitter(std::string_view pattern, std::string_view where);
   Splitter(Splitter&&) noexcept;
   Splitter& operator=(Splitter&&) noexcept;
   ~Splitter();
 
-  // Parts in order; together they are the text. Error{Resource} when the pattern backtracks beyond
-  // the limit on this text.
+  // Yields the parts in order; together they are the text. Throws Error{Resource} if the pattern
+  // exceeds the backtracking limit on this text.
   void split(std::string_view text, FunctionRef<void(std::string_view)> part) const;
 
  private:
@@ -30,10 +31,10 @@ class Splitter {
   std::unique_ptr<Compiled> compiled_;
 };
 
-// The pattern as PCRE2 gets it.
+// The pattern translated for PCRE2.
 std::string to_pcre2_pattern(std::string_view pattern, std::string_view where);
 
-// Is this code point part of a word, as \w means it in the engines tokenizer files are written for?
+// Whether this code point is part of a word, in the meaning that \w has for Splitter.
 bool is_word_character(std::string_view utf8_character);
 
 }  // namespace hone::text

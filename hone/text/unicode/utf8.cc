@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
 
-// What a lead byte asks for: length, and the range of the second byte (Unicode 15, table 3-7).
+// What a lead byte implies: the length, and the range of the second byte (Unicode 15, table 3-7).
 struct Lead {
   int bytes = 0;
   std::uint8_t low = 0x80, high = 0xBF;
@@ -32,7 +32,8 @@ Lead lead_of(std::uint8_t byte) {
   return {0};
 }
 
-// Bytes at the start of `text` that agree with its lead byte, at most the length it asks for.
+// The number of bytes at the start of `text` that are consistent with its lead byte, at most the
+// length it implies.
 int count_agreeing(std::string_view text, const Lead& lead) {
   const int limit = std::min(lead.bytes, static_cast<int>(std::min<std::size_t>(text.size(), 4)));
   int count = std::min(limit, 1);

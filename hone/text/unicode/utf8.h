@@ -8,7 +8,7 @@ namespace hone::text {
 
 struct CodePoint {
   char32_t value = 0;
-  int bytes = 0;  // 0: no valid code point starts here
+  int bytes = 0;  // 0 if no valid code point starts here
 };
 
 // The code point at the start of `text`; overlong forms, surrogates and values above U+10FFFF are
@@ -16,16 +16,16 @@ struct CodePoint {
 CodePoint decode_utf8(std::string_view text);
 void append_utf8(std::string& out, char32_t code_point);
 
-// Length of the longest valid UTF-8 prefix.
+// The length of the longest valid UTF-8 prefix.
 std::size_t valid_utf8_prefix(std::string_view text);
 inline bool is_valid_utf8(std::string_view text) { return valid_utf8_prefix(text) == text.size(); }
 
-// How many leading bytes of `text`, where no valid code point starts, one U+FFFD stands for (the
-// "maximal subpart" of Unicode 15, section 3.9); 0 when they could still begin a code point that
-// continues past the end of `text`.
+// For a `text` that starts with no valid code point: the number of bytes that one U+FFFD replaces
+// (the "maximal subpart" of Unicode 15, section 3.9), or 0 if a code point might continue past the
+// end of `text`.
 std::size_t invalid_utf8_prefix(std::string_view text);
 
-// Unicode property White_Space.
+// Whether the code point has the Unicode property White_Space.
 bool is_white_space(char32_t code_point);
 
 }  // namespace hone::text

@@ -5,14 +5,14 @@
 
 namespace hone::memory {
 
-// LibTorch's autograd engine leaves what a CPU backward pass that threw had queued, gradients
-// included, in the thread's queue; newer passes run before it and never take it out. One that is
-// older than all of them does.
+// When a CPU backward pass throws, LibTorch's autograd engine leaves its queued tasks, including
+// gradients, in the thread's queue. Newer passes have priority and never remove them. A backward
+// pass over an older graph does.
 class AbandonedBackward {
  public:
-  // In the thread of the backward passes, before their graphs are made.
+  // Must be constructed in the thread of the backward passes, before their graphs are built.
   AbandonedBackward();
-  // After a backward pass that threw.
+  // Releases the queued tasks after a backward pass that threw.
   void release() const;
 
  private:

@@ -22,15 +22,15 @@ namespace {
 
 constexpr Index kUnlimited = std::numeric_limits<Index>::max();
 
-// The number behind `key` at a line's beginning, or the first of the file; `absent` where there is
-// none.
+// The number after `key` at the start of a line, or the first number of the file if `key` is empty.
+// Returns `absent` if there is none.
 Index number_in(const char* path, std::string_view key, Index absent) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
     if (!line.starts_with(key)) continue;
     try {
       return std::stoll(line.substr(key.size()));
-    } catch (const std::exception&) {  // "max"; beyond 2^63
+    } catch (const std::exception&) {  // "max", or a number above 2^63
       return absent;
     }
   }
@@ -38,7 +38,8 @@ Index number_in(const char* path, std::string_view key, Index absent) {
 }
 
 Index left_in_control_group() {
-  // Version 2 of control groups, then version 1. Cached files are given up before anything fails.
+  // Version 2 of control groups, otherwise version 1. Cached files count as free, because the
+  // kernel drops them before an allocation fails.
   const Index limit =
       number_in("/sys/fs/cgroup/memory.max", "",
                 number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", kUnlimited));
@@ -51,7 +52,8 @@ Index left_in_control_group() {
                              : std::max<Index>(0, limit - std::max<Index>(0, used - cached));
 }
 
-// Calls act(allocator) for a device that is not the CPU; false where there is no such allocator.
+// Calls act(allocator) for a device other than the CPU. Returns false if there is no such
+// allocator.
 template <class Act>
 bool with_device_allocator(c10::Device device, const Act& act) {
 #if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 9
@@ -65,7 +67,7 @@ bool with_device_allocator(c10::Device device, const Act& act) {
   return false;
 }
 
-// getMemoryInfo is younger than the rest.
+// getMemoryInfo is newer than the rest of the interface.
 template <class Allocator>
 Index free_of(Allocator& allocator, c10::DeviceIndex index) {
   if constexpr (requires { allocator.getMemoryInfo(index); }) {
@@ -87,7 +89,9 @@ Index free_bytes(c10::Device device) {
   Index free = -1;
   with_device_allocator(device,
                         [&](auto& allocator) { free = free_of(allocator, device.index()); });
-  if (free < 0) fail_unsupported("free memory", "a device whose allocator tells it", device.str());
+  if (free < 0)
+    fail_unsupported("free memory",
+                     concat("The allocator of ", device.str(), " does not report it."));
   return free;
 }
 
@@ -110,7 +114,8 @@ DeviceMeter::DeviceMeter(c10::Device device) : device_(device) {
   if (device.is_cpu()) {
     cpu_.emplace();
   } else if (!with_device_allocator(device, [](auto&) {})) {
-    fail_unsupported("memory meter", "a device whose allocator counts", device.str());
+    fail_unsupported("memory meter",
+                     concat("The allocator of ", device.str(), " does not count allocations."));
   }
 }
 
@@ -154,20 +159,21 @@ bool is_out_of_memory(const std::exception_ptr& thrown) {
 }
 
 void rethrow_clearly(std::string_view what) {
-  constexpr std::string_view kWanted = "memory for its tensors";
+  constexpr std::string_view kProblem = "There is not enough memory for the tensors";
   if (!is_out_of_memory(std::current_exception())) throw;
   try {
     throw;
   } catch (const c10::Error& error) {
-    // "[enforce fail at alloc_cpu.cpp:1] err == 0. DefaultCPUAllocator: …", lines of a trace
+    // The text is "[enforce fail at alloc_cpu.cpp:1] err == 0. DefaultCPUAllocator: …" and lines of
+    // a trace.
     std::string_view said = error.what_without_backtrace();
     said = said.substr(0, said.find('\n'));
     if (const auto at = said.find("DefaultCPUAllocator: "); at != std::string_view::npos) {
       said.remove_prefix(said.find(' ', at) + 1);
     }
-    fail(ErrorCategory::Resource, what, kWanted, said);
+    fail(ErrorCategory::Resource, what, concat(kProblem, ": ", said));
   } catch (const std::bad_alloc&) {
-    fail(ErrorCategory::Resource, what, kWanted, "none left");
+    fail(ErrorCategory::Resource, what, concat(kProblem, "."));
   }
 }
 

@@ -12,22 +12,23 @@
 
 namespace hone::memory {
 
-// Bytes that this process may still take on a device. CPU: what the system calls available, and no
-// more than the control group leaves. Error{Unsupported} for another device whose allocator does
-// not tell (LibTorch before 2.9).
+// The number of bytes that this process can still allocate on a device. For the CPU, this is what
+// the system reports as available, limited by the control group. Throws Error{Unsupported} for
+// other devices whose allocator does not report it (LibTorch before 2.9).
 Index free_bytes(c10::Device device);
-// Memory of this process that is in RAM.
+// The resident memory of this process.
 Index resident_bytes();
-// Hands freed memory that allocators keep back to the system; on all devices that are in use.
+// Returns freed memory that allocators cache to the system, on all devices in use.
 void release_caches();
 
-// Bytes of tensors on one device: a MemoryMeter on the CPU, the allocator's own count on CUDA
-// (Error{Unsupported} with LibTorch before 2.9).
+// Counts the bytes of tensors on one device: by a MemoryMeter on the CPU, by the allocator's own
+// statistics on CUDA (Error{Unsupported} with LibTorch before 2.9).
 class DeviceMeter {
  public:
   explicit DeviceMeter(c10::Device device);
   Index current() const;
-  // Since reset_peak(). CUDA: of what the allocator has reserved from the device.
+  // The peak since reset_peak(). On CUDA, of the memory that the allocator has reserved from the
+  // device.
   Index peak() const;
   void reset_peak() const;
 
@@ -36,13 +37,14 @@ class DeviceMeter {
   std::optional<MemoryMeter> cpu_;
 };
 
-// Is this what an allocator throws when there is no memory: c10::OutOfMemoryError, std::bad_alloc,
-// or the c10::Error of LibTorch's CPU allocator?
+// Whether this is what an allocator throws when memory runs out: c10::OutOfMemoryError,
+// std::bad_alloc, or the c10::Error of LibTorch's CPU allocator.
 bool is_out_of_memory(const std::exception_ptr& thrown);
 
-// Inside a catch block: Error{Resource} for what is_out_of_memory, else what was thrown.
+// Call it in a catch block: throws Error{Resource} if memory ran out, otherwise rethrows the
+// exception.
 [[noreturn]] void rethrow_clearly(std::string_view what);
-// Runs `work`; where memory runs out Error{Resource} in one sentence, of the job `what`.
+// Runs `work`. If memory runs out, throws Error{Resource} that names the job `what`.
 template <class Work>
 auto run_in_memory(std::string_view what, const Work& work) {
   try {

@@ -25,8 +25,8 @@ struct Ledger {
   void add(Index bytes, Phase phase) {
     const std::lock_guard lock(mutex);
     if (bytes > limit - use.current) {
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "not enough memory: ", bytes, " bytes beside ",
-                       use.current, " in use pass the limit of ", limit);
+      TORCH_CHECK_WITH(OutOfMemoryError, false, bytes, " bytes in addition to ", use.current,
+                       " in use exceed the limit of ", limit);
     }
     use.current += bytes;
     use.by_phase[static_cast<std::size_t>(phase)] += bytes;
@@ -43,13 +43,13 @@ struct Ledger {
   }
 };
 
-// Never destroyed: tensors are freed after static objects.
+// Never destroyed, because tensors may be freed after static objects.
 Ledger& ledger() {
   static Ledger& one = *new Ledger;
   return one;
 }
 
-// Stands before the bytes handed out; as long as c10's alignment, which it so keeps.
+// Precedes the allocated bytes. Its size is c10's alignment, which is thereby preserved.
 struct alignas(64) Header {
   Index bytes;
   Phase phase;
@@ -57,7 +57,7 @@ struct alignas(64) Header {
 };
 
 void free_counted(void* data) {
-  if (data == nullptr) return;  // what allocate(0) gave; oneDNN hands it back
+  if (data == nullptr) return;  // oneDNN also frees the result of allocate(0)
   Header* const header = static_cast<Header*>(data) - 1;
   ledger().remove(header->bytes, header->phase);
   header->free(header);
@@ -89,7 +89,7 @@ class CountingAllocator final : public c10::Allocator {
     c10::SetCPUAllocator(this);
     if (c10::GetCPUAllocator() != this || inner_->raw_deleter() == nullptr) {
       c10::SetCPUAllocator(inner_);
-      fail_unsupported("memory meter", "LibTorch's own CPU allocator", "another one");
+      fail_unsupported("memory meter", "Another allocator has replaced LibTorch's CPU allocator.");
     }
   }
   void remove() { c10::SetCPUAllocator(inner_); }

@@ -10,41 +10,42 @@
 
 namespace hone::memory {
 
-// What the program was doing when memory was allocated.
+// What the program is doing when it allocates memory.
 enum class Phase { Other, Setup, Forward, Backward, Step };
 inline constexpr std::size_t kPhases = 5;
 
-// Bytes asked for, without the allocator's rounding.
+// Requested bytes, without the allocator's rounding.
 struct MemoryUse {
   Index current = 0, peak = 0;
-  // Alive now, and alive when `peak` was reached, by the phase that allocated them.
+  // Bytes alive now, and when `peak` was reached, by the phase that allocated them.
   std::array<Index, kPhases> by_phase{}, at_peak{};
 
   Index of(Phase phase) const { return by_phase[static_cast<std::size_t>(phase)]; }
   Index at_peak_of(Phase phase) const { return at_peak[static_cast<std::size_t>(phase)]; }
 };
 
-// Counts the bytes of CPU tensors while one exists, by standing before LibTorch's CPU allocator;
-// all meters share one count. A tensor from before the first meter is not counted, not even when it
-// is freed; one that outlives the last meter is, whenever that happens. Costs a lock and 64 bytes
-// per allocation. Memory that libraries allocate themselves (oneDNN, MKL) is not seen.
+// Counts the bytes of CPU tensors while a meter exists, by wrapping LibTorch's CPU allocator. All
+// meters share one count. Tensors from before the first meter are not counted, not even when they
+// are freed; a tensor that outlives the last meter is subtracted whenever it is freed. Costs a lock
+// and 64 bytes per allocation. Memory that libraries allocate themselves (oneDNN, MKL) is not
+// counted.
 class MemoryMeter {
  public:
-  // Error{Unsupported} where another allocator keeps its place.
+  // Throws Error{Unsupported} if another allocator is installed.
   MemoryMeter();
   MemoryMeter(const MemoryMeter&) = delete;
   MemoryMeter& operator=(const MemoryMeter&) = delete;
   ~MemoryMeter();
 
   MemoryUse use() const;
-  // The peak is from now on.
+  // Restarts the peak at the current count.
   void reset_peak() const;
-  // Is this tensor's memory in the count?
+  // Whether this tensor's memory is counted.
   static bool counts(const at::Tensor& tensor);
 };
 
-// Allocations of the whole process belong to `phase` until the scope ends. Almost free where no
-// meter counts.
+// Attributes the allocations of the whole process to `phase` until the scope ends. Almost free
+// without a meter.
 class PhaseScope {
  public:
   explicit PhaseScope(Phase phase);
@@ -56,8 +57,8 @@ class PhaseScope {
   Phase before_;
 };
 
-// While it lives, an allocation that would carry the count above `bytes` throws
-// c10::OutOfMemoryError instead. Of nested limits the innermost holds. Needs a MemoryMeter.
+// While it exists, an allocation that would raise the count above `bytes` throws
+// c10::OutOfMemoryError. Of nested limits, the innermost applies. Needs a MemoryMeter.
 class MemoryLimit {
  public:
   explicit MemoryLimit(Index bytes);

@@ -17,7 +17,7 @@ namespace {
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 
-// Autocast on the devices that segments run on.
+// The autocast settings of the devices that segments run on.
 class AutocastState {
  public:
   AutocastState() : caches_(at::autocast::is_autocast_cache_enabled()) {
@@ -46,8 +46,8 @@ class AutocastState {
   bool caches_;
 };
 
-// Enters the state of the forward pass and goes back at the end. Casts of weights that one side
-// keeps must not meet the other: those of the forward pass have no gradient.
+// Enters the state of the forward pass and restores the previous one at the end. Clears cached
+// casts of weights on both sides, because those of the forward pass have no gradient.
 class Replay {
  public:
   Replay(const RandomState& random, const AutocastState& autocast, const Tensors& inputs)
@@ -69,12 +69,12 @@ class Replay {
   AutocastState autocast_;
 };
 
-// What the backward pass needs besides the saved inputs.
+// The data that the backward pass needs besides the saved inputs.
 struct Recipe final : torch::CustomClassHolder {
   Recipe(Segment segment_in, std::vector<bool> given_in)
       : segment(std::move(segment_in)), given(std::move(given_in)) {}
 
-  // `present` without the undefined inputs -> all of them.
+  // Inserts the undefined inputs into `present`.
   Tensors with_gaps(const Tensors& present) const {
     Tensors all;
     auto next = present.begin();
@@ -92,15 +92,15 @@ struct Recipe final : torch::CustomClassHolder {
 std::vector<std::vector<Index>> shapes_of(const Tensors& tensors) {
   std::vector<std::vector<Index>> out;
   for (const Tensor& tensor : tensors) {
-    HONE_CHECK(tensor.defined(), "checkpoint", "tensors as a segment's outputs",
-               "an undefined one");
+    HONE_REQUIRE(tensor.defined(), "checkpoint", "The segment returned an undefined tensor.");
     out.push_back(tensor.sizes().vec());
   }
   return out;
 }
 
 struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
-  // `anchor` needs a gradient, so that there is a backward pass where only captured weights do.
+  // `anchor` requires a gradient, so that there is a backward pass even if only captured weights
+  // require one.
   static Tensors forward(AutogradContext* context, const Tensor& /*anchor*/, at::TensorList present,
                          const c10::intrusive_ptr<Recipe>& recipe) {
     const Tensors inputs = present.vec();
@@ -129,8 +129,9 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
   static Tensors backward(AutogradContext* context, const Tensors& grads) {
     if (at::GradMode::is_enabled() ||
         !torch::autograd::Engine::get_default_engine().is_checkpoint_valid()) {
-      fail_unsupported("checkpoint", "a backward() without inputs or create_graph",
-                       at::GradMode::is_enabled() ? "create_graph" : "a list of inputs");
+      fail_unsupported("checkpoint", at::GradMode::is_enabled()
+                                         ? "backward() with create_graph is not supported."
+                                         : "backward() with a list of inputs is not supported.");
     }
     const auto capsule = context->saved_data["recipe"].toCapsule();
     const auto& recipe = static_cast<const Recipe&>(*capsule);
@@ -145,7 +146,7 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
     return by_input;
   }
 
-  // Leaves the gradients in .grad of `leaves` and of captured weights.
+  // Writes the gradients to .grad of `leaves` and of captured weights.
   static void back_through(const Recipe& recipe, const Tensors& leaves, const Tensors& grads) {
     Tensors outputs;
     {
@@ -154,8 +155,9 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
       outputs = recipe.segment(recipe.with_gaps(leaves));
     }
     if (shapes_of(outputs) != recipe.shapes) {
-      fail(ErrorCategory::Internal, "checkpoint", "the outputs of the first computation",
-           "others: the segment is not a pure function");
+      fail(ErrorCategory::Internal, "checkpoint",
+           "The second computation returned outputs of other shapes, so the segment is not a pure "
+           "function.");
     }
     Tensors roots, root_grads;
     for (std::size_t i = 0; i < outputs.size(); ++i) {
@@ -171,7 +173,7 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
 }  // namespace
 
 Tensors checkpoint(Segment segment, const Tensors& inputs) {
-  HONE_CHECK(segment != nullptr, "checkpoint", "a segment", "none");
+  HONE_REQUIRE(segment != nullptr, "checkpoint", "There is no segment.");
   if (!at::GradMode::is_enabled()) return segment(inputs);
   Tensors present;
   std::vector<bool> given;

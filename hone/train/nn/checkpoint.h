@@ -11,18 +11,19 @@ namespace hone::nn {
 using Tensors = std::vector<torch::Tensor>;
 using Segment = std::function<Tensors(const Tensors&)>;
 
-// segment(inputs), whose intermediate results are dropped and computed again in the backward pass:
-// of the forward pass only `inputs` stay. The second computation runs from the same random state
-// (of the CPU and of the inputs' devices) and under the same autocast settings, and leaves both as
-// they were; gradients have the bits that they have without it (but for a weight that autocast
-// casts once for uses inside and outside: that is cast twice). Weights that the segment captures
-// get their gradients too, in .grad. Inputs may be undefined or need no gradient.
+// Runs segment(inputs) and drops its intermediate results: only `inputs` are kept, and the backward
+// pass computes the rest again. The second computation starts from the same random state (of the
+// CPU and of the inputs' devices), uses the same autocast settings, and leaves both unchanged.
+// Gradients are bit-identical to those without checkpoint(), except for a weight that autocast
+// would cast once for uses inside and outside of the segment and now casts twice. Weights that the
+// segment captures also get their gradients, in .grad. Inputs may be undefined or require no
+// gradient.
 //
-// The segment must be a pure function of inputs and weights, and change neither in place
-// (Error{Internal} when the second computation gives other shapes; LibTorch's own error for a
-// changed input); what it captures lives as long as the graph. Only through backward(): with
-// autograd::grad(), with backward(inputs=…) and with create_graph it is Error{Unsupported}.
-// Without gradients (NoGradGuard) it is segment(inputs).
+// The segment must be a pure function of inputs and weights and change neither in place. Otherwise,
+// the second computation throws Error{Internal} for other shapes, or LibTorch's own error for a
+// changed input. Captured objects live as long as the graph. Only backward() is supported:
+// autograd::grad(), backward(inputs=…) and create_graph throw Error{Unsupported}. Without gradients
+// (NoGradGuard), the result is segment(inputs).
 Tensors checkpoint(Segment segment, const Tensors& inputs);
 
 }  // namespace hone::nn

@@ -92,7 +92,7 @@ LlamaImpl::LlamaImpl(const model_io::Architecture& architecture, std::uint64_t s
 }
 
 void LlamaImpl::set_recompute_every(Index k) {
-  HONE_CHECK(k >= 0, "Llama", "to recompute every k-th layer, or 0", k);
+  HONE_CHECK(k >= 0, "Llama", "k >= 0 for recomputing every k-th layer", k);
   recompute_every_ = k;
 }
 
@@ -102,7 +102,7 @@ torch::Tensor LlamaImpl::hidden(const torch::Tensor& ids) const {
              concat(ids.dim(), " dimensions, the last of ", ids.size(-1)));
   const Index batch = ids.size(0), positions = ids.size(1), rows = batch * positions;
   const double eps = architecture_.norm_eps;
-  // (x, delta) before a layer -> (x, delta) behind it; the residual stream is their sum.
+  // Maps (x, delta) before a layer to (x, delta) after it. The residual stream is their sum.
   const auto run = [batch, positions, rows, eps, rope = rope_, backend = backend_](
                        const LlamaLayer& layer, Tensor x, Tensor delta) -> Tensors {
     Tensor normed;
@@ -136,7 +136,9 @@ torch::Tensor LlamaImpl::forward(const torch::Tensor& ids) const {
 }
 
 torch::Tensor LlamaImpl::loss_sum(const torch::Tensor& ids, const torch::Tensor& targets) const {
-  HONE_CHECK(targets.sizes() == ids.sizes(), "Llama", "targets shaped as ids", targets.numel());
+  HONE_CHECK(targets.sizes() == ids.sizes(), "Llama",
+             concat("targets of the shape of ids, ", c10::str(ids.sizes())),
+             c10::str(targets.sizes()));
   return linear_cross_entropy(hidden(ids), head(), targets.reshape({-1}), backend_);
 }
 
@@ -145,7 +147,7 @@ std::vector<NamedTensor> LlamaImpl::hugging_face_tensors() const {
   const auto add = [&out](std::string name, const Tensor& tensor) {
     if (tensor.defined()) out.push_back({std::move(name), tensor.detach()});
   };
-  // Consecutive row blocks of a fused weight or bias.
+  // Adds consecutive row blocks of a fused weight or bias.
   const auto add_rows = [&add](const std::string& prefix, const Tensor& weight, const Tensor& bias,
                                const std::vector<std::pair<const char*, Index>>& parts) {
     Index first = 0;

@@ -14,40 +14,40 @@
 
 namespace hone::nn {
 
-// One decoder layer. q, k, v and gate, up are stored as one matrix each, so that each pair of
-// products is one; hugging_face_tensors() takes them apart.
+// One decoder layer. q, k and v are stored as one matrix, and so are gate and up, so that each
+// takes one product. hugging_face_tensors() separates them.
 class LlamaLayerImpl : public torch::nn::Module {
  public:
   explicit LlamaLayerImpl(const model_io::Architecture& architecture);
 
   HeadLayout layout;
-  torch::Tensor input_norm, qkv, qkv_bias, o, o_bias;  // biases undefined where there are none
+  torch::Tensor input_norm, qkv, qkv_bias, o, o_bias;  // biases are undefined if there are none
   torch::Tensor mlp_norm, gate_up, gate_up_bias, down, down_bias;
 };
 TORCH_MODULE(LlamaLayer);
 
-// Llama-family decoder (RMSNorm, half-split RoPE, grouped-query attention, SwiGLU), trained from
-// position 0. RoPE over a part of the head, or of adjacent pairs: Error{Unsupported}.
+// A Llama-family decoder (RMSNorm, half-split RoPE, grouped-query attention, SwiGLU), trained from
+// position 0. RoPE over a part of the head or with adjacent pairs throws Error{Unsupported}.
 class LlamaImpl : public torch::nn::Module {
  public:
-  // Weights: normal(0, σ) drawn from Philox(seed), σ = 1/√hidden_size (the usual 0.02 is that of
-  // 2500; at 160 it leaves attention flat for a thousand steps), those that write to the residual
-  // stream (o, down) with σ/√(2·layers); norms 1; biases 0.
+  // Initializes weights from Philox(seed) as normal(0, σ) with σ = 1/√hidden_size (the usual 0.02
+  // fits a hidden size of 2500; at 160 it leaves attention flat for a thousand steps). Weights that
+  // write to the residual stream (o, down) get σ/√(2·layers), norms 1, biases 0.
   LlamaImpl(const model_io::Architecture& architecture, std::uint64_t seed,
             MatmulBackend backend = MatmulBackend::Auto);
 
   // ids [batch, positions] int64 -> logits [batch, positions, vocab].
   torch::Tensor forward(const torch::Tensor& ids) const;
-  // Σ of nats over targets ≥ 0; targets [batch, positions] int64. f64 scalar.
+  // The sum of nats over targets ≥ 0 as an f64 scalar; targets [batch, positions] int64.
   torch::Tensor loss_sum(const torch::Tensor& ids, const torch::Tensor& targets) const;
-  // From now on layers 0, k, 2k, … keep only their inputs for the backward pass and are computed
-  // again there (nn::checkpoint); 0: none. Losses and gradients keep their bits.
+  // Makes layers 0, k, 2k, … keep only their inputs for the backward pass and compute the rest
+  // again there (nn::checkpoint). 0 disables it. Losses and gradients do not change by a bit.
   void set_recompute_every(Index k);
   Index recompute_every() const { return recompute_every_; }
 
   const model_io::Architecture& architecture() const { return architecture_; }
-  // Views of the parameters under their Hugging Face names, in the order of transformers; no
-  // lm_head when tied.
+  // Views of the parameters under their Hugging Face names in the order of transformers, without
+  // lm_head if it is tied.
   std::vector<NamedTensor> hugging_face_tensors() const;
 
  private:

@@ -23,12 +23,12 @@ using torch::autograd::variable_list;
 
 float* data_of(const Tensor& tensor) { return tensor.data_ptr<float>(); }
 
-// Autograd functions take an absent tensor as nullopt only.
+// Autograd functions accept an absent tensor only as nullopt.
 std::optional<Tensor> optional_of(const Tensor& tensor) {
   return tensor.defined() ? std::optional(tensor) : std::nullopt;
 }
 
-// An autograd function's memory of how its forward pass multiplied.
+// Saves how the forward pass multiplied, for the backward pass.
 void keep_products(AutogradContext* context, const detail::Products& products) {
   context->saved_data["backend"] = static_cast<std::int64_t>(products.backend);
   context->saved_data["type"] = static_cast<std::int64_t>(products.type);
@@ -93,7 +93,7 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
     const auto saved = context->get_saved_variables();
     HONE_TRACE_ZONE("rms_norm backward", {"rows", saved[2].numel()}, {"cols", saved[1].numel()});
     const bool has_delta = context->saved_data["has_delta"].toBool();
-    const Tensor& carried = grads[0];  // by sum; meaningful with delta only
+    const Tensor& carried = grads[0];  // with respect to sum; meaningful only with delta
     const Tensor& by_normed = grads.back();
     if (!by_normed.defined()) return {carried, carried, Tensor(), Tensor()};
     const Tensor grad = by_normed.contiguous();
@@ -142,7 +142,7 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
   }
 };
 
-// [batch, positions, count·head_dim] rows inside a wider row -> [batch, count, positions,
+// Views count·head_dim columns of [batch, positions, …] rows as [batch, count, positions,
 // head_dim].
 Tensor heads_of(const Tensor& rows, Index first, Index count, Index head_dim) {
   return rows.view({rows.size(0), rows.size(1), -1, head_dim})
@@ -216,7 +216,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   }
 };
 
-// The logits' buffer becomes their gradient in the forward pass, so that they exist once.
+// The forward pass overwrites the logits with their gradient, so that only one buffer is needed.
 struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight,
                         const Tensor& targets, std::int64_t backend, bool want_grad) {
@@ -242,7 +242,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     const detail::Products products = kept_products(context);
     auto factor = grads[0].item<double>();
     Tensor grad = saved[2];
-    if (products.type != at::kFloat) {  // scaled before it is rounded
+    if (products.type != at::kFloat) {  // scale before rounding
       grad = operand(grad * factor, products);
       factor = 1;
     }

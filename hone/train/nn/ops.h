@@ -11,20 +11,20 @@
 
 namespace hone::nn {
 
-// Which library multiplies f32 matrices on the CPU. Both are exact f32. Auto: OneDnn on processors
-// that are not Intel's and may use AVX-512, where LibTorch's MKL takes its AVX2 path (2.2 x slower
-// on an EPYC of the Zen 5 family), else Mkl.
+// The library that multiplies f32 matrices on the CPU. Both use exact f32. Auto selects OneDnn on
+// AVX-512 processors other than Intel's, where LibTorch's MKL uses its AVX2 path (2.2 x slower on
+// an EPYC of the Zen 5 family), otherwise Mkl.
 enum class MatmulBackend { Auto, OneDnn, Mkl };
-// Auto becomes what it stands for on this machine; OneDnn where LibTorch lacks it:
-// Error{Unsupported}.
+// Replaces Auto by its choice for this machine. Throws Error{Unsupported} for OneDnn if LibTorch
+// lacks it.
 MatmulBackend resolve(MatmulBackend backend);
-// "auto", "onednn", "mkl"; Error{InvalidArgument} on another name.
+// Parses "auto", "onednn" or "mkl"; throws Error{InvalidArgument} for other names.
 MatmulBackend parse_matmul_backend(std::string_view name);
 
-// The differentiable steps of a decoder block. f32 tensors on the CPU take hone's fused kernels,
-// all others the composed operators below, which are also the tests' oracle. In an autocast scope
-// of the CPU the fused products of linear and linear_cross_entropy, forward and backward, round
-// their operands to its type; what flows between layers stays f32.
+// The differentiable steps of a decoder block. f32 tensors on the CPU use hone's fused kernels, all
+// others the composed operators below, which are also the tests' oracle. In a CPU autocast scope,
+// the fused products of linear and linear_cross_entropy round their operands to its type, forward
+// and backward; activations between layers stay f32.
 
 // x · weightᵀ + bias; x [rows, in], weight [out, in], bias [out] or undefined.
 torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
@@ -35,7 +35,7 @@ std::pair<torch::Tensor, torch::Tensor> add_rms_norm(const torch::Tensor& x,
                                                      const torch::Tensor& delta,
                                                      const torch::Tensor& weight, double eps);
 
-// silu(gate)·up of rows [gate | up].
+// silu(gate)·up for rows [gate | up].
 torch::Tensor swiglu(const torch::Tensor& gate_up);
 
 struct RopeTable {
@@ -50,8 +50,8 @@ struct HeadLayout {
 torch::Tensor causal_attention(const torch::Tensor& qkv, const RopeTable& rope,
                                const HeadLayout& layout);
 
-// Σ over rows of -log softmax(hidden·weightᵀ)[target], in nats, f64 scalar. Targets below 0 count
-// 0.
+// The sum over rows of -log softmax(hidden·weightᵀ)[target] in nats as an f64 scalar. Rows with a
+// target below 0 count as 0.
 torch::Tensor linear_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,
                                    const torch::Tensor& targets, MatmulBackend backend);
 
@@ -66,7 +66,7 @@ torch::Tensor linear_cross_entropy(const torch::Tensor& hidden, const torch::Ten
                                    const torch::Tensor& targets);
 }  // namespace composed
 
-// Do the fused kernels take this tensor?
+// Whether the fused kernels support this tensor.
 bool takes_fused_kernels(const torch::Tensor& x);
 
 }  // namespace hone::nn

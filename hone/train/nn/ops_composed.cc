@@ -39,7 +39,7 @@ torch::Tensor causal_attention(const torch::Tensor& qkv, const RopeTable& rope,
 torch::Tensor linear_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,
                                    const torch::Tensor& targets) {
   const torch::Tensor logits = at::linear(hidden, weight);
-  // Targets below 0 are mapped onto the one index that the operator ignores.
+  // Maps targets below 0 to -1, the index that the operator ignores.
   return at::cross_entropy_loss(logits, targets.clamp_min(-1), /*weight=*/{}, at::Reduction::Sum,
                                 /*ignore_index=*/-1)
       .to(torch::kDouble);

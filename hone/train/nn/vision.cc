@@ -20,7 +20,7 @@ constexpr double kNormEps = 1e-5, kBatchMomentum = 0.1;
 constexpr Index kGroups = 8, kSmallSide = 8;
 constexpr Index kStages = 3, kBlocks = 3;
 
-// Every second pixel, and channels of zeros around those there are.
+// Takes every second pixel and pads the channels with zeros on both sides.
 Tensor shortcut(const Tensor& x, Index channels) {
   const Index added = channels - x.size(1);
   if (added == 0) return x;
@@ -36,7 +36,7 @@ VisionSpec resolve(VisionSpec spec) {
              spec.name);
   HONE_CHECK(
       spec.channels > 0 && spec.height > 0 && spec.image_width > 0 && spec.classes > 1,
-      "vision model", "images and at least two classes",
+      "vision model", "nonempty images and at least two classes",
       concat(spec.channels, " x ", spec.height, " x ", spec.image_width, " and ", spec.classes));
   if (spec.width == 0) spec.width = is_mlp ? 256 : is_cnn ? 32 : 16;
   HONE_CHECK(!is_cnn || spec.width % kGroups == 0, "model.width",

@@ -15,28 +15,29 @@
 namespace hone::nn {
 
 struct VisionSpec {
-  std::string name = "cnn";  // mlp, resnet20
-  Index width = 0;           // 0: mlp 256, cnn 32, resnet20 16
+  std::string name = "cnn";  // or mlp, resnet20
+  Index width = 0;           // 0 means mlp 256, cnn 32, resnet20 16
   Index layers = 2;          // hidden layers of the mlp
   Index channels = 1, height = 28, image_width = 28, classes = 10;
 };
-// With width filled in; Error{InvalidArgument} for a name or a size that does not fit.
+// Fills in the width. Throws Error{InvalidArgument} for an unknown name or an unsuitable size.
 VisionSpec resolve(VisionSpec spec);
 
-// What a model asks for while it is built.
+// A tensor that a model requests while it is built.
 struct TensorRequest {
   std::string name;
   std::vector<std::int64_t> sizes;
-  double value = 0;  // a new model's; with std > 0 drawn from normal(0, std) instead
+  double value = 0;  // initial value of a new model, unless std > 0 selects normal(0, std)
   double std = 0;
   torch::ScalarType type = torch::kFloat;
 };
 using TensorSource = std::function<torch::Tensor(const TensorRequest&)>;
-// A new model's tensors, from Philox(seed), a stream for each that is drawn.
+// The tensors of a new model, drawn from Philox(seed) with one stream per random tensor.
 TensorSource new_tensors(std::uint64_t seed);
 
-// A convolution without bias and what normalizes its output: groups of channels of each image, or
-// (groups 0) each channel over the batch. Its parameters lie in the model under the names given.
+// A convolution without bias and the normalization of its output: over groups of channels of each
+// image or, if groups is 0, over each channel of the batch. Its parameters are registered in the
+// model under the given names.
 struct NormedConv {
   torch::Tensor weight, scale, shift;
   torch::Tensor running_mean, running_var, batches;  // of batch normalization
@@ -52,8 +53,8 @@ struct NormedConv {
 //  resnet20  He et al. (2015) for CIFAR-10: three stages of three blocks at width, 2 width, 4 width
 //            channels with BatchNorm, shortcuts without parameters (option A), mean, linear. Names
 //            of parameters and buffers as in akamaster/pytorch_resnet_cifar10.
-// Convolutions and linear layers begin as normal(0, √(2 / inputs)), the last as normal(0,
-// √(1 / inputs)); biases 0.
+// Convolutions and linear layers are initialized as normal(0, √(2 / inputs)), the last one as
+// normal(0, √(1 / inputs)), biases as 0.
 class VisionNetImpl : public torch::nn::Module {
  public:
   VisionNetImpl(const VisionSpec& spec, std::uint64_t seed)
@@ -63,7 +64,7 @@ class VisionNetImpl : public torch::nn::Module {
   // images [batch, channels, height, width] -> logits [batch, classes].
   torch::Tensor forward(const torch::Tensor& images) const;
   const VisionSpec& spec() const { return spec_; }
-  // Does an image's output depend on the others of its batch, while training?
+  // Whether, in training, an image's output depends on the others in its batch.
   bool mixes_batch() const { return spec_.name == "resnet20"; }
 
  private:
@@ -76,14 +77,14 @@ class VisionNetImpl : public torch::nn::Module {
   void build_mlp();
   void build_cnn();
   void build_resnet();
-  // The module that owns "layer1.0.conv1", with the last word.
+  // The module that owns "layer1.0.conv1", and the last part of the name.
   std::pair<torch::nn::Module*, std::string> owner_of(const std::string& name);
   torch::Tensor add_parameter(const TensorRequest& request);
   torch::Tensor add_buffer(const TensorRequest& request);
   torch::Tensor forward_resnet(const torch::Tensor& images) const;
 
   VisionSpec spec_;
-  TensorSource source_;  // while it is built
+  TensorSource source_;  // only used during construction
   std::vector<NormedConv> convs_;
   std::vector<Linear> linears_;
 };

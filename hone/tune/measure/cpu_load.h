@@ -7,12 +7,13 @@
 
 namespace hone::tune {
 
-// How many CPUs other processes keep busy: what /proc/stat counts as busy (time stolen by a
-// hypervisor included) less what this process and its finished children used, over the time passed.
+// Measures how many CPUs other processes keep busy: the busy time in /proc/stat (including time
+// stolen by a hypervisor) minus that of this process and its finished children, divided by the
+// elapsed time.
 class ForeignLoad {
  public:
-  ForeignLoad();  // starts counting
-  // Since the start; 0 where the system does not tell.
+  ForeignLoad();  // starts the measurement
+  // The average since the start; 0 if the system does not report it.
   double cpus() const;
 
  private:
@@ -21,7 +22,7 @@ class ForeignLoad {
   std::int64_t begin_ns_;
 };
 
-// Busy CPU seconds since boot from the text of /proc/stat; nothing when it is malformed.
+// Parses the busy CPU seconds since boot from the text of /proc/stat; empty if it is malformed.
 std::optional<double> parse_busy_seconds(std::string_view proc_stat, double ticks_per_second);
 
 }  // namespace hone::tune

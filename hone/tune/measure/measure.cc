@@ -13,12 +13,13 @@
 namespace hone::tune {
 namespace {
 
-constexpr double kClockStep = 20e-9;  // shorter times than this cannot be told from 0
+constexpr double kClockStep = 20e-9;  // shorter times cannot be distinguished from 0
 
 void check(std::span<const Contestant> contestants, const MeasureOptions& options) {
-  HONE_CHECK(!contestants.empty(), "measure", "at least one contestant", "none");
+  HONE_REQUIRE(!contestants.empty(), "measure", "There is no contestant.");
   for (const Contestant& contestant : contestants) {
-    HONE_CHECK(contestant.run != nullptr, "measure", "something to run", contestant.name);
+    HONE_REQUIRE(contestant.run != nullptr, "measure",
+                 concat("Contestant ", contestant.name, " has no function to run."));
   }
   HONE_CHECK(options.warm_up >= 0, "measure", "warm_up >= 0", options.warm_up);
   HONE_CHECK(options.min_samples >= 1 && options.max_samples >= options.min_samples, "measure",
@@ -59,8 +60,8 @@ class InterleavingMeasurer final : public Measurer {
     if (result.drift > kDriftLimit) {
       log_warning(concat("measure: ", result.names.front(), " drifted by ",
                          std::round(result.drift * 100),
-                         " % while it was measured; ratios hold, "
-                         "absolute times do not"));
+                         " % during the measurement; ratios are valid, "
+                         "absolute times are not"));
     }
     return result;
   }
@@ -107,8 +108,8 @@ class InterleavingMeasurer final : public Measurer {
     return calls;
   }
 
-  // In one order: nobody runs behind himself, into caches that hold his own data, and all samples
-  // of a contestant are of one kind.
+  // The order is fixed, so that every sample of a contestant follows the same predecessor and none
+  // finds its own data in the caches.
   void run_round(std::span<const Contestant> contestants, std::span<const Index> calls,
                  const MeasureOptions& options, Measurement& result) const {
     for (std::size_t i = 0; i < contestants.size(); ++i) {

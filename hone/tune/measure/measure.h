@@ -8,14 +8,14 @@
 
 namespace hone::tune {
 
-// The timing harness. Every round runs each contestant once, and each round starts with the next
-// one, so that a change of the machine's speed meets all of them. Every sample is kept. Measuring
-// stops when the 95 % interval of every contestant's median is within +-half_width of that median,
-// or at max_samples, or after max_seconds, but not before min_samples.
+// The timing harness. Every round runs each contestant once, in a fixed order, so that a change in
+// the machine's speed affects all of them. Every sample is kept. Measuring stops when the 95 %
+// interval of every contestant's median is within +-half_width of that median, at max_samples, or
+// after max_seconds, but not before min_samples.
 //
-// A sample shorter than kShortestSample (seen in the warm-up) becomes the mean over as many calls
-// as fill that time, unless the contestant has a `prepare`. Logs a warning when `drift` exceeds
-// kDriftLimit: ratios still hold then, absolute times do not.
+// If a call takes less than kShortestSample in the warm-up, a sample is the mean of as many calls
+// as fill that time, unless the contestant has a `prepare`. Logs a warning if `drift` exceeds
+// kDriftLimit: ratios are then still valid, absolute times are not.
 //
 // `clock` must outlive the measurer.
 std::unique_ptr<Measurer> make_measurer(const Clock& clock);

@@ -23,13 +23,13 @@ double quantile_of_sorted(std::span<const double> sorted, double q) {
 }
 
 std::vector<double> sorted_copy(std::span<const double> samples) {
-  HONE_CHECK(!samples.empty(), "measure", "at least one sample", "none");
+  HONE_REQUIRE(!samples.empty(), "measure", "There is no sample.");
   std::vector<double> sorted(samples.begin(), samples.end());
   std::ranges::sort(sorted);
   return sorted;
 }
 
-// Median of a scratch vector, in linear time.
+// The median in linear time. Reorders `values`.
 double median_in_place(std::vector<double>& values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -40,7 +40,7 @@ double median_in_place(std::vector<double>& values) {
 }  // namespace
 
 double quantile(std::span<const double> samples, double q) {
-  HONE_CHECK(q >= 0 && q <= 1, "quantile", "a share in [0, 1]", q);
+  HONE_CHECK(q >= 0 && q <= 1, "quantile", "a fraction in [0, 1]", q);
   return quantile_of_sorted(sorted_copy(samples), q);
 }
 

@@ -29,7 +29,8 @@ std::vector<Block> sum_blocks(std::span<const double> samples, Index block) {
   return blocks;
 }
 
-// Quantile of the standard normal law by bisection of erfc; called a few times per card.
+// The quantile of the standard normal distribution by bisection of erfc. Called only a few times
+// per card.
 double normal_quantile(double p) {
   double low = -10, high = 10;
   for (int i = 0; i < 100; ++i) {
@@ -39,8 +40,8 @@ double normal_quantile(double p) {
   return (low + high) / 2;
 }
 
-// How much wider than the percentile interval one for `blocks` blocks must be. Student's quantile
-// by its expansion in 1/(degrees of freedom) (Abramowitz and Stegun 26.7.5).
+// The factor by which the percentile interval must be widened for this number of blocks, with
+// Student's quantile by its expansion in 1/(degrees of freedom) (Abramowitz and Stegun 26.7.5).
 double small_sample_factor(double blocks, double coverage) {
   const double z = normal_quantile((1 + coverage) / 2), freedom = blocks - 1;
   const double z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
@@ -53,7 +54,7 @@ double small_sample_factor(double blocks, double coverage) {
 }  // namespace
 
 double take_quantile(std::span<double> samples, double q) {
-  HONE_CHECK(!samples.empty() && q >= 0 && q <= 1, "quantile", "samples and 0 <= q <= 1", q);
+  HONE_CHECK(!samples.empty() && q >= 0 && q <= 1, "quantile", "samples and a q in [0, 1]", q);
   std::sort(samples.begin(), samples.end());
   const double place = q * static_cast<double>(samples.size() - 1);
   const auto below = static_cast<std::size_t>(place);
@@ -63,7 +64,7 @@ double take_quantile(std::span<double> samples, double q) {
 }
 
 MeanInterval bootstrap_mean(std::span<const double> samples, const BootstrapOptions& options) {
-  HONE_CHECK(!samples.empty(), "bootstrap", "samples", "none");
+  HONE_REQUIRE(!samples.empty(), "bootstrap", "There is no sample.");
   HONE_CHECK(options.block >= 1 && options.draws >= 1, "bootstrap", "block and draws of at least 1",
              std::min(options.block, options.draws));
   HONE_CHECK(options.coverage > 0 && options.coverage < 1, "bootstrap", "a coverage in (0, 1)",

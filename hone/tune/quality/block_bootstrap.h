@@ -9,8 +9,7 @@
 namespace hone::tune {
 
 struct BootstrapOptions {
-  Index block =
-      512;  // consecutive samples that are drawn together, so that their correlation stays
+  Index block = 512;  // number of consecutive samples drawn together, which keeps their correlation
   Index draws = 2000;
   std::uint64_t seed = 1;
   double coverage = 0.95;
@@ -21,12 +20,12 @@ struct MeanInterval {
   Index blocks = 0;
 };
 
-// Mean of a correlated series with its percentile block-bootstrap interval, widened by
-// sqrt(B/(B-1)) · t/z for the B blocks there are. A series shorter than eight blocks is cut into
-// eight shorter ones; fewer than two samples give low = high = mean.
+// The mean of a correlated series with its percentile block-bootstrap interval, widened by
+// sqrt(B/(B-1)) · t/z for B blocks. A series shorter than eight blocks is divided into eight
+// shorter ones. For fewer than two samples, low = high = mean.
 MeanInterval bootstrap_mean(std::span<const double> samples, const BootstrapOptions& options = {});
 
-// Quantile q in [0, 1] by linear interpolation between order statistics; sorts `samples`.
+// The quantile q in [0, 1] by linear interpolation between order statistics. Sorts `samples`.
 double take_quantile(std::span<double> samples, double q);
 
 }  // namespace hone::tune

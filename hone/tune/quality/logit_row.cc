@@ -11,7 +11,8 @@ namespace {
 
 constexpr std::string_view kOp = "quality";
 
-// Highest logit; ties go to the lowest id. NaN never compares greater and is caught by the sum.
+// The id of the highest logit, the lowest id on ties. NaN never compares greater; the sum detects
+// it.
 Index find_top(std::span<const float> logits) {
   return std::max_element(logits.begin(), logits.end()) - logits.begin();
 }
@@ -40,8 +41,8 @@ TokenScore score_token(std::span<const float> logits, Index target) {
   return score;
 }
 
-// KL = sum_i p_i (b_i - m_i) - (lse(b) - lse(m)), p = softmax(b): one pass, exactly 0 for equal
-// rows.
+// KL = sum_i p_i (b_i - m_i) - (lse(b) - lse(m)) with p = softmax(b): one pass, and exactly 0 for
+// equal rows.
 PairScore score_pair(std::span<const float> logits, std::span<const float> baseline, Index target) {
   check_row(logits, target);
   HONE_CHECK(logits.size() == baseline.size(), kOp, concat(logits.size(), " baseline logits"),

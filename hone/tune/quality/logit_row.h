@@ -7,17 +7,18 @@
 
 namespace hone::tune {
 
-// What one row of logits [vocab] says of the token that came, in double precision from fp32 logits.
+// The score of the actual token under one row of logits [vocab], computed in double precision from
+// fp32 logits.
 struct TokenScore {
   double log_probability = 0;  // natural log of softmax(logits)[target]
-  Index top = 0;               // argmax, the lowest id on ties
+  Index top = 0;               // argmax; the lowest id on ties
 };
 
-// Error{InvalidArgument} on an empty row, a target outside it, NaN, +infinity or a row of
+// Throws Error{InvalidArgument} for an empty row, a target outside it, NaN, +infinity, or a row of
 // -infinity.
 TokenScore score_token(std::span<const float> logits, Index target);
 
-// The same for two models on one token.
+// The scores of two models for one token.
 struct PairScore {
   TokenScore model, baseline;
   double kl = 0;  // KL(softmax(baseline) || softmax(model)) >= 0, in nats

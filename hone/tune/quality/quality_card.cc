@@ -16,7 +16,7 @@ double mean_of(std::span<const double> values) {
   return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
 }
 
-// Pearson's correlation in two passes.
+// Pearson's correlation, computed in two passes.
 std::optional<double> correlate(std::span<const double> a, std::span<const double> b) {
   const double mean_a = mean_of(a), mean_b = mean_of(b);
   double aa = 0, bb = 0, ab = 0;
@@ -39,14 +39,14 @@ Json or_null(const std::optional<double>& value) { return value ? Json(*value) :
 }  // namespace
 
 void QualityAccumulator::add(std::span<const float> logits, Index target) {
-  HONE_CHECK(baseline_.empty(), "quality", "a baseline for every token", "one without");
+  HONE_REQUIRE(baseline_.empty(), "quality", "This token has no baseline, but earlier ones have.");
   log_probabilities_.push_back(score_token(logits, target).log_probability);
 }
 
 void QualityAccumulator::add(std::span<const float> logits, std::span<const float> baseline,
                              Index target) {
-  HONE_CHECK(baseline_.size() == log_probabilities_.size(), "quality",
-             "a baseline for every token or for none", "some without");
+  HONE_REQUIRE(baseline_.size() == log_probabilities_.size(), "quality",
+               "This token has a baseline, but earlier ones have none.");
   const PairScore score = score_pair(logits, baseline, target);
   log_probabilities_.push_back(score.model.log_probability);
   baseline_.push_back(score.baseline.log_probability);
@@ -55,8 +55,8 @@ void QualityAccumulator::add(std::span<const float> logits, std::span<const floa
 }
 
 QualityCard QualityAccumulator::finish(Index bytes, const BootstrapOptions& options) const {
-  HONE_CHECK(tokens() > 0, "quality", "at least one predicted token", "none");
-  HONE_CHECK(bytes >= 0, "quality", "a number of bytes", bytes);
+  HONE_REQUIRE(tokens() > 0, "quality", "There is no predicted token.");
+  HONE_CHECK(bytes >= 0, "quality", "at least 0 bytes", bytes);
   std::vector<double> nll(log_probabilities_.size());
   std::transform(log_probabilities_.begin(), log_probabilities_.end(), nll.begin(),
                  [](double log_probability) { return -log_probability; });

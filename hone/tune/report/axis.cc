@@ -20,7 +20,7 @@ double round_step(double size) {
 
 }  // namespace
 
-Axis::Axis(Range data, Range pixels, bool logarithmic, int wanted_ticks, Fit fit)
+Axis::Axis(Range data, Range pixels, bool logarithmic, int target_ticks, Fit fit)
     : data_(data), pixels_(pixels), logarithmic_(logarithmic && data.low > 0) {
   if (!std::isfinite(data_.low) || !std::isfinite(data_.high)) data_ = {0, 1};
   if (data_.high <= data_.low) {
@@ -29,9 +29,9 @@ Axis::Axis(Range data, Range pixels, bool logarithmic, int wanted_ticks, Fit fit
     logarithmic_ = logarithmic_ && data_.low > 0;
   }
   if (logarithmic_) {
-    find_logarithmic_ticks(wanted_ticks);
+    find_logarithmic_ticks(target_ticks);
   } else {
-    find_linear_ticks(wanted_ticks, fit);
+    find_linear_ticks(target_ticks, fit);
   }
 }
 
@@ -43,8 +43,8 @@ double Axis::place(double value) const {
   return pixels_.low + (scale(value) - low) / (high - low) * (pixels_.high - pixels_.low);
 }
 
-void Axis::find_linear_ticks(int wanted, Fit fit) {
-  const double step = round_step((data_.high - data_.low) / wanted);
+void Axis::find_linear_ticks(int count, Fit fit) {
+  const double step = round_step((data_.high - data_.low) / count);
   const bool whole = fit == Fit::Ticks;
   const double first = whole ? std::floor(data_.low / step + 1e-9) : std::ceil(data_.low / step);
   const double last = whole ? std::ceil(data_.high / step - 1e-9) : std::floor(data_.high / step);
@@ -53,8 +53,8 @@ void Axis::find_linear_ticks(int wanted, Fit fit) {
   decimals_ = std::max(0, -static_cast<int>(std::floor(std::log10(step) + 1e-9)));
 }
 
-// Tries finer and finer sets until there are enough; a range within one octave is linear in looks.
-void Axis::find_logarithmic_ticks(int wanted) {
+// Tries finer sets until there are enough ticks.
+void Axis::find_logarithmic_ticks(int count) {
   const double margin = std::pow(data_.high / data_.low, 0.06);
   data_ = {data_.low / margin, data_.high * margin};
   const std::vector<std::vector<double>> sets = {
@@ -68,14 +68,14 @@ void Axis::find_logarithmic_ticks(int wanted) {
         if (tick >= data_.low && tick <= data_.high) found.push_back(tick);
       }
     }
-    const bool is_too_many = static_cast<int>(found.size()) > 2 * wanted;
+    const bool is_too_many = static_cast<int>(found.size()) > 2 * count;
     if (is_too_many && ticks_.size() >= 2) break;
     ticks_ = found;
-    if (static_cast<int>(ticks_.size()) >= wanted) break;
+    if (static_cast<int>(ticks_.size()) >= count) break;
   }
-  if (ticks_.size() < 3) {  // a narrow range: linear ticks at their logarithmic places
+  if (ticks_.size() < 3) {  // For a narrow range, linear ticks at their logarithmic positions.
     ticks_.clear();
-    const double step = round_step((data_.high - data_.low) / wanted);
+    const double step = round_step((data_.high - data_.low) / count);
     for (double tick = std::ceil(data_.low / step) * step; tick <= data_.high; tick += step) {
       ticks_.push_back(tick);
     }

@@ -12,21 +12,21 @@ class Axis {
   struct Range {
     double low = 0, high = 1;
   };
-  // `data` is widened to whole ticks (Fit::Ticks) or kept (Fit::Data) on a linear axis; a
-  // logarithmic axis keeps a small margin, and falls back to linear when data is not positive.
-  // `pixels.low` is where data.low lies.
+  // A linear axis widens `data` to whole ticks (Fit::Ticks) or keeps it (Fit::Data). A logarithmic
+  // axis adds a small margin, and becomes linear if the data is not positive. `pixels.low` is the
+  // position of data.low.
   enum class Fit { Ticks, Data };
-  Axis(Range data, Range pixels, bool logarithmic, int wanted_ticks, Fit fit = Fit::Ticks);
+  Axis(Range data, Range pixels, bool logarithmic, int target_ticks, Fit fit = Fit::Ticks);
 
   double place(double value) const;
   const std::vector<double>& ticks() const { return ticks_; }
   bool is_logarithmic() const { return logarithmic_; }
-  // Enough decimals to tell neighboring ticks apart.
+  // Formats with enough decimals to distinguish neighboring ticks.
   std::string format_tick(double value) const;
 
  private:
-  void find_linear_ticks(int wanted, Fit fit);
-  void find_logarithmic_ticks(int wanted);
+  void find_linear_ticks(int count, Fit fit);
+  void find_logarithmic_ticks(int count);
 
   Range data_, pixels_;
   bool logarithmic_;

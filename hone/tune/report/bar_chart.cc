@@ -9,7 +9,7 @@
 namespace hone::tune {
 namespace {
 
-// Names stand left of the bars on a wide page, above them on a phone.
+// Names are left of the bars on a wide page and above them on a phone.
 struct BarLayout {
   double width, name_room, value_room, bar_height, row_height, group_height, top, font;
   bool name_above;

@@ -84,7 +84,8 @@ Json to_json(const Report& report) {
   }
   json["footer"] = report.footer;
   for (const auto& [key, value] : report.extra.items()) {
-    HONE_CHECK(!json.contains(key), "report", "extra objects with names of their own", key);
+    HONE_REQUIRE(!json.contains(key), "report",
+                 concat("The extra object \"", key, "\" has the name of another part."));
     json[key] = value;
   }
   return json;
@@ -93,7 +94,9 @@ Json to_json(const Report& report) {
 void write_report(const Report& report, const std::filesystem::path& folder) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) fail(ErrorCategory::Io, folder.string(), "a folder to write to", error.message());
+  if (error)
+    fail(ErrorCategory::Io, folder.string(),
+         concat("Could not create the folder: ", error.message()));
   const std::string html = render_html(report);
   if (const MachineCard* machine = find_machine(report)) {
     write_json_file(folder / "machine.json", facts_json(*machine));

@@ -14,7 +14,7 @@
 namespace hone::tune {
 
 // A report as data: sections of blocks. Callers fill it; render_html() and to_json() show the same
-// numbers. Every text is plain text and is escaped where it is written.
+// numbers. All texts are plain text and are escaped on output.
 
 struct Prose {
   std::string text;  // paragraphs are separated by an empty line
@@ -24,11 +24,11 @@ using TableCell = std::variant<std::string, Figure>;
 struct Table {
   std::string title, note;
   std::vector<std::string> columns;
-  std::vector<std::vector<TableCell>> rows;  // each as long as columns
+  std::vector<std::vector<TableCell>> rows;  // each with one cell per column
   int highlighted_row = -1;
 };
 
-// Text that a model wrote. `prompt` is its given beginning.
+// Text that a model generated. `prompt` is its given beginning.
 struct Sample {
   std::string name, prompt, text;
   std::string note;  // "41 tokens, 1 234 tokens/s"
@@ -38,7 +38,7 @@ struct Samples {
   std::vector<Sample> samples;
 };
 
-// Name and value, in order: "CPU", "…".
+// Names and values in order: "CPU", "…".
 struct MachineCard {
   std::vector<std::pair<std::string, std::string>> facts;
 };
@@ -63,21 +63,22 @@ struct Report {
   std::vector<Headline> headlines;
   std::vector<Section> sections;
   std::string footer;  // command, version, time
-  // Objects that report.json carries beside the sections: "runs", "passes", "quality", "front", …
+  // Objects that report.json has in addition to the sections: "runs", "passes", "quality", "front",
+  // …
   Json extra = Json::object();
 };
 
-// One HTML file that fetches nothing: inline style, SVG, script and the JSON document. Light and
-// dark follow the reader's setting. Error{InvalidArgument} when a table row has not one cell per
-// column.
+// Renders one self-contained HTML file with inline style, SVG, script and the JSON document. The
+// light or dark theme follows the reader's setting. Throws Error{InvalidArgument} unless every
+// table row has one cell per column.
 std::string render_html(const Report& report);
 
-// {"schema": "hone.report/1", title, machine, headlines[], sections[], …extra}; every figure as
+// {"schema": "hone.report/1", title, machine, headlines[], sections[], …extra}, with each figure as
 // {value, unit, n, p10, p90, ci, label}.
 Json to_json(const Report& report);
 
-// Writes report.html, report.json and, where the report has a machine card, machine.json into
-// `folder` (made when absent). Each appears whole or not at all.
+// Writes report.html, report.json and, if the report has a machine card, machine.json into
+// `folder`, which is created if necessary. Each file is written atomically.
 void write_report(const Report& report, const std::filesystem::path& folder);
 
 }  // namespace hone::tune

@@ -34,7 +34,7 @@ void draw_frame(SvgWriter& svg, const ChartLayout& layout, const Axis& x, const 
     const std::string text = x.format_tick(tick);
     const double at = x.place(tick), half = text_width(text) * layout.font / 2;
     svg.add_line({at, up.low}, {at, up.low + 5}, "axis");
-    if (at - half < free_from || at + half > layout.width) continue;  // would touch another
+    if (at - half < free_from || at + half > layout.width) continue;  // would touch another label
     svg.add_text({at, up.low + 19}, text, Anchor::Middle, "tick");
     free_from = at + half + 8;
   }

@@ -10,22 +10,22 @@
 
 namespace hone::tune {
 
-// Rooms of a drawing in user units; about one unit per CSS pixel at the width it is made for.
+// The layout of a drawing in user units, about one per CSS pixel at the intended width.
 struct ChartLayout {
   double width, height;
   double left, right, top, bottom;  // margins around the plot
-  double font;                      // size of labels
+  double font;                      // size of the labels
 };
 ChartLayout layout_of(ChartWidth width);
 
 Axis::Range x_pixels(const ChartLayout& layout);
 Axis::Range y_pixels(const ChartLayout& layout);  // low is at the bottom
 
-// Grid, tick labels, axis names.
+// Draws the grid, the tick labels and the axis names.
 void draw_frame(SvgWriter& svg, const ChartLayout& layout, const Axis& x, const Axis& y,
                 const std::string& x_label, const std::string& y_label);
 
-// Smallest and largest finite value; {0, 1} when there is none.
+// The smallest and largest finite value; {0, 1} if there is none.
 Axis::Range range_of(const std::vector<double>& values);
 
 }  // namespace hone::tune

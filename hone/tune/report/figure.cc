@@ -17,7 +17,7 @@ Json or_null(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value) : Json();
 }
 
-// Thousands in groups from five digits on.
+// Groups thousands from five digits on.
 std::string group_digits(const std::string& number) {
   const auto begin = number.find_first_of("0123456789");
   const auto end = std::min(number.find('.'), number.size());
@@ -44,7 +44,7 @@ std::string_view name_of(FigureLabel label) {
   return "unknown";
 }
 
-// Four significant digits without the zeros at their end.
+// Four significant digits without trailing zeros.
 int decimals_shown(double value) {
   const double size = std::abs(value);
   if (!std::isfinite(value) || size == std::floor(size)) return 0;

@@ -42,7 +42,8 @@ std::string unit_mark(const Figure& figure) {
   return figure.unit.empty() ? "" : concat("<i>", escape_markup(figure.unit), "</i>");
 }
 
-// The value, below it its interval, sample count and, unless measured, its label.
+// Writes the value and, below it, its interval, its sample count and, unless it is measured, its
+// label.
 void write_figure_cell(std::string& out, Figure figure, int decimals) {
   if (figure.decimals < 0) figure.decimals = decimals;
   const bool is_known = std::isfinite(figure.value);
@@ -70,7 +71,7 @@ void write_cell(std::string& out, const TableCell& cell, int decimals) {
 
 struct ColumnStyle {
   bool is_text = true;  // no cell is a figure
-  int decimals = -1;    // the same for all its figures; -1 where one is too small for that
+  int decimals = -1;    // common to all its figures; -1 if one is too small for that
 };
 
 ColumnStyle style_of(const Table& table, std::size_t column) {
@@ -160,7 +161,7 @@ void write_contents(std::string& out, const Report& report) {
   out += "</nav>\n";
 }
 
-// "<" never appears inside the document, so that no text can end the element.
+// Escapes "<" within the document, so that no text can end the element.
 std::string embed_json(const Report& report) {
   std::string text;
   for (char c : to_json(report).dump(-1, ' ', false, Json::error_handler_t::replace)) {

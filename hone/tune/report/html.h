@@ -5,7 +5,7 @@
 
 namespace hone::tune {
 
-// The page's look and its table sorter; render_html() puts them inline.
+// The page's style sheet and its table sorter, which render_html() puts inline.
 extern const std::string_view kPageStyle;
 extern const std::string_view kPageScript;
 

@@ -10,7 +10,7 @@ namespace hone::tune {
 namespace {
 
 constexpr std::size_t kMaxSeries = 4;
-constexpr std::size_t kMaxPoints = 600;  // more than one per pixel is not seen
+constexpr std::size_t kMaxPoints = 600;  // more than one per pixel is not visible
 
 std::string series_class(std::size_t index) { return concat("line s", index + 1); }
 
@@ -38,7 +38,7 @@ Extent collect(const LineChart& chart) {
   return extent;
 }
 
-// Names with their stroke, right-aligned above the plot.
+// Draws the names with their strokes, right-aligned above the plot.
 void draw_key(SvgWriter& svg, const LineChart& chart, const ChartLayout& layout) {
   double right = layout.width - layout.right;
   for (std::size_t i = chart.series.size(); i-- > 0;) {

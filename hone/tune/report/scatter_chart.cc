@@ -116,8 +116,8 @@ class ScatterDrawing {
     taken_.push_back({at.x - core, at.y - core, at.x + core, at.y + core});
   }
 
-  // Right, left, above or below the bubble: the first room where it meets no other label and no
-  // bubble, else towards the middle.
+  // Places the label right, left, above or below the bubble: at the first position where it
+  // overlaps neither a label nor a bubble, otherwise towards the middle.
   void draw_label(const ScatterPoint& point) {
     const Point at = place(point);
     const double gap = radius(point) + 5, width = text_width(point.name) * layout_.font;

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\uFFFD";
 
-// Bytes of the well-formed UTF-8 sequence at the start of `text`; 0 when there is none.
+// The length of the valid UTF-8 sequence at the start of `text`; 0 if there is none.
 std::size_t sequence_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned lead = byte(0);
@@ -26,7 +26,7 @@ std::size_t sequence_length(std::string_view text) {
   return is_bad ? 0 : length;
 }
 
-// Two decimals are below a pixel at every size a page shows.
+// Two decimals are less than a pixel at every displayed size.
 std::string number(double value) {
   std::string text = fmt::format("{:.2f}", value);
   text.erase(text.find_last_not_of('0') + 1);
@@ -93,7 +93,7 @@ double text_width(std::string_view text) {
   double width = 0;
   for (char c : text) {
     const auto byte = static_cast<unsigned char>(c);
-    if ((byte & 0xc0u) == 0x80u) continue;  // inside a character
+    if ((byte & 0xc0u) == 0x80u) continue;  // within a character
     if (std::string_view("ijltfr.,:' |[]()").find(c) != std::string_view::npos) {
       width += 0.34;
     } else if ((c >= 'A' && c <= 'Z') || c == 'm' || c == 'w') {

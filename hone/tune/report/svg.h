@@ -11,21 +11,21 @@ struct Point {
   double x = 0, y = 0;
 };
 
-// Text for XML and HTML, in content and in double-quoted attributes. Bytes that are not UTF-8 and
-// control characters become U+FFFD, so that any text is safe to show.
+// Escapes text for the content and the double-quoted attributes of XML and HTML. Bytes that are not
+// UTF-8 and control characters become U+FFFD, so that any text is safe.
 std::string escape_markup(std::string_view text);
-// The first step alone: well-formed UTF-8 without control characters but tab and line feed.
+// Only the first step: valid UTF-8 without control characters other than tab and line feed.
 std::string clean_text(std::string_view text);
 
 enum class Anchor { Start, Middle, End };
 
-// Writes one well-formed SVG element. Looks come from CSS classes of the page, so that light and
-// dark need no second drawing. Coordinates in user units, y downwards.
+// Writes one well-formed SVG element. The style comes from CSS classes of the page, so that light
+// and dark themes share the drawing. Coordinates are in user units with y downwards.
 class SvgWriter {
  public:
   SvgWriter(double width, double height, std::string_view title, std::string_view description);
 
-  // Classes are space-separated and come from code, never from data.
+  // Classes are space-separated and not escaped, so they must not come from data.
   void add_line(Point from, Point to, std::string_view classes);
   void add_polyline(const std::vector<Point>& points, std::string_view classes);
   void add_circle(Point center, double radius, std::string_view classes,
@@ -35,7 +35,7 @@ class SvgWriter {
   void add_text(Point at, std::string_view text, Anchor anchor, std::string_view classes);
   // Reads upwards.
 
-  // The finished element; the writer is used up.
+  // Returns the finished element. The writer must not be used afterwards.
   std::string finish();
 
  private:
@@ -44,7 +44,7 @@ class SvgWriter {
   std::string out_;
 };
 
-// Estimated width of a text in the page's font, in units of the font size.
+// The estimated width of a text in the page's font, in units of the font size.
 double text_width(std::string_view text);
 
 }  // namespace hone::tune

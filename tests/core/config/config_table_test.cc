@@ -74,7 +74,7 @@ TEST(ConfigTable, refuses_keys_of_very_many_parts_but_no_dots_elsewhere) {
   read_config_text(garden, "# " + dots + "\n[gate]\nname = \"" + dots + "\"\n", "g.toml");
   EXPECT_EQ(garden.name, dots);
   EXPECT_THAT(refusal([&] { read_config_text(garden, "\n" + deep + " = 1", "g.toml"); }),
-              HasSubstr("[g.toml:2] wanted keys of at most 32 parts"));
+              HasSubstr("[g.toml:2] expected keys of at most 32 parts"));
 }
 
 // Keys without a section, keys that must be there, checks, and an array of tables.
@@ -164,14 +164,14 @@ TEST(ConfigTable, hashes_and_compares_what_is_fixed_in_a_run) {
   now.rain = 0;
   EXPECT_NE(config_hash(before), config_hash(now));
   EXPECT_THAT(refusal([&] { check_same_run(to_json(before), now); }),
-              HasSubstr("[beds.rain] wanted the value that the run was started with, \"auto\""));
+              HasSubstr("[beds.rain] expected the value that the run was started with, \"auto\""));
 }
 
 TEST(ConfigTable, checks_ranges_and_choices_by_key) {
   constexpr std::array<std::string_view, 3> kKnown = {"a", "b", "c"};
   EXPECT_EQ(refusal([&] { check_choice("k", "b", kKnown); }), "");
   EXPECT_THAT(refusal([&] { check_choice("k", "d", kKnown); }),
-              HasSubstr("[k] wanted a, b or c, got d"));
+              HasSubstr("[k] expected a, b or c, got d"));
   EXPECT_EQ(refusal([] { check_range("k", Index{3}, 3, 4); }), "");
   EXPECT_THAT(refusal([] { check_range("k", Index{5}, 3, 4); }), HasSubstr("3 to 4, got 5"));
   EXPECT_THAT(refusal([] { check_range("k", std::stod("nan"), 0, 1); }), HasSubstr("0 to 1"));

@@ -301,15 +301,15 @@ TEST(AttentionHostile, every_wrong_argument_is_named) {
   };
   EXPECT_EQ(spoilt([](AttentionArgs&) {}), "no error");
   EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.dtype = Dtype::BFloat16; }),
-              HasSubstr("[attention] wanted an f16 or f32 cache, got bf16"));
-  EXPECT_THAT(spoilt([](auto& a) { a.heads = 3; }),
-              HasSubstr("heads in groups of 2 KV heads, got 3"));
-  EXPECT_THAT(spoilt([](auto& a) { a.heads = 0; }), HasSubstr("heads in groups"));
-  EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.kv_heads = 0; }), HasSubstr("heads in groups"));
+              HasSubstr("[attention] expected an f16 or f32 cache, got bf16"));
+  EXPECT_THAT(spoilt([](auto& a) { a.heads = 3; }), HasSubstr("a multiple of 2 heads, got 3"));
+  EXPECT_THAT(spoilt([](auto& a) { a.heads = 0; }), HasSubstr("a multiple of"));
+  EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.kv_heads = 0; }), HasSubstr("a multiple of"));
   EXPECT_THAT(spoilt([](auto& a) { a.q_stride = 31; }),
-              HasSubstr("rows at least 32 apart, got 31 and 32"));
+              HasSubstr("strides of at least 32, got 31 and 32"));
   EXPECT_THAT(spoilt([](auto& a) { a.out_stride = 31; }), HasSubstr("got 32 and 31"));
-  EXPECT_THAT(spoilt([](auto& a) { a.first_position = 63; }), HasSubstr("wanted 3 blocks, got 2"));
+  EXPECT_THAT(spoilt([](auto& a) { a.first_position = 63; }),
+              HasSubstr("expected 3 blocks, got 2"));
   EXPECT_THAT(spoilt([](auto& a) { a.first_position = -1; }), HasSubstr("blocks"));
   EXPECT_THAT(spoilt([](auto& a) { a.rows = -1; }), HasSubstr("blocks"));
   EXPECT_THAT(spoilt([](auto& a) { a.cache.layer = 1; }), HasSubstr("blocks"));

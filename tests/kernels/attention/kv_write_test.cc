@@ -174,14 +174,15 @@ TEST(KvHostile, every_wrong_argument_is_named_and_nothing_is_written) {
     return error_of([&] { write_kv(args); });
   };
   EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.dtype = Dtype::Int8; }),
-              HasSubstr("[write_kv] wanted an f16 or f32 cache, got i8"));
+              HasSubstr("[write_kv] expected an f16 or f32 cache, got i8"));
   EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.head_dim = 0; }),
               HasSubstr("head_dim in 1…512, got 0"));
   EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.head_dim = 513; }), HasSubstr("got 513"));
   EXPECT_THAT(spoilt([](auto& a) { a.head_end = 4; }), HasSubstr("heads within 3, got 4"));
   EXPECT_THAT(spoilt([](auto& a) { a.head_begin = -1; }), HasSubstr("heads within 3"));
   EXPECT_THAT(spoilt([](auto& a) { a.head_begin = 3, a.head_end = 2; }), HasSubstr("heads within"));
-  EXPECT_THAT(spoilt([](auto& a) { a.first_position = 64; }), HasSubstr("wanted 3 blocks, got 2"));
+  EXPECT_THAT(spoilt([](auto& a) { a.first_position = 64; }),
+              HasSubstr("expected 3 blocks, got 2"));
   EXPECT_THAT(spoilt([](auto& a) { a.first_position = -1; }), HasSubstr("blocks"));
   EXPECT_THAT(spoilt([](auto& a) { a.rows = -1; }), HasSubstr("blocks"));
   EXPECT_THAT(spoilt([](auto& a) { a.cache.layer = 2; }), HasSubstr("blocks"));
@@ -210,7 +211,7 @@ TEST(RopeHostile, every_wrong_argument_is_named_and_nothing_turns) {
     return error_of([&] { apply_rope(args); });
   };
   EXPECT_THAT(spoilt([](auto& a) { a.dims = 3; }),
-              HasSubstr("[rope] wanted an even number of dims up to 6, got 3"));
+              HasSubstr("[rope] expected an even number of dims up to 6, got 3"));
   EXPECT_THAT(spoilt([](auto& a) { a.dims = 8; }), HasSubstr("got 8"));
   EXPECT_THAT(spoilt([](auto& a) { a.dims = -2; }), HasSubstr("got -2"));
   EXPECT_THAT(spoilt([](auto& a) { a.x_stride = 11; }),

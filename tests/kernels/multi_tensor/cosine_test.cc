@@ -167,7 +167,7 @@ TEST(CosineRefuses, other_types_layouts_shapes_and_places) {
   for (const std::size_t places : {0u, 2u, 4u}) {
     std::vector<double> out(places);
     EXPECT_THAT(error_of([&] { cosine_rows(good, other, serial_executor(), out); }),
-                HasSubstr("[cosine] wanted 3 places for rows"));
+                HasSubstr("[cosine] expected 3 places for rows"));
   }
 }
 

@@ -45,7 +45,7 @@ void expect_refused(const char* op, const char* name, double Group::*field, cons
     Group group;
     group.*field = value;
     EXPECT_THAT(error_of([&] { step(set, group, StepControl{}); }),
-                HasSubstr(concat("[", op, "] wanted ", name)))
+                HasSubstr(concat("[", op, "] expected ", name)))
         << value;
   }
   EXPECT_TRUE(hone::test::same_bits(set.snapshot(), before));
@@ -81,10 +81,11 @@ TEST(LionAndAdagradRefuse, slots_that_are_missing_or_too_many_and_groups_that_ar
   TensorSet ada_extra({9}, {.momentum = false, .second_moment = true, .extra = true});
   const auto of_lion = [](TensorSet& set) { return error_of([&] { lion(set, {}); }); };
   const auto of_adagrad = [](TensorSet& set) { return error_of([&] { adagrad(set, {}); }); };
-  EXPECT_THAT(of_lion(none), HasSubstr("[lion_step] wanted a momentum list, got none"));
+  EXPECT_THAT(of_lion(none), HasSubstr("[lion_step] expected a momentum list, got none"));
   EXPECT_THAT(of_lion(both), HasSubstr("no second_moment list, got one"));
   EXPECT_THAT(of_lion(lion_extra), HasSubstr("no extra list, got one"));
-  EXPECT_THAT(of_adagrad(none), HasSubstr("[adagrad_step] wanted a second_moment list, got none"));
+  EXPECT_THAT(of_adagrad(none),
+              HasSubstr("[adagrad_step] expected a second_moment list, got none"));
   EXPECT_THAT(of_adagrad(both), HasSubstr("no momentum list, got one"));
   EXPECT_THAT(of_adagrad(ada_extra), HasSubstr("no extra list, got one"));
   momentum.group[0] = second.group[0] = 1;

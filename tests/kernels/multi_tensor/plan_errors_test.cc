@@ -39,7 +39,7 @@ TEST(PlanRefuses, every_list_of_another_length) {
     lists.*c.list = (lists.*c.list).first(1);
     EXPECT_THAT(
         error_of([&] { MultiTensorPlan::build_or_throw(lists); }),
-        HasSubstr(concat("[multi_tensor plan] wanted 2 tensors in list ", c.name, ", got 1")));
+        HasSubstr(concat("[multi_tensor plan] expected 2 tensors in list ", c.name, ", got 1")));
     EXPECT_THAT(error_of([&] { (void)set.plan().matches(lists); }), HasSubstr(c.name));
   }
   MultiTensorLists lists = set.lists();

@@ -39,7 +39,7 @@ void expect_refused(const char* op, std::initializer_list<Field<Group>> fields,
       Group group;
       group.*field.member = value;
       EXPECT_THAT(error_of([&] { check(group); }),
-                  HasSubstr(concat("[", op, "] wanted ", field.name)))
+                  HasSubstr(concat("[", op, "] expected ", field.name)))
           << value;
     }
   }
@@ -105,17 +105,17 @@ TEST(RuleRefuses, slots_that_are_missing_or_too_many) {
   TensorSet second({9}, {.momentum = false, .second_moment = true});
   TensorSet both({9}, {.second_moment = true}), all({9}, {.second_moment = true, .extra = true});
   TensorSet extra({9}, {.extra = true});
-  EXPECT_THAT(sgd(momentum, {{}}), HasSubstr("[sgd_step] wanted no momentum list, got one"));
-  EXPECT_THAT(sgd(none, {{.momentum = 0.5}}), HasSubstr("wanted a momentum list, got none"));
+  EXPECT_THAT(sgd(momentum, {{}}), HasSubstr("[sgd_step] expected no momentum list, got one"));
+  EXPECT_THAT(sgd(none, {{.momentum = 0.5}}), HasSubstr("expected a momentum list, got none"));
   EXPECT_THAT(sgd(second, {{}}), HasSubstr("no second_moment list"));
   EXPECT_THAT(sgd(extra, {{.momentum = 0.5}}), HasSubstr("no extra list"));
-  EXPECT_THAT(adam(second, {{}}), HasSubstr("[adam_step] wanted a momentum list"));
-  EXPECT_THAT(adam(momentum, {{}}), HasSubstr("wanted a second_moment list"));
-  EXPECT_THAT(adam(all, {{}}), HasSubstr("wanted no extra list"));
-  EXPECT_THAT(adam(both, {{.amsgrad = true}}), HasSubstr("wanted a extra list"));
+  EXPECT_THAT(adam(second, {{}}), HasSubstr("[adam_step] expected a momentum list"));
+  EXPECT_THAT(adam(momentum, {{}}), HasSubstr("expected a second_moment list"));
+  EXPECT_THAT(adam(all, {{}}), HasSubstr("expected no extra list"));
+  EXPECT_THAT(adam(both, {{.amsgrad = true}}), HasSubstr("expected a extra list"));
   EXPECT_THAT(tam(none, {{}}, TAMScope::Tensor, {0}),
-              HasSubstr("[tam_step] wanted a momentum list"));
-  EXPECT_THAT(tam(extra, {{}}, TAMScope::Tensor, {0}), HasSubstr("wanted no extra list"));
+              HasSubstr("[tam_step] expected a momentum list"));
+  EXPECT_THAT(tam(extra, {{}}, TAMScope::Tensor, {0}), HasSubstr("expected no extra list"));
 }
 
 TEST(RuleRefuses, groups_that_are_not_there_or_disagree) {
@@ -145,7 +145,7 @@ TEST(RuleRefuses, controls_without_meaning_before_anything_changes) {
   const std::vector<SGDGroup> groups{{.lr = 1, .momentum = 0.5}};
   for (const double scale : {0.0, -1.0, kBad, kEndless, -kEndless})
     EXPECT_THAT(sgd(set, groups, {.inv_scale = scale}),
-                HasSubstr("[multi_tensor step] wanted a finite positive inv_scale"));
+                HasSubstr("[multi_tensor step] expected a finite positive inv_scale"));
   for (const double norm : {-1.0, kBad, -kEndless})
     EXPECT_THAT(sgd(set, groups, {.clip_norm = norm}), HasSubstr("clip_norm of at least 0"));
   EXPECT_TRUE(same_bits(set.snapshot(), before));
@@ -161,7 +161,7 @@ TEST(RuleRefuses, to_write_gradients_that_share_memory) {
     EXPECT_EQ(sgd(set, {{}}), "no error") << "reading is fine";
     for (const GradWriteBack grad : {GradWriteBack::Zero, GradWriteBack::Unscaled})
       EXPECT_THAT(sgd(set, {{}}, {.grad = grad}),
-                  HasSubstr("[multi_tensor gradient write-back] wanted grad of tensor"));
+                  HasSubstr("[multi_tensor gradient write-back] expected grad of tensor"));
   }
   TensorSet apart({100, 50}, {.momentum = false});
   apart.view_of(Slot::Grad, 0).data = shared.data();

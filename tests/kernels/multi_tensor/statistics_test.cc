@@ -131,7 +131,7 @@ TEST(Statistics, reads_up_to_the_page_and_no_further) {
 TEST(Statistics, nothing_to_gather_has_no_function) {
   EXPECT_EQ(count_sums(Statistics::None), 0);
   EXPECT_THAT(test::error_of([] { choose_gather(Statistics::None); }),
-              testing::HasSubstr("[multi_tensor statistics] wanted something to gather"));
+              testing::HasSubstr("[multi_tensor statistics] expected something to gather"));
 }
 
 }  // namespace

@@ -58,7 +58,7 @@ struct Steps {
 TEST(TamMethodsRefuse, another_number_of_them_and_model_beside_others) {
   Steps two({{Shape{9}}, {Shape{9}}, {Shape{9}}}, {kTensor, kTensor, kTensor});
   two.methods.pop_back();
-  EXPECT_THAT(two.refusal(), HasSubstr("[tam_step] wanted 3 methods or 1, got 2"));
+  EXPECT_THAT(two.refusal(), HasSubstr("[tam_step] expected 3 methods or 1, got 2"));
   two.methods.clear();
   EXPECT_THAT(two.refusal(), HasSubstr("3 methods or 1, got 0"));
   for (const bool first : {false, true}) {
@@ -96,7 +96,8 @@ TEST(TamMethodsRefuse, one_correlation_per_tensor_where_every_row_has_one) {
 
 TEST(TamMethodsRefuse, elements_without_their_slot_or_with_what_they_cannot_mean) {
   const hone::test::MixedSlots with_s{.extra = true};
-  EXPECT_THAT(Steps({{Shape{4, 5}}}, {elements_of(5)}).refusal(), HasSubstr("wanted a extra list"));
+  EXPECT_THAT(Steps({{Shape{4, 5}}}, {elements_of(5)}).refusal(),
+              HasSubstr("expected a extra list"));
   EXPECT_THAT(Steps({{Shape{4, 5}}}, {kTensor}, with_s).refusal(), HasSubstr("no extra list"));
   Steps run({{Shape{4, 5}}}, {elements_of(5)}, with_s);
   EXPECT_THAT(run.refusal({.fixed_damping = 0.5}), HasSubstr("no fixed_damping in scope Element"));

@@ -281,7 +281,7 @@ TEST(CrossEntropyHostile, names_what_it_wanted_and_touches_nothing) {
                     serial_executor());
     });
   };
-  EXPECT_THAT(sentence(0, {0, 0}), HasSubstr("[cross_entropy] wanted classes > 0, got 0"));
+  EXPECT_THAT(sentence(0, {0, 0}), HasSubstr("[cross_entropy] expected classes > 0, got 0"));
   EXPECT_THAT(sentence(-4, {0, 0}), HasSubstr("got -4"));
   EXPECT_THAT(sentence(4, {0, 4}), HasSubstr("targets below 4, got 4"));
   EXPECT_THAT(sentence(4, {std::numeric_limits<std::int64_t>::max(), 0}), HasSubstr("below 4"));

@@ -34,13 +34,13 @@ TEST(RmsNormRefuses, every_wrong_argument_by_name) {
     return error_of([&] { rms_norm(args); });
   };
   EXPECT_THAT(spoilt([](auto& a) { a.rows = -2; }),
-              HasSubstr("[rms_norm] wanted sizes >= 0, got [-2, 8]"));
+              HasSubstr("[rms_norm] expected sizes >= 0, got [-2, 8]"));
   EXPECT_THAT(spoilt([](auto& a) { a.cols = -8; }), HasSubstr("got [2, -8]"));
   EXPECT_THAT(spoilt([](auto& a) { a.x_stride = 7; }),
               HasSubstr("strides of at least 8 columns, got 7 and 8"));
   EXPECT_THAT(spoilt([](auto& a) { a.y_stride = 7; }), HasSubstr("got 8 and 7"));
   for (const float epsilon : {0.0f, -1e-5f, kNan})
-    EXPECT_THAT(spoilt([&](auto& a) { a.epsilon = epsilon; }), HasSubstr("wanted epsilon > 0"));
+    EXPECT_THAT(spoilt([&](auto& a) { a.epsilon = epsilon; }), HasSubstr("expected epsilon > 0"));
   EXPECT_EQ(spoilt([](auto& a) { a.rows = 0; }), "no error");
   EXPECT_EQ(spoilt([](auto& a) { a.cols = 0; }), "no error");
   EXPECT_EQ(x, Values(16, 2.0f));
@@ -53,14 +53,14 @@ TEST(SoftmaxRefuses, every_wrong_argument_by_name) {
       softmax({.x = x.data(), .y = x.data(), .stride = stride, .rows = rows, .cols = cols});
     });
   };
-  EXPECT_THAT(sentence(-1, 8, 8), HasSubstr("[softmax] wanted sizes >= 0, got [-1, 8]"));
+  EXPECT_THAT(sentence(-1, 8, 8), HasSubstr("[softmax] expected sizes >= 0, got [-1, 8]"));
   EXPECT_THAT(sentence(1, -8, 8), HasSubstr("got [1, -8]"));
-  EXPECT_THAT(sentence(2, 8, 7), HasSubstr("[softmax] wanted stride of at least 8, got 7"));
+  EXPECT_THAT(sentence(2, 8, 7), HasSubstr("[softmax] expected stride of at least 8, got 7"));
   EXPECT_EQ(sentence(0, 8, 8), "no error");
   EXPECT_EQ(sentence(2, 0, 0), "no error");
   EXPECT_EQ(x, Values(16, 2.0f));
   EXPECT_THAT(error_of([&] { log_sum_exp(x.data(), -1); }),
-              HasSubstr("[log_sum_exp] wanted cols >= 0, got -1"));
+              HasSubstr("[log_sum_exp] expected cols >= 0, got -1"));
 }
 
 TEST(NormEdges, read_and_write_up_to_the_page_and_no_further) {

@@ -193,10 +193,11 @@ TEST(RecommendScale, F15_zeros_nan_and_nothing_are_defined) {
   EXPECT_EQ(recommend_scale({}, 4096).scale, 4096);
   EXPECT_EQ(recommend_scale(statistics_of({1e-6f}), 1).scale, 0x1p34) << "it raises the scale, too";
   for (const float bad : {kInfinity, std::numeric_limits<float>::quiet_NaN()}) {
-    EXPECT_THAT(error_of([&] {
-                  recommend_scale(statistics_of({1, bad}), 1);
-                }),
-                HasSubstr("[recommend_scale] wanted finite gradients, got 1 that are inf or NaN"));
+    EXPECT_THAT(
+        error_of([&] {
+          recommend_scale(statistics_of({1, bad}), 1);
+        }),
+        HasSubstr("[recommend_scale] expected finite gradients, got 1 that are inf or NaN"));
   }
   EXPECT_THAT(error_of([&] { recommend_scale({}, 1, -1); }), HasSubstr("headroom_bits"));
 }

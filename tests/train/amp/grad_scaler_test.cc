@@ -151,16 +151,17 @@ TEST(GradScaler, F19_calls_out_of_order_are_errors_that_name_the_call) {
     const auto unscale = [&] { scaler.unscale_(*optimizer); };
     const auto step = [&] { scaler.step(*optimizer); };
     const auto update = [&] { scaler.update(); };
-    EXPECT_THAT(error_of(step), HasSubstr("[GradScaler.step] wanted scale(loss) called before"));
-    EXPECT_THAT(error_of(unscale), HasSubstr("[GradScaler.unscale_] wanted scale(loss)"));
-    EXPECT_THAT(error_of(update), HasSubstr("[GradScaler.update] wanted scale(loss)"));
+    EXPECT_THAT(error_of(step), HasSubstr("[GradScaler.step] expected scale(loss) called before"));
+    EXPECT_THAT(error_of(unscale), HasSubstr("[GradScaler.unscale_] expected scale(loss)"));
+    EXPECT_THAT(error_of(update), HasSubstr("[GradScaler.update] expected scale(loss)"));
     scaler.scale(torch::ones({}));
-    EXPECT_THAT(error_of(update), HasSubstr("[GradScaler.update] wanted step() or unscale_()"));
+    EXPECT_THAT(error_of(update), HasSubstr("[GradScaler.update] expected step() or unscale_()"));
     unscale();
     EXPECT_THAT(error_of(unscale), HasSubstr("got a second unscale_()"));
     step();
-    EXPECT_THAT(error_of(step), HasSubstr("[GradScaler.step] wanted one call"));
-    EXPECT_THAT(error_of(unscale), HasSubstr("[GradScaler.unscale_] wanted the call before step"));
+    EXPECT_THAT(error_of(step), HasSubstr("[GradScaler.step] expected one call"));
+    EXPECT_THAT(error_of(unscale),
+                HasSubstr("[GradScaler.unscale_] expected the call before step"));
     update();
     EXPECT_THAT(error_of(update), HasSubstr("got neither"));
     EXPECT_EQ(error_of(unscale), "no error");
@@ -444,7 +445,7 @@ TEST(GradScaler, fp16_and_sparse_gradients_and_none_are_refused) {
   EXPECT_THAT(error_of([&] { scaler.step(stock); }), HasSubstr("a gradient for at least one"));
   half[0].mutable_grad() = torch::ones({3}, torch::kHalf);
   EXPECT_THAT(error_of([&] { scaler.step(stock); }),
-              HasSubstr("[GradScaler.step] wanted a gradient of parameter 0 wider than fp16"));
+              HasSubstr("[GradScaler.step] expected a gradient of parameter 0 wider than fp16"));
   EXPECT_THAT(error_of([&] { scaler.unscale_(stock); }), HasSubstr("GradScaler.unscale_"));
   Tensors params = make_params();
   torch::optim::SGD other(params, torch::optim::SGDOptions(1));
@@ -456,7 +457,7 @@ TEST(GradScaler, fp16_and_sparse_gradients_and_none_are_refused) {
   EXPECT_THAT(error_of([&] { scaler.step(own); }), HasSubstr("a gradient for at least one"));
   params[2].mutable_grad() = torch::ones({7}).to(torch::kHalf);
   EXPECT_THAT(error_of([&] { scaler.step(own); }),
-              HasSubstr("[GradScaler.step] wanted a gradient of parameter 2 wider than fp16"));
+              HasSubstr("[GradScaler.step] expected a gradient of parameter 2 wider than fp16"));
   EXPECT_EQ(own.stats().steps, 0);
 }
 

@@ -125,7 +125,7 @@ TEST(RunInMemory, says_in_one_sentence_what_did_not_fit_and_lets_other_errors_pa
     return "nothing";
   };
   const std::string huge = said([] { at::empty({Index{1} << 50}); });
-  EXPECT_THAT(huge, testing::HasSubstr("[train] wanted memory for its tensors, got "));
+  EXPECT_THAT(huge, testing::HasSubstr("[train] There is not enough memory for the tensors: "));
   EXPECT_THAT(huge, testing::HasSubstr("4503599627370496"));
   EXPECT_EQ(huge.find('\n'), std::string::npos);
   const std::string limited = said([] {
@@ -133,8 +133,9 @@ TEST(RunInMemory, says_in_one_sentence_what_did_not_fit_and_lets_other_errors_pa
     const MemoryLimit limit(meter.use().current + 100);
     at::empty({1000});
   });
-  EXPECT_THAT(limited, testing::HasSubstr("not enough memory"));
-  EXPECT_THAT(said([] { throw std::bad_alloc(); }), testing::HasSubstr("none left"));
+  EXPECT_THAT(limited, testing::HasSubstr("in use exceed the limit of"));
+  EXPECT_THAT(said([] { throw std::bad_alloc(); }),
+              testing::HasSubstr("There is not enough memory"));
   EXPECT_EQ(run_in_memory("train", [] { return 3; }), 3);
   EXPECT_THROW(run_in_memory("train", [] { throw std::runtime_error("other"); }),
                std::runtime_error);

@@ -11,7 +11,7 @@ HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
 
-// Four columns at most: the decoder needs the other registers.
+// At most four columns, because the decoder needs the other registers.
 void float_tile_code8(const TileArgs& args) { run_tile<CodeReader<PanelKind::Code8>, 4>(args); }
 void float_tile_code4(const TileArgs& args) { run_tile<CodeReader<PanelKind::Code4>, 4>(args); }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// f32 activations x panels of any kind: acc = fma(w, x, acc) per column, w decoded in registers.
-// Compiled once per Highway target; see float_tile.cc and code_float_tile.cc.
+// f32 activations x panels of any kind: acc = fma(w, x, acc) per column, with w decoded in
+// registers. Compiled once per Highway target; see float_tile.cc and code_float_tile.cc.
 #if defined(HONE_KERNELS_GEMM_FLOAT_TILE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_KERNELS_GEMM_FLOAT_TILE_INL_H_
 #undef HONE_KERNELS_GEMM_FLOAT_TILE_INL_H_
@@ -27,11 +27,12 @@ using FloatVector = hn::Vec<FloatTag>;
 constexpr Index kLanes = static_cast<Index>(hn::MaxLanes(FloatTag()));
 constexpr int kRegisters = HWY_TARGET <= HWY_AVX3 || HWY_ARCH_ARM ? 32 : 16;
 constexpr int kWidestTile = kRegisters == 32 ? 12 : 4;
-// Weight bytes fetched ahead of their use, over all vectors. Zen 5, cold f32 weights, against no
-// prefetch: 1.6 times faster at 8 rows, 1.3 at 64.
+// The prefetch distance in bytes of weights over all vectors. On Zen 5 with cold f32 weights,
+// prefetching makes 8 rows 1.6 times and 64 rows 1.3 times as fast.
 constexpr Index kBytesAhead = 8192;
 
-// Vectors of weight rows at once: vecs·cols accumulators, vecs weights and one x must fit.
+// The number of vectors of weight rows per pass: vecs·cols accumulators, vecs weights and one x
+// must fit into the registers.
 constexpr int vectors_for(int cols) {
   const int limit = static_cast<int>(4 * kPanelRows / kLanes);
   int vectors = 1;
@@ -41,7 +42,7 @@ constexpr int vectors_for(int cols) {
   return vectors;
 }
 
-// Reads the weights of one vector of rows, column after column.
+// Reads the weights of one vector of rows column by column.
 template <PanelKind kKind>
 struct DenseReader {
   static constexpr Index kElement = kKind == PanelKind::F32 ? 4 : 2;
@@ -170,7 +171,7 @@ HWY_INLINE void run_vectors(const TileArgs& args, Index first_unit, Index first_
   }
 }
 
-// As many vectors at once as the registers hold, then half as many, down to one.
+// Processes as many vectors at once as fit into the registers, then half as many, down to one.
 template <class Reader, int kCols, int kVectors, bool kSingle>
 HWY_INLINE void run_vectors_from(const TileArgs& args, Index unit, Index first_row) {
   const Index units = args.panel_count * (kPanelRows / kLanes);

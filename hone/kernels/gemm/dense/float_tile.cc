@@ -32,7 +32,7 @@ HWY_EXPORT(float_tile_f32);
 HWY_EXPORT(float_tile_f16);
 HWY_EXPORT(float_tile_bf16);
 
-// Dispatch costs a load and an indirect call per tile of some microseconds.
+// Dispatching costs a load and an indirect call per tile, which takes some microseconds.
 TileFunction dense_float_tile(PanelKind kind) {
   switch (kind) {
     case PanelKind::F16:

@@ -3,7 +3,7 @@
 
 #include "hone/kernels/gemm/tile.h"
 
-// f32 activations x panels of one kind; Highway, for the best enabled target.
+// f32 activations x panels of one kind, by Highway for the best enabled target.
 
 namespace hone::kernels {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tile loop of every int8 kernel; included by the files that define an `Ops` for one
-// instruction set. Everything has internal linkage, so no copy compiled for a newer CPU can be
-// linked elsewhere.
+// The tile loop of all int8 kernels, included by files that define `Ops` for one instruction set.
+// Everything has internal linkage, so that no copy compiled for a newer CPU can be linked
+// elsewhere.
 //
 // Per block of 32 columns and output, with u the unsigned weight code, z its zero point, q the
 // activation code:   isum = Σ u·q − z·Σq   (exact in int32: |isum| <= 32·255·127 + 255·4064)
@@ -11,7 +11,7 @@
 //   are widened at the end of the block.
 #pragma once
 
-// GCC 12's own intrinsics start from an uninitialized register where any value will do.
+// GCC 12's own intrinsics start from an uninitialized register where any value is valid.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 #include <cstddef>
@@ -22,16 +22,16 @@
 namespace hone::kernels {
 namespace {
 
-// Blocks between the codes in use and those being fetched. One stream of panels needs its lines
-// well ahead to fill the memory pipeline; four streams fill it sooner and would crowd L1. Zen 5,
-// cold weights, against no prefetch: 2.1 times faster at 8 rows, 1.0 at one row.
+// The prefetch distance in blocks. One stream of panels needs a long distance to fill the memory
+// pipeline; four streams fill it sooner and would overflow L1. On Zen 5 with cold weights,
+// prefetching makes 8 rows 2.1 times as fast and does not change one row.
 constexpr int blocks_ahead(int units) { return units >= 4 ? 8 : 16; }
 
 #define HONE_UNROLL _Pragma("GCC unroll 16")
 #define HONE_INLINE inline __attribute__((always_inline))
 
 // vpdpbusd adds four unsigned x signed byte products to an int32 lane without saturating, so the
-// codes are used as they lie and the zero point is subtracted through Σq.
+// codes are used as stored and the zero point is subtracted through Σq.
 template <class Vector>
 struct DotProductOps : Vector {
   using Int = typename Vector::Int;
@@ -69,7 +69,7 @@ HONE_INLINE Unit unit_at(const TileArgs& args, Index unit, Index first_row) {
           args.out + first_row * args.out_stride + unit * Ops::kRows};
 }
 
-// Zero points of one group; unused where the codes are symmetric.
+// The zero points of one group; unused for symmetric codes.
 template <class Ops, int kBits>
 HONE_INLINE typename Ops::Int load_zeros(const Unit& unit, Index group) {
   return unit.zeros != nullptr
@@ -77,7 +77,7 @@ HONE_INLINE typename Ops::Int load_zeros(const Unit& unit, Index group) {
              : Ops::zero_int();
 }
 
-// −z·Σq of one row of x.
+// −z·Σq for one row of x.
 template <class Ops, int kBits>
 HONE_INLINE typename Ops::Int zero_correction(bool symmetric, typename Ops::Int zero,
                                               const std::byte* record, int lane) {
@@ -88,7 +88,7 @@ HONE_INLINE typename Ops::Int zero_correction(bool symmetric, typename Ops::Int 
   return Ops::correction(zero, Ops::broadcast(record + kInt8RecordSums + lane * 4));
 }
 
-// Scales of one group; fetches those of the sixteenth group from here.
+// Loads the scales of one group and prefetches those 16 groups ahead.
 template <class Ops>
 HONE_INLINE typename Ops::Float load_scales(const TileArgs& args, const Unit& unit, Index group) {
   Ops::prefetch(unit.scales + (group + 16) * kPanelRows * (args.layout->half_scales ? 2 : 4));
@@ -96,8 +96,8 @@ HONE_INLINE typename Ops::Float load_scales(const TileArgs& args, const Unit& un
                                   : Ops::load(unit.scales + group * kPanelRows * 4);
 }
 
-// What the loop's own prefetches come too late for. With the scales' prefetch 3 to 7 % on cold
-// Q4_0.
+// Prefetches the first blocks, for which the loop's own prefetches come too late. Together with the
+// prefetch of scales, this gains 3 to 7 % on cold Q4_0.
 template <class Ops, Index kBlockBytes, int kUnits>
 HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_block) {
   for (Index at = 0; at < blocks_ahead(kUnits) * kBlockBytes; at += 64) {
@@ -107,7 +107,7 @@ HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_block) 
   }
 }
 
-// sum[p][c] += Σ_k codes[p][k] · x[c][k] over one block; x[g]: records of four rows.
+// sum[p][c] += Σ_k codes[p][k] · x[c][k] over one block. x[g] are records of four rows.
 template <class Ops, int kCols, int kUnits>
 HONE_INLINE void add_block8(const Unit (&units)[kUnits], Index at, const std::byte* const* x,
                             typename Ops::Int (&sum)[kUnits][kCols]) {
@@ -148,7 +148,8 @@ HONE_INLINE void add_block4(const Unit (&units)[kUnits], Index at, const std::by
   }
 }
 
-// Registers: kUnits·kCols sums and as many accumulators, kUnits weights, scales and zeros each.
+// Uses registers for kUnits·kCols sums, as many accumulators, and kUnits weights, scales and zeros
+// each.
 template <class Ops, int kBits, int kCols, int kUnits>
 HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_row) {
   constexpr int kGroups = (kCols + 3) / 4;
@@ -215,7 +216,7 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
   }
 }
 
-// As many units at once as the registers hold, then half as many, down to one.
+// Processes as many units at once as fit into the registers, then half as many, down to one.
 template <class Ops, int kBits, int kCols, int kUnits>
 HONE_INLINE void run_units_from(const TileArgs& args, Index unit, Index first_row) {
   const Index units = args.panel_count * (kPanelRows / Ops::kRows);

@@ -3,8 +3,8 @@
 
 #include "hone/kernels/gemm/tile.h"
 
-// int8 activations x Code8 or Code4 panels; TileArgs::x holds Int8 records (packed_rows.h). One
-// file per instruction set; int_tile.cc says which of them may run.
+// int8 activations x Code8 or Code4 panels; TileArgs::x are Int8 records (packed_rows.h). There is
+// one file per instruction set; variant.cc decides which of them may run.
 
 namespace hone::kernels {
 

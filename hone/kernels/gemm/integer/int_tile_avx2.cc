@@ -7,11 +7,11 @@
 namespace hone::kernels {
 namespace {
 
-// vpmaddubsw saturates at int16, which must never happen:
+// vpmaddubsw saturates at int16, which must not happen:
 //   4 bits: a pair of products is at most 2·15·127 = 3810; the eight of one block add up to 30,480
 //           < 32,768 in int16 before they are widened.
-//   8 bits: codes become signed (zero point less 128) and give their sign to x: |w| <= 128 is
-//           unsigned, |x| <= 127, a pair is at most 2·128·127 = 32,512; widened at once.
+//   8 bits: codes become signed (zero point minus 128) and pass their sign to x: |w| <= 128 is
+//           unsigned and |x| <= 127, so a pair is at most 2·128·127 = 32,512; widened at once.
 struct Avx2Ops : Vector256 {
   struct Weight8 {
     Int value, magnitude;
@@ -25,7 +25,7 @@ struct Avx2Ops : Vector256 {
   static Int zeros_from_bytes(const void* at) {
     return kBits == 8 ? shift_zero(bytes_to_lanes(at)) : bytes_to_lanes(at);
   }
-  // Symmetric 8-bit codes have no zero point left once they are signed.
+  // Signed, symmetric 8-bit codes have no zero point.
   template <int kBits>
   static Int symmetric_correction(const std::byte* products) {
     return kBits == 8 ? zero_int() : broadcast(products);

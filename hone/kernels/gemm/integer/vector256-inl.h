@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both 256-bit instruction sets share; internal linkage, included by their files only.
+// Shared by both 256-bit instruction sets. Has internal linkage; only their files include it.
 #pragma once
 
 #include <immintrin.h>
@@ -45,11 +45,11 @@ struct Vector256 {
   static Float to_float(Int v) { return _mm256_cvtepi32_ps(v); }
   static Float mul(Float a, Float b) { return _mm256_mul_ps(a, b); }
   static Float fma(Float a, Float b, Float c) { return _mm256_fmadd_ps(a, b, c); }
-  // Forced inline: GCC takes a function that only prefetches for one without effect and drops it.
+  // Always inlined, because GCC removes calls of a function that only prefetches.
   __attribute__((always_inline)) static void prefetch(const void* at) {
     _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T0);
   }
-  // z · (-Σq): z in the low 16 bits of a lane, high bits zero; Σq fits 13 bits.
+  // z · (-Σq), with z in the low 16 bits of a lane and zero above; Σq fits into 13 bits.
   static Int correction(Int zero, Int neg_sum) { return _mm256_madd_epi16(zero, neg_sum); }
 };
 

@@ -161,7 +161,7 @@ TEST(Prefetcher, prepares_nothing_behind_the_end) {
 TEST(Prefetcher, rethrows_the_failure_of_the_batch_that_failed_only) {
   Prefetcher prefetcher(
       [](Index first, Index count) {
-        if (first == 8) throw Error(ErrorCategory::CorruptFile, "[a.jpg] wanted x, got y");
+        if (first == 8) throw Error(ErrorCategory::CorruptFile, "[a.jpg] expected x, got y");
         return marked(first, count);
       },
       2, 4);
