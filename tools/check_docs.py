@@ -69,7 +69,8 @@ def expand_braces(text):
     if match is None:
         return [text]
     head, tail = text[:match.start()], text[match.end():]
-    return [name for part in match.group(1).split(",") for name in expand_braces(head + part + tail)]
+    parts = match.group(1).split(",")
+    return [name for part in parts for name in expand_braces(head + part + tail)]
 
 
 def exists_rooted(name, paths):

@@ -82,7 +82,7 @@ class CheckDocsTest(unittest.TestCase):
         self.assertNotIn("other.md", self.findings())
 
     def test_links_lead_to_files_and_headings(self):
-        self.write("docs/tour.md", TOUR + "[one](#one-token) [two](architecture.md#allowed-includes)\n")
+        self.write("docs/tour.md", TOUR + "[a](#one-token) [b](architecture.md#allowed-includes)\n")
         self.expect_clean()
         self.write("docs/tour.md", TOUR + "[no](#two-tokens) [none](notes/gone.txt)\n")
         self.expect_finding("docs/tour.md has no heading #two-tokens")
