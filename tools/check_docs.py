@@ -40,7 +40,7 @@ SUFFIX = r"(?:h|cc|cu|cuh|py|md)"
 NAMED = re.compile(r"(?<![\w./$~<>…*-])((?:[\w-]+/)*[A-Za-z0-9][\w-]*\."
                    rf"(?:{SUFFIX}|\{{{SUFFIX}(?:,{SUFFIX})*\}}))(?![\w*(/-])")
 # Headers and scripts of other software, and a user's own program.
-FOREIGN = ("hwy/*", "torch/*", "ATen/*", "c10/*", "highway.h", "main.cc")
+FOREIGN = ("hwy/*", "torch/*", "ATen/*", "c10/*", "highway.h", "export.py", "main.cc")
 ORACLE = re.compile(r"\boracles? \d+|\bOracle\d+(?=[\b_,)])", re.IGNORECASE)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)|!\[[^\]]*\]\(([^)\s]+)\)")
 CXX_PARTS = re.compile(r'R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"'

@@ -26,7 +26,7 @@ struct QualityComparison {
   std::optional<double> log_probability_correlation;  // Pearson; nothing when one does not vary
 };
 
-// The quality card of docs "Conventions": means over held-out tokens, natural logarithms.
+// The quality card (docs/compression.md): means over held-out tokens, natural logarithms.
 struct QualityCard {
   Index tokens = 0, bytes = 0;
   double nll = 0;                       // nats per token

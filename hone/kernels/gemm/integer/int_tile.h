@@ -4,7 +4,7 @@
 #include "hone/kernels/gemm/tile.h"
 
 // int8 activations x Code8 or Code4 panels; TileArgs::x holds Int8 records (packed_rows.h). One
-// file per instruction set; int_tile.cc says which of them may run.
+// file per instruction set; variant.cc says which of them may run.
 
 namespace hone::kernels {
 
