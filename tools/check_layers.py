@@ -63,7 +63,7 @@ TORCH_LIBRARIES = {"libhone_train.a", "libhone_app_torch.a", "libhone_bench_torc
 
 
 def layer_of(path):
-    """Layer of a path below the root: "hone/app/torch/x.cc" -> "app/torch"; None outside."""
+    """Layer of a path below the root: "hone/app/torch/train_lm.cc" -> "app/torch"; None outside."""
     parts = path.split("/")
     if parts[0] == "python":
         return "python"

@@ -16,7 +16,7 @@ struct ConvertOptions {
   std::filesystem::path tokenizer;  // where the input has none
 };
 
-// Writes the model in another format and returns product.md's `hone convert` document: tensors,
+// Writes the model in another format and returns the document of `hone convert --json`: tensors,
 // bytes, kept[]{name,dtype,reason}, in_format, out_format, out, tokenizer (its kind or null).
 // A quantized dtype into a folder makes hone's packed artifact. For llama2.c a tokenizer that its
 // format can hold goes to tokenizer.bin beside the model, unless that exists.

@@ -33,14 +33,14 @@ struct EvalResult {
   tune::QualityCard card;
   Index window = 0, windows = 0;
   double seconds = 0;
-  Json document() const;  // product.md's `hone eval`
+  Json document() const;  // of `hone eval --json`
 };
 
 // A UTF-8 text file as EvalOptions::documents. Error{CorruptFile} when it is none, or empty.
 std::vector<std::string> read_eval_text(const std::filesystem::path& path);
 
 // Teacher-forced quality of a language model, with a baseline also token by token against it
-// (product.md, "Conventions"). Memory: one window of logits when there is a baseline.
+// (docs/compression.md, "Quality card"). Memory: one window of logits when there is a baseline.
 // Error{CorruptFile}: nothing to predict, or a model with a weight that is NaN or infinite;
 // Error{InvalidArgument}: a window of less than 2 tokens or above the context, a baseline whose
 // vocabulary or ids differ.

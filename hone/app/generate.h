@@ -43,7 +43,7 @@ struct GenerateResult {
   std::vector<infer::TokenId> tokens;  // generated ones
   infer::FinishReason finish_reason = infer::FinishReason::Length;
   infer::Timings timings;
-  Json document;  // product.md's `hone generate`
+  Json document;  // of `hone generate --json`
 };
 
 // `sampling` completed: choice, else the model's default, else the default of SamplingParams.

@@ -14,7 +14,7 @@ struct InspectOptions {
   bool stats = false;               // reads every weight: min, max, NaN count per tensor
 };
 
-// What is in a model file: product.md's `hone inspect` document with format, architecture,
+// What is in a model file: the document of `hone inspect --json` with format, architecture,
 // tensors[]{name,dtype,shape,bytes}, parameters, bytes, kv_bytes_per_token (f16), tied, rope{},
 // tokenizer{} or null. Reads headers only, unless stats. Also opens a lone safetensors file, and a
 // GGUF file that holds a vocabulary or an architecture hone does not serve: those have no

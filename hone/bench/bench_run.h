@@ -31,7 +31,7 @@ struct BenchCase {
   std::vector<std::string> absent;  // peers that are not installed: a row with "status":"absent"
 };
 
-// Measures cases one after another and collects product.md's `hone bench` document:
+// Measures cases one after another and collects the document of `hone bench --json`:
 // machine{}, rows[]{case,impl,median_ms,p10_ms,p90_ms,n,gb_per_s|gflop_per_s,share_of_roof,…},
 // (share_of_roof: of memory or arithmetic, the larger; of memory also roof_gb_per_s and the share's
 // 95 % interval share_ci)

@@ -13,7 +13,7 @@
 
 namespace hone::cli {
 
-// Options that every verb takes (product.md, "Commands").
+// Options that every verb takes.
 struct CommonOptions {
   bool json = false;
   int threads = 0;  // 0: usable_cpus()

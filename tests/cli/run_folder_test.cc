@@ -252,7 +252,7 @@ TEST_F(RunFolder, what_cannot_run_leaves_no_folder) {
   EXPECT_FALSE(fs::exists(out));
 }
 
-TEST_F(RunFolder, F22_an_unknown_key_ends_with_2_names_the_nearest_and_leaves_nothing) {
+TEST_F(RunFolder, an_unknown_key_ends_with_2_names_the_nearest_and_leaves_nothing) {
   const std::string out = path("new"), toml = path("t.toml");
   write_text_file(toml, "[trainer]\ngradient_checkpointing = true\nrecompute_evry = 1\n");
   const std::vector<std::pair<Arguments, const char*>> cases{

@@ -25,8 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// At most 4 minutes of training on two cores (product.md, "Two commands"), set-up of the run
-// included.
+// At most 4 minutes of training on two cores, including the set-up of the run.
 constexpr double kTrainMinutes = 3.5, kQuickMinutes = 0.4;
 constexpr Index kHeldOutStories = 300;
 

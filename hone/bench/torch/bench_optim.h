@@ -20,7 +20,7 @@ struct BenchOptimOptions {
 };
 
 // One case per size and rule: hone's optimizer next to LibTorch's ways (contestants in
-// train/contestants/optim_contestants.h), interleaved. gb_per_s is effective: the least traffic of
+// bench/torch/optim_contestants.h), interleaved. gb_per_s is effective: the least traffic of
 // the rule (floor_bytes_per_param) over the time. Rows also have implementation and
 // peak_extra_bytes.
 void bench_optim(const BenchOptimOptions& options, BenchRun& run);

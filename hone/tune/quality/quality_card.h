@@ -26,7 +26,7 @@ struct QualityComparison {
   std::optional<double> log_probability_correlation;  // Pearson; empty if one does not vary
 };
 
-// The quality card: means over held-out tokens, with natural logarithms.
+// The quality card (docs/compression.md): means over held-out tokens, with natural logarithms.
 struct QualityCard {
   Index tokens = 0, bytes = 0;
   double nll = 0;                       // nats per token

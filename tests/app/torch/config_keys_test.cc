@@ -142,7 +142,7 @@ std::map<std::string, Change> changes(const fs::path& text) {
 // Results keep their bits by design: these are seen in memory.
 const std::set<std::string> kInMemory{"trainer.recompute_every", "trainer.max_memory_mb"};
 
-TEST(ConfigKeys, F22_every_key_changes_what_a_run_leaves_behind) {
+TEST(ConfigKeys, every_key_changes_what_a_run_leaves_behind) {
   const test::TemporaryFolder folder;
   const fs::path text = folder.path() / "text.txt";
   std::string lines;
@@ -165,7 +165,7 @@ TEST(ConfigKeys, F22_every_key_changes_what_a_run_leaves_behind) {
   }
 }
 
-TEST(ConfigKeys, F22_recomputation_and_the_memory_limit_lower_the_peak_and_keep_the_losses) {
+TEST(ConfigKeys, recomputation_and_the_memory_limit_lower_the_peak_and_keep_the_losses) {
   const Settings base{"model.layers=6", "trainer.micro_batch=48", "trainer.steps=2",
                       "data.stories=400"};
   const Left plain = run(base);

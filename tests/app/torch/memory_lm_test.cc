@@ -44,7 +44,7 @@ TEST(MemoryLm, reports_both_columns_and_the_largest_micro_batch_within_a_limit) 
   EXPECT_EQ(to_json(result).at("largest_micro_batch").get<Index>(), most);
 }
 
-TEST(MemoryLm, F22_the_limit_of_the_configuration_reaches_the_trainer) {
+TEST(MemoryLm, the_limit_of_the_configuration_reaches_the_trainer) {
   const test::TemporaryFolder folder;
   TrainLmJob job{.config = small_config(folder), .out = folder.path() / "run", .threads = 1};
   job.config.trainer.max_memory_mb = 1;

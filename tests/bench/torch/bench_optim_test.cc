@@ -53,7 +53,7 @@ TEST(BenchOptim, refuses_a_wrong_list_before_it_measures) {
   }
 }
 
-TEST_F(GuideBench, F7_every_size_has_a_row_for_normalize_and_multiply_with_median_and_spread) {
+TEST_F(GuideBench, every_size_has_a_row_for_normalize_and_multiply_with_median_and_spread) {
   for (const std::string size : kSizes) {
     for (const char* impl : {"manual", "cosine_similarity", "vectorized", "auto", "aten_chain",
                              "aten_normalize_multiply"}) {
@@ -73,7 +73,7 @@ TEST_F(GuideBench, F7_every_size_has_a_row_for_normalize_and_multiply_with_media
   }
 }
 
-TEST_F(GuideBench, F7_manual_is_compared_with_both_of_atens_ways_by_an_interval) {
+TEST_F(GuideBench, manual_is_compared_with_both_of_atens_ways_by_an_interval) {
   for (const std::string size : kSizes) {
     for (const char* against : {"aten_chain", "aten_normalize_multiply"}) {
       const Json* ratio = find("ratios", "guide/" + size + "/cosine", "manual", against);

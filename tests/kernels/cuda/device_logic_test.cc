@@ -205,7 +205,7 @@ TEST(DeviceRules, lion_takes_the_sign_of_the_mixed_momentum) {
 }
 
 // Constant gradient, step / η of AdaTAM.
-TEST(DeviceRules, Oracle4_adatam_on_a_constant_gradient_takes_the_known_steps) {
+TEST(DeviceRules, adatam_on_a_constant_gradient_takes_the_known_steps) {
   TensorSet set({300}, {.second_moment = true});
   EmulatedStepper<TAMPolicy<true>> stepper{.groups = {for_device(TAMGroup{.lr = 1e-4})}};
   std::ranges::fill(set.grad(0), 0.5f);

@@ -19,7 +19,7 @@ constexpr std::string_view kWaits[] = {
     "cudaMemcpy2D(",         "cudaMemset(",           "cudaMemcpyToSymbol(",  "cudaStreamQuery",
     "cudaEventQuery",        "cudaMemcpyFromSymbol("};
 
-TEST(CudaStep, F5_the_host_waits_in_read_report_and_nowhere_in_a_step) {
+TEST(CudaStep, the_host_waits_in_read_report_and_nowhere_in_a_step) {
   int waits = 0, files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(
            hone::test::source_file("hone/kernels/multi_tensor/cuda"))) {

@@ -74,7 +74,7 @@ TEST(Prepare, a_skipped_step_advances_nothing) {
   EXPECT_EQ(state.scalars[0].lr, 0);
 }
 
-// optim.md, oracle 6: a loss scale that is a power of two changes no bit.
+// A loss scale that is a power of two changes no bit.
 TEST(DeviceScale, powers_of_two_change_no_bit) {
   const auto run = [](float scale) {
     TensorSet set({3000, 7}, {.second_moment = true, .scale = scale});
@@ -95,7 +95,7 @@ TEST(DeviceScale, powers_of_two_change_no_bit) {
   }
 }
 
-// optim.md, oracle 10: the sums over raw gradients give the cosine against k g + λ p.
+// The sums over raw gradients give the cosine against k g + λ p.
 TEST(DeviceScale, decay_and_clip_equal_the_effective_gradient_made_beforehand) {
   const TAMGroup decayed{.lr = 0.01, .weight_decay = 0.1}, bare{.lr = 0.01};
   TensorSet set({5000}), made({5000});

@@ -32,7 +32,7 @@ std::vector<std::vector<float>> after_two_steps(const std::vector<Index>& sizes)
   return set.snapshot();
 }
 
-TEST(TransportLimits, F10_Oracle12_steps_are_bit_equal_one_below_at_and_above_them) {
+TEST(TransportLimits, steps_are_bit_equal_one_below_at_and_above_them) {
   for (const std::vector<Index>& sizes :
        {many(35), many(36), many(37), many(251), many(252), many(253), many(2000),
         std::vector<Index>{319 * 1024}, std::vector<Index>{320 * 1024},

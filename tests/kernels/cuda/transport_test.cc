@@ -51,7 +51,7 @@ TEST(Transport, large_structs_are_refused_where_driver_or_device_cannot) {
             Transport::StructLarge);
 }
 
-TEST(Transport, F10_a_limit_on_launches_is_a_refusal_that_names_the_capacity) {
+TEST(Transport, a_limit_on_launches_is_a_refusal_that_names_the_capacity) {
   EXPECT_NO_THROW(check_launches(Transport::StructSmall, list_of(36, 5), 4, 1));
   EXPECT_NO_THROW(check_launches(Transport::StructSmall, list_of(37, 5), 4, 0));
   EXPECT_NO_THROW(check_launches(Transport::DeviceTable, list_of(5000, 5), 4, 1));

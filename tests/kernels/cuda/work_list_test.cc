@@ -120,7 +120,7 @@ void expect_limits_of_both() {
   EXPECT_EQ(sizeof(SmallTable), SmallTable::kTensors * of_tensor + kSmallBlocks * 8);
 }
 
-TEST(WorkList, F10_one_below_at_and_above_the_limits_of_every_struct) {
+TEST(WorkList, one_below_at_and_above_the_limits_of_every_struct) {
   expect_limits_of_both<kGrad>();
   expect_limits_of_both<kParam, kGrad>();
   expect_limits_of_both<kParam, kGrad, kMomentum>();

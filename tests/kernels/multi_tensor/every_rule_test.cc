@@ -53,7 +53,7 @@ void step_part(const DoubleRule& rule, Outcome& run, std::size_t begin, std::siz
   rule.step(plan, std::span(run.correlation).subspan(begin, end - begin), {}, executor);
 }
 
-TEST(EveryRule, Oracle11_has_the_same_bits_for_1_2_3_and_8_threads) {
+TEST(EveryRule, has_the_same_bits_for_1_2_3_and_8_threads) {
   for (const DoubleRule& rule : all_rules()) {
     for (const StepControl& control : {StepControl{}, StepControl{.clip_norm = 1}}) {
       std::vector<Outcome> outcomes;
@@ -70,7 +70,7 @@ TEST(EveryRule, Oracle11_has_the_same_bits_for_1_2_3_and_8_threads) {
   }
 }
 
-TEST(EveryRule, Oracle11_has_the_same_bits_over_any_split_of_the_list) {
+TEST(EveryRule, has_the_same_bits_over_any_split_of_the_list) {
   ThreadPool pool(2);
   const std::size_t count = kMixedSizes.size();
   for (const DoubleRule& rule : all_rules()) {
@@ -91,7 +91,7 @@ TEST(EveryRule, Oracle11_has_the_same_bits_over_any_split_of_the_list) {
   }
 }
 
-TEST(EveryRule, Oracle12_each_of_two_thousand_tensors_becomes_what_it_becomes_alone) {
+TEST(EveryRule, each_of_two_thousand_tensors_becomes_what_it_becomes_alone) {
   std::vector<Index> sizes;
   for (Index i = 0; i < 2000; ++i) sizes.push_back(i * 37 % 1024);
   ThreadPool pool(2);

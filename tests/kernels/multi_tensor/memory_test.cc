@@ -90,7 +90,7 @@ void expect_within_bar(const DoubleRule& rule, const std::vector<Index>& sizes, 
   }
 }
 
-TEST(Memory, Oracle15_temporaries_of_every_rule_stay_within_the_bar) {
+TEST(Memory, temporaries_of_every_rule_stay_within_the_bar) {
   ThreadPool pool(2);
   std::vector<DoubleRule> rules = test::double_rules();
   rules.push_back(test::lion_double_rule());
@@ -105,7 +105,7 @@ TEST(Memory, Oracle15_temporaries_of_every_rule_stay_within_the_bar) {
 }
 
 // Nothing that grows with the parameters: a checked step has a scratch per worker besides.
-TEST(Memory, Oracle15_a_checked_step_adds_at_most_a_mebibyte_per_worker) {
+TEST(Memory, a_checked_step_adds_at_most_a_mebibyte_per_worker) {
   ThreadPool pool(2);
   for (const DoubleRule& rule : test::double_rules()) {
     for (const Index n : {65'536, 1'048'576}) {

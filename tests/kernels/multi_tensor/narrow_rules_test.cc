@@ -88,7 +88,7 @@ struct Twins {
   double narrow_s = 0, full_s = 0;
 };
 
-TEST(NarrowRules, Oracle1_bf16_storage_is_within_one_unit_of_f32_in_each_of_100_steps) {
+TEST(NarrowRules, bf16_storage_is_within_one_unit_of_f32_in_each_of_100_steps) {
   ThreadPool pool(2);
   for (const DoubleRule& rule : all_rules()) {
     for (const Index n : {0, 1, 7, 1023, 16383, 16384, 16385}) {
@@ -103,7 +103,7 @@ TEST(NarrowRules, Oracle1_bf16_storage_is_within_one_unit_of_f32_in_each_of_100_
   }
 }
 
-TEST(NarrowRules, Oracle1_bf16_storage_of_a_million_elements_is_within_one_unit) {
+TEST(NarrowRules, bf16_storage_of_a_million_elements_is_within_one_unit) {
   ThreadPool pool(2);
   for (const DoubleRule& rule : all_rules()) {
     Twins twins(rule, 1'000'003);

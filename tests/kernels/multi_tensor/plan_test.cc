@@ -35,7 +35,7 @@ TEST(Plan, small_tensors_share_a_unit_and_large_ones_are_cut_in_chunks) {
   EXPECT_EQ(plan.units()[4].end - plan.units()[4].begin, 2);
 }
 
-TEST(Plan, Oracle13_follows_moved_gradients_and_notices_everything_else) {
+TEST(Plan, follows_moved_gradients_and_notices_everything_else) {
   TensorSet set({100, 40'000});
   MultiTensorPlan plan = set.plan();
   EXPECT_TRUE(plan.matches(set.lists()));

@@ -124,7 +124,7 @@ void check_rule(const DoubleRule& rule, Index n, Index misalign, Executor& execu
 
 constexpr Index kSizes[] = {0, 1, 7, 1023, 16383, 16384, 16385};
 
-TEST(Rules, Oracle1_match_the_double_reference_for_100_steps) {
+TEST(Rules, match_the_double_reference_for_100_steps) {
   ThreadPool pool(2);
   for (const DoubleRule& rule : test::double_rules()) {
     for (const Index n : kSizes) {
@@ -134,7 +134,7 @@ TEST(Rules, Oracle1_match_the_double_reference_for_100_steps) {
   }
 }
 
-TEST(Rules, Oracle1_match_the_double_reference_on_a_million_elements) {
+TEST(Rules, match_the_double_reference_on_a_million_elements) {
   ThreadPool pool(2);
   for (const DoubleRule& rule : test::double_rules()) check_rule(rule, 1'000'003, 3, pool);
 }
@@ -147,7 +147,7 @@ void mark_lion(DoubleState& state, std::vector<bool>& uncertain) {
   }
 }
 
-TEST(Rules, Oracle1_lion_matches_the_double_reference_where_signs_are_certain) {
+TEST(Rules, lion_matches_the_double_reference_where_signs_are_certain) {
   ThreadPool pool(2);
   const DoubleRule rule = test::lion_double_rule();
   for (const Index n : kSizes) {

@@ -88,7 +88,7 @@ std::vector<float> gradient(Index n, Index t) {
   return random_values(n, 1000 + static_cast<std::uint64_t>(t));
 }
 
-TEST(NarrowSlots, Oracle16_have_the_same_bits_for_any_thread_count) {
+TEST(NarrowSlots, have_the_same_bits_for_any_thread_count) {
   for (const auto& [param, grad, moments] :
        {std::tuple{Dtype::Float32, Dtype::Float32, Dtype::BFloat16},
         std::tuple{Dtype::BFloat16, Dtype::BFloat16, Dtype::BFloat16},
@@ -132,7 +132,7 @@ TEST(NarrowSlots, bf16_storage_is_within_one_unit_of_fp32_per_step) {
 }
 
 // At β2 = 0.999 rounding to nearest freezes v, stochastic rounding follows fp64.
-TEST(Oracle17, a_decaying_second_moment_follows_fp64_in_bf16_and_in_codes) {
+TEST(StateInFewBits, a_decaying_second_moment_follows_fp64_in_bf16_and_in_codes) {
   for (const Dtype moments : {Dtype::BFloat16, Dtype::Int8}) {
     const Index n = 10'000;
     NarrowAdam adam(n, Dtype::Float32, Dtype::Float32, moments);
@@ -166,7 +166,7 @@ float largest_step(const std::vector<float>& before, const std::vector<float>& a
   return largest;
 }
 
-TEST(Oracle18, an_outlier_in_a_block_at_most_doubles_the_steps_of_its_neighbors) {
+TEST(StateInFewBits, an_outlier_in_a_block_at_most_doubles_the_steps_of_its_neighbors) {
   const Index n = kCodeBlock;
   NarrowAdam coded(n, Dtype::Float32, Dtype::Float32, Dtype::Int8);
   NarrowAdam full(n, Dtype::Float32, Dtype::Float32, Dtype::Float32);

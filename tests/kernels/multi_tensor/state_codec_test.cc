@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Oracles 16-18 of low-memory state: rounding is unbiased, codes err by at most half a step.
+// State in few bits: rounding is unbiased, codes err by at most half a step.
 #include "hone/kernels/multi_tensor/pass/state_codec.h"
 
 #include <gtest/gtest.h>
@@ -76,7 +76,7 @@ TEST(StateCodec, vectors_and_reference_have_the_same_bits) {
   }
 }
 
-TEST(StateCodec, Oracle18_nearest_codes_err_by_at_most_half_a_step) {
+TEST(StateCodec, nearest_codes_err_by_at_most_half_a_step) {
   for (const Dtype dtype : {Dtype::Int8, Dtype::UInt8}) {
     std::vector<float> codes = code_values(dtype);
     std::ranges::sort(codes);
@@ -118,7 +118,7 @@ TEST(StateCodec, what_codes_stand_for_survives_stochastic_rounding) {
   }
 }
 
-TEST(StateCodec, Oracle18_positive_second_moments_never_become_zero_and_zero_stays) {
+TEST(StateCodec, positive_second_moments_never_become_zero_and_zero_stays) {
   std::vector<float> values(kCodeBlock, 1e-30f);
   values[0] = 1;
   values[1] = 0;
@@ -164,7 +164,7 @@ void expect_unbiased(Dtype dtype, float value, float below, float above, float b
       << name_of(dtype);
 }
 
-TEST(StateCodec, Oracle16_stochastic_rounding_is_unbiased) {
+TEST(StateCodec, stochastic_rounding_is_unbiased) {
   for (const float share : {0.1f, 0.5f, 0.83f}) {
     const float step = 0x1p-7f;  // of bf16 in [1, 2)
     expect_unbiased(Dtype::BFloat16, 1 + share * step, 1, 1 + step, 1);
@@ -177,7 +177,7 @@ TEST(StateCodec, Oracle16_stochastic_rounding_is_unbiased) {
   }
 }
 
-TEST(StateCodec, Oracle16_representable_values_infinity_and_nan_stay_in_bf16) {
+TEST(StateCodec, representable_values_infinity_and_nan_stay_in_bf16) {
   std::vector<float> values;
   for (std::uint32_t bits = 0; bits < 0x10000; ++bits) {
     values.push_back(bf16_to_float(static_cast<std::uint16_t>(bits)));
@@ -193,7 +193,7 @@ TEST(StateCodec, Oracle16_representable_values_infinity_and_nan_stay_in_bf16) {
   }
 }
 
-TEST(StateCodec, Oracle16_random_bits_depend_on_the_element_and_not_on_the_cut) {
+TEST(StateCodec, random_bits_depend_on_the_element_and_not_on_the_cut) {
   const auto values = random_values(5000, 11);
   Narrow whole(Dtype::BFloat16, 5000);
   const auto expected = whole.round_trip(values, {.key = 3});

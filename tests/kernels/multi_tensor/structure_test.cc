@@ -30,7 +30,7 @@ StepReport tam(TensorSet& set, std::vector<double>& s, const StepControl& contro
   return tam_step(set.plan(), {&group, 1}, TAMScope::Tensor, s, control, executor);
 }
 
-TEST(Structure, Oracle11_results_are_bit_equal_for_1_2_3_and_8_threads) {
+TEST(Structure, results_are_bit_equal_for_1_2_3_and_8_threads) {
   for (const StepControl& control : {StepControl{}, StepControl{.clip_norm = 1}}) {
     std::vector<std::vector<float>> expected;
     std::vector<double> expected_s;
@@ -56,7 +56,7 @@ TEST(Structure, Oracle11_results_are_bit_equal_for_1_2_3_and_8_threads) {
   }
 }
 
-TEST(Structure, Oracle11_results_are_bit_equal_over_any_split_of_the_list) {
+TEST(Structure, results_are_bit_equal_over_any_split_of_the_list) {
   ThreadPool pool(2);
   TensorSet whole(kMixedSizes), split(kMixedSizes);
   std::vector<double> s_whole(kMixedSizes.size(), 0.0), s_split(s_whole);
@@ -100,7 +100,7 @@ TEST(Structure, two_sweeps_and_in_cache_passes_give_the_same_bits) {
   EXPECT_EQ(s_cached, s_swept);
 }
 
-TEST(Structure, Oracle20_inf_or_nan_anywhere_leaves_everything_bit_identical) {
+TEST(Structure, inf_or_nan_anywhere_leaves_everything_bit_identical) {
   ThreadPool pool(2);
   const std::vector<Index> sizes(50, 700);
   TensorSet set(sizes, {.second_moment = true});
@@ -135,7 +135,7 @@ TEST(Structure, tam_keeps_its_correlation_when_a_step_is_skipped) {
   EXPECT_EQ(s, (std::vector<double>{0.25, -0.5}));
 }
 
-TEST(Structure, Oracle20_huge_finite_gradients_are_not_infinite) {
+TEST(Structure, huge_finite_gradients_are_not_infinite) {
   TensorSet set({10'000'000}, {.momentum = false});
   std::ranges::fill(set.grad(0), 3e38f);
   const SGDGroup group{.lr = 1e-40};
@@ -155,7 +155,7 @@ TEST(Structure, without_a_check_nonfinite_gradients_pass_through) {
   EXPECT_TRUE(std::isfinite(set.param[0][2]));
 }
 
-TEST(Structure, Oracle21_fused_unscale_and_clip_equal_the_three_done_apart) {
+TEST(Structure, fused_unscale_and_clip_equal_the_three_done_apart) {
   TensorSet fused({5000, 17'000}, {.second_moment = true, .scale = 64});
   TensorSet apart({5000, 17'000}, {.second_moment = true, .scale = 64});
   const AdamGroup group{.lr = 0.01};
@@ -201,7 +201,7 @@ TEST(Structure, write_back_leaves_zero_or_the_unscaled_clipped_gradient) {
   }
 }
 
-TEST(Structure, Oracle14_checked_step_changes_nothing_when_a_new_value_is_infinite) {
+TEST(Structure, checked_step_changes_nothing_when_a_new_value_is_infinite) {
   struct Case {
     double lr;
     float huge;             // last gradient of the second tensor
@@ -232,7 +232,7 @@ TEST(Structure, Oracle14_checked_step_changes_nothing_when_a_new_value_is_infini
 }
 
 // A [rows, cols] tensor whose slots lie in memory in different ways, against the contiguous one.
-TEST(Structure, F2_strided_tensors_equal_contiguous_ones) {
+TEST(Structure, strided_tensors_equal_contiguous_ones) {
   constexpr Index kRows = 150, kCols = 131, kCount = kRows * kCols;
   const AdamGroup group{.lr = 0.01, .weight_decay = 0.1};
   TensorSet plain({kCount}, {.second_moment = true});

@@ -32,7 +32,7 @@ double derived_cosine(double share) {
 }
 
 // TAM at η / d* and SGD with momentum at η on the same gradients, both from 0.
-TEST(TamRandom, Oracle9_mean_cosine_and_displacement_are_the_derived_ones) {
+TEST(TamRandom, mean_cosine_and_displacement_are_the_derived_ones) {
   ThreadPool pool(2);
   const auto signal = random_values(kSize, 1);
   for (const double share : {0.0, 0.1, 0.3, 0.9}) {

@@ -37,7 +37,7 @@ struct Rows {
   std::vector<double> s;
 };
 
-TEST(TamRows, Oracle7_one_row_equals_scope_tensor) {
+TEST(TamRows, one_row_equals_scope_tensor) {
   for (const Index n : {1, 37, 16'384, 50'000}) {
     Rows rows(1, n);
     TensorSet whole({n});
@@ -56,7 +56,7 @@ TEST(TamRows, Oracle7_one_row_equals_scope_tensor) {
   }
 }
 
-TEST(TamRows, Oracle3_every_row_follows_the_closed_form) {
+TEST(TamRows, every_row_follows_the_closed_form) {
   Rows rows(9, 100);
   const TAMGroup group{.lr = 0.01};
   for (Index t = 1; t <= 100; ++t) {
@@ -73,7 +73,7 @@ TEST(TamRows, Oracle3_every_row_follows_the_closed_form) {
   }
 }
 
-TEST(TamRows, Oracle7_permuting_rows_permutes_results_bit_by_bit) {
+TEST(TamRows, permuting_rows_permutes_results_bit_by_bit) {
   const Index count = 40, length = 1003;
   Rows straight(count, length, true), turned(count, length, true);
   const auto reverse_rows = [&](std::span<float> values) {
@@ -135,7 +135,7 @@ struct Elements {
   Index width;
 };
 
-TEST(F9, Oracle7_element_scope_on_equal_vectors_sums_to_one_per_column) {
+TEST(TamElements, element_scope_on_equal_vectors_sums_to_one_per_column) {
   for (const Index columns : {1, 3, 16, 1030}) {
     const Index rows = 50;
     Elements run(rows, columns);
@@ -176,7 +176,7 @@ TEST(TamElements, match_the_formula_in_double) {
   }
 }
 
-TEST(TamLagged, Oracle10_uses_the_cosine_of_the_step_before) {
+TEST(TamLagged, uses_the_cosine_of_the_step_before) {
   for (const double clip : {0.0, 5.0}) {
     TensorSet set({50'000, 1000});
     const TAMGroup group{.lr = 0.01};
@@ -206,7 +206,7 @@ TEST(TamLagged, Oracle10_uses_the_cosine_of_the_step_before) {
 }
 
 // The worst that can happen: gradients that agree for long, then turn round.
-TEST(TamLagged, Oracle10_the_coefficient_is_never_off_by_more_than_a_tenth) {
+TEST(TamLagged, the_coefficient_is_never_off_by_more_than_a_tenth) {
   TensorSet set({300});
   const TAMGroup group{.lr = 0.01};
   const TAMMethod method{.scope = TAMScope::Tensor};

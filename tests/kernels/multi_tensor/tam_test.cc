@@ -29,7 +29,7 @@ struct ConstantGradient {
   double correlation = 0;
 };
 
-TEST(Tam, Oracle3_a_constant_gradient_follows_the_closed_form) {
+TEST(Tam, a_constant_gradient_follows_the_closed_form) {
   for (const TAMScope scope : {TAMScope::Model, TAMScope::Tensor}) {
     ConstantGradient run(1000);
     const TAMGroup group{.lr = 0.01};
@@ -46,7 +46,7 @@ TEST(Tam, Oracle3_a_constant_gradient_follows_the_closed_form) {
   }
 }
 
-TEST(Tam, Oracle4_adatam_steps_under_a_constant_gradient_are_the_derived_ones) {
+TEST(Tam, adatam_steps_under_a_constant_gradient_are_the_derived_ones) {
   ConstantGradient run(64, true, 0.5f);
   const TAMGroup group{.lr = 1e-3};
   const std::map<Index, double> expected{
@@ -81,7 +81,7 @@ double next_cosine(std::span<const float> momentum, std::span<const float> grad,
   return s / (1 - group.decay_rate);
 }
 
-TEST(Tam, Oracle5_cosine_of_equal_opposite_and_disjoint_vectors) {
+TEST(Tam, cosine_of_equal_opposite_and_disjoint_vectors) {
   std::vector<float> m{1, -2, 3, 0.5f, 0}, opposite(m), disjoint{0, 0, 0, 0, 4};
   for (float& value : opposite) value = -value;
   EXPECT_NEAR(next_cosine(m, m), 1, 1e-9);
@@ -89,7 +89,7 @@ TEST(Tam, Oracle5_cosine_of_equal_opposite_and_disjoint_vectors) {
   EXPECT_EQ(next_cosine(m, disjoint), 0);
 }
 
-TEST(Tam, Oracle5_zero_momentum_or_gradient_gives_cosine_zero_and_no_nan) {
+TEST(Tam, zero_momentum_or_gradient_gives_cosine_zero_and_no_nan) {
   const std::vector<float> zero(5, 0.0f), some{1, 2, 3, 4, 5};
   for (const CosineGuard guard : {CosineGuard::Additive, CosineGuard::Clamp}) {
     const TAMGroup group{.guard = guard, .eps_norm = 0, .eps_corr = 0};
@@ -99,7 +99,7 @@ TEST(Tam, Oracle5_zero_momentum_or_gradient_gives_cosine_zero_and_no_nan) {
   }
 }
 
-TEST(Tam, Oracle8_guards_differ_for_tiny_norms_as_their_formulas_say) {
+TEST(Tam, guards_differ_for_tiny_norms_as_their_formulas_say) {
   const std::vector<float> tiny{1e-12f, 0, 0};
   const TAMGroup additive{.guard = CosineGuard::Additive}, clamp{.guard = CosineGuard::Clamp};
   const double norm = 1e-12f;
@@ -108,7 +108,7 @@ TEST(Tam, Oracle8_guards_differ_for_tiny_norms_as_their_formulas_say) {
   EXPECT_NEAR(next_cosine(tiny, tiny, clamp) / (norm * norm / 1e-16), 1, 1e-6);
 }
 
-TEST(Tam, Oracle6_cosine_ignores_the_loss_scale_and_clipping) {
+TEST(Tam, cosine_ignores_the_loss_scale_and_clipping) {
   TensorSet set({5000});
   PhiloxStream random(5);
   for (float& value : set.values(set.momentum, 0)) value = random.uniform() - 0.4f;
@@ -126,7 +126,7 @@ TEST(Tam, Oracle6_cosine_ignores_the_loss_scale_and_clipping) {
   EXPECT_NEAR(clipped, plain, 4 * std::ldexp(1.0, -24));
 }
 
-TEST(Tam, Oracle7_model_scope_equals_tensor_scope_for_one_tensor) {
+TEST(Tam, model_scope_equals_tensor_scope_for_one_tensor) {
   const TAMGroup group{.lr = 0.01, .guard = CosineGuard::Clamp};
   TensorSet a({70'001}), b({70'001});
   double sa = 0, sb = 0;
@@ -156,7 +156,7 @@ TEST(Tam, model_scope_takes_one_cosine_over_all_tensors) {
   EXPECT_NE(s_split, 0);
 }
 
-TEST(Tam, Oracle10_coupled_decay_with_clipping_equals_the_materialized_gradient) {
+TEST(Tam, coupled_decay_with_clipping_equals_the_materialized_gradient) {
   const TAMGroup group{.lr = 0.01, .weight_decay = 0.1}, plain{.lr = 0.01};
   TensorSet fused({3000, 20'000}), apart({3000, 20'000});
   std::vector<double> s_fused(2, 0.0), s_apart(2, 0.0);

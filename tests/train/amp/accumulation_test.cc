@@ -51,7 +51,7 @@ Tensor gradient_of(const Rows& rows, const std::vector<Index>& split) {
   return -w.detach();
 }
 
-TEST(GradScaler, Oracle24_accumulation_in_fp64_gives_the_gradient_of_the_whole_batch) {
+TEST(GradScaler, accumulation_in_fp64_gives_the_gradient_of_the_whole_batch) {
   for (const bool weighted : {false, true}) {
     Rows rows;
     if (weighted) rows.weight = at::arange(kRows, at::kDouble).remainder(5) + 1;

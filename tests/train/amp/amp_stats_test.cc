@@ -35,7 +35,7 @@ GradientStatistics statistics_of(const std::vector<float>& values, double scale 
   return measure_gradients(gradients, scale);
 }
 
-TEST(AmpStats, Oracle23_analyses_a_history_with_one_overflow) {
+TEST(AmpStats, analyses_a_history_with_one_overflow) {
   AmpStats stats("emulated fp16 on cpu");
   stats.record({0, 65536, false, true});
   stats.record({1, 65536, true, false});
@@ -63,7 +63,7 @@ TEST(AmpStats, figures_without_steps_are_null) {
   EXPECT_EQ(json["precision"], "inactive: not asked for");
 }
 
-TEST(AmpStats, F14_history_holds_the_scale_in_force_and_phases_are_timed_apart) {
+TEST(AmpStats, history_holds_the_scale_in_force_and_phases_are_timed_apart) {
   test::ScriptedClock clock;
   torch::Tensor param = torch::zeros({3}).requires_grad_();
   torch::optim::SGD optimizer(Tensors{param}, torch::optim::SGDOptions(0.1));
@@ -164,14 +164,14 @@ TEST(MeasureGradients, the_histogram_predicts_underflow_exactly_at_every_power_o
   }
 }
 
-TEST(RecommendScale, Oracle23_takes_the_floor_power_of_two) {
+TEST(RecommendScale, takes_the_floor_power_of_two) {
   EXPECT_EQ(recommend_scale(statistics_of({1.2f}), 1, 0).scale, 32'768);
   EXPECT_EQ(recommend_scale(statistics_of({1.2f}), 1).scale, 16'384) << "one bit of headroom";
   EXPECT_EQ(recommend_scale(statistics_of({65504}), 1, 0).scale, 1);
   EXPECT_EQ(recommend_scale(statistics_of({65520}), 1, 0).scale, 0.5);
 }
 
-TEST(RecommendScale, F15_fits_the_largest_element_and_wastes_no_bit_on_random_inputs) {
+TEST(RecommendScale, fits_the_largest_element_and_wastes_no_bit_on_random_inputs) {
   PhiloxStream random(15);
   for (int i = 0; i < 10'000; ++i) {
     const std::uint32_t exponent = random.below(255);
@@ -188,7 +188,7 @@ TEST(RecommendScale, F15_fits_the_largest_element_and_wastes_no_bit_on_random_in
   }
 }
 
-TEST(RecommendScale, F15_zeros_nan_and_nothing_are_defined) {
+TEST(RecommendScale, zeros_nan_and_nothing_are_defined) {
   EXPECT_EQ(recommend_scale(statistics_of({0, 0}), 4096).scale, 4096);
   EXPECT_EQ(recommend_scale({}, 4096).scale, 4096);
   EXPECT_EQ(recommend_scale(statistics_of({1e-6f}), 1).scale, 0x1p34) << "it raises the scale, too";

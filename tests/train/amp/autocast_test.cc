@@ -26,7 +26,7 @@ at::ScalarType product_type() {
   return torch::mm(torch::ones({4, 4}), torch::ones({4, 4})).scalar_type();
 }
 
-TEST(AutocastGuard, F12_names_the_type_and_device_that_ran_or_why_it_is_inactive) {
+TEST(AutocastGuard, names_the_type_and_device_that_ran_or_why_it_is_inactive) {
   {
     const AutocastGuard guard(kCpu, at::kBFloat16);
     EXPECT_TRUE(guard.report().active);

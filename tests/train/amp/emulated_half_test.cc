@@ -57,7 +57,7 @@ double lost_fraction(double scale) {
   return (x.grad() == 0).to(at::kDouble).mean().item<double>();
 }
 
-TEST(EmulatedHalf, Oracle22_small_gradients_are_lost_without_a_scale_and_kept_with_it) {
+TEST(EmulatedHalf, small_gradients_are_lost_without_a_scale_and_kept_with_it) {
   EXPECT_GT(lost_fraction(1), 0.5);
   EXPECT_LT(lost_fraction(65536), 0.001);
   // The closed form, within 5 standard errors of 10⁵ draws.

@@ -104,7 +104,7 @@ TEST(GradScaler, scales_the_loss_and_its_gradients) {
   EXPECT_EQ(x.grad().item<float>(), 6 * 1024);
 }
 
-TEST(GradScaler, F11_a_static_scale_stays_for_5000_steps_and_overflow_steps_are_skipped) {
+TEST(GradScaler, a_static_scale_stays_for_5000_steps_and_overflow_steps_are_skipped) {
   Tensors params = make_params();
   optim::SGD optimizer(params, optim::SGDOptions(1e-6));
   GradScaler scaler = started({.init_scale = 128, .growth_interval = 10, .dynamic = false});
@@ -120,7 +120,7 @@ TEST(GradScaler, F11_a_static_scale_stays_for_5000_steps_and_overflow_steps_are_
   EXPECT_EQ(optimizer.stats().skipped_steps, 100);
 }
 
-TEST(GradScaler, F13_a_fused_step_needs_no_sweep_of_its_own_and_others_one) {
+TEST(GradScaler, a_fused_step_needs_no_sweep_of_its_own_and_others_one) {
   Tensors params = make_params();
   optim::AdamW fused(params, optim::AdamWOptions(1e-3));
   GradScaler scaler = started();
@@ -140,7 +140,7 @@ TEST(GradScaler, F13_a_fused_step_needs_no_sweep_of_its_own_and_others_one) {
   EXPECT_EQ(scaler.gradient_sweeps(), 2) << "the step does not look again";
 }
 
-TEST(GradScaler, F19_calls_out_of_order_are_errors_that_name_the_call) {
+TEST(GradScaler, calls_out_of_order_are_errors_that_name_the_call) {
   Tensors params = make_params();
   optim::SGD own(params, optim::SGDOptions(0.1));
   torch::optim::SGD stock(params, torch::optim::SGDOptions(0.1));
@@ -168,7 +168,7 @@ TEST(GradScaler, F19_calls_out_of_order_are_errors_that_name_the_call) {
   }
 }
 
-TEST(GradScaler, Oracle20_inf_and_nan_anywhere_are_found_and_nothing_changes) {
+TEST(GradScaler, inf_and_nan_anywhere_are_found_and_nothing_changes) {
   Tensors params = make_params(50);
   optim::AdamW adamw(params, optim::AdamWOptions(1e-3));
   optim::TAM tam(params, optim::TAMOptions(1e-3));
@@ -200,7 +200,7 @@ TEST(GradScaler, Oracle20_inf_and_nan_anywhere_are_found_and_nothing_changes) {
   }
 }
 
-TEST(GradScaler, Oracle20_ten_million_elements_of_3e38_are_finite_with_the_right_norm) {
+TEST(GradScaler, ten_million_elements_of_3e38_are_finite_with_the_right_norm) {
   const Index n = 10'000'000;
   Tensors params{torch::zeros({n}).requires_grad_()};
   optim::SGD own(params, optim::SGDOptions(0));
@@ -241,14 +241,14 @@ void check_fused_equals_parts(const Options& options) {
   EXPECT_LE(worst_difference(fused, parts), 10 * 4 * kUnit * largest);
 }
 
-TEST(GradScaler, Oracle21_fused_unscale_clip_and_step_equal_the_three_done_apart) {
+TEST(GradScaler, fused_unscale_clip_and_step_equal_the_three_done_apart) {
   check_fused_equals_parts<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9));
   check_fused_equals_parts<optim::AdamW>(optim::AdamWOptions(1e-2));
   check_fused_equals_parts<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
   check_fused_equals_parts<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2));
 }
 
-TEST(GradScaler, Oracle21_an_explicit_unscale_divides_once) {
+TEST(GradScaler, an_explicit_unscale_divides_once) {
   Tensors params{torch::zeros({5}).requires_grad_()};
   optim::SGD own(params, optim::SGDOptions(1));
   torch::optim::SGD stock(params, torch::optim::SGDOptions(1));
@@ -269,7 +269,7 @@ TEST(GradScaler, Oracle21_an_explicit_unscale_divides_once) {
   }
 }
 
-TEST(GradScaler, Oracle21_a_step_that_throws_may_be_tried_again_without_dividing_again) {
+TEST(GradScaler, a_step_that_throws_may_be_tried_again_without_dividing_again) {
   Tensors params{torch::zeros({5}).requires_grad_()};
   torch::optim::LBFGS wants_closure(params);
   GradScaler scaler = started({.init_scale = 4});

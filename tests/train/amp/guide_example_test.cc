@@ -96,7 +96,7 @@ torch::Tensor last_gradient(const std::vector<torch::Tensor>& batches) {
   return gradient;
 }
 
-TEST(GuideAmp, F16_a_steps_gradient_does_not_depend_on_the_data_of_the_step_before) {
+TEST(GuideAmp, a_steps_gradient_does_not_depend_on_the_data_of_the_step_before) {
   const auto batches = make_batches(2);
   const torch::Tensor alone = last_gradient({batches[1]});
   EXPECT_TRUE(last_gradient({batches[0], batches[1]}).equal(alone));

@@ -86,7 +86,7 @@ void expect_same_path(const Case& given, const std::vector<int>& codes, const Js
   EXPECT_EQ(scaler.state_dict(), python["state"]);
 }
 
-TEST(GradScaler, Oracle19_follows_pythons_scale_counter_and_skips_for_ten_thousand_steps) {
+TEST(GradScaler, follows_pythons_scale_counter_and_skips_for_ten_thousand_steps) {
   HONE_REQUIRE_PEER("torch");
   // The first grows to 2^127 and stops there, the last takes scales that are no powers of two.
   const std::vector<Case> cases{{1, 0.3}, {3, 0.2}, {2000, 1.0 / 3000}, {3, 0.1, 1.7, 0.3}};

@@ -63,7 +63,7 @@ Tensors apply(bool checkpointed, const Segment& segment, const Tensors& inputs) 
   return checkpointed ? checkpoint(segment, inputs) : segment(inputs);
 }
 
-TEST(Checkpoint, Oracle26_keeps_the_bits_with_dropout_several_inputs_and_captured_weights) {
+TEST(Checkpoint, keeps_the_bits_with_dropout_several_inputs_and_captured_weights) {
   const Tensor x = random({8, 16}), y = random({8, 16}), constant = random({8, 16}, false);
   const Tensor weight = random({16, 16});
   const Segment segment = [&](const Tensors& in) -> Tensors {
@@ -227,7 +227,7 @@ Measured measure(Llama& model, Index recompute_every) {
   return out;
 }
 
-TEST(Checkpoint, F22_Oracle26_halves_the_activations_of_24_blocks_and_keeps_every_bit) {
+TEST(Checkpoint, halves_the_activations_of_24_blocks_and_keeps_every_bit) {
   Llama model(deep(24), 3);
   const Measured plain = measure(model, 0);
   for (const Index every : {1, 2}) {

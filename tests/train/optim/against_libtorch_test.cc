@@ -21,7 +21,7 @@ using test::train_both;
 using test::two_groups;
 using test::worst_difference;
 
-TEST(AgainstLibTorch, Oracle2_adamw_with_two_groups_for_200_steps) {
+TEST(AgainstLibTorch, adamw_with_two_groups_for_200_steps) {
   using LibOptions = torch::optim::AdamWOptions;
   for (const bool amsgrad : {false, true}) {
     Tensors ours = make_params(), theirs = make_params();
@@ -44,7 +44,7 @@ TEST(AgainstLibTorch, groups_may_carry_libtorchs_own_options) {
   EXPECT_LE(worst_difference(ours, theirs), kBound);
 }
 
-TEST(AgainstLibTorch, Oracle2_adam_with_two_groups_for_200_steps) {
+TEST(AgainstLibTorch, adam_with_two_groups_for_200_steps) {
   using LibOptions = torch::optim::AdamOptions;
   for (const bool amsgrad : {false, true}) {
     Tensors ours = make_params(), theirs = make_params();
@@ -57,7 +57,7 @@ TEST(AgainstLibTorch, Oracle2_adam_with_two_groups_for_200_steps) {
   }
 }
 
-TEST(AgainstLibTorch, Oracle2_adagrad_with_two_groups_for_200_steps) {
+TEST(AgainstLibTorch, adagrad_with_two_groups_for_200_steps) {
   using LibOptions = torch::optim::AdagradOptions;
   Tensors ours = make_params(), theirs = make_params();
   const LibOptions a = LibOptions(1e-2).weight_decay(0.1).lr_decay(0.05);
@@ -69,7 +69,7 @@ TEST(AgainstLibTorch, Oracle2_adagrad_with_two_groups_for_200_steps) {
   EXPECT_LE(worst_difference(ours, theirs), kBound);
 }
 
-TEST(AgainstLibTorch, Oracle2_sgd_with_two_groups_for_200_steps) {
+TEST(AgainstLibTorch, sgd_with_two_groups_for_200_steps) {
   using LibOptions = torch::optim::SGDOptions;
   const LibOptions plain(0.01);
   const std::vector<std::pair<LibOptions, LibOptions>> settings{

@@ -66,7 +66,7 @@ void expect_same(const char* what, const Options& a, const Options& b, const Run
   EXPECT_LE(worst_difference(ours, theirs), kBound) << what;
 }
 
-TEST(AgainstOperators, Oracle2_adamw_equals_the_fused_operator) {
+TEST(AgainstOperators, adamw_equals_the_fused_operator) {
   for (const bool amsgrad : {false, true}) {
     const auto a = AdamWOptions(1e-3).weight_decay(0.1).amsgrad(amsgrad);
     const auto b = AdamWOptions(3e-3).weight_decay(0.02).betas({0.8, 0.99}).amsgrad(amsgrad);
@@ -78,7 +78,7 @@ TEST(AgainstOperators, Oracle2_adamw_equals_the_fused_operator) {
   }
 }
 
-TEST(AgainstOperators, Oracle2_adam_equals_the_fused_operator) {
+TEST(AgainstOperators, adam_equals_the_fused_operator) {
   for (const bool amsgrad : {false, true}) {
     const auto a = AdamOptions(1e-3).weight_decay(0.1).amsgrad(amsgrad);
     const auto b = AdamOptions(3e-3).betas({0.8, 0.99}).amsgrad(amsgrad);
@@ -90,7 +90,7 @@ TEST(AgainstOperators, Oracle2_adam_equals_the_fused_operator) {
   }
 }
 
-TEST(AgainstOperators, Oracle2_sgd_equals_the_fused_operator) {
+TEST(AgainstOperators, sgd_equals_the_fused_operator) {
   for (const bool nesterov : {false, true}) {
     const auto a = SGDOptions(0.01).momentum(0.9).weight_decay(0.1).nesterov(nesterov);
     const auto b = SGDOptions(0.003).momentum(0.5).nesterov(nesterov);
@@ -101,7 +101,7 @@ TEST(AgainstOperators, Oracle2_sgd_equals_the_fused_operator) {
   }
 }
 
-TEST(AgainstOperators, Oracle2_adagrad_equals_the_fused_operator) {
+TEST(AgainstOperators, adagrad_equals_the_fused_operator) {
   const auto a = AdagradOptions(1e-2).weight_decay(0.1).lr_decay(0.05);
   const auto b = AdagradOptions(3e-2).eps(1e-6);
   expect_same<Adagrad>("adagrad", a, b, [](OperatorGroup& g, bool is_second, bool) {

@@ -70,7 +70,7 @@ void expect_within_bar(const char* rule, const MakeOptimizer& make, const StepCo
   }
 }
 
-TEST(Allocations, Oracle15_of_a_step_stay_within_the_bar_for_every_rule) {
+TEST(Allocations, of_a_step_stay_within_the_bar_for_every_rule) {
   const std::pair<const char*, MakeOptimizer> rules[] = {
       {"sgd", maker<SGD>(SGDOptions(1e-3).momentum(0.9))},
       {"adam", maker<Adam>(AdamOptions(1e-3).weight_decay(0.1))},

@@ -42,7 +42,7 @@ void check_implementations(const char* rule, const Options& options, int steps =
   EXPECT_EQ(c.plan().front().kernel, "for_loop");
 }
 
-TEST(Implementations, Oracle11_agree_for_every_rule) {
+TEST(Implementations, agree_for_every_rule) {
   check_implementations<SGD>("sgd", SGDOptions(0.01));
   check_implementations<SGD>("nesterov",
                              SGDOptions(0.01).momentum(0.9).nesterov(true).weight_decay(0.1));
@@ -70,7 +70,7 @@ TEST(Implementations, Oracle11_agree_for_every_rule) {
 
 // The chains mix momentum and gradient in another order, so that an argument within rounding of 0
 // may take the other sign: such elements are left out.
-TEST(Implementations, Oracle11_lion_agrees_where_signs_are_certain) {
+TEST(Implementations, lion_agrees_where_signs_are_certain) {
   const auto options = LionOptions(1e-3).weight_decay(0.1).betas({0.75, 0.5});
   Tensors fused = make_params(), foreach = make_params(), loop = make_params();
   Lion a(fused, LionOptions(options).implementation(Implementation::Fused));

@@ -108,7 +108,7 @@ TEST(SuggestLr, divides_by_the_damping_that_a_run_settled_at) {
 
 // ---- state of fewer bits
 
-TEST(StateBits, Oracle18_take_the_stated_bytes_per_parameter) {
+TEST(StateBits, take_the_stated_bytes_per_parameter) {
   const Index n = 1 << 20;
   for (const auto& [dtype, wanted] : {std::pair{StateDtype::Float32, 8.0},
                                       {StateDtype::BFloat16, 4.0},

@@ -149,7 +149,7 @@ std::vector<float> run_python(const Numbers& numbers) {
   return out;
 }
 
-TEST(AgainstPython, Oracle2_every_rule_that_torch_optim_has_for_200_steps) {
+TEST(AgainstPython, every_rule_that_torch_optim_has_for_200_steps) {
   HONE_REQUIRE_PEER("torch", "numpy");
   const Numbers numbers;
   const std::vector<float> theirs = run_python(numbers);

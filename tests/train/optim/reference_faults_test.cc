@@ -36,7 +36,7 @@ std::vector<TensorPlanEntry> plan_of(const TAMOptions& options, Tensors params) 
   return optimizer.plan();
 }
 
-TEST(F1, the_threshold_decides_what_auto_does) {
+TEST(TamAuto, the_threshold_decides_what_auto_does) {
   for (const auto& [threshold, wanted] :
        {std::pair{999, "cosine_similarity"}, {1000, "manual"}, {1001, "manual"}}) {
     const auto options = TAMOptions(0.1)
@@ -48,7 +48,7 @@ TEST(F1, the_threshold_decides_what_auto_does) {
   }
 }
 
-TEST(F2, any_layout_equals_the_contiguous_result) {
+TEST(StridedTensors, any_layout_equals_the_contiguous_result) {
   for (const auto& options : {TAMOptions(0.01), TAMOptions(0.01).scope(TAMScope::Row),
                               TAMOptions(0.01).scope(TAMScope::Model),
                               TAMOptions(0.01).state_dtype(StateDtype::BFloat16)}) {
@@ -85,7 +85,7 @@ std::vector<torch::Tensor> correlations_of(const MultiTensorOptimizer& optimizer
   return all;
 }
 
-TEST(F3, the_cosine_of_a_tensor_is_one_double_and_a_step_allocates_nothing_of_its_size) {
+TEST(TamMemory, the_cosine_of_a_tensor_is_one_double_and_a_step_allocates_nothing_of_its_size) {
   Tensors params = params_of({{640, 640}, {100'000}});
   TAM optimizer(params, TAMOptions(0.1));
   set_gradients(params, 0);
@@ -104,7 +104,7 @@ TEST(F3, the_cosine_of_a_tensor_is_one_double_and_a_step_allocates_nothing_of_it
   EXPECT_LT(optimizer.stats().temporary_bytes, 64 * 2 + 24 * 509'600 / 16'384 + 100);
 }
 
-TEST(F4, fifty_checked_steps_are_fifty_plain_ones) {
+TEST(TamCheckedStep, fifty_checked_steps_are_fifty_plain_ones) {
   for (const CorrelationMethod method :
        {CorrelationMethod::Manual, CorrelationMethod::CosineSimilarity,
         CorrelationMethod::Vectorized, CorrelationMethod::Auto}) {
@@ -151,7 +151,7 @@ Bytes bytes_of(const TAMOptions& options) {
   return bytes;
 }
 
-TEST(F6, memory_limited_takes_no_more_than_high_performance) {
+TEST(TamPresets, memory_limited_takes_no_more_than_high_performance) {
   const Bytes limited = bytes_of(TAMOptions::memory_limited(0.01)),
               fast = bytes_of(TAMOptions::high_performance(0.01));
   EXPECT_LE(limited.state, fast.state / 2 + 1000);
@@ -159,7 +159,7 @@ TEST(F6, memory_limited_takes_no_more_than_high_performance) {
   EXPECT_GT(limited.peak, limited.state) << "the scratch of a checked step counts too";
 }
 
-TEST(F8, sharded_rows_exchange_nothing_and_tensors_three_sums) {
+TEST(TamShards, sharded_rows_exchange_nothing_and_tensors_three_sums) {
   const auto bytes = [](const TAMOptions& options) {
     std::vector<Index> all;
     for (const TensorPlanEntry& entry : plan_of(options, params_of({{40, 30}, {50}, {8, 20}})))
@@ -179,7 +179,7 @@ TEST(F8, sharded_rows_exchange_nothing_and_tensors_three_sums) {
 }
 
 // Third-party TAM never sums its products: it is SGD with momentum at half the step.
-TEST(F9, scope_element_is_momentum_at_half_the_rate_and_its_page_says_so) {
+TEST(TamElements, scope_element_is_momentum_at_half_the_rate_and_its_page_says_so) {
   Tensors elements = params_of({{500, 40}}), half = params_of({{500, 40}});
   const torch::Tensor start = elements[0].detach().clone();
   TAM tam(elements, TAMOptions(0.02).scope(TAMScope::Element));

@@ -71,7 +71,7 @@ std::vector<MetricsRow> train(Task& task, Tensor w, Index steps, Index group, do
   return read_metrics(folder.path() / "metrics.csv");
 }
 
-TEST(Accumulation, F17_ten_micro_batches_in_fours_are_three_steps_and_the_last_averages_over_two) {
+TEST(Accumulation, ten_micro_batches_in_fours_are_three_steps_and_the_last_averages_over_two) {
   Epoch task;
   const auto rows = train(task, task.w_, 3, kGroup, kRate);
   ASSERT_EQ(rows.size(), 3u);
@@ -113,7 +113,7 @@ class Constant final : public Task {
   std::vector<double> weights_;
 };
 
-TEST(Accumulation, F18_a_constant_loss_is_reported_as_it_is_whatever_the_grouping) {
+TEST(Accumulation, a_constant_loss_is_reported_as_it_is_whatever_the_grouping) {
   using Weights = std::vector<double>;
   for (const Weights& weights : std::vector<Weights>{
            {8}, {8, 8, 8}, {8, 8, 8, 8}, {8, 8, 3}, {8, 8, 8, 1}, {5, 7, 0, 2}, {1, 100}}) {

@@ -106,7 +106,7 @@ Index peak_of(Index size) {
   return meter.use().peak - base;
 }
 
-TEST(FindBatchSize, F21_Oracle28_finds_the_largest_size_that_a_limit_admits_and_undoes_every_step) {
+TEST(FindBatchSize, finds_the_largest_size_that_a_limit_admits_and_undoes_every_step) {
   for (const bool stepped_before : {false, true}) {
     for (const Index want : {1, 7, 64, 100, 777, 1024}) {
       const memory::MemoryMeter meter;
@@ -142,7 +142,7 @@ TEST(FindBatchSize, F21_Oracle28_finds_the_largest_size_that_a_limit_admits_and_
   }
 }
 
-TEST(FindBatchSize, F21_Oracle28_is_an_error_where_nothing_fits_and_leaves_all_as_it_was) {
+TEST(FindBatchSize, is_an_error_where_nothing_fits_and_leaves_all_as_it_was) {
   Layers task;
   optim::AdamW optimizer = make_adamw(task);
   const auto before = everything(task, optimizer);

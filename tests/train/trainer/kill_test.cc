@@ -150,7 +150,7 @@ class KilledRunTest : public testing::Test {
 };
 std::unique_ptr<test::TemporaryFolder> KilledRunTest::whole_;
 
-TEST_F(KilledRunTest, Oracle25_100_steps_a_kill_and_the_rest_give_the_bytes_of_200_steps) {
+TEST_F(KilledRunTest, 100_steps_a_kill_and_the_rest_give_the_bytes_of_200_steps) {
   const test::TemporaryFolder parts;
   const pid_t child = start_child(parts.path());
   ASSERT_GT(child, 0);
@@ -159,7 +159,7 @@ TEST_F(KilledRunTest, Oracle25_100_steps_a_kill_and_the_rest_give_the_bytes_of_2
   expect_same_run(parts.path(), whole_->path());
 }
 
-TEST_F(KilledRunTest, Oracle25_thirty_kills_at_random_times_leave_a_loadable_checkpoint_each) {
+TEST_F(KilledRunTest, thirty_kills_at_random_times_leave_a_loadable_checkpoint_each) {
   const test::TemporaryFolder parts;
   PhiloxStream random(11);
   int kills = 0;

@@ -98,7 +98,7 @@ void expect_close(const Trained& a, const Trained& b) {
   EXPECT_NEAR(a.val_loss, b.val_loss, 1e-5);
 }
 
-TEST(MemoryLadder, F20_Oracle27_a_run_that_needs_1_6_times_the_limit_stays_below_it) {
+TEST(MemoryLadder, a_run_that_needs_1_6_times_the_limit_stays_below_it) {
   const TemporaryFolder unlimited_folder, folder;
   const Trained unlimited = train(unlimited_folder, {});
   ASSERT_GT(unlimited.peak, 3 * unlimited.fixed) << "activations are what is large";
@@ -133,7 +133,7 @@ TEST(MemoryLadder, halves_micro_batches_when_recomputation_is_not_enough) {
   EXPECT_EQ(again.log.find("computed again"), std::string::npos) << again.log;
 }
 
-TEST(MemoryLadder, F20_ends_with_one_sentence_where_nothing_helps) {
+TEST(MemoryLadder, ends_with_one_sentence_where_nothing_helps) {
   const TemporaryFolder folder;
   const Trained unlimited = train(folder, {.layers = 1, .micro_batch = 1});
   for (const Index limit : {unlimited.fixed / 2, unlimited.fixed}) {

@@ -153,7 +153,7 @@ TEST(MetricsSinks, refuse_a_format_by_name) {
   EXPECT_THROW(parse_metrics_formats(unknown), Error);
 }
 
-TEST(MetricsSinks, Oracle30_event_files_are_read_by_tensorboard) {
+TEST(MetricsSinks, event_files_are_read_by_tensorboard) {
   HONE_REQUIRE_PEER("tensorboard");
   const TemporaryFolder folder;
   {

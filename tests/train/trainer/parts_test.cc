@@ -26,7 +26,7 @@ using test::TemporaryFolder;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(Permute, Oracle30_takes_every_index_once_and_depends_on_the_key) {
+TEST(Permute, takes_every_index_once_and_depends_on_the_key) {
   for (const Index size : {1, 2, 3, 5, 64, 1000}) {
     std::set<Index> seen;
     Index moved = 0;
@@ -69,7 +69,7 @@ TEST(TokenWindows, take_every_token_of_an_epoch_as_target_at_most_once) {
 
 // Every rank takes its share of the sample numbers, and a sample is a function of its number:
 // whoever reads it, in whatever order.
-TEST(TokenWindows, Oracle30_every_rank_and_any_number_of_readers_take_each_window_once_per_epoch) {
+TEST(TokenWindows, every_rank_and_any_number_of_readers_take_each_window_once_per_epoch) {
   using Range = std::pair<Index, Index>;
   for (const auto& stream : {text::TokenStream{counting(1003), {1003}},
                              text::TokenStream{counting(400), {4, 5, 100, 250, 400}}}) {

@@ -112,7 +112,7 @@ Tensor gradient_of(const std::vector<Index>& split, bool weighted) {
   return -task.w_.detach();
 }
 
-TEST(Accumulation, Oracle24_gives_the_gradient_of_the_whole_batch_for_even_and_ragged_groups) {
+TEST(Accumulation, gives_the_gradient_of_the_whole_batch_for_even_and_ragged_groups) {
   for (const bool weighted : {false, true}) {
     const Tensor whole = gradient_of({12}, weighted);
     EXPECT_GT(whole.abs().max().item<double>(), 0.01);
@@ -123,7 +123,7 @@ TEST(Accumulation, Oracle24_gives_the_gradient_of_the_whole_batch_for_even_and_r
   }
 }
 
-TEST(Accumulation, F18_reports_the_mean_loss_whatever_the_grouping) {
+TEST(Accumulation, reports_the_mean_loss_whatever_the_grouping) {
   for (const std::vector<Index>& split :
        std::vector<std::vector<Index>>{{12}, {4, 4, 4}, {5, 5, 2}}) {
     const TemporaryFolder folder;
@@ -325,7 +325,7 @@ TEST(Trainer, ends_well_where_its_log_is_removed_during_the_run) {
   EXPECT_THAT(CheckpointStore(folder.path() / "checkpoints").steps(), testing::ElementsAre(4));
 }
 
-TEST(Resume, Oracle25_skips_a_damaged_checkpoint_by_name) {
+TEST(Resume, skips_a_damaged_checkpoint_by_name) {
   const TemporaryFolder whole, parts;
   for (const TemporaryFolder* folder : {&whole, &parts}) {
     Regression task({5, 5, 2});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// optim.md §4.3: bandwidth, launches and host time of every rule, mix of sizes and transport.
+// Bandwidth, launches and host time of every rule, mix of sizes and transport.
 #include <gtest/gtest.h>
 
 #include <algorithm>

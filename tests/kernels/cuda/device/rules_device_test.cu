@@ -64,7 +64,7 @@ void check_rule(const RuleCase<Policy>& rule, Index misalign, const Reference& r
   }
 }
 
-TEST(DeviceRules, Oracle1_match_the_double_reference_by_every_transport) {
+TEST(DeviceRules, match_the_double_reference_by_every_transport) {
   for_each_rule_case([](const auto& rule, const auto& reference) {
     check_rule(rule, 0, reference);
     check_rule(rule, 1, reference);
@@ -84,7 +84,7 @@ TEST(DeviceRules, lion_equals_the_host_bit_for_bit) {
 }
 
 // m/g on a constant gradient, in both scopes.
-TEST(DeviceRules, Oracle3_Oracle7_tam_on_a_constant_gradient_follows_the_closed_form) {
+TEST(DeviceRules, tam_on_a_constant_gradient_follows_the_closed_form) {
   for (const auto scope : {TAMScope::Tensor, TAMScope::Model}) {
     TensorSet set({100'003});
     std::ranges::fill(set.grad(0), 0.5f);
@@ -151,7 +151,7 @@ TEST(DeviceRules, mixed_precision_equals_the_host_bit_for_bit) {
   EXPECT_EQ(average_read, average);
 }
 
-TEST(DeviceStep, Oracle20_any_inf_or_nan_skips_and_leaves_every_bit) {
+TEST(DeviceStep, any_inf_or_nan_skips_and_leaves_every_bit) {
   const TensorSetOptions options{.second_moment = true};
   TensorSet set(std::vector<Index>(50, 1500), options);
   DeviceTensors tensors(set, options);
@@ -191,7 +191,7 @@ TEST(DeviceStep, Oracle20_any_inf_or_nan_skips_and_leaves_every_bit) {
   EXPECT_EQ(set.step, std::vector<Index>(50, 1));
 }
 
-TEST(DeviceStep, Oracle20_a_norm_beyond_fp32_is_measured_and_clipped) {
+TEST(DeviceStep, a_norm_beyond_fp32_is_measured_and_clipped) {
   constexpr Index kCount = 10'000'000;
   TensorSet set({kCount}, {.momentum = false});
   std::ranges::fill(set.grad(0), 3e38f);

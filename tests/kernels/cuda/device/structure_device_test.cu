@@ -29,7 +29,7 @@ Index step_adam(TensorSet& set, Transport transport) {
 }
 
 // One below the limit of our structs, at it, above it.
-TEST(DeviceTransport, F10_Oracle12_all_three_are_bit_equal_around_their_limits) {
+TEST(DeviceTransport, all_three_are_bit_equal_around_their_limits) {
   const auto many = [](Index n) { return std::vector<Index>(static_cast<std::size_t>(n), 5); };
   const std::pair<std::vector<Index>, std::pair<Index, Index>> cases[] = {
       {many(35), {1, 1}},         {many(36), {1, 1}},           {many(37), {2, 1}},
@@ -48,7 +48,7 @@ TEST(DeviceTransport, F10_Oracle12_all_three_are_bit_equal_around_their_limits) 
   }
 }
 
-TEST(DeviceTransport, F10_a_limit_on_launches_refuses_before_anything_runs) {
+TEST(DeviceTransport, a_limit_on_launches_refuses_before_anything_runs) {
   TensorSet set(std::vector<Index>(37, 5), kAdamSlots);
   DeviceTensors tensors(set, kAdamSlots);
   const auto error = error_of([&] {
@@ -58,7 +58,7 @@ TEST(DeviceTransport, F10_a_limit_on_launches_refuses_before_anything_runs) {
   EXPECT_NE(error.find("at most 1 launches"), std::string::npos) << error;
 }
 
-TEST(DeviceTransport, Oracle13_a_table_is_uploaded_once_and_again_when_a_gradient_moves) {
+TEST(DeviceTransport, a_table_is_uploaded_once_and_again_when_a_gradient_moves) {
   TensorSet set({10, 20'000, 3}, kAdamSlots);
   DeviceTensors tensors(set, kAdamSlots);
   const OwnedStream stream;
@@ -144,7 +144,7 @@ std::vector<std::vector<float>> run_twelve(Group group, const CudaStepControl& c
   return set.snapshot();
 }
 
-TEST(DeviceGraph, Oracle13_ten_replays_equal_ten_eager_steps) {
+TEST(DeviceGraph, ten_replays_equal_ten_eager_steps) {
   const CudaStepControl clipped{.step = {.clip_norm = 1}};
   for (const Transport transport : kTransports) {
     for (const CudaStepControl& control : {CudaStepControl{}, clipped}) {
@@ -157,7 +157,7 @@ TEST(DeviceGraph, Oracle13_ten_replays_equal_ten_eager_steps) {
 }
 
 // In this mode of capture every call that would wait for the device, or read from it, fails.
-TEST(DeviceGraph, F5_a_step_contains_no_host_synchronization) {
+TEST(DeviceGraph, a_step_contains_no_host_synchronization) {
   TensorSet set({5000, 70'000});
   DeviceTensors tensors(set, {});
   const TAMGroup group{.weight_decay = 0.01};
@@ -202,7 +202,7 @@ TEST(DeviceGraph, a_capture_that_needs_an_upload_or_new_values_is_refused) {
   stream.wait();
 }
 
-TEST(DeviceStep, Oracle12_a_tensor_of_more_than_2_to_the_31_elements) {
+TEST(DeviceStep, a_tensor_of_more_than_2_to_the_31_elements) {
   const Index count = (Index{1} << 31) + 7;
   std::size_t free_bytes = 0, total = 0;
   check(cudaMemGetInfo(&free_bytes, &total), "cudaMemGetInfo");

@@ -32,7 +32,7 @@ class LazyFloats {
 };
 
 // A checked step whose new values overflow reads everything twice and writes nothing.
-TEST(Large, Oracle12_norm_of_a_tensor_of_more_than_2_to_the_31_elements) {
+TEST(Large, norm_of_a_tensor_of_more_than_2_to_the_31_elements) {
   constexpr Index kBorder = Index{1} << 31, kCount = kBorder + 16'385;
   LazyFloats param(kCount), grad(kCount);
   grad[0] = 3;

@@ -47,7 +47,7 @@ void expect_rates(const std::vector<double>& got, const Json& want, const double
   }
 }
 
-TEST_F(Peer, Oracle29_gives_the_same_rates_for_1000_steps_on_stock_and_hone_optimizers) {
+TEST_F(Peer, gives_the_same_rates_for_1000_steps_on_stock_and_hone_optimizers) {
   for (const auto& [name, make] : scheduler_cases()) {
     const Json& rates = answers_.at(name).at("rates");
     ASSERT_EQ(rates.size(), static_cast<std::size_t>(kSteps));
@@ -65,7 +65,7 @@ TEST_F(Peer, Oracle29_gives_the_same_rates_for_1000_steps_on_stock_and_hone_opti
 
 using MakeOptimizer = std::unique_ptr<Optimizer> (*)();
 
-TEST_F(Peer, Oracle29_one_cycle_gives_the_same_rates_and_momentum_to_its_last_step) {
+TEST_F(Peer, one_cycle_gives_the_same_rates_and_momentum_to_its_last_step) {
   // Beside the Python class whose momentum they have: TAM's is SGD's, Lion's the first beta.
   const std::vector<std::pair<std::string, MakeOptimizer>> optimizers = {
       {"sgd", make_stock_sgd},
@@ -101,7 +101,7 @@ TEST_F(Peer, Oracle29_one_cycle_gives_the_same_rates_and_momentum_to_its_last_st
   }
 }
 
-TEST_F(Peer, Oracle29_reduce_on_plateau_reduces_at_the_same_metrics) {
+TEST_F(Peer, reduce_on_plateau_reduces_at_the_same_metrics) {
   for (const auto& [name, options] : plateau_cases()) {
     const Json& rates = answers_.at(name).at("rates");
     const auto optimizer = make_stock_sgd();

@@ -45,7 +45,7 @@ std::vector<double> rates_of(Scheduler& scheduler, int n) {
   return rates;
 }
 
-TEST(OneCycleLR, Oracle29_has_its_known_values) {
+TEST(OneCycleLR, has_its_known_values) {
   const auto optimizer = test::make_stock_sgd();
   OneCycleLR scheduler(*optimizer, {.max_lr = {1}, .total_steps = 100});
   const auto momentum = [&] { return *get_momentum(optimizer->param_groups()[0].options()); };
@@ -239,7 +239,7 @@ std::vector<double> settings_of(const Optimizer& optimizer) {
   return out;
 }
 
-TEST(State, Oracle29_restored_at_random_steps_continues_bit_for_bit) {
+TEST(State, restored_at_random_steps_continues_bit_for_bit) {
   PhiloxStream random(3);
   for (const auto& [name, make] : all_cases()) {
     const bool cycle = test::one_cycle_cases().contains(name);
@@ -307,7 +307,7 @@ TEST(ReduceOnPlateauLR, counts_nan_as_bad_and_keeps_to_patience_cooldown_and_min
   EXPECT_EQ(scheduler.last_rates()[1], 0.03 / 4);
 }
 
-TEST(ReduceOnPlateauLR, Oracle29_restored_at_any_step_continues_bit_for_bit) {
+TEST(ReduceOnPlateauLR, restored_at_any_step_continues_bit_for_bit) {
   for (const auto& [name, options] : test::plateau_cases()) {
     const auto optimizer = test::make_stock_sgd();
     ReduceOnPlateauLR whole(*optimizer, options);

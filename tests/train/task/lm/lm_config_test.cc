@@ -28,7 +28,7 @@ TEST(LmConfig, reads_every_type_and_keeps_the_rest) {
   EXPECT_EQ(config.model.heads, LmConfig().model.heads);
 }
 
-TEST(LmConfig, F22_names_file_line_and_nearest_key_of_an_unknown_one) {
+TEST(LmConfig, names_file_line_and_nearest_key_of_an_unknown_one) {
   LmConfig config;
   const std::string message =
       refusal([&] { read_config_text(config, "[lr]\npeak = 1e-3\nwarm_up_stps = 4\n", "t.toml"); });
