@@ -14,8 +14,8 @@ namespace hone::tune {
 // or at max_samples, or after max_seconds, but not before min_samples.
 //
 // A sample shorter than kShortestSample (seen in the warm-up) becomes the mean over as many calls
-// as fill that time, unless the contestant has a `prepare`. Logs a warning when `drift` exceeds
-// kDriftLimit: ratios still hold then, absolute times do not.
+// as fill that time, unless the contestant has a `prepare` or `own_seconds`. Logs a warning when
+// `drift` exceeds kDriftLimit: ratios still hold then, absolute times do not.
 //
 // `clock` must outlive the measurer.
 std::unique_ptr<Measurer> make_measurer(const Clock& clock);
