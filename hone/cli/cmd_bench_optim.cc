@@ -43,7 +43,9 @@ void add_bench_optim(CLI::App& bench, Context& context) {
       ->envname("HONE_IMPL")
       ->capture_default_str();
   verb->add_option("--against", options->against,
-                   "torch_optim, aten_fused, aten_chain, elementwise, own")
+                   "torch_optim, aten_fused, aten_chain, elementwise, own; for AdamW also "
+                   "processes of torch_compile, bitsandbytes_32bit, bitsandbytes_8bit, "
+                   "torchao_8bit, torchao_4bit, deepspeed")
       ->delimiter(',')
       ->envname("HONE_AGAINST")
       ->capture_default_str();

@@ -14,9 +14,13 @@ namespace hone {
 // One of the functions that are timed against each other.
 struct Contestant {
   std::string name;
-  // Called once per sample, or repeatedly if it is too short to time and has no `prepare`.
+  // Called once per sample, or repeatedly if it is too short to time and has neither `prepare` nor
+  // `own_seconds`.
   std::function<void()> run = {};
   std::function<void()> prepare = {};  // called untimed before each sample; may be empty
+  // The seconds of the last run by a clock of its own, as for work in another process. If empty, the
+  // measurer times the run.
+  std::function<double()> own_seconds = {};
 };
 
 struct MeasureOptions {

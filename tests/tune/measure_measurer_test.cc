@@ -80,6 +80,15 @@ TEST(Measurer, does_not_time_the_preparation) {
   EXPECT_EQ(prepared, 5);  // two of the warm-up
 }
 
+TEST(Measurer, takes_the_seconds_of_a_contestant_that_times_itself) {
+  ScriptedClock clock;
+  Index calls = 0;
+  std::vector<Contestant> one{takes(clock, "elsewhere", [&] { return ++calls, 1e-6; })};
+  one[0].own_seconds = [&] { return static_cast<double>(calls); };
+  const auto measurement = make_measurer(clock)->measure(one, fixed_rounds(3));
+  EXPECT_EQ(measurement.seconds[0], (std::vector<double>{3, 4, 5}));  // behind two of the warm-up
+}
+
 TEST(Measurer, repeats_what_is_too_short_to_time) {
   ScriptedClock clock;
   Index calls = 0;

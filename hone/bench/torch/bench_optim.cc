@@ -4,6 +4,7 @@
 #include <charconv>
 #include <utility>
 
+#include "hone/bench/optim_peers.h"
 #include "hone/bench/torch/optim_contestants.h"
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
@@ -78,40 +79,64 @@ void add_case(const BenchOptimOptions& options, const std::string& size, const s
     bench_case.contestants.push_back(
         {.name = stepper.name, .run = std::move(stepper.step), .prepare = prepare});
     bench_case.ours.push_back(ours);
-    bench_case.extra.push_back({{"implementation", stepper.implementation},
-                                {"floor_bytes_per_param", traffic.floor_bytes},
-                                {"peak_extra_bytes", stepper.peak_extra_bytes}});
+    Json row{{"implementation", stepper.implementation},
+             {"floor_bytes_per_param", traffic.floor_bytes},
+             {"peak_extra_bytes", stepper.peak_extra_bytes}};
+    if (stepper.state_bytes > 0) {
+      row["state_bytes_per_param"] = static_cast<double>(stepper.state_bytes) / elements;
+    }
+    bench_case.extra.push_back(std::move(row));
+  };
+  const auto add_peer = [&](const std::string& name) {
+    if (rule.base != "adamw") return;
+    add_optim_peer(name,
+                   {.tensors = static_cast<Index>(sizes.size()),
+                    .elements = sizes.front(),
+                    .threads = libtorch_executor().workers()},
+                   bench_case);
   };
   for (const std::string& way : options.ours) add(way, true);
-  for (const std::string& way : options.against) add(way, false);
+  for (const std::string& way : options.against) {
+    if (is_optim_peer(way)) {
+      add_peer(way);
+    } else {
+      add(way, false);
+    }
+  }
   run.add(bench_case);
 }
 
-// The five sizes of the reference guide: the cosine alone on one thread and a whole step, by each
-// method. They fit the caches, so nothing is said about memory.
+// The five sizes of the reference guide on one thread: the cosine alone and a whole step, by each
+// method, and a step in place next to a checked one. They fit the caches, so nothing is said about
+// the bandwidth of memory.
 void add_guide_cases(BenchRun& run) {
   const std::vector<std::vector<Index>> shapes{{100}, {1000}, {64, 64}, {512, 512}, {1024, 1024}};
   const auto add = [](BenchCase& bench_case, bench::Stepper stepper, const std::string& name,
                       bool ours) {
     bench_case.contestants.push_back({.name = name, .run = std::move(stepper.step)});
     bench_case.ours.push_back(ours);
-    bench_case.extra.push_back({{"implementation", stepper.implementation}});
+    bench_case.extra.push_back({{"implementation", stepper.implementation},
+                                {"peak_extra_bytes", stepper.peak_extra_bytes}});
   };
   bench::set_torch_threads(1);
   for (const std::vector<Index>& shape : shapes) {
-    BenchCase cosine, step;
+    BenchCase cosine, step, in_place;
     const std::string size = shape.size() == 1 ? concat(shape[0]) : concat(shape[0], "x", shape[1]);
     cosine.name = concat("guide/", size, "/cosine");
     step.name = concat("guide/", size, "/tam_step");
+    in_place.name = concat("guide/", size, "/tam_in_place");
     for (const std::string_view way : bench::cosine_ways()) {
       const std::string name(way);
       const bool ours = !name.starts_with("aten");
       add(cosine, bench::make_cosine(name, shape), name, ours && name == "manual");
       if (ours) add(step, bench::make_tam_step(name, shape), name, true);
     }
+    add(in_place, bench::make_tam_step("manual", shape, true), "in_place", true);
+    add(in_place, bench::make_tam_step("manual", shape, false), "checked", false);
     // Only manual is compared with ATen's ways; the other methods are there to be seen.
     run.add(cosine);
     run.add(step);
+    run.add(in_place);
   }
 }
 
@@ -121,8 +146,11 @@ void check_lists(const BenchOptimOptions& options) {
     if (size != "guide") parse_sizes(size);
   }
   for (const std::string& rule : options.rules) bench::parse_rule(rule);
-  for (const auto* ways : {&options.ours, &options.against}) {
-    for (const std::string& way : *ways) bench::check_way(way);
+  for (const std::string& way : options.ours) bench::check_way(way);
+  for (const std::string& way : options.against) {
+    if (!is_optim_peer(way)) bench::check_way(way, optim_peers());
+    HONE_CHECK(!is_optim_peer(way) || !options.fresh_gradients, "bench optim",
+               "LibTorch's ways alone with --fresh-gradients", way);
   }
 }
 

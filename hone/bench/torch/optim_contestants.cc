@@ -39,10 +39,12 @@ constexpr std::array<std::string_view, 8> kWays{"hone",        "hone_foreach", "
 constexpr std::array<std::string_view, 6> kCosineWays{
     "manual", "cosine_similarity", "vectorized", "auto", "aten_chain", "aten_normalize_multiply"};
 
-// Small enough that thousands of steps on the same gradients stay finite.
+// As in bench/peers/optim_step.py. Small enough that thousands of steps on the same gradients stay
+// finite.
 constexpr double kLr = 1e-5, kMomentum = 0.9, kBeta1 = 0.9, kBeta2 = 0.999, kEps = 1e-8;
 constexpr double kWeightDecay = 0.01, kDecayRate = 0.9;
 constexpr Index kRow = 1024;
+constexpr std::uint64_t kSeed = 7;
 // Of amp_adamw: the norm is measured and never exceeds the limit, so that gradients keep their
 // size.
 constexpr double kInvScale = 0.5, kClipNorm = 1e9;
@@ -70,7 +72,9 @@ void renew_gradients(Workload& work) {
   }
 }
 
+// The same tensors for every contestant.
 std::shared_ptr<Workload> make_workload(std::span<const Index> sizes) {
+  at::manual_seed(kSeed);
   auto work = std::make_shared<Workload>();
   for (const Index n : sizes) {
     // In rows where they come out even; only row-wise rules can tell.
@@ -98,18 +102,23 @@ class PeakBytes final : public c10::MemoryReportingInfoBase {
     peak_ = std::max(peak_, live_);
   }
   bool memoryProfilingEnabled() const override { return true; }
+  Index live() const { return live_; }
   Index peak() const { return peak_; }
 
  private:
   Index live_ = 0, peak_ = 0;
 };
 
-Index measure_peak(const std::function<void()>& step) {
-  step();  // state is made in the first step
-  const auto peak = std::make_shared<PeakBytes>();
-  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, peak);
+std::shared_ptr<PeakBytes> watch_bytes(const std::function<void()>& step) {
+  auto bytes = std::make_shared<PeakBytes>();
+  const c10::DebugInfoGuard guard(c10::DebugInfoKind::PROFILER_STATE, bytes);
   step();
-  return peak->peak();
+  return bytes;
+}
+
+void measure_memory(Stepper& stepper) {
+  stepper.state_bytes = watch_bytes(stepper.step)->live();  // state is made in the first step
+  stepper.peak_extra_bytes = watch_bytes(stepper.step)->peak();
 }
 
 // ---- hone ----
@@ -129,7 +138,8 @@ Stepper step_with_hone(std::string_view way, const std::shared_ptr<Workload>& wo
       .step = [optimizer, control] { optimizer->step_with(control); },
       .renew_gradients = [work] { renew_gradients(*work); },
       .implementation = concat("hone::optim ", way.starts_with("hone_") ? way.substr(5) : "fused")};
-  stepper.peak_extra_bytes = measure_peak(stepper.step) + optimizer->stats().temporary_bytes;
+  measure_memory(stepper);
+  stepper.peak_extra_bytes += optimizer->stats().temporary_bytes;
   return stepper;
 }
 
@@ -192,7 +202,7 @@ Stepper step_with_torch(std::span<const Index> sizes, const Options& options, st
                   .step = [optimizer] { optimizer->step(); },
                   .renew_gradients = [work] { renew_gradients(*work); },
                   .implementation = std::move(name)};
-  stepper.peak_extra_bytes = measure_peak(stepper.step);
+  measure_memory(stepper);
   return stepper;
 }
 
@@ -219,7 +229,7 @@ Stepper step_with_amp_chain(std::span<const Index> sizes) {
                   .step = step,
                   .renew_gradients = [work] { renew_gradients(*work); },
                   .implementation = "mul_, sum, clip_grad_norm_, torch::optim::AdamW"};
-  stepper.peak_extra_bytes = measure_peak(stepper.step);
+  measure_memory(stepper);
   return stepper;
 }
 
@@ -257,7 +267,7 @@ Stepper step_with_operators(std::shared_ptr<Workload> work, std::string_view way
                       },
                   .renew_gradients = [work] { renew_gradients(*work); },
                   .implementation = std::move(name)};
-  stepper.peak_extra_bytes = measure_peak(stepper.step);
+  measure_memory(stepper);
   return stepper;
 }
 
@@ -412,7 +422,11 @@ int state_bits_of(const OptimRule& rule, Index elements) {
   return rule.state_bits == 8 && elements < optim::kFewestCoded ? 32 : rule.state_bits;
 }
 
-void check_way(std::string_view way) { check_known(kWays, "way to run it", way); }
+void check_way(std::string_view way, std::span<const std::string_view> others) {
+  std::vector<std::string_view> known(kWays.begin(), kWays.end());
+  known.insert(known.end(), others.begin(), others.end());
+  check_known(known, "way to run it", way);
+}
 
 Stepper make_stepper(const OptimRule& rule, std::string_view way, std::span<const Index> sizes) {
   check_way(way);
@@ -432,16 +446,18 @@ Stepper make_cosine(std::string_view way, std::span<const Index> shape) {
   return make_cosine_step(way, at::randn(shape), at::randn(shape));
 }
 
-Stepper make_tam_step(std::string_view way, std::span<const Index> shape) {
+Stepper make_tam_step(std::string_view way, std::span<const Index> shape, bool in_place) {
   const auto work = std::make_shared<Workload>();
   add_tensor(*work, {shape.begin(), shape.end()});
   return step_with_hone<optim::TAM>(
       way, work,
-      optim::TAMOptions(kLr).correlation_method(
-          way == "vectorized"          ? optim::CorrelationMethod::Vectorized
-          : way == "cosine_similarity" ? optim::CorrelationMethod::CosineSimilarity
-          : way == "auto"              ? optim::CorrelationMethod::Auto
-                                       : optim::CorrelationMethod::Manual));
+      optim::TAMOptions(kLr)
+          .correlation_method(way == "vectorized" ? optim::CorrelationMethod::Vectorized
+                              : way == "cosine_similarity"
+                                  ? optim::CorrelationMethod::CosineSimilarity
+                              : way == "auto" ? optim::CorrelationMethod::Auto
+                                              : optim::CorrelationMethod::Manual)
+          .use_inplace_ops(in_place));
 }
 
 void set_torch_threads(int threads) { at::set_num_threads(threads); }

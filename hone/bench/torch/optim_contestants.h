@@ -22,6 +22,7 @@ struct Stepper {
   // Most bytes that a step after the first held besides parameters, gradients and state, as seen by
   // LibTorch's allocator and hone's own count.
   Index peak_extra_bytes = 0;
+  Index state_bytes = 0;       // that the first step left allocated; 0: unknown
   std::string implementation;  // what runs, for the row
 };
 
@@ -34,8 +35,8 @@ struct OptimRule {
 };
 // Error{InvalidArgument} for an unknown one.
 OptimRule parse_rule(std::string_view name);
-// Error{InvalidArgument} naming the known ones.
-void check_way(std::string_view way);
+// Error{InvalidArgument} naming the known ones and `others`.
+void check_way(std::string_view way, std::span<const std::string_view> others = {});
 // Of a tensor's state: small ones have no codes.
 int state_bits_of(const OptimRule& rule, Index elements);
 
@@ -58,8 +59,9 @@ Stepper make_stepper(const OptimRule& rule, std::string_view way, std::span<cons
 // does).
 std::span<const std::string_view> cosine_ways();
 Stepper make_cosine(std::string_view way, std::span<const Index> shape);
-// A whole TAM step of hone's on one tensor of this shape, by one of the four methods.
-Stepper make_tam_step(std::string_view way, std::span<const Index> shape);
+// A whole TAM step of hone's on one tensor of this shape, by one of the four methods; checked where
+// it is not in place.
+Stepper make_tam_step(std::string_view way, std::span<const Index> shape, bool in_place = true);
 
 // LibTorch's threads from now on, which hone's optimizers use too.
 void set_torch_threads(int threads);

@@ -87,11 +87,13 @@ class InterleavingMeasurer final : public Measurer {
     HONE_TRACE_ZONE("sample", {"contestant", contestant.name}, {"calls", calls});
     const std::int64_t begin = clock_.now_ns();
     for (Index call = 0; call < calls; ++call) contestant.run();
+    if (contestant.own_seconds) return contestant.own_seconds();
     return seconds_between(begin, clock_.now_ns()) / static_cast<double>(calls);
   }
 
   static Index calls_per_sample(const Contestant& contestant, double seconds) {
-    if (contestant.prepare || seconds >= kShortestSample) return 1;
+    const bool once = contestant.prepare || contestant.own_seconds;
+    if (once || seconds >= kShortestSample) return 1;
     return static_cast<Index>(std::ceil(kShortestSample / std::max(seconds, kClockStep)));
   }
 

@@ -14,8 +14,8 @@ namespace hone::tune {
 // after max_seconds, but not before min_samples.
 //
 // If a call takes less than kShortestSample in the warm-up, a sample is the mean of as many calls
-// as fill that time, unless the contestant has a `prepare`. Logs a warning if `drift` exceeds
-// kDriftLimit: ratios are then still valid, absolute times are not.
+// as fill that time, unless the contestant has a `prepare` or `own_seconds`. Logs a warning if
+// `drift` exceeds kDriftLimit: ratios are then still valid, absolute times are not.
 //
 // `clock` must outlive the measurer.
 std::unique_ptr<Measurer> make_measurer(const Clock& clock);

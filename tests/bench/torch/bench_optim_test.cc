@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <set>
 #include <string>
 
@@ -46,7 +47,12 @@ TEST(BenchOptim, refuses_a_wrong_list_before_it_measures) {
   for (const BenchOptimOptions& wrong :
        {BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm", "muon"}},
         BenchOptimOptions{.sizes = {"1x16", "1x0"}, .rules = {"sgdm"}},
-        BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm"}, .against = {"own", "them"}}}) {
+        BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm"}, .against = {"own", "them"}},
+        BenchOptimOptions{.sizes = {"1x16"}, .rules = {"adamw"}, .ours = {"torchao_8bit"}},
+        BenchOptimOptions{.sizes = {"1x16"},
+        .rules = {"adamw"},
+        .against = {"torchao_8bit"},
+        .fresh_gradients = true}}) {
     BenchRun run(*measurer, {.quick = true, .repeat = 7});
     EXPECT_THROW(bench_optim(wrong, run), Error);
     EXPECT_TRUE(run.report().at("rows").empty());
@@ -84,6 +90,31 @@ TEST_F(GuideBench, manual_is_compared_with_both_of_atens_ways_by_an_interval) {
       EXPECT_TRUE(std::isfinite(low) && std::isfinite(high) && low > 0);
     }
   }
+}
+
+TEST_F(GuideBench, every_size_compares_a_step_in_place_with_a_checked_one_in_time_and_memory) {
+  for (const std::string size : kSizes) {
+    const std::string name = "guide/" + size + "/tam_in_place";
+    for (const char* impl : {"in_place", "checked"}) {
+      const Json* row = find("rows", name, impl);
+      ASSERT_NE(row, nullptr) << size << ' ' << impl;
+      EXPECT_GE(row->at("peak_extra_bytes").get<double>(), 0);
+    }
+    EXPECT_NE(find("ratios", name, "in_place", "checked"), nullptr) << size;
+  }
+}
+
+TEST(BenchOptim, peers_step_adamw_alone_and_have_a_row_where_they_are_absent) {
+  ::setenv("HONE_PEERS", "/nonexistent", 1);
+  const auto measurer = tune::make_measurer(steady_clock());
+  BenchRun run(*measurer, {.quick = true, .repeat = 3});
+  bench_optim({.sizes = {"1x5000"}, .rules = {"sgdm", "adamw"}, .against = {"deepspeed"}}, run);
+  ::unsetenv("HONE_PEERS");
+  const Json rows = run.report().at("rows");
+  ASSERT_EQ(rows.size(), 3u);
+  EXPECT_EQ(rows[0].at("case"), "1x5000/sgdm");
+  EXPECT_NEAR(rows[1].at("state_bytes_per_param").get<double>(), 8, 0.5);
+  EXPECT_EQ(rows[2], (Json{{"case", "1x5000/adamw"}, {"impl", "deepspeed"}, {"status", "absent"}}));
 }
 
 }  // namespace
