@@ -15,8 +15,8 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/kernels/multi_tensor/group_check.h"
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/train/optim/fused_cache.h"
 #include "hone/train/optim/state_tensors.h"
 

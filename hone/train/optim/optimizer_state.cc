@@ -9,7 +9,7 @@
 #include <map>
 
 #include "hone/core/check.h"
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 #include "hone/train/optim/state_tensors.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Oracles 16-18 of low-memory state: rounding is unbiased, codes err by at most half a step.
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 
 #include <gtest/gtest.h>
 
