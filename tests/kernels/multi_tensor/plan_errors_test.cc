@@ -265,11 +265,11 @@ TEST(PlanStructure, slots_are_known_and_absent_ones_have_no_address) {
   const MultiTensorPlan plan = set.plan();
   for (const Slot slot : {Slot::Param, Slot::Grad, Slot::SecondMoment}) {
     EXPECT_TRUE(plan.has_slot(slot));
-    EXPECT_NE(plan.tensor(1).slot(slot), nullptr);
+    EXPECT_NE(plan.tensor(1).data(static_cast<int>(slot)), nullptr);
   }
   for (const Slot slot : {Slot::Momentum, Slot::Extra}) {
     EXPECT_FALSE(plan.has_slot(slot));
-    EXPECT_EQ(plan.tensor(1).slot(slot), nullptr);
+    EXPECT_EQ(plan.tensor(1).data(static_cast<int>(slot)), nullptr);
   }
   TensorSet empty({});
   EXPECT_FALSE(empty.plan().has_slot(Slot::Param));
@@ -278,10 +278,10 @@ TEST(PlanStructure, slots_are_known_and_absent_ones_have_no_address) {
 TEST(PlanFollows, a_refused_change_leaves_the_plan_as_it_was) {
   TensorSet set({100, 200});
   MultiTensorPlan plan = set.plan();
-  const float* grad = plan.tensor(1).slot(Slot::Grad);
+  const void* grad = plan.tensor(1).data(static_cast<int>(Slot::Grad));
   set.view_of(Slot::Grad, 1).data = set.param[0].data();
   EXPECT_THAT(error_of([&] { plan.follow_or_throw(set.lists()); }), HasSubstr("shared with"));
-  EXPECT_EQ(plan.tensor(1).slot(Slot::Grad), grad);
+  EXPECT_EQ(plan.tensor(1).data(static_cast<int>(Slot::Grad)), grad);
   set.set_step(0);
   EXPECT_TRUE(plan.matches(set.lists()));
 }
