@@ -8,7 +8,7 @@
 #include "hone/bench/torch/optim_contestants.h"
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/train/interop.h"
 
 namespace hone::bench {

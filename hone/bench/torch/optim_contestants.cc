@@ -17,7 +17,7 @@
 #include <cmath>
 
 #include "hone/core/check.h"
-#include "hone/kernels/multi_tensor/cosine.h"
+#include "hone/kernels/multi_tensor/rule/cosine.h"
 #include "hone/train/interop.h"
 #include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"

@@ -5,7 +5,7 @@
 #include <torch/autograd.h>
 
 #include "hone/core/check.h"
-#include "hone/kernels/multi_tensor/pass/loss_scale.h"
+#include "hone/kernels/multi_tensor/codec/loss_scale.h"
 #include "hone/train/interop.h"
 
 namespace hone::amp {

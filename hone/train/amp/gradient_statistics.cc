@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "hone/core/check.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/train/interop.h"
 
 namespace hone::amp {

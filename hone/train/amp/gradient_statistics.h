@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "hone/kernels/multi_tensor/pass/loss_scale.h"
+#include "hone/kernels/multi_tensor/codec/loss_scale.h"
 
 namespace hone::amp {
 

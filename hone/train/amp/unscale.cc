@@ -8,8 +8,8 @@
 #include <map>
 
 #include "hone/core/check.h"
-#include "hone/kernels/multi_tensor/pass/loss_scale.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/codec/loss_scale.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/train/interop.h"
 
 namespace hone::amp {

@@ -2,8 +2,7 @@
 #include "hone/train/optim/fused_cache.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstring>
+#include <array>
 
 #include "hone/train/interop.h"
 
@@ -11,36 +10,22 @@ namespace hone::optim {
 
 namespace {
 
-// The map of states begins to look for a key some places before it.
-constexpr std::size_t kProbeBytes = 64;
-
-// Where the version counter lies, for a prefetch: a locked addition to far memory keeps all others
-// waiting.
-const void* counter_of(const torch::Tensor& tensor) {
-  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
-  static_assert(sizeof version == sizeof(void*));
-  const void* counter = nullptr;
-  std::memcpy(&counter, &version, sizeof counter);
-  return counter;
-}
-
-// Every line of it; nothing for null, because a prefetch of what is not mapped walks the page table
-// in vain.
-[[gnu::always_inline]] inline void prefetch_object(const void* object, std::size_t bytes) {
-  constexpr std::size_t kLine = 64;
-  if (object == nullptr) return;
-  const auto* at = static_cast<const std::byte*>(object);
-  for (std::size_t i = 0; i < bytes; i += kLine) __builtin_prefetch(at + i);
-  __builtin_prefetch(at + bytes - 1);
+// Where a tensor lies and how it is read; false where no plan is made of such a tensor. (data_ptr()
+// gives copy-on-write memory its own copy.)
+bool describe(const torch::Tensor& tensor, const torch::Tensor* scale, kernels::SlotKey& key) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.is_neg()) return false;
+  const at::ScalarType type = tensor.scalar_type();
+  constexpr std::array kTypes{at::kFloat, at::kBFloat16, at::kHalf, at::kChar, at::kByte};
+  if (std::find(kTypes.begin(), kTypes.end(), type) == kTypes.end()) return false;
+  const void* scales = scale != nullptr && scale->defined() ? scale->data_ptr() : nullptr;
+  const auto sizes = tensor.sizes(), strides = tensor.strides();
+  key = {tensor.data_ptr(), kernels::layout_fingerprint(dtype_of(type, "optimizer tensor"),
+                                                        {sizes.data(), sizes.size()},
+                                                        {strides.data(), strides.size()}, scales)};
+  return true;
 }
 
 }  // namespace
-
-void MultiTensorOptimizer::FusedCache::bump_versions(const torch::Tensor& param, bool grad) {
-  if (!param.grad().defined()) return;
-  bump_version(param);
-  if (grad) bump_version(param.grad());
-}
 
 void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
                                             const SlotUse& slots) {
@@ -102,161 +87,75 @@ double MultiTensorOptimizer::FusedCache::mean_correlation() const {
   return correlation.empty() ? 0 : sum / static_cast<double>(correlation.size());
 }
 
-MultiTensorOptimizer::FusedCache::Place MultiTensorOptimizer::FusedCache::Place::of(
-    const torch::Tensor& tensor) {
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  const c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  return {&tensor,
-          impl,
-          storage,
-          storage->data(),
-          storage->data_ptr().get_deleter(),
-          impl->storage_offset(),
-          impl->numel(),
-          tensor.scalar_type()};
-}
-
-// The tensor's own accessors are a dozen calls.
-bool MultiTensorOptimizer::FusedCache::Place::holds(const torch::Tensor& tensor) const {
-  return impl == tensor.unsafeGetTensorImpl() &&
-         impl->unsafe_storage().unsafeGetStorageImpl() == storage && storage->data() == data &&
-         storage->data_ptr().get_deleter() == deleter && impl->storage_offset() == offset &&
-         impl->numel() == elements && tensor.scalar_type() == type;
-}
-
-void MultiTensorOptimizer::FusedCache::Place::prefetch() const {
-  prefetch_object(impl, sizeof *impl);
-  prefetch_object(storage, sizeof *storage);
-}
-
-MultiTensorOptimizer::FusedCache::Known MultiTensorOptimizer::FusedCache::describe(
-    const torch::Tensor& p, const Active& active, const States& states) {
-  Known one{};
-  one.param = Place::of(p);
-  one.grad = Place::of(active.grad);
-  one.layout = layouts_.size();
-  one.dimensions = static_cast<std::size_t>(p.dim());
-  layouts_.insert(layouts_.end(), p.sizes().begin(), p.sizes().end());
-  layouts_.insert(layouts_.end(), p.strides().begin(), p.strides().end());
-  one.step = active.fields.step;
-  one.state = active.state;
-  const void* slot = &states.find(p.unsafeGetTensorImpl())->second;
-  one.probe = static_cast<const std::byte*>(slot) - kProbeBytes;
-  one.autograd = p.unsafeGetTensorImpl()->autograd_meta();
-  one.version = counter_of(p);
-  const StateFields& fields = active.fields;
-  one.first_state = state_places_.size();
-  for (const torch::Tensor* tensor :
-       {fields.momentum, fields.second_moment, fields.extra, fields.average, fields.momentum_scale,
-        fields.second_moment_scale, fields.row_correlation}) {
-    if (tensor != nullptr && tensor->defined()) state_places_.push_back(Place::of(*tensor));
-  }
-  one.last_state = state_places_.size();
-  return one;
-}
-
-void MultiTensorOptimizer::FusedCache::remember(const Groups& groups, const States& states,
+void MultiTensorOptimizer::FusedCache::remember(const Groups& groups,
                                                 const std::vector<Active>& active) {
   forget();
   group_sizes_.clear();
-  if (plan.has_strided()) return;  // layouts that only the plan compares
   auto next = active.begin();
   for (std::size_t g = 0; g < groups.size(); ++g) {
     const std::vector<torch::Tensor>& params = groups[g].params();
     group_sizes_.push_back(params.size());
     for (std::size_t place = 0; place < params.size(); ++place) {
-      const bool steps_now = next != active.end() && next->param.is_same(params[place]);
-      Known one{};
-      if (steps_now) {
-        one = describe(params[place], *next, states);
+      Known one{g, place, params[place].unsafeGetTensorImpl()};
+      if (next != active.end() && next->param.is_same(params[place])) {
         one.tensor = next++ - active.begin();
       }
-      one.group = static_cast<std::uint32_t>(g);
-      one.place = static_cast<std::uint32_t>(place);
-      one.param.impl = params[place].unsafeGetTensorImpl();
       known_.push_back(one);
     }
   }
 }
 
-void MultiTensorOptimizer::FusedCache::prefetch(const Known& one) const {
-  constexpr std::size_t kFirstMembers = 48;
-  prefetch_object(one.probe, kProbeBytes + sizeof(void*));
-  prefetch_object(one.state, kFirstMembers);
-  prefetch_object(one.autograd, kFirstMembers);
-  prefetch_object(one.version, sizeof(c10::intrusive_ptr_target) + sizeof(std::uint32_t));
-  one.param.prefetch();
-  one.grad.prefetch();
-  for (std::size_t s = one.first_state; s < one.last_state; ++s) state_places_[s].prefetch();
-}
-
-bool MultiTensorOptimizer::FusedCache::follow(Known& one, const torch::Tensor& p,
+bool MultiTensorOptimizer::FusedCache::follow(const Known& one, const torch::Tensor& p,
                                               const States& states) {
-  if (one.param.impl != p.unsafeGetTensorImpl()) return false;
+  if (one.param != p.unsafeGetTensorImpl()) return false;
   const torch::Tensor& g = p.grad();
-  if (one.grad.impl == nullptr || !g.defined()) return one.grad.impl == nullptr && !g.defined();
+  if (one.tensor < 0 || !g.defined()) return one.tensor < 0 && !g.defined();
+  const auto at = static_cast<std::size_t>(one.tensor);
   const auto state = states.find(p.unsafeGetTensorImpl());
-  if (state == states.end() || one.state != state->second.get()) return false;
-  if (!one.param.holds(p) || !has_layout(one, p)) return false;
-  for (std::size_t s = one.first_state; s < one.last_state; ++s) {
-    const Place& place = state_places_[s];
-    if (!place.holds(*place.handle)) return false;
+  if (state == states.end() || state->second.get() != stepped[at].state) return false;
+  if (g.device() != p.device()) return false;
+  const StateFields& fields = stepped[at].fields;
+  std::array<kernels::SlotKey, kernels::kSlots> now{};
+  const auto add = [&](kernels::Slot slot, bool used, const torch::Tensor* tensor,
+                       const torch::Tensor* scale = nullptr) {
+    return !used || describe(*tensor, scale, now[static_cast<std::size_t>(slot)]);
+  };
+  using kernels::Slot;
+  if (!add(Slot::Param, true, &p) || !add(Slot::Grad, true, &g) ||
+      !add(Slot::Momentum, use.momentum, fields.momentum, fields.momentum_scale) ||
+      !add(Slot::SecondMoment, use.second_moment, fields.second_moment,
+           fields.second_moment_scale) ||
+      !add(Slot::Extra, use.extra, fields.extra) || !add(Slot::Ema, use.average, fields.average)) {
+    return false;
   }
-  if (!follow_gradient(one, p, g)) return false;
-  steps[static_cast<std::size_t>(one.tensor)] = *one.step;
-  return true;
-}
-
-// And are its values those in memory?
-bool MultiTensorOptimizer::FusedCache::has_layout(const Known& one,
-                                                  const torch::Tensor& tensor) const {
-  const Index* sizes = layouts_.data() + one.layout;
-  return !tensor.is_neg() && tensor.sizes().equals({sizes, one.dimensions}) &&
-         tensor.strides().equals({sizes + one.dimensions, one.dimensions});
-}
-
-bool MultiTensorOptimizer::FusedCache::follow_gradient(Known& one, const torch::Tensor& p,
-                                                       const torch::Tensor& g) {
-  const bool moved = !one.grad.holds(g);
-  if (moved && (g.device() != p.device() || g.layout() != at::kStrided)) return false;
-  if (g.scalar_type() != one.grad.type || !has_layout(one, g)) return false;
-  if (!moved) return true;
-  if (!plan.move_gradient(one.tensor, g.data_ptr())) return false;
-  one.grad = Place::of(g);
-  if (device != nullptr) {
-    grad[static_cast<std::size_t>(one.tensor)].data = g.data_ptr();
+  const void* const known_gradient = plan.tensor(one.tensor).data(static_cast<int>(Slot::Grad));
+  if (!plan.follow(one.tensor, now)) return false;
+  if (row_length[at] > 0) {
+    const torch::Tensor& rows = *fields.row_correlation;
+    if (!rows.defined() || rows.data_ptr<double>() != correlation[at]) return false;
+  }
+  steps[at] = *fields.step;
+  if (device != nullptr && g.data_ptr() != known_gradient) {
+    grad[at].data = g.data_ptr();
     gradients_moved_.store(true, std::memory_order_relaxed);
   }
   return true;
 }
 
-bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States& states,
-                                              bool writes_grads) {
+bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States& states) {
   if (known_.empty()) return false;
   const bool same_sizes =
       std::equal(groups.begin(), groups.end(), group_sizes_.begin(), group_sizes_.end(),
                  [](const auto& given, std::size_t size) { return given.params().size() == size; });
   if (!same_sizes) return false;
-  constexpr Index kGrain = 256, kAhead = 8;
+  constexpr Index kGrain = 128;
   std::atomic<bool> stands{true};
   libtorch_executor().parallel_for(
       static_cast<Index>(known_.size()), kGrain, [&](Index begin, Index end, int) {
-        const auto param_of = [&](Index i) -> const torch::Tensor& {
+        for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
           const Known& one = known_[static_cast<std::size_t>(i)];
-          return groups[one.group].params()[one.place];
-        };
-        const auto known = [&](Index i) -> Known& { return known_[static_cast<std::size_t>(i)]; };
-        // Not beyond the end: another worker may be writing there.
-        for (Index i = begin; i < std::min(begin + kAhead, end); ++i) prefetch(known(i));
-        for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
-          if (i + kAhead < end) prefetch(known(i + kAhead));
-          if (!follow(known(i), param_of(i), states)) stands = false;
-        }
-        for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
-          // As bump_versions, but for asking each parameter for its gradient once more.
-          if (known(i).grad.impl == nullptr) continue;
-          bump_version(param_of(i));
-          if (writes_grads) bump_version(param_of(i).grad());
+          const torch::Tensor& param = groups[one.group].params()[one.place];
+          if (!follow(one, param, states)) stands = false;
         }
       });
   if (stands && device != nullptr && gradients_moved_.exchange(false)) device->follow(lists());

@@ -49,60 +49,27 @@ struct MultiTensorOptimizer::FusedCache {
   // A plan for other states must be made, and s in memory counts.
   void drop_device();
 
-  // Notes who the plan was made for.
-  void remember(const Groups& groups, const States& states, const std::vector<Active>& active);
-  void forget() {
-    known_.clear();
-    state_places_.clear();
-    layouts_.clear();
-    gradients_moved_ = false;
-  }
-  // Does the plan stand? It does where everything is at the addresses that were remembered, or only
-  // gradients are elsewhere, in type and layout as before (callers free them every step): those it
-  // follows. Reads the step counters. Looking at thousands of small tensors costs as much as
-  // stepping them, so all threads look. Where it stands, versions are bumped.
-  bool follow(const Groups& groups, const States& states, bool writes_grads);
-  // For autograd: a parameter with a gradient and, with `grad`, that gradient are written to. As of
-  // LibTorch's fused operators, a step that is then skipped counts too.
-  static void bump_versions(const torch::Tensor& param, bool grad);
+  // Notes which parameters and states the plan was made for.
+  void remember(const Groups& groups, const std::vector<Active>& active);
+  void forget() { known_.clear(); }
+  // Does the plan describe the tensors as they are now? Reads the step counters and follows
+  // gradients that lie elsewhere (callers free them every step). False: a new plan must be made.
+  bool follow(const Groups& groups, const States& states);
 
  private:
-  // Where a tensor was. Addresses only: a cache must not keep freed tensors alive.
-  struct Place {
-    const torch::Tensor* handle = nullptr;  // of state; of others it may move
-    const c10::TensorImpl* impl = nullptr;
-    const c10::StorageImpl* storage = nullptr;
-    const void* data = nullptr;   // of the storage
-    c10::DeleterFnPtr deleter{};  // of the data: another one where they became copy-on-write
-    Index offset = 0, elements = 0;
-    at::ScalarType type{};
-
-    static Place of(const torch::Tensor& tensor);
-    bool holds(const torch::Tensor& tensor) const;
-    void prefetch() const;
-  };
-  // One parameter.
+  // One parameter of the groups, in order. Addresses only: a cache must not keep freed tensors
+  // alive.
   struct Known {
-    std::uint32_t group, place;                   // within the group
-    Place param, grad;                            // grad.impl null: no gradient
-    Index tensor;                                 // of the plan
-    std::size_t layout = 0, dimensions = 0;       // sizes, then strides: of layouts_
-    std::size_t first_state = 0, last_state = 0;  // of state_places_
-    Index* step;
-    const void *state, *probe, *autograd, *version;
+    std::size_t group = 0, place = 0;
+    const void* param = nullptr;  // its TensorImpl, under which the state is filed
+    Index tensor = -1;            // of the plan; -1: it had no gradient
   };
 
-  Known describe(const torch::Tensor& p, const Active& active, const States& states);
-  void prefetch(const Known& one) const;
-  bool follow(Known& one, const torch::Tensor& param, const States& states);
-  bool has_layout(const Known& one, const torch::Tensor& tensor) const;
-  bool follow_gradient(Known& one, const torch::Tensor& param, const torch::Tensor& grad);
+  bool follow(const Known& one, const torch::Tensor& param, const States& states);
 
-  std::atomic<bool> gradients_moved_{false};
-  std::vector<Known> known_;  // every parameter; empty: nothing is known
-  std::vector<Place> state_places_;
-  std::vector<Index> layouts_;
+  std::vector<Known> known_;  // empty: nothing is known
   std::vector<std::size_t> group_sizes_;
+  std::atomic<bool> gradients_moved_{false};  // of a device's tensors
 };
 
 // In scope Model every parameter keeps a copy of the one s; parameters without gradient in a step

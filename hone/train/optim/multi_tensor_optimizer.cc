@@ -15,8 +15,9 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/kernels/multi_tensor/group_check.h"
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
+#include "hone/train/interop.h"
 #include "hone/train/optim/fused_cache.h"
 #include "hone/train/optim/state_tensors.h"
 
@@ -340,7 +341,7 @@ void MultiTensorOptimizer::make_plan(const SlotUse& use) {
   cache.forget();
   cache.read(active, use);
   cache.plan.follow_or_throw(cache.lists());
-  cache.remember(param_groups_, state_, active);
+  cache.remember(param_groups_, active);
   cache.stepped.clear();
   for (std::size_t i = 0; i < active.size(); ++i) {
     cache.stepped.push_back({active[i].fields, active[i].parameter,
@@ -355,12 +356,14 @@ StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
   FusedCache& cache = *cache_;
   const SlotUse use = slots_for(control);
   const bool writes_grads = control.grad != GradWriteBack::None;
-  if (!(cache.use == use) || !cache.follow(param_groups_, state_, writes_grads)) {
-    make_plan(use);
-    for (const auto& group : param_groups_) {
-      for (const torch::Tensor& param : group.params()) {
-        FusedCache::bump_versions(param, writes_grads);
-      }
+  if (!(cache.use == use) || !cache.follow(param_groups_, state_)) make_plan(use);
+  // For autograd, parameters and the gradients that are written back count as written to; as with
+  // LibTorch's fused operators also where the step is then skipped.
+  for (const auto& group : param_groups_) {
+    for (const torch::Tensor& param : group.params()) {
+      if (!param.grad().defined()) continue;
+      bump_version(param);
+      if (writes_grads) bump_version(param.grad());
     }
   }
   const auto& stepped = cache.stepped;

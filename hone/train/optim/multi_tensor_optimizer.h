@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hone/core/json_io.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "hone/kernels/multi_tensor/step.h"
 
@@ -34,7 +34,7 @@ enum class Implementation {
 enum class StateDtype {
   Float32,
   BFloat16,  // rounded stochastically; 2 bytes
-  // Codes of 8 bits and an fp32 scale per 256 elements (kernels/multi_tensor/pass/state_codec.h);
+  // Codes of 8 bits and an fp32 scale per 256 elements (kernels/multi_tensor/codec/state_codec.h);
   // tensors below kFewestCoded elements stay fp32. Give embeddings a group of their own in fp32.
   Block8,
 };

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/train/optim/state_tensors.h"
 
 namespace hone::optim {

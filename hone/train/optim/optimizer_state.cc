@@ -9,7 +9,7 @@
 #include <map>
 
 #include "hone/core/check.h"
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 #include "hone/train/optim/state_tensors.h"
 
@@ -70,12 +70,9 @@ Index rows_of(const torch::Tensor& param, const kernels::TAMMethod& method) {
   return param.numel() / std::max<Index>(1, method.row_length);
 }
 
-// One s, one per row or one per element, as the scope in use has it: zeros before its first step.
+// One s, or one per row, as the scope in use has it: zeros before its first step.
 torch::Tensor correlation_of(const StateFields& fields, const torch::Tensor& param,
                              const kernels::TAMMethod& method) {
-  if (method.scope == kernels::TAMScope::Element) {
-    return fields.extra->defined() ? *fields.extra : at::zeros_like(param, at::kFloat);
-  }
   if (method.scope == kernels::TAMScope::Row) {
     return fields.row_correlation->defined()
                ? *fields.row_correlation
@@ -92,11 +89,11 @@ void take_correlation(const std::string& op, const std::string& what, const torc
     HONE_CHECK(fits, op, concat(what, wanted),
                concat(at::toString(value.scalar_type()), " of shape ", c10::str(value.sizes())));
   };
-  if (method.scope == kernels::TAMScope::Element) {
-    check(value.scalar_type() == at::kFloat && value.sizes().equals(param.sizes()),
-          " in fp32, one per element");
-    *fields.extra = copy_like(value, param);
-  } else if (method.scope == kernels::TAMScope::Row) {
+  if (value.scalar_type() == at::kFloat) {
+    throw Error(ErrorCategory::Unsupported,
+                concat("[", op, "] ", what, " is that of scope element, which was removed"));
+  }
+  if (method.scope == kernels::TAMScope::Row) {
     check(value.scalar_type() == at::kDouble && value.dim() == 1 &&
               value.numel() == rows_of(param, method),
           " in fp64, one per row");
@@ -146,7 +143,7 @@ std::vector<NamedState> MultiTensorOptimizer::export_state() const {
       add(scale_name(names.momentum).c_str(), fields.momentum_scale);
       add(names.second_moment, fields.second_moment);
       add(scale_name(names.second_moment).c_str(), fields.second_moment_scale);
-      if (fields.correlation == nullptr) add(names.extra, fields.extra);
+      add(names.extra, fields.extra);
       add("average", fields.average);
       if (fields.correlation != nullptr) {
         const kernels::TAMMethod method = method_for(param, group.options());

@@ -4,7 +4,7 @@
 #include <ATen/Functions.h>
 
 #include "hone/core/buffer.h"
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/train/interop.h"
 
 namespace hone::optim {

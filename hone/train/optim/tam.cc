@@ -40,7 +40,7 @@ const char* name_of(CorrelationMethod method) {
   return kNames[static_cast<int>(method)];
 }
 const char* name_of(TAMScope scope) {
-  constexpr const char* kNames[] = {"model", "tensor", "row", "element"};
+  constexpr const char* kNames[] = {"model", "tensor", "row"};
   return kNames[static_cast<int>(scope)];
 }
 
@@ -86,7 +86,6 @@ StateFields TorqueOptimizer::fields_of(ParamState& state) const {
   return {.step = &own.step(),
           .momentum = &own.momentum_buffer(),
           .second_moment = adaptive() ? &own.exp_avg_sq() : nullptr,
-          .extra = &own.element_correlation(),
           .momentum_scale = &own.momentum_scale(),
           .second_moment_scale = &own.second_moment_scale(),
           .average = &own.average(),
@@ -98,7 +97,6 @@ SlotUse TorqueOptimizer::slots() const {
   SlotUse use{.momentum = true, .second_moment = adaptive()};
   for (const auto& group : param_groups_) {
     const TorqueFields& o = fields(group.options());
-    use.extra = use.extra || o.scope_ == TAMScope::Element;
     const auto add = [&use](std::int64_t value) {
       use.variant = use.variant * 1'000'003 + static_cast<std::uint64_t>(value);
     };
@@ -125,10 +123,6 @@ kernels::TAMMethod TorqueOptimizer::method_for(const torch::Tensor& param,
                                                const Options& options) const {
   const TorqueFields& o = fields(options);
   if (o.scope_ == TAMScope::Model) return {.scope = TAMScope::Model};
-  if (o.scope_ == TAMScope::Element) {
-    const Index slice = param.dim() == 0 ? 1 : param.numel() / std::max<Index>(1, param.size(0));
-    return {.scope = TAMScope::Element, .row_length = std::max<Index>(1, slice)};
-  }
   const CorrelationMethod method = method_of(o, param);
   if (method == CorrelationMethod::Manual) return {.guard = kernels::CosineGuard::Additive};
   const bool rows =
@@ -139,8 +133,7 @@ kernels::TAMMethod TorqueOptimizer::method_for(const torch::Tensor& param,
 
 std::string TorqueOptimizer::method_name(const torch::Tensor& param, const Options& options) const {
   const TorqueFields& o = fields(options);
-  const bool whole = o.scope_ == TAMScope::Model || o.scope_ == TAMScope::Element;
-  return whole ? name_of(*o.scope_) : name_of(method_of(o, param));
+  return o.scope_ == TAMScope::Model ? name_of(*o.scope_) : name_of(method_of(o, param));
 }
 
 Index TorqueOptimizer::exchanged_bytes_for(const torch::Tensor& param,
@@ -179,9 +172,6 @@ void TorqueOptimizer::check_group(const torch::optim::OptimizerParamGroup& group
   check_method(name(), o);
   HONE_CHECK(o.large_tensor_threshold_ >= 0, name(), "large_tensor_threshold of at least 0",
              o.large_tensor_threshold_);
-  const bool narrow = state_dtype_of(group.options()) != StateDtype::Float32;
-  HONE_CHECK(!narrow || o.scope_ != TAMScope::Element, name(), "state in fp32 for scope element",
-             "fewer bits");
   kernels::check_tam_group(group_of(group.options()));
 }
 
@@ -203,11 +193,8 @@ StepReport TorqueOptimizer::step_fused(const FusedTensors& tensors, const StepCo
     check_method(name(), fields(group.options()));
     groups.push_back(group_of(group.options()));
   }
-  const kernels::TAMMethods methods{
-      .of_tensor = tensors.methods,
-      .correlation = tensors.correlation,
-      .lagged = common_option<bool>("lagged_cosine",
-                                    [](const Options& o) { return fields(o).lagged_cosine_; })};
+  const kernels::TAMMethods methods{.of_tensor = tensors.methods,
+                                    .correlation = tensors.correlation};
   if (tensors.device != nullptr) return step_on_device(tensors, methods, groups, control);
   const bool model = !tensors.methods.empty() && tensors.methods[0].scope == TAMScope::Model;
   if (model) return step_model_scope(tensors, methods, groups, control);
@@ -218,7 +205,6 @@ StepReport TorqueOptimizer::step_on_device(const FusedTensors& tensors,
                                            const kernels::TAMMethods& methods,
                                            std::span<const kernels::TAMGroup> groups,
                                            const StepControl& control) const {
-  if (methods.lagged) fail_unsupported(name(), "the cosine of this step on CUDA", "lagged_cosine");
   const kernels::MultiTensorPlan& plan = tensors.plan;
   for (Index i = 0; i < plan.tensors(); ++i) {
     const kernels::TAMMethod& method = methods.of_tensor[static_cast<std::size_t>(i)];
@@ -241,10 +227,8 @@ StepReport TorqueOptimizer::step_model_scope(const FusedTensors& tensors,
                                              const StepControl& control) const {
   const Index latest = latest_of(tensors.plan.step());
   double shared = *tensors.correlation[static_cast<std::size_t>(latest)];
-  const kernels::TAMMethods all{.of_tensor = methods.of_tensor,
-                                .correlation = {},
-                                .values = {&shared, 1},
-                                .lagged = methods.lagged};
+  const kernels::TAMMethods all{
+      .of_tensor = methods.of_tensor, .correlation = {}, .values = {&shared, 1}};
   const StepReport report =
       kernels::tam_step(tensors.plan, groups, all, control, libtorch_executor());
   if (report.stepped) {
@@ -257,9 +241,8 @@ std::vector<at::Scalar> TorqueOptimizer::advance_damping(
     ChainLists& lists, const Options& options, const std::vector<kernels::Torque>& torques) const {
   const TorqueFields& o = fields(options);
   const kernels::TAMGroup group = group_of(options);
-  if (o.lagged_cosine_ || o.bias_correction_) {
-    fail_unsupported(name(), "Implementation::Fused for lagged_cosine and bias_correction",
-                     "a chain of operators");
+  if (o.bias_correction_) {
+    fail_unsupported(name(), "Implementation::Fused for bias_correction", "a chain of operators");
   }
   std::vector<at::Scalar> damping;
   for (std::size_t i = 0; i < torques.size(); ++i) {
@@ -390,6 +373,7 @@ Json TorqueClass<OwnOptions, kAdaptive>::json_of(const Options& options) const {
 template <class OwnOptions, bool kAdaptive>
 std::unique_ptr<MultiTensorOptimizer::Options> TorqueClass<OwnOptions, kAdaptive>::with_json(
     const Options& now, const Json& json, const std::string& where) const {
+  refuse_removed_options(json, where);
   return options_from_json(options_as<OwnOptions>(name(), now), json, where);
 }
 

@@ -13,7 +13,7 @@
 // Found by its argument's namespace.
 namespace hone::kernels {
 constexpr auto names_of(TAMScope) {
-  return std::to_array<std::string_view>({"model", "tensor", "row", "element"});
+  return std::to_array<std::string_view>({"model", "tensor", "row"});
 }
 }  // namespace hone::kernels
 
@@ -54,13 +54,17 @@ struct TorqueFields {
   std::int64_t large_tensor_threshold_ = 1000;
   double eps_norm_ = 1e-10;
   double eps_corr_ = 1e-8;
-  bool lagged_cosine_ = false;
   std::optional<double> fixed_damping_;
   MomentumForm momentum_form_ = MomentumForm::Sum;
   bool bias_correction_ = false;
   bool use_inplace_ops_ = true;
   bool verbose_ = false;
 };
+
+// Error{Unsupported} for an archive or a saved group that has what earlier versions offered: scope
+// element, or lagged_cosine.
+void refuse_removed_options(torch::serialize::InputArchive& archive);
+void refuse_removed_options(const Json& group, const std::string& where);
 
 template <class Derived>
 struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
@@ -85,9 +89,6 @@ struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
   }
   Derived& eps_norm(double value) { return this->set(eps_norm_, value); }
   Derived& eps_corr(double value) { return this->set(eps_corr_, value); }
-  // The s of the step before, so that a step reads gradients and momentum once. The coefficient is
-  // off by at most (1 - decay_rate) / 2 · |S - s|.
-  Derived& lagged_cosine(bool value) { return this->set(lagged_cosine_, value); }
   // d is this, s stays: the control for comparisons with SGD.
   Derived& fixed_damping(double value) { return this->set(fixed_damping_, std::optional(value)); }
   // true: one read-modify-write pass. false: a checked step, which changes nothing unless every new
@@ -106,7 +107,6 @@ struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
   std::int64_t large_tensor_threshold() const { return large_tensor_threshold_; }
   double eps_norm() const { return eps_norm_; }
   double eps_corr() const { return eps_corr_; }
-  bool lagged_cosine() const { return lagged_cosine_; }
   std::optional<double> fixed_damping() const { return fixed_damping_; }
   bool use_inplace_ops() const { return use_inplace_ops_; }
   bool verbose() const { return verbose_; }
@@ -114,6 +114,7 @@ struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
   double get_lr() const override { return lr_; }
   void set_lr(double value) override { lr_ = value; }
   void serialize(torch::serialize::InputArchive& archive) override {
+    refuse_removed_options(archive);
     visit_fields(*this, FieldReader{archive});
   }
   void serialize(torch::serialize::OutputArchive& archive) const override {
@@ -134,7 +135,6 @@ struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
     visit("large_tensor_threshold", self.large_tensor_threshold_);
     visit("eps_norm", self.eps_norm_);
     visit("eps_corr", self.eps_corr_);
-    visit("lagged_cosine", self.lagged_cosine_);
     visit("fixed_damping", self.fixed_damping_);
     visit("momentum_form", self.momentum_form_);
     visit("bias_correction", self.bias_correction_);
@@ -191,9 +191,8 @@ struct PlainTAMState : torch::optim::OptimizerCloneableParamState<PlainTAMState>
   TORCH_ARG(int64_t, step) = 0;
   TORCH_ARG(double, correlation) = 0;  // s
   TORCH_ARG(torch::Tensor, momentum_buffer);
-  TORCH_ARG(torch::Tensor, exp_avg_sq);           // AdaTAM, AdaTAMW
-  TORCH_ARG(torch::Tensor, row_correlation);      // s of scope Row, fp64
-  TORCH_ARG(torch::Tensor, element_correlation);  // s of scope Element, fp32
+  TORCH_ARG(torch::Tensor, exp_avg_sq);       // AdaTAM, AdaTAMW
+  TORCH_ARG(torch::Tensor, row_correlation);  // s of scope Row, fp64
 
  public:
   void serialize(torch::serialize::InputArchive& archive) override;
@@ -214,9 +213,7 @@ class TorqueOptimizer : public MultiTensorOptimizer {
 
   std::unique_ptr<ParamState> make_state() const override;
   StateFields fields_of(ParamState& state) const override;
-  StateNames state_names() const override {
-    return {"momentum_buffer", "exp_avg_sq", "correlation"};
-  }
+  StateNames state_names() const override { return {"momentum_buffer", "exp_avg_sq"}; }
   SlotUse slots() const override;
   bool wants_checked_step() const override;
   kernels::TAMMethod method_for(const torch::Tensor& param, const Options& options) const override;

@@ -29,13 +29,41 @@ TAMOptions TAMOptions::for_model_size(double lr, double parameters) {
   return large_model(lr).large_tensor_threshold(200);
 }
 
+namespace {
+
+[[noreturn]] void fail_lagged_cosine(const std::string& where) {
+  throw Error(
+      ErrorCategory::Unsupported,
+      concat("[", where, "] lagged_cosine was removed: train with the cosine of each step"));
+}
+[[noreturn]] void fail_scope_element(const std::string& where) {
+  throw Error(ErrorCategory::Unsupported,
+              concat("[", where, "] scope element was removed: scopes are model, tensor and row"));
+}
+
+}  // namespace
+
+void refuse_removed_options(torch::serialize::InputArchive& archive) {
+  constexpr std::int64_t kScopeElement = 3;
+  c10::IValue stored;
+  if (archive.try_read("lagged_cosine", stored) && stored.isBool() && stored.toBool()) {
+    fail_lagged_cosine("optimizer archive");
+  }
+  if (archive.try_read("scope", stored) && stored.isInt() && stored.toInt() == kScopeElement) {
+    fail_scope_element("optimizer archive");
+  }
+}
+void refuse_removed_options(const Json& group, const std::string& where) {
+  if (group.value("lagged_cosine", Json()) == Json(true)) fail_lagged_cosine(where);
+  if (group.value("scope", Json()) == Json("element")) fail_scope_element(where);
+}
+
 void PlainTAMState::serialize(torch::serialize::OutputArchive& archive) const {
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(step);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(correlation);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(momentum_buffer);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(exp_avg_sq);
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(row_correlation);
-  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(element_correlation);
 }
 void PlainTAMState::serialize(torch::serialize::InputArchive& archive) {
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(int64_t, step);
@@ -43,7 +71,6 @@ void PlainTAMState::serialize(torch::serialize::InputArchive& archive) {
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(torch::Tensor, momentum_buffer);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(torch::Tensor, exp_avg_sq);
   _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(torch::Tensor, row_correlation);
-  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(torch::Tensor, element_correlation);
 }
 
 }  // namespace hone::optim

@@ -9,7 +9,7 @@
 #include "hone/kernels/multi_tensor/cuda/rule_policy.h"
 #include "hone/kernels/multi_tensor/cuda/update_step.h"
 #include "hone/kernels/multi_tensor/cuda/work_list.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 
 // The device code of a step run on the host: every thread of every block of every launch in a loop.
 namespace hone::kernels::cuda::test {

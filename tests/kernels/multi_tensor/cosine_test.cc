@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The cosine alone, against its formula in double.
-#include "hone/kernels/multi_tensor/cosine.h"
+#include "hone/kernels/multi_tensor/rule/cosine.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scaling and averaging at every length and alignment, against fp64 and the page's end.
-#include "hone/kernels/multi_tensor/pass/finish.h"
+#include "hone/kernels/multi_tensor/schedule/finish.h"
 
 #include <gtest/gtest.h>
 

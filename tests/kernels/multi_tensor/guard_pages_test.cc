@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/kernels/multi_tensor/rule/adagrad.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/lion.h"
@@ -93,10 +93,7 @@ INSTANTIATE_TEST_SUITE_P(
                     {.momentum = false, .second_moment = true},
                     with(AdagradGroup{}, adagrad_step)},
         GuardedRule{"tam", {}, tam_with(TAMScope::Tensor)},
-        GuardedRule{"adatam", {.second_moment = true}, tam_with(TAMScope::Model)},
-        GuardedRule{"tam_element", {.extra = true}, tam_with(TAMScope::Element)},
-        GuardedRule{
-            "adatam_element", {.second_moment = true, .extra = true}, tam_with(TAMScope::Element)}),
+        GuardedRule{"adatam", {.second_moment = true}, tam_with(TAMScope::Model)}),
     [](const auto& tested) { return std::string(tested.param.name); });
 
 // Bytes that end with their page.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Unscaling, rounding through fp16 and its statistics, against plain loops bit by bit.
-#include "hone/kernels/multi_tensor/pass/loss_scale.h"
+#include "hone/kernels/multi_tensor/codec/loss_scale.h"
 
 #include <gtest/gtest.h>
 

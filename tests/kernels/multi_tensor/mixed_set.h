@@ -4,8 +4,8 @@
 #include <cstring>
 #include <vector>
 
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 #include "tests/kernels/kernel_support.h"
 
 namespace hone::test {

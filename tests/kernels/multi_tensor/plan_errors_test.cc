@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "hone/core/check.h"
@@ -264,11 +265,11 @@ TEST(PlanStructure, slots_are_known_and_absent_ones_have_no_address) {
   const MultiTensorPlan plan = set.plan();
   for (const Slot slot : {Slot::Param, Slot::Grad, Slot::SecondMoment}) {
     EXPECT_TRUE(plan.has_slot(slot));
-    EXPECT_NE(plan.tensor(1).slot(slot), nullptr);
+    EXPECT_NE(plan.tensor(1).data(static_cast<int>(slot)), nullptr);
   }
   for (const Slot slot : {Slot::Momentum, Slot::Extra}) {
     EXPECT_FALSE(plan.has_slot(slot));
-    EXPECT_EQ(plan.tensor(1).slot(slot), nullptr);
+    EXPECT_EQ(plan.tensor(1).data(static_cast<int>(slot)), nullptr);
   }
   TensorSet empty({});
   EXPECT_FALSE(empty.plan().has_slot(Slot::Param));
@@ -277,10 +278,10 @@ TEST(PlanStructure, slots_are_known_and_absent_ones_have_no_address) {
 TEST(PlanFollows, a_refused_change_leaves_the_plan_as_it_was) {
   TensorSet set({100, 200});
   MultiTensorPlan plan = set.plan();
-  const float* grad = plan.tensor(1).slot(Slot::Grad);
+  const void* grad = plan.tensor(1).data(static_cast<int>(Slot::Grad));
   set.view_of(Slot::Grad, 1).data = set.param[0].data();
   EXPECT_THAT(error_of([&] { plan.follow_or_throw(set.lists()); }), HasSubstr("shared with"));
-  EXPECT_EQ(plan.tensor(1).slot(Slot::Grad), grad);
+  EXPECT_EQ(plan.tensor(1).data(static_cast<int>(Slot::Grad)), grad);
   set.set_step(0);
   EXPECT_TRUE(plan.matches(set.lists()));
 }
@@ -306,23 +307,49 @@ TEST(PlanFollows, strided_gradients_that_move_are_read_where_they_are_now) {
       EXPECT_EQ(set.param[0][r * 4 + c], before[r * 4 + c] - second[c * 3 + r]);
 }
 
+// The keys of one tensor with its gradient at another address.
+std::array<SlotKey, kSlots> keys_with_gradient(const MultiTensorPlan& plan, Index tensor,
+                                               void* data) {
+  std::array<SlotKey, kSlots> keys = plan.tensor(tensor).keys;
+  keys[static_cast<std::size_t>(Slot::Grad)].data = data;
+  return keys;
+}
+
 TEST(PlanFollows, one_gradient_that_moves_is_read_where_it_is_now) {
   TensorSet set({100, 0, 20'000});
   MultiTensorPlan plan = set.plan();
   std::vector<float> elsewhere(20'000, 3.0f);
-  EXPECT_TRUE(plan.move_gradient(2, elsewhere.data()));
-  EXPECT_TRUE(plan.move_gradient(1, nullptr)) << "nothing to read";
-  set.view_of(Slot::Grad, 1).data = nullptr;
+  const auto follow = [&](Index tensor, void* data) {
+    return plan.follow(tensor, keys_with_gradient(plan, tensor, data));
+  };
+  EXPECT_TRUE(follow(2, elsewhere.data()));
+  EXPECT_TRUE(follow(1, nullptr)) << "nothing to read";
   EXPECT_FALSE(plan.matches(set.lists()));
+  set.view_of(Slot::Grad, 1).data = nullptr;
   set.view_of(Slot::Grad, 2).data = elsewhere.data();
   EXPECT_TRUE(plan.matches(set.lists()));
   for (const Slot slot : {Slot::Param, Slot::Momentum}) {
     for (const Index shift : {-99, 0, 19'999}) {
-      EXPECT_FALSE(plan.move_gradient(0, set.view_of(slot, 2).as<float>() + shift)) << shift;
+      EXPECT_FALSE(follow(0, set.view_of(slot, 2).as<float>() + shift)) << shift;
     }
   }
-  EXPECT_FALSE(plan.move_gradient(0, nullptr));
+  EXPECT_FALSE(follow(0, nullptr));
   EXPECT_TRUE(plan.matches(set.lists())) << "a refusal changes nothing";
+}
+
+TEST(PlanFollows, every_slot_and_layout_that_changes_asks_for_a_new_plan) {
+  TensorSet set({100}, {.second_moment = true});
+  MultiTensorPlan plan = set.plan();
+  for (int slot = 0; slot < kSlots; ++slot) {
+    auto keys = plan.tensor(0).keys;
+    keys[static_cast<std::size_t>(slot)].layout += 1;
+    EXPECT_FALSE(plan.follow(0, keys)) << slot;
+    if (slot == static_cast<int>(Slot::Grad)) continue;
+    keys = plan.tensor(0).keys;
+    keys[static_cast<std::size_t>(slot)].data = set.grad(0).data();
+    EXPECT_FALSE(plan.follow(0, keys)) << slot;
+  }
+  EXPECT_TRUE(plan.follow(0, plan.tensor(0).keys));
 }
 
 TEST(PlanFollows, counters_that_moved_mean_a_new_plan) {

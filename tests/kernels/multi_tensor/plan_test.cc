@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

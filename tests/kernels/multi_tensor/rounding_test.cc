@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hone/core/bf16.h"
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hone/core/thread_pool.h"
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "tests/kernels/multi_tensor/double_rules_support.h"
 

@@ -9,7 +9,7 @@
 
 #include "hone/core/bf16.h"
 #include "hone/core/thread_pool.h"
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "tests/kernels/kernel_support.h"

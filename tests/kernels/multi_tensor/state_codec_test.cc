@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // State in few bits: rounding is unbiased, codes err by at most half a step.
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "hone/kernels/multi_tensor/pass/statistics.h"
+#include "hone/kernels/multi_tensor/schedule/statistics.h"
 #include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hone/core/philox.h"
-#include "hone/kernels/multi_tensor/pass/strided_copy.h"
+#include "hone/kernels/multi_tensor/codec/strided_copy.h"
 
 namespace hone::kernels {
 namespace {

@@ -24,7 +24,6 @@ using testing::HasSubstr;
 constexpr TAMMethod kTensor{.scope = TAMScope::Tensor}, kModel{.scope = TAMScope::Model};
 
 TAMMethod rows_of(Index length) { return {.scope = TAMScope::Row, .row_length = length}; }
-TAMMethod elements_of(Index slice) { return {.scope = TAMScope::Element, .row_length = slice}; }
 
 // Tensors with one method each and places for their s.
 struct Steps {
@@ -42,8 +41,7 @@ struct Steps {
                   Executor& executor = serial_executor()) {
     std::vector<double*> places;
     for (auto& values : s) places.push_back(values.data());
-    return tam_step(set.plan(), {&group, 1},
-                    {.of_tensor = methods, .correlation = places, .lagged = lagged}, control,
+    return tam_step(set.plan(), {&group, 1}, {.of_tensor = methods, .correlation = places}, control,
                     executor);
   }
   std::string refusal(const TAMGroup& group = {}) {
@@ -52,7 +50,6 @@ struct Steps {
   MixedSet set;
   std::vector<TAMMethod> methods;
   std::vector<std::vector<double>> s;
-  bool lagged = false;
 };
 
 TEST(TamMethodsRefuse, another_number_of_them_and_model_beside_others) {
@@ -94,24 +91,9 @@ TEST(TamMethodsRefuse, one_correlation_per_tensor_where_every_row_has_one) {
               HasSubstr("one correlation per row of tensor 0"));
 }
 
-TEST(TamMethodsRefuse, elements_without_their_slot_or_with_what_they_cannot_mean) {
-  const hone::test::MixedSlots with_s{.extra = true};
-  EXPECT_THAT(Steps({{Shape{4, 5}}}, {elements_of(5)}).refusal(),
-              HasSubstr("expected a extra list"));
-  EXPECT_THAT(Steps({{Shape{4, 5}}}, {kTensor}, with_s).refusal(), HasSubstr("no extra list"));
-  Steps run({{Shape{4, 5}}}, {elements_of(5)}, with_s);
-  EXPECT_THAT(run.refusal({.fixed_damping = 0.5}), HasSubstr("no fixed_damping in scope Element"));
-  EXPECT_EQ(run.refusal(), "no error");
-  const auto layout = HasSubstr("contiguous f32 for tensor 0 in scope Element");
-  EXPECT_THAT(
-      Steps({{.shape = Shape{4, 5}, .grad = Dtype::BFloat16}}, {elements_of(5)}, with_s).refusal(),
-      layout);
-  // Dense, but columns are not where a step over memory would look for them.
-  EXPECT_THAT(
-      Steps({{.shape = Shape{4, 5}, .strides = {1, 4}}}, {elements_of(5)}, with_s).refusal(),
-      layout);
-  EXPECT_EQ(Steps({{.shape = Shape{4, 1}, .strides = {1, 9}}}, {elements_of(1)}, with_s).refusal(),
-            "no error");
+TEST(TamMethodsRefuse, a_slot_that_the_rule_has_not) {
+  EXPECT_THAT(Steps({{Shape{4, 5}}}, {kTensor}, {.extra = true}).refusal(),
+              HasSubstr("no extra list"));
 }
 
 TEST(TamMethodsRefuse, bias_correction_and_negative_damping_without_meaning) {
@@ -126,34 +108,28 @@ TEST(TamMethodsRefuse, bias_correction_and_negative_damping_without_meaning) {
 
 // Whatever stands beside a tensor in the list changes nothing for it.
 TEST(TamMethods, of_all_kinds_in_one_call_equal_calls_apart) {
-  const std::vector<MixedTensor> tensors{
-      {Shape{3000}}, {Shape{30, 700}}, {Shape{40, 21}}, {Shape{20'000}}};
-  const std::vector<TAMMethod> methods{kTensor, rows_of(700), elements_of(21), kTensor};
-  for (const bool lagged : {false, true}) {
-    for (const double clip : {0.0, 1e9}) {
-      Steps together(tensors, methods, {.second_moment = true, .extra = true});
-      together.lagged = lagged;
+  const std::vector<MixedTensor> tensors{{Shape{3000}}, {Shape{30, 700}}, {Shape{20'000}}};
+  const std::vector<TAMMethod> methods{kTensor, rows_of(700), kTensor};
+  for (const double clip : {0.0, 1e9}) {
+    Steps together(tensors, methods, {.second_moment = true});
+    for (Index t = 0; t < 4; ++t) {
+      together.set.draw_gradients(t);
+      ThreadPool pool(3);
+      together.step({.lr = 0.01}, {.clip_norm = clip}, pool);
+    }
+    for (std::size_t i = 0; i < tensors.size(); ++i) {
+      Steps alone({tensors[i]}, {methods[i]}, {.second_moment = true});
+      const auto at = static_cast<Index>(i);
+      alone.set.write(Slot::Param, 0, test::random_values(alone.set.elements(0), 50 + i));
       for (Index t = 0; t < 4; ++t) {
-        together.set.draw_gradients(t);
-        ThreadPool pool(3);
-        together.step({.lr = 0.01}, {.clip_norm = clip}, pool);
+        together.set.draw_gradient(at, t);
+        alone.set.write(Slot::Grad, 0, together.set.read(Slot::Grad, at));
+        alone.step({.lr = 0.01});
       }
-      for (std::size_t i = 0; i < tensors.size(); ++i) {
-        const bool element = methods[i].scope == TAMScope::Element;
-        Steps alone({tensors[i]}, {methods[i]}, {.second_moment = true, .extra = element});
-        alone.lagged = lagged;
-        const auto at = static_cast<Index>(i);
-        alone.set.write(Slot::Param, 0, test::random_values(alone.set.elements(0), 50 + i));
-        for (Index t = 0; t < 4; ++t) {
-          together.set.draw_gradient(at, t);
-          alone.set.write(Slot::Grad, 0, together.set.read(Slot::Grad, at));
-          alone.step({.lr = 0.01});
-        }
-        for (const Slot slot : {Slot::Param, Slot::Momentum, Slot::SecondMoment}) {
-          EXPECT_EQ(alone.set.read(slot, 0), together.set.read(slot, at)) << i << lagged << clip;
-        }
-        EXPECT_EQ(alone.s[0], together.s[i]) << i;
+      for (const Slot slot : {Slot::Param, Slot::Momentum, Slot::SecondMoment}) {
+        EXPECT_EQ(alone.set.read(slot, 0), together.set.read(slot, at)) << i << clip;
       }
+      EXPECT_EQ(alone.s[0], together.s[i]) << i;
     }
   }
 }
@@ -203,11 +179,10 @@ TEST(TamRows, with_fixed_damping_are_sgd_with_momentum_and_leave_every_s) {
   for (std::size_t i = 0; i < m.size(); ++i) ASSERT_NEAR(next[i], 0.9 * m[i] + 0.375 * g[i], 1e-6);
 }
 
-TEST(TamLagged, a_skipped_step_leaves_s_and_measures_again_afterwards) {
+TEST(TamMethods, a_skipped_step_leaves_s_and_measures_again_afterwards) {
   for (const bool model : {false, true}) {
     for (const bool checked : {false, true}) {
       Steps run({{Shape{20'000}}, {Shape{77}}}, {model ? kModel : kTensor});
-      run.lagged = true;
       for (Index t = 0; t < 3; ++t) {
         run.set.draw_gradients(t);
         EXPECT_TRUE(run.step({.lr = 0.01}).stepped);
@@ -230,23 +205,6 @@ TEST(TamLagged, a_skipped_step_leaves_s_and_measures_again_afterwards) {
       EXPECT_NE(run.s[0][0], s[0][0]);
     }
   }
-}
-
-// Lagged by one step, Model scope damps with the s that the exact form had after the step before.
-TEST(TamLagged, model_scope_measures_what_the_exact_form_measures) {
-  Steps exact({{Shape{20'000}}, {Shape{77}}}, {kModel}),
-      late({{Shape{20'000}}, {Shape{77}}}, {kModel});
-  late.lagged = true;
-  exact.s[0][0] = late.s[0][0] = 0;
-  for (Steps* run : {&exact, &late}) {
-    for (Index i = 0; i < 2; ++i) {
-      run->set.write(Slot::Momentum, i, test::random_values(run->set.elements(i), 9));
-    }
-    run->step({.lr = 0.01});
-  }
-  EXPECT_EQ(exact.s[0][0], late.s[0][0]) << "measured before either moved";
-  EXPECT_NE(exact.s[0][0], 0);
-  EXPECT_NE(exact.set.bytes(), late.set.bytes()) << "but used one step later";
 }
 
 // A constant gradient and damping d: m = d g (1 - β^t), v = g² (1 - β2^t), corrected by just that.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TAM by row, by element, with a lagged cosine and with a fixed damping.
+// TAM by row and with a fixed damping.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -120,107 +120,6 @@ TEST(TamRows, a_checked_step_has_the_bits_of_a_plain_one) {
   }
   EXPECT_EQ(plain.s, checked.s);
   EXPECT_TRUE(same_bits(plain.set.snapshot(), checked.set.snapshot()));
-}
-
-// Steps one [rows, columns] tensor element by element.
-struct Elements {
-  Elements(Index rows, Index columns) : set({rows * columns}, {.extra = true}), width(columns) {}
-  void step(const TAMGroup& group, const StepControl& control = {}) {
-    const TAMMethod method{.scope = TAMScope::Element, .row_length = width};
-    double unused = 0, *place = &unused;
-    tam_step(set.plan(), {&group, 1}, {.of_tensor = {&method, 1}, .correlation = {&place, 1}},
-             control, serial_executor());
-  }
-  TensorSet set;
-  Index width;
-};
-
-TEST(TamElements, element_scope_on_equal_vectors_sums_to_one_per_column) {
-  for (const Index columns : {1, 3, 16, 1030}) {
-    const Index rows = 50;
-    Elements run(rows, columns);
-    std::ranges::copy(run.set.grad(0), run.set.momentum[0].begin());
-    run.step({.decay_rate = 0});  // s = S
-    for (Index c = 0; c < columns; ++c) {
-      double sum = 0;
-      for (Index r = 0; r < rows; ++r) sum += run.set.extra[0][r * columns + c];
-      ASSERT_NEAR(sum, 1, 1e-5) << columns << " column " << c;
-    }
-  }
-}
-
-TEST(TamElements, match_the_formula_in_double) {
-  const Index rows = 37, columns = 21, n = rows * columns;
-  Elements run(rows, columns);
-  const TAMGroup group{.lr = 0.01, .weight_decay = 0.125, .maximize = true};
-  std::vector<double> p(run.set.param[0].begin(), run.set.param[0].end()), m(n, 0.0), s(n, 0.0);
-  for (Index t = 0; t < 30; ++t) {
-    run.set.set_step(t);
-    std::vector<double> g(static_cast<std::size_t>(n));
-    for (Index i = 0; i < n; ++i) g[i] = -0.5 * run.set.grad(0)[i] + 0.125 * p[i];
-    run.step(group, {.inv_scale = 0.5});
-    for (Index c = 0; c < columns; ++c) {
-      double mm = 0, gg = 0;
-      for (Index i = c; i < n; i += columns) mm += m[i] * m[i], gg += g[i] * g[i];
-      const double norms = std::max(std::sqrt(mm), 1e-8) * std::max(std::sqrt(gg), 1e-8);
-      for (Index i = c; i < n; i += columns) {
-        s[i] = 0.9 * s[i] + 0.1 * (m[i] * g[i] / norms);
-        m[i] = 0.9 * m[i] + (1e-8 + (1 + s[i]) / 2) * g[i];
-        p[i] -= 0.01 * m[i];
-      }
-    }
-  }
-  for (Index i = 0; i < n; ++i) {
-    ASSERT_NEAR(run.set.extra[0][i], s[i], 2e-6);
-    ASSERT_NEAR(run.set.param[0][i], p[i], 5e-6);
-  }
-}
-
-TEST(TamLagged, uses_the_cosine_of_the_step_before) {
-  for (const double clip : {0.0, 5.0}) {
-    TensorSet set({50'000, 1000});
-    const TAMGroup group{.lr = 0.01};
-    const TAMMethod method{.scope = TAMScope::Tensor};
-    std::vector<double> s(2, 0.0);
-    for (Index t = 0; t < 20; ++t) {
-      set.set_step(t);
-      const std::vector<double> used = s;
-      const std::vector<float> m = set.momentum[0], g(set.grad(0).begin(), set.grad(0).end());
-      const StepReport report =
-          tam_step(set.plan(), {&group, 1},
-                   {.of_tensor = {&method, 1}, .correlation = {}, .values = s, .lagged = true},
-                   {.clip_norm = clip}, serial_executor());
-      for (Index i = 0; i < 50'000; i += 1777) {
-        const double wanted = 0.9 * m[i] + (1e-8 + (1 + used[0]) / 2) * report.clip_coef * g[i];
-        ASSERT_NEAR(set.momentum[0][i], wanted, 1e-6);
-      }
-      double mg = 0, mm = 0, gg = 0;
-      for (std::size_t i = 0; i < 50'000; ++i)
-        mg += m[i] * g[i], mm += m[i] * m[i], gg += g[i] * g[i];
-      const double cosine = mm == 0 ? 0 : mg / (std::sqrt(mm) * std::sqrt(gg));
-      ASSERT_NEAR(s[0], 0.9 * used[0] + 0.1 * cosine, 1e-5);
-      // The coefficient is off by at most (1 - γ)/2 |S - s|.
-      ASSERT_LE(std::abs(s[0] - used[0]) / 2, 0.1);
-    }
-  }
-}
-
-// The worst that can happen: gradients that agree for long, then turn round.
-TEST(TamLagged, the_coefficient_is_never_off_by_more_than_a_tenth) {
-  TensorSet set({300});
-  const TAMGroup group{.lr = 0.01};
-  const TAMMethod method{.scope = TAMScope::Tensor};
-  double s = 0, worst = 0;
-  for (Index t = 0; t < 400; ++t) {
-    std::ranges::fill(set.grad(0), t / 200 % 2 == 0 ? 1.0f : -1.0f);
-    const double used = s;
-    tam_step(set.plan(), {&group, 1},
-             {.of_tensor = {&method, 1}, .correlation = {}, .values = {&s, 1}, .lagged = true}, {},
-             serial_executor());
-    worst = std::max(worst, std::abs(s - used) / 2);
-  }
-  EXPECT_LE(worst, 0.1 + 1e-9);
-  EXPECT_GT(worst, 0.099) << "the bound is reached";
 }
 
 TEST(TamFixedDamping, is_sgd_with_momentum_at_that_rate) {

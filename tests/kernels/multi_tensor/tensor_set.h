@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hone/core/philox.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 
 namespace hone::test {
 

@@ -289,9 +289,7 @@ TEST(DeviceStep, what_only_the_cpu_has_is_refused) {
     set_gradients(params, 0);
     return error_of([&] { optimizer.step(); });
   };
-  EXPECT_THAT(refusal(TAMOptions(1e-2).lagged_cosine(true)), HasSubstr("lagged_cosine"));
   EXPECT_THAT(refusal(TAMOptions(1e-2).scope(TAMScope::Row)), HasSubstr("scope model"));
-  EXPECT_THAT(refusal(TAMOptions(1e-2).scope(TAMScope::Element)), HasSubstr("scope model"));
   EXPECT_EQ(calls.steps, 0);
 }
 

@@ -425,8 +425,8 @@ TEST(DropIn, state_made_in_inference_mode_can_be_stepped_outside) {
 // After a change of scope what is saved is the s in use, and continues bit for bit.
 TEST(DropIn, tam_saves_the_correlation_of_the_scope_in_use) {
   using enum TAMScope;
-  for (const TAMScope from : {Row, Element, Tensor, Model}) {
-    for (const TAMScope to : {Row, Element, Tensor, Model}) {
+  for (const TAMScope from : {Row, Tensor, Model}) {
+    for (const TAMScope to : {Row, Tensor, Model}) {
       torch::Tensor p = parameter({6, 5}), q = parameter({6, 5});
       TAM straight({p}, TAMOptions(0.05).scope(from));
       const auto step = [](TAM& optimizer, torch::Tensor& param, int t) {
@@ -445,7 +445,7 @@ TEST(DropIn, tam_saves_the_correlation_of_the_scope_in_use) {
         step(resumed, q, t);
       }
       EXPECT_TRUE(p.equal(q)) << static_cast<int>(from) << " to " << static_cast<int>(to);
-      if (from == Row && to == Element) {
+      if (from == Row && to == Tensor) {
         TAM other({q}, TAMOptions(0.05).scope(Row));
         EXPECT_THAT(error_of([&] { other.import_state(straight.export_state()); }),
                     HasSubstr("one per row"));
@@ -462,10 +462,39 @@ TEST(DropIn, the_plan_says_what_state_is_kept_in) {
   static_cast<AdamWOptions&>(optimizer.param_groups()[0].options()).state_dtype(StateDtype::Block8);
   optimizer.step();
   EXPECT_EQ(optimizer.plan()[0].state_dtype, StateDtype::Float32);
-  EXPECT_THAT(error_of([&] {
-                TAM({p}, TAMOptions(1).scope(TAMScope::Element).state_dtype(StateDtype::BFloat16));
-              }),
-              HasSubstr("scope element"));
+}
+
+// Options that earlier versions offered, in archives and groups that they saved.
+TEST(DropIn, saved_state_of_removed_options_is_refused_by_name) {
+  torch::Tensor p = parameter({6, 5});
+  TAM optimizer({p}, TAMOptions(0.1));
+  const auto refused = [&](const Json& changed) {
+    Json groups = optimizer.param_groups_json();
+    groups[0].update(changed);
+    return error_of([&] { optimizer.import_all(groups, {}); });
+  };
+  EXPECT_THAT(refused({{"lagged_cosine", true}}), HasSubstr("lagged_cosine was removed"));
+  EXPECT_THAT(refused({{"scope", "element"}}), HasSubstr("scope element was removed"));
+  EXPECT_EQ(refused({{"lagged_cosine", false}}), "no error") << "as every older file has it";
+  p.mutable_grad() = torch::ones({6, 5});
+  optimizer.step();
+  std::vector<NamedState> state = optimizer.export_state();
+  for (NamedState& item : state) {
+    if (item.name == "correlation") item.value = torch::zeros({6, 5});
+  }
+  EXPECT_THAT(error_of([&] { optimizer.import_state(state); }), HasSubstr("scope element"));
+  for (const auto& [key, value] : {std::pair<const char*, c10::IValue>{"lagged_cosine", true},
+                                   std::pair<const char*, c10::IValue>{"scope", 3}}) {
+    torch::serialize::OutputArchive out;
+    TAMOptions(0.1).serialize(out);
+    out.write(key, value);
+    std::stringstream stream;
+    out.save_to(stream);
+    torch::serialize::InputArchive in;
+    in.load_from(stream);
+    TAMOptions loaded(0.5);
+    EXPECT_THAT(error_of([&] { loaded.serialize(in); }), HasSubstr("was removed")) << key;
+  }
 }
 
 TEST(DropIn, counters_and_options_that_are_loaded_are_checked) {

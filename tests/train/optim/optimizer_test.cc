@@ -112,11 +112,8 @@ void for_each_rule(const Check& check) {
     return std::make_unique<AdaTAM>(
         p, AdaTAMOptions(1e-3).momentum_form(MomentumForm::Ema).bias_correction(true));
   });
-  for (const TAMScope scope : {TAMScope::Row, TAMScope::Element}) {
-    check([scope](Tensors& p) { return std::make_unique<TAM>(p, TAMOptions(0.01).scope(scope)); });
-  }
+  check([](Tensors& p) { return std::make_unique<TAM>(p, TAMOptions(0.01).scope(TAMScope::Row)); });
   check([](Tensors& p) { return std::make_unique<TAM>(p, TAMOptions::high_performance(0.01)); });
-  check([](Tensors& p) { return std::make_unique<TAM>(p, TAMOptions(0.01).lagged_cosine(true)); });
   for (const StateDtype dtype : {StateDtype::BFloat16, StateDtype::Block8}) {
     check([dtype](Tensors& p) {
       return std::make_unique<AdamW>(p, AdamWOptions(1e-3).state_dtype(dtype));

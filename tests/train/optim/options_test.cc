@@ -64,8 +64,6 @@ TEST(Methods, presets_mean_what_the_guide_says) {
               ElementsAre("cosine_similarity", "cosine_similarity", "vectorized"));
   EXPECT_THAT(methods_of(TAMOptions::for_model_size(1, 5e9), params),
               ElementsAre("vectorized", "vectorized", "vectorized"));
-  EXPECT_THAT(methods_of(TAMOptions(1).scope(TAMScope::Element), params),
-              ElementsAre("element", "element", "element"));
 }
 
 TEST(Methods, a_method_of_another_scope_is_an_error_that_names_both) {

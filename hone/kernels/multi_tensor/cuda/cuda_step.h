@@ -6,7 +6,7 @@
 
 #include "hone/kernels/cuda/stream.h"
 #include "hone/kernels/multi_tensor/cuda/transport.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/rule/adagrad.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/lion.h"

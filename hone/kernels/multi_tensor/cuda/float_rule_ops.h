@@ -21,17 +21,9 @@
 namespace hone::kernels {
 namespace HONE_RULE_NAMESPACE {
 
-// A number is a vector of one lane.
-constexpr int kMostLanes = 1;
-HONE_RULE int lane_count() { return 1; }
-
 template <class V>
 HONE_RULE V set(float value) {
   return value;
-}
-template <class V>
-HONE_RULE V load(const float* from) {
-  return *from;
 }
 HONE_RULE float add(float a, float b) { return a + b; }
 HONE_RULE float sub(float a, float b) { return a - b; }

@@ -6,7 +6,7 @@
 
 #include "hone/kernels/cuda/storage.h"
 #include "hone/kernels/multi_tensor/cuda/argument_table.h"
-#include "hone/kernels/multi_tensor/pass/statistics.h"
+#include "hone/kernels/multi_tensor/schedule/statistics.h"
 
 // Pass 1: what one thread adds up of one chunk. Thread and block numbers are arguments, so that the
 // same code runs in tests without a GPU.

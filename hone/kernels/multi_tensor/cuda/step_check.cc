@@ -2,7 +2,7 @@
 #include "hone/kernels/multi_tensor/cuda/step_check.h"
 
 #include "hone/core/check.h"
-#include "hone/kernels/multi_tensor/group_check.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 
 namespace hone::kernels::cuda {
 namespace {

@@ -161,7 +161,7 @@ void StepperCore::take_plan() {
   for (Index i = 0; i < plan_.tensors(); ++i) {
     const MultiTensorPlan::Tensor& tensor = plan_.tensor(i);
     TensorEntry& entry = entries_[static_cast<std::size_t>(i)];
-    std::copy(std::begin(tensor.data), std::end(tensor.data), entry.address);
+    for (int slot = 0; slot < kSlots; ++slot) entry.address[slot] = tensor.data(slot);
     entry.elements = tensor.elements;
     elements.push_back(tensor.elements);
     groups.push_back(tensor.group);

@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "hone/kernels/multi_tensor/fused_step.h"
+#include "hone/kernels/multi_tensor/schedule/fused_step.h"
 
 namespace hone::kernels {
 

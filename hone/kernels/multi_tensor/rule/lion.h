@@ -4,8 +4,8 @@
 #include <span>
 
 #include "hone/core/executor.h"
-#include "hone/kernels/multi_tensor/chunk_operands.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/chunk_operands.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {

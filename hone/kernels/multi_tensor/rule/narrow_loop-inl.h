@@ -8,8 +8,8 @@
 #define HONE_NARROW_LOOP_INL_H_
 #endif
 
-#include "hone/kernels/multi_tensor/chunk_operands.h"
-#include "hone/kernels/multi_tensor/pass/state_codec-inl.h"
+#include "hone/kernels/multi_tensor/codec/state_codec-inl.h"
+#include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 #include "hone/kernels/multi_tensor/prefetch.h"
 #include "hone/kernels/multi_tensor/rule/rule_ops-inl.h"
 

@@ -31,13 +31,6 @@ template <class V>
 HWY_INLINE V set(float value) {
   return hn::Set(Floats(), value);
 }
-template <class V>
-HWY_INLINE V load(const float* from) {
-  return hn::LoadU(Floats(), from);
-}
-// Of a vector, and the most there can be.
-HWY_INLINE int lane_count() { return static_cast<int>(hn::Lanes(Floats())); }
-constexpr int kMostLanes = static_cast<int>(hn::MaxLanes(Floats()));
 HWY_INLINE FloatVec add(FloatVec a, FloatVec b) { return hn::Add(a, b); }
 HWY_INLINE FloatVec sub(FloatVec a, FloatVec b) { return hn::Sub(a, b); }
 HWY_INLINE FloatVec mul(FloatVec a, FloatVec b) { return hn::Mul(a, b); }

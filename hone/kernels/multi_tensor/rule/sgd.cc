@@ -28,8 +28,8 @@ HWY_AFTER_NAMESPACE();
 #include <algorithm>
 
 #include "hone/kernels/multi_tensor/dispatch.h"
-#include "hone/kernels/multi_tensor/group_check.h"
 #include "hone/kernels/multi_tensor/rule/elementwise_step.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 
 namespace hone::kernels {
 namespace {

@@ -5,9 +5,9 @@
 #include <span>
 
 #include "hone/core/executor.h"
-#include "hone/kernels/multi_tensor/chunk_operands.h"
-#include "hone/kernels/multi_tensor/pass/statistics.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/chunk_operands.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/kernels/multi_tensor/schedule/statistics.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -19,18 +19,15 @@ namespace hone::kernels {
 //   TAM      p <- (1 - ηλ) p - η m
 //   AdaTAM   v <- β2 v + (1 - β2) g'^2;   p <- (1 - ηλ) p - η m / (sqrt(v) + ε)
 // m is a sum, not an average; there is no bias correction. The factor 1 - ηλ is there with
-// decoupled decay only. Slots: momentum = m, second_moment = v (AdaTAM), extra = s (Element).
+// decoupled decay only. Slots: momentum = m, second_moment = v (AdaTAM).
 enum class TAMScope {
   Model,   // one S over all tensors of the call
   Tensor,  // one per tensor
   Row,     // one per row along the last dimension
-  // One per element, as third-party code has it: S_i = m_i g_i / (|m| |g|), norms along the first
-  // dimension, never summed, so that with n rows S is about 1/n and d about 1/2.
-  Element,
 };
 // Traffic, fp32 bytes per parameter: pass 1 reads g and m (8, with coupled decay 12), pass 2 moves
 // 20 (AdaTAM 28). Pass 2 finds a tensor in cache that fits there, unless a global norm is needed,
-// and always a row. Element moves 8 more.
+// and always a row.
 
 // How S is kept finite for tiny norms; both act on the unscaled gradient.
 enum class CosineGuard {
@@ -63,33 +60,27 @@ void check_tam_group(const TAMGroup& group);
 struct TAMMethod {
   TAMScope scope = TAMScope::Tensor;
   std::optional<CosineGuard> guard = {};  // Tensor scope; its group's where unset
-  Index row_length = 0;  // Row: as in MultiTensorLists; Element: elements of one slice along the
-                         // first dimension
+  Index row_length = 0;                   // Row: as in MultiTensorLists
 };
 // Bytes of sums that each rank hands out in a step, per tensor, where ranks hold parts of it that
 // end with rows: those of S in fp64 (three, with coupled decay six); Model: once for all tensors;
-// Row: none; Element: two per column.
+// Row: none.
 constexpr Index exchanged_bytes(const TAMMethod& method, bool coupled_decay) {
-  constexpr Index kSum = sizeof(double);
   if (method.scope == TAMScope::Row) return 0;
-  if (method.scope == TAMScope::Element) return 2 * kSum * method.row_length;
-  return kSum * count_sums(coupled_decay ? Statistics::TorqueWithDecay : Statistics::Torque);
+  return Index{sizeof(double)} *
+         count_sums(coupled_decay ? Statistics::TorqueWithDecay : Statistics::Torque);
 }
 
 struct TAMMethods {
   std::span<const TAMMethod> of_tensor;  // one per tensor, or one for all; Model for all or none
-  // Where each tensor's s lie: one value (Tensor; Model: the first tensor's), one per row (Row),
-  // unused (Element: slot extra).
+  // Where each tensor's s lie: one value (Tensor; Model: the first tensor's) or one per row (Row).
   std::span<double* const> correlation;
   // Instead: one value per tensor (Tensor) or one in all (Model).
   std::span<double> values = {};
-  // Uses the s of the step before, while S is measured on the way: the traffic of SGD with
-  // momentum. The coefficient is off by (1 - γ)/2 |S - s|, at most 0.1 with γ = 0.9.
-  bool lagged = false;
 };
 
 // Steps every tensor of the plan, with AdaTAM's second moment when the plan has that slot. Neither
-// s nor the step counters change when nothing is stepped. Element needs contiguous tensors.
+// s nor the step counters change when nothing is stepped.
 StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
                     const TAMMethods& methods, const StepControl& control, Executor& executor);
 
@@ -136,15 +127,6 @@ BasicTAMScalars<Real> tam_scalars(const TAMGroup& group, double correlation, dou
 
 using UpdateTAMChunk = void (*)(const ChunkOperands&, const TAMScalars&);
 UpdateTAMChunk choose_tam_update(bool adaptive);
-
-// Element scope: what d is made of, for the columns of the chunk's elements.
-struct ElementTorque {
-  const float* inverse_norms = nullptr;  // 1 / (|m| |g'|) per column
-  Index columns = 0;
-  float decay_rate = 0, eps = 0, share = 1;  // damping = (eps + (1 + s) / 2) share
-};
-using UpdateElementChunk = void (*)(const ChunkOperands&, const TAMScalars&, const ElementTorque&);
-UpdateElementChunk choose_tam_element_update(bool adaptive);
 
 // The same as a plain loop; all arithmetic in double. AdaTAM where chunk.second_moment is given.
 template <class Real>

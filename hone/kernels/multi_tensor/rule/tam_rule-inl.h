@@ -33,39 +33,6 @@ struct TAMRule {
   }
 };
 
-// Element scope: d per element from s, in slot extra, and the norms of its column.
-template <bool kAdaptive>
-struct TAMElementRule {
-  static constexpr bool kMomentum = true, kSecondMoment = kAdaptive, kExtra = true;
-  TAMScalars s;
-  ElementTorque torque;
-  float inverse_norms[kMostLanes] = {};
-
-  HONE_RULE void begin_vector(Index element) {
-    Index column = element % torque.columns;
-    const int lanes = lane_count();
-    for (int lane = 0; lane < lanes; ++lane) {
-      inverse_norms[lane] = torque.inverse_norms[column];
-      if (++column == torque.columns) column = 0;
-    }
-  }
-  template <class V>
-  HONE_RULE void apply(V& p, V g, V& m, V& v, V& correlation) const {
-    const V effective = mul_add(set<V>(s.l2), p, g);
-    const V cosine = mul(mul(m, effective), load<V>(inverse_norms));
-    correlation = mul_add(set<V>(1 - torque.decay_rate), sub(cosine, correlation), correlation);
-    const V half = mul_add(set<V>(0.5f), correlation, set<V>(0.5f + torque.eps));
-    const V damping = mul(half, set<V>(torque.share));
-    m = mul_add(effective, damping, mul(m, set<V>(s.momentum_keep)));
-    V update = mul(m, set<V>(s.lr));
-    if constexpr (kAdaptive) {
-      v = next_second_moment(v, effective, s.square_share);
-      update = div(update, add(sqrt(v), set<V>(s.eps)));
-    }
-    p = mul_sub(p, set<V>(s.keep), update);
-  }
-};
-
 }  // namespace HONE_RULE_NAMESPACE
 }  // namespace hone::kernels
 HONE_RULE_AFTER_NAMESPACE();

@@ -3,9 +3,9 @@
 #include <cmath>
 #include <vector>
 
-#include "hone/kernels/multi_tensor/fused_step.h"
-#include "hone/kernels/multi_tensor/group_check.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
+#include "hone/kernels/multi_tensor/schedule/fused_step.h"
 
 namespace hone::kernels {
 namespace {
@@ -27,13 +27,7 @@ class TAMStep final : public StepRule {
         groups_(groups),
         methods_(methods),
         update_(choose_tam_update(plan.has_slot(Slot::SecondMoment))),
-        update_elements_(choose_tam_element_update(plan.has_slot(Slot::SecondMoment))),
         tensors_(static_cast<std::size_t>(plan.tensors())) {
-    for (Index i = 0; i < plan.tensors(); ++i) {
-      if (scope_of(i) != TAMScope::Element) continue;
-      inverse_norms_.resize(static_cast<std::size_t>(plan.tensors()));
-      break;
-    }
     const bool decay = std::any_of(groups.begin(), groups.end(), [](const TAMGroup& group) {
       return !group.decoupled && group.weight_decay > 0;
     });
@@ -49,79 +43,48 @@ class TAMStep final : public StepRule {
   }
   bool needs_sums(Index tensor) const override { return measures_sums(tensor); }
   bool needs_all_sums() const override {
-    return measures_model() || !inverse_norms_.empty();  // Element works between the passes
+    return plan_.tensors() > 0 && scope_of(0) == TAMScope::Model && measures_sums(0);
   }
-  bool takes_sums_late() const override { return methods_.lagged; }
 
   void prepare_all(SumsOf sums_of, double grad_scale) override {
-    if (measures_model()) model_correlation_ = new_model_correlation(sums_of, grad_scale);
+    Torque total;
+    for (Index i = 0; i < plan_.tensors(); ++i) {
+      total += effective_torque(sums_of(i), grad_scale, group_of(i));
+    }
+    const TAMGroup& group = groups_.front();
+    model_correlation_ =
+        smooth(group, *place_of(0), torque_cosine(total, group, CosineGuard::Clamp));
   }
 
   void prepare(Index tensor, const TorqueSums& sums, double grad_scale) override {
     const TAMGroup& group = group_of(tensor);
     double correlation = 0;
     if (scope_of(tensor) == TAMScope::Model) {
-      correlation = methods_.lagged ? *place_of(0) : model_correlation_;
+      correlation = model_correlation_;
     } else if (scope_of(tensor) == TAMScope::Tensor) {
-      const bool measured = measures_sums(tensor) && !methods_.lagged;
-      correlation = measured ? new_correlation(tensor, sums, grad_scale) : *place_of(tensor);
+      correlation =
+          measures_sums(tensor) ? new_correlation(tensor, sums, grad_scale) : *place_of(tensor);
     }
-    TensorState& own = tensors_[static_cast<std::size_t>(tensor)];
-    own.correlation = correlation;
     const Index t = plan_.step()[static_cast<std::size_t>(tensor)] + 1;
-    own.scalars = tam_scalars<float>(group, correlation, grad_scale, t);
-  }
-
-  void absorb(Index tensor, const TorqueSums& sums, double grad_scale) override {
-    if (!measures_sums(tensor)) return;
-    if (scope_of(tensor) == TAMScope::Tensor) {
-      tensors_[static_cast<std::size_t>(tensor)].correlation =
-          new_correlation(tensor, sums, grad_scale);
-      return;
-    }
-    late_ += effective_torque(sums, grad_scale, group_of(tensor));
-    if (tensor + 1 < plan_.tensors()) return;
-    const TAMGroup& group = groups_.front();
-    model_correlation_ =
-        smooth(group, *place_of(0), torque_cosine(late_, group, CosineGuard::Clamp));
+    tensors_[static_cast<std::size_t>(tensor)] = {
+        correlation, tam_scalars<float>(group, correlation, grad_scale, t)};
   }
 
   bool wants_whole_chunks(Index tensor) const override { return steps_rows(tensor); }
   bool takes_narrow_moments(Index tensor) const override { return !steps_rows(tensor); }
 
-  void run_between(Executor& executor) override {
-    for (Index i = 0; i < plan_.tensors(); ++i) {
-      if (scope_of(i) == TAMScope::Element) measure_columns(i, executor);
-    }
-  }
-
-  void update(Index tensor, const ChunkOperands& chunk, bool tries) const override {
-    const TensorState& own = tensors_[static_cast<std::size_t>(tensor)];
-    if (steps_rows(tensor)) {
-      return update_rows(tensor, chunk, tries);
-    }
-    if (scope_of(tensor) != TAMScope::Element) return update_(chunk, own.scalars);
-    const TAMGroup& group = group_of(tensor);
-    update_elements_(
-        chunk, own.scalars,
-        {inverse_norms_[static_cast<std::size_t>(tensor)].data(), method_of(tensor).row_length,
-         static_cast<float>(group.decay_rate), static_cast<float>(group.eps),
-         static_cast<float>(group.average_momentum ? 1 - group.momentum : 1)});
+  void update(Index tensor, const ChunkOperands& chunk, bool dry_run) const override {
+    if (steps_rows(tensor)) return update_rows(tensor, chunk, dry_run);
+    update_(chunk, tensors_[static_cast<std::size_t>(tensor)].scalars);
   }
 
   void commit() override {
     for (Index i = 0; i < plan_.tensors(); ++i) {
-      const auto at = static_cast<std::size_t>(i);
-      if (!measures_sums(i)) continue;
-      *place_of(i) = scope_of(i) == TAMScope::Model ? model_correlation_ : tensors_[at].correlation;
+      if (measures_sums(i)) *place_of(i) = tensors_[static_cast<std::size_t>(i)].correlation;
     }
   }
   Index temporary_bytes() const override {
-    Index bytes = static_cast<Index>(tensors_.size() * sizeof(TensorState));
-    for (const auto& columns : inverse_norms_) {
-      bytes += static_cast<Index>(columns.size() * sizeof(float));
-    }
-    return bytes;
+    return static_cast<Index>(tensors_.size() * sizeof(TensorState));
   }
 
  private:
@@ -147,13 +110,7 @@ class TAMStep final : public StepRule {
   }
   // Does pass 1 measure this tensor?
   bool measures_sums(Index tensor) const {
-    const TAMScope scope = scope_of(tensor);
-    return (scope == TAMScope::Tensor || scope == TAMScope::Model) &&
-           !group_of(tensor).fixed_damping.has_value();
-  }
-
-  bool measures_model() const {
-    return plan_.tensors() > 0 && scope_of(0) == TAMScope::Model && measures_sums(0);
+    return scope_of(tensor) != TAMScope::Row && !group_of(tensor).fixed_damping.has_value();
   }
 
   double new_correlation(Index tensor, const TorqueSums& sums, double grad_scale) const {
@@ -163,17 +120,8 @@ class TAMStep final : public StepRule {
                   torque_cosine(torque, group, method_of(tensor).guard.value_or(group.guard)));
   }
 
-  double new_model_correlation(SumsOf sums_of, double grad_scale) const {
-    Torque total;
-    for (Index i = 0; i < plan_.tensors(); ++i) {
-      total += effective_torque(sums_of(i), grad_scale, group_of(i));
-    }
-    const TAMGroup& group = groups_.front();
-    return smooth(group, *place_of(0), torque_cosine(total, group, CosineGuard::Clamp));
-  }
-
   // The chunk holds whole rows; each is measured and stepped while it is in cache.
-  void update_rows(Index tensor, const ChunkOperands& chunk, bool tries) const {
+  void update_rows(Index tensor, const ChunkOperands& chunk, bool dry_run) const {
     const TensorState& own = tensors_[static_cast<std::size_t>(tensor)];
     const TAMGroup& group = group_of(tensor);
     const Index length = method_of(tensor).row_length;
@@ -195,85 +143,38 @@ class TAMStep final : public StepRule {
       const Torque torque = effective_torque(sums_from(sums), grad_scale, group);
       const double correlation =
           smooth(group, *s, torque_cosine(torque, group, CosineGuard::Clamp));
-      if (!tries) *s = correlation;
+      if (!dry_run) *s = correlation;
       scalars.damping = tam_scalars<float>(group, correlation, grad_scale, t).damping;
       update_(row, scalars);
     }
-  }
-
-  // Norms of m and g' along the first dimension, blocks of columns at a time.
-  void measure_columns(Index tensor, Executor& executor) {
-    constexpr Index kBlock = 1024;
-    const MultiTensorPlan::Tensor& t = plan_.tensor(tensor);
-    const TAMGroup& group = group_of(tensor);
-    const double k = tensors_[static_cast<std::size_t>(tensor)].scalars.grad_scale;
-    const Index columns = method_of(tensor).row_length;
-    std::vector<float>& inverse_norms = inverse_norms_[static_cast<std::size_t>(tensor)];
-    inverse_norms.assign(static_cast<std::size_t>(columns), 0.0f);
-    const double l2 = group.decoupled ? 0 : group.weight_decay;
-    executor.parallel_for(columns, kBlock, [&](Index begin, Index end, int) {
-      double mm[kBlock] = {}, gg[kBlock] = {};
-      for (Index row = 0; row < t.elements; row += columns) {
-        for (Index c = begin; c < end; ++c) {
-          const double m = t.slot(Slot::Momentum)[row + c];
-          const double g = k * t.slot(Slot::Grad)[row + c] + l2 * t.slot(Slot::Param)[row + c];
-          mm[c - begin] += m * m;
-          gg[c - begin] += g * g;
-        }
-      }
-      for (Index c = begin; c < end; ++c) {
-        const double norms = std::max(std::sqrt(mm[c - begin]), group.eps_corr) *
-                             std::max(std::sqrt(gg[c - begin]), group.eps_corr);
-        inverse_norms[static_cast<std::size_t>(c)] = static_cast<float>(1 / norms);
-      }
-    });
   }
 
   const MultiTensorPlan& plan_;
   std::span<const TAMGroup> groups_;
   const TAMMethods& methods_;
   UpdateTAMChunk update_;
-  UpdateElementChunk update_elements_;
   Statistics statistics_ = Statistics::Torque;
   GatherChunk gather_row_ = nullptr;
   std::vector<TensorState> tensors_;
-  std::vector<std::vector<float>> inverse_norms_;  // Element: [tensor][column]
   double model_correlation_ = 0;
-  Torque late_;  // of all tensors, in Model scope
 };
 
-void check_method(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
-                  const TAMMethods& methods, Index i) {
+void check_method(const MultiTensorPlan& plan, const TAMMethods& methods, Index i) {
   const TAMMethod& method =
       methods.of_tensor[methods.of_tensor.size() == 1 ? 0 : static_cast<std::size_t>(i)];
   const bool model = methods.of_tensor.front().scope == TAMScope::Model;
   HONE_CHECK((method.scope == TAMScope::Model) == model, kOp, "scope Model for all tensors or none",
              concat("both, at tensor ", i));
-  if (method.scope == TAMScope::Tensor || method.scope == TAMScope::Model) return;
   const MultiTensorPlan::Tensor& tensor = plan.tensor(i);
+  if (method.scope != TAMScope::Row || tensor.elements == 0) return;
   const bool divides = method.row_length > 0 && tensor.elements % method.row_length == 0;
-  HONE_CHECK(tensor.elements == 0 || divides, kOp,
-             concat("a row length that divides ", tensor.elements, " for tensor ", i),
+  HONE_CHECK(divides, kOp, concat("a row length that divides ", tensor.elements, " for tensor ", i),
              method.row_length);
-  if (method.scope == TAMScope::Row && tensor.elements > 0) {
-    HONE_CHECK(tensor.row_length == method.row_length, kOp,
-               concat("a plan with rows of ", method.row_length, " for tensor ", i),
-               tensor.row_length);
-    HONE_CHECK(!methods.correlation.empty(), kOp, concat("one correlation per row of tensor ", i),
-               "one per tensor");
-  }
-  if (method.scope != TAMScope::Element) return;
-  HONE_CHECK(!groups[tensor.group].fixed_damping.has_value(), kOp,
-             "no fixed_damping in scope Element", "one");
-  if (tensor.indirect >= 0 || !tensor.contiguous) {
-    fail_unsupported(kOp, concat("contiguous f32 for tensor ", i, " in scope Element"),
-                     "another layout or type");
-  }
-}
-
-bool wants_extra(const TAMMethods& methods) {
-  return std::any_of(methods.of_tensor.begin(), methods.of_tensor.end(),
-                     [](const TAMMethod& method) { return method.scope == TAMScope::Element; });
+  HONE_CHECK(tensor.row_length == method.row_length, kOp,
+             concat("a plan with rows of ", method.row_length, " for tensor ", i),
+             tensor.row_length);
+  HONE_CHECK(!methods.correlation.empty(), kOp, concat("one correlation per row of tensor ", i),
+             "one per tensor");
 }
 
 }  // namespace
@@ -296,8 +197,8 @@ StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> group
   const std::size_t given =
       methods.correlation.empty() ? methods.values.size() : methods.correlation.size();
   HONE_CHECK(given == wanted, kOp, concat(wanted, " correlation values"), given);
-  check_slot(kOp, plan, Slot::Extra, "extra", wants_extra(methods));
-  for (Index i = 0; i < plan.tensors(); ++i) check_method(plan, groups, methods, i);
+  check_slot(kOp, plan, Slot::Extra, "extra", false);
+  for (Index i = 0; i < plan.tensors(); ++i) check_method(plan, methods, i);
   TAMStep rule(plan, groups, methods);
   return run_fused_step(plan, rule, control, executor);
 }

@@ -7,7 +7,7 @@
 #define HONE_VECTOR_LOOP_INL_H_
 #endif
 
-#include "hone/kernels/multi_tensor/chunk_operands.h"
+#include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 #include "hone/kernels/multi_tensor/prefetch.h"
 #include "hone/kernels/multi_tensor/rule/narrow_loop-inl.h"
 #include "hone/kernels/multi_tensor/rule/rule_ops-inl.h"
@@ -39,18 +39,15 @@ HWY_INLINE void step_vector(const ChunkOperands& chunk, const Rule& rule, Index 
 // Rule: its scalars `s` with grad_scale, `kMomentum, kSecondMoment, kExtra` for the slots it has,
 // and `apply(p, g, m, v, x)`, which steps one vector of each slot; g is scaled. A tail runs through
 // the same vector code on a padded copy: an element's result does not depend on where in a vector
-// it lies; a rule that wants to know has `begin_vector(element of the tensor)`. (Scalars stay
-// floats in the rule, because vectors of scalable instruction sets cannot be members.)
+// it lies. (Scalars stay floats in the rule, because vectors of scalable instruction sets cannot be
+// members.)
 template <class Rule>
 HWY_INLINE void for_each_vector(const ChunkOperands chunk, Rule rule) {
-  if constexpr (!requires { rule.begin_vector(Index{0}); }) {
-    if (chunk.narrow != nullptr) return step_narrow_moments(chunk, rule);
-  }
+  if (chunk.narrow != nullptr) return step_narrow_moments(chunk, rule);
   const Index lanes = static_cast<Index>(hn::Lanes(Floats()));
   Index i = 0;
   for (; i + lanes <= chunk.length; i += lanes) {
     prefetch_slots<Rule>(chunk, i);
-    if constexpr (requires { rule.begin_vector(i); }) rule.begin_vector(chunk.offset + i);
     step_vector(chunk, rule, i);
   }
   if (i == chunk.length) return;
@@ -61,7 +58,6 @@ HWY_INLINE void for_each_vector(const ChunkOperands chunk, Rule rule) {
   for (int s = 0; s < 5; ++s) {
     for (Index j = i; kUsed[s] && j < chunk.length; ++j) padded[s][j - i] = slots[s][j];
   }
-  if constexpr (requires { rule.begin_vector(i); }) rule.begin_vector(chunk.offset + i);
   step_vector({padded[0], padded[1], padded[2], padded[3], padded[4], lanes}, rule, 0);
   for (int s = 0; s < 5; ++s) {
     if (s == 1) continue;  // gradients are only read

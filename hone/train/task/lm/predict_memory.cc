@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/nn/ops.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/kernels/multi_tensor/pass/finish.h"
+#include "hone/kernels/multi_tensor/schedule/finish.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "hone/kernels/multi_tensor/pass/finish.cc"
+#define HWY_TARGET_INCLUDE "hone/kernels/multi_tensor/schedule/finish.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/kernels/multi_tensor/pass/loss_scale.h"
+#include "hone/kernels/multi_tensor/codec/loss_scale.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "hone/kernels/multi_tensor/pass/loss_scale.cc"
+#define HWY_TARGET_INCLUDE "hone/kernels/multi_tensor/codec/loss_scale.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
 
-#include "hone/kernels/multi_tensor/pass/loss_scale-inl.h"
+#include "hone/kernels/multi_tensor/codec/loss_scale-inl.h"
 
 #if HWY_ONCE
 #include "hone/kernels/multi_tensor/dispatch.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "hone/core/check.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {

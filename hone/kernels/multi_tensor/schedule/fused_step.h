@@ -3,9 +3,9 @@
 
 #include "hone/core/executor.h"
 #include "hone/core/function_ref.h"
-#include "hone/kernels/multi_tensor/chunk_operands.h"
-#include "hone/kernels/multi_tensor/pass/statistics.h"
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/chunk_operands.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/kernels/multi_tensor/schedule/statistics.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -23,24 +23,20 @@ class StepRule {
   virtual bool needs_sums(Index /*tensor*/) const { return true; }
   // Does a tensor's update depend on the sums of all tensors?
   virtual bool needs_all_sums() const { return false; }
-  // May sums be taken in the sweep of pass 2? absorb() gets them when it is over.
-  virtual bool takes_sums_late() const { return false; }
-  virtual void absorb(Index /*tensor*/, const TorqueSums& /*sums*/, double /*grad_scale*/) {}
   // Called before any prepare() when needs_all_sums().
   virtual void prepare_all(SumsOf /*sums_of*/, double /*grad_scale*/) {}
-  // Computes the scalars of one tensor; k unscales and clips. May be called from several workers
-  // for different tensors.
+  // Computes the scalars of one tensor; grad_scale unscales and clips. May be called from several
+  // workers for different tensors.
   virtual void prepare(Index tensor, const TorqueSums& sums, double grad_scale) = 0;
-  // Must update() see a chunk in one piece? (It holds whole rows.)
+  // Must update() get a chunk in one piece? (It holds whole rows.)
   virtual bool wants_whole_chunks(Index /*tensor*/) const { return false; }
-  // May update() get a chunk with narrow moments? (for_each_vector takes them.) Others get copies
-  // in f32.
+  // May update() get a chunk with narrow moments (ChunkOperands::narrow)? If not, it gets copies in
+  // f32.
   virtual bool takes_narrow_moments(Index /*tensor*/) const { return false; }
-  // Work over whole tensors between the preparations and pass 2.
-  virtual void run_between(Executor& /*executor*/) {}
-  // Pass 2 on one chunk, after prepare(tensor). `tries`: the operands are copies that nobody keeps.
-  virtual void update(Index tensor, const ChunkOperands& chunk, bool tries) const = 0;
-  // The step happened: takes over what prepare() computed.
+  // Pass 2 on one chunk, after prepare(tensor). In a dry run the operands are copies that will be
+  // dropped.
+  virtual void update(Index tensor, const ChunkOperands& chunk, bool dry_run) const = 0;
+  // The step happened: keeps what prepare() computed.
   virtual void commit() {}
   // Bytes the object allocated for this call.
   virtual Index temporary_bytes() const = 0;
@@ -49,7 +45,6 @@ class StepRule {
 // Runs the passes that `control` and the rule ask for, then advances the step counters.
 //   neither clip, finite check nor rule needs sums     pass 2 alone
 //   only the rule needs them, tensor by tensor         both passes while a tensor is in cache
-//   the rule takes them late                           both on each chunk
 //   otherwise                                          pass 1 over everything, scalars, pass 2
 // Sums are stored per chunk and added in index order: the same bits for any number of workers.
 StepReport run_fused_step(const MultiTensorPlan& plan, StepRule& rule, const StepControl& control,

@@ -12,8 +12,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
-#include "hone/kernels/multi_tensor/pass/state_codec_bits.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec_bits.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {

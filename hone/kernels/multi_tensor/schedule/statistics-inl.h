@@ -9,8 +9,8 @@
 
 #include <hwy/highway.h>
 
-#include "hone/kernels/multi_tensor/pass/statistics.h"
 #include "hone/kernels/multi_tensor/prefetch.h"
+#include "hone/kernels/multi_tensor/schedule/statistics.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {

@@ -13,7 +13,7 @@
 #include <bit>
 #include <cstdint>
 
-#include "hone/kernels/multi_tensor/pass/loss_scale.h"
+#include "hone/kernels/multi_tensor/codec/loss_scale.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {

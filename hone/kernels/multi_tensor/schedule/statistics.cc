@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/kernels/multi_tensor/pass/statistics.h"
+#include "hone/kernels/multi_tensor/schedule/statistics.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "hone/kernels/multi_tensor/pass/statistics.cc"
+#define HWY_TARGET_INCLUDE "hone/kernels/multi_tensor/schedule/statistics.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
 
-#include "hone/kernels/multi_tensor/pass/statistics-inl.h"
+#include "hone/kernels/multi_tensor/schedule/statistics-inl.h"
 
 #if HWY_ONCE
 #include "hone/core/check.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "hone/core/index.h"
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {

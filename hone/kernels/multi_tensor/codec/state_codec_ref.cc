@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "hone/core/bf16.h"
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
-#include "hone/kernels/multi_tensor/pass/state_codec_bits.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec_bits.h"
 
 namespace hone::kernels {
 namespace {

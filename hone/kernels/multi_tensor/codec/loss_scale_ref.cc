@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "hone/core/bf16.h"
-#include "hone/kernels/multi_tensor/pass/loss_scale.h"
+#include "hone/kernels/multi_tensor/codec/loss_scale.h"
 
 namespace hone::kernels {
 namespace {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the numbers of a group may be; apart from the rules, so that what needs only this links
+// The ranges of a group's numbers; apart from the rules, so that code that needs nothing else links
 // without Highway.
-#include "hone/kernels/multi_tensor/group_check.h"
-
 #include "hone/kernels/multi_tensor/rule/adagrad.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/lion.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 
 namespace hone::kernels {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "hone/kernels/multi_tensor/pass/state_codec.cc"
+#define HWY_TARGET_INCLUDE "hone/kernels/multi_tensor/codec/state_codec.cc"
 #include <hwy/foreach_target.h>  // must come before highway.h
 
-#include "hone/kernels/multi_tensor/pass/state_codec-inl.h"
+#include "hone/kernels/multi_tensor/codec/state_codec-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {

@@ -52,6 +52,19 @@ constexpr int kSlots = 7;
 // The slots that a rule sees.
 constexpr int kRuleSlots = 5;
 
+// Where a slot of a tensor lies and how it is read: two equal keys name the same numbers in the
+// same order.
+struct SlotKey {
+  void* data = nullptr;  // null: the tensor has no such slot
+  std::uint64_t layout = 0;
+
+  friend bool operator==(const SlotKey&, const SlotKey&) = default;
+};
+// A fingerprint of type, sizes, strides (but those of dimensions of size one) and the address of
+// the scales of codes.
+std::uint64_t layout_fingerprint(Dtype dtype, std::span<const Index> sizes,
+                                 std::span<const Index> strides, const void* scales = nullptr);
+
 // The flat list of (tensor, chunk) over many tensors, built once and used while nothing moves.
 // Keeps addresses, owns no tensor. Chunk borders depend on a tensor's size alone, so results depend
 // neither on threads nor on how a list is split over calls.
@@ -61,17 +74,18 @@ class MultiTensorPlan {
   // differ, a tensor listed twice, memory that overlaps. Error{Unsupported}: not fp32.
   static MultiTensorPlan build_or_throw(const MultiTensorLists& lists);
 
-  // Does the plan still describe these tensors? O(T): address, size, layout, group.
-  bool matches(const MultiTensorLists& lists) const;
-  // Makes the plan describe `lists`, with the least work: nothing, new gradient addresses (for
-  // callers that free gradients every step; no allocation), or a new plan. Errors as
-  // build_or_throw, and the plan is then unchanged.
+  // The one detector of changed tensors. Is this tensor what it was, or only its gradient
+  // elsewhere, in type and layout as before (as for callers who free gradients every step)? Then
+  // the plan describes it, with the new address. False, and nothing has changed: a new plan must be
+  // built; so also where the gradient may touch memory that a step writes, or is strided. May be
+  // called from several threads for different tensors.
+  bool follow(Index tensor, std::span<const SlotKey, kSlots> now);
+  // The same over whole lists, with a new plan where one is needed; errors as build_or_throw, and
+  // the plan is then unchanged.
   enum class Change { None, Gradients, Rebuilt };
   Change follow_or_throw(const MultiTensorLists& lists);
-  // The gradient of this tensor, in type and layout as before, is there now. False, and nothing has
-  // changed, where follow_or_throw must look: it may touch memory that a step writes, or is
-  // strided. From any thread, one for each tensor.
-  bool move_gradient(Index tensor, void* data);
+  // Does the plan still describe these tensors?
+  bool matches(const MultiTensorLists& lists) const;
 
   Index tensors() const { return static_cast<Index>(tensors_.size()); }
   Index chunks() const { return static_cast<Index>(chunks_.size()); }
@@ -79,17 +93,16 @@ class MultiTensorPlan {
 
   // ---- for the passes ----
   struct Tensor {
-    void* data[kSlots] = {};  // nullptr: unused slot
+    std::array<SlotKey, kSlots> keys = {};
     Index elements = 0;
     Index first_chunk = 0;
-    std::uint64_t layout = 0, grad_layout = 0;  // fingerprints of shapes and strides
+    Index row_length = 0;        // as in MultiTensorLists
     std::int32_t indirect = -1;  // index into indirect tensors; -1: f32 in dense blocks
+    std::uint32_t rounding_key = 0;
     std::uint16_t group = 0;
-    bool contiguous = true;  // param
-    Index row_length = 0;    // as in MultiTensorLists
 
-    // Of a tensor that is not indirect, or a slot that is dense f32.
-    float* slot(Slot s) const { return static_cast<float*>(data[static_cast<int>(s)]); }
+    // Null where the tensor has no such slot.
+    void* data(int slot) const { return keys[static_cast<std::size_t>(slot)].data; }
   };
   // A tensor whose slots are not all f32, or not dense blocks of one layout: chunks go through a
   // scratch, but for narrow moments of rules that take them.
@@ -99,7 +112,6 @@ class MultiTensorPlan {
     bool strided = false;
     // Are moments, all bf16 or all codes, the only slots of the rule and ema that are not f32?
     bool only_moments = false;
-    std::uint32_t rounding_key = 0;
   };
 
   // The caller's step counters.
@@ -130,9 +142,10 @@ class MultiTensorPlan {
   void add_tensor(const MultiTensorLists& lists, Index i);
   void add_chunks(const Tensor& tensor, Index row_length);
   void check_disjoint(const MultiTensorLists& lists);
-  bool touches_written_memory(const TensorView& grad) const;
-  bool touches_written_memory(std::uintptr_t begin, std::uintptr_t end) const;
+  Change compare(Index tensor, std::span<const SlotKey, kSlots> now) const;
   Change compare(const MultiTensorLists& lists) const;
+  bool may_move_gradient(const Tensor& tensor, const void* data) const;
+  void move_gradient(Tensor& tensor, void* data);
   void cut_units();
 
   std::vector<Tensor> tensors_;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/kernels/multi_tensor/plan.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
 
 #include <algorithm>
 #include <array>
 #include <string>
 #include <string_view>
 
-#include "hone/kernels/multi_tensor/pass/state_codec.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
 
 namespace hone::kernels {
 namespace {
@@ -128,37 +128,33 @@ std::uint64_t mix(std::uint64_t hash, std::uint64_t value) {
   return hash * 0xff51afd7ed558ccdu;
 }
 
-std::uint64_t layout_of(std::uint64_t hash, const TensorView& view) {
-  hash = mix(hash, static_cast<std::uint64_t>(view.dtype));
-  for (int axis = 0; axis < view.shape.rank(); ++axis) {
-    hash = mix(hash, static_cast<std::uint64_t>(view.shape[axis]));
-    if (view.shape[axis] > 1) hash = mix(hash, static_cast<std::uint64_t>(view.strides[axis]));
-  }
-  return hash;
-}
-
-// Of every slot but the gradient's.
-std::uint64_t layout_of(const MultiTensorLists& lists, std::size_t at) {
-  std::uint64_t hash = 0;
-  for (int slot = 0; slot < kSlots; ++slot) {
-    const auto& list = list_of(lists, slot);
-    if (slot != static_cast<int>(Slot::Grad) && !list.empty()) {
-      hash = layout_of(mix(hash, static_cast<std::uint64_t>(slot)), list[at]);
-    }
-  }
-  if (!lists.row_length.empty()) hash = mix(hash, static_cast<std::uint64_t>(lists.row_length[at]));
-  if (!lists.rounding_key.empty()) hash = mix(hash, lists.rounding_key[at]);
-  for (const auto* scales : {&lists.momentum_scale, &lists.second_moment_scale}) {
-    if (!scales->empty()) hash = mix(hash, reinterpret_cast<std::uintptr_t>((*scales)[at].data));
-  }
-  return hash;
-}
-
 bool holds_codes(Dtype dtype) { return dtype == Dtype::Int8 || dtype == Dtype::UInt8; }
 
 const std::span<const TensorView>& scales_of(const MultiTensorLists& lists, int slot) {
   return slot == static_cast<int>(Slot::Momentum) ? lists.momentum_scale
                                                   : lists.second_moment_scale;
+}
+
+std::array<SlotKey, kSlots> keys_of(const MultiTensorLists& lists, std::size_t at) {
+  std::array<SlotKey, kSlots> keys;
+  for (int slot = 0; slot < kSlots; ++slot) {
+    const auto& list = list_of(lists, slot);
+    if (list.empty()) continue;
+    const TensorView& view = list[at];
+    const void* scales = nullptr;
+    if (slot == static_cast<int>(Slot::Momentum) || slot == static_cast<int>(Slot::SecondMoment)) {
+      const auto& scale_list = scales_of(lists, slot);
+      if (!scale_list.empty()) scales = scale_list[at].data;
+    }
+    keys[static_cast<std::size_t>(slot)] = {
+        view.data, layout_fingerprint(view.dtype, view.shape.dims(), view.strides.dims(), scales)};
+  }
+  return keys;
+}
+
+template <class T>
+T entry_or_zero(std::span<const T> list, std::size_t at) {
+  return list.empty() ? T{} : list[at];
 }
 
 // A slot of codes has two: the codes and their scales, which have been checked.
@@ -262,6 +258,17 @@ bool only_moments_are_narrow(const MultiTensorPlan::Indirect& indirect) {
 
 }  // namespace
 
+std::uint64_t layout_fingerprint(Dtype dtype, std::span<const Index> sizes,
+                                 std::span<const Index> strides, const void* scales) {
+  std::uint64_t hash =
+      mix(static_cast<std::uint64_t>(dtype), reinterpret_cast<std::uintptr_t>(scales));
+  for (std::size_t axis = 0; axis < sizes.size(); ++axis) {
+    hash = mix(hash, static_cast<std::uint64_t>(sizes[axis]));
+    if (sizes[axis] > 1) hash = mix(hash, static_cast<std::uint64_t>(strides[axis]));
+  }
+  return hash;
+}
+
 void MultiTensorPlan::add_tensor(const MultiTensorLists& lists, Index i) {
   const auto at = static_cast<std::size_t>(i);
   const TensorView& param = lists.param[at];
@@ -269,21 +276,18 @@ void MultiTensorPlan::add_tensor(const MultiTensorLists& lists, Index i) {
   tensor.elements = param.elements();
   tensor.first_chunk = chunks();
   tensor.group = lists.group[at];
-  tensor.layout = layout_of(lists, at);
-  tensor.grad_layout = layout_of(0, lists.grad[at]);
+  tensor.keys = keys_of(lists, at);
+  tensor.rounding_key = entry_or_zero(lists.rounding_key, at);
   Indirect indirect;
   // Rows are those of the shape, so their memory must be in its order.
   const Index row_length = row_length_of(lists, at);
-  tensor.row_length = row_length;
-  tensor.contiguous = same_strides(param, {param.data, param.dtype, param.shape});
+  tensor.row_length = entry_or_zero(lists.row_length, at);
   indirect.strided = row_length > 0 ? !param.is_contiguous() : !is_dense(param);
-  indirect.rounding_key = lists.rounding_key.empty() ? 0 : lists.rounding_key[at];
   bool narrow = false;
   for (int slot = 0; slot < kSlots; ++slot) {
     const auto& list = list_of(lists, slot);
     if (list.empty()) continue;
     check_view(list[at], param, slot, i);
-    tensor.data[slot] = list[at].data;
     indirect.views[slot] = list[at];
     indirect.scales[slot] = scales_of_or_throw(lists, slot, i);
     indirect.strided = indirect.strided || !same_strides(list[at], param);
@@ -351,36 +355,6 @@ void MultiTensorPlan::check_disjoint(const MultiTensorLists& lists) {
   }
 }
 
-bool MultiTensorPlan::touches_written_memory(const TensorView& grad) const {
-  if (grad.elements() == 0) return false;
-  const ByteRange range = range_of(grad, 0, static_cast<int>(Slot::Grad));
-  if (!range.dense) return true;  // let the full check decide
-  return touches_written_memory(range.begin, range.end);
-}
-
-bool MultiTensorPlan::touches_written_memory(std::uintptr_t begin, std::uintptr_t end) const {
-  // The ranges are disjoint: the last one that begins before the gradient ends is the only
-  // candidate.
-  const auto after =
-      std::upper_bound(written_.begin(), written_.end(), std::pair(end - 1, ~std::uintptr_t{0}));
-  return after != written_.begin() && std::prev(after)->second > begin;
-}
-
-bool MultiTensorPlan::move_gradient(Index tensor, void* data) {
-  constexpr int kGrad = static_cast<int>(Slot::Grad);
-  Tensor& moved = tensors_[static_cast<std::size_t>(tensor)];
-  Indirect* indirect =
-      moved.indirect >= 0 ? &indirect_[static_cast<std::size_t>(moved.indirect)] : nullptr;
-  if (indirect != nullptr && indirect->strided) return false;
-  const Dtype dtype = indirect == nullptr ? Dtype::Float32 : indirect->views[kGrad].dtype;
-  const auto begin = reinterpret_cast<std::uintptr_t>(data);
-  const auto bytes = static_cast<std::uintptr_t>(moved.elements * bytes_of(dtype));
-  if (bytes > 0 && (data == nullptr || touches_written_memory(begin, begin + bytes))) return false;
-  moved.data[kGrad] = data;
-  if (indirect != nullptr) indirect->views[kGrad].data = data;
-  return true;
-}
-
 MultiTensorPlan MultiTensorPlan::build_or_throw(const MultiTensorLists& lists) {
   check_lengths(lists);
   MultiTensorPlan plan;
@@ -395,6 +369,53 @@ MultiTensorPlan MultiTensorPlan::build_or_throw(const MultiTensorLists& lists) {
   return plan;
 }
 
+MultiTensorPlan::Change MultiTensorPlan::compare(Index tensor,
+                                                 std::span<const SlotKey, kSlots> now) const {
+  constexpr std::size_t kGrad = static_cast<std::size_t>(Slot::Grad);
+  const Tensor& known = tensors_[static_cast<std::size_t>(tensor)];
+  Change change = Change::None;
+  for (std::size_t slot = 0; slot < kSlots; ++slot) {
+    if (now[slot] == known.keys[slot]) continue;
+    if (slot != kGrad || now[slot].layout != known.keys[slot].layout) return Change::Rebuilt;
+    if (!may_move_gradient(known, now[slot].data)) return Change::Rebuilt;
+    change = Change::Gradients;
+  }
+  return change;
+}
+
+bool MultiTensorPlan::may_move_gradient(const Tensor& tensor, const void* data) const {
+  const Indirect* narrow = tensor.indirect >= 0 ? &indirect(tensor) : nullptr;
+  if (narrow != nullptr && narrow->strided) return false;
+  const Dtype dtype =
+      narrow == nullptr ? Dtype::Float32 : narrow->views[static_cast<int>(Slot::Grad)].dtype;
+  const auto bytes = static_cast<std::uintptr_t>(tensor.elements * bytes_of(dtype));
+  if (bytes == 0) return true;
+  if (data == nullptr) return false;
+  // The written ranges are disjoint: the last one that begins before the gradient ends is the only
+  // candidate.
+  const auto begin = reinterpret_cast<std::uintptr_t>(data), end = begin + bytes;
+  const auto after =
+      std::upper_bound(written_.begin(), written_.end(), std::pair(end - 1, ~std::uintptr_t{0}));
+  return after == written_.begin() || std::prev(after)->second <= begin;
+}
+
+void MultiTensorPlan::move_gradient(Tensor& tensor, void* data) {
+  constexpr int kGrad = static_cast<int>(Slot::Grad);
+  tensor.keys[kGrad].data = data;
+  if (tensor.indirect >= 0) {
+    indirect_[static_cast<std::size_t>(tensor.indirect)].views[kGrad].data = data;
+  }
+}
+
+bool MultiTensorPlan::follow(Index tensor, std::span<const SlotKey, kSlots> now) {
+  const Change change = compare(tensor, now);
+  if (change == Change::Gradients) {
+    move_gradient(tensors_[static_cast<std::size_t>(tensor)],
+                  now[static_cast<std::size_t>(Slot::Grad)].data);
+  }
+  return change != Change::Rebuilt;
+}
+
 MultiTensorPlan::Change MultiTensorPlan::compare(const MultiTensorLists& lists) const {
   check_lengths(lists);
   if (static_cast<Index>(lists.param.size()) != tensors()) return Change::Rebuilt;
@@ -402,17 +423,12 @@ MultiTensorPlan::Change MultiTensorPlan::compare(const MultiTensorLists& lists) 
   Change change = Change::None;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const Tensor& known = tensors_[i];
-    for (int slot = 0; slot < kSlots; ++slot) {
-      const auto& list = list_of(lists, slot);
-      const void* address = list.empty() ? nullptr : list[i].data;
-      if (address == known.data[slot]) continue;
-      if (slot != static_cast<int>(Slot::Grad)) return Change::Rebuilt;
-      change = Change::Gradients;
-    }
-    if (lists.group[i] != known.group || layout_of(lists, i) != known.layout ||
-        layout_of(0, lists.grad[i]) != known.grad_layout) {
-      return Change::Rebuilt;
-    }
+    const bool same = lists.group[i] == known.group &&
+                      entry_or_zero(lists.row_length, i) == known.row_length &&
+                      entry_or_zero(lists.rounding_key, i) == known.rounding_key;
+    const Change own = same ? compare(static_cast<Index>(i), keys_of(lists, i)) : Change::Rebuilt;
+    if (own == Change::Rebuilt) return own;
+    if (own == Change::Gradients) change = own;
   }
   return change;
 }
@@ -423,21 +439,10 @@ bool MultiTensorPlan::matches(const MultiTensorLists& lists) const {
 
 MultiTensorPlan::Change MultiTensorPlan::follow_or_throw(const MultiTensorLists& lists) {
   const Change change = compare(lists);
-  if (change == Change::None) return change;
-  const bool patch =
-      change == Change::Gradients &&
-      std::none_of(lists.grad.begin(), lists.grad.end(),
-                   [&](const TensorView& grad) { return touches_written_memory(grad); });
-  if (!patch) {
-    *this = build_or_throw(lists);
-    return Change::Rebuilt;
-  }
-  constexpr int kGrad = static_cast<int>(Slot::Grad);
-  for (std::size_t i = 0; i < tensors_.size(); ++i) {
-    tensors_[i].data[kGrad] = lists.grad[i].data;
-    if (tensors_[i].indirect >= 0) {
-      indirect_[static_cast<std::size_t>(tensors_[i].indirect)].views[kGrad] = lists.grad[i];
-    }
+  if (change == Change::Rebuilt) *this = build_or_throw(lists);
+  if (change == Change::Gradients) {
+    for (std::size_t i = 0; i < tensors_.size(); ++i)
+      move_gradient(tensors_[i], lists.grad[i].data);
   }
   return change;
 }
@@ -454,7 +459,7 @@ void MultiTensorPlan::check_gradients_writable() const {
                  concat(describe(kGrad, i), " without internal overlap"),
                  concat("strides ", to_text(grad.strides), " on shape ", to_text(grad.shape)));
     }
-    if (t.elements > 0) blocks.emplace_back(static_cast<const std::byte*>(t.data[kGrad]), i);
+    if (t.elements > 0) blocks.emplace_back(static_cast<const std::byte*>(t.data(kGrad)), i);
   }
   std::sort(blocks.begin(), blocks.end());
   for (std::size_t b = 1; b < blocks.size(); ++b) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "hone/kernels/multi_tensor/chunk_operands.h"
+#include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 
 namespace hone::kernels {
 

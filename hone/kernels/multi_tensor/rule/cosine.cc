@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/kernels/multi_tensor/cosine.h"
+#include "hone/kernels/multi_tensor/rule/cosine.h"
 
 #include <algorithm>
 #include <array>
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/kernels/multi_tensor/pass/statistics.h"
+#include "hone/kernels/multi_tensor/schedule/statistics.h"
 
 namespace hone::kernels {
 namespace {

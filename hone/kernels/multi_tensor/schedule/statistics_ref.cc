@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/kernels/multi_tensor/pass/statistics.h"
+#include "hone/kernels/multi_tensor/schedule/statistics.h"
 
 namespace hone::kernels {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/kernels/multi_tensor/pass/strided_copy.h"
+#include "hone/kernels/multi_tensor/codec/strided_copy.h"
 
 #include <algorithm>
 

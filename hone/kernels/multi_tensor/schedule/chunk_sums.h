@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/kernels/multi_tensor/schedule/statistics.h"
+#include "hone/kernels/multi_tensor/step.h"
+
+namespace hone::kernels {
+
+// Pass 1: sums over each chunk, kept per chunk and added in the order of chunks, so that every
+// number of workers gives the same bits.
+class ChunkSums {
+ public:
+  // Measures nothing for Statistics::None.
+  ChunkSums(const MultiTensorPlan& plan, Statistics statistics);
+
+  bool measures() const { return gather_ != nullptr; }
+  // Slots that gather() reads, from the first.
+  int slots() const { return slots_; }
+  Index bytes() const { return static_cast<Index>(sums_.size() * sizeof(double)); }
+
+  void gather(Index chunk, const ChunkOperands& operands) {
+    gather_(operands, sums_.data() + chunk * per_chunk_);
+  }
+  // Of one tensor, all of whose chunks have been gathered.
+  TorqueSums of_tensor(Index tensor) const;
+  // Fills the report's norm, clip coefficient and first non-finite tensor. False, and the report
+  // says so, when the step must be skipped.
+  bool measure_norm(const StepControl& control, StepReport& report) const;
+
+ private:
+  const MultiTensorPlan& plan_;
+  GatherChunk gather_ = nullptr;
+  int slots_ = 0;
+  Index per_chunk_ = 0;
+  std::vector<double> sums_;  // [chunk][per_chunk_]
+};
+
+}  // namespace hone::kernels

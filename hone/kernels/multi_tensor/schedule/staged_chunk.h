@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/core/buffer.h"
+#include "hone/kernels/multi_tensor/codec/state_codec.h"
+#include "hone/kernels/multi_tensor/layout/chunk_operands.h"
+#include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/kernels/multi_tensor/step.h"
+
+namespace hone::kernels {
+
+// The slots that a step computes in f32: those of the rule and the moving average.
+constexpr int kStagedSlots = static_cast<int>(Slot::Ema) + 1;
+
+// A chunk whose slots are all dense f32: some where they lie, others as copies in a scratch.
+struct StagedChunk {
+  float* slots[kStagedSlots] = {};
+  bool copied[kStagedSlots] = {};
+
+  ChunkOperands operands(const Chunk& chunk) const {
+    return {slots[0], slots[1], slots[2], slots[3], slots[4], chunk.length, chunk.offset};
+  }
+  float* average() const { return slots[static_cast<int>(Slot::Ema)]; }
+};
+
+// Gives rules the chunks of a plan as dense f32 and writes back what they changed. The scratch
+// holds one chunk per worker.
+class ChunkStager {
+ public:
+  // Pieces of this many elements keep their scratch in the first-level cache.
+  static constexpr Index kPiece = 2 * kCodeBlock;
+
+  // `stages_all`: chunks that are dense f32 already will be staged too, for a dry run.
+  ChunkStager(const MultiTensorPlan& plan, const StepControl& control, int workers,
+              bool stages_all);
+
+  Index scratch_bytes() const { return scratch_.bytes(); }
+  // Does some slot of the chunk need a copy?
+  bool is_indirect(const Chunk& chunk) const { return plan_.tensor(chunk.tensor).indirect >= 0; }
+  // A chunk that is dense f32, without a copy.
+  StagedChunk in_place(const Chunk& chunk) const;
+  // Copies into the scratch of `worker` the first `slots` of those slots that are not dense f32, or
+  // all of them.
+  StagedChunk stage(const Chunk& chunk, int worker, bool all, int slots = kStagedSlots) const;
+  // Writes the copies back, gradients only where the step writes them.
+  void write_back(const Chunk& chunk, const StagedChunk& staged) const;
+  // Prefetches what follows a piece of an indirect tensor, so that memory is read while the piece
+  // is encoded.
+  void prefetch_behind(const Chunk& piece) const;
+
+  // Moments that are narrow in memory, for rules that take them as they are.
+  NarrowMoments narrow_moments(const Chunk& chunk) const;
+  // Stores the new parameters rounded into the low-precision copy, if the plan has that slot.
+  void store_copy(const Chunk& chunk, const float* param) const;
+  // The largest value that a slot of this chunk can store, whichever way it is rounded.
+  float largest_stored(const Chunk& chunk, Slot slot) const;
+
+ private:
+  bool is_narrow(const MultiTensorPlan::Tensor& tensor, int slot) const {
+    return plan_.indirect(tensor).views[slot].dtype != Dtype::Float32;
+  }
+  NarrowChunk narrow_part(const Chunk& chunk, int slot) const;
+  RoundingKey rounding_of(const Chunk& chunk, int slot) const;
+
+  const MultiTensorPlan& plan_;
+  const StepControl& control_;
+  StateCodec codec_ = choose_state_codec();
+  Index stride_ = 0;  // elements of one slot's scratch
+  Buffer scratch_;    // [worker][slot][stride_]
+};
+
+}  // namespace hone::kernels
