@@ -186,8 +186,8 @@ int main(int argc, char** argv) {
     const bool absent = error.code() == std::errc::too_many_symbolic_link_levels ||
                         error.code() == std::errc::no_such_file_or_directory ||
                         error.code() == std::errc::not_a_directory;
-    hone::cli::print_error(hone::concat("[", error.path1().string(), "] expected a path to use, got ",
-                                        error.code().message()));
+    hone::cli::print_error(hone::concat("[", error.path1().string(),
+                                        "] expected a path to use, got ", error.code().message()));
     return hone::exit_status(absent ? hone::ErrorCategory::NotFound : hone::ErrorCategory::Io);
   } catch (const std::bad_alloc&) {
     std::fprintf(stderr, "hone: out of memory\n");
