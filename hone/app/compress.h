@@ -16,8 +16,8 @@ struct CompressJob {
   std::filesystem::path model, out;
   std::filesystem::path tokenizer;  // instead of the model's own; or empty
   compress::Recipe recipe;
-  std::filesystem::path
-      recipe_file;  // the file it was read from, which must not be overwritten; may be empty
+  // The file it was read from, which must not be overwritten; may be empty.
+  std::filesystem::path recipe_file;
   // The text for the quality card, of which the held-out part is used: a file, a folder or JSON
   // lines. If empty, recipe.eval_data; if that is empty too, held-out embedded stories.
   std::filesystem::path data;
