@@ -8,9 +8,9 @@
 
 namespace hone::app {
 
-// Does `work`. When that ends in an Error and one of `models` (empty paths are passed over) has a
-// weight that is NaN or infinite: Error{CorruptFile} naming the file and the tensor instead. Only a
-// failure pays for reading every weight; loading a model does not.
+// Runs `work`. If it throws an Error and one of `models` (empty paths are ignored) has a weight
+// that is NaN or infinite, throws Error{CorruptFile} that names the file and the tensor instead.
+// Every weight is read only after a failure, not whenever a model is loaded.
 void blame_weights(std::span<const std::filesystem::path> models, FunctionRef<void()> work);
 
 }  // namespace hone::app

@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 // Enough held-out stories for the default 20,000 tokens of the card.
 constexpr Index kCardStories = 300;
 
-// The files of the original by name: a folder's, or the one file.
+// The hashes of the original's files by name.
 Json hash_of(const fs::path& model) {
   HONE_TRACE_ZONE("hash original");
   Json hashes = Json::object();
@@ -53,7 +53,7 @@ std::vector<std::string> held_out_documents(const CompressJob& job) {
   }
   std::vector<std::string> documents = data::load_text(path).held_out;
   if (documents.empty()) {
-    fail_corrupt(path.string(), "a text whose last tenth is not empty", "a shorter one");
+    fail_corrupt(path.string(), "The text is too short: its last tenth is empty.");
   }
   return documents;
 }
@@ -70,7 +70,7 @@ model_io::WriteReport write_model(const compress::Model& model, const fs::path& 
                                   std::nullopt, notes);
 }
 
-// Writes the model beside `out`, opens it with the runtime and compares it with the original.
+// Writes the model beside `out`, opens it with the runtime and compares it to the original.
 class QualityMeter {
  public:
   QualityMeter(const CompressJob& job, Executor& executor)
@@ -78,7 +78,7 @@ class QualityMeter {
 
   compress::Quality operator()(const compress::Model& model) const {
     HONE_TRACE_ZONE("measure quality", {"tokens", job_.recipe.eval_tokens});
-    const AtomicFolder trial(job_.out);  // removed when dropped
+    const AtomicFolder trial(job_.out);  // removed by the destructor
     const fs::path folder = trial.staging() / "model";
     write_model(model, folder, {});
     EvalOptions options;
@@ -105,8 +105,8 @@ class QualityMeter {
   std::vector<std::string> documents_;
 };
 
-// What the bytes of the weights are: what decode needs, alignment and header. The file is measured,
-// the parts are computed from the matrices; that they agree is a test.
+// The sizes of the parts of the weights' file: what decoding needs, alignment and header. The size
+// of the file is measured, the parts are computed from the matrices; a test checks that they agree.
 Json sizes_of(const compress::Model& model, const fs::path& folder) {
   Index codes = 0, scales = 0, zeros = 0, floats = 0, padding = 0, elements = 0;
   const auto padded = [&padding](Index bytes) { padding += round_up(bytes, 64) - bytes; };
@@ -185,7 +185,7 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   outcome.document["quality"] = card;
   outcome.written = true;
   if (hash_of(job.model) != source) {
-    fail(ErrorCategory::Internal, job.model.string(), "an unchanged original", "other bytes");
+    fail(ErrorCategory::Internal, job.model.string(), "The original changed during compression.");
   }
   return outcome;
 }

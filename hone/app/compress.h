@@ -16,23 +16,24 @@ struct CompressJob {
   std::filesystem::path model, out;
   std::filesystem::path tokenizer;  // instead of the model's own; or empty
   compress::Recipe recipe;
-  std::filesystem::path recipe_file;  // what it was read from, which stays as it is; or empty
-  // Text for the quality card: a file, a folder or JSON lines, of which the held-out part counts;
-  // empty: recipe.eval_data, and where that is empty too, held-out embedded stories.
+  // The file it was read from, which must not be overwritten; may be empty.
+  std::filesystem::path recipe_file;
+  // The text for the quality card, of which the held-out part is used: a file, a folder or JSON
+  // lines. If empty, recipe.eval_data; if that is empty too, held-out embedded stories.
   std::filesystem::path data;
   std::function<bool()> cancelled;  // may be empty
 };
 
 struct CompressOutcome {
-  Json document;  // what --json prints (product: passes[], sizes{}, quality, out)
+  Json document;  // printed by --json: passes[], sizes{}, quality, out, …
   bool written = false;
 };
 
-// Compresses a language model into `out`, hone's artifact. Quality is measured on the artifact as
-// written, opened by the runtime. The original is only read.
+// Compresses a language model into hone's artifact `out`. Quality is measured on the written
+// artifact with the runtime. The original is not modified.
 CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measurer& measurer);
 
-// The outcome for people.
+// The outcome as readable text.
 std::string to_table(const CompressOutcome& outcome);
 
 }  // namespace hone::app

@@ -27,17 +27,18 @@ Target choose_target(const ConvertOptions& options) {
   fail_argument("convert --to", "hf, gguf or llama2c", to);
 }
 
-// Refuses to write over the input, and over a folder that holds something else than a model.
+// Rejects outputs that would overwrite the input or anything that is not a model.
 void check_output(const ConvertOptions& options, Target target) {
   const std::string out = options.out.string();
-  HONE_CHECK(!out.empty(), "convert", "a name for the output", "none");
+  HONE_REQUIRE(!out.empty(), "convert", "The output needs a name.");
   if (!fs::exists(options.out)) return;
   check_output_spares(options.out, options.in);
   check_output_spares(options.out, options.tokenizer);
   if (target != Target::Folder) {
-    HONE_CHECK(!fs::is_directory(options.out), out, "a file to write", "a folder");
-    HONE_CHECK(model_io::is_replaceable(options.out), out,
-               "a new file, or a GGUF or llama2.c model to replace", "another file");
+    HONE_REQUIRE(!fs::is_directory(options.out), out,
+                 "The output must be a file, but this is a folder.");
+    HONE_REQUIRE(model_io::is_replaceable(options.out), out,
+                 "This file is neither a GGUF nor a llama2.c model, so it is not replaced.");
     return;
   }
   model_io::check_model_folder(options.out);
@@ -47,7 +48,7 @@ bool is_quantized(const model_io::NamedMatrix& tensor) {
   return tensor.matrix.layout != WeightLayout::Dense;
 }
 
-// tokenizer.bin beside a llama2.c model; its path, or empty when nothing was written.
+// Writes tokenizer.bin beside a llama2.c model. Returns its path; empty if nothing was written.
 fs::path write_tokenizer_beside(const fs::path& model, const text::Tokenizer* tokenizer) {
   const fs::path path = model.parent_path() / "tokenizer.bin";
   if (tokenizer == nullptr) return {};
@@ -57,8 +58,9 @@ fs::path write_tokenizer_beside(const fs::path& model, const text::Tokenizer* to
       write_text_file(path, bytes);
     } else {
       if (read_text_file(path) != bytes) {
-        log_warning(concat(path.string(), " is kept, and is not this model's tokenizer: write the ",
-                           "model into a folder of its own, or use --tokenizer with it"));
+        log_warning(concat(path.string(),
+                           " belongs to another model and is kept: write the model to a ",
+                           "folder of its own, or pass --tokenizer when using it"));
       }
       return {};
     }

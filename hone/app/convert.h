@@ -11,9 +11,9 @@ namespace hone::app {
 
 struct ConvertOptions {
   std::filesystem::path in, out;
-  std::string dtype;                // f32|f16|bf16|q8_0|q4_0; empty: each tensor keeps its own
-  std::string to;                   // hf|gguf|llama2c; empty: from the name of `out`
-  std::filesystem::path tokenizer;  // where the input has none
+  std::string dtype;                // f32|f16|bf16|q8_0|q4_0; if empty, each tensor keeps its type
+  std::string to;                   // hf|gguf|llama2c; if empty, according to the name of `out`
+  std::filesystem::path tokenizer;  // used if the input has none
 };
 
 // Writes the model in another format and returns the document of `hone convert --json`: tensors,

@@ -26,7 +26,7 @@ Json diagnose_torch() {
   return {{"version", torch_version()}, {"program", is_there ? Json(program.string()) : Json()}};
 }
 
-// "13.0" from 13000; null where unknown.
+// "13.0" for 13000; null if unknown.
 Json version_of(int number) {
   if (number <= 0) return {};
   return fmt::format("{}.{}", number / 1000, number % 1000 / 10);
@@ -66,7 +66,7 @@ std::string rate_text(const Json& rate, const char* unit) {
 }
 
 std::string torch_text(const Json& torch) {
-  if (torch.is_null()) return "none (a build without LibTorch)";
+  if (torch.is_null()) return "none (built without LibTorch)";
   const std::string version = torch["version"].get<std::string>();
   if (torch["program"].is_null()) return version + ", but hone-torch is not beside hone";
   return version + ", " + torch["program"].get<std::string>();

@@ -21,12 +21,12 @@ namespace {
 using infer::Engine;
 using infer::TokenId;
 
-constexpr Index kMostWindow = 1024;
+constexpr Index kMaxWindow = 1024;
 
-// Tokens of which every one but the first is predicted.
+// Tokens, of which all but the first are predicted.
 struct EvalWindow {
   std::vector<TokenId> tokens;
-  Index first_target = 0;  // where tokens[1] stands in the stream
+  Index first_target = 0;  // the position of tokens[1] in the stream
 };
 
 std::unique_ptr<Engine> open(const std::filesystem::path& path, const EvalOptions& options,
@@ -45,7 +45,7 @@ std::optional<TokenId> window_start(const Engine& engine) {
   return engine.tokenizer().bos();
 }
 
-// Text tokens without BOS.
+// The tokens of the text without BOS.
 text::TokenStream read_stream(const Engine& engine, const EvalOptions& options) {
   text::TokenStream stream;
   if (options.token_ids) {
@@ -61,7 +61,7 @@ text::TokenStream read_stream(const Engine& engine, const EvalOptions& options) 
   return stream;
 }
 
-// Windows of at most `window` tokens, BOS included where the tokenizer adds one.
+// Windows of at most `window` tokens, including BOS if the tokenizer adds one.
 std::vector<EvalWindow> make_windows(const text::TokenStream& stream, Index window,
                                      std::optional<TokenId> bos) {
   std::vector<EvalWindow> windows;
@@ -76,8 +76,8 @@ std::vector<EvalWindow> make_windows(const text::TokenStream& stream, Index wind
   return windows;
 }
 
-// UTF-8 bytes of each token, 0 where unknown. The dummy space that some tokenizers put in front of
-// a text is not among them.
+// The number of UTF-8 bytes of each token; 0 if unknown. A dummy space that the tokenizer adds in
+// front of a text does not count.
 std::vector<Index> token_bytes(const Engine& engine, std::span<const TokenId> ids) {
   std::vector<Index> bytes(ids.size());
   if (!engine.has_tokenizer()) return bytes;
@@ -95,12 +95,13 @@ void check_same_ids(const Engine& model, const Engine& baseline, const EvalOptio
                     std::span<const TokenId> ids) {
   const Index vocab = model.info().architecture.vocab_size;
   HONE_CHECK(baseline.info().architecture.vocab_size == vocab, "eval",
-             concat("a baseline with ", vocab, " logits"), baseline.info().architecture.vocab_size);
-  HONE_CHECK(options.token_ids || std::ranges::equal(read_stream(baseline, options).ids, ids),
-             "eval", "a baseline with the same tokenizer", "other ids for the same text");
+             concat("a baseline with a vocabulary of ", vocab),
+             baseline.info().architecture.vocab_size);
+  HONE_REQUIRE(options.token_ids || std::ranges::equal(read_stream(baseline, options).ids, ids),
+               "eval", "The tokenizer of the baseline yields other ids for this text.");
 }
 
-// Logits of a whole window, in the order of positions.
+// The logits of a whole window in the order of positions.
 class WindowLogits {
  public:
   void run(Engine& engine, std::span<const TokenId> window) {
@@ -139,7 +140,7 @@ void add_window(Engine& model, Engine* baseline, std::span<const TokenId> window
               }});
 }
 
-// Every window in turn; returns the bytes of the predicted tokens.
+// Adds all windows. Returns the number of bytes of the predicted tokens.
 Index add_windows(Engine& model, Engine* baseline, const std::vector<EvalWindow>& windows,
                   std::span<const TokenId> ids, const std::function<bool()>& cancelled,
                   tune::QualityAccumulator& quality) {
@@ -164,7 +165,7 @@ Index add_windows(Engine& model, Engine* baseline, const std::vector<EvalWindow>
 
 std::vector<std::string> read_eval_text(const std::filesystem::path& path) {
   std::string text = data::read_utf8_file(path);
-  if (text.empty()) fail_corrupt(path.string(), "text", "none");
+  if (text.empty()) fail_corrupt(path.string(), "There is no text.");
   return {std::move(text)};
 }
 
@@ -182,14 +183,16 @@ EvalResult evaluate(const EvalOptions& options, Executor& executor) {
   const std::size_t found = stream.ids.size();
   if (options.max_tokens > 0) stream.cut(options.max_tokens);
   EvalResult result;
-  result.window = options.window != 0 ? options.window : std::min(context, kMostWindow);
+  result.window = options.window != 0 ? options.window : std::min(context, kMaxWindow);
   HONE_CHECK(result.window >= 2 && result.window <= context, "window",
              concat("2 to ", context, " tokens"), result.window);
   const auto windows = make_windows(stream, result.window, window_start(*model));
   if (windows.empty() && stream.ids.size() == found) {
-    fail_corrupt(options.data_name, "tokens to predict", concat(found, " tokens"));
+    fail_corrupt(options.data_name,
+                 concat("There is no token to predict among ", found, " tokens."));
   }
-  HONE_CHECK(!windows.empty(), "max_tokens", "a token to predict", options.max_tokens);
+  HONE_REQUIRE(!windows.empty(), "max_tokens",
+               concat("There is no token to predict within ", options.max_tokens, " tokens."));
   result.windows = static_cast<Index>(windows.size());
 
   tune::QualityAccumulator quality;

@@ -16,14 +16,14 @@ namespace hone::app {
 
 struct EvalOptions {
   std::filesystem::path model;
-  std::filesystem::path baseline;   // empty: none
-  std::filesystem::path tokenizer;  // where the model has none
-  // What is predicted: UTF-8 documents, or ids (then a model without tokenizer will do).
+  std::filesystem::path baseline;   // empty if none
+  std::filesystem::path tokenizer;  // used if the model has none
+  // The text to predict: UTF-8 documents, or ids, which need no tokenizer.
   std::vector<std::string> documents;
   std::optional<std::vector<infer::TokenId>> token_ids;
-  std::string data_name = "eval";  // names the text or the ids in errors
-  Index max_tokens = 0;            // of the text, from its beginning; 0: all
-  Index window = 0;                // tokens of one window; 0: the model's context, at most 1024
+  std::string data_name = "eval";  // the name of the text or the ids in errors
+  Index max_tokens = 0;            // from the beginning of the text; 0 means all
+  Index window = 0;                // tokens per window; 0 means the model's context, at most 1024
   infer::KvDtype kv = infer::KvDtype::Float16;
   infer::Activations activations = infer::Activations::Int8;
   std::function<bool()> cancelled = {};  // true: Error{Cancelled} before the next window
@@ -36,7 +36,8 @@ struct EvalResult {
   Json document() const;  // of `hone eval --json`
 };
 
-// A UTF-8 text file as EvalOptions::documents. Error{CorruptFile} when it is none, or empty.
+// Reads a UTF-8 text file for EvalOptions::documents. Throws Error{CorruptFile} if it is empty or
+// not UTF-8.
 std::vector<std::string> read_eval_text(const std::filesystem::path& path);
 
 // Teacher-forced quality of a language model, with a baseline also token by token against it

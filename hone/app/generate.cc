@@ -17,11 +17,11 @@ using infer::Engine;
 using infer::Event;
 using infer::TokenId;
 
-// Below this the weights fit in a cache and a share of memory bandwidth says nothing.
+// Smaller weights fit into a cache, so that a share of memory bandwidth is meaningless.
 constexpr Index kBeyondCaches = Index{64} << 20;
 constexpr Index kShareTokens = 16;
 
-// Keeps the events of one request and passes its text on.
+// Keeps the events of one request and passes its text to a callback.
 class StreamSink final : public infer::EventSink {
  public:
   explicit StreamSink(const std::function<void(std::string_view)>& on_text) : on_text_(on_text) {}
@@ -29,7 +29,7 @@ class StreamSink final : public infer::EventSink {
     events_.push_back(std::move(event));
     return true;
   }
-  // Hands over the text that arrived since the last call; may throw what the callback throws.
+  // Passes on the text that arrived since the last call. Throws what the callback throws.
   void pass_on() {
     for (; passed_ < events_.size(); ++passed_) {
       const std::string& text = events_[passed_].text;
@@ -91,8 +91,8 @@ Json logprobs_json(const Engine& engine, const std::vector<Event>& events) {
   return rows;
 }
 
-// Bytes that decoding read per second over the read bandwidth measured now; null where that is
-// meaningless.
+// The bytes that decoding read per second, divided by the read bandwidth measured now; null if that
+// is meaningless.
 Json bandwidth_share(const Engine& engine, const infer::Timings& timings, Executor& executor) {
   const infer::ModelInfo& info = engine.info();
   if (info.weight_bytes < kBeyondCaches || timings.generated_tokens < kShareTokens) return {};

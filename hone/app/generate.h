@@ -15,8 +15,8 @@
 
 namespace hone::app {
 
-// What a user asked for; what is absent comes from the model's generation_config.json, else from
-// infer::SamplingParams.
+// The parameters that the user chose. Others come from the model's generation_config.json or, if
+// absent there, from infer::SamplingParams.
 struct SamplingChoice {
   std::optional<float> temperature{}, top_p{}, min_p{}, repetition_penalty{};
   std::optional<Index> top_k{};
@@ -24,34 +24,36 @@ struct SamplingChoice {
 
 struct GenerateOptions {
   std::filesystem::path model;
-  infer::EngineOptions engine;  // executor is set by generate()
-  // The prompt: text, or ids that are used as they are.
+  infer::EngineOptions engine;  // generate() sets the executor
+  // The prompt: text, or ids that are used unchanged.
   std::string prompt;
   std::optional<std::vector<infer::TokenId>> prompt_ids;
-  bool add_bos = true;     // false: not even where the tokenizer adds one
-  infer::Request request;  // everything but tokens; its sampling is completed by `sampling`
+  bool add_bos = true;     // if false, BOS is not added even if the tokenizer does
+  infer::Request request;  // without tokens; `sampling` completes its sampling
   SamplingChoice sampling;
   bool use_model_defaults = true;
-  bool echo = false;           // the text begins with the prompt
-  bool measure_share = false;  // bw_share, for models beyond the caches: costs about a second
-  const std::atomic<bool>* interrupted = nullptr;      // true: cancel
-  std::function<void(std::string_view)> on_text = {};  // each piece as soon as it is certain
+  bool echo = false;  // start the text with the prompt
+  bool measure_share =
+      false;  // compute bw_share for models beyond the caches, which takes about a second
+  const std::atomic<bool>* interrupted = nullptr;      // cancels when it becomes true
+  std::function<void(std::string_view)> on_text = {};  // called for each piece of final text
 };
 
 struct GenerateResult {
   std::string text;
-  std::vector<infer::TokenId> tokens;  // generated ones
+  std::vector<infer::TokenId> tokens;  // the generated tokens
   infer::FinishReason finish_reason = infer::FinishReason::Length;
   infer::Timings timings;
   Json document;  // of `hone generate --json`
 };
 
-// `sampling` completed: choice, else the model's default, else the default of SamplingParams.
-// do_sample = false in generation_config.json means temperature 0.
+// Completes `sampling` by the user's choice or, if absent, by the model's default; otherwise the
+// defaults of SamplingParams remain. do_sample = false in generation_config.json means temperature
+// 0.
 infer::SamplingParams resolve_sampling(infer::SamplingParams sampling, const SamplingChoice& choice,
                                        const Json& generation_defaults);
 
-// Opens the model, runs one request to its end. An error of the run is thrown as such.
+// Opens the model and runs one request to its end. Throws the error of a failed run.
 GenerateResult generate(const GenerateOptions& options, Executor& executor);
 
 }  // namespace hone::app

@@ -25,7 +25,7 @@ using model_io::RopePairing;
 using model_io::RopeScaling;
 using model_io::RopeSpec;
 
-constexpr Index kKvElementBytes = 2;  // the cache holds f16 unless asked otherwise
+constexpr Index kKvElementBytes = 2;  // the cache holds f16 by default
 
 std::string dtype_text(const StoredMatrix& matrix) {
   if (matrix.layout == WeightLayout::Canonical) return to_text(matrix.quant.spec);
@@ -37,7 +37,8 @@ std::string dtype_text(const StoredMatrix& matrix) {
   return name;
 }
 
-// min and max over the finite values (null when there is none), and how many are NaN or infinite.
+// The min and max of the finite values (null if there are none), and the numbers of NaN and
+// infinite values.
 Json measure_values(const StoredMatrix& matrix) {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   Index nans = 0, infinities = 0;
@@ -176,7 +177,7 @@ Json inspect_safetensors(const InspectOptions& options) {
   return document;
 }
 
-// A GGUF file that hone does not serve: what its header says, and why.
+// Describes the header of a GGUF file that hone cannot run, and why.
 Json inspect_gguf_header(const InspectOptions& options, std::string_view reason) {
   const MmapFile file(options.file);
   const GgufFile content = parse_gguf(file.bytes(), options.file.string());

@@ -10,8 +10,8 @@ namespace hone::app {
 
 struct InspectOptions {
   std::filesystem::path file;
-  std::filesystem::path tokenizer;  // where the file has none
-  bool stats = false;               // reads every weight: min, max, NaN count per tensor
+  std::filesystem::path tokenizer;  // used if the file has none
+  bool stats = false;  // read every weight for the min, max and NaN count of each tensor
 };
 
 // What is in a model file: the document of `hone inspect --json` with format, architecture,
@@ -21,7 +21,7 @@ struct InspectOptions {
 // architecture-dependent fields.
 Json inspect_file(const InspectOptions& options);
 
-// The document as text for people.
+// The document as readable text.
 std::string describe_inspection(const Json& document);
 
 }  // namespace hone::app

@@ -7,7 +7,7 @@
 
 namespace hone::app {
 
-// The timing harness of tune/measure on the steady clock.
+// The timing harness of tune/measure with the steady clock.
 std::unique_ptr<Measurer> make_measurer();
 
 }  // namespace hone::app

@@ -23,7 +23,7 @@ Json describe(const text::Tokenizer& tokenizer, const std::vector<TokenId>& ids)
 }  // namespace
 
 std::shared_ptr<const text::Tokenizer> open_any_tokenizer(const std::filesystem::path& model) {
-  // Both a llama2.c model and its tokenizer are named .bin; only the contents tell.
+  // Both a llama2.c model and its tokenizer are named .bin, so the contents decide.
   const bool llama2c =
       model.extension() == ".bin" && !text::looks_like_tok_bin(MmapFile(model).bytes());
   return llama2c ? model_io::open_model_or_throw(model)->tokenizer()
@@ -59,7 +59,8 @@ std::vector<TokenId> parse_token_ids(std::string_view list) {
     TokenId id = 0;
     const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), id);
     HONE_CHECK(problem == std::errc() && end == word.data() + word.size(), "tokenize",
-               "token ids separated by spaces or commas", concat("\"", word.substr(0, 40), "\""));
+               "token ids separated by white space or commas",
+               concat("\"", word.substr(0, 40), "\""));
     ids.push_back(id);
     list.remove_prefix(word.size());
   }

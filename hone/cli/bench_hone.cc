@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The benches of `hone`; bench_torch.cc has those of `hone-torch`.
+// The benches of `hone`. bench_torch.cc has those of `hone-torch`.
 #include "hone/cli/bench_verb.h"
 
 namespace hone::cli {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The benches of `hone-torch`; bench_hone.cc has those of `hone`.
+// The benches of `hone-torch`. bench_hone.cc has those of `hone`.
 #include "hone/bench/torch/gemm_contestants.h"
 #include "hone/cli/bench_verb.h"
 

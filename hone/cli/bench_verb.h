@@ -11,22 +11,22 @@
 
 namespace hone::cli {
 
-// One bench: its own options fill a job, which measures its cases into a run.
+// The work of a bench: measures its cases and adds them to `run`.
 using BenchJob = std::function<void(bench::BenchRun& run, Measurer& measurer)>;
 
-// Adds `hone bench <name>` with --quick and --repeat; its callback runs the job and prints the
-// table or the document. Returns the sub-verb for the job's own options.
+// Adds `hone bench <name>` with --quick and --repeat. Its callback runs the job and prints the
+// table or the document. Returns the subcommand, so that the caller can add the job's own options.
 CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& name,
                          const std::string& help, BenchJob job);
 
-// Each in a file of its own: cmd_bench_<name>.cc.
+// Each is defined in its own file, cmd_bench_<name>.cc.
 void add_bench_gemm(CLI::App& bench, Context& context);
 void add_bench_llm(CLI::App& bench, Context& context);
-void add_bench_optim(CLI::App& bench, Context& context);  // these need LibTorch
+void add_bench_optim(CLI::App& bench, Context& context);  // needs LibTorch
 void add_bench_amp(CLI::App& bench, Context& context);
 
-// What differs between the two programs, bench_hone.cc and bench_torch.cc; the build picks.
+// Defined in bench_hone.cc for `hone` and in bench_torch.cc for `hone-torch`.
 void add_benches(CLI::App& bench, Context& context);
-bench::GemmContestants gemm_contestants();  // without LibTorch its rows say "absent"
+bench::GemmContestants gemm_contestants();  // without LibTorch, its rows say "absent"
 
 }  // namespace hone::cli

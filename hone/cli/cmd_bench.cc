@@ -16,9 +16,10 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
                          const std::string& help, BenchJob job) {
   CLI::App* verb = bench.add_subcommand(name, help);
   auto options = std::make_shared<bench::BenchOptions>();
-  verb->add_flag("--quick", options->quick, "Fewer samples: about a minute")->envname("HONE_QUICK");
+  verb->add_flag("--quick", options->quick, "Take fewer samples (about a minute)")
+      ->envname("HONE_QUICK");
   verb->add_option("--repeat", options->repeat,
-                   "Timed rounds (default: until the median's interval is narrow)")
+                   "Number of timed rounds (default: until the interval of the median is narrow)")
       ->check(whole_number(1))
       ->envname("HONE_REPEAT");
   add_trace_option(*verb, context);
@@ -42,7 +43,7 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
 }
 
 void add_bench(CLI::App& program, Context& context) {
-  CLI::App* bench = program.add_subcommand("bench", "Side-by-side measurements in one run");
+  CLI::App* bench = program.add_subcommand("bench", "Measure hone and its rivals side by side");
   bench->require_subcommand(1);
   add_benches(*bench, context);
 }

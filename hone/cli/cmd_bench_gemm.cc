@@ -12,14 +12,14 @@
 namespace hone::cli {
 namespace {
 
-// What was given on the command line; empty: the bench's own choice.
+// The options of the command line. Empty ones are chosen by the bench.
 struct GemmCommand {
   std::vector<std::string> formats, shapes, against;
   std::vector<Index> rows;
   std::string cache;
 };
 
-// "4096x11008": outputs x depth.
+// Parses "4096x11008" as outputs x depth.
 bench::GemmShape parse_shape(const std::string& text) {
   bench::GemmShape shape;
   const char* end = text.data() + text.size();
@@ -27,15 +27,15 @@ bench::GemmShape parse_shape(const std::string& text) {
   const bool has_cross = outputs.ec == std::errc() && outputs.ptr != end && *outputs.ptr == 'x';
   const auto depth = std::from_chars(has_cross ? outputs.ptr + 1 : end, end, shape.depth);
   HONE_CHECK(depth.ec == std::errc() && depth.ptr == end && shape.outputs > 0 && shape.depth > 0,
-             "--shape", "OUTPUTSxDEPTH, like 4096x4096", text);
+             "--shape", "OUTPUTSxDEPTH, such as 4096x4096", text);
   return shape;
 }
 
-// "torch" stands for every contestant whose name begins with "torch_".
-bench::GemmContestants choose_contestants(const std::vector<std::string>& wanted) {
+// "torch" selects every contestant whose name begins with "torch_".
+bench::GemmContestants choose_contestants(const std::vector<std::string>& names) {
   const bench::GemmContestants known = gemm_contestants();
   bench::GemmContestants chosen;
-  for (const std::string& name : wanted) {
+  for (const std::string& name : names) {
     const std::size_t before = chosen.size();
     std::ranges::copy_if(known, std::back_inserter(chosen), [&](const auto& contestant) {
       return contestant.name == name || contestant.name.starts_with(name + "_");
@@ -64,25 +64,25 @@ void run_bench_gemm(const GemmCommand& command, bench::BenchRun& run, Measurer& 
 
 void add_bench_gemm(CLI::App& bench, Context& context) {
   auto command = std::make_shared<GemmCommand>();
-  CLI::App* verb = add_bench_verb(bench, context, "gemm", "Products with packed weights",
+  CLI::App* verb = add_bench_verb(bench, context, "gemm", "Measure products with packed weights",
                                   [&context, command](bench::BenchRun& run, Measurer& measurer) {
                                     run_bench_gemm(*command, run, measurer, context.executor());
                                   });
-  verb->add_option("--format", command->formats, "Of the weights: f32, q8_0, int4:g32, …")
+  verb->add_option("--format", command->formats, "Format of the weights: f32, q8_0, int4:g32, …")
       ->delimiter(',')
       ->envname("HONE_FORMAT");
-  verb->add_option("--rows", command->rows, "Rows of activations")
+  verb->add_option("--rows", command->rows, "Number of rows of activations")
       ->delimiter(',')
       ->check(whole_number(1))
       ->envname("HONE_ROWS");
-  verb->add_option("--shape", command->shapes, "Weights as OUTPUTSxDEPTH")
+  verb->add_option("--shape", command->shapes, "Shape of the weights as OUTPUTSxDEPTH")
       ->delimiter(',')
       ->envname("HONE_SHAPE");
   verb->add_option("--cache", command->cache,
-                   "cold: a copy of the weights that no cache holds, hot: always the same, both")
+                   "cold: weights that are in no cache; hot: always the same weights; or both")
       ->check(CLI::IsMember({"cold", "hot", "both"}))
       ->envname("HONE_BENCH_CACHE");
-  verb->add_option("--against", command->against, "Others that do the same work: torch")
+  verb->add_option("--against", command->against, "Contestants to compare to: torch")
       ->delimiter(',')
       ->envname("HONE_AGAINST");
 }

@@ -15,13 +15,13 @@ CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const ch
                                     bench::bench_optim(*options, run);
                                   });
   verb->add_option("--sizes", options->sizes,
-                   "Tensors x elements, or guide: the TAM guide's five sizes")
+                   "Tensors x elements, or guide for the five sizes of the TAM guide")
       ->delimiter(',')
       ->envname("HONE_SIZES")
       ->capture_default_str();
   verb->add_flag(
           "--fresh-gradients", options->fresh_gradients,
-          "Other gradients, elsewhere, before every step, as a loop with zero_grad() has them")
+          "Replace the gradients by new tensors before every step, as zero_grad() does in a loop")
       ->envname("HONE_FRESH_GRADIENTS");
   return verb;
 }
@@ -30,11 +30,12 @@ CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const ch
 
 void add_bench_optim(CLI::App& bench, Context& context) {
   const Options options = std::make_shared<bench::BenchOptimOptions>();
-  CLI::App* verb = add_verb(bench, context, "optim", "Optimizer steps next to LibTorch's", options);
+  CLI::App* verb =
+      add_verb(bench, context, "optim", "Measure optimizer steps and LibTorch's", options);
   verb->add_option(
           "--op", options->rules,
-          "Rules: sgdm, adam, adamw, adagrad, lion, tam, tam_row, adatamw, amp_adamw; with _bf16 "
-          "or _8bit behind, state in that")
+          "Rules: sgdm, adam, adamw, adagrad, lion, tam, tam_row, adatamw, amp_adamw; the suffix "
+          "_bf16 or _8bit selects the type of the state")
       ->delimiter(',')
       ->envname("HONE_OP")
       ->capture_default_str();
@@ -55,10 +56,11 @@ void add_bench_amp(CLI::App& bench, Context& context) {
   const Options options = std::make_shared<bench::BenchOptimOptions>();
   options->rules = {"amp_adamw"};
   options->against = {"torch_optim", "own"};
-  add_verb(bench, context, "amp",
-           "The mixed-precision step (unscale, finite check, clip, AdamW) next to LibTorch's chain "
-           "and to AdamW alone",
-           options);
+  add_verb(
+      bench, context, "amp",
+      "Measure the mixed-precision step (unscale, finite check, clip, AdamW), LibTorch's chain "
+      "and AdamW alone",
+      options);
 }
 
 }  // namespace hone::cli

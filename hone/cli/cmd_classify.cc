@@ -67,13 +67,14 @@ void run(const Options& options, Context& context) {
 
 void add_classify(CLI::App& program, Context& context) {
   auto options = std::make_shared<Options>();
-  CLI::App* verb = program.add_subcommand("classify", "Name what is on images, or measure that");
+  CLI::App* verb = program.add_subcommand(
+      "classify", "Classify images, or measure the accuracy of a classifier");
   verb->add_option("MODEL", options->model, "Model folder that `hone train vision` wrote")
       ->required();
   verb->add_option("IMAGE", options->images, "Image files: JPEG, PNG, PGM or PPM");
   verb->add_option("--data", options->data,
-                   "Folder as for `hone train vision`: accuracy on its held-out part instead");
-  verb->add_option("--top", options->top, "Classes named for each image")
+                   "Folder as for `hone train vision`; measures the accuracy on its held-out part");
+  verb->add_option("--top", options->top, "Number of classes to print for each image")
       ->check(whole_number(1))
       ->capture_default_str();
   add_trace_option(*verb, context);

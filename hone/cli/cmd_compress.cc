@@ -26,7 +26,7 @@ compress::Recipe recipe_of(const Options& options) {
   for (const std::string& text : options.quantize) {
     recipe.passes.push_back(compress::parse_quantize_option(text));
   }
-  // Who names a spec wants it: a gate that does not hold is reported, not enforced.
+  // A spec on the command line is a decision, so gates are reported but not enforced.
   if (options.recipe.empty()) recipe.gate.on_fail = compress::OnFail::Keep;
   if (!options.on_fail.empty()) {
     recipe.gate.on_fail = options.on_fail == "keep"   ? compress::OnFail::Keep
@@ -50,7 +50,7 @@ void run(const Options& options, Context& context) {
                           context.executor(), *measurer);
   context.finish(outcome.document, [&] { std::fputs(app::to_table(outcome).c_str(), stdout); });
   if (outcome.written) return;
-  log_error("[compress] expected every gate to hold, got one that did not: nothing is written");
+  log_error("[compress] At least one gate did not hold, so nothing was written.");
   context.status = 1;
 }
 
@@ -59,18 +59,20 @@ void run(const Options& options, Context& context) {
 void add_compress(CLI::App& program, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = program.add_subcommand("compress", "Make a smaller copy of a model");
-  verb->add_option("MODEL", options->model, "Model to compress; it is only read")->required();
+  verb->add_option("MODEL", options->model, "Model to compress; it is not modified")->required();
   verb->add_option("-o,--out", options->out, "Folder for the compressed copy")->required();
-  verb->add_option("--quantize", options->quantize,
-                   concat("e.g. int4:g32; ", compress::kPassSpecs, "; :noclip: no clip search"));
+  verb->add_option(
+      "--quantize", options->quantize,
+      concat("For example int4:g32; ", compress::kPassSpecs, "; :noclip disables the clip search"));
   verb->add_option("--tokenizer", options->tokenizer, "Tokenizer where the model has none")
       ->envname("HONE_TOKENIZER");
   verb->add_option("--recipe", options->recipe, "TOML recipe (docs/compression.md)");
   verb->add_option("--data", options->data,
-                   "Text for the quality card, its held-out part (default: embedded stories)");
-  verb->add_option("--on-fail", options->on_fail,
-                   "When a gate does not hold: skip the pass, stop, or keep it (default: the "
-                   "recipe's; keep with --quantize)")
+                   "Text whose held-out part the quality card uses (default: embedded stories)");
+  verb->add_option(
+          "--on-fail", options->on_fail,
+          "If a gate does not hold: skip the pass, stop, or keep it (default: the recipe's "
+          "setting, or keep with --quantize)")
       ->check(CLI::IsMember({"skip", "stop", "keep"}));
   add_trace_option(*verb, context);
   verb->callback([options, &context] { run(*options, context); });

@@ -25,16 +25,17 @@ void print_result(const Json& document) {
 
 void add_convert(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand(
-      "convert", "Write a model in another format: Hugging Face folder, GGUF, llama2.c");
+      "convert", "Convert a model to another format: Hugging Face folder, GGUF, llama2.c");
   auto options = std::make_shared<app::ConvertOptions>();
   verb->add_option("in", options->in, "Model folder, *.gguf or llama2.c *.bin")->required();
-  verb->add_option("out", options->out, "*.gguf, *.bin, else a folder")->required();
+  verb->add_option("out", options->out, "*.gguf, *.bin, or a folder")->required();
   verb->add_option("--dtype", options->dtype,
-                   "f32, f16, bf16, q8_0 or q4_0 (default: each tensor keeps its own)")
+                   "f32, f16, bf16, q8_0 or q4_0 (default: keep the type of each tensor)")
       ->envname("HONE_DTYPE");
-  verb->add_option("--to", options->to, "hf, gguf or llama2c (default: from the output's name)")
+  verb->add_option("--to", options->to,
+                   "hf, gguf or llama2c (default: according to the name of the output)")
       ->envname("HONE_TO");
-  verb->add_option("--tokenizer", options->tokenizer, "Tokenizer where the input has none")
+  verb->add_option("--tokenizer", options->tokenizer, "Tokenizer to use if the input has none")
       ->envname("HONE_TOKENIZER");
   verb->callback([&context, options] {
     const Json document = app::convert_model(*options);

@@ -13,13 +13,14 @@ namespace hone::cli {
 
 void add_demo(CLI::App& program, Context& context) {
   auto options = std::make_shared<app::DemoOptions>();
-  CLI::App* verb =
-      program.add_subcommand("demo", "One model's whole life: train, compress, measure, write");
-  verb->add_option("--out", options->out, "Folder for models and report")->capture_default_str();
-  verb->add_option("--data", options->data, "Text to learn from (default: embedded stories)")
+  CLI::App* verb = program.add_subcommand(
+      "demo", "Train, compress and measure a small model, and write a report");
+  verb->add_option("--out", options->out, "Folder for the models and the report")
+      ->capture_default_str();
+  verb->add_option("--data", options->data, "Text to train on (default: embedded stories)")
       ->check(not_empty());
-  verb->add_flag("--quick", options->quick, "Half a minute of training, fewer samples");
-  verb->add_flag("--fresh", options->fresh, "Train again although the same run is there");
+  verb->add_flag("--quick", options->quick, "Train for half a minute and take fewer samples");
+  verb->add_flag("--fresh", options->fresh, "Train again even if the same run exists");
   add_trace_option(*verb, context);
   verb->callback([options, &context] {
     const Interrupt interrupt;

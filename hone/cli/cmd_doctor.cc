@@ -9,9 +9,10 @@
 namespace hone::cli {
 
 void add_doctor(CLI::App& program, Context& context) {
-  CLI::App* verb = program.add_subcommand("doctor", "What this machine can do");
+  CLI::App* verb = program.add_subcommand("doctor", "Describe what this machine can do");
   auto measure = std::make_shared<bool>(false);
-  verb->add_flag("--measure", *measure, "Measure memory bandwidth and peak arithmetic (seconds)");
+  verb->add_flag("--measure", *measure,
+                 "Measure memory bandwidth and peak arithmetic (takes seconds)");
   verb->callback([&context, measure] {
     const auto measurer = app::make_measurer();
     const Json diagnosis = app::diagnose(context.executor(), *measurer, *measure);

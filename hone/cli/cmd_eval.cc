@@ -21,20 +21,20 @@ struct EvalCommand {
 
 void add_options(CLI::App& verb, EvalCommand& command) {
   verb.add_option("model", command.job.model, "Model folder, *.gguf or llama2.c *.bin")->required();
-  auto* data = verb.add_option_group("data", "Exactly one of these");
+  auto* data = verb.add_option_group("data", "Exactly one of these options");
   data->add_option("--data", command.data, "UTF-8 text file")->envname("HONE_DATA");
   data->add_option("--token-ids", command.ids_file, "FILE with a JSON array of ids")
       ->envname("HONE_TOKEN_IDS");
   data->require_option(1);
-  verb.add_option("--baseline", command.job.baseline, "Model to compare with, token by token")
+  verb.add_option("--baseline", command.job.baseline, "Model to compare to, token by token")
       ->envname("HONE_BASELINE");
-  verb.add_option("--tokenizer", command.job.tokenizer, "Tokenizer where the model has none")
+  verb.add_option("--tokenizer", command.job.tokenizer, "Tokenizer to use if the model has none")
       ->envname("HONE_TOKENIZER");
-  verb.add_option("--max-tokens", command.job.max_tokens, "Only the first N tokens")
+  verb.add_option("--max-tokens", command.job.max_tokens, "Use only the first N tokens")
       ->check(whole_number(1))
       ->envname("HONE_MAX_TOKENS");
   verb.add_option("--window", command.job.window,
-                  "Tokens of one window (default: the model's context, at most 1024)")
+                  "Tokens per window (default: the model's context, at most 1024)")
       ->check(whole_number(2))
       ->envname("HONE_WINDOW");
   add_runtime_options(verb, command.runtime);
@@ -62,7 +62,8 @@ void run_eval(Context& context, EvalCommand& command) {
 }  // namespace
 
 void add_eval(CLI::App& program, Context& context) {
-  CLI::App* verb = program.add_subcommand("eval", "Quality of a language model on held-out text");
+  CLI::App* verb =
+      program.add_subcommand("eval", "Measure the quality of a language model on held-out text");
   auto command = std::make_shared<EvalCommand>();
   add_options(*verb, *command);
   add_trace_option(*verb, context);

@@ -15,7 +15,7 @@
 namespace hone::cli {
 namespace {
 
-constexpr Index kMostPromptBytes = Index{64} << 20;  // above what any context takes
+constexpr Index kMaxPromptBytes = Index{64} << 20;  // more than any context holds
 
 struct GenerateCommand {
   app::GenerateOptions job;
@@ -42,61 +42,69 @@ infer::LogitBias parse_bias(const std::string& text) {
 
 void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
   verb.add_option("model", command.job.model, "Model folder, *.gguf or llama2.c *.bin")->required();
-  auto* prompt = verb.add_option_group("prompt", "Exactly one of these");
+  auto* prompt = verb.add_option_group("prompt", "Exactly one of these options");
   prompt->add_option("-p,--prompt", command.prompt, "The prompt")->envname("HONE_PROMPT");
-  prompt->add_option("-f,--file", command.prompt_file, "File that holds the prompt")
+  prompt->add_option("-f,--file", command.prompt_file, "File with the prompt")
       ->envname("HONE_PROMPT_FILE");
   prompt
       ->add_option("--prompt-ids", command.ids_file,
-                   "FILE with a JSON array of ids, used as they are")
+                   "FILE with a JSON array of token ids, used unchanged")
       ->envname("HONE_PROMPT_IDS");
   prompt->require_option(1);
-  verb.add_flag("--no-bos", command.no_bos, "No BOS, even where the tokenizer adds one")
+  verb.add_flag("--no-bos", command.no_bos, "Do not add BOS, even if the tokenizer does")
       ->envname("HONE_NO_BOS");
-  verb.add_flag("--echo", command.job.echo, "The text begins with the prompt")
+  verb.add_flag("--echo", command.job.echo, "Start the output with the prompt")
       ->envname("HONE_ECHO");
-  verb.add_option("--tokenizer", command.job.engine.tokenizer, "Tokenizer where the model has none")
+  verb.add_option("--tokenizer", command.job.engine.tokenizer,
+                  "Tokenizer to use if the model has none")
       ->envname("HONE_TOKENIZER");
 }
 
 void add_length_options(CLI::App& verb, GenerateCommand& command) {
   infer::Request& request = command.job.request;
   request.max_tokens = 128;
-  verb.add_option("-n,--max-tokens", request.max_tokens, "Tokens to generate at most")
+  verb.add_option("-n,--max-tokens", request.max_tokens, "Maximum number of tokens to generate")
       ->check(whole_number(0))
       ->envname("HONE_MAX_TOKENS")
       ->capture_default_str();
-  verb.add_option("--min-tokens", request.min_tokens, "No stop token before that many")
+  verb.add_option("--min-tokens", request.min_tokens,
+                  "Number of tokens before the first stop token is allowed")
       ->check(whole_number(0))
       ->envname("HONE_MIN_TOKENS");
-  verb.add_option("--stop", request.stop, "End before this string (may be repeated)")
+  verb.add_option("--stop", request.stop, "Stop before this string (may be repeated)")
       ->envname("HONE_STOP");
-  verb.add_flag("--ignore-eos", request.ignore_eos, "Stop tokens do not end the text")
+  verb.add_flag("--ignore-eos", request.ignore_eos, "Do not end the text at stop tokens")
       ->envname("HONE_IGNORE_EOS");
 }
 
 void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
   app::SamplingChoice& choice = command.job.sampling;
   infer::SamplingParams& sampling = command.job.request.sampling;
-  verb.add_option("--temp", choice.temperature, "Temperature, 0: the likeliest token (default 1)")
+  verb.add_option("--temp", choice.temperature,
+                  "Temperature; 0 always selects the most likely token (default: 1)")
       ->check(finite_number())
       ->envname("HONE_TEMP");
-  verb.add_option("--top-k", choice.top_k, "Only the K likeliest (0: all)")
+  verb.add_option("--top-k", choice.top_k, "Sample from the K most likely tokens (0 means all)")
       ->check(whole_number(0))
       ->envname("HONE_TOP_K");
-  verb.add_option("--top-p", choice.top_p, "Only the likeliest with this total probability")
+  verb.add_option("--top-p", choice.top_p,
+                  "Sample from the most likely tokens with this total probability")
       ->check(finite_number())
       ->envname("HONE_TOP_P");
-  verb.add_option("--min-p", choice.min_p, "Only those with this share of the likeliest one's")
+  verb.add_option("--min-p", choice.min_p,
+                  "Sample from tokens with at least this fraction of the highest probability")
       ->check(finite_number())
       ->envname("HONE_MIN_P");
-  verb.add_option("--repetition-penalty", choice.repetition_penalty, "Over prompt and output")
+  verb.add_option("--repetition-penalty", choice.repetition_penalty,
+                  "Penalty for tokens of the prompt and the output")
       ->check(finite_number())
       ->envname("HONE_REPETITION_PENALTY");
-  verb.add_option("--presence-penalty", sampling.presence_penalty, "For tokens of the output")
+  verb.add_option("--presence-penalty", sampling.presence_penalty,
+                  "Penalty for tokens that are in the output")
       ->check(finite_number())
       ->envname("HONE_PRESENCE_PENALTY");
-  verb.add_option("--frequency-penalty", sampling.frequency_penalty, "For each occurrence there")
+  verb.add_option("--frequency-penalty", sampling.frequency_penalty,
+                  "Penalty per occurrence in the output")
       ->check(finite_number())
       ->envname("HONE_FREQUENCY_PENALTY");
   verb.add_option("--logit-bias", command.logit_bias, "ID:VALUE added to a logit (may be repeated)")
@@ -105,7 +113,7 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
                 "Ignore the model's generation_config.json")
       ->envname("HONE_NO_MODEL_DEFAULTS");
   verb.add_option("--logprobs", command.job.request.logprobs,
-                  "Log probabilities of each token and of its K likeliest alternatives")
+                  "Report the log probabilities of each token and of the K most likely ones")
       ->check(whole_number(0))
       ->envname("HONE_LOGPROBS");
 }
@@ -113,10 +121,10 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
 void add_engine_options(CLI::App& verb, GenerateCommand& command) {
   infer::EngineOptions& engine = command.job.engine;
   add_runtime_options(verb, command.runtime);
-  verb.add_option("--ctx", engine.context, "Context in tokens (default: the model's)")
+  verb.add_option("--ctx", engine.context, "Context in tokens (default: the model's context)")
       ->check(whole_number(0))
       ->envname("HONE_CTX");
-  verb.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens of one step")
+  verb.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens per step")
       ->check(whole_number(1))
       ->envname("HONE_PREFILL_CHUNK")
       ->capture_default_str();
@@ -125,7 +133,7 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
 void run_generate(Context& context, GenerateCommand& command) {
   app::GenerateOptions& job = command.job;
   job.prompt = command.prompt_file.empty() ? command.prompt
-                                           : read_text_file(command.prompt_file, kMostPromptBytes);
+                                           : read_text_file(command.prompt_file, kMaxPromptBytes);
   if (!command.ids_file.empty()) job.prompt_ids = read_token_ids(command.ids_file);
   for (const std::string& entry : command.logit_bias) {
     job.request.sampling.logit_bias.push_back(parse_bias(entry));
@@ -139,7 +147,7 @@ void run_generate(Context& context, GenerateCommand& command) {
   if (!context.common.json) {
     job.on_text = [](std::string_view text) {
       std::fwrite(text.data(), 1, text.size(), stdout);
-      // Nobody reads on, or the disk is full; finish() says which.
+      // The reader is gone or the disk is full; finish() reports which.
       if (std::fflush(stdout) != 0) Interrupt::flag() = true;
     };
   }
@@ -161,7 +169,7 @@ void run_generate(Context& context, GenerateCommand& command) {
 }  // namespace
 
 void add_generate(CLI::App& program, Context& context) {
-  CLI::App* verb = program.add_subcommand("generate", "Text from a prompt");
+  CLI::App* verb = program.add_subcommand("generate", "Generate text from a prompt");
   auto command = std::make_shared<GenerateCommand>();
   add_prompt_options(*verb, *command);
   add_length_options(*verb, *command);

@@ -8,13 +8,13 @@
 namespace hone::cli {
 
 void add_inspect(CLI::App& program, Context& context) {
-  CLI::App* verb = program.add_subcommand("inspect", "What is in a model file");
+  CLI::App* verb = program.add_subcommand("inspect", "Describe a model file");
   auto options = std::make_shared<app::InspectOptions>();
   verb->add_option("file", options->file, "Model folder, *.gguf, llama2.c *.bin or *.safetensors")
       ->required();
-  verb->add_option("--tokenizer", options->tokenizer, "Tokenizer where the file has none")
+  verb->add_option("--tokenizer", options->tokenizer, "Tokenizer to use if the file has none")
       ->envname("HONE_TOKENIZER");
-  verb->add_flag("--stats", options->stats, "Read every weight: min, max, NaN count")
+  verb->add_flag("--stats", options->stats, "Read every weight and report min, max and NaN count")
       ->envname("HONE_STATS");
   verb->callback([&context, options] {
     const Json document = app::inspect_file(*options);

@@ -43,18 +43,18 @@ void run_tokenize(const TokenizeOptions& options, Context& context) {
 }  // namespace
 
 void add_tokenize(CLI::App& program, Context& context) {
-  CLI::App* verb = program.add_subcommand("tokenize", "Ids and pieces of a text, and back");
+  CLI::App* verb =
+      program.add_subcommand("tokenize", "Convert text to token ids and pieces, or back");
   auto options = std::make_shared<TokenizeOptions>();
-  verb->add_option("MODEL", options->model, "A model, a vocabulary GGUF or a tokenizer file")
-      ->required();
+  verb->add_option("MODEL", options->model, "Model, vocabulary GGUF or tokenizer file")->required();
   CLI::Option_group* input = verb->add_option_group("input");
-  input->add_option("-p,--prompt", options->prompt, "The text; with --decode: token ids");
-  input->add_option("-f,--file", options->file, "A file that holds it");
+  input->add_option("-p,--prompt", options->prompt, "The text, or token ids with --decode");
+  input->add_option("-f,--file", options->file, "File with the text or the ids");
   input->require_option(1);
-  verb->add_flag("--no-bos", options->no_bos, "No BOS and EOS, even where the model adds them");
-  verb->add_flag("--decode", options->decode, "From ids to text");
+  verb->add_flag("--no-bos", options->no_bos, "Do not add BOS and EOS, even if the model does");
+  verb->add_flag("--decode", options->decode, "Convert ids to text");
   verb->add_flag("--parse-special", options->parse_special,
-                 "Special tokens written in the text become their ids; with --decode: show them");
+                 "Turn special tokens in the text into their ids; with --decode, print them");
   verb->callback([options, &context] { run_tokenize(*options, context); });
 }
 

@@ -13,28 +13,28 @@
 
 namespace hone::cli {
 
-// Options that every verb takes.
+// Options of every command.
 struct CommonOptions {
   bool json = false;
-  int threads = 0;  // 0: usable_cpus()
+  int threads = 0;  // 0 means usable_cpus()
   std::optional<std::uint64_t> seed;
   bool quiet = false;
   int verbose = 0;
   std::string force_isa;
-  std::string trace;  // of verbs with add_trace_option(); empty: none
+  std::string trace;  // of commands with add_trace_option(); empty if none
 };
 
-// What a verb needs while it runs. One per process.
+// The state that commands share. There is one per process.
 class Context {
  public:
   CommonOptions common;
-  // The process's thread pool, created at first use.
+  // The process's thread pool, created on first use.
   Executor& executor();
-  // With --json: prints the document, the only thing on stdout. Otherwise calls `print`, which
-  // writes for people.
+  // With --json, prints the document, which is then the only output on stdout. Otherwise calls
+  // `print` for readable output.
   void finish(const Json& document, const std::function<void()>& print);
-  // Exit status of the process, 0 unless a gate did not hold (1) or finish() found that nobody
-  // reads stdout any more (141, as the signal SIGPIPE gives).
+  // The exit status of the process: 0 unless a gate did not hold (1) or finish() found that the
+  // reader of stdout is gone (141, as for SIGPIPE).
   int status = 0;
 
   // With --trace: records from here on, in a zone of this name. Error{Io} when the file cannot be
@@ -50,7 +50,8 @@ class Context {
 };
 
 // Each cmd_<verb>.cc adds one subcommand with its options and a callback that runs the job.
-// Environment twins: option->envname("HONE_…"), listed in docs/environment.md.
+// Options that can be set by environment variables use option->envname("HONE_…") and are listed in
+// docs/environment.md.
 void add_doctor(CLI::App& program, Context& context);
 void add_inspect(CLI::App& program, Context& context);
 void add_convert(CLI::App& program, Context& context);

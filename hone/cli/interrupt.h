@@ -5,8 +5,9 @@
 
 namespace hone::cli {
 
-// While it lives, the first Ctrl-C (SIGINT), SIGTERM or, unless it is ignored (nohup), SIGHUP only
-// sets a flag that the job looks at; the second ends the process as usual. One at a time.
+// While it exists, the first Ctrl-C (SIGINT), SIGTERM or, unless ignored (nohup), SIGHUP only sets
+// a flag that the job checks; the second one ends the process as usual. Only one may exist at a
+// time.
 class Interrupt {
  public:
   Interrupt();
@@ -16,7 +17,8 @@ class Interrupt {
 
   bool requested() const { return flag().load(std::memory_order_relaxed); }
   static std::atomic<bool>& flag();
-  // Of a job that ended for the flag: 128 + the signal's number; without a signal 130.
+  // The exit status of a job that ended because of the flag: 128 + the signal's number, or 130
+  // without a signal.
   static int exit_status();
 };
 

@@ -29,20 +29,20 @@ namespace hone::cli {
 
 namespace {
 
-constexpr int kReaderGone = 128 + SIGPIPE;  // what a shell reports of other programs then
+constexpr int kReaderGone = 128 + SIGPIPE;  // what a shell reports for programs that SIGPIPE ends
 
 // One line on stderr.
 void print_error(std::string_view message) {
   std::fprintf(stderr, "hone: %s\n", escape_controls(message).c_str());
 }
 
-// Hands what was printed to the system. false: the reader of the pipe has gone, and wants no more.
+// Flushes stdout. Returns false if the reader of the pipe is gone.
 bool flush_stdout() {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
   const std::string problem = std::strerror(errno);
   pollfd reader{STDOUT_FILENO, POLLOUT, 0};
   if (::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0) return false;
-  fail(ErrorCategory::Io, "stdout", "to write the result", problem);
+  fail(ErrorCategory::Io, "stdout", concat("Could not write the result: ", problem));
 }
 
 }  // namespace
@@ -85,13 +85,14 @@ void add_common_options(CLI::App& verb, CommonOptions& common) {
       ->check(whole_number(1, 1024))
       ->envname("HONE_THREADS");
   verb.add_option("--seed", common.seed,
-                  "Seed of every random choice (default: 0; for train it sets trainer.seed)")
+                  "Seed of all random choices (default: 0); for train, it sets trainer.seed")
       ->check(whole_number(0))
       ->envname("HONE_SEED");
-  verb.add_flag("-q,--quiet", common.quiet, "Warnings and errors only");
-  verb.add_flag("-v,--verbose", common.verbose, "More detail");
-  verb.add_option("--force-isa", common.force_isa,
-                  "Limit to scalar|sse4|avx2|avxvnni|avx512|avx512vnni|neon|sve")
+  verb.add_flag("-q,--quiet", common.quiet, "Print only warnings and errors");
+  verb.add_flag("-v,--verbose", common.verbose, "Print more detail");
+  verb.add_option(
+          "--force-isa", common.force_isa,
+          "Limit the instruction set to scalar|sse4|avx2|avxvnni|avx512|avx512vnni|neon|sve")
       ->envname("HONE_FORCE_ISA");
 }
 
@@ -102,7 +103,7 @@ void apply_common_options(const CommonOptions& common) {
   check_forced_kernels();
 }
 
-// Names what follows a command that has sub-commands and is none of them.
+// Reports a word that follows a command with subcommands and is none of them.
 void check_words(const CLI::App& command, const std::string& where, std::span<char*> words,
                  std::span<const std::string_view> elsewhere) {
   const auto verbs =
@@ -143,7 +144,7 @@ int run(int argc, char** argv) {
   add_bench(program, context);
   add_doctor(program, context);
   for (CLI::App* verb : program.get_subcommands([](CLI::App*) { return true; })) {
-    // Option groups are nameless sub-commands to CLI11; they are no verbs.
+    // CLI11 treats option groups as subcommands without a name.
     const auto nested =
         verb->get_subcommands([](const CLI::App* sub) { return !sub->get_name().empty(); });
     if (nested.empty()) add_common_options(*verb, context.common);
@@ -172,7 +173,8 @@ int run(int argc, char** argv) {
 }  // namespace hone::cli
 
 int main(int argc, char** argv) {
-  // A closed pipe, and a file as large as the shell's limit: write errors, not silent deaths.
+  // A closed pipe and a file beyond the shell's size limit become write errors instead of ending
+  // the process.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   try {
@@ -193,7 +195,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "hone: out of memory\n");
     return hone::exit_status(hone::ErrorCategory::Resource);
   } catch (const std::exception& error) {
-    // One line: LibTorch's errors have a trace behind theirs.
+    // LibTorch's errors have a trace after the first line.
     const std::string_view what = error.what();
     hone::cli::print_error(hone::concat("internal error: ", what.substr(0, what.find('\n'))));
     return hone::exit_status(hone::ErrorCategory::Internal);

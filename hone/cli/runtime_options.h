@@ -10,17 +10,17 @@
 
 namespace hone::cli {
 
-// How the runtime computes, as `--kv` and `--act` choose.
+// The runtime's types, as selected by `--kv` and `--act`.
 struct RuntimeChoice {
   std::string kv = "f16", act = "i8";
 
   infer::KvDtype kv_dtype() const;
   infer::Activations activations() const;
 };
-// `choice` outlives the parsing.
+// `choice` must outlive parsing.
 void add_runtime_options(CLI::App& verb, RuntimeChoice& choice);
 
-// A file with a JSON array of token ids. Error{CorruptFile} when it holds anything else.
+// Reads a file with a JSON array of token ids. Throws Error{CorruptFile} for anything else.
 std::vector<infer::TokenId> read_token_ids(const std::string& path);
 
 }  // namespace hone::cli

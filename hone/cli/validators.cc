@@ -17,19 +17,19 @@ bool parse(const std::string& text, Number& value) {
   return parsed.ec == std::errc() && parsed.ptr == end;
 }
 
-std::string refuse(const std::string& wanted, const std::string& text) {
-  return concat("expected ", wanted, ", got ", text.substr(0, 40));
+std::string refuse(const std::string& expected, const std::string& text) {
+  return concat("expected ", expected, ", got ", text.substr(0, 40));
 }
 
 }  // namespace
 
 CLI::Validator whole_number(Index low, Index high) {
   const bool bounded = high != std::numeric_limits<Index>::max();
-  const std::string wanted = bounded ? concat("a whole number from ", low, " to ", high)
-                                     : concat("a whole number of at least ", low);
+  const std::string expected = bounded ? concat("a whole number from ", low, " to ", high)
+                                       : concat("a whole number of at least ", low);
   const auto check = [=](std::string& text) {
     Index value = 0;
-    return parse(text, value) && value >= low && value <= high ? "" : refuse(wanted, text);
+    return parse(text, value) && value >= low && value <= high ? "" : refuse(expected, text);
   };
   return {check, bounded ? concat(low, "..", high) : concat(low, ".."), "WHOLE"};
 }

@@ -8,7 +8,7 @@
 
 namespace hone::cli {
 
-// Checks of an option's text, with one short sentence when it does not pass.
+// Validators of an option's text, each with a short error message.
 
 // A whole number from `low` to `high`.
 CLI::Validator whole_number(Index low, Index high = std::numeric_limits<Index>::max());

@@ -8,16 +8,16 @@
 
 namespace hone::cli {
 
-// Adds the verbs that need LibTorch: in `hone` none. One file for each program, verbs_hone.cc and
-// verbs_torch.cc; the build picks.
+// Adds the commands that need LibTorch, of which `hone` has none. Defined in verbs_hone.cc for
+// `hone` and in verbs_torch.cc for `hone-torch`.
 void add_torch_verbs(CLI::App& program, Context& context);
 
-// Verbs that this program leaves to `hone-torch`; in that one: none.
+// The commands that this program leaves to `hone-torch`; empty in `hone-torch`.
 std::span<const std::string_view> torch_verbs();
 
-// `hone` replaces itself by `hone-torch` beside it when the verb needs LibTorch, and so returns
-// only when it does not (-1). Error{Unsupported} when the verb needs LibTorch and hone-torch is
-// absent. In `hone-torch`: always -1.
+// If the command needs LibTorch, replaces `hone` by the `hone-torch` beside it and does not return;
+// otherwise returns -1. Throws Error{Unsupported} if hone-torch is needed but absent. In
+// `hone-torch`, always returns -1.
 int hand_over_to_torch(int argc, char** argv);
 
 }  // namespace hone::cli

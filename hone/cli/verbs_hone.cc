@@ -26,7 +26,7 @@ fs::path torch_program() {
   return error ? fs::path() : self.parent_path() / "hone-torch";
 }
 
-// The first two words that are no options: verb and sub-verb.
+// The first two words that are not options: command and subcommand.
 std::vector<std::string_view> words_of(int argc, char** argv) {
   std::vector<std::string_view> words;
   for (int i = 1; i < argc && words.size() < 2; ++i) {
@@ -36,10 +36,10 @@ std::vector<std::string_view> words_of(int argc, char** argv) {
   return words;
 }
 
-// LibTorch's threads spin for milliseconds where they wait for each other: a program beside them
-// that takes a core in turn makes training three times as slow. This long they spin for some tens
-// of microseconds, as hone's own do, then sleep: alone 2 % slower, beside others 2.4 times as fast.
-// Benches measure LibTorch as it comes.
+// LibTorch's threads spin for milliseconds while they wait for each other, so that another program
+// that uses one of their cores makes training three times as slow. With this setting they spin for
+// some tens of microseconds, as hone's own threads do, then sleep: 2 % slower alone, 2.4 times as
+// fast with another program. Benches measure LibTorch with its defaults.
 void shorten_spinning() {
   constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv(kSpinCount, "1000", /*overwrite=*/0);
@@ -55,21 +55,22 @@ int hand_over_to_torch(int argc, char** argv) {
   const auto words = words_of(argc, argv);
   const bool needs = std::ranges::find(kTorchVerbs, words[0]) != kTorchVerbs.end() ||
                      (words[0] == "bench" && words[1] == "optim");
-  // These run without LibTorch too, with fewer rows, or list fewer verbs.
+  // These also run without LibTorch, but with fewer rows or fewer commands in the help.
   const bool gains = words[0].empty() || (words[0] == "bench" && words[1] != "llm");
   if (!needs && !gains) return -1;
   const fs::path other = torch_program();
   if (!fs::exists(other)) {
     if (!needs) return -1;
-    fail_unsupported(words[0], "a build with LibTorch (hone-torch beside hone)", "a build without");
+    fail_unsupported(words[0],
+                     "This command needs LibTorch, but there is no hone-torch beside hone.");
   }
-  std::error_code gone;  // LibTorch's MKL ends the process when it cannot name the working folder
+  std::error_code gone;  // MKL in LibTorch ends the process if the working folder has no name
   (void)fs::current_path(gone);
-  if (gone) fail(ErrorCategory::Io, words[0], "a working folder", "one that was removed");
+  if (gone) fail(ErrorCategory::Io, words[0], "The working folder was removed.");
   if (words[0] != "bench") shorten_spinning();
   ::execv(other.c_str(), argv);
-  fail(ErrorCategory::Internal, words[0], concat("to start ", other.string()),
-       std::strerror(errno));
+  fail(ErrorCategory::Internal, words[0],
+       concat("Could not start ", other.string(), ": ", std::strerror(errno)));
 }
 
 }  // namespace hone::cli

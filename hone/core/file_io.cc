@@ -77,7 +77,7 @@ fs::path follow_link(fs::path path) {
   for (int link = 0; link < kMaxLinks && fs::is_symlink(path, error); ++link) {
     const fs::path target = fs::read_symlink(path, error);
     if (error) return path;
-    path = (folder_of(path) / target).lexically_normal();  // an absolute target stands alone
+    path = (folder_of(path) / target).lexically_normal();  // an absolute target replaces the folder
     if (!path.has_filename()) path = path.parent_path();
   }
   if (fs::is_symlink(path, error)) {

@@ -18,7 +18,7 @@ struct Contestant {
   // `own_seconds`.
   std::function<void()> run = {};
   std::function<void()> prepare = {};  // called untimed before each sample; may be empty
-  // The seconds of the last run by a clock of its own, as for work in another process. If empty,
+  // Returns the seconds of the last run by another clock, as for work in another process. If empty,
   // the measurer times the run.
   std::function<double()> own_seconds = {};
 };

@@ -138,7 +138,7 @@ class Stdout : public Cli {
 };
 
 TEST_F(Stdout, that_cannot_be_written_ends_with_1) {
-  expect_all("> /dev/full", 1, "hone: [stdout] expected to write the result");
+  expect_all("> /dev/full", 1, "hone: [stdout] Could not write the result");
 }
 
 TEST_F(Stdout, that_nobody_reads_ends_quietly_as_by_sigpipe) {

@@ -24,7 +24,7 @@ data::ImageShape shape_of(const nn::VisionSpec& spec) {
   return {spec.channels, spec.height, spec.image_width};
 }
 
-// take(index of the image, its log-probabilities, its label).
+// Calls take(index of the image, its log-probabilities, its label).
 template <class Take>
 void score_part(const ClassifyOptions& options, task::VisionModel& model,
                 const data::ImagePart& part, const Take& take) {
@@ -35,7 +35,7 @@ void score_part(const ClassifyOptions& options, task::VisionModel& model,
       {.count = part.size(), .batch = kBatch, .workers = kWorkers, .prefetch = kPrefetch},
       [&](Index first, const torch::Tensor& logits, const torch::Tensor& labels) {
         if (!at::isfinite(logits).all().item<bool>()) {
-          fail_corrupt(options.model.string(), "weights with finite logits", "NaN or infinity");
+          fail_corrupt(options.model.string(), "The model computes NaN or infinite logits.");
         }
         const torch::Tensor logs = at::log_softmax(logits, 1, at::kDouble);
         for (Index row = 0; row < logs.size(0); ++row) {
@@ -43,19 +43,19 @@ void score_part(const ClassifyOptions& options, task::VisionModel& model,
         }
         progress.update(first + logs.size(0));
         if (options.stop != nullptr && *options.stop) {
-          throw Error(ErrorCategory::Cancelled, "interrupted while images were classified");
+          throw Error(ErrorCategory::Cancelled, "[classify] The run was interrupted.");
         }
       });
 }
 
-// By label of the data: the model's label of the same name.
+// Maps labels of the data to the model's labels of the same names.
 std::vector<Index> match_classes(const std::vector<std::string>& model,
                                  const std::vector<std::string>& data) {
   std::vector<Index> out;
   for (const std::string& name : data) {
     const auto found = std::find(model.begin(), model.end(), name);
-    HONE_CHECK(found != model.end(), "data", "images of the model's classes",
-               concat("class ", name, ", which it does not know"));
+    HONE_REQUIRE(found != model.end(), "data",
+                 concat("The model does not know the class ", name, "."));
     out.push_back(found - model.begin());
   }
   return out;
@@ -74,7 +74,8 @@ ImageEvaluation evaluate(const ClassifyOptions& options, const std::filesystem::
   const auto text = [](const data::ImageShape& s) {
     return concat(s.channels, " x ", s.height, " x ", s.width);
   };
-  HONE_CHECK(corpus.shape == shape, "data", concat("images of ", text(shape), ", as the model's"),
+  HONE_CHECK(corpus.shape == shape, "data",
+             concat("images of ", text(shape), ", the size of the model's images"),
              text(corpus.shape));
   const std::vector<Index> label_of = match_classes(model.classes, corpus.classes);
   ImageEvaluation result;
@@ -84,9 +85,9 @@ ImageEvaluation evaluate(const ClassifyOptions& options, const std::filesystem::
   Index right = 0;
   score_part(options, model, corpus.held_out,
              [&](Index, const torch::Tensor& logs, std::int64_t label) {
-               const Index wanted = label_of[static_cast<std::size_t>(label)];
-               const bool is_right = logs.argmax().item<std::int64_t>() == wanted;
-               result.loss -= logs[wanted].item<double>() / static_cast<double>(result.images);
+               const Index target = label_of[static_cast<std::size_t>(label)];
+               const bool is_right = logs.argmax().item<std::int64_t>() == target;
+               result.loss -= logs[target].item<double>() / static_cast<double>(result.images);
                ClassAccuracy& own = result.classes[static_cast<std::size_t>(label)];
                ++own.images;
                own.right += is_right;

@@ -11,11 +11,11 @@
 
 namespace hone::app {
 
-// With a model that `hone train vision` wrote.
+// Options for classifying with a model that `hone train vision` wrote.
 struct ClassifyOptions {
   std::filesystem::path model;
-  int threads = 0;                          // of LibTorch; 0: usable_cpus()
-  const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled}
+  int threads = 0;                          // of LibTorch; 0 means usable_cpus()
+  const std::atomic<bool>* stop = nullptr;  // throws Error{Cancelled} when it becomes true
 };
 
 struct ClassProbability {
@@ -24,10 +24,10 @@ struct ClassProbability {
 };
 struct ClassifiedImage {
   std::filesystem::path path;
-  std::vector<ClassProbability> classes;  // the most probable first
-  std::string problem;                    // why it cannot be decoded; then there are no classes
+  std::vector<ClassProbability> classes;  // the most probable one first
+  std::string problem;  // why the image cannot be decoded; there are then no classes
 };
-// The `top` most probable classes of each image file, or all classes where there are fewer.
+// Finds the `top` most probable classes of each image file, or all classes if there are fewer.
 std::vector<ClassifiedImage> classify_images(const ClassifyOptions& options,
                                              const std::vector<std::filesystem::path>& images,
                                              Index top);
@@ -39,11 +39,12 @@ struct ClassAccuracy {
 };
 struct ImageEvaluation {
   Index images = 0, broken_images = 0;
-  double loss = 0, accuracy = 0;  // mean cross-entropy in nats; share of images
+  double loss = 0, accuracy = 0;  // mean cross-entropy in nats; fraction of images
   std::vector<ClassAccuracy> classes;
 };
-// On the held-out part of labeled images (data::load_images). Error{InvalidArgument} where they
-// have another size than the model's, or a class that it does not know.
+// Evaluates the model on the held-out part of labeled images (data::load_images). Throws
+// Error{InvalidArgument} if they do not have the size of the model's images or have a class that it
+// does not know.
 ImageEvaluation evaluate_images(const ClassifyOptions& options, const std::filesystem::path& data);
 Json to_json(const ImageEvaluation& evaluation);
 

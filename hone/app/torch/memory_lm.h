@@ -13,11 +13,11 @@ struct MemoryLmResult : MemoryMeasurement {
   trainer::MemoryParts predicted;
 };
 
-// The memory of a training step of this configuration, on the longest windows of its text, by
-// formula and by real steps; trains nothing and writes nothing.
+// Determines the memory of a training step of this configuration on the longest windows of its
+// text, by formula and by real steps. Neither trains nor writes anything.
 MemoryLmResult memory_lm(const MemoryLmJob& job);
 
-// As of a MemoryMeasurement, and "positions", "predicted": {part: bytes, …}.
+// The fields of a MemoryMeasurement, and "positions", "predicted": {part: bytes, …}.
 Json to_json(const MemoryLmResult& result);
 
 }  // namespace hone::app

@@ -13,15 +13,15 @@ namespace hone::app {
 template <class Config>
 struct MemoryJob {
   Config config;
-  int threads = 0;            // of LibTorch; 0: usable_cpus()
-  bool search_batch = false;  // also look for the largest trainer.micro_batch
+  int threads = 0;            // of LibTorch; 0 means usable_cpus()
+  bool search_batch = false;  // also search for the largest trainer.micro_batch
 };
 
-// What real steps on the largest samples take.
+// The memory that real steps on the largest samples take.
 struct MemoryMeasurement {
   Index parameters = 0, micro_batch = 0;
   trainer::MemoryParts measured;
-  Index resident = 0;  // of the process, in RAM, behind the measured steps
+  Index resident = 0;  // resident memory of the process after the measured steps
   std::optional<trainer::BatchSearch> search;
 };
 MemoryMeasurement measure_run(trainer::Task& task, optim::MultiTensorOptimizer& optimizer,

@@ -8,8 +8,8 @@ namespace hone::app {
 
 using MemoryVisionJob = MemoryJob<task::VisionConfig>;
 
-// The memory of a training step of this configuration by real steps; trains nothing and writes
-// nothing.
+// Determines the memory of a training step of this configuration by real steps. Neither trains nor
+// writes anything.
 MemoryMeasurement memory_vision(const MemoryVisionJob& job);
 
 }  // namespace hone::app

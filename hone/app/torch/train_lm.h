@@ -14,15 +14,16 @@ using TrainLmJob = TrainJob<task::LmConfig>;
 
 struct TrainLmResult {
   Index steps = 0, skipped_steps = 0, parameters = 0;
-  std::optional<double> train_loss, tokens_per_s;  // TrainResult's, as is loop_share
+  std::optional<double> train_loss, tokens_per_s;  // copied from TrainResult, as is loop_share
   double val_loss = 0, val_bits_per_byte = 0;
   double loop_share = 0, seconds = 0;
-  std::filesystem::path out, model;  // model: the exported Hugging Face folder
+  std::filesystem::path out, model;  // model is the exported Hugging Face folder
 };
 
-// Trains a Llama-family model and exports it. Error{InvalidArgument} for a run in `out` without
-// `resume` or `fresh`, and where `minutes` is too short for a step; Error{NotFound} for `resume`
-// without a run; Error{Resource} while another process works in `out`. `out` is then as it was.
+// Trains a Llama-family model and exports it. Throws Error{InvalidArgument} for a run in `out`
+// without `resume` or `fresh` and for `minutes` that are too short for a step, Error{NotFound} for
+// `resume` without a run, and Error{Resource} while another process works in `out`; in these cases,
+// `out` is unchanged.
 TrainLmResult train_lm(const TrainLmJob& job);
 
 // {"steps", "skipped_steps", "train_loss", "val_loss", "val_bits_per_byte", "tokens_per_s",

@@ -14,14 +14,14 @@ using TrainVisionJob = TrainJob<task::VisionConfig>;
 
 struct TrainVisionResult {
   Index steps = 0, skipped_steps = 0, parameters = 0, classes = 0;
-  Index broken_images = 0;                         // of a folder, left out
-  std::optional<double> train_loss, images_per_s;  // TrainResult's, as is loop_share
+  Index broken_images = 0;                         // number of skipped images of a folder
+  std::optional<double> train_loss, images_per_s;  // copied from TrainResult, as is loop_share
   double val_loss = 0, val_accuracy = 0;
   double loop_share = 0, seconds = 0;
-  std::filesystem::path out, model;  // model: model.safetensors and config.json
+  std::filesystem::path out, model;  // model has model.safetensors and config.json
 };
 
-// Trains a classifier of images and writes it. Errors, and what is left of `out`, as train_lm.
+// Trains a classifier of images and writes it. Throws, and treats `out`, as train_lm() does.
 TrainVisionResult train_vision(const TrainVisionJob& job);
 
 // {"steps", "skipped_steps", "train_loss", "val_loss", "val_accuracy", "images_per_s",

@@ -58,12 +58,13 @@ std::string list_section(std::string_view section, const std::vector<std::string
 [[noreturn]] void refuse_key(const std::string& name, const std::vector<std::string_view>& known,
                              const std::string& place) {
   const std::string_view nearest = nearest_name(name, known);
-  std::string wanted = concat("a known key, nearest is '", nearest, "'");
+  std::string hint = concat("Did you mean '", nearest, "'?");
   if (nearest.empty()) {
     const std::string neighbors = list_section(section_of(name), known);
-    wanted = concat("a known key: ", neighbors.empty() ? list_section("", known) : neighbors);
+    hint = concat("The known ones are: ", neighbors.empty() ? list_section("", known) : neighbors,
+                  ".");
   }
-  fail_argument(place, wanted, concat("'", name, "'"));
+  fail_argument(place, concat("Unknown key '", name, "'. ", hint));
 }
 
 const ConfigEntry& find_entry(const ConfigEntries& entries, const ConfigLists& lists,
@@ -123,13 +124,13 @@ std::string type_name(const toml::node& node) {
 void check_value(const ConfigEntry& entry, const std::string& place) {
   const std::string legal = entry.check ? entry.check() : std::string();
   if (!legal.empty()) {
-    fail_argument(place, concat("for ", entry.name, " ", legal), value_of(entry));
+    fail_argument(place, concat(legal, " for ", entry.name), value_of(entry));
   }
 }
 
 void assign(const ConfigEntry& entry, const toml::node& node, const std::string& place) {
   if (!std::visit([&](auto* field) { return take(node, *field); }, entry.field)) {
-    fail_argument(place, concat("for ", entry.name, " a TOML ", type_of(entry)), type_name(node));
+    fail_argument(place, concat("a TOML ", type_of(entry), " for ", entry.name), type_name(node));
   }
   check_value(entry, place);
 }
@@ -153,7 +154,7 @@ class Reader {
     read_table(entries, prefix, table, seen);
     for (const ConfigEntry& entry : entries) {
       if (entry.required && !seen.contains(entry.name)) {
-        fail_argument(place, concat("the key ", entry.name), "none");
+        fail_argument(place, concat("The key ", entry.name, " is missing."));
       }
     }
   }

@@ -109,7 +109,7 @@ void check_range(std::string_view key, double value, double low, double high);
 // The same as checks of entries. `value` and what `known` views outlive them.
 ConfigCheck in_range(const Index& value, Index low, Index high);
 ConfigCheck in_range(const double& value, double low, double high);
-// "[key] wanted a, b or c, got …".
+// "[key] expected a, b or c, got …".
 void check_choice(std::string_view key, std::string_view value,
                   std::span<const std::string_view> known);
 // "a, b or c".

@@ -58,7 +58,7 @@ struct ImageOptions {
 };
 
 // Loads a folder, which may be:
-//  - IDX (MNIST and its kin): train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-…, each plain
+//  - IDX (MNIST and similar): train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-…, each plain
 //    or .gz;
 //  - CIFAR-10: data_batch_1.bin …, test_batch.bin, batches.meta.txt, also in a folder
 //  cifar-10-batches-bin;

@@ -126,16 +126,16 @@ TEST(ConfigTable, checks_what_it_reads_and_what_must_be_there) {
     return refusal([&] { Orchard().read(toml); });
   };
   EXPECT_EQ(complaint("rows = 1"), "");
-  EXPECT_THAT(complaint("soil.distance = 3"), HasSubstr("[o.toml] wanted the key rows, got none"));
-  EXPECT_THAT(complaint("\nrows = 10"), HasSubstr("[o.toml:2] wanted for rows 1 to 9, got 10"));
+  EXPECT_THAT(complaint("soil.distance = 3"), HasSubstr("[o.toml] The key rows is missing."));
+  EXPECT_THAT(complaint("\nrows = 10"), HasSubstr("[o.toml:2] expected 1 to 9 for rows, got 10"));
   EXPECT_THAT(complaint("rows = 1\nsoil.distance = nan"), HasSubstr("[o.toml:2]"));
   EXPECT_THAT(complaint("rows = 1\n[[tree]]\nkind = \"a\"\n[[tree]]\ngrafts = []"),
-              HasSubstr("[o.toml:4] wanted the key tree.kind, got none"));
+              HasSubstr("[o.toml:4] The key tree.kind is missing."));
   EXPECT_THAT(complaint("rows = 1\n[tree]\nkind = \"a\""), HasSubstr("[[tree]] tables, got table"));
-  EXPECT_THAT(complaint("rows = 1\n[[tre]]\nkind = \"a\""), HasSubstr("nearest is 'tree'"));
+  EXPECT_THAT(complaint("rows = 1\n[[tre]]\nkind = \"a\""), HasSubstr("Did you mean 'tree'?"));
   Orchard orchard;
   EXPECT_THAT(refusal([&] { set_entry(orchard.entries(), "rows=0"); }),
-              HasSubstr("for rows 1 to 9, got 0"));
+              HasSubstr("1 to 9 for rows, got 0"));
 }
 
 TEST(ConfigTable, an_unknown_key_without_a_near_one_gets_the_keys_beside_it) {

@@ -157,8 +157,8 @@ TEST(RopeInverse, names_what_it_wanted) {
           {.rows = 1, .heads = 1, .head_dim = head_dim, .dims = head_dim, .positions = positions});
     });
   };
-  EXPECT_THAT(sentence(1, 5), HasSubstr("[rope] wanted an even number of dims up to 5, got 5"));
-  EXPECT_THAT(sentence(0, 4), HasSubstr("[rope] wanted positions > 0, got 0"));
+  EXPECT_THAT(sentence(1, 5), HasSubstr("[rope] expected an even number of dims up to 5, got 5"));
+  EXPECT_THAT(sentence(0, 4), HasSubstr("[rope] expected positions > 0, got 0"));
   EXPECT_THAT(sentence(-1, 4), HasSubstr("got -1"));
   apply_rope({.x_stride = 4, .y_stride = 4, .heads = 1, .head_dim = 4, .dims = 4, .positions = 1});
 }

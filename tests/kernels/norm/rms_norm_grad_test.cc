@@ -287,11 +287,11 @@ TEST(ResidualRmsNormHostile, no_rows_give_no_output_and_a_zero_weight_gradient) 
 TEST(ResidualRmsNormHostile, names_the_columns_it_wanted) {
   float inverse = 0;
   EXPECT_THAT(test::error_of([&] { rms_norm({.inverse_rms = &inverse, .rows = 1, .cols = 0}); }),
-              HasSubstr("[rms_norm] wanted cols > 0 for inverse_rms, got 0"));
+              HasSubstr("[rms_norm] expected cols > 0 for inverse_rms, got 0"));
   EXPECT_THAT(test::error_of([] { rms_norm_grad({.rows = 1, .cols = -3}); }),
-              HasSubstr("[rms_norm_grad] wanted cols > 0, got -3"));
+              HasSubstr("[rms_norm_grad] expected cols > 0, got -3"));
   EXPECT_THAT(test::error_of([] { rms_norm_grad({.rows = -1, .cols = 3}); }),
-              HasSubstr("[rms_norm_grad] wanted rows >= 0, got -1"));
+              HasSubstr("[rms_norm_grad] expected rows >= 0, got -1"));
 }
 
 TEST(ResidualRmsNormHostile, reads_and_writes_up_to_the_page_and_no_further) {
