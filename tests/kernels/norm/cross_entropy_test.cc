@@ -44,7 +44,7 @@ Loss loss_of_row(Values logits, std::int64_t target) {
 
 TEST(CrossEntropy, matches_the_reference_and_ignores_negative_targets) {
   for (const auto& [rows, classes] : test::kRowShapes) {
-    const Values logits = random_values(rows * classes, 21, 20);
+    const Values logits = test::random_values(rows * classes, 21, 20);
     std::vector<std::int64_t> targets;
     for (Index row = 0; row < rows; ++row) targets.push_back(row % 5 == 4 ? -1 : row % classes);
     Values got = logits, want = logits, untouched = logits;
