@@ -150,7 +150,7 @@ TEST(RopeInverse, has_the_same_bits_on_any_number_of_threads) {
   EXPECT_EQ(turn.apply(x, false, pool), one);
 }
 
-TEST(RopeInverse, names_what_it_wanted) {
+TEST(RopeInverse, names_what_it_expected) {
   const auto sentence = [](Index positions, Index head_dim) {
     return test::error_of([&] {
       apply_rope(

@@ -271,7 +271,7 @@ TEST(CrossEntropyHostile, refuses_a_target_outside_the_classes) {
                hone::Error);
 }
 
-TEST(CrossEntropyHostile, names_what_it_wanted_and_touches_nothing) {
+TEST(CrossEntropyHostile, names_what_it_expected_and_touches_nothing) {
   Values logits(8, 1.0f);
   const Values before = logits;
   std::vector<double> nats(2, -1.0);

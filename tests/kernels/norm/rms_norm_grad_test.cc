@@ -284,7 +284,7 @@ TEST(ResidualRmsNormHostile, no_rows_give_no_output_and_a_zero_weight_gradient) 
   EXPECT_EQ(weight_grad, Values(7, 0.0f));
 }
 
-TEST(ResidualRmsNormHostile, names_the_columns_it_wanted) {
+TEST(ResidualRmsNormHostile, names_the_columns_it_expected) {
   float inverse = 0;
   EXPECT_THAT(test::error_of([&] { rms_norm({.inverse_rms = &inverse, .rows = 1, .cols = 0}); }),
               HasSubstr("[rms_norm] expected cols > 0 for inverse_rms, got 0"));
