@@ -18,7 +18,7 @@
 namespace hone {
 namespace {
 
-constexpr std::int64_t kOpen = -1;
+constexpr std::int64_t kStillOpen = -1;
 
 struct Zone {
   const char* name;
@@ -99,7 +99,7 @@ void TraceZone::begin(const char* name) noexcept try {
   const std::lock_guard lock(thread.mutex);
   recording_number_ = recorder.number;
   slot_ = thread.zones.size();
-  thread.zones.push_back({name, steady_clock().now_ns(), kOpen, 0, 0});
+  thread.zones.push_back({name, steady_clock().now_ns(), kStillOpen, 0, 0});
   thread_ = &thread;
 } catch (const std::exception&) {  // without memory for it the zone is not recorded
 }
@@ -146,7 +146,7 @@ struct TraceRecording::State {
 
 namespace {
 
-std::string quoted(std::string_view text) {
+std::string json_string(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
@@ -161,21 +161,21 @@ std::string microseconds(std::int64_t ns) {
 std::string text_of(const TraceArg& arg) {
   if (const auto* number = std::get_if<Index>(&arg.value)) return concat(*number);
   if (const auto* number = std::get_if<double>(&arg.value)) return Json(*number).dump();
-  return quoted(std::get<std::string_view>(arg.value));
+  return json_string(std::get<std::string_view>(arg.value));
 }
 
 }  // namespace
 
 void TraceRecording::State::write_zone(const TraceZone::Thread& thread, const Zone& zone) {
   const std::int64_t begin = std::max(zone.begin_ns, begin_ns);
-  const std::int64_t end = zone.end_ns == kOpen ? end_ns : zone.end_ns;
-  std::string text =
-      concat("{\"name\":", quoted(zone.name), ",\"ph\":\"X\",\"pid\":1,\"tid\":", thread.number,
-             ",\"ts\":", microseconds(begin - begin_ns),
-             ",\"dur\":", microseconds(std::max<std::int64_t>(end - begin, 0)));
+  const std::int64_t end = zone.end_ns == kStillOpen ? end_ns : zone.end_ns;
+  std::string text = concat("{\"name\":", json_string(zone.name),
+                            ",\"ph\":\"X\",\"pid\":1,\"tid\":", thread.number,
+                            ",\"ts\":", microseconds(begin - begin_ns),
+                            ",\"dur\":", microseconds(std::max<std::int64_t>(end - begin, 0)));
   for (std::uint32_t i = 0; i < zone.args; ++i) {
     const TraceArg& arg = thread.args[zone.first_arg + i];
-    text += concat(i == 0 ? ",\"args\":{" : ",", quoted(arg.name), ':', text_of(arg));
+    text += concat(i == 0 ? ",\"args\":{" : ",", json_string(arg.name), ':', text_of(arg));
   }
   event(text + (zone.args > 0 ? "}}" : "}"));
 }
@@ -183,7 +183,7 @@ void TraceRecording::State::write_zone(const TraceZone::Thread& thread, const Zo
 void TraceRecording::State::write_thread(const TraceZone::Thread& thread) {
   if (thread.zones.empty()) return;
   event(concat("{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":", thread.number,
-               ",\"args\":{\"name\":", quoted(thread.name), "}}"));
+               ",\"args\":{\"name\":", json_string(thread.name), "}}"));
   for (const Zone& zone : thread.zones) write_zone(thread, zone);
 }
 
@@ -194,8 +194,9 @@ void TraceRecording::State::write() {
   ++recorder
         .number;  // before zones are taken away: those that are still open then leave them alone
   const Index left_out = std::max<Index>(recorder.wanted - recorder.limit, 0);
-  out.write(concat("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"hone\":", quoted(version_text()),
-                   ",\"zones_left_out\":", left_out, "},\"traceEvents\":["));
+  out.write(
+      concat("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"hone\":", json_string(version_text()),
+             ",\"zones_left_out\":", left_out, "},\"traceEvents\":["));
   for (const auto& thread : recorder.threads) {
     const std::lock_guard own(thread->mutex);
     write_thread(*thread);
