@@ -169,10 +169,10 @@ std::string text_of(const TraceArg& arg) {
 void TraceRecording::State::write_zone(const TraceZone::Thread& thread, const Zone& zone) {
   const std::int64_t begin = std::max(zone.begin_ns, begin_ns);
   const std::int64_t end = zone.end_ns == kStillOpen ? end_ns : zone.end_ns;
-  std::string text =
-      concat("{\"name\":", json_string(zone.name), ",\"ph\":\"X\",\"pid\":1,\"tid\":", thread.number,
-             ",\"ts\":", microseconds(begin - begin_ns),
-             ",\"dur\":", microseconds(std::max<std::int64_t>(end - begin, 0)));
+  std::string text = concat("{\"name\":", json_string(zone.name),
+                            ",\"ph\":\"X\",\"pid\":1,\"tid\":", thread.number,
+                            ",\"ts\":", microseconds(begin - begin_ns),
+                            ",\"dur\":", microseconds(std::max<std::int64_t>(end - begin, 0)));
   for (std::uint32_t i = 0; i < zone.args; ++i) {
     const TraceArg& arg = thread.args[zone.first_arg + i];
     text += concat(i == 0 ? ",\"args\":{" : ",", json_string(arg.name), ':', text_of(arg));
@@ -194,8 +194,9 @@ void TraceRecording::State::write() {
   ++recorder
         .number;  // before zones are taken away: those that are still open then leave them alone
   const Index left_out = std::max<Index>(recorder.wanted - recorder.limit, 0);
-  out.write(concat("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"hone\":", json_string(version_text()),
-                   ",\"zones_left_out\":", left_out, "},\"traceEvents\":["));
+  out.write(
+      concat("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"hone\":", json_string(version_text()),
+             ",\"zones_left_out\":", left_out, "},\"traceEvents\":["));
   for (const auto& thread : recorder.threads) {
     const std::lock_guard own(thread->mutex);
     write_thread(*thread);

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
+#include <functional>
 #include <map>
 #include <set>
 #include <thread>
@@ -41,7 +44,7 @@ std::vector<Json> zones_of(const Json& trace) {
 
 std::vector<std::string> names_of(const Json& trace) {
   std::vector<std::string> names;
-  for (const Json& zone : zones_of(trace)) names.push_back(zone["name"]);
+  for (const Json& zone : zones_of(trace)) names.push_back(zone["name"].get<std::string>());
   return names;
 }
 
@@ -138,7 +141,9 @@ TEST(Trace, memory_is_bounded_and_says_what_it_left_out) {
   testing::internal::CaptureStderr();
   const Json trace = record(
       [] {
-        for (int i = 0; i < 5; ++i) HONE_TRACE_ZONE("one", {"i", i});
+        for (int i = 0; i < 5; ++i) {
+          HONE_TRACE_ZONE("one", {"i", i});
+        }
       },
       3);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
@@ -155,7 +160,9 @@ TEST(Trace, every_thread_keeps_its_own_zones) {
     std::vector<std::thread> threads;
     for (int t = 0; t < kThreads; ++t) {
       threads.emplace_back([t] {
-        for (int i = 0; i < kZones; ++i) HONE_TRACE_ZONE("zone", {"thread", t}, {"i", i});
+        for (int i = 0; i < kZones; ++i) {
+          HONE_TRACE_ZONE("zone", {"thread", t}, {"i", i});
+        }
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -163,8 +170,8 @@ TEST(Trace, every_thread_keeps_its_own_zones) {
   std::map<int, std::vector<int>> counts;  // by thread of the trace
   std::map<int, std::set<int>> owners;
   for (const Json& zone : zones_of(trace)) {
-    counts[zone["tid"]].push_back(zone["args"]["i"]);
-    owners[zone["tid"]].insert(zone["args"]["thread"].get<int>());
+    counts[zone["tid"].get<int>()].push_back(zone["args"]["i"].get<int>());
+    owners[zone["tid"].get<int>()].insert(zone["args"]["thread"].get<int>());
   }
   ASSERT_EQ(counts.size(), std::size_t{kThreads});
   for (const auto& [tid, order] : counts) {

@@ -37,7 +37,7 @@ using ConfigEntries = std::vector<ConfigEntry>;
 struct ConfigList {
   std::string_view name;                  // "pass"; its keys are "pass.kind" and so on
   std::function<ConfigEntries()> append;  // adds an element of default values, returns its keys
-  std::vector<ConfigEntries> items;       // the keys of the elements that there are
+  std::vector<ConfigEntries> items = {};  // the keys of the elements that there are
 };
 using ConfigLists = std::vector<ConfigList>;
 
