@@ -35,7 +35,7 @@ constexpr Case kCases[] = {
     {"codes", 160, 432, 6, 5, 5, 512, 8, false, 0, "adamw", "8bit"},
     {"by row", 256, 512, 2, 4, 4, 512, 8, true, 0, "adatam", "8bit", "vectorized"}};
 
-void check(const Case& c, const std::string& library) {
+void check_parts(const Case& c, const std::string& library) {
   const std::string label = concat(c.name, " by ", library);
   task::LmConfig config;
   config.model.hidden_size = c.hidden, config.model.intermediate_size = c.inner;
@@ -75,7 +75,7 @@ void check(const Case& c, const std::string& library) {
 }
 
 TEST(MemoryParts, predicts_what_a_step_takes_from_its_shapes) {
-  for (const Case& c : kCases) check(c, "mkl");
+  for (const Case& c : kCases) check_parts(c, "mkl");
 }
 
 TEST(MemoryParts, predicts_what_a_step_takes_by_another_library) {
@@ -84,7 +84,7 @@ TEST(MemoryParts, predicts_what_a_step_takes_by_another_library) {
   } catch (const Error& error) {
     GTEST_SKIP() << error.what();
   }
-  for (const Case& c : kCases) check(c, "onednn");
+  for (const Case& c : kCases) check_parts(c, "onednn");
 }
 
 }  // namespace
