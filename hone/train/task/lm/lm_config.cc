@@ -129,7 +129,6 @@ ConfigEntries config_entries(LmConfig& config) {
 
 optim::RuleTable lm_rules() { return kRules; }
 
-
 double peak_of(const LmConfig& config) { return peak_of(config.optim, config.lr, kRules); }
 
 void check_config(const LmConfig& config) {
