@@ -95,8 +95,9 @@ void name_thread(std::string name);
 
 }  // namespace hone
 
-// The enclosing block as a zone: HONE_TRACE_ZONE("gemm", {"rows", rows}, {"bytes",
-// weight.bytes()}). Arguments are evaluated only while zones are recorded.
+// The enclosing block as a zone: HONE_TRACE_ZONE("gemm", {"rows", rows}, {"bytes", bytes()}).
+// Arguments are evaluated only while zones are recorded. With arguments these are two statements,
+// so the body of a loop or of an `if` needs its braces.
 #define HONE_TRACE_JOIN2(a, b) a##b
 #define HONE_TRACE_JOIN(a, b) HONE_TRACE_JOIN2(a, b)
 #define HONE_TRACE_ZONE_AS(zone, name, ...) \
