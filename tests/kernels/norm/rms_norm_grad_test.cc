@@ -28,9 +28,9 @@ constexpr Index kDims[] = {1, 2, 3, 7, 8, 15, 16, 17, 33, 160, 1000};
 
 // The norm of x, or of x + delta where there is a delta, and its gradient.
 struct Norm {
-  Values x, weight, delta, by_normed, carried;
+  Values x = {}, weight = {}, delta = {}, by_normed = {}, carried = {};
   float epsilon = 1e-5f;
-  Values sum, normed, inverse_rms, by_x, by_weight;
+  Values sum = {}, normed = {}, inverse_rms = {}, by_x = {}, by_weight = {};
 
   RmsNormArgs forward() {
     const auto cols = static_cast<Index>(weight.size());
