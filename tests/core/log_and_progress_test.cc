@@ -2,6 +2,7 @@
 // What reaches stderr, which is no terminal while it is captured.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <set>
 #include <thread>

@@ -18,7 +18,7 @@ inline std::vector<TensorEntry> entries_of(const MultiTensorPlan& plan) {
   std::vector<TensorEntry> entries(static_cast<std::size_t>(plan.tensors()));
   for (Index i = 0; i < plan.tensors(); ++i) {
     TensorEntry& entry = entries[static_cast<std::size_t>(i)];
-    std::copy(std::begin(plan.tensor(i).data), std::end(plan.tensor(i).data), entry.address);
+    for (int slot = 0; slot < kSlots; ++slot) entry.address[slot] = plan.tensor(i).data(slot);
     entry.elements = plan.tensor(i).elements;
   }
   return entries;
