@@ -20,7 +20,7 @@ import cxx_scan
 
 CXX = (".h", ".cc", ".cu", ".cuh")
 TOPS = ("hone", "python", "tests", "bench", "examples", "cmake", "tools", ".ci")
-MAX_FILE, MAX_FUNCTION, MAX_KERNEL_FUNCTION = 800, 80, 120
+MAX_FILE, MAX_FUNCTION, MAX_KERNEL_FUNCTION, MAX_CLASS = 800, 80, 120, 200
 MAX_PARAMETERS, MAX_FOLDER, MAX_WIDTH = 8, 40, 100
 MAX_IF_PER_1000 = 4.0  # #if lines outside kernels
 TARGETS = {"file median": 120, "file p90": 400, "function median": 10, "function p90": 35}
@@ -107,6 +107,13 @@ def check_functions(path, functions):
                           f"{where} takes {function.parameters} parameters, limit {MAX_PARAMETERS}")
 
 
+def check_classes(path, text):
+    for name, line, length in cxx_scan.find_classes(text):
+        if length > MAX_CLASS:
+            yield Finding("class_lines", f"{path}:{name}",
+                          f"line {line}: {name} has {length} lines, limit {MAX_CLASS}")
+
+
 def check_folders(files):
     folders = {}
     for path in files:
@@ -174,6 +181,8 @@ def find_all(files, functions, root):
     for path, text in files.items():
         yield from check_text(path, text)
         yield from check_functions(path, functions.get(path, ()))
+        if path.startswith("hone/") and path.endswith(CXX):
+            yield from check_classes(path, text)
     yield from check_folders(files)
     yield from check_conditionals(files)
     yield from check_test_ratios(files)

@@ -43,6 +43,15 @@ def matching(text, start, pair="()"):
     return len(text)
 
 
+def find_classes(text):
+    """(name, line, lines of the body) of every class and struct that has a body."""
+    text = blank_out(text)
+    for match in re.finditer(r"\b(?:class|struct)\s+(\w+)[^;{}()]*\{", text):
+        begin = match.end() - 1
+        end = matching(text, begin, "{}")
+        yield match.group(1), text.count("\n", 0, begin) + 1, text.count("\n", begin, end)
+
+
 def find_parameters(header):
     """(name, parameter text) of the function that a declaration header declares, or None."""
     position, depth = 0, 0

@@ -63,80 +63,16 @@ class Parser {
   }
 
   // Takes one line. A backslash at its end joins the next line without its indentation.
-  std::string take_line() {
-    std::string line;
-    for (bool joined = true; joined;) {
-      const auto end = std::min(source_.find('\n'), source_.size());
-      std::string_view part = source_.substr(0, end);
-      source_.remove_prefix(std::min(end + 1, source_.size()));
-      ++line_;
-      joined = part.ends_with('\\') && !source_.empty();
-      if (joined) part.remove_suffix(1);
-      line += line.empty() ? part : part.substr(std::min(part.find_first_not_of(' '), part.size()));
-    }
-    return line;
-  }
+  std::string take_line();
 
-  void parse_heading(std::string_view line) {
-    const auto space = std::min(line.find(' '), line.size());
-    const std::string_view word = line.substr(0, space), rest = trim(line.substr(space));
-    if (word == "domain") {
-      parse_domain(rest);
-    } else if (word == "slot") {
-      parse_slot(rest);
-    } else if (word == "rule") {
-      if (rest.empty()) fail_here("The rule has no name.");
-      if (grammar_.find_rule(rest) >= 0) fail_here(concat("Rule ", rest, " is defined twice."));
-      grammar_.rules.push_back({std::string(rest), line_, {}});
-      section_ = Section::Rule;
-    } else {
-      fail_here("domain, slot or rule", word);
-    }
-  }
+  void parse_heading(std::string_view line);
 
-  void parse_domain(std::string_view text) {
-    const auto colon = text.find(':');
-    if (colon == std::string_view::npos) fail_here("name: form, form, …", text);
-    GrammarDomain domain;
-    domain.name = trim(text.substr(0, colon));
-    domain.forms = split_list(text.substr(colon + 1));
-    if (find_named(grammar_.domains, domain.name) >= 0)
-      fail_here(concat("Domain ", domain.name, " is defined twice."));
-    grammar_.domains.push_back(std::move(domain));
-    section_ = Section::Domain;
-  }
+  void parse_domain(std::string_view text);
 
   // slot friend: person where name != hero and kind = sex
-  void parse_slot(std::string_view text) {
-    section_ = Section::None;
-    const auto colon = text.find(':');
-    if (colon == std::string_view::npos) fail_here("name: domain", text);
-    GrammarSlot slot;
-    slot.name = trim(text.substr(0, colon));
-    std::string_view rest = trim(text.substr(colon + 1));
-    const auto where = rest.find(" where ");
-    slot.domain = find_named(grammar_.domains, trim(rest.substr(0, where)));
-    if (slot.domain < 0) fail_here("a known domain", rest);
-    while (where != std::string_view::npos) {
-      const auto begin = slot.filters.empty() ? where + 7 : rest.find(" and ") + 5;
-      rest.remove_prefix(begin);
-      slot.filters.push_back(parse_filter(rest.substr(0, rest.find(" and ")), slot.domain));
-      if (rest.find(" and ") == std::string_view::npos) break;
-    }
-    if (find_named(grammar_.slots, slot.name) >= 0)
-      fail_here(concat("Slot ", slot.name, " is defined twice."));
-    grammar_.slots.push_back(std::move(slot));
-  }
+  void parse_slot(std::string_view text);
 
-  GrammarFilter parse_filter(std::string_view text, int domain) const {
-    const auto equals = text.find('=');
-    if (equals == std::string_view::npos || equals == 0) fail_here("form = slot", text);
-    GrammarFilter filter;
-    filter.equal = text[equals - 1] != '!';
-    filter.form = find_form(domain, trim(text.substr(0, equals - (filter.equal ? 0 : 1))));
-    filter.other_slot = find_slot(trim(text.substr(equals + 1)));
-    return filter;
-  }
+  GrammarFilter parse_filter(std::string_view text, int domain) const;
 
   int find_form(int domain, std::string_view name) const {
     const auto& forms = grammar_.domains[domain].forms;
@@ -291,6 +227,80 @@ class Parser {
   Section section_ = Section::None;
   Index line_ = 0;
 };
+
+std::string Parser::take_line() {
+  std::string line;
+  for (bool joined = true; joined;) {
+    const auto end = std::min(source_.find('\n'), source_.size());
+    std::string_view part = source_.substr(0, end);
+    source_.remove_prefix(std::min(end + 1, source_.size()));
+    ++line_;
+    joined = part.ends_with('\\') && !source_.empty();
+    if (joined) part.remove_suffix(1);
+    line += line.empty() ? part : part.substr(std::min(part.find_first_not_of(' '), part.size()));
+  }
+  return line;
+}
+
+void Parser::parse_heading(std::string_view line) {
+  const auto space = std::min(line.find(' '), line.size());
+  const std::string_view word = line.substr(0, space), rest = trim(line.substr(space));
+  if (word == "domain") {
+    parse_domain(rest);
+  } else if (word == "slot") {
+    parse_slot(rest);
+  } else if (word == "rule") {
+    if (rest.empty()) fail_here("The rule has no name.");
+    if (grammar_.find_rule(rest) >= 0) fail_here(concat("Rule ", rest, " is defined twice."));
+    grammar_.rules.push_back({std::string(rest), line_, {}});
+    section_ = Section::Rule;
+  } else {
+    fail_here("domain, slot or rule", word);
+  }
+}
+
+void Parser::parse_slot(std::string_view text) {
+  section_ = Section::None;
+  const auto colon = text.find(':');
+  if (colon == std::string_view::npos) fail_here("name: domain", text);
+  GrammarSlot slot;
+  slot.name = trim(text.substr(0, colon));
+  std::string_view rest = trim(text.substr(colon + 1));
+  const auto where = rest.find(" where ");
+  slot.domain = find_named(grammar_.domains, trim(rest.substr(0, where)));
+  if (slot.domain < 0) fail_here("a known domain", rest);
+  while (where != std::string_view::npos) {
+    const auto begin = slot.filters.empty() ? where + 7 : rest.find(" and ") + 5;
+    rest.remove_prefix(begin);
+    slot.filters.push_back(parse_filter(rest.substr(0, rest.find(" and ")), slot.domain));
+    if (rest.find(" and ") == std::string_view::npos) break;
+  }
+  if (find_named(grammar_.slots, slot.name) >= 0)
+    fail_here(concat("Slot ", slot.name, " is defined twice."));
+  grammar_.slots.push_back(std::move(slot));
+}
+
+void Parser::parse_domain(std::string_view text) {
+  const auto colon = text.find(':');
+  if (colon == std::string_view::npos) fail_here("name: form, form, …", text);
+  GrammarDomain domain;
+  domain.name = trim(text.substr(0, colon));
+  domain.forms = split_list(text.substr(colon + 1));
+  if (find_named(grammar_.domains, domain.name) >= 0)
+    fail_here(concat("Domain ", domain.name, " is defined twice."));
+  grammar_.domains.push_back(std::move(domain));
+  section_ = Section::Domain;
+}
+
+GrammarFilter Parser::parse_filter(std::string_view text, int domain) const {
+  const auto equals = text.find('=');
+  if (equals == std::string_view::npos || equals == 0) fail_here("form = slot", text);
+  GrammarFilter filter;
+  filter.equal = text[equals - 1] != '!';
+  filter.form = find_form(domain, trim(text.substr(0, equals - (filter.equal ? 0 : 1))));
+  filter.other_slot = find_slot(trim(text.substr(equals + 1)));
+  return filter;
+}
 
 }  // namespace
 

@@ -104,6 +104,12 @@ class CheckStyleTest(unittest.TestCase):
         self.write_code("hone/kernels/a.cc", LICENSE + "void f() {\n" + "  g();\n" * 100 + "}\n")
         self.expect_clean()
 
+    def test_long_class(self):
+        self.write_code("hone/core/a.cc", LICENSE + "class A {\n" + "  int f();\n" * 201 + "};\n")
+        self.expect_finding("A has 202 lines, limit 200")
+        self.write_code("hone/core/a.cc", LICENSE + "class A {\n" + "  int f();\n" * 199 + "};\n")
+        self.expect_clean()
+
     def test_too_many_parameters(self):
         parameters = ", ".join(f"int p{i}" for i in range(9))
         self.write_code("hone/core/a.h", LICENSE + f"void f({parameters});\n")

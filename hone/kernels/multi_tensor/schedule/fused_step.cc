@@ -96,27 +96,7 @@ class FusedStep {
 
   // Whole tensors: both passes by one worker. Larger ones in batches, pass 1 then pass 2. Same
   // chunks, same order of additions as in two sweeps.
-  void step_while_in_cache() {
-    const auto count = static_cast<Index>(plan_.units().size());
-    executor_.parallel_for(count, 1, [&](Index begin, Index end, int worker) {
-      for (Index u = begin; u < end; ++u) {
-        if (plan_.unit_is_whole(u)) step_whole_tensors(unit_at(u), worker);
-      }
-    });
-    Index begin = 0, elements = 0;
-    for (Index u = 0; u < count; ++u) {
-      if (plan_.unit_is_whole(u)) continue;
-      const Chunk& chunk = chunk_at(unit_at(u).begin);
-      elements += chunk.length;
-      const bool ends_tensor = chunk.offset + chunk.length == plan_.tensor(chunk.tensor).elements;
-      if (ends_tensor && elements >= kBatchElements) {
-        step_batch(begin, u + 1);
-        begin = u + 1;
-        elements = 0;
-      }
-    }
-    if (elements > 0) step_batch(begin, count);
-  }
+  void step_while_in_cache();
 
   void step_whole_tensors(const ChunkUnit& unit, int worker) {
     for (Index c = unit.begin; c < unit.end; ++c) {
@@ -215,29 +195,7 @@ class FusedStep {
   }
 
   // Computes every new value without storing it. False when one is inf or NaN.
-  bool dry_run() {
-    constexpr Index kNone = std::numeric_limits<Index>::max();
-    std::atomic<Index> first_bad{kNone};
-    for_each_chunk([&](Index c, int worker) {
-      const Chunk& chunk = chunk_at(c);
-      const StagedChunk copy = stager_.stage(chunk, worker, /*all=*/true);
-      rule_.update(chunk.tensor, copy.operands(chunk), /*dry_run=*/true);
-      bool finite = true;
-      for (const Slot slot : {Slot::Param, Slot::Momentum, Slot::SecondMoment, Slot::Extra}) {
-        const float* values = copy.slots[static_cast<int>(slot)];
-        finite = finite && (values == nullptr ||
-                            all_within(values, chunk.length, stager_.largest_stored(chunk, slot)));
-      }
-      if (finite) return;
-      Index known = first_bad.load(std::memory_order_relaxed);
-      while (chunk.tensor < known && !first_bad.compare_exchange_weak(known, chunk.tensor)) {
-      }
-    });
-    if (first_bad == kNone) return true;
-    report_.stepped = false;
-    report_.first_nonfinite_tensor = first_bad;
-    return false;
-  }
+  bool dry_run();
 
   const MultiTensorPlan& plan_;
   StepRule& rule_;
@@ -249,6 +207,52 @@ class FusedStep {
   FinishPass finish_ = choose_finish();
   StepReport report_;
 };
+
+bool FusedStep::dry_run() {
+  constexpr Index kNone = std::numeric_limits<Index>::max();
+  std::atomic<Index> first_bad{kNone};
+  for_each_chunk([&](Index c, int worker) {
+    const Chunk& chunk = chunk_at(c);
+    const StagedChunk copy = stager_.stage(chunk, worker, /*all=*/true);
+    rule_.update(chunk.tensor, copy.operands(chunk), /*dry_run=*/true);
+    bool finite = true;
+    for (const Slot slot : {Slot::Param, Slot::Momentum, Slot::SecondMoment, Slot::Extra}) {
+      const float* values = copy.slots[static_cast<int>(slot)];
+      finite = finite && (values == nullptr ||
+                          all_within(values, chunk.length, stager_.largest_stored(chunk, slot)));
+    }
+    if (finite) return;
+    Index known = first_bad.load(std::memory_order_relaxed);
+    while (chunk.tensor < known && !first_bad.compare_exchange_weak(known, chunk.tensor)) {
+    }
+  });
+  if (first_bad == kNone) return true;
+  report_.stepped = false;
+  report_.first_nonfinite_tensor = first_bad;
+  return false;
+}
+
+void FusedStep::step_while_in_cache() {
+  const auto count = static_cast<Index>(plan_.units().size());
+  executor_.parallel_for(count, 1, [&](Index begin, Index end, int worker) {
+    for (Index u = begin; u < end; ++u) {
+      if (plan_.unit_is_whole(u)) step_whole_tensors(unit_at(u), worker);
+    }
+  });
+  Index begin = 0, elements = 0;
+  for (Index u = 0; u < count; ++u) {
+    if (plan_.unit_is_whole(u)) continue;
+    const Chunk& chunk = chunk_at(unit_at(u).begin);
+    elements += chunk.length;
+    const bool ends_tensor = chunk.offset + chunk.length == plan_.tensor(chunk.tensor).elements;
+    if (ends_tensor && elements >= kBatchElements) {
+      step_batch(begin, u + 1);
+      begin = u + 1;
+      elements = 0;
+    }
+  }
+  if (elements > 0) step_batch(begin, count);
+}
 
 }  // namespace
 
