@@ -56,17 +56,17 @@ std::atomic<bool> stop{false};
 
 int main(int argc, char** argv) {
   std::signal(SIGINT, [](int) { stop = true; });
-  torch::manual_seed(1);
-  SineTask task;
-  hone::optim::AdamW optimizer(task.model().parameters(), hone::optim::AdamWOptions(1e-2));
-  hone::optim::CosineLR schedule(optimizer, kSteps, 1e-4);
-  trainer::Trainer loop({.steps = kSteps,
-                         .accumulation_steps = kMicroBatches,
-                         .clip_norm = 1,
-                         .validate_every = 100,
-                         .checkpoint_every = 100,
-                         .folder = argc > 1 ? argv[1] : "run"});
   try {
+    torch::manual_seed(1);
+    SineTask task;
+    hone::optim::AdamW optimizer(task.model().parameters(), hone::optim::AdamWOptions(1e-2));
+    hone::optim::CosineLR schedule(optimizer, kSteps, 1e-4);
+    trainer::Trainer loop({.steps = kSteps,
+                           .accumulation_steps = kMicroBatches,
+                           .clip_norm = 1,
+                           .validate_every = 100,
+                           .checkpoint_every = 100,
+                           .folder = argc > 1 ? argv[1] : "run"});
     loop.resume(task, optimizer, schedule);
     const trainer::TrainResult result = loop.fit(task, optimizer, schedule, stop);
     if (result.resumed_from) std::cout << "resumed at step " << *result.resumed_from << "\n";

@@ -131,7 +131,7 @@ std::string words_of(const CLI::App& program) {
 
 int run(int argc, char** argv) {
   Context context;
-  CLI::App program{"hone: train, shrink and serve models in C++, and measure every claim", "hone"};
+  CLI::App program{"hone: train, shrink and run models in C++, and measure every claim", "hone"};
   program.set_version_flag("--version", version_text());
   program.require_subcommand(1);
   add_torch_verbs(program, context);

@@ -21,7 +21,7 @@ constexpr Index kChunkElements = 16384;
 //   momentum       f32, bf16 (stochastic), i8 (codes)      extra  f32
 //   second_moment  f32, bf16 (stochastic), u8 (codes)      ema    f32
 //   copy           bf16, f16: of the new parameter, rounded to nearest
-// A tensor with a slot that is not f32 must be one dense block. Codes: pass/state_codec.h.
+// A tensor with a slot that is not f32 must be one dense block. Codes: codec/state_codec.h.
 // No two of these, scales included, may share memory, except that gradients may be read more than
 // once.
 struct MultiTensorLists {
