@@ -42,7 +42,7 @@ TrainLmResult run_job(const TrainLmJob& job) {
   run.fix(config.trainer, setup.task);
   const auto optimizer = task::make_optimizer(config, *setup.model);
   const trainer::TrainResult trained = run.train(
-      config_entries(config), config.lr, config.trainer,
+      facts_of(config), config.lr, config.trainer,
       {.name = setup.data.name, .hash = setup.data.hash, .kind = "text"}, setup.task, *optimizer);
   const fs::path folder = job.out / "model";
   const optim::AveragedWeights averaged(*optimizer);

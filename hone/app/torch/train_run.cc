@@ -38,9 +38,9 @@ constexpr double kMostSteps = 1e12;
 constexpr double kPrecisionSeconds = 3;
 
 // What a checkpoint records, to be the same on resume.
-Json facts_of(const ConfigEntries& entries, const DataFacts& data) {
-  return {{"config", entries_to_json(entries)},
-          {"config_hash", hash_entries(entries)},
+Json run_facts(const ConfigFacts& config, const DataFacts& data) {
+  return {{"config", entries_to_json(config.entries)},
+          {"config_hash", hash_entries(config.entries)},
           {"data_hash", data.hash},
           {"data_name", data.name},
           {"threads", at::get_num_threads()},
@@ -48,8 +48,8 @@ Json facts_of(const ConfigEntries& entries, const DataFacts& data) {
           {"torch", torch_version()}};
 }
 
-void check_facts(const Json& recorded, const ConfigEntries& entries, const DataFacts& data) {
-  check_same_entries(recorded.at("config"), entries);
+void check_facts(const Json& recorded, const ConfigFacts& config, const DataFacts& data) {
+  check_same_entries(recorded.at("config"), config.entries, config.defaults);
   const auto hash = recorded.at("data_hash").get<std::string>();
   HONE_CHECK(hash == data.hash, "data.path",
              concat("the ", data.kind, " that the run was started with, ",
@@ -122,7 +122,7 @@ Index steps_for(double minutes, trainer::Task& task, const trainer::TrainerConfi
 }
 
 trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
-                                        const ConfigEntries& entries, const DataFacts& data,
+                                        const ConfigFacts& facts, const DataFacts& data,
                                         const fs::path& out) {
   trainer::TrainerOptions options;
   options.steps = config.steps;
@@ -137,9 +137,9 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   options.max_memory_bytes = config.max_memory_mb << 20;
   options.metrics = trainer::parse_metrics_formats(config.metrics);
   options.seed = static_cast<std::uint64_t>(config.seed);
-  options.facts = facts_of(entries, data);
-  options.check_facts = [&entries, &data](const Json& recorded) {
-    check_facts(recorded, entries, data);
+  options.facts = run_facts(facts, data);
+  options.check_facts = [&facts, &data](const Json& recorded) {
+    check_facts(recorded, facts, data);
   };
   return options;
 }
@@ -240,19 +240,19 @@ void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
   }
 }
 
-trainer::TrainResult TrainRun::train(const ConfigEntries& entries, const optim::LrConfig& lr,
+trainer::TrainResult TrainRun::train(const ConfigFacts& facts, const optim::LrConfig& lr,
                                      const trainer::TrainerConfig& config, const DataFacts& data,
                                      trainer::Task& task,
                                      optim::MultiTensorOptimizer& optimizer) const {
   const auto scheduler = trainer::make_schedule(lr, config.steps, optimizer);
   const bool replaces = !options_.resume && holds_run(options_.out);
-  trainer::Trainer trainer(trainer_options(config, entries, data, options_.out));
+  trainer::Trainer trainer(trainer_options(config, facts, data, options_.out));
   if (options_.resume && !trainer.resume(task, optimizer, *scheduler)) {
     log_warning(concat("no checkpoint in ", options_.out.string(), ": starting from step 0"));
   }
   warn_of_long_warm_up(lr, config.steps);
   if (replaces) remove_earlier_run(options_.out);
-  write_text_file(options_.out / "train.toml", entries_to_toml(entries));
+  write_text_file(options_.out / "train.toml", entries_to_toml(facts.entries));
   const std::atomic<bool> never{false};
   return trainer.fit(task, optimizer, *scheduler,
                      options_.stop == nullptr ? never : *options_.stop);

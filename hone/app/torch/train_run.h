@@ -38,6 +38,16 @@ struct RunOptions {
   const std::atomic<bool>* stop = nullptr;
 };
 
+// A configuration, as checkpoints record it; `defaults` are those of all keys.
+struct ConfigFacts {
+  ConfigEntries entries;
+  Json defaults;
+};
+template <class Config>
+ConfigFacts facts_of(Config& config) {
+  return {config_entries(config), hone::to_json(Config())};
+}
+
 // The data of a run, as checkpoints record it.
 struct DataFacts {
   std::string name, hash, kind;  // kind: "text"
@@ -54,9 +64,9 @@ class TrainRun {
   // amp.precision where it is auto.
   void fix(trainer::TrainerConfig& config, trainer::Task& task) const;
 
-  // Resumes where that is asked for, writes train.toml, trains. `entries` are those of the
-  // configuration, fixed.
-  trainer::TrainResult train(const ConfigEntries& entries, const optim::LrConfig& lr,
+  // Resumes where that is asked for, writes train.toml, trains. `facts`, `lr` and `config` are of
+  // the configuration, fixed.
+  trainer::TrainResult train(const ConfigFacts& facts, const optim::LrConfig& lr,
                              const trainer::TrainerConfig& config, const DataFacts& data,
                              trainer::Task& task, optim::MultiTensorOptimizer& optimizer) const;
 

@@ -20,7 +20,7 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   run.fix(config.trainer, *setup.task);
   const auto optimizer = task::make_optimizer(config, *setup.model);
   const trainer::TrainResult trained = run.train(
-      config_entries(config), config.lr, config.trainer,
+      facts_of(config), config.lr, config.trainer,
       {.name = corpus.name, .hash = corpus.hash, .kind = "images"}, *setup.task, *optimizer);
   const optim::AveragedWeights averaged(*optimizer);
   TrainVisionResult result;

@@ -50,6 +50,7 @@ Left run(const Settings& settings) {
   TrainLmJob job{.config = {}, .out = folder.path() / "run", .threads = 1};
   for (const std::string& one : kBase) set_config(job.config, one);
   for (const std::string& one : settings) set_config(job.config, one);
+  if (job.config.lr.schedule == "one_cycle") job.config.given.erase("lr.warm_up_steps");
   const memory::MemoryMeter meter;
   const Index before = meter.use().current;
   meter.reset_peak();

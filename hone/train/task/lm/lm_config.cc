@@ -49,7 +49,8 @@ void add_entries(ConfigEntries& entries, LmConfig::Data& data) {
   add("data.tokenizer", &data.tokenizer,
       "bpe: byte-level BPE trained on the training part; byte: one token per byte");
   add("data.vocab_size", &data.vocab_size,
-      "tokens of the BPE vocabulary, the end-of-text token included; unread with byte");
+      "tokens of the BPE vocabulary, the end-of-text token included");
+  if (data.tokenizer == "byte") entries.back().ignored_by = "data.tokenizer = byte";
   add("data.windows", &data.windows,
       "document: a training window is one document, a longer one is cut every context tokens; "
       "stream: windows are cut from all documents as one stream. A single text is always a stream");
@@ -137,6 +138,7 @@ void check_config(const LmConfig& config) {
   check_config(config.optim, kRules);
   check_config(config.lr);
   check_trainer(config.trainer);
+  check_given(config);
 }
 
 model_io::Architecture make_architecture(const LmConfig& config, Index vocab_size) {

@@ -30,7 +30,8 @@ void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
   add("model.width", &model.width,
       "units of a hidden layer (mlp), channels of the first convolution (cnn: a multiple of 8); 0: "
       "mlp 256, cnn 32, resnet20 16");
-  add("model.layers", &model.layers, "hidden layers of mlp; unread by the others");
+  add("model.layers", &model.layers, "hidden layers of mlp");
+  if (model.name != "mlp") entries.back().ignored_by = concat("model.name = ", model.name);
 }
 
 void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
@@ -97,6 +98,7 @@ void check_config(const VisionConfig& config) {
   check_config(config.optim, kRules);
   check_config(config.lr);
   check_config(config.trainer);
+  check_given(config);
 }
 
 }  // namespace hone::task
