@@ -21,6 +21,7 @@ std::vector<std::string_view> names_of(RuleTable rules) {
 
 // The values of another key with which a key has an effect; none: it always has one.
 using Values = std::initializer_list<std::string_view>;
+constexpr Values kTorque = {"tam", "adatam", "adatamw"};
 
 // ConfigEntry::ignored_by.
 std::string unless_one_of(Values values, std::string_view key, std::string_view value) {
@@ -84,16 +85,28 @@ void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules) {
   add("optim.momentum", &optim.momentum, "momentum of sgd, tam, adatam and adatamw",
       {"sgd", "tam", "adatam", "adatamw"});
   add("optim.nesterov", &optim.nesterov, "sgd looks ahead, with a momentum above 0", {"sgd"});
-  const Values torque = {"tam", "adatam", "adatamw"};
   add("optim.decay_rate", &optim.decay_rate,
-      "decay of TAM's smoothed correlation (tam, adatam, adatamw)", torque);
+      "decay of TAM's smoothed correlation (tam, adatam, adatamw)", kTorque);
   add("optim.correlation_method", &optim.correlation_method,
       "cosine of momentum and gradient of the TAM family: manual or cosine_similarity: one per "
       "tensor; vectorized: one per row; auto: by shape (docs/optimizers.md)",
-      torque);
+      kTorque);
   add("optim.fixed_damping", &optim.fixed_damping,
       "damping of the TAM family held at this instead of following the correlation; 0: off",
-      torque);
+      kTorque);
+  add("optim.large_tensor_threshold", &optim.large_tensor_threshold,
+      "elements above which correlation_method auto leaves manual", kTorque);
+  const bool is_auto = optim.correlation_method == "auto" || optim.preset != kNoPreset;
+  if (entries.back().ignored_by.empty() && !is_auto) {
+    entries.back().ignored_by = concat("optim.correlation_method = ", optim.correlation_method);
+  }
+  add("optim.checked", &optim.checked,
+      "steps of the TAM family that change nothing unless every new value is finite", kTorque);
+  add("optim.preset", &optim.preset,
+      "none, or what the TAM family is used with where no key of its own says otherwise: "
+      "high_performance: correlation_method auto; stable: checked; large_model: vectorized; "
+      "memory_limited: checked, state_dtype bf16; for_model_size: by the number of parameters "
+      "(docs/optimizers.md)");
   add("optim.state_dtype", &optim.state_dtype,
       "what moments are kept in: fp32, bf16 or 8bit; with 8bit small tensors and the embedding "
       "matrix stay fp32");
@@ -136,6 +149,15 @@ void check_config(const OptimConfig& optim, RuleTable rules) {
       "optim.correlation_method", optim.correlation_method,
       std::array<std::string_view, 4>{"manual", "auto", "cosine_similarity", "vectorized"});
   check_range("optim.fixed_damping", optim.fixed_damping, 0, 1);
+  check_range("optim.large_tensor_threshold", optim.large_tensor_threshold, 0, Index{1} << 40);
+  check_choice("optim.preset", optim.preset,
+               std::array<std::string_view, 6>{kNoPreset, "high_performance", "stable",
+                                               "large_model", "memory_limited", "for_model_size"});
+  if (optim.preset != kNoPreset && unless_one_of(kTorque, "optim.name", optim.name) != "") {
+    throw Error(ErrorCategory::InvalidArgument,
+                concat("optim.preset = ", optim.preset,
+                       " is one of TAM's: optim.name = ", optim.name, " has no presets"));
+  }
   check_choice("optim.state_dtype", optim.state_dtype,
                std::array<std::string_view, 3>{"fp32", "bf16", "8bit"});
 }

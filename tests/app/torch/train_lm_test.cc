@@ -96,6 +96,35 @@ TEST(TrainLm, resumes_after_an_interrupt_to_the_same_model) {
               read_text_file(expected.model / "model.safetensors"));
 }
 
+TEST(TrainLm, records_a_preset_as_what_it_stands_for_and_resumes_from_that) {
+  const test::TemporaryFolder whole, parts;
+  const auto job_in = [](const test::TemporaryFolder& folder) {
+    TrainLmJob job = tiny_job(folder.path());
+    for (const char* set : {"optim.name=tam", "optim.preset=memory_limited", "lr.peak=0.1",
+                            "optim.correlation_method=vectorized"}) {
+      set_config(job.config, set);
+    }
+    return job;
+  };
+  const TrainLmResult expected = train_lm(job_in(whole));
+  TrainLmJob job = job_in(parts);
+  const std::atomic<bool> stop{true};
+  job.stop = &stop;
+  EXPECT_THROW(train_lm(job), Error);
+  const std::string toml = read_text_file(job.out / "train.toml");
+  for (const char* line : {"correlation_method = \"vectorized\"", "checked = true",
+                           "state_dtype = \"bf16\"", "preset = \"none\""}) {
+    EXPECT_THAT(toml, HasSubstr(line));
+  }
+  TrainLmJob resumed = tiny_job(parts.path());
+  resumed.config = {};
+  read_config(resumed.config, job.out / "train.toml");
+  resumed.resume = true;
+  const TrainLmResult result = train_lm(resumed);
+  EXPECT_TRUE(read_text_file(result.model / "model.safetensors") ==
+              read_text_file(expected.model / "model.safetensors"));
+}
+
 TEST(TrainLm, refuses_to_resume_with_a_changed_key_or_text) {
   const test::TemporaryFolder folder;
   TrainLmJob job = tiny_job(folder.path());
