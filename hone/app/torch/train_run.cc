@@ -134,6 +134,8 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   options.folder = out;
   options.ema_decay = config.ema_decay;
   options.amp = amp::amp_options(config.amp);
+  options.amp.skip_nonfinite = config.skip_nonfinite;
+  options.amp.max_skipped_steps = config.max_skipped_steps;
   options.max_memory_bytes = config.max_memory_mb << 20;
   options.metrics = trainer::parse_metrics_formats(config.metrics);
   options.seed = static_cast<std::uint64_t>(config.seed);

@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/amp/mixed_precision.h"
 
+#include <cmath>
+
 #include "hone/core/check.h"
+#include "hone/core/log.h"
 
 namespace hone::amp {
 
-MixedPrecision::MixedPrecision(const AmpOptions& options) : precision_(options.precision) {
+namespace {
+
+std::string describe_fault(const optim::StepReport& report, double loss) {
+  const char* what = std::isfinite(report.grad_norm) ? "a new value" : "the gradient";
+  return concat(what, " of parameter ", report.first_nonfinite_tensor,
+                " is not finite (the loss is ", loss, ")");
+}
+
+}  // namespace
+
+MixedPrecision::MixedPrecision(const AmpOptions& options) : options_(options) {
   if (options.scaler) scaler_.emplace(*options.scaler);
 }
 
@@ -14,7 +27,7 @@ std::optional<double> MixedPrecision::loss_scale() const {
 }
 
 amp::AutocastGuard MixedPrecision::autocast() const {
-  return amp::AutocastGuard(at::kCPU, precision_, precision_ != at::kFloat);
+  return amp::AutocastGuard(at::kCPU, options_.precision, options_.precision != at::kFloat);
 }
 
 torch::Tensor MixedPrecision::scale(const torch::Tensor& loss) {
@@ -32,13 +45,24 @@ optim::StepReport MixedPrecision::step(optim::MultiTensorOptimizer& optimizer,
     report = optimizer.step_with(control);
   }
   skipped_ = report.stepped ? 0 : skipped_ + 1;
-  if (skipped_ == 0 || (scaler_ && skipped_ < kMostSkips)) return report;
-  const std::string scales =
-      scaler_ ? concat(" in ", skipped_, " steps in a row, the loss scale now ", *loss_scale())
-              : "";
-  fail(ErrorCategory::Internal, concat("train step ", step + 1), "finite gradients",
-       concat("loss ", loss, " and a gradient that is not finite (parameter ",
-              report.first_nonfinite_tensor, ")", scales, ": lower lr.peak"));
+  if (!report.stepped) check_skip(report, step, loss);
+  return report;
+}
+
+void MixedPrecision::check_skip(const optim::StepReport& report, Index step, double loss) const {
+  const std::string fault = concat("train step ", step + 1, ": ", describe_fault(report, loss));
+  if (!scaler_ && !options_.skip_nonfinite) {
+    throw Error(ErrorCategory::Internal,
+                concat(fault, "; lower lr.peak, or skip such steps by trainer.skip_nonfinite"));
+  }
+  if (skipped_ >= options_.max_skipped_steps) {
+    throw Error(ErrorCategory::Internal,
+                concat(fault, ", as in all of the last ", skipped_, " steps",
+                       scaler_ ? concat(", with a loss scale of ", *loss_scale(), " now") : "",
+                       "; lower lr.peak, or allow more such steps by trainer.max_skipped_steps"));
+  }
+  // A scaler looks for its scale that way.
+  if (!scaler_) log_warning(concat(fault, "; the step is skipped"));
 }
 
 Json MixedPrecision::state_dict() const { return scaler_ ? scaler_->state_dict() : Json(); }

@@ -127,8 +127,8 @@ optim::OptimConfig apply_preset(optim::OptimConfig optim, const ConfigKeys& give
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(
     const optim::OptimConfig& chosen, double peak, const torch::nn::Module& module,
     std::span<const std::string_view> embeddings) {
-  HONE_CHECK(chosen.preset == optim::kNoPreset, "optim.preset", "a configuration after apply_preset()",
-             chosen.preset);
+  HONE_CHECK(chosen.preset == optim::kNoPreset, "optim.preset",
+             "a configuration after apply_preset()", chosen.preset);
   const bool narrow = parse_state_dtype(chosen.state_dtype) == StateDtype::Block8;
   Parameters parameters =
       sort_parameters(module, narrow ? embeddings : std::span<const std::string_view>());

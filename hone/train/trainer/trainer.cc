@@ -74,13 +74,13 @@ void restore_weights(const std::vector<CheckpointTensor>& stored,
   }
 }
 
-// Of the last tenth of the steps.
+// Of the last tenth of the steps, but for those whose loss is not finite: they were skipped.
 class TailLoss {
  public:
   explicit TailLoss(Index steps) : first_(steps - std::max<Index>(1, steps / 10) + 1) {}
 
   void add(const MetricsRow& row) {
-    if (row.step < first_) return;
+    if (row.step < first_ || !std::isfinite(row.loss)) return;
     sum_ += row.loss;
     ++rows_;
   }
@@ -212,7 +212,11 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
                               .ema_decay = optim::warmed_ema_decay(options_.ema_decay, taken_)},
                              done_, sum / weight);
   });
-  if (report.stepped) ++taken_;
+  if (report.stepped) {
+    ++taken_;
+  } else {
+    run.task.restore_buffers();
+  }
   return {.loss = sum / weight,
           .grad_norm = report.grad_norm,
           .weight = weight,
@@ -301,13 +305,16 @@ void Trainer::advance(Run& run) {
 void Trainer::check_taken() const {
   const Index skipped = done_ - taken_;
   if (skipped == 0) return;
-  const std::string what =
-      concat("gradients that overflowed at their loss scale, now ", *precision_.loss_scale());
+  const std::optional<double> scale = precision_.loss_scale();
+  const std::string reason =
+      scale ? concat("gradients overflowed at their loss scale, which is now ", *scale)
+            : "gradients were not finite";
   if (taken_ == 0) {
-    fail(ErrorCategory::Internal, "train", "at least one step with finite gradients",
-         concat(skipped, " steps, all skipped for ", what, ": lower amp.init_scale"));
+    throw Error(ErrorCategory::Internal,
+                concat("all ", done_, " steps were skipped because ", reason, "; lower ",
+                       scale ? "amp.init_scale" : "lr.peak"));
   }
-  log_warning(concat(skipped, " of ", done_, " steps were skipped for ", what));
+  log_warning(concat(skipped, " of ", done_, " steps were skipped because ", reason));
 }
 
 TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,

@@ -61,6 +61,8 @@ class Task {
   // From now on the samples of a step, in the same order, come in about twice as many
   // micro-batches: how many; 0: in as many as there are samples already.
   virtual Index halve_micro_batches() { return 0; }
+  // A step is skipped: buffers that its forward passes changed become what they were before it.
+  virtual void restore_buffers() {}
   // false: they cannot be smaller.
   virtual bool halve_validation_batches() { return false; }
 };
@@ -84,8 +86,9 @@ struct TrainerOptions {
 
 struct TrainResult {
   Index steps = 0;
-  Index skipped_steps = 0;  // of those, since gradients overflowed at their loss scale
-  // Mean over the last tenth of the steps; nothing where the log of a resumed run lacks them.
+  Index skipped_steps = 0;  // of those, because a gradient was not finite
+  // Mean over the last tenth of the steps, without those whose loss is not finite; nothing where
+  // none is left, or the log of a resumed run lacks them.
   std::optional<double> train_loss;
   // Of the steps that this process ran, if any; without validation and saving.
   std::optional<double> tokens_per_s;

@@ -92,6 +92,10 @@ std::map<std::string, Change> changes(const fs::path& text) {
   // Weight decay that multiplies the weights by thousands in every step.
   const Settings exploding_tam{"optim.name=tam", "lr.peak=1000", "optim.weight_decay=10",
                                "trainer.steps=20"};
+  const Settings exploding_sgd{"optim.name=sgd", "lr.peak=1000", "optim.weight_decay=10",
+                               "trainer.steps=20"};
+  Settings skipping = exploding_sgd;
+  skipping.push_back("trainer.skip_nonfinite=true");
   const Settings tam{"optim.name=tam"}, one_cycle{"lr.schedule=one_cycle"};
   const Settings small_scale{"amp.precision=fp16", "amp.init_scale=1"};
   const Settings growing_scale{"amp.precision=fp16", "amp.init_scale=1", "amp.growth_interval=1"};
@@ -151,6 +155,8 @@ std::map<std::string, Change> changes(const fs::path& text) {
           {"trainer.checkpoint_every", {"5"}},
           {"trainer.keep_checkpoints", {"3"}},
           {"trainer.matmul", {"onednn", {"trainer.matmul=mkl"}}},
+          {"trainer.skip_nonfinite", {"true", exploding_sgd}},
+          {"trainer.max_skipped_steps", {"2", skipping}},
           {"trainer.metrics", {"jsonl"}}};
 }
 
