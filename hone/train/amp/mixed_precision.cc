@@ -34,24 +34,27 @@ torch::Tensor MixedPrecision::scale(const torch::Tensor& loss) {
   return scaler_ ? scaler_->scale(loss) : loss;
 }
 
-optim::StepReport MixedPrecision::step(optim::MultiTensorOptimizer& optimizer,
-                                       optim::StepControl control, Index step, double loss) {
+PrecisionStep MixedPrecision::step(optim::MultiTensorOptimizer& optimizer,
+                                   optim::StepControl control, Index step, double loss) {
   control.skip_nonfinite = true;
-  optim::StepReport report;
+  PrecisionStep done;
   if (scaler_) {
-    report = scaler_->step(optimizer, control);
-    scaler_->update();
+    done.report = scaler_->step(optimizer, control);
+    done.update = scaler_->update();
+    done.found_inf = done.update->found_inf;
+    done.growth_tracker = scaler_->growth_tracker();
   } else {
-    report = optimizer.step_with(control);
+    done.report = optimizer.step_with(control);
+    done.found_inf = !std::isfinite(done.report.grad_norm);
   }
-  skipped_ = report.stepped ? 0 : skipped_ + 1;
-  if (!report.stepped) check_skip(report, step, loss);
-  return report;
+  skipped_ = done.report.stepped ? 0 : skipped_ + 1;
+  if (!done.report.stepped) check_skip(done.report, step, loss);
+  return done;
 }
 
 void MixedPrecision::check_skip(const optim::StepReport& report, Index step, double loss) const {
   const std::string fault = concat("train step ", step + 1, ": ", describe_fault(report, loss));
-  if (!scaler_ && !options_.skip_nonfinite) {
+  if (!skips()) {
     throw Error(ErrorCategory::Internal,
                 concat(fault, "; lower lr.peak, or skip such steps by trainer.skip_nonfinite"));
   }

@@ -22,13 +22,22 @@ struct AmpOptions {
   Index max_skipped_steps = kMaxSkippedSteps;  // as many in a row end the run
 };
 
+// What became of an optimizer step. The last two are empty without a scaler.
+struct PrecisionStep {
+  optim::StepReport report;
+  bool found_inf = false;  // in a gradient
+  std::optional<ScaleUpdate> update;
+  std::optional<Index> growth_tracker;  // after the update
+};
+
 // A training step's share of mixed precision. Weights, gradients and state stay fp32; without
 // AmpOptions nothing here changes a bit.
 class MixedPrecision {
  public:
   explicit MixedPrecision(const AmpOptions& options);
 
-  bool scales() const { return scaler_.has_value(); }
+  // Is a step skipped whose gradient is not finite?
+  bool skips() const { return scaler_.has_value() || options_.skip_nonfinite; }
   // In force; nothing where losses are not scaled.
   std::optional<double> loss_scale() const;
 
@@ -38,8 +47,8 @@ class MixedPrecision {
   // The optimizer's step, with the gradients unscaled. A scaler's update follows it. A step whose
   // gradient is not finite changes nothing. Error{Internal} naming `step` (from 0) where it may not
   // be skipped, and after max_skipped_steps in a row.
-  optim::StepReport step(optim::MultiTensorOptimizer& optimizer, optim::StepControl control,
-                         Index step, double loss);
+  PrecisionStep step(optim::MultiTensorOptimizer& optimizer, optim::StepControl control, Index step,
+                     double loss);
 
   // The scaler's, null without one.
   Json state_dict() const;

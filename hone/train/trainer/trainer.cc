@@ -201,27 +201,29 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
   // An infinite limit measures the norm and clips nothing.
   const double limit =
       options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
-  const std::optional<double> loss_scale = precision_.loss_scale();
-  optim::StepReport report;
+  amp::PrecisionStep done;
   run.memory.run_optimizer([&] {
     HONE_TRACE_ZONE("optimizer step", {"step", done_});
     const memory::PhaseScope phase(memory::Phase::Step);
-    report = precision_.step(run.optimizer,
-                             {.inv_scale = run.task.nominal_weight() / weight,
-                              .clip_norm = limit,
-                              .ema_decay = optim::warmed_ema_decay(options_.ema_decay, taken_)},
-                             done_, sum / weight);
+    done = precision_.step(run.optimizer,
+                           {.inv_scale = run.task.nominal_weight() / weight,
+                            .clip_norm = limit,
+                            .ema_decay = optim::warmed_ema_decay(options_.ema_decay, taken_)},
+                           done_, sum / weight);
   });
-  if (report.stepped) {
+  if (done.report.stepped) {
     ++taken_;
   } else {
     run.task.restore_buffers();
   }
-  return {.loss = sum / weight,
-          .grad_norm = report.grad_norm,
-          .weight = weight,
-          .loss_scale = loss_scale,
-          .work_seconds = seconds_between(begin, clock_.now_ns())};
+  MetricsRow row{.loss = sum / weight, .grad_norm = done.report.grad_norm};
+  if (precision_.skips()) {
+    row.found_inf = done.found_inf;
+    row.skipped = !done.report.stepped;
+  }
+  if (done.update) row.loss_scale = done.update->scale;
+  row.growth_tracker = done.growth_tracker;
+  return {row, weight, seconds_between(begin, clock_.now_ns())};
 }
 
 bool Trainer::validate_part(Run& run, MetricsRow& row) {
@@ -277,12 +279,10 @@ void Trainer::advance(Run& run) {
   const StepOutcome outcome = run_step(run);
   const double elapsed = seconds_between(begin, clock_.now_ns());
   ++done_;
-  MetricsRow row{.step = done_,
-                 .loss = outcome.loss,
-                 .lr = run.scheduler.last_rates().front(),
-                 .grad_norm = outcome.grad_norm,
-                 .tokens_per_s = elapsed > 0 ? outcome.weight / elapsed : 0,
-                 .loss_scale = outcome.loss_scale};
+  MetricsRow row = outcome.row;
+  row.step = done_;
+  row.lr = run.scheduler.last_rates().front();
+  row.tokens_per_s = elapsed > 0 ? outcome.weight / elapsed : 0;
   run.scheduler.step();
   run.tokens += outcome.weight;
   run.seconds += elapsed;

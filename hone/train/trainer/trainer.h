@@ -120,8 +120,8 @@ class Trainer {
  private:
   struct Run;  // what fit() works with
   struct StepOutcome {
-    double loss = 0, grad_norm = 0, weight = 0;
-    std::optional<double> loss_scale;
+    MetricsRow row;  // without step number, rate and speed
+    double weight = 0;
     double work_seconds = 0;  // of forward, backward and optimizer step
   };
   StepOutcome run_step(Run& run);

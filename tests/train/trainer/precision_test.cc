@@ -131,6 +131,14 @@ TEST(TrainerPrecision, overflow_steps_are_skipped_and_logged_and_the_scale_backs
   EXPECT_EQ(rows[1].loss_scale, 32768);
   EXPECT_LT(*rows[11].loss_scale, 32768);
   EXPECT_TRUE(std::isinf(rows[0].grad_norm));
+  Index clean = 0;
+  for (const MetricsRow& row : rows) {
+    const bool overflowed = std::isinf(row.grad_norm);
+    clean = overflowed ? 0 : clean + 1;
+    EXPECT_EQ(row.found_inf, overflowed) << row.step;
+    EXPECT_EQ(row.skipped, overflowed) << row.step;
+    EXPECT_EQ(row.growth_tracker, clean) << row.step;
+  }
   // The steps taken are those of the scale-free run over the same steps.
   double w = 0;
   for (const MetricsRow& row : rows) {
@@ -217,8 +225,23 @@ TEST(SkippedSteps, change_nothing_and_are_counted_and_logged_by_step) {
                            "step 5:", "step 6:", "3 of 10 steps were skipped"}) {
     EXPECT_THAT(log, HasSubstr(said));
   }
-  EXPECT_EQ(read_metrics(folder.path() / "metrics.csv").size(), 10u);
+  const std::vector<MetricsRow> rows = read_metrics(folder.path() / "metrics.csv");
+  ASSERT_EQ(rows.size(), 10u);
+  for (const MetricsRow& row : rows) {
+    EXPECT_EQ(row.found_inf, row.step >= 4 && row.step <= 6) << row.step;
+    EXPECT_EQ(row.skipped, row.found_inf) << row.step;
+    EXPECT_FALSE(row.growth_tracker);
+  }
   EXPECT_TRUE(std::isfinite(result.train_loss.value()));
+}
+
+TEST(SkippedSteps, have_no_columns_where_they_would_end_the_run) {
+  const TemporaryFolder folder;
+  Faulty task(0, 0);
+  fit(options_in(folder, 2), task);
+  for (const MetricsRow& row : read_metrics(folder.path() / "metrics.csv")) {
+    EXPECT_FALSE(row.found_inf || row.skipped || row.growth_tracker || row.loss_scale);
+  }
 }
 
 TEST(SkippedSteps, that_are_too_many_in_a_row_end_the_run_with_one_sentence) {
