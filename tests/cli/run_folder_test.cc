@@ -230,6 +230,17 @@ TEST_F(RunFolder, resuming_without_a_configuration_or_a_whole_checkpoint_says_so
   EXPECT_THAT(result.err, HasSubstr("--fresh starts again"));
 }
 
+TEST_F(RunFolder, a_finished_run_is_extended_where_its_schedule_allows_it) {
+  const std::string out = path("run");
+  const Arguments constant{"--set", "lr.schedule=constant"};
+  ASSERT_EQ(run_hone(train(out, 3) + constant).status, 0);
+  const Arguments longer{"train", "lm", "-q", "--out", out, "--resume", "--set", "trainer.steps=5"};
+  EXPECT_EQ(json_of(longer).at("steps"), 5);
+  EXPECT_THAT(read_text_file(out + "/train.toml"), HasSubstr("\nsteps = 5\n"));
+  ASSERT_EQ(run_hone(train(out, 60) + Arguments{"--fresh"}).status, 0);
+  expect_refusal({"train", "lm", "-q", "--out", out, "--resume", "--set", "trainer.steps=70"}, 2);
+}
+
 TEST_F(RunFolder, a_setting_that_the_rule_ignores_is_refused_by_name_and_a_recorded_one_is_not) {
   const std::string out = path("run"), toml = out + "/train.toml";
   const Arguments ignored{"--set", "optim.nesterov=true"};

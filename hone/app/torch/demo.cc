@@ -48,9 +48,9 @@ std::string hash_of_text(const fs::path& path) {
                             data::join_documents(corpus.held_out));
 }
 
-// A run is the same when its configuration and its text are; the number of steps was measured.
-std::string run_key(const DemoOptions& options, task::LmConfig config) {
-  config.trainer.steps = 0;
+// A run is the same when its configuration and its text are; the number of steps, which is
+// measured, is not part of the hash.
+std::string run_key(const DemoOptions& options, const task::LmConfig& config) {
   return concat(config_hash(config), options.quick ? " quick " : " ",
                 options.data.empty() ? sha256_hex(std::as_bytes(std::span(data::kStoryText)))
                                      : hash_of_text(options.data));

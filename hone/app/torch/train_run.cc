@@ -62,6 +62,25 @@ void check_facts(const Json& recorded, const ConfigFacts& config, const DataFact
   }
 }
 
+// Reads a key as it was recorded.
+void take_recorded(const Json& config, const char* name, ConfigField field) {
+  set_entry({{name, field, ""}}, concat(name, "=", config.at(name).get<std::string>()));
+}
+
+// A run may end later or earlier where that does not change what is done.
+void check_steps(const Json& recorded, Index done, Index steps, const optim::LrConfig& lr,
+                 double peak) {
+  Index before = 0;
+  take_recorded(recorded, "trainer.steps", &before);
+  if (before == steps) return;
+  const auto changed = trainer::first_changed_rate(lr, peak, done, before, steps);
+  if (!changed) return;
+  throw Error(ErrorCategory::InvalidArgument,
+              concat("trainer.steps cannot change from ", before, " to ", steps,
+                     ": with lr.schedule = ", lr.schedule, " the learning rate of step ",
+                     *changed + 1, ", which is done, depends on it"));
+}
+
 // The configuration that the run in the folder was started with; null: it has no checkpoint.
 Json recorded_config(const fs::path& out) {
   const auto newest = trainer::CheckpointStore(out / "checkpoints").load_newest();
@@ -140,9 +159,6 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   options.metrics = trainer::parse_metrics_formats(config.metrics);
   options.seed = static_cast<std::uint64_t>(config.seed);
   options.facts = run_facts(facts, data);
-  options.check_facts = [&facts, &data](const Json& recorded) {
-    check_facts(recorded, facts, data);
-  };
   return options;
 }
 
@@ -232,9 +248,8 @@ void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
   if (!is_auto && !is_timed) return;
   const Json recorded = options_.resume ? recorded_config(options_.out) : Json();
   const auto take = [&recorded](const char* name, ConfigField field) {
-    if (recorded.is_null()) return false;
-    set_entry({{name, field, ""}}, concat(name, "=", recorded.at(name).get<std::string>()));
-    return true;
+    if (!recorded.is_null()) take_recorded(recorded, name, field);
+    return !recorded.is_null();
   };
   if (is_auto && !take("amp.precision", &precision)) precision = choose_precision(task);
   if (is_timed && !take("trainer.steps", &config.steps)) {
@@ -246,9 +261,15 @@ trainer::TrainResult TrainRun::train(const ConfigFacts& facts, const optim::LrCo
                                      const trainer::TrainerConfig& config, const DataFacts& data,
                                      trainer::Task& task,
                                      optim::MultiTensorOptimizer& optimizer) const {
+  const double peak = optimizer.param_groups().front().options().get_lr();
   const auto scheduler = trainer::make_schedule(lr, config.steps, optimizer);
   const bool replaces = !options_.resume && holds_run(options_.out);
-  trainer::Trainer trainer(trainer_options(config, facts, data, options_.out));
+  trainer::TrainerOptions options = trainer_options(config, facts, data, options_.out);
+  options.check_facts = [&](const Json& recorded, Index done) {
+    check_facts(recorded, facts, data);
+    check_steps(recorded.at("config"), done, config.steps, lr, peak);
+  };
+  trainer::Trainer trainer(std::move(options));
   if (options_.resume && !trainer.resume(task, optimizer, *scheduler)) {
     log_warning(concat("no checkpoint in ", options_.out.string(), ": starting from step 0"));
   }

@@ -133,7 +133,9 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
   const std::optional<Checkpoint> checkpoint = store_.load_newest();
   if (!checkpoint) return false;
   const Json& facts = checkpoint->facts;
-  if (options_.check_facts) options_.check_facts(facts.at("run"));
+  HONE_CHECK(checkpoint->step <= options_.steps, "trainer.steps",
+             concat("at least the ", checkpoint->step, " steps that are done"), options_.steps);
+  if (options_.check_facts) options_.check_facts(facts.at("run"), checkpoint->step);
   restore_weights(checkpoint->weights, task.weights());
   restore_state(checkpoint->state, optimizer);
   if (facts.contains("memory_actions")) {
@@ -145,6 +147,7 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
   done_ = checkpoint->step;
   taken_ = facts.at("steps_taken").get<Index>();
   resumed_from_ = done_;
+  extends_ = done_ < options_.steps && facts.value("steps", Index{-1}) == done_;
   if (!facts.at("best_step").is_null()) {
     best_step_ = facts.at("best_step").get<Index>();
     best_loss_ = facts.at("best_loss").get<double>();
@@ -267,6 +270,7 @@ void Trainer::save(Run& run) {
   facts["scheduler"] = run.scheduler.state_dict();
   facts["loss_scale"] = precision_.state_dict();
   facts["steps_taken"] = taken_;
+  facts["steps"] = options_.steps;
   store_.save({.step = done_,
                .facts = std::move(facts),
                .weights = run.task.weights(),
@@ -327,9 +331,12 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
   if (resumed_from_) rows = kept_metrics(options_.folder / "metrics.csv", done_);
   TailLoss train_loss(options_.steps);
   for (const MetricsRow& row : rows) train_loss.add(row);
-  // Of a run resumed at its very end, to be filled anew.
+  // Of a run resumed at its very end, to be filled anew: with a validation on all held-out data, or
+  // with the one that a longer run has there.
   std::optional<MetricsRow> last;
-  if (!rows.empty() && rows.back().step == options_.steps) {
+  const bool revalidates = extends_ && is_due(options_.validate_every);
+  const bool refills = revalidates || done_ == options_.steps;
+  if (refills && !rows.empty() && rows.back().step == done_) {
     last = rows.back();
     rows.pop_back();
   }
@@ -342,7 +349,11 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
           MetricsSinks(options_.folder, options_.metrics, rows),
           train_loss,
           last};
-  if (last) run.sinks.add(*last);
+  if (revalidates) {
+    MetricsRow lost;
+    validate_part(run, run.last ? *run.last : lost);
+  }
+  if (run.last) run.sinks.add(*run.last);
   {
     Progress progress("train", options_.steps, "steps");
     while (done_ < options_.steps) {

@@ -79,9 +79,9 @@ struct TrainerOptions {
   // gives afterwards. Decay as warmed_ema_decay(); 0: none.
   double ema_decay = 0;
   amp::AmpOptions amp;
-  // Recorded in every checkpoint, and checked on resume.
+  // Recorded in every checkpoint, and checked on resume after `done` steps.
   Json facts = Json::object();
-  std::function<void(const Json& recorded)> check_facts;
+  std::function<void(const Json& recorded, Index done)> check_facts;
 };
 
 struct TrainResult {
@@ -105,8 +105,9 @@ class Trainer {
   explicit Trainer(TrainerOptions options, const Clock& clock = steady_clock());
 
   // Goes on from the newest whole checkpoint, if there is one; then fit() gives the bits that the
-  // uninterrupted run would have given. False: there is none, everything is untouched.
-  // Error{InvalidArgument} when check_facts refuses, or tensors or scheduler do not fit.
+  // uninterrupted run would have given, also where that run is longer than the one that ended
+  // there. False: there is none, everything is untouched. Error{InvalidArgument} when check_facts
+  // refuses, more steps are done than the run has, or tensors or scheduler do not fit.
   bool resume(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler);
 
   // The scheduler, which is the optimizer's own, is stepped after every step. Runs to the end,
@@ -146,6 +147,7 @@ class Trainer {
   Index done_ = 0, taken_ = 0;  // steps; taken: not skipped for a gradient that is not finite
   MemoryActions memory_actions_;
   std::optional<Index> resumed_from_;
+  bool extends_ = false;  // resumed from the last step of a shorter run
   std::optional<Index> best_step_;
   double best_loss_ = 0;
 };

@@ -14,7 +14,11 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
     entries.push_back({name, field, std::move(meaning), fixed_in_run});
   };
   add_entries(entries, trainer.amp);
-  add("trainer.steps", &trainer.steps, "optimizer steps; --minutes replaces it");
+  add("trainer.steps", &trainer.steps,
+      "optimizer steps; --minutes replaces it. May change on resume where the learning rates of "
+      "the "
+      "steps that are done stay the same",
+      false);
   add("trainer.micro_batch", &trainer.micro_batch, concat(words.samples, " per forward pass"));
   add("trainer.accumulation_steps", &trainer.accumulation_steps,
       "forward passes per optimizer step");
