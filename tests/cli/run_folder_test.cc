@@ -79,7 +79,7 @@ TEST_F(RunFolder, a_signal_ends_a_run_with_its_status_and_the_state_saved) {
     run.send(signal);
     const ProgramResult result = run.wait();
     EXPECT_EQ(result.status, 128 + signal) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("which is saved"));
+    EXPECT_THAT(result.err, HasSubstr("and its state is saved"));
     EXPECT_FALSE(fs::is_empty(out + "/checkpoints"));
   }
 }

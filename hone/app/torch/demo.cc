@@ -179,7 +179,7 @@ double bits_per_weight(const DemoVariant& variant, const DemoResult& result) {
 
 void throw_if_stopped(const DemoOptions& options) {
   if (options.stop != nullptr && options.stop->load()) {
-    throw Error(ErrorCategory::Cancelled, "the demo was interrupted; run it again to go on");
+    fail(ErrorCategory::Cancelled, "demo", "The demo was interrupted; run it again to continue.");
   }
 }
 

@@ -34,7 +34,7 @@ constexpr std::array kRunParts{"train.toml", "metrics.csv", "checkpoints"};
 // checkpoints.
 constexpr double kStepShare = 0.9;
 constexpr Index kProbeSteps = 8;
-constexpr double kMostSteps = 1e12;
+constexpr double kMaxSteps = 1e12;
 constexpr double kPrecisionSeconds = 3;
 
 // What a checkpoint records, to be the same on resume.
@@ -57,7 +57,7 @@ void check_facts(const Json& recorded, const ConfigFacts& config, const DataFact
              concat(data.name, " ", data.hash.substr(0, 12)));
   const int threads = recorded.at("threads").get<int>();
   if (threads != at::get_num_threads()) {
-    log_warning(concat("the run was started with ", threads, " threads and goes on with ",
+    log_warning(concat("the run was started with ", threads, " threads and continues with ",
                        at::get_num_threads(), ": results differ in the last bits"));
   }
 }
@@ -75,10 +75,10 @@ void check_steps(const Json& recorded, Index done, Index steps, const optim::LrC
   if (before == steps) return;
   const auto changed = trainer::first_changed_rate(lr, peak, done, before, steps);
   if (!changed) return;
-  throw Error(ErrorCategory::InvalidArgument,
-              concat("trainer.steps cannot change from ", before, " to ", steps,
-                     ": with lr.schedule = ", lr.schedule, " the learning rate of step ",
-                     *changed + 1, ", which is done, depends on it"));
+  fail_argument(
+      "trainer.steps",
+      concat("It cannot change from ", before, " to ", steps, ": with lr.schedule = ", lr.schedule,
+             " the learning rate of step ", *changed + 1, ", which is done, depends on it."));
 }
 
 // The configuration that the run in the folder was started with; null: it has no checkpoint.
@@ -134,7 +134,7 @@ Index steps_for(double minutes, trainer::Task& task, const trainer::TrainerConfi
   const double steps = std::floor(minutes / minutes_per_step);
   HONE_CHECK(steps >= 1, "minutes", concat("at least ", minutes_per_step, ", what one step takes"),
              minutes);
-  HONE_CHECK(steps <= kMostSteps, "minutes", concat("at most ", kMostSteps * minutes_per_step),
+  HONE_CHECK(steps <= kMaxSteps, "minutes", concat("at most ", kMaxSteps * minutes_per_step),
              minutes);
   log_info(concat(minutes, " minutes at ", step_seconds * 1e3, " ms a step: ", steps, " steps"));
   return static_cast<Index>(steps);
@@ -192,10 +192,11 @@ void check_earlier_run(const RunOptions& job) {
   const bool there = holds_run(job.out);
   const bool model = fs::exists(folder, ignored) && !fs::is_empty(folder, ignored);
   const bool keeps = there && !ended_before_checkpoint(job.out);
-  HONE_CHECK(job.resume || job.fresh || !(keeps || model), out,
-             "a folder without a run (--resume goes on with one, --fresh replaces it, another "
-             "--out keeps it)",
-             keeps ? "an earlier run" : "a model");
+  if (!job.resume && !job.fresh && (keeps || model)) {
+    fail_argument(out, concat("The folder already holds ", keeps ? "a run" : "a model",
+                              "; continue it with --resume, replace it with --fresh, or choose "
+                              "another --out."));
+  }
   model_io::check_model_folder(folder);
   if (fs::is_regular_file(job.data, ignored)) {
     check_output_spares(folder, job.data);
@@ -205,7 +206,8 @@ void check_earlier_run(const RunOptions& job) {
     }
   }
   if (job.resume && !there) {
-    fail(ErrorCategory::NotFound, out, "a run to resume (without --resume one is started)", "none");
+    fail(ErrorCategory::NotFound, out,
+         "The folder holds no run to resume; without --resume a new one is started.");
   }
 }
 
@@ -271,7 +273,7 @@ trainer::TrainResult TrainRun::train(const ConfigFacts& facts, const optim::LrCo
   };
   trainer::Trainer trainer(std::move(options));
   if (options_.resume && !trainer.resume(task, optimizer, *scheduler)) {
-    log_warning(concat("no checkpoint in ", options_.out.string(), ": starting from step 0"));
+    log_warning(concat(options_.out.string(), " has no checkpoint: the run starts from step 0"));
   }
   warn_of_long_warm_up(lr, config.steps);
   if (replaces) remove_earlier_run(options_.out);

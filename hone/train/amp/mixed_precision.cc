@@ -11,7 +11,7 @@ namespace hone::amp {
 namespace {
 
 std::string describe_fault(const optim::StepReport& report, double loss) {
-  const char* what = std::isfinite(report.grad_norm) ? "a new value" : "the gradient";
+  const char* what = std::isfinite(report.grad_norm) ? "A new value" : "The gradient";
   return concat(what, " of parameter ", report.first_nonfinite_tensor,
                 " is not finite (the loss is ", loss, ")");
 }
@@ -53,19 +53,19 @@ PrecisionStep MixedPrecision::step(optim::MultiTensorOptimizer& optimizer,
 }
 
 void MixedPrecision::check_skip(const optim::StepReport& report, Index step, double loss) const {
-  const std::string fault = concat("train step ", step + 1, ": ", describe_fault(report, loss));
+  const std::string place = concat("train step ", step + 1), fault = describe_fault(report, loss);
   if (!skips()) {
-    throw Error(ErrorCategory::Internal,
-                concat(fault, "; lower lr.peak, or skip such steps by trainer.skip_nonfinite"));
+    fail(ErrorCategory::Internal, place,
+         concat(fault, "; lower lr.peak, or skip such steps by trainer.skip_nonfinite."));
   }
   if (skipped_ >= options_.max_skipped_steps) {
-    throw Error(ErrorCategory::Internal,
-                concat(fault, ", as in all of the last ", skipped_, " steps",
-                       scaler_ ? concat(", with a loss scale of ", *loss_scale(), " now") : "",
-                       "; lower lr.peak, or allow more such steps by trainer.max_skipped_steps"));
+    fail(ErrorCategory::Internal, place,
+         concat(fault, ", as in all of the last ", skipped_, " steps",
+                scaler_ ? concat(", with a loss scale of ", *loss_scale(), " now") : "",
+                "; lower lr.peak, or allow more such steps by trainer.max_skipped_steps."));
   }
   // A scaler looks for its scale that way.
-  if (!scaler_) log_warning(concat(fault, "; the step is skipped"));
+  if (!scaler_) log_warning(concat('[', place, "] ", fault, "; the step is skipped"));
 }
 
 Json MixedPrecision::state_dict() const { return scaler_ ? scaler_->state_dict() : Json(); }

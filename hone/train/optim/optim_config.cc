@@ -154,9 +154,9 @@ void check_config(const OptimConfig& optim, RuleTable rules) {
                std::array<std::string_view, 6>{kNoPreset, "high_performance", "stable",
                                                "large_model", "memory_limited", "for_model_size"});
   if (optim.preset != kNoPreset && unless_one_of(kTorque, "optim.name", optim.name) != "") {
-    throw Error(ErrorCategory::InvalidArgument,
-                concat("optim.preset = ", optim.preset,
-                       " is one of TAM's: optim.name = ", optim.name, " has no presets"));
+    fail_argument(
+        "optim.preset",
+        concat(optim.preset, " is a preset of TAM; optim.name = ", optim.name, " has none."));
   }
   check_choice("optim.state_dtype", optim.state_dtype,
                std::array<std::string_view, 3>{"fp32", "bf16", "8bit"});

@@ -108,11 +108,11 @@ std::string progress_note(double loss, double lr) {
 }  // namespace
 
 std::vector<torch::Tensor> Task::largest_sample() {
-  fail_unsupported("task", "one that names its largest sample", "another");
+  fail_unsupported("task", "This task does not name its largest sample.");
 }
 
 LossSum Task::loss_of(const std::vector<torch::Tensor>&) {
-  fail_unsupported("task", "one that takes any batch", "another");
+  fail_unsupported("task", "This task has no loss of a given batch.");
 }
 
 Trainer::Trainer(TrainerOptions options, const Clock& clock)
@@ -186,7 +186,7 @@ struct Trainer::Run {
   optim::MultiTensorOptimizer& optimizer;
   optim::Scheduler& scheduler;
   const std::atomic<bool>& stop;
-  MemoryLadder memory;
+  MemoryBudget memory;
   MetricsSinks sinks;
   TailLoss train_loss;
   std::optional<MetricsRow> last{};  // added to the sinks
@@ -251,8 +251,9 @@ Validation Trainer::validate_all(Run& run) {
     if (!progress) progress.emplace("validate", of, "samples");
     progress->update(samples);
     if (!run.stop.load()) return;
-    fail(ErrorCategory::Cancelled, "train", "to validate on all held-out data",
-         concat("an interrupt after step ", done_, ", which is saved (--resume goes on)"));
+    fail(ErrorCategory::Cancelled, "train",
+         concat("The run was interrupted in its last validation and step ", done_,
+                " is saved; continue it with --resume."));
   };
   Validation validation;
   run.memory.run_validation([&] { validation = run.task.validate(/*all=*/true, batch_done); });
@@ -301,8 +302,9 @@ void Trainer::advance(Run& run) {
   const bool stops = run.stop.load();
   if (best || stops || is_last || is_due(options_.checkpoint_every)) save(run);
   if (!stops || is_last) return;
-  fail(ErrorCategory::Cancelled, "train", concat("to reach step ", options_.steps),
-       concat("an interrupt after step ", done_, ", which is saved (--resume goes on)"));
+  fail(ErrorCategory::Cancelled, "train",
+       concat("The run was interrupted at step ", done_,
+              " and its state is saved; continue it with --resume."));
 }
 
 // An untrained model is no result.
@@ -314,9 +316,9 @@ void Trainer::check_taken() const {
       scale ? concat("gradients overflowed at their loss scale, which is now ", *scale)
             : "gradients were not finite";
   if (taken_ == 0) {
-    throw Error(ErrorCategory::Internal,
-                concat("all ", done_, " steps were skipped because ", reason, "; lower ",
-                       scale ? "amp.init_scale" : "lr.peak"));
+    fail(ErrorCategory::Internal, "train",
+         concat("All ", done_, " steps were skipped because ", reason, "; lower ",
+                scale ? "amp.init_scale." : "lr.peak."));
   }
   log_warning(concat(skipped, " of ", done_, " steps were skipped because ", reason));
 }
@@ -344,7 +346,7 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
           optimizer,
           scheduler,
           stop,
-          MemoryLadder(options_.max_memory_bytes, task, optimizer, memory_actions_,
+          MemoryBudget(options_.max_memory_bytes, task, optimizer, memory_actions_,
                        options_.accumulation_steps),
           MetricsSinks(options_.folder, options_.metrics, rows),
           train_loss,

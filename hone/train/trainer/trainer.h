@@ -17,7 +17,7 @@
 #include "hone/train/optim/lr/scheduler.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 #include "hone/train/trainer/checkpoint.h"
-#include "hone/train/trainer/memory_ladder.h"
+#include "hone/train/trainer/memory_budget.h"
 #include "hone/train/trainer/metrics_sinks.h"
 
 namespace hone::trainer {
@@ -72,7 +72,7 @@ struct TrainerOptions {
   double clip_norm = 0;  // 0: none
   Index validate_every = 0, checkpoint_every = 0, keep_checkpoints = 2;
   std::filesystem::path folder;        // metrics.csv and checkpoints/ lie here
-  Index max_memory_bytes = 0;          // of CPU tensors, MemoryLadder; 0: no limit
+  Index max_memory_bytes = 0;          // of CPU tensors, MemoryBudget; 0: no limit
   std::vector<MetricsFormat> metrics;  // written beside metrics.csv
   std::uint64_t seed = 0;              // of LibTorch's CPU generator, for tasks that draw from it
   // Moving average of the weights, in the fused step: what is validated, and what AveragedWeights

@@ -170,9 +170,10 @@ TEST(TrainLm, a_length_that_would_change_what_is_done_is_refused_with_the_reason
   job.resume = true;
   job.config.trainer.steps = 80;
   const auto said = test::refusal([&] { train_lm(job); });
-  EXPECT_EQ(said,
-            "trainer.steps cannot change from 40 to 80: with lr.schedule = cosine the learning "
-            "rate of step 7, which is done, depends on it");
+  EXPECT_EQ(
+      said,
+      "[trainer.steps] It cannot change from 40 to 80: with lr.schedule = cosine the learning "
+      "rate of step 7, which is done, depends on it.");
   EXPECT_TRUE(read_text_file(before.model / "model.safetensors") == model);
   job.config.trainer.steps = 39;
   EXPECT_THAT(test::refusal([&] { train_lm(job); }), HasSubstr("[trainer.steps]"));

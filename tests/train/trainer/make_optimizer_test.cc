@@ -121,8 +121,8 @@ TEST(MakeOptimizer, every_key_moves_the_rules_that_read_it_and_is_refused_for_th
       const std::string said = test::refusal([&] { check_config(changed); });
       const std::string key(effect.setting, std::string_view(effect.setting).find('='));
       EXPECT_EQ(said, reads ? ""
-                            : concat(key, " has no effect with optim.name = ", rule.name,
-                                     ": remove it from the configuration"));
+                            : concat("[", key, "] This key has no effect with optim.name = ",
+                                     rule.name, ": remove it from the configuration."));
     }
   }
 }
@@ -247,7 +247,9 @@ TEST(ApplyPreset, is_for_rules_of_the_tam_family_only) {
     config.optim.preset = "stable";
     const std::string said = test::refusal([&] { check_config(config); });
     const bool is_tam = rule.name.find("tam") != std::string_view::npos;
-    EXPECT_THAT(said, is_tam ? testing::Eq("") : HasSubstr("optim.preset = stable")) << rule.name;
+    EXPECT_THAT(said,
+                is_tam ? testing::Eq("") : HasSubstr("[optim.preset] stable is a preset of TAM"))
+        << rule.name;
   }
 }
 

@@ -173,7 +173,7 @@ TEST(TrainerPrecision, a_run_without_a_step_taken_is_no_result) {
   options.amp.scaler = amp::GradScalerOptions{.dynamic = false};
   const std::string said =
       test::refusal([&] { fit(options, task, optimizer); }, ErrorCategory::Internal);
-  EXPECT_THAT(said, HasSubstr("all 12 steps were skipped"));
+  EXPECT_THAT(said, HasSubstr("All 12 steps were skipped"));
 }
 
 // ½‖w - step‖² whose gradient is NaN in the steps from `first` to `last`, counted from 1.
@@ -221,8 +221,8 @@ TEST(SkippedSteps, change_nothing_and_are_counted_and_logged_by_step) {
   EXPECT_NEAR(task.w[0].item<double>(), w, 1e-5);
   EXPECT_EQ(task.buffer.item<double>(), 7);
   EXPECT_EQ(result.skipped_steps, 3);
-  for (const char* said : {"train step 4: the gradient of parameter 0 is not finite",
-                           "step 5:", "step 6:", "3 of 10 steps were skipped"}) {
+  for (const char* said : {"[train step 4] The gradient of parameter 0 is not finite", "step 5]",
+                           "step 6]", "3 of 10 steps were skipped"}) {
     EXPECT_THAT(log, HasSubstr(said));
   }
   const std::vector<MetricsRow> rows = read_metrics(folder.path() / "metrics.csv");

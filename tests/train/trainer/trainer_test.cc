@@ -271,7 +271,7 @@ TEST(Resume, after_an_interrupt_of_the_last_validation_only_validates) {
     const auto optimizer = make_adamw(task.w_);
     const std::string said = hone::test::refusal(
         [&] { train(resumable(parts), task, *optimizer, stop); }, ErrorCategory::Cancelled);
-    EXPECT_THAT(said, HasSubstr("step 20, which is saved"));
+    EXPECT_THAT(said, HasSubstr("step 20 is saved"));
   }
   EXPECT_FALSE(read_metrics(parts.path() / "metrics.csv").back().val_loss);
   Regression task({5, 5, 2});
@@ -410,7 +410,7 @@ TEST(Resume, refuses_where_every_checkpoint_is_damaged) {
   const std::string refused =
       hone::test::refusal([&] { store.load_newest(); }, ErrorCategory::CorruptFile);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("step_00000005"));
-  EXPECT_THAT(refused, HasSubstr("3 damaged ones"));
+  EXPECT_THAT(refused, HasSubstr("All checkpoints are damaged (3)"));
 }
 
 TEST(Resume, without_a_checkpoint_says_so_and_changes_nothing) {

@@ -61,21 +61,23 @@ void add_entries(ConfigEntries& entries, LmConfig::Data& data) {
 }
 
 void add_entries(ConfigEntries& entries, LmConfig::Trainer& trainer) {
-  add_entries(entries, trainer,
-              {.samples = "windows",
-               .seed = "of initial weights, data order and stories",
-               .max_memory =
-                   "MiB that tensors may take; where a step would pass it: all layers are computed "
-                   "again in the backward pass, then micro-batches are halved, else the run ends; "
-                   "0: no limit"});
+  add_entries(
+      entries, trainer,
+      {.samples = "windows",
+       .seed = "of initial weights, data order and stories",
+       .max_memory =
+           "MiB that tensors may take; where a step would exceed it: all layers are computed "
+           "again in the backward pass, then micro-batches are halved, else the run ends; "
+           "0: no limit"});
   entries.push_back({"trainer.matmul", &trainer.matmul,
                      "library of f32 matrix products: onednn, mkl, or auto (onednn on AVX-512 "
                      "processors that are not Intel's)"});
-  entries.push_back({"trainer.recompute_every", &trainer.recompute_every,
-                     "activation checkpointing: layers 0, k, 2k, ... keep only their inputs for "
-                     "the backward pass and are computed again there; results keep their bits; 0: "
-                     "none",
-                     false});
+  entries.push_back(
+      {"trainer.recompute_every", &trainer.recompute_every,
+       "activations of layers 0, k, 2k, ... are recomputed: they keep only their inputs for "
+       "the backward pass and are computed again there; results keep their bits; 0: "
+       "none",
+       false});
 }
 
 void check_model(const LmConfig::Model& model) {

@@ -70,12 +70,13 @@ ConfigEntries config_entries(VisionConfig& config) {
   add_entries(entries, config.data);
   add_entries(entries, config.optim, kRules);
   add_entries(entries, config.lr, kRules);
-  add_entries(entries, config.trainer,
-              {.samples = "images",
-               .seed = "of initial weights, data order and augmentation",
-               .max_memory = "MiB that tensors may take; where a step would pass it, micro-batches "
-                             "are halved (not of resnet20, whose BatchNorm would then give other "
-                             "results), else the run ends; 0: no limit"});
+  add_entries(
+      entries, config.trainer,
+      {.samples = "images",
+       .seed = "of initial weights, data order and augmentation",
+       .max_memory = "MiB that tensors may take; where a step would exceed it, micro-batches "
+                     "are halved (not of resnet20, whose BatchNorm would then give other "
+                     "results), else the run ends; 0: no limit"});
   return entries;
 }
 
