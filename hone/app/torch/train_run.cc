@@ -123,15 +123,18 @@ std::string choose_precision(trainer::Task& task) {
   return choice.use_bf16 ? "bf16" : "fp32";
 }
 
-Index steps_for(double minutes, trainer::Task& task, const trainer::TrainerConfig& config) {
+Index steps_for(const RunOptions& job, trainer::Task& task, const trainer::TrainerConfig& config) {
   HONE_TRACE_ZONE("measure a step");
+  const double minutes = job.minutes;
   const KeptBuffers buffers(task);
   const amp::MixedPrecision precision(amp::amp_options(config.amp));
   const amp::AutocastGuard autocast = precision.autocast();
   const double step_seconds =
       trainer::measure_step_seconds(task, config.accumulation_steps, kProbeSteps);
   const double minutes_per_step = step_seconds / (60 * kStepShare);
-  const double steps = std::floor(minutes / minutes_per_step);
+  double steps = std::floor(minutes / minutes_per_step);
+  if (job.max_steps > 0) steps = std::min(steps, static_cast<double>(job.max_steps));
+  steps = std::max(steps, static_cast<double>(job.min_steps));
   HONE_CHECK(steps >= 1, "minutes", concat("at least ", minutes_per_step, ", what one step takes"),
              minutes);
   HONE_CHECK(steps <= kMaxSteps, "minutes", concat("at most ", kMaxSteps * minutes_per_step),
@@ -255,7 +258,7 @@ void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
   };
   if (is_auto && !take("amp.precision", &precision)) precision = choose_precision(task);
   if (is_timed && !take("trainer.steps", &config.steps)) {
-    config.steps = steps_for(options_.minutes, task, config);
+    config.steps = steps_for(options_, task, config);
   }
 }
 

@@ -34,6 +34,7 @@ struct RunOptions {
   std::filesystem::path out, data;  // where `data` is a file, what is written to `out` spares it
   bool resume = false, fresh = false;
   double minutes = 0;
+  Index min_steps = 0, max_steps = 0;
   int threads = 0;
   const std::atomic<bool>* stop = nullptr;
 };
@@ -81,7 +82,15 @@ class TrainRun {
 
 template <class Config>
 RunOptions options_of(const TrainJob<Config>& job) {
-  return {job.out, job.config.data.path, job.resume, job.fresh, job.minutes, job.threads, job.stop};
+  return {.out = job.out,
+          .data = job.config.data.path,
+          .resume = job.resume,
+          .fresh = job.fresh,
+          .minutes = job.minutes,
+          .min_steps = job.min_steps,
+          .max_steps = job.max_steps,
+          .threads = job.threads,
+          .stop = job.stop};
 }
 
 }  // namespace hone::app

@@ -216,6 +216,18 @@ TEST(TrainLm, fixes_the_number_of_steps_from_minutes_and_keeps_it_on_resume) {
   EXPECT_EQ(train_lm(job).steps, steps);
 }
 
+TEST(TrainLm, keeps_the_steps_of_its_minutes_within_their_bounds) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job = tiny_job(folder.path());
+  job.minutes = 1e-9;
+  job.min_steps = 7;
+  EXPECT_EQ(train_lm(job).steps, 7);
+  job.minutes = 500;
+  job.max_steps = 9;
+  job.fresh = true;
+  EXPECT_EQ(train_lm(job).steps, 9);
+}
+
 // The error's category and sentence; none when it trains.
 std::pair<ErrorCategory, std::string> refusal_of(const TrainLmJob& job) {
   try {
