@@ -245,7 +245,8 @@ TEST_F(RunFolder, a_setting_that_the_rule_ignores_is_refused_by_name_and_a_recor
   const std::string out = path("run"), toml = out + "/train.toml";
   const Arguments ignored{"--set", "optim.nesterov=true"};
   expect_refusal(train(out, 3) + ignored, 2);
-  EXPECT_THAT(run_hone(train(out, 3) + ignored).err, HasSubstr("[optim.nesterov] This key has no effect"));
+  EXPECT_THAT(run_hone(train(out, 3) + ignored).err,
+              HasSubstr("[optim.nesterov] This key has no effect"));
   EXPECT_FALSE(fs::exists(out));
   ASSERT_EQ(run_hone(train(out, 3)).status, 0);
   const Arguments resume{"train", "lm", "-q", "--out", out, "--resume"};

@@ -122,7 +122,8 @@ TEST(LmConfig, refuses_a_given_key_that_rule_schedule_or_precision_ignores) {
     for (const char* setting : settings) set_config(config, setting);
     return refusal([&] { check_config(config); });
   };
-  EXPECT_THAT(refused({"optim.nesterov=true"}), HasSubstr("[optim.nesterov] This key has no effect"));
+  EXPECT_THAT(refused({"optim.nesterov=true"}),
+              HasSubstr("[optim.nesterov] This key has no effect"));
   EXPECT_THAT(refused({"optim.nesterov=false"}), HasSubstr("optim.name = adamw"));
   EXPECT_THAT(refused({"optim.name=sgd", "optim.beta2=0.9"}), HasSubstr("optim.name = sgd"));
   EXPECT_THAT(refused({"lr.schedule=constant", "lr.final_ratio=0.1"}), HasSubstr("lr.final_ratio"));
