@@ -49,7 +49,7 @@ bool is_config_of(const std::filesystem::path& path) {
   }
 }
 
-// The configuration that a run was started with.
+// The configuration that a run was started with. It names every key, so none counts as given.
 template <class Config>
 void read_recorded(Config& config, const std::filesystem::path& path) {
   using Other = OtherConfig<Config>;
@@ -58,6 +58,7 @@ void read_recorded(Config& config, const std::filesystem::path& path) {
                   concat("a run of train ", kVerb<Other>));
   }
   read_config(config, path);
+  config.given.clear();
 }
 
 // Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --seed

@@ -79,7 +79,7 @@ TEST_F(RunFolder, a_signal_ends_a_run_with_its_status_and_the_state_saved) {
     run.send(signal);
     const ProgramResult result = run.wait();
     EXPECT_EQ(result.status, 128 + signal) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("which is saved"));
+    EXPECT_THAT(result.err, HasSubstr("and its state is saved"));
     EXPECT_FALSE(fs::is_empty(out + "/checkpoints"));
   }
 }
@@ -188,13 +188,14 @@ TEST_F(RunFolder, a_run_that_ended_before_its_first_checkpoint_blocks_no_other) 
 
 TEST_F(RunFolder, a_warm_up_as_long_as_the_run_is_named) {
   const auto said = [&](const char* schedule, int warm_up_steps) {
-    const Arguments keys{"--fresh", "--set", std::string("lr.schedule=") + schedule, "--set",
-                         "lr.warm_up_steps=" + std::to_string(warm_up_steps)};
+    Arguments keys{"--fresh", "--set", std::string("lr.schedule=") + schedule};
+    if (warm_up_steps > 0)
+      keys = keys + Arguments{"--set", "lr.warm_up_steps=" + std::to_string(warm_up_steps)};
     return run_hone(train(path("run"), 5) + keys).err;
   };
   EXPECT_THAT(said("cosine", 5), HasSubstr("lr.warm_up_steps = 5 is not below trainer.steps = 5"));
   EXPECT_EQ(said("cosine", 4), "");
-  EXPECT_EQ(said("one_cycle", 50), "");
+  EXPECT_EQ(said("one_cycle", 0), "") << "the default is ignored";
 }
 
 TEST_F(RunFolder, the_largest_batch_of_the_search_is_called_that) {
@@ -227,6 +228,39 @@ TEST_F(RunFolder, resuming_without_a_configuration_or_a_whole_checkpoint_says_so
   const ProgramResult result = run_hone({"train", "lm", "-q", "--out", out, "--resume"});
   EXPECT_EQ(result.status, 3);
   EXPECT_THAT(result.err, HasSubstr("--fresh starts again"));
+}
+
+TEST_F(RunFolder, a_finished_run_is_extended_where_its_schedule_allows_it) {
+  const std::string out = path("run");
+  const Arguments constant{"--set", "lr.schedule=constant"};
+  ASSERT_EQ(run_hone(train(out, 3) + constant).status, 0);
+  const Arguments longer{"train", "lm", "-q", "--out", out, "--resume", "--set", "trainer.steps=5"};
+  EXPECT_EQ(json_of(longer).at("steps"), 5);
+  EXPECT_THAT(read_text_file(out + "/train.toml"), HasSubstr("\nsteps = 5\n"));
+  ASSERT_EQ(run_hone(train(out, 60) + Arguments{"--fresh"}).status, 0);
+  expect_refusal({"train", "lm", "-q", "--out", out, "--resume", "--set", "trainer.steps=70"}, 2);
+}
+
+TEST_F(RunFolder, a_setting_that_the_rule_ignores_is_refused_by_name_and_a_recorded_one_is_not) {
+  const std::string out = path("run"), toml = out + "/train.toml";
+  const Arguments ignored{"--set", "optim.nesterov=true"};
+  expect_refusal(train(out, 3) + ignored, 2);
+  EXPECT_THAT(run_hone(train(out, 3) + ignored).err,
+              HasSubstr("[optim.nesterov] This key has no effect"));
+  EXPECT_FALSE(fs::exists(out));
+  ASSERT_EQ(run_hone(train(out, 3)).status, 0);
+  const Arguments resume{"train", "lm", "-q", "--out", out, "--resume"};
+  EXPECT_EQ(run_hone(resume).status, 0);
+  EXPECT_EQ(run_hone(resume + Arguments{"--config", toml}).status, 0);
+  expect_refusal(resume + ignored, 2);
+  // As it was written before: every key, whether it had an effect or not.
+  std::string all = read_text_file(toml);
+  for (std::size_t at; (at = all.find("# ")) != std::string::npos;) all.erase(at, 2);
+  for (std::size_t at; (at = all.find("  (no effect")) != std::string::npos;)
+    all.erase(at, all.find('\n', at) - at);
+  EXPECT_THAT(all, HasSubstr("\nnesterov = false\n"));
+  write_text_file(toml, all);
+  EXPECT_EQ(run_hone(resume).status, 0);
 }
 
 TEST_F(RunFolder, what_cannot_run_leaves_no_folder) {

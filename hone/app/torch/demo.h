@@ -55,6 +55,9 @@ struct DemoResult {
 // every variant, writes text with each, and writes report.html and report.json into `out`.
 DemoResult run_demo(const DemoOptions& options, Executor& executor, Measurer& measurer);
 
+// Bits per byte of the fp32 model over those of the source; nothing where they are not known.
+std::optional<double> floor_ratio(const DemoResult& result);
+
 // {"model", "steps", "val_loss", "variants": [], "front": [], "report", …}
 Json to_json(const DemoResult& result);
 // The table of variants, for a terminal.

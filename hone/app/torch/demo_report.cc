@@ -87,10 +87,12 @@ tune::Section training_section(const DemoResult& result) {
     section.lead += concat(", ", fixed(*training.tokens_per_s, 0), " tokens per second");
   }
   section.lead += '.';
-  if (result.floor_bits_per_byte) {
+  if (const auto ratio = floor_ratio(result)) {
     section.blocks.push_back(tune::Prose{
-        "The stories come from a grammar whose probabilities are known exactly, so the loss has a "
-        "floor: the entropy of the held-out text itself. No model can go below the dashed line."});
+        concat("The stories come from a grammar whose probabilities are known exactly, so the loss "
+               "has a floor: the entropy of the held-out text itself. No model can go below the "
+               "dashed line. The trained model ends at ",
+               fixed(*ratio, 3), " times the floor.")});
   }
   section.blocks.push_back(loss_chart(result));
   return section;
@@ -216,13 +218,16 @@ tune::Section machine_section(const DemoResult& result) {
 
 std::vector<tune::Headline> headlines_of(const DemoResult& result) {
   const DemoVariant& original = result.variants.front();
+  const std::optional<double> ratio = floor_ratio(result);
   const auto smallest = std::ranges::min_element(result.variants, {}, &DemoVariant::bytes);
   const auto fastest = std::ranges::max_element(
       result.variants, {}, [](const DemoVariant& variant) { return variant.tokens_per_s.median; });
   std::vector<tune::Headline> headlines{
       {"held-out loss",
        figure(original.eval.card.bits_per_byte.value_or(std::nan("")), "bits/byte", 3),
-       result.floor_bits_per_byte ? concat("floor ", fixed(*result.floor_bits_per_byte, 3)) : ""},
+       ratio
+           ? concat(fixed(*ratio, 3), " times the floor of ", fixed(*result.floor_bits_per_byte, 3))
+           : ""},
       {"smallest",
        figure(static_cast<double>(original.bytes) / static_cast<double>(smallest->bytes),
               "x smaller", 2),

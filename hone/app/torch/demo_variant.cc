@@ -41,7 +41,9 @@ Collected run_request(infer::Engine& engine, infer::Request request) {
   engine.submit(std::move(request), sink);
   while (engine.step()) {
   }
-  if (!sink->error.empty()) fail(ErrorCategory::Internal, "demo", "a text", sink->error);
+  if (!sink->error.empty()) {
+    fail(ErrorCategory::Internal, "demo", concat("No text was generated: ", sink->error));
+  }
   return sink->result;
 }
 

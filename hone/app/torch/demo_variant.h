@@ -14,8 +14,8 @@ struct DemoTask {
   std::vector<std::string> held_out;            // documents
   std::string prompt;                           // what generation starts from
   const data::StoryGrammar* grammar = nullptr;  // null: the text is no story
-  Index eval_tokens = 20000;
-  Index stories = 40;  // generated with each variant
+  Index eval_tokens = 20000;                    // 0: all
+  Index stories = 40;                           // generated with each variant
 };
 
 // Fills eval, sample and verdict.

@@ -8,17 +8,19 @@
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/task/lm/lm_setup.h"
 #include "hone/train/task/lm/predict_memory.h"
+#include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::app {
 
 namespace {
 
 MemoryLmResult run_job(const MemoryLmJob& job) {
-  const task::LmConfig& config = job.config;
+  task::LmConfig config = job.config;
   check_config(config);
   at::set_num_threads(job.threads > 0 ? job.threads : usable_cpus());
   const memory::MemoryMeter meter;  // before the model, so that its weights count
   task::LmSetup setup = task::set_up_lm(config);
+  config.optim = trainer::apply_preset(config.optim, config.given, *setup.model);
   const auto optimizer = task::make_optimizer(config, *setup.model);
   MemoryLmResult result;
   result.positions = setup.task.largest_sample()[0].size(1);

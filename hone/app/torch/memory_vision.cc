@@ -7,18 +7,21 @@
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/task/vision/vision_setup.h"
+#include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::app {
 
 namespace {
 
 MemoryMeasurement run_job(const MemoryVisionJob& job) {
-  check_config(job.config);
+  task::VisionConfig config = job.config;
+  check_config(config);
   at::set_num_threads(job.threads > 0 ? job.threads : usable_cpus());
   const memory::MemoryMeter meter;  // before the model, so that its weights count
-  const task::VisionSetup setup = task::set_up_vision(job.config);
-  const auto optimizer = task::make_optimizer(job.config, *setup.model);
-  return measure_run(*setup.task, *optimizer, job.config.trainer, job.search_batch);
+  const task::VisionSetup setup = task::set_up_vision(config);
+  config.optim = trainer::apply_preset(config.optim, config.given, *setup.model);
+  const auto optimizer = task::make_optimizer(config, *setup.model);
+  return measure_run(*setup.task, *optimizer, config.trainer, job.search_batch);
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <atomic>
 #include <filesystem>
 
+#include "hone/core/index.h"
+
 namespace hone::app {
 
 template <class Config>
@@ -13,8 +15,10 @@ struct TrainJob {
   // An earlier run in `out` is refused, unless it is to go on from its newest whole checkpoint
   // (without one: from step 0) or to be replaced, or ended before its first checkpoint.
   bool resume = false, fresh = false;
-  // > 0: fixes config.trainer.steps from a few measured steps; on resume they are the run's.
+  // > 0: fixes config.trainer.steps from a few measured steps, within these bounds (0: none); on
+  // resume they are the run's.
   double minutes = 0;
+  Index min_steps = 0, max_steps = 0;
   int threads = 0;                          // of LibTorch; 0: usable_cpus()
   const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, Error{Cancelled}
 };

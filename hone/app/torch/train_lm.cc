@@ -11,6 +11,7 @@
 #include "hone/train/nn/llama.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/task/lm/lm_setup.h"
+#include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::app {
 namespace {
@@ -40,9 +41,10 @@ TrainLmResult run_job(const TrainLmJob& job) {
   const TrainRun run(options_of(job), config.trainer);
   task::LmSetup setup = task::set_up_lm(config);
   run.fix(config.trainer, setup.task);
+  config.optim = trainer::apply_preset(config.optim, config.given, *setup.model);
   const auto optimizer = task::make_optimizer(config, *setup.model);
   const trainer::TrainResult trained = run.train(
-      config_entries(config), config.lr, config.trainer,
+      facts_of(config), config.lr, config.trainer,
       {.name = setup.data.name, .hash = setup.data.hash, .kind = "text"}, setup.task, *optimizer);
   const fs::path folder = job.out / "model";
   const optim::AveragedWeights averaged(*optimizer);

@@ -34,13 +34,13 @@ constexpr std::array kRunParts{"train.toml", "metrics.csv", "checkpoints"};
 // checkpoints.
 constexpr double kStepShare = 0.9;
 constexpr Index kProbeSteps = 8;
-constexpr double kMostSteps = 1e12;
+constexpr double kMaxSteps = 1e12;
 constexpr double kPrecisionSeconds = 3;
 
 // What a checkpoint records, to be the same on resume.
-Json facts_of(const ConfigEntries& entries, const DataFacts& data) {
-  return {{"config", entries_to_json(entries)},
-          {"config_hash", hash_entries(entries)},
+Json run_facts(const ConfigFacts& config, const DataFacts& data) {
+  return {{"config", entries_to_json(config.entries)},
+          {"config_hash", hash_entries(config.entries)},
           {"data_hash", data.hash},
           {"data_name", data.name},
           {"threads", at::get_num_threads()},
@@ -48,8 +48,8 @@ Json facts_of(const ConfigEntries& entries, const DataFacts& data) {
           {"torch", torch_version()}};
 }
 
-void check_facts(const Json& recorded, const ConfigEntries& entries, const DataFacts& data) {
-  check_same_entries(recorded.at("config"), entries);
+void check_facts(const Json& recorded, const ConfigFacts& config, const DataFacts& data) {
+  check_same_entries(recorded.at("config"), config.entries, config.defaults);
   const auto hash = recorded.at("data_hash").get<std::string>();
   HONE_CHECK(hash == data.hash, "data.path",
              concat("the ", data.kind, " that the run was started with, ",
@@ -57,9 +57,28 @@ void check_facts(const Json& recorded, const ConfigEntries& entries, const DataF
              concat(data.name, " ", data.hash.substr(0, 12)));
   const int threads = recorded.at("threads").get<int>();
   if (threads != at::get_num_threads()) {
-    log_warning(concat("the run was started with ", threads, " threads and goes on with ",
+    log_warning(concat("the run was started with ", threads, " threads and continues with ",
                        at::get_num_threads(), ": results differ in the last bits"));
   }
+}
+
+// Reads a key as it was recorded.
+void take_recorded(const Json& config, const char* name, ConfigField field) {
+  set_entry({{name, field, ""}}, concat(name, "=", config.at(name).get<std::string>()));
+}
+
+// A run may end later or earlier where that does not change what is done.
+void check_steps(const Json& recorded, Index done, Index steps, const optim::LrConfig& lr,
+                 double peak) {
+  Index before = 0;
+  take_recorded(recorded, "trainer.steps", &before);
+  if (before == steps) return;
+  const auto changed = trainer::first_changed_rate(lr, peak, done, before, steps);
+  if (!changed) return;
+  fail_argument(
+      "trainer.steps",
+      concat("It cannot change from ", before, " to ", steps, ": with lr.schedule = ", lr.schedule,
+             " the learning rate of step ", *changed + 1, ", which is done, depends on it."));
 }
 
 // The configuration that the run in the folder was started with; null: it has no checkpoint.
@@ -104,25 +123,28 @@ std::string choose_precision(trainer::Task& task) {
   return choice.use_bf16 ? "bf16" : "fp32";
 }
 
-Index steps_for(double minutes, trainer::Task& task, const trainer::TrainerConfig& config) {
+Index steps_for(const RunOptions& job, trainer::Task& task, const trainer::TrainerConfig& config) {
   HONE_TRACE_ZONE("measure a step");
+  const double minutes = job.minutes;
   const KeptBuffers buffers(task);
   const amp::MixedPrecision precision(amp::amp_options(config.amp));
   const amp::AutocastGuard autocast = precision.autocast();
   const double step_seconds =
       trainer::measure_step_seconds(task, config.accumulation_steps, kProbeSteps);
   const double minutes_per_step = step_seconds / (60 * kStepShare);
-  const double steps = std::floor(minutes / minutes_per_step);
+  double steps = std::floor(minutes / minutes_per_step);
+  if (job.max_steps > 0) steps = std::min(steps, static_cast<double>(job.max_steps));
+  steps = std::max(steps, static_cast<double>(job.min_steps));
   HONE_CHECK(steps >= 1, "minutes", concat("at least ", minutes_per_step, ", what one step takes"),
              minutes);
-  HONE_CHECK(steps <= kMostSteps, "minutes", concat("at most ", kMostSteps * minutes_per_step),
+  HONE_CHECK(steps <= kMaxSteps, "minutes", concat("at most ", kMaxSteps * minutes_per_step),
              minutes);
   log_info(concat(minutes, " minutes at ", step_seconds * 1e3, " ms a step: ", steps, " steps"));
   return static_cast<Index>(steps);
 }
 
 trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
-                                        const ConfigEntries& entries, const DataFacts& data,
+                                        const ConfigFacts& facts, const DataFacts& data,
                                         const fs::path& out) {
   trainer::TrainerOptions options;
   options.steps = config.steps;
@@ -134,13 +156,12 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   options.folder = out;
   options.ema_decay = config.ema_decay;
   options.amp = amp::amp_options(config.amp);
+  options.amp.skip_nonfinite = config.skip_nonfinite;
+  options.amp.max_skipped_steps = config.max_skipped_steps;
   options.max_memory_bytes = config.max_memory_mb << 20;
   options.metrics = trainer::parse_metrics_formats(config.metrics);
   options.seed = static_cast<std::uint64_t>(config.seed);
-  options.facts = facts_of(entries, data);
-  options.check_facts = [&entries, &data](const Json& recorded) {
-    check_facts(recorded, entries, data);
-  };
+  options.facts = run_facts(facts, data);
   return options;
 }
 
@@ -174,10 +195,11 @@ void check_earlier_run(const RunOptions& job) {
   const bool there = holds_run(job.out);
   const bool model = fs::exists(folder, ignored) && !fs::is_empty(folder, ignored);
   const bool keeps = there && !ended_before_checkpoint(job.out);
-  HONE_CHECK(job.resume || job.fresh || !(keeps || model), out,
-             "a folder without a run (--resume goes on with one, --fresh replaces it, another "
-             "--out keeps it)",
-             keeps ? "an earlier run" : "a model");
+  if (!job.resume && !job.fresh && (keeps || model)) {
+    fail_argument(out, concat("The folder already holds ", keeps ? "a run" : "a model",
+                              "; continue it with --resume, replace it with --fresh, or choose "
+                              "another --out."));
+  }
   model_io::check_model_folder(folder);
   if (fs::is_regular_file(job.data, ignored)) {
     check_output_spares(folder, job.data);
@@ -187,7 +209,8 @@ void check_earlier_run(const RunOptions& job) {
     }
   }
   if (job.resume && !there) {
-    fail(ErrorCategory::NotFound, out, "a run to resume (without --resume one is started)", "none");
+    fail(ErrorCategory::NotFound, out,
+         "The folder holds no run to resume; without --resume a new one is started.");
   }
 }
 
@@ -230,29 +253,34 @@ void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
   if (!is_auto && !is_timed) return;
   const Json recorded = options_.resume ? recorded_config(options_.out) : Json();
   const auto take = [&recorded](const char* name, ConfigField field) {
-    if (recorded.is_null()) return false;
-    set_entry({{name, field, ""}}, concat(name, "=", recorded.at(name).get<std::string>()));
-    return true;
+    if (!recorded.is_null()) take_recorded(recorded, name, field);
+    return !recorded.is_null();
   };
   if (is_auto && !take("amp.precision", &precision)) precision = choose_precision(task);
   if (is_timed && !take("trainer.steps", &config.steps)) {
-    config.steps = steps_for(options_.minutes, task, config);
+    config.steps = steps_for(options_, task, config);
   }
 }
 
-trainer::TrainResult TrainRun::train(const ConfigEntries& entries, const optim::LrConfig& lr,
+trainer::TrainResult TrainRun::train(const ConfigFacts& facts, const optim::LrConfig& lr,
                                      const trainer::TrainerConfig& config, const DataFacts& data,
                                      trainer::Task& task,
                                      optim::MultiTensorOptimizer& optimizer) const {
+  const double peak = optimizer.param_groups().front().options().get_lr();
   const auto scheduler = trainer::make_schedule(lr, config.steps, optimizer);
   const bool replaces = !options_.resume && holds_run(options_.out);
-  trainer::Trainer trainer(trainer_options(config, entries, data, options_.out));
+  trainer::TrainerOptions options = trainer_options(config, facts, data, options_.out);
+  options.check_facts = [&](const Json& recorded, Index done) {
+    check_facts(recorded, facts, data);
+    check_steps(recorded.at("config"), done, config.steps, lr, peak);
+  };
+  trainer::Trainer trainer(std::move(options));
   if (options_.resume && !trainer.resume(task, optimizer, *scheduler)) {
-    log_warning(concat("no checkpoint in ", options_.out.string(), ": starting from step 0"));
+    log_warning(concat(options_.out.string(), " has no checkpoint: the run starts from step 0"));
   }
   warn_of_long_warm_up(lr, config.steps);
   if (replaces) remove_earlier_run(options_.out);
-  write_text_file(options_.out / "train.toml", entries_to_toml(entries));
+  write_text_file(options_.out / "train.toml", entries_to_toml(facts.entries));
   const std::atomic<bool> never{false};
   return trainer.fit(task, optimizer, *scheduler,
                      options_.stop == nullptr ? never : *options_.stop);

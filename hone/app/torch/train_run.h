@@ -34,9 +34,20 @@ struct RunOptions {
   std::filesystem::path out, data;  // where `data` is a file, what is written to `out` spares it
   bool resume = false, fresh = false;
   double minutes = 0;
+  Index min_steps = 0, max_steps = 0;
   int threads = 0;
   const std::atomic<bool>* stop = nullptr;
 };
+
+// A configuration, as checkpoints record it; `defaults` are those of all keys.
+struct ConfigFacts {
+  ConfigEntries entries;
+  Json defaults;
+};
+template <class Config>
+ConfigFacts facts_of(Config& config) {
+  return {config_entries(config), hone::to_json(Config())};
+}
 
 // The data of a run, as checkpoints record it.
 struct DataFacts {
@@ -54,9 +65,9 @@ class TrainRun {
   // amp.precision where it is auto.
   void fix(trainer::TrainerConfig& config, trainer::Task& task) const;
 
-  // Resumes where that is asked for, writes train.toml, trains. `entries` are those of the
-  // configuration, fixed.
-  trainer::TrainResult train(const ConfigEntries& entries, const optim::LrConfig& lr,
+  // Resumes where that is asked for, writes train.toml, trains. `facts`, `lr` and `config` are of
+  // the configuration, fixed.
+  trainer::TrainResult train(const ConfigFacts& facts, const optim::LrConfig& lr,
                              const trainer::TrainerConfig& config, const DataFacts& data,
                              trainer::Task& task, optim::MultiTensorOptimizer& optimizer) const;
 
@@ -71,7 +82,15 @@ class TrainRun {
 
 template <class Config>
 RunOptions options_of(const TrainJob<Config>& job) {
-  return {job.out, job.config.data.path, job.resume, job.fresh, job.minutes, job.threads, job.stop};
+  return {.out = job.out,
+          .data = job.config.data.path,
+          .resume = job.resume,
+          .fresh = job.fresh,
+          .minutes = job.minutes,
+          .min_steps = job.min_steps,
+          .max_steps = job.max_steps,
+          .threads = job.threads,
+          .stop = job.stop};
 }
 
 }  // namespace hone::app

@@ -6,6 +6,7 @@
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/task/vision/vision_model.h"
 #include "hone/train/task/vision/vision_setup.h"
+#include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::app {
 
@@ -18,9 +19,10 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   const task::VisionSetup setup = task::set_up_vision(config, job.stop);
   const data::ImageCorpus& corpus = setup.data->corpus;
   run.fix(config.trainer, *setup.task);
+  config.optim = trainer::apply_preset(config.optim, config.given, *setup.model);
   const auto optimizer = task::make_optimizer(config, *setup.model);
   const trainer::TrainResult trained = run.train(
-      config_entries(config), config.lr, config.trainer,
+      facts_of(config), config.lr, config.trainer,
       {.name = corpus.name, .hash = corpus.hash, .kind = "images"}, *setup.task, *optimizer);
   const optim::AveragedWeights averaged(*optimizer);
   TrainVisionResult result;

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <set>
 #include <sstream>
 
 #include "hone/core/check.h"
@@ -140,27 +139,27 @@ class Reader {
  public:
   Reader(std::string_view where, const ConfigLists& lists) : where_(where), lists_(lists) {}
 
-  void read(const ConfigEntries& entries, const toml::table& root) const {
-    read_all(entries, "", root, std::string(where_));
+  // The keys that were assigned, without those of lists.
+  ConfigKeys read(const ConfigEntries& entries, const toml::table& root) const {
+    return read_all(entries, "", root, std::string(where_));
   }
 
  private:
-  using Names = std::set<std::string_view>;
-
   // The keys of one element, or all keys that are in none.
-  void read_all(const ConfigEntries& entries, const std::string& prefix, const toml::table& table,
-                const std::string& place) const {
-    Names seen;
+  ConfigKeys read_all(const ConfigEntries& entries, const std::string& prefix,
+                      const toml::table& table, const std::string& place) const {
+    ConfigKeys seen;
     read_table(entries, prefix, table, seen);
     for (const ConfigEntry& entry : entries) {
       if (entry.required && !seen.contains(entry.name)) {
         fail_argument(place, concat("The key ", entry.name, " is missing."));
       }
     }
+    return seen;
   }
 
   void read_table(const ConfigEntries& entries, const std::string& prefix, const toml::table& table,
-                  Names& seen) const {
+                  ConfigKeys& seen) const {
     for (const auto& [key, node] : table) {
       const std::string name =
           prefix.empty() ? std::string(key.str()) : concat(prefix, ".", key.str());
@@ -173,7 +172,7 @@ class Reader {
       } else {
         const ConfigEntry& entry = find_entry(entries, lists_, name, place);
         assign(entry, node, place);
-        seen.insert(entry.name);
+        seen.insert(name);
       }
     }
   }
@@ -220,8 +219,10 @@ std::string text_of(const std::optional<double>& value) {
 
 std::string line_of(const ConfigEntry& entry) {
   const std::size_t dot = entry.name.find('.');
-  return concat(entry.name.substr(dot == std::string_view::npos ? 0 : dot + 1), " = ",
-                value_of(entry), '\n');
+  const bool ignored = !entry.ignored_by.empty();
+  return concat(ignored ? "# " : "", entry.name.substr(dot == std::string_view::npos ? 0 : dot + 1),
+                " = ", value_of(entry),
+                ignored ? concat("  (no effect with ", entry.ignored_by, ")") : "", '\n');
 }
 
 // What --set takes besides TOML values: a string without quotes, strings between commas, auto.
@@ -251,6 +252,8 @@ ConfigCheck range_check(const Number& value, Number low, Number high) {
   };
 }
 
+bool is_fixed(const ConfigEntry& entry) { return entry.fixed_in_run && entry.ignored_by.empty(); }
+
 template <class Number>
 void check_numbers(std::string_view key, Number value, Number low, Number high) {
   if (!(value >= low && value <= high)) {
@@ -270,22 +273,34 @@ std::string value_of(const ConfigEntry& entry) {
   return std::visit([](const auto* field) { return text_of(*field); }, entry.field);
 }
 
-void read_entries(const ConfigEntries& entries, std::string_view toml_text, std::string_view where,
-                  const ConfigLists& lists) {
-  Reader(where, lists).read(entries, parse(toml_text, where));
+ConfigKeys read_entries(const ConfigEntries& entries, std::string_view toml_text,
+                        std::string_view where, const ConfigLists& lists) {
+  return Reader(where, lists).read(entries, parse(toml_text, where));
 }
 
-void set_entry(const ConfigEntries& entries, std::string_view assignment) {
+std::string set_entry(const ConfigEntries& entries, std::string_view assignment) {
   const std::size_t equals = assignment.find('=');
   const std::string place = concat("--set ", assignment);
   if (equals == std::string_view::npos)
     fail_argument(place, "The form is key=value, but there is no '='.");
   const std::string value(assignment.substr(equals + 1));
-  const ConfigEntry& entry =
-      find_entry(entries, {}, std::string(assignment.substr(0, equals)), place);
-  if (take_bare(entry, value)) return check_value(entry, place);
-  const toml::table table = parse(concat("value = ", value), place);
-  assign(entry, *table.get("value"), place);
+  const std::string key(assignment.substr(0, equals));
+  const ConfigEntry& entry = find_entry(entries, {}, key, place);
+  if (take_bare(entry, value)) {
+    check_value(entry, place);
+  } else {
+    const toml::table table = parse(concat("value = ", value), place);
+    assign(entry, *table.get("value"), place);
+  }
+  return key;
+}
+
+void check_given_entries(const ConfigEntries& entries, const ConfigKeys& given) {
+  for (const ConfigEntry& entry : entries) {
+    if (entry.ignored_by.empty() || !given.contains(entry.name)) continue;
+    fail_argument(entry.name, concat("This key has no effect with ", entry.ignored_by,
+                                     ": remove it from the configuration."));
+  }
 }
 
 std::string entries_to_toml(const ConfigEntries& entries, const ConfigLists& lists) {
@@ -319,16 +334,17 @@ Json entries_to_json(const ConfigEntries& entries) {
 std::string hash_entries(const ConfigEntries& entries) {
   std::string text;
   for (const ConfigEntry& entry : entries) {
-    if (entry.fixed_in_run) text += concat(entry.name, '=', value_of(entry), '\n');
+    if (is_fixed(entry)) text += concat(entry.name, '=', value_of(entry), '\n');
   }
   return sha256_hex_of_text(text);
 }
 
-void check_same_entries(const Json& recorded, const ConfigEntries& entries) {
+void check_same_entries(const Json& recorded, const ConfigEntries& entries, const Json& defaults) {
   for (const ConfigEntry& entry : entries) {
-    if (!entry.fixed_in_run) continue;
-    const auto found = recorded.find(std::string(entry.name));
-    const std::string before = found == recorded.end() ? "nothing" : found->get<std::string>();
+    if (!is_fixed(entry)) continue;
+    const std::string name(entry.name);
+    const Json& source = recorded.contains(name) ? recorded : defaults;
+    const auto before = source.at(name).get<std::string>();
     const std::string now = value_of(entry);
     if (before != now) {
       fail_argument(entry.name, concat("the value that the run was started with, ", before), now);

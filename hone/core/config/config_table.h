@@ -4,9 +4,11 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -30,8 +32,11 @@ struct ConfigEntry {
   bool fixed_in_run = true;  // false: may differ when a run is resumed
   bool required = false;     // true: a file without it is refused
   ConfigCheck check = {};    // may be empty
+  // The setting beside which the key has no effect: "optim.name = sgd".
+  std::string ignored_by = {};
 };
 using ConfigEntries = std::vector<ConfigEntry>;
+using ConfigKeys = std::set<std::string, std::less<>>;
 
 // [[pass]], an array of tables.
 struct ConfigList {
@@ -48,18 +53,21 @@ std::string value_of(const ConfigEntry& entry);
 
 // ---- on entries; the same functions for a whole configuration follow below
 
-// Elements of `lists` are added to those that there are.
-void read_entries(const ConfigEntries& entries, std::string_view toml, std::string_view where,
-                  const ConfigLists& lists = {});
-void set_entry(const ConfigEntries& entries, std::string_view assignment);
+// The first two return the keys that were assigned, without those of lists. Elements of `lists` are
+// added to those that there are.
+ConfigKeys read_entries(const ConfigEntries& entries, std::string_view toml, std::string_view where,
+                        const ConfigLists& lists = {});
+std::string set_entry(const ConfigEntries& entries, std::string_view assignment);
+void check_given_entries(const ConfigEntries& entries, const ConfigKeys& given);
 std::string entries_to_toml(const ConfigEntries& entries, const ConfigLists& lists = {});
 Json entries_to_json(const ConfigEntries& entries);
 std::string hash_entries(const ConfigEntries& entries);
-void check_same_entries(const Json& recorded, const ConfigEntries& entries);
+void check_same_entries(const Json& recorded, const ConfigEntries& entries, const Json& defaults);
 std::string read_config_file(const std::filesystem::path& path);
 
 // ---- Config is a struct with `ConfigEntries config_entries(Config&)`, which lists all keys by
-// section. The parser, docs/config.md and the resume check use that list.
+// section. The parser, docs/config.md and the resume check use that list. A member
+// `ConfigKeys given`, where there is one, collects the keys that files and assignments have set.
 
 // Reads a TOML text over `config`; `where` names it in errors: Error{InvalidArgument} naming file,
 // line and key for malformed TOML, a wrong type, a value that its check refuses, and an unknown key
@@ -67,8 +75,9 @@ std::string read_config_file(const std::filesystem::path& path);
 template <class Config>
 void read_config_text(Config& config, std::string_view toml, std::string_view where) {
   Config changed = config;
-  read_entries(config_entries(changed), toml, where);
-  config = changed;
+  ConfigKeys keys = read_entries(config_entries(changed), toml, where);
+  if constexpr (requires { changed.given; }) changed.given.merge(keys);
+  config = std::move(changed);
 }
 // The same for a file; Error{NotFound} if it cannot be opened.
 template <class Config>
@@ -79,9 +88,15 @@ void read_config(Config& config, const std::filesystem::path& path) {
 // no quotes.
 template <class Config>
 void set_config(Config& config, std::string_view assignment) {
-  set_entry(config_entries(config), assignment);
+  const std::string key = set_entry(config_entries(config), assignment);
+  if constexpr (requires { config.given; }) config.given.insert(key);
 }
-// All keys in TOML.
+// Throws Error{InvalidArgument} that names the first key of config.given that has no effect.
+template <class Config>
+void check_given(Config config) {
+  check_given_entries(config_entries(config), config.given);
+}
+// All keys in TOML; those without an effect as comments.
 template <class Config>
 std::string to_toml(Config config) {
   return entries_to_toml(config_entries(config));
@@ -90,16 +105,16 @@ std::string to_toml(Config config) {
 template <class Config>
 requires requires(Config& config) { config_entries(config); }
 Json to_json(Config config) { return entries_to_json(config_entries(config)); }
-// SHA-256 of the keys that may not change within a run.
+// SHA-256 of the keys that may not change within a run and have an effect.
 template <class Config>
 std::string config_hash(Config config) {
   return hash_entries(config_entries(config));
 }
-// Throws Error{InvalidArgument} that names the first key that may not change within a run and
-// differs from the recorded value.
+// Throws Error{InvalidArgument} that names the first of these keys that differs from the recorded
+// value. A key that was not recorded, because it did not exist then, had its default.
 template <class Config>
 void check_same_run(const Json& recorded, Config config) {
-  check_same_entries(recorded, config_entries(config));
+  check_same_entries(recorded, config_entries(config), to_json(Config()));
 }
 
 // ---- range checks; each throws Error{InvalidArgument} that names the key

@@ -10,12 +10,17 @@
 namespace hone::amp {
 
 void add_entries(ConfigEntries& entries, AmpConfig& amp) {
+  const std::string unscaled =
+      amp.precision == "fp16" ? std::string() : concat("amp.precision = ", amp.precision);
   const auto add = [&](std::string_view name, ConfigField field, std::string meaning) {
     entries.push_back({name, field, std::move(meaning)});
+    entries.back().ignored_by = unscaled;
   };
-  add("amp.precision", &amp.precision,
-      "what forward and backward passes multiply in; weights, gradients and state stay fp32. fp32; "
-      "bf16; fp16, with a loss scale; auto: bf16 where a few steps show it faster, else fp32");
+  entries.push_back(
+      {"amp.precision", &amp.precision,
+       "what forward and backward passes multiply in; weights, gradients and state stay fp32. "
+       "fp32; bf16; fp16, with a loss scale; auto: bf16 where a few steps show it faster, else "
+       "fp32"});
   add("amp.init_scale", &amp.init_scale, "loss scale of fp16 at the first step");
   add("amp.dynamic", &amp.dynamic,
       "fp16: the loss scale halves after a step whose gradients overflow; false: it stays. Such a "

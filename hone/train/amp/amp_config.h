@@ -9,6 +9,10 @@ namespace hone::amp {
 
 struct AmpOptions;
 
+// Steps skipped in a row until a run is given up: a loss scale of 65536 that is halved as often is
+// 2^-9, where no gradient of a sane model overflows.
+inline constexpr Index kMaxSkippedSteps = 25;
+
 // [amp]: what forward passes multiply in, and the loss scale of fp16.
 struct AmpConfig {
   std::string precision = "fp32";  // bf16, fp16, auto

@@ -7,8 +7,8 @@
 
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
-#include "hone/train/nn/checkpoint.h"
 #include "hone/train/nn/init.h"
+#include "hone/train/nn/recompute.h"
 
 namespace hone::nn {
 namespace {
@@ -120,10 +120,9 @@ torch::Tensor LlamaImpl::hidden(const torch::Tensor& ids) const {
     const LlamaLayer& layer = layers_[i];
     const bool recomputed = recompute_every_ > 0 && static_cast<Index>(i) % recompute_every_ == 0;
     const Tensors out =
-        recomputed
-            ? checkpoint([run, layer](const Tensors& in) { return run(layer, in[0], in[1]); },
-                         {x, delta})
-            : run(layer, x, delta);
+        recomputed ? recompute([run, layer](const Tensors& in) { return run(layer, in[0], in[1]); },
+                               {x, delta})
+                   : run(layer, x, delta);
     x = out[0];
     delta = out[1];
   }

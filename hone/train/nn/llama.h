@@ -41,7 +41,7 @@ class LlamaImpl : public torch::nn::Module {
   // The sum of nats over targets ≥ 0 as an f64 scalar; targets [batch, positions] int64.
   torch::Tensor loss_sum(const torch::Tensor& ids, const torch::Tensor& targets) const;
   // Makes layers 0, k, 2k, … keep only their inputs for the backward pass and compute the rest
-  // again there (nn::checkpoint). 0 disables it. Losses and gradients do not change by a bit.
+  // again there (nn::recompute). 0 disables it. Losses and gradients do not change by a bit.
   void set_recompute_every(Index k);
   Index recompute_every() const { return recompute_every_; }
 

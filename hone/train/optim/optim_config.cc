@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/optim/optim_config.h"
 
+#include <algorithm>
 #include <array>
+#include <initializer_list>
 #include <vector>
 
 #include "hone/core/check.h"
@@ -15,6 +17,17 @@ std::vector<std::string_view> names_of(RuleTable rules) {
   std::vector<std::string_view> out;
   for (const RuleDefaults& rule : rules) out.push_back(rule.name);
   return out;
+}
+
+// The values of another key with which a key has an effect; none: it always has one.
+using Values = std::initializer_list<std::string_view>;
+constexpr Values kTorque = {"tam", "adatam", "adatamw"};
+
+// ConfigEntry::ignored_by.
+std::string unless_one_of(Values values, std::string_view key, std::string_view value) {
+  const bool has_effect =
+      values.size() == 0 || std::find(values.begin(), values.end(), value) != values.end();
+  return has_effect ? std::string() : concat(key, " = ", value);
 }
 
 // "sgd 0.1, adam 0.004".
@@ -47,53 +60,79 @@ double peak_of(const OptimConfig& optim, const LrConfig& lr, RuleTable rules) {
 }
 
 void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules) {
-  const auto add = [&](std::string_view name, ConfigField field, std::string meaning) {
+  const auto add = [&](std::string_view name, ConfigField field, std::string meaning,
+                       Values readers = {}) {
     entries.push_back({name, field, std::move(meaning)});
+    entries.back().ignored_by = unless_one_of(readers, "optim.name", optim.name);
   };
   add("optim.name", &optim.name, join_choices(names_of(rules)));
   add("optim.weight_decay", &optim.weight_decay,
       concat("of matrices; norm gains and biases have none. Decoupled for adamw, adatamw and lion, "
              "L2 for the others. auto: ",
              list_defaults(rules, &RuleDefaults::weight_decay)));
-  add("optim.beta1", &optim.beta1, "first-moment decay of adam, adamw and lion");
+  add("optim.beta1", &optim.beta1, "first-moment decay of adam, adamw and lion",
+      {"adam", "adamw", "lion"});
   add("optim.beta2", &optim.beta2,
       concat("second-moment decay of adam, adamw, adatam and adatamw; decay of lion's momentum. "
              "auto: adam ",
              find_rule(rules, "adam").beta2, ", adamw ", find_rule(rules, "adamw").beta2,
              ", adatam ", find_rule(rules, "adatam").beta2, ", adatamw ",
-             find_rule(rules, "adatamw").beta2, ", lion ", find_rule(rules, "lion").beta2));
+             find_rule(rules, "adatamw").beta2, ", lion ", find_rule(rules, "lion").beta2),
+      {"adam", "adamw", "adatam", "adatamw", "lion"});
   add("optim.eps", &optim.eps,
-      "added to the root of the second moment or of adagrad's sum, and to TAM's damping");
-  add("optim.momentum", &optim.momentum, "momentum of sgd, tam, adatam and adatamw");
-  add("optim.nesterov", &optim.nesterov, "sgd looks ahead, with a momentum above 0");
+      "added to the root of the second moment or of adagrad's sum, and to TAM's damping",
+      {"adam", "adamw", "adagrad", "tam", "adatam", "adatamw"});
+  add("optim.momentum", &optim.momentum, "momentum of sgd, tam, adatam and adatamw",
+      {"sgd", "tam", "adatam", "adatamw"});
+  add("optim.nesterov", &optim.nesterov, "sgd looks ahead, with a momentum above 0", {"sgd"});
   add("optim.decay_rate", &optim.decay_rate,
-      "decay of TAM's smoothed correlation (tam, adatam, adatamw)");
+      "decay of TAM's smoothed correlation (tam, adatam, adatamw)", kTorque);
   add("optim.correlation_method", &optim.correlation_method,
       "cosine of momentum and gradient of the TAM family: manual or cosine_similarity: one per "
-      "tensor; vectorized: one per row; auto: by shape (docs/optimizers.md)");
+      "tensor; vectorized: one per row; auto: by shape (docs/optimizers.md)",
+      kTorque);
   add("optim.fixed_damping", &optim.fixed_damping,
-      "damping of the TAM family held at this instead of following the correlation; 0: off");
+      "damping of the TAM family held at this instead of following the correlation; 0: off",
+      kTorque);
+  add("optim.large_tensor_threshold", &optim.large_tensor_threshold,
+      "elements above which correlation_method auto leaves manual", kTorque);
+  const bool is_auto = optim.correlation_method == "auto" || optim.preset != kNoPreset;
+  if (entries.back().ignored_by.empty() && !is_auto) {
+    entries.back().ignored_by = concat("optim.correlation_method = ", optim.correlation_method);
+  }
+  add("optim.checked", &optim.checked,
+      "steps of the TAM family that change nothing unless every new value is finite", kTorque);
+  add("optim.preset", &optim.preset,
+      "none, or what the TAM family is used with where no key of its own says otherwise: "
+      "high_performance: correlation_method auto; stable: checked; large_model: vectorized; "
+      "memory_limited: checked, state_dtype bf16; for_model_size: by the number of parameters "
+      "(docs/optimizers.md)");
   add("optim.state_dtype", &optim.state_dtype,
       "what moments are kept in: fp32, bf16 or 8bit; with 8bit small tensors and the embedding "
       "matrix stay fp32");
 }
 
 void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules) {
-  const auto add = [&](std::string_view name, ConfigField field, std::string meaning) {
+  const auto add = [&](std::string_view name, ConfigField field, std::string meaning,
+                       Values schedules = {}) {
     entries.push_back({name, field, std::move(meaning)});
+    entries.back().ignored_by = unless_one_of(schedules, "lr.schedule", lr.schedule);
   };
   add("lr.schedule", &lr.schedule,
       "cosine or linear: from peak to final_ratio of it after the warm-up; constant: peak after "
       "the warm-up; one_cycle: from peak/25 to peak, then to final_ratio of it");
   add("lr.peak", &lr.peak,
       concat("highest learning rate; 0: ", list_defaults(rules, &RuleDefaults::peak)));
-  add("lr.warm_up_steps", &lr.warm_up_steps, "steps of linear warm-up; unread with one_cycle");
+  add("lr.warm_up_steps", &lr.warm_up_steps,
+      "steps of linear warm-up of cosine, linear and constant", {"cosine", "linear", "constant"});
   add("lr.final_ratio", &lr.final_ratio,
-      "learning rate at the end, as a share of peak; unread with constant");
-  add("lr.rise", &lr.rise, "share of the steps in which one_cycle rises; unread by the others");
+      "learning rate at the end of cosine, linear and one_cycle, as a share of peak",
+      {"cosine", "linear", "one_cycle"});
+  add("lr.rise", &lr.rise, "share of the steps in which one_cycle rises", {"one_cycle"});
   add("lr.cycle_momentum", &lr.cycle_momentum,
       "one_cycle moves momentum (adam, adamw, lion: beta1) from 0.95 to 0.85 and back instead of "
-      "keeping that of [optim]; unread by the others");
+      "keeping that of [optim]",
+      {"one_cycle"});
 }
 
 void check_config(const OptimConfig& optim, RuleTable rules) {
@@ -110,6 +149,15 @@ void check_config(const OptimConfig& optim, RuleTable rules) {
       "optim.correlation_method", optim.correlation_method,
       std::array<std::string_view, 4>{"manual", "auto", "cosine_similarity", "vectorized"});
   check_range("optim.fixed_damping", optim.fixed_damping, 0, 1);
+  check_range("optim.large_tensor_threshold", optim.large_tensor_threshold, 0, Index{1} << 40);
+  check_choice("optim.preset", optim.preset,
+               std::array<std::string_view, 6>{kNoPreset, "high_performance", "stable",
+                                               "large_model", "memory_limited", "for_model_size"});
+  if (optim.preset != kNoPreset && unless_one_of(kTorque, "optim.name", optim.name) != "") {
+    fail_argument(
+        "optim.preset",
+        concat(optim.preset, " is a preset of TAM; optim.name = ", optim.name, " has none."));
+  }
   check_choice("optim.state_dtype", optim.state_dtype,
                std::array<std::string_view, 3>{"fp32", "bf16", "8bit"});
 }

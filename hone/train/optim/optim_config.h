@@ -10,6 +10,8 @@
 
 namespace hone::optim {
 
+inline constexpr std::string_view kNoPreset = "none";
+
 // [optim]: a rule and its numbers. One left at auto is its rule's, from the job's RuleTable.
 struct OptimConfig {
   std::string name = "adamw";  // sgd, adam, adamw, adagrad, lion, tam, adatam, adatamw
@@ -22,7 +24,11 @@ struct OptimConfig {
   double decay_rate = 0.9;
   std::string correlation_method = "manual";  // auto, cosine_similarity, vectorized
   double fixed_damping = 0;                   // 0: none
-  std::string state_dtype = "fp32";           // bf16, 8bit
+  Index large_tensor_threshold = 1000;        // of correlation_method "auto"
+  bool checked = false;
+  std::string state_dtype = "fp32";  // bf16, 8bit
+  // high_performance, stable, large_model, memory_limited, for_model_size: TAMOptions' presets.
+  std::string preset{kNoPreset};
 };
 
 // [lr]

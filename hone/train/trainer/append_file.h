@@ -30,7 +30,7 @@ class AppendFile {
   std::filesystem::path path_;
   int descriptor_ = -1;
   std::size_t last_ = 0, end_ = 0;  // offsets: of what was appended last, and behind it
-  bool is_missed_ = false;
+  bool is_missing_ = false;
 };
 
 }  // namespace hone::trainer

@@ -21,7 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int kFormat = 1;
-constexpr std::string_view kPrefix = "step_", kDoomed = ".removed_";
+constexpr std::string_view kPrefix = "step_", kRemoved = ".removed_";
 constexpr const char* kWeights = "weights.safetensors";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
@@ -57,10 +57,13 @@ std::optional<Index> step_of(const fs::path& path) {
 CheckpointStore::CheckpointStore(fs::path folder) : folder_(std::move(folder)) {
   std::error_code error;
   fs::create_directories(folder_, error);
-  if (error) fail(ErrorCategory::Io, folder_.string(), "to make the folder", error.message());
+  if (error) {
+    fail(ErrorCategory::Io, folder_.string(),
+         concat("The folder cannot be created: ", error.message()));
+  }
   remove_stale_temporaries(folder_);
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
-    if (entry.path().filename().string().starts_with(kDoomed)) {
+    if (entry.path().filename().string().starts_with(kRemoved)) {
       std::error_code ignored;  // only space is lost
       fs::remove_all(entry.path(), ignored);
     }
@@ -104,7 +107,7 @@ void CheckpointStore::save(const Checkpoint& checkpoint, Index keep, std::option
 
 // Renamed first: a kill halfway leaves no folder that looks like a damaged checkpoint.
 void CheckpointStore::remove(Index step) const {
-  const fs::path from = path_of(step), to = folder_ / concat(kDoomed, step);
+  const fs::path from = path_of(step), to = folder_ / concat(kRemoved, step);
   std::error_code error;
   fs::rename(from, to, error);
   fs::remove_all(error ? from : to, error);
@@ -124,7 +127,7 @@ Checkpoint CheckpointStore::load(Index step) const {
                    concat(manifest.at("format").dump(), " and ", manifest.at("step").dump()));
     }
     if (manifest.at("facts_sha256") != sha256_hex_of_text(manifest.at("facts").dump())) {
-      fail_corrupt(manifest_path.string(), "facts of the recorded SHA-256", "others");
+      fail_corrupt(manifest_path.string(), "The facts do not have the recorded SHA-256.");
     }
     return {.step = step,
             .facts = manifest.at("facts"),
@@ -142,12 +145,12 @@ std::optional<Checkpoint> CheckpointStore::load_newest() const {
       return load(*step);
     } catch (const Error& error) {
       log_warning(
-          concat("skipping damaged checkpoint ", path_of(*step).string(), ": ", error.what()));
+          concat("skipping the damaged checkpoint ", path_of(*step).string(), ": ", error.what()));
     }
   }
   if (!all.empty()) {
-    fail_corrupt(folder_.string(), "a whole checkpoint (--fresh starts again)",
-                 concat(all.size(), all.size() == 1 ? " damaged one" : " damaged ones"));
+    fail_corrupt(folder_.string(),
+                 concat("All checkpoints are damaged (", all.size(), "); --fresh starts again."));
   }
   return std::nullopt;
 }

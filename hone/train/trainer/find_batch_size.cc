@@ -96,8 +96,8 @@ class Prober {
 };
 
 [[noreturn]] void fail_nothing_fits(Index low, Index limit_bytes) {
-  fail(ErrorCategory::Resource, "find_batch_size", concat("memory for a step on ", low, " samples"),
-       concat("a limit of ", limit_bytes, " bytes"));
+  fail(ErrorCategory::Resource, "find_batch_size",
+       concat("A step on ", low, " samples does not fit in ", limit_bytes, " bytes."));
 }
 
 }  // namespace

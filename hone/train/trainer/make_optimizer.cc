@@ -71,6 +71,7 @@ Options torque_options(const optim::OptimConfig& chosen, double peak) {
   Options options(peak);
   options.momentum(chosen.momentum).decay_rate(chosen.decay_rate).eps(chosen.eps);
   options.correlation_method(parse_method(chosen.correlation_method));
+  options.large_tensor_threshold(chosen.large_tensor_threshold).use_inplace_ops(!chosen.checked);
   if (chosen.fixed_damping > 0) options.fixed_damping(chosen.fixed_damping);
   if constexpr (requires { options.beta2(0.5); }) options.beta2(*chosen.beta2);
   return options;
@@ -81,11 +82,53 @@ Options adam_options(const optim::OptimConfig& chosen, double peak) {
   return Options(peak).betas({chosen.beta1, *chosen.beta2}).eps(chosen.eps);
 }
 
+// The rate is not read.
+optim::TAMOptions preset_options(std::string_view name, const torch::nn::Module& module) {
+  using optim::TAMOptions;
+  if (name == "high_performance") return TAMOptions::high_performance(1);
+  if (name == "stable") return TAMOptions::stable(1);
+  if (name == "large_model") return TAMOptions::large_model(1);
+  if (name == "memory_limited") return TAMOptions::memory_limited(1);
+  HONE_CHECK(name == "for_model_size", "optim.preset", "a preset of docs/config.md", name);
+  double parameters = 0;
+  for (const torch::Tensor& parameter : module.parameters()) {
+    parameters += static_cast<double>(parameter.numel());
+  }
+  return TAMOptions::for_model_size(1, parameters);
+}
+
+// As the configuration writes an enumerator.
+template <class Enum>
+std::string name_in_config(Enum value) {
+  return std::string(names_of(value)[static_cast<std::size_t>(value)]);
+}
+
 }  // namespace
+
+optim::OptimConfig apply_preset(optim::OptimConfig optim, const ConfigKeys& given,
+                                const torch::nn::Module& module) {
+  if (optim.preset == optim::kNoPreset) return optim;
+  const optim::TAMOptions preset = preset_options(optim.preset, module);
+  optim.preset = optim::kNoPreset;
+  const auto set = [&](std::string_view key, auto& field, const auto& value) {
+    if (!given.contains(key)) field = value;
+  };
+  if (preset.correlation_method()) {
+    set("optim.correlation_method", optim.correlation_method,
+        name_in_config(*preset.correlation_method()));
+  }
+  set("optim.large_tensor_threshold", optim.large_tensor_threshold,
+      preset.large_tensor_threshold());
+  set("optim.checked", optim.checked, !preset.use_inplace_ops());
+  set("optim.state_dtype", optim.state_dtype, name_in_config(preset.state_dtype()));
+  return optim;
+}
 
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(
     const optim::OptimConfig& chosen, double peak, const torch::nn::Module& module,
     std::span<const std::string_view> embeddings) {
+  HONE_CHECK(chosen.preset == optim::kNoPreset, "optim.preset",
+             "a configuration after apply_preset()", chosen.preset);
   const bool narrow = parse_state_dtype(chosen.state_dtype) == StateDtype::Block8;
   Parameters parameters =
       sort_parameters(module, narrow ? embeddings : std::span<const std::string_view>());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/trainer/metrics_log.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cstdio>
@@ -13,7 +14,7 @@
 namespace hone::trainer {
 namespace {
 
-constexpr std::array<MetricsColumn, 8> kColumns = {
+constexpr std::array<MetricsColumn, 11> kColumns = {
     {{"loss", "train/loss", &MetricsRow::loss},
      {"lr", "train/lr", &MetricsRow::lr},
      {"grad_norm", "train/grad_norm", &MetricsRow::grad_norm},
@@ -21,7 +22,10 @@ constexpr std::array<MetricsColumn, 8> kColumns = {
      {"val_loss", "validation/loss", &MetricsRow::val_loss},
      {"val_bits_per_byte", "validation/bits_per_byte", &MetricsRow::val_bits_per_byte},
      {"loss_scale", "train/loss_scale", &MetricsRow::loss_scale},
-     {"val_accuracy", "validation/accuracy", &MetricsRow::val_accuracy}}};
+     {"val_accuracy", "validation/accuracy", &MetricsRow::val_accuracy},
+     {"found_inf", "train/found_inf", &MetricsRow::found_inf},
+     {"skipped", "train/skipped", &MetricsRow::skipped},
+     {"growth_tracker", "train/growth_tracker", &MetricsRow::growth_tracker}}};
 
 std::string exact(double value) {
   std::array<char, 40> text;
@@ -29,12 +33,24 @@ std::string exact(double value) {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-std::optional<MetricsRow> parse_row(std::string_view line) {
+// The columns of a log that begins with `header`, a line without its end; nothing where that is no
+// header. Columns are only ever added, at the end.
+std::optional<std::span<const MetricsColumn>> columns_of(std::string_view header) {
+  std::string known = "step";
+  std::size_t count = 0;
+  while (known != header && count < kColumns.size()) known += concat(',', kColumns[count++].name);
+  const std::span columns = std::span(kColumns).first(count);
+  const bool whole = std::none_of(kColumns.begin() + static_cast<Index>(count), kColumns.end(),
+                                  [](const MetricsColumn& column) { return !column.optional(); });
+  return known == header && whole ? std::optional(columns) : std::nullopt;
+}
+
+std::optional<MetricsRow> parse_row(std::string_view line, std::span<const MetricsColumn> columns) {
   const char* at = line.data();
   const char* const last = at + line.size();
   MetricsRow row;
   at = std::from_chars(at, last, row.step).ptr;
-  for (const MetricsColumn& column : kColumns) {
+  for (const MetricsColumn& column : columns) {
     if (at == last || *at++ != ',') return std::nullopt;
     double value = 0;
     const auto parsed = std::from_chars(at, last, value);
@@ -82,16 +98,19 @@ std::string to_csv_line(const MetricsRow& row) {
 }
 
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
-  const std::string text = read_text_file(path), file = path.string(), header = metrics_header();
-  if (!text.starts_with(header)) {
+  const std::string text = read_text_file(path), file = path.string();
+  const std::vector<std::string_view> lines = lines_of(text);
+  const auto columns = lines.empty() ? std::nullopt : columns_of(lines.front());
+  if (!columns) {
+    const std::string header = metrics_header();
     fail_corrupt(file, concat("the header '", header.substr(0, header.size() - 1), "'"),
                  "another first line");
   }
   std::vector<MetricsRow> rows;
-  for (const std::string_view line : lines_of(std::string_view(text).substr(header.size()))) {
-    const std::optional<MetricsRow> row = parse_row(line);
+  for (const std::string_view line : std::span(lines).subspan(1)) {
+    const std::optional<MetricsRow> row = parse_row(line, *columns);
     if (!row) {
-      fail_corrupt(file, concat(kColumns.size() + 1, " numbers after row ", rows.size()),
+      fail_corrupt(file, concat(columns->size() + 1, " numbers after row ", rows.size()),
                    std::string(line));
     }
     rows.push_back(*row);
@@ -102,12 +121,13 @@ std::vector<MetricsRow> read_metrics(const std::filesystem::path& path) {
 std::vector<MetricsRow> kept_metrics(const std::filesystem::path& path, Index steps) {
   std::error_code none;
   const std::string text = std::filesystem::exists(path, none) ? read_text_file(path) : "";
-  const std::string header = metrics_header();
+  const std::vector<std::string_view> lines = lines_of(text);
+  const auto columns = lines.empty() ? std::nullopt : columns_of(lines.front());
   std::vector<MetricsRow> rows;
   Index last = 0;
-  if (text.starts_with(header)) {
-    for (const std::string_view line : lines_of(std::string_view(text).substr(header.size()))) {
-      const std::optional<MetricsRow> row = parse_row(line);
+  if (columns) {
+    for (const std::string_view line : std::span(lines).subspan(1)) {
+      const std::optional<MetricsRow> row = parse_row(line, *columns);
       if (!row || row->step <= last || row->step > steps) break;
       last = row->step;
       rows.push_back(*row);

@@ -20,6 +20,11 @@ struct MetricsRow {
   std::optional<double> val_loss{}, val_bits_per_byte{};  // empty where nothing was validated
   std::optional<double> loss_scale{};    // in force; empty where losses are not scaled
   std::optional<double> val_accuracy{};  // of classifiers
+  // 1 or 0: a gradient was inf or NaN; the step changed nothing. Empty where such a step would end
+  // the run.
+  std::optional<double> found_inf{}, skipped{};
+  // Steps without overflow since the loss scale changed, this one included; empty without a scale.
+  std::optional<double> growth_tracker{};
 };
 
 // The columns behind `step`, in their order.
@@ -33,7 +38,8 @@ struct MetricsColumn {
 };
 std::span<const MetricsColumn> metrics_columns();
 
-// metrics.csv: a header line, then rows with numbers in 17 significant digits.
+// metrics.csv: a header line, then rows with numbers in 17 significant digits. Logs written before
+// a column existed are read, with that column empty.
 std::string metrics_header();
 std::string to_csv_line(const MetricsRow& row);
 

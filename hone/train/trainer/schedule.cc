@@ -8,6 +8,7 @@
 #include "hone/core/check.h"
 #include "hone/train/optim/lr/decay_lr.h"
 #include "hone/train/optim/lr/one_cycle_lr.h"
+#include "hone/train/optim/sgd.h"
 
 namespace hone::trainer {
 namespace {
@@ -57,6 +58,18 @@ optim::SchedulerPtr make_schedule(const optim::LrConfig& lr, Index total, Optimi
   if (warm_up_steps == 0) return decay;
   return std::make_shared<optim::SequentialLR>(optimizer, std::vector{warm_up, decay},
                                                std::vector{warm_up_steps});
+}
+
+std::optional<Index> first_changed_rate(const optim::LrConfig& lr, double peak, Index done,
+                                        Index steps, Index other_steps) {
+  optim::SGD one({torch::zeros({1})}, optim::SGDOptions(peak).momentum(0.9)),
+      other({torch::zeros({1})}, optim::SGDOptions(peak).momentum(0.9));
+  const optim::SchedulerPtr schedule = make_schedule(lr, steps, one),
+                            other_schedule = make_schedule(lr, other_steps, other);
+  for (Index step = 0; step < done; ++step) {
+    if (schedule->rate_at(step, 0, peak) != other_schedule->rate_at(step, 0, peak)) return step;
+  }
+  return std::nullopt;
 }
 
 }  // namespace hone::trainer

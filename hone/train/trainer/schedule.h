@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+
 #include "hone/train/optim/lr/composed_lr.h"
 #include "hone/train/optim/optim_config.h"
 
@@ -12,5 +14,10 @@ namespace hone::trainer {
 // lr.rise of the steps, then to final_ratio·p at the last one.
 optim::SchedulerPtr make_schedule(const optim::LrConfig& lr, Index steps,
                                   torch::optim::Optimizer& optimizer);
+
+// The first of `done` steps, from 0, whose learning rate at the peak `peak` is another in a run of
+// `steps` than in one of `other_steps`; nothing where all are the same.
+std::optional<Index> first_changed_rate(const optim::LrConfig& lr, double peak, Index done,
+                                        Index steps, Index other_steps);
 
 }  // namespace hone::trainer

@@ -74,13 +74,13 @@ void restore_weights(const std::vector<CheckpointTensor>& stored,
   }
 }
 
-// Of the last tenth of the steps.
+// Of the last tenth of the steps, but for those whose loss is not finite: they were skipped.
 class TailLoss {
  public:
   explicit TailLoss(Index steps) : first_(steps - std::max<Index>(1, steps / 10) + 1) {}
 
   void add(const MetricsRow& row) {
-    if (row.step < first_) return;
+    if (row.step < first_ || !std::isfinite(row.loss)) return;
     sum_ += row.loss;
     ++rows_;
   }
@@ -108,11 +108,11 @@ std::string progress_note(double loss, double lr) {
 }  // namespace
 
 std::vector<torch::Tensor> Task::largest_sample() {
-  fail_unsupported("task", "one that names its largest sample", "another");
+  fail_unsupported("task", "This task does not name its largest sample.");
 }
 
 LossSum Task::loss_of(const std::vector<torch::Tensor>&) {
-  fail_unsupported("task", "one that takes any batch", "another");
+  fail_unsupported("task", "This task has no loss of a given batch.");
 }
 
 Trainer::Trainer(TrainerOptions options, const Clock& clock)
@@ -133,7 +133,9 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
   const std::optional<Checkpoint> checkpoint = store_.load_newest();
   if (!checkpoint) return false;
   const Json& facts = checkpoint->facts;
-  if (options_.check_facts) options_.check_facts(facts.at("run"));
+  HONE_CHECK(checkpoint->step <= options_.steps, "trainer.steps",
+             concat("at least the ", checkpoint->step, " steps that are done"), options_.steps);
+  if (options_.check_facts) options_.check_facts(facts.at("run"), checkpoint->step);
   restore_weights(checkpoint->weights, task.weights());
   restore_state(checkpoint->state, optimizer);
   if (facts.contains("memory_actions")) {
@@ -145,6 +147,7 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
   done_ = checkpoint->step;
   taken_ = facts.at("steps_taken").get<Index>();
   resumed_from_ = done_;
+  extends_ = done_ < options_.steps && facts.value("steps", Index{-1}) == done_;
   if (!facts.at("best_step").is_null()) {
     best_step_ = facts.at("best_step").get<Index>();
     best_loss_ = facts.at("best_loss").get<double>();
@@ -183,7 +186,7 @@ struct Trainer::Run {
   optim::MultiTensorOptimizer& optimizer;
   optim::Scheduler& scheduler;
   const std::atomic<bool>& stop;
-  MemoryLadder memory;
+  MemoryBudget memory;
   MetricsSinks sinks;
   TailLoss train_loss;
   std::optional<MetricsRow> last{};  // added to the sinks
@@ -201,23 +204,29 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
   // An infinite limit measures the norm and clips nothing.
   const double limit =
       options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
-  const std::optional<double> loss_scale = precision_.loss_scale();
-  optim::StepReport report;
+  amp::PrecisionStep done;
   run.memory.run_optimizer([&] {
     HONE_TRACE_ZONE("optimizer step", {"step", done_});
     const memory::PhaseScope phase(memory::Phase::Step);
-    report = precision_.step(run.optimizer,
-                             {.inv_scale = run.task.nominal_weight() / weight,
-                              .clip_norm = limit,
-                              .ema_decay = optim::warmed_ema_decay(options_.ema_decay, taken_)},
-                             done_, sum / weight);
+    done = precision_.step(run.optimizer,
+                           {.inv_scale = run.task.nominal_weight() / weight,
+                            .clip_norm = limit,
+                            .ema_decay = optim::warmed_ema_decay(options_.ema_decay, taken_)},
+                           done_, sum / weight);
   });
-  if (report.stepped) ++taken_;
-  return {.loss = sum / weight,
-          .grad_norm = report.grad_norm,
-          .weight = weight,
-          .loss_scale = loss_scale,
-          .work_seconds = seconds_between(begin, clock_.now_ns())};
+  if (done.report.stepped) {
+    ++taken_;
+  } else {
+    run.task.restore_buffers();
+  }
+  MetricsRow row{.loss = sum / weight, .grad_norm = done.report.grad_norm};
+  if (precision_.skips()) {
+    row.found_inf = done.found_inf;
+    row.skipped = !done.report.stepped;
+  }
+  if (done.update) row.loss_scale = done.update->scale;
+  row.growth_tracker = done.growth_tracker;
+  return {row, weight, seconds_between(begin, clock_.now_ns())};
 }
 
 bool Trainer::validate_part(Run& run, MetricsRow& row) {
@@ -242,8 +251,9 @@ Validation Trainer::validate_all(Run& run) {
     if (!progress) progress.emplace("validate", of, "samples");
     progress->update(samples);
     if (!run.stop.load()) return;
-    fail(ErrorCategory::Cancelled, "train", "to validate on all held-out data",
-         concat("an interrupt after step ", done_, ", which is saved (--resume goes on)"));
+    fail(ErrorCategory::Cancelled, "train",
+         concat("The run was interrupted in its last validation and step ", done_,
+                " is saved; continue it with --resume."));
   };
   Validation validation;
   run.memory.run_validation([&] { validation = run.task.validate(/*all=*/true, batch_done); });
@@ -261,6 +271,7 @@ void Trainer::save(Run& run) {
   facts["scheduler"] = run.scheduler.state_dict();
   facts["loss_scale"] = precision_.state_dict();
   facts["steps_taken"] = taken_;
+  facts["steps"] = options_.steps;
   store_.save({.step = done_,
                .facts = std::move(facts),
                .weights = run.task.weights(),
@@ -273,12 +284,10 @@ void Trainer::advance(Run& run) {
   const StepOutcome outcome = run_step(run);
   const double elapsed = seconds_between(begin, clock_.now_ns());
   ++done_;
-  MetricsRow row{.step = done_,
-                 .loss = outcome.loss,
-                 .lr = run.scheduler.last_rates().front(),
-                 .grad_norm = outcome.grad_norm,
-                 .tokens_per_s = elapsed > 0 ? outcome.weight / elapsed : 0,
-                 .loss_scale = outcome.loss_scale};
+  MetricsRow row = outcome.row;
+  row.step = done_;
+  row.lr = run.scheduler.last_rates().front();
+  row.tokens_per_s = elapsed > 0 ? outcome.weight / elapsed : 0;
   run.scheduler.step();
   run.tokens += outcome.weight;
   run.seconds += elapsed;
@@ -293,21 +302,25 @@ void Trainer::advance(Run& run) {
   const bool stops = run.stop.load();
   if (best || stops || is_last || is_due(options_.checkpoint_every)) save(run);
   if (!stops || is_last) return;
-  fail(ErrorCategory::Cancelled, "train", concat("to reach step ", options_.steps),
-       concat("an interrupt after step ", done_, ", which is saved (--resume goes on)"));
+  fail(ErrorCategory::Cancelled, "train",
+       concat("The run was interrupted at step ", done_,
+              " and its state is saved; continue it with --resume."));
 }
 
 // An untrained model is no result.
 void Trainer::check_taken() const {
   const Index skipped = done_ - taken_;
   if (skipped == 0) return;
-  const std::string what =
-      concat("gradients that overflowed at their loss scale, now ", *precision_.loss_scale());
+  const std::optional<double> scale = precision_.loss_scale();
+  const std::string reason =
+      scale ? concat("gradients overflowed at their loss scale, which is now ", *scale)
+            : "gradients were not finite";
   if (taken_ == 0) {
-    fail(ErrorCategory::Internal, "train", "at least one step with finite gradients",
-         concat(skipped, " steps, all skipped for ", what, ": lower amp.init_scale"));
+    fail(ErrorCategory::Internal, "train",
+         concat("All ", done_, " steps were skipped because ", reason, "; lower ",
+                scale ? "amp.init_scale." : "lr.peak."));
   }
-  log_warning(concat(skipped, " of ", done_, " steps were skipped for ", what));
+  log_warning(concat(skipped, " of ", done_, " steps were skipped because ", reason));
 }
 
 TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
@@ -320,9 +333,12 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
   if (resumed_from_) rows = kept_metrics(options_.folder / "metrics.csv", done_);
   TailLoss train_loss(options_.steps);
   for (const MetricsRow& row : rows) train_loss.add(row);
-  // Of a run resumed at its very end, to be filled anew.
+  // Of a run resumed at its very end, to be filled anew: with a validation on all held-out data, or
+  // with the one that a longer run has there.
   std::optional<MetricsRow> last;
-  if (!rows.empty() && rows.back().step == options_.steps) {
+  const bool revalidates = extends_ && is_due(options_.validate_every);
+  const bool refills = revalidates || done_ == options_.steps;
+  if (refills && !rows.empty() && rows.back().step == done_) {
     last = rows.back();
     rows.pop_back();
   }
@@ -330,12 +346,16 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
           optimizer,
           scheduler,
           stop,
-          MemoryLadder(options_.max_memory_bytes, task, optimizer, memory_actions_,
+          MemoryBudget(options_.max_memory_bytes, task, optimizer, memory_actions_,
                        options_.accumulation_steps),
           MetricsSinks(options_.folder, options_.metrics, rows),
           train_loss,
           last};
-  if (last) run.sinks.add(*last);
+  if (revalidates) {
+    MetricsRow lost;
+    validate_part(run, run.last ? *run.last : lost);
+  }
+  if (run.last) run.sinks.add(*run.last);
   {
     Progress progress("train", options_.steps, "steps");
     while (done_ < options_.steps) {

@@ -17,7 +17,7 @@
 #include "hone/train/optim/lr/scheduler.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 #include "hone/train/trainer/checkpoint.h"
-#include "hone/train/trainer/memory_ladder.h"
+#include "hone/train/trainer/memory_budget.h"
 #include "hone/train/trainer/metrics_sinks.h"
 
 namespace hone::trainer {
@@ -61,6 +61,8 @@ class Task {
   // From now on the samples of a step, in the same order, come in about twice as many
   // micro-batches: how many; 0: in as many as there are samples already.
   virtual Index halve_micro_batches() { return 0; }
+  // A step is skipped: buffers that its forward passes changed become what they were before it.
+  virtual void restore_buffers() {}
   // false: they cannot be smaller.
   virtual bool halve_validation_batches() { return false; }
 };
@@ -70,22 +72,23 @@ struct TrainerOptions {
   double clip_norm = 0;  // 0: none
   Index validate_every = 0, checkpoint_every = 0, keep_checkpoints = 2;
   std::filesystem::path folder;        // metrics.csv and checkpoints/ lie here
-  Index max_memory_bytes = 0;          // of CPU tensors, MemoryLadder; 0: no limit
+  Index max_memory_bytes = 0;          // of CPU tensors, MemoryBudget; 0: no limit
   std::vector<MetricsFormat> metrics;  // written beside metrics.csv
   std::uint64_t seed = 0;              // of LibTorch's CPU generator, for tasks that draw from it
   // Moving average of the weights, in the fused step: what is validated, and what AveragedWeights
   // gives afterwards. Decay as warmed_ema_decay(); 0: none.
   double ema_decay = 0;
   amp::AmpOptions amp;
-  // Recorded in every checkpoint, and checked on resume.
+  // Recorded in every checkpoint, and checked on resume after `done` steps.
   Json facts = Json::object();
-  std::function<void(const Json& recorded)> check_facts;
+  std::function<void(const Json& recorded, Index done)> check_facts;
 };
 
 struct TrainResult {
   Index steps = 0;
-  Index skipped_steps = 0;  // of those, since gradients overflowed at their loss scale
-  // Mean over the last tenth of the steps; nothing where the log of a resumed run lacks them.
+  Index skipped_steps = 0;  // of those, because a gradient was not finite
+  // Mean over the last tenth of the steps, without those whose loss is not finite; nothing where
+  // none is left, or the log of a resumed run lacks them.
   std::optional<double> train_loss;
   // Of the steps that this process ran, if any; without validation and saving.
   std::optional<double> tokens_per_s;
@@ -102,8 +105,9 @@ class Trainer {
   explicit Trainer(TrainerOptions options, const Clock& clock = steady_clock());
 
   // Goes on from the newest whole checkpoint, if there is one; then fit() gives the bits that the
-  // uninterrupted run would have given. False: there is none, everything is untouched.
-  // Error{InvalidArgument} when check_facts refuses, or tensors or scheduler do not fit.
+  // uninterrupted run would have given, also where that run is longer than the one that ended
+  // there. False: there is none, everything is untouched. Error{InvalidArgument} when check_facts
+  // refuses, more steps are done than the run has, or tensors or scheduler do not fit.
   bool resume(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler);
 
   // The scheduler, which is the optimizer's own, is stepped after every step. Runs to the end,
@@ -117,8 +121,8 @@ class Trainer {
  private:
   struct Run;  // what fit() works with
   struct StepOutcome {
-    double loss = 0, grad_norm = 0, weight = 0;
-    std::optional<double> loss_scale;
+    MetricsRow row;  // without step number, rate and speed
+    double weight = 0;
     double work_seconds = 0;  // of forward, backward and optimizer step
   };
   StepOutcome run_step(Run& run);
@@ -143,6 +147,7 @@ class Trainer {
   Index done_ = 0, taken_ = 0;  // steps; taken: not skipped for a gradient that is not finite
   MemoryActions memory_actions_;
   std::optional<Index> resumed_from_;
+  bool extends_ = false;  // resumed from the last step of a shorter run
   std::optional<Index> best_step_;
   double best_loss_ = 0;
 };

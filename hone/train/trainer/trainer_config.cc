@@ -14,7 +14,11 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
     entries.push_back({name, field, std::move(meaning), fixed_in_run});
   };
   add_entries(entries, trainer.amp);
-  add("trainer.steps", &trainer.steps, "optimizer steps; --minutes replaces it");
+  add("trainer.steps", &trainer.steps,
+      "optimizer steps; --minutes replaces it. May change on resume where the learning rates of "
+      "the "
+      "steps that are done stay the same",
+      false);
   add("trainer.micro_batch", &trainer.micro_batch, concat(words.samples, " per forward pass"));
   add("trainer.accumulation_steps", &trainer.accumulation_steps,
       "forward passes per optimizer step");
@@ -31,6 +35,15 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
   add("trainer.keep_checkpoints", &trainer.keep_checkpoints,
       "newest checkpoints kept, besides the best one", false);
   add("trainer.max_memory_mb", &trainer.max_memory_mb, std::string(words.max_memory));
+  add("trainer.skip_nonfinite", &trainer.skip_nonfinite,
+      "a step whose gradient is not finite is skipped, as it always is with amp.precision fp16; "
+      "false: it ends the run",
+      false);
+  add("trainer.max_skipped_steps", &trainer.max_skipped_steps,
+      "steps skipped in a row that end the run", false);
+  if (!trainer.skip_nonfinite && trainer.amp.precision != "fp16") {
+    entries.back().ignored_by = "trainer.skip_nonfinite = false";
+  }
   add("trainer.metrics", &trainer.metrics,
       "where the row of each step goes: csv (always), jsonl, tensorboard", false);
 }
@@ -47,6 +60,7 @@ void check_config(const TrainerConfig& trainer) {
   check_range("trainer.checkpoint_every", trainer.checkpoint_every, 0, Index{1} << 40);
   check_range("trainer.keep_checkpoints", trainer.keep_checkpoints, 1, 10000);
   check_range("trainer.max_memory_mb", trainer.max_memory_mb, 0, Index{1} << 30);
+  check_range("trainer.max_skipped_steps", trainer.max_skipped_steps, 1, Index{1} << 40);
   static_cast<void>(parse_metrics_formats(trainer.metrics));
 }
 

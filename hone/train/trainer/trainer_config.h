@@ -17,6 +17,8 @@ struct TrainerConfig {
   Index seed = 0;
   Index validate_every = 200, checkpoint_every = 200, keep_checkpoints = 2;
   Index max_memory_mb = 0;
+  bool skip_nonfinite = false;
+  Index max_skipped_steps = amp::kMaxSkippedSteps;
   std::vector<std::string> metrics = {"csv"};
   amp::AmpConfig amp{};
 };

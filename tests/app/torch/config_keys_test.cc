@@ -41,7 +41,8 @@ const Settings kBase{"model.hidden_size=32",
 
 // What a run of a few steps leaves behind, without what only repeats the configuration.
 struct Left {
-  std::string results;  // losses, rates, norms; the exported weights; the names of all files
+  // Losses, rates, norms; the exported weights; the names of all files; or why the run failed.
+  std::string results;
   Index peak_bytes = 0;
 };
 
@@ -50,11 +51,18 @@ Left run(const Settings& settings) {
   TrainLmJob job{.config = {}, .out = folder.path() / "run", .threads = 1};
   for (const std::string& one : kBase) set_config(job.config, one);
   for (const std::string& one : settings) set_config(job.config, one);
+  if (job.config.lr.schedule == "one_cycle") job.config.given.erase("lr.warm_up_steps");
   const memory::MemoryMeter meter;
   const Index before = meter.use().current;
   meter.reset_peak();
   testing::internal::CaptureStderr();
-  const TrainLmResult result = train_lm(job);
+  TrainLmResult result;
+  try {
+    result = train_lm(job);
+  } catch (const Error& error) {
+    testing::internal::GetCapturedStderr();
+    return {.results = error.what()};
+  }
   testing::internal::GetCapturedStderr();
   Left left{.results = {}, .peak_bytes = meter.use().peak - before};
   std::ostringstream text;
@@ -80,6 +88,14 @@ struct Change {
 };
 
 std::map<std::string, Change> changes(const fs::path& text) {
+  const Settings tam_auto{"optim.name=tam", "optim.correlation_method=auto"};
+  // Weight decay that multiplies the weights by thousands in every step.
+  const Settings exploding_tam{"optim.name=tam", "lr.peak=1000", "optim.weight_decay=10",
+                               "trainer.steps=20"};
+  const Settings exploding_sgd{"optim.name=sgd", "lr.peak=1000", "optim.weight_decay=10",
+                               "trainer.steps=20"};
+  Settings skipping = exploding_sgd;
+  skipping.push_back("trainer.skip_nonfinite=true");
   const Settings tam{"optim.name=tam"}, one_cycle{"lr.schedule=one_cycle"};
   const Settings small_scale{"amp.precision=fp16", "amp.init_scale=1"};
   const Settings growing_scale{"amp.precision=fp16", "amp.init_scale=1", "amp.growth_interval=1"};
@@ -114,6 +130,9 @@ std::map<std::string, Change> changes(const fs::path& text) {
           {"optim.decay_rate", {"0.5", tam}},
           {"optim.correlation_method", {"vectorized", tam}},
           {"optim.fixed_damping", {"0.5", tam}},
+          {"optim.large_tensor_threshold", {"0", tam_auto}},
+          {"optim.checked", {"true", exploding_tam}},
+          {"optim.preset", {"large_model", tam}},
           {"optim.state_dtype", {"bf16"}},
           {"lr.schedule", {"linear"}},
           {"lr.peak", {"0.02"}},
@@ -136,6 +155,8 @@ std::map<std::string, Change> changes(const fs::path& text) {
           {"trainer.checkpoint_every", {"5"}},
           {"trainer.keep_checkpoints", {"3"}},
           {"trainer.matmul", {"onednn", {"trainer.matmul=mkl"}}},
+          {"trainer.skip_nonfinite", {"true", exploding_sgd}},
+          {"trainer.max_skipped_steps", {"2", skipping}},
           {"trainer.metrics", {"jsonl"}}};
 }
 

@@ -18,6 +18,7 @@
 #include "hone/model_io/model_file.h"
 #include "hone/train/trainer/checkpoint.h"
 #include "hone/train/trainer/metrics_log.h"
+#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::app {
@@ -96,6 +97,90 @@ TEST(TrainLm, resumes_after_an_interrupt_to_the_same_model) {
               read_text_file(expected.model / "model.safetensors"));
 }
 
+TEST(TrainLm, records_a_preset_as_what_it_stands_for_and_resumes_from_that) {
+  const test::TemporaryFolder whole, parts;
+  const auto job_in = [](const test::TemporaryFolder& folder) {
+    TrainLmJob job = tiny_job(folder.path());
+    for (const char* set : {"optim.name=tam", "optim.preset=memory_limited", "lr.peak=0.1",
+                            "optim.correlation_method=vectorized"}) {
+      set_config(job.config, set);
+    }
+    return job;
+  };
+  const TrainLmResult expected = train_lm(job_in(whole));
+  TrainLmJob job = job_in(parts);
+  const std::atomic<bool> stop{true};
+  job.stop = &stop;
+  EXPECT_THROW(train_lm(job), Error);
+  const std::string toml = read_text_file(job.out / "train.toml");
+  for (const char* line : {"correlation_method = \"vectorized\"", "checked = true",
+                           "state_dtype = \"bf16\"", "preset = \"none\""}) {
+    EXPECT_THAT(toml, HasSubstr(line));
+  }
+  TrainLmJob resumed = tiny_job(parts.path());
+  resumed.config = {};
+  read_config(resumed.config, job.out / "train.toml");
+  resumed.resume = true;
+  const TrainLmResult result = train_lm(resumed);
+  EXPECT_TRUE(read_text_file(result.model / "model.safetensors") ==
+              read_text_file(expected.model / "model.safetensors"));
+}
+
+TEST(TrainLm, a_finished_run_is_extended_to_the_bits_of_a_longer_one) {
+  const test::TemporaryFolder whole, parts;
+  const auto job_in = [](const test::TemporaryFolder& folder, Index steps) {
+    TrainLmJob job = tiny_job(folder.path());
+    job.config.lr.schedule = "constant";
+    job.config.trainer.validate_every = 10;
+    job.config.trainer.ema_decay = 0.9;
+    job.config.trainer.steps = steps;
+    return job;
+  };
+  const TrainLmResult expected = train_lm(job_in(whole, 40));
+  train_lm(job_in(parts, 20));
+  TrainLmJob job = job_in(parts, 40);
+  job.resume = true;
+  const TrainLmResult result = train_lm(job);
+  EXPECT_EQ(result.steps, 40);
+  EXPECT_EQ(result.val_loss, expected.val_loss);
+  EXPECT_EQ(result.train_loss, expected.train_loss);
+  EXPECT_TRUE(read_text_file(result.model / "model.safetensors") ==
+              read_text_file(expected.model / "model.safetensors"));
+  const auto rows = trainer::read_metrics(result.out / "metrics.csv"),
+             want = trainer::read_metrics(expected.out / "metrics.csv");
+  ASSERT_EQ(rows.size(), want.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_EQ(rows[i].loss, want[i].loss) << i;
+    EXPECT_EQ(rows[i].lr, want[i].lr) << i;
+    EXPECT_EQ(rows[i].val_loss, want[i].val_loss) << i;
+  }
+  const auto facts = [](const TrainLmResult& of) {
+    Json facts = trainer::CheckpointStore(of.out / "checkpoints").load_newest()->facts;
+    facts.at("run").at("config").erase("data.path");
+    return facts;
+  };
+  EXPECT_EQ(facts(result), facts(expected));
+}
+
+TEST(TrainLm, a_length_that_would_change_what_is_done_is_refused_with_the_reason) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job = tiny_job(folder.path());  // a cosine
+  const TrainLmResult before = train_lm(job);
+  const std::string model = read_text_file(before.model / "model.safetensors");
+  job.resume = true;
+  job.config.trainer.steps = 80;
+  const auto said = test::refusal([&] { train_lm(job); });
+  EXPECT_EQ(
+      said,
+      "[trainer.steps] It cannot change from 40 to 80: with lr.schedule = cosine the learning "
+      "rate of step 7, which is done, depends on it.");
+  EXPECT_TRUE(read_text_file(before.model / "model.safetensors") == model);
+  job.config.trainer.steps = 39;
+  EXPECT_THAT(test::refusal([&] { train_lm(job); }), HasSubstr("[trainer.steps]"));
+  job.config.trainer.steps = 40;
+  EXPECT_EQ(train_lm(job).val_loss, before.val_loss);
+}
+
 TEST(TrainLm, refuses_to_resume_with_a_changed_key_or_text) {
   const test::TemporaryFolder folder;
   TrainLmJob job = tiny_job(folder.path());
@@ -129,6 +214,18 @@ TEST(TrainLm, fixes_the_number_of_steps_from_minutes_and_keeps_it_on_resume) {
   job.resume = true;
   job.minutes = 500;
   EXPECT_EQ(train_lm(job).steps, steps);
+}
+
+TEST(TrainLm, keeps_the_steps_of_its_minutes_within_their_bounds) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job = tiny_job(folder.path());
+  job.minutes = 1e-9;
+  job.min_steps = 7;
+  EXPECT_EQ(train_lm(job).steps, 7);
+  job.minutes = 500;
+  job.max_steps = 9;
+  job.fresh = true;
+  EXPECT_EQ(train_lm(job).steps, 9);
 }
 
 // The error's category and sentence; none when it trains.

@@ -17,12 +17,17 @@ struct Garden {
   std::string name = "old";
   std::vector<std::string> plants = {"fern"};
   std::optional<double> rain;
+  ConfigKeys given = {};
 };
 
+// Without trees nobody sees how high the wall is.
 static ConfigEntries config_entries(Garden& garden) {
-  return {{"size.trees", &garden.trees, "how many"}, {"size.height", &garden.height, "of the wall"},
-          {"gate.open", &garden.open, "now", false}, {"gate.name", &garden.name, "on the sign"},
-          {"beds.plants", &garden.plants, "by bed"}, {"beds.rain", &garden.rain, "a day"}};
+  ConfigEntries entries = {
+      {"size.trees", &garden.trees, "how many"}, {"size.height", &garden.height, "of the wall"},
+      {"gate.open", &garden.open, "now", false}, {"gate.name", &garden.name, "on the sign"},
+      {"beds.plants", &garden.plants, "by bed"}, {"beds.rain", &garden.rain, "a day"}};
+  if (garden.trees == 0) entries[1].ignored_by = "size.trees = 0";
+  return entries;
 }
 
 namespace {
@@ -165,6 +170,52 @@ TEST(ConfigTable, hashes_and_compares_what_is_fixed_in_a_run) {
   EXPECT_NE(config_hash(before), config_hash(now));
   EXPECT_THAT(refusal([&] { check_same_run(to_json(before), now); }),
               HasSubstr("[beds.rain] expected the value that the run was started with, \"auto\""));
+}
+
+TEST(ConfigTable, takes_the_default_for_a_key_that_was_not_recorded) {
+  Json recorded = to_json(Garden());
+  recorded.erase("gate.name");
+  Garden now;
+  EXPECT_EQ(refusal([&] { check_same_run(recorded, now); }), "");
+  now.name = "new";
+  EXPECT_THAT(refusal([&] { check_same_run(recorded, now); }), HasSubstr("[gate.name]"));
+}
+
+TEST(ConfigTable, collects_the_keys_that_were_given) {
+  Garden garden;
+  read_config_text(garden, "[size]\ntrees = 3\n[beds]\nrain = \"auto\"\n", "g.toml");
+  set_config(garden, "gate.name=old");
+  set_config(garden, "beds.plants=moss");
+  using testing::ElementsAre;
+  EXPECT_THAT(garden.given, ElementsAre("beds.plants", "beds.rain", "gate.name", "size.trees"))
+      << "also where the value is the default";
+  EXPECT_NE(refusal([&] { read_config_text(garden, "gate.open = true\nx = 1", "g.toml"); }), "");
+  EXPECT_EQ(garden.given.size(), 4u) << "a refused file gives nothing";
+}
+
+TEST(ConfigTable, refuses_a_given_key_without_an_effect_and_keeps_silent_about_defaults) {
+  Garden garden;
+  set_config(garden, "size.trees=0");
+  EXPECT_EQ(refusal([&] { check_given(garden); }), "");
+  set_config(garden, "size.height=1.5");
+  EXPECT_EQ(refusal([&] { check_given(garden); }),
+            "[size.height] This key has no effect with size.trees = 0: remove it from the "
+            "configuration.");
+  set_config(garden, "size.trees=1");
+  EXPECT_EQ(refusal([&] { check_given(garden); }), "");
+}
+
+TEST(ConfigTable, writes_a_key_without_an_effect_as_a_comment) {
+  Garden garden;
+  garden.trees = 0;
+  EXPECT_THAT(to_toml(garden), HasSubstr("\n# height = 1.5  (no effect with size.trees = 0)\n"));
+  Garden again;
+  read_config_text(again, to_toml(garden), "g.toml");
+  EXPECT_EQ(refusal([&] { check_given(again); }), "");
+  Garden other = garden;
+  other.height = 2;
+  EXPECT_EQ(config_hash(garden), config_hash(other));
+  EXPECT_EQ(refusal([&] { check_same_run(to_json(garden), other); }), "");
 }
 
 TEST(ConfigTable, checks_ranges_and_choices_by_key) {

@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <set>
 #include <string>
@@ -12,6 +14,7 @@
 
 #include "hone/core/check.h"
 #include "hone/train/task/lm/lm_setup.h"
+#include "tests/support/refusal.h"
 
 namespace hone::trainer {
 namespace {
@@ -39,8 +42,9 @@ struct Lessons {
   std::map<std::string, std::set<at::ScalarType>> state_types;
 };
 
-Lessons run(const task::LmConfig& config, Index vocab = 20, int steps = 20) {
+Lessons run(task::LmConfig config, Index vocab = 20, int steps = 20) {
   nn::Llama model(task::make_architecture(config, vocab), 1);
+  config.optim = apply_preset(config.optim, config.given, *model);
   const auto optimizer = make_optimizer(config, *model);
   const torch::Tensor ids = lesson();
   const torch::Tensor from = ids.narrow(1, 0, 15).contiguous(),
@@ -74,13 +78,6 @@ Lessons run(const task::LmConfig& config, Index vocab = 20, int steps = 20) {
   return out;
 }
 
-Lessons run_with(const task::LmConfig& base, std::initializer_list<const char*> settings) {
-  task::LmConfig config = base;
-  for (const char* setting : settings) set_config(config, setting);
-  check_config(config);
-  return run(config);
-}
-
 TEST(MakeOptimizer, every_rule_learns_in_twenty_steps_at_its_own_rate) {
   for (const optim::RuleDefaults& rule : task::lm_rules()) {
     task::LmConfig config = small_config();
@@ -98,7 +95,7 @@ struct Effect {
   const char* setting;  // other than the default
 };
 
-TEST(MakeOptimizer, every_key_moves_the_rules_that_read_it_and_no_other) {
+TEST(MakeOptimizer, every_key_moves_the_rules_that_read_it_and_is_refused_for_the_others) {
   for (const optim::RuleDefaults& rule : task::lm_rules()) {
     task::LmConfig config = small_config();
     config.optim.name = rule.name;
@@ -118,8 +115,14 @@ TEST(MakeOptimizer, every_key_moves_the_rules_that_read_it_and_no_other) {
          }) {
       const bool reads =
           std::string(effect.rules).find(concat(" ", rule.name, " ")) != std::string::npos;
-      EXPECT_EQ(!run_with(config, {effect.setting}).weights.equal(usual), reads)
-          << rule.name << ' ' << effect.setting;
+      task::LmConfig changed = config;
+      set_config(changed, effect.setting);
+      EXPECT_EQ(!run(changed).weights.equal(usual), reads) << rule.name << ' ' << effect.setting;
+      const std::string said = test::refusal([&] { check_config(changed); });
+      const std::string key(effect.setting, std::string_view(effect.setting).find('='));
+      EXPECT_EQ(said, reads ? ""
+                            : concat("[", key, "] This key has no effect with optim.name = ",
+                                     rule.name, ": remove it from the configuration."));
     }
   }
 }
@@ -135,6 +138,118 @@ TEST(MakeOptimizer, cosine_similarity_reaches_the_optimizer) {
   (model->loss_sum(ids, ids)).backward();
   for (const optim::TensorPlanEntry& entry : optimizer->plan()) {
     EXPECT_THAT(entry.method, HasSubstr("cosine_similarity")) << entry.method;
+  }
+}
+
+// TAM's method for every tensor, in the order of the groups.
+std::vector<std::string> methods_of(const task::LmConfig& config) {
+  nn::Llama model(task::make_architecture(config, 20), 1);
+  const auto optimizer = make_optimizer(config, *model);
+  const torch::Tensor ids = lesson();
+  model->loss_sum(ids, ids).backward();
+  std::vector<std::string> methods;
+  for (const optim::TensorPlanEntry& entry : optimizer->plan()) methods.push_back(entry.method);
+  return methods;
+}
+
+TEST(MakeOptimizer, large_tensors_begin_above_the_threshold) {
+  task::LmConfig config = small_config();
+  for (const char* set : {"optim.name=tam", "optim.correlation_method=auto"}) {
+    set_config(config, set);
+  }
+  const auto count = [&](Index threshold, const char* method) {
+    config.optim.large_tensor_threshold = threshold;
+    const auto methods = methods_of(config);
+    return std::ranges::count_if(
+        methods, [&](const std::string& m) { return m.find(method) != std::string::npos; });
+  };
+  EXPECT_EQ(count(1'000'000, "manual"), std::ssize(methods_of(config)));
+  EXPECT_EQ(count(0, "manual"), 0);
+  EXPECT_GT(count(640, "manual"), 0) << "the embedding of 20 x 32 and smaller ones";
+  EXPECT_GT(count(640, "vectorized"), 0) << "the others";
+}
+
+TEST(MakeOptimizer, a_checked_step_leaves_the_weights_where_a_new_one_would_not_be_finite) {
+  for (const char* name : {"tam", "adatam", "adatamw"}) {
+    for (const bool checked : {false, true}) {
+      task::LmConfig config = small_config();
+      config.optim.name = name;
+      config.optim.checked = checked;
+      config.lr.peak = 1e38;
+      config.optim.weight_decay = 10;
+      nn::Llama model(task::make_architecture(config, 20), 1);
+      const auto optimizer = make_optimizer(config, *model);
+      const torch::Tensor ids = lesson(), weight = model->named_parameters()["layer0.down"];
+      const torch::Tensor before = weight.detach().clone();
+      (model->loss_sum(ids, ids) * 1e3).backward();
+      EXPECT_EQ(optimizer->step_with({}).stepped, !checked) << name;
+      EXPECT_EQ(weight.equal(before), checked) << name;
+    }
+  }
+}
+
+torch::nn::Module module_of(double parameters) {
+  torch::nn::Module module;
+  const auto size = static_cast<std::int64_t>(parameters);
+  module.register_parameter("w", at::zeros({1}).expand({size}), /*requires_grad=*/false);
+  return module;
+}
+
+struct Preset {
+  const char* name;
+  double parameters;
+  const char* method;
+  Index threshold;
+  bool checked;
+  const char* state;
+};
+
+TEST(ApplyPreset, stands_for_the_values_of_the_reference_guide) {
+  for (const Preset& want : {Preset{"high_performance", 10, "auto", 1000, false, "fp32"},
+                             Preset{"stable", 10, "manual", 1000, true, "fp32"},
+                             Preset{"large_model", 10, "vectorized", 500, false, "fp32"},
+                             Preset{"memory_limited", 10, "manual", 1000, true, "bf16"},
+                             Preset{"for_model_size", 1e8 - 1, "manual", 1000, false, "fp32"},
+                             Preset{"for_model_size", 1e8, "auto", 500, false, "fp32"},
+                             Preset{"for_model_size", 1e9 + 1, "vectorized", 200, false, "fp32"}}) {
+    optim::OptimConfig optim;
+    optim.name = "tam", optim.preset = want.name;
+    const optim::OptimConfig got = apply_preset(optim, {}, module_of(want.parameters));
+    EXPECT_EQ(got.correlation_method, want.method) << want.name;
+    EXPECT_EQ(got.large_tensor_threshold, want.threshold) << want.name;
+    EXPECT_EQ(got.checked, want.checked) << want.name;
+    EXPECT_EQ(got.state_dtype, want.state) << want.name;
+    EXPECT_EQ(got.preset, "none");
+  }
+}
+
+TEST(ApplyPreset, gives_way_to_keys_that_were_given_even_at_their_default) {
+  for (const char* preset : {"memory_limited", "large_model"}) {
+    task::LmConfig config = small_config();
+    for (const char* set :
+         {"optim.name=adatam", "optim.correlation_method=manual", "optim.checked=false",
+          "optim.large_tensor_threshold=1000", "optim.state_dtype=fp32"}) {
+      set_config(config, set);
+    }
+    set_config(config, concat("optim.preset=", preset));
+    const optim::OptimConfig got = apply_preset(config.optim, config.given, module_of(10));
+    EXPECT_EQ(got.correlation_method, "manual");
+    EXPECT_EQ(got.large_tensor_threshold, 1000);
+    EXPECT_FALSE(got.checked);
+    EXPECT_EQ(got.state_dtype, "fp32");
+  }
+}
+
+TEST(ApplyPreset, is_for_rules_of_the_tam_family_only) {
+  for (const optim::RuleDefaults& rule : task::lm_rules()) {
+    task::LmConfig config;
+    config.optim.name = rule.name;
+    config.optim.preset = "stable";
+    const std::string said = test::refusal([&] { check_config(config); });
+    const bool is_tam = rule.name.find("tam") != std::string_view::npos;
+    EXPECT_THAT(said,
+                is_tam ? testing::Eq("") : HasSubstr("[optim.preset] stable is a preset of TAM"))
+        << rule.name;
   }
 }
 
@@ -204,6 +319,9 @@ TEST(OptimConfig, refuses_wrong_values_in_one_sentence) {
            {"optim.decay_rate=2", "0 to 0.999999"},
            {"optim.correlation_method=exact", "manual, auto, cosine_similarity or vectorized"},
            {"optim.fixed_damping=2", "0 to 1"},
+           {"optim.large_tensor_threshold=-1", "0 to "},
+           {"optim.preset=fast",
+            "none, high_performance, stable, large_model, memory_limited or for_model_size"},
            {"optim.state_dtype=fp16", "fp32, bf16 or 8bit, got fp16"}}) {
     task::LmConfig config;
     set_config(config, setting);

@@ -185,6 +185,48 @@ TEST(MetricsLog, keeps_full_precision_and_reads_back_what_it_wrote) {
   EXPECT_FALSE(rows[0].val_accuracy);
 }
 
+// As logs were written before they had columns for skipped steps, and before those for accuracy.
+TEST(MetricsLog, reads_logs_that_were_written_before_a_column_existed) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.csv";
+  const std::string oldest = "step,loss,lr,grad_norm,tokens_per_s,val_loss,val_bits_per_byte";
+  for (const auto& [header, row] : std::map<std::string, std::string>{
+           {oldest, "1,0.5,0.25,2,1000,3,"},
+           {oldest + ",loss_scale,val_accuracy", "1,0.5,0.25,2,1000,3,,65536,"}}) {
+    write_text_file(path, header + '\n' + row + '\n');
+    const std::vector<MetricsRow> rows = read_metrics(path);
+    ASSERT_EQ(rows.size(), 1u);
+    EXPECT_EQ(rows[0].loss, 0.5);
+    EXPECT_EQ(rows[0].tokens_per_s, 1000);
+    EXPECT_EQ(rows[0].val_loss, 3);
+    EXPECT_EQ(rows[0].loss_scale.has_value(), header != oldest);
+    EXPECT_FALSE(rows[0].val_bits_per_byte || rows[0].skipped || rows[0].growth_tracker);
+    const auto [steps, warning] = kept_steps(path, 1);
+    EXPECT_THAT(steps, ElementsAre(1));
+    EXPECT_EQ(warning, "");
+    write_text_file(path, header + ",0\n" + row + ",0\n");
+    EXPECT_THROW(read_metrics(path), Error) << "a column of no name";
+  }
+  write_text_file(path, "step,loss,lr\n1,0.5,0.25\n");
+  EXPECT_THROW(read_metrics(path), Error) << "columns that every log has";
+}
+
+TEST(MetricsLog, goes_on_with_all_columns_after_an_older_log) {
+  const TemporaryFolder folder;
+  const auto path = folder.path() / "metrics.csv";
+  write_text_file(path,
+                  "step,loss,lr,grad_norm,tokens_per_s,val_loss,val_bits_per_byte,loss_scale,"
+                  "val_accuracy\n1,0.5,0.25,2,1000,,,,\n");
+  MetricsRow next = row_of(2);
+  next.skipped = 1;
+  { MetricsSinks(folder.path(), {}, kept_metrics(path, 1)).add(next); }
+  const std::vector<MetricsRow> rows = read_metrics(path);
+  ASSERT_EQ(rows.size(), 2u);
+  EXPECT_EQ(rows[0].loss, 0.5);
+  EXPECT_FALSE(rows[0].skipped);
+  EXPECT_EQ(rows[1].skipped, 1);
+}
+
 TEST(MetricsLog, drops_rows_after_the_checkpoint_and_a_torn_line) {
   const TemporaryFolder folder;
   const auto path = folder.path() / "metrics.csv";

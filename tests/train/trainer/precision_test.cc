@@ -131,6 +131,14 @@ TEST(TrainerPrecision, overflow_steps_are_skipped_and_logged_and_the_scale_backs
   EXPECT_EQ(rows[1].loss_scale, 32768);
   EXPECT_LT(*rows[11].loss_scale, 32768);
   EXPECT_TRUE(std::isinf(rows[0].grad_norm));
+  Index clean = 0;
+  for (const MetricsRow& row : rows) {
+    const bool overflowed = std::isinf(row.grad_norm);
+    clean = overflowed ? 0 : clean + 1;
+    EXPECT_EQ(row.found_inf, overflowed) << row.step;
+    EXPECT_EQ(row.skipped, overflowed) << row.step;
+    EXPECT_EQ(row.growth_tracker, clean) << row.step;
+  }
   // The steps taken are those of the scale-free run over the same steps.
   double w = 0;
   for (const MetricsRow& row : rows) {
@@ -151,7 +159,7 @@ TEST(TrainerPrecision, a_run_whose_gradients_overflow_at_every_scale_ends_with_o
     FAIL() << "went on";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("train step 25"));
-    EXPECT_THAT(error.what(), HasSubstr("in 25 steps in a row"));
+    EXPECT_THAT(error.what(), HasSubstr("all of the last 25 steps"));
   }
   EXPECT_TRUE(at::equal(task.w.detach(), at::zeros({kSize})));
 }
@@ -165,7 +173,110 @@ TEST(TrainerPrecision, a_run_without_a_step_taken_is_no_result) {
   options.amp.scaler = amp::GradScalerOptions{.dynamic = false};
   const std::string said =
       test::refusal([&] { fit(options, task, optimizer); }, ErrorCategory::Internal);
-  EXPECT_THAT(said, HasSubstr("12 steps, all skipped"));
+  EXPECT_THAT(said, HasSubstr("All 12 steps were skipped"));
+}
+
+// ½‖w - step‖² whose gradient is NaN in the steps from `first` to `last`, counted from 1.
+class Faulty final : public Task {
+ public:
+  Faulty(Index first, Index last) : first_(first), last_(last) {}
+
+  LossSum micro_batch(Index step, Index) override {
+    buffer += 1;
+    const bool faulty = step + 1 >= first_ && step + 1 <= last_;
+    const Tensor error = (w - static_cast<double>(step + 1)) * (faulty ? std::nan("") : 1);
+    return {(error * error / 2).sum().to(at::kDouble), 1};
+  }
+  double nominal_weight() const override { return 1; }
+  Validation validate(bool, const BatchDone&) override { return {.loss = 1}; }
+  std::vector<CheckpointTensor> weights() override { return {{"w", w}, {"buffer", buffer}}; }
+  void restore_buffers() override { buffer -= 1; }
+
+  Tensor w = at::zeros({kSize}).requires_grad_(true), buffer = at::zeros({1});
+
+ private:
+  Index first_, last_;
+};
+
+TrainResult fit(const TrainerOptions& options, Faulty& task, bool resume = false) {
+  optim::SGD optimizer({task.w}, optim::SGDOptions(0.5));
+  optim::ExponentialLR scheduler(optimizer, 1);
+  Trainer trainer(options);
+  if (resume) {
+    EXPECT_TRUE(trainer.resume(task, optimizer, scheduler));
+  }
+  return trainer.fit(task, optimizer, scheduler, std::atomic<bool>{false});
+}
+
+TEST(SkippedSteps, change_nothing_and_are_counted_and_logged_by_step) {
+  const TemporaryFolder folder;
+  Faulty task(4, 6);
+  TrainerOptions options = options_in(folder, 10);
+  options.amp.skip_nonfinite = true;
+  testing::internal::CaptureStderr();
+  const TrainResult result = fit(options, task);
+  const std::string log = testing::internal::GetCapturedStderr();
+  double w = 0;
+  for (const int step : {1, 2, 3, 7, 8, 9, 10}) w -= 0.5 * (w - step);
+  EXPECT_NEAR(task.w[0].item<double>(), w, 1e-5);
+  EXPECT_EQ(task.buffer.item<double>(), 7);
+  EXPECT_EQ(result.skipped_steps, 3);
+  for (const char* said : {"[train step 4] The gradient of parameter 0 is not finite", "step 5]",
+                           "step 6]", "3 of 10 steps were skipped"}) {
+    EXPECT_THAT(log, HasSubstr(said));
+  }
+  const std::vector<MetricsRow> rows = read_metrics(folder.path() / "metrics.csv");
+  ASSERT_EQ(rows.size(), 10u);
+  for (const MetricsRow& row : rows) {
+    EXPECT_EQ(row.found_inf, row.step >= 4 && row.step <= 6) << row.step;
+    EXPECT_EQ(row.skipped, row.found_inf) << row.step;
+    EXPECT_FALSE(row.growth_tracker);
+  }
+  EXPECT_TRUE(std::isfinite(result.train_loss.value()));
+}
+
+TEST(SkippedSteps, have_no_columns_where_they_would_end_the_run) {
+  const TemporaryFolder folder;
+  Faulty task(0, 0);
+  fit(options_in(folder, 2), task);
+  for (const MetricsRow& row : read_metrics(folder.path() / "metrics.csv")) {
+    EXPECT_FALSE(row.found_inf || row.skipped || row.growth_tracker || row.loss_scale);
+  }
+}
+
+TEST(SkippedSteps, that_are_too_many_in_a_row_end_the_run_with_one_sentence) {
+  for (const Index limit : {3, 4}) {
+    const TemporaryFolder folder;
+    Faulty task(4, 6);
+    TrainerOptions options = options_in(folder, 10);
+    options.amp.skip_nonfinite = true;
+    options.amp.max_skipped_steps = limit;
+    testing::internal::CaptureStderr();
+    const std::string said = test::refusal([&] { fit(options, task); }, ErrorCategory::Internal);
+    testing::internal::GetCapturedStderr();
+    EXPECT_THAT(said, limit == 4 ? testing::Eq("") : HasSubstr("train step 6"));
+    EXPECT_THAT(said, limit == 4 ? testing::Eq("") : HasSubstr("all of the last 3 steps"));
+  }
+}
+
+TEST(SkippedSteps, let_a_resumed_run_pass_where_it_had_ended) {
+  const TemporaryFolder whole, parts;
+  TrainerOptions options = options_in(parts, 10);
+  options.checkpoint_every = 2;
+  Faulty ended(4, 4);
+  const std::string said = test::refusal([&] { fit(options, ended); }, ErrorCategory::Internal);
+  EXPECT_THAT(said, HasSubstr("train step 4"));
+  EXPECT_THAT(said, HasSubstr("trainer.skip_nonfinite"));
+  testing::internal::CaptureStderr();
+  options.amp.skip_nonfinite = true;
+  Faulty resumed(4, 4), uninterrupted(4, 4);
+  const TrainResult result = fit(options, resumed, /*resume=*/true);
+  options.folder = whole.path();
+  fit(options, uninterrupted);
+  testing::internal::GetCapturedStderr();
+  EXPECT_EQ(result.resumed_from, 2);
+  EXPECT_EQ(result.skipped_steps, 1);
+  EXPECT_TRUE(at::equal(resumed.w.detach(), uninterrupted.w.detach()));
 }
 
 // 12 steps at once, and the same stopped after 5 and resumed, with whatever `options` and the task

@@ -92,5 +92,26 @@ TEST(MakeSchedule, one_cycle_rises_over_its_share_and_moves_momentum_when_told_t
   EXPECT_NEAR(moved.betas[29], 0.85, 1e-15);
 }
 
+TEST(FirstChangedRate, is_that_of_the_first_step_whose_rate_depends_on_the_length) {
+  const auto changed = [](std::initializer_list<const char*> settings, Index done) {
+    task::LmConfig config;
+    for (const char* setting : settings) set_config(config, setting);
+    return first_changed_rate(config.lr, 0.3, done, 100, 200);
+  };
+  constexpr std::nullopt_t kNone = std::nullopt;
+  EXPECT_EQ(changed({"lr.schedule=constant", "lr.warm_up_steps=7"}, 100), kNone);
+  EXPECT_EQ(changed({"lr.schedule=linear", "lr.final_ratio=1"}, 100), kNone)
+      << "a line that is flat";
+  EXPECT_EQ(changed({"lr.schedule=cosine", "lr.final_ratio=1"}, 100), kNone);
+  for (const char* schedule : {"lr.schedule=linear", "lr.schedule=cosine"}) {
+    EXPECT_EQ(changed({schedule, "lr.warm_up_steps=7"}, 100), 8) << "after the peak, at step 7";
+    EXPECT_EQ(changed({schedule, "lr.warm_up_steps=7"}, 8), kNone);
+    EXPECT_EQ(changed({schedule, "lr.warm_up_steps=7"}, 9), 8);
+  }
+  EXPECT_EQ(changed({"lr.schedule=one_cycle"}, 100), 1);
+  EXPECT_EQ(changed({"lr.schedule=one_cycle"}, 1), kNone);
+  EXPECT_EQ(changed({}, 0), kNone);
+}
+
 }  // namespace
 }  // namespace hone::trainer

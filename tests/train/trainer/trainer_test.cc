@@ -208,7 +208,7 @@ TrainerOptions resumable(const TemporaryFolder& folder) {
 }
 
 // Losses and weights of the run, its uninterrupted twin's first.
-void expect_same_run(const TemporaryFolder& a, const TemporaryFolder& b) {
+void expect_same_run(const TemporaryFolder& a, const TemporaryFolder& b, Index steps = 20) {
   const auto rows = read_metrics(a.path() / "metrics.csv"),
              other = read_metrics(b.path() / "metrics.csv");
   ASSERT_EQ(rows.size(), other.size());
@@ -219,8 +219,10 @@ void expect_same_run(const TemporaryFolder& a, const TemporaryFolder& b) {
     EXPECT_EQ(rows[i].val_loss, other[i].val_loss) << i;
   }
   for (const char* file : {"weights.safetensors", "state.safetensors"}) {
-    const auto inside = std::filesystem::path("checkpoints") / "step_00000020" / file;
-    EXPECT_TRUE(read_text_file(a.path() / inside) == read_text_file(b.path() / inside)) << file;
+    const auto bytes = [&](const TemporaryFolder& folder) {
+      return read_text_file(CheckpointStore(folder.path() / "checkpoints").path_of(steps) / file);
+    };
+    EXPECT_TRUE(bytes(a) == bytes(b)) << file;
   }
 }
 
@@ -269,7 +271,7 @@ TEST(Resume, after_an_interrupt_of_the_last_validation_only_validates) {
     const auto optimizer = make_adamw(task.w_);
     const std::string said = hone::test::refusal(
         [&] { train(resumable(parts), task, *optimizer, stop); }, ErrorCategory::Cancelled);
-    EXPECT_THAT(said, HasSubstr("step 20, which is saved"));
+    EXPECT_THAT(said, HasSubstr("step 20 is saved"));
   }
   EXPECT_FALSE(read_metrics(parts.path() / "metrics.csv").back().val_loss);
   Regression task({5, 5, 2});
@@ -282,6 +284,41 @@ TEST(Resume, after_an_interrupt_of_the_last_validation_only_validates) {
   EXPECT_EQ(result.resumed_from, 20);
   EXPECT_FALSE(result.tokens_per_s);
   expect_same_run(whole, parts);
+}
+
+TEST(Resume, of_a_run_that_ended_continues_it_to_the_bits_of_a_longer_one) {
+  for (const MakeOptimizer make : {make_adamw, make_tam, make_adatamw, make_sgd}) {
+    const TemporaryFolder whole, parts;
+    const auto run = [&](const TemporaryFolder& folder, Index steps, bool resume) {
+      Regression task({5, 5, 2});
+      const auto optimizer = make(task.w_);
+      optim::WarmupLR constant(*optimizer, {.steps = 7, .start = 0.1});
+      TrainerOptions options = resumable(folder);
+      options.steps = steps;
+      options.ema_decay = 0.9;
+      Trainer trainer(options);
+      EXPECT_EQ(trainer.resume(task, *optimizer, constant), resume);
+      return trainer.fit(task, *optimizer, constant, kGoOn);
+    };
+    run(whole, 200, false);
+    run(parts, 100, false);
+    EXPECT_EQ(run(parts, 200, true).resumed_from, 100);
+    expect_same_run(whole, parts, 200);
+  }
+}
+
+TEST(Resume, of_a_run_with_more_steps_than_it_shall_have_is_refused) {
+  const TemporaryFolder folder;
+  Regression task({5, 5, 2});
+  const auto optimizer = make_adamw(task.w_);
+  train(resumable(folder), task, *optimizer);
+  TrainerOptions shorter = resumable(folder);
+  shorter.steps = 19;
+  const auto scheduler = make_scheduler(shorter, *optimizer);
+  const std::string said =
+      hone::test::refusal([&] { Trainer(shorter).resume(task, *optimizer, *scheduler); });
+  EXPECT_THAT(said, HasSubstr("[trainer.steps]"));
+  EXPECT_THAT(said, HasSubstr("20 steps that are done"));
 }
 
 TEST(Resume, needs_the_checkpoints_only) {
@@ -373,7 +410,7 @@ TEST(Resume, refuses_where_every_checkpoint_is_damaged) {
   const std::string refused =
       hone::test::refusal([&] { store.load_newest(); }, ErrorCategory::CorruptFile);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("step_00000005"));
-  EXPECT_THAT(refused, HasSubstr("3 damaged ones"));
+  EXPECT_THAT(refused, HasSubstr("All checkpoints are damaged (3)"));
 }
 
 TEST(Resume, without_a_checkpoint_says_so_and_changes_nothing) {
@@ -397,8 +434,9 @@ TEST(Resume, refuses_other_facts_and_other_shapes) {
   Regression task({5, 5, 2});
   const auto optimizer = make_adamw(task.w_);
   TrainerOptions options = resumable(folder);
-  options.check_facts = [](const Json& recorded) {
+  options.check_facts = [](const Json& recorded, Index done) {
     EXPECT_EQ(recorded.at("lr"), 3);
+    EXPECT_EQ(done, 20);
     throw Error(ErrorCategory::InvalidArgument, "lr changed");
   };
   const auto scheduler = make_scheduler(options, *optimizer);

@@ -49,7 +49,8 @@ void add_entries(ConfigEntries& entries, LmConfig::Data& data) {
   add("data.tokenizer", &data.tokenizer,
       "bpe: byte-level BPE trained on the training part; byte: one token per byte");
   add("data.vocab_size", &data.vocab_size,
-      "tokens of the BPE vocabulary, the end-of-text token included; unread with byte");
+      "tokens of the BPE vocabulary, the end-of-text token included");
+  if (data.tokenizer == "byte") entries.back().ignored_by = "data.tokenizer = byte";
   add("data.windows", &data.windows,
       "document: a training window is one document, a longer one is cut every context tokens; "
       "stream: windows are cut from all documents as one stream. A single text is always a stream");
@@ -60,21 +61,23 @@ void add_entries(ConfigEntries& entries, LmConfig::Data& data) {
 }
 
 void add_entries(ConfigEntries& entries, LmConfig::Trainer& trainer) {
-  add_entries(entries, trainer,
-              {.samples = "windows",
-               .seed = "of initial weights, data order and stories",
-               .max_memory =
-                   "MiB that tensors may take; where a step would pass it: all layers are computed "
-                   "again in the backward pass, then micro-batches are halved, else the run ends; "
-                   "0: no limit"});
+  add_entries(
+      entries, trainer,
+      {.samples = "windows",
+       .seed = "of initial weights, data order and stories",
+       .max_memory =
+           "MiB that tensors may take; where a step would exceed it: all layers are computed "
+           "again in the backward pass, then micro-batches are halved, else the run ends; "
+           "0: no limit"});
   entries.push_back({"trainer.matmul", &trainer.matmul,
                      "library of f32 matrix products: onednn, mkl, or auto (onednn on AVX-512 "
                      "processors that are not Intel's)"});
-  entries.push_back({"trainer.recompute_every", &trainer.recompute_every,
-                     "activation checkpointing: layers 0, k, 2k, ... keep only their inputs for "
-                     "the backward pass and are computed again there; results keep their bits; 0: "
-                     "none",
-                     false});
+  entries.push_back(
+      {"trainer.recompute_every", &trainer.recompute_every,
+       "activations of layers 0, k, 2k, ... are recomputed: they keep only their inputs for "
+       "the backward pass and are computed again there; results keep their bits; 0: "
+       "none",
+       false});
 }
 
 void check_model(const LmConfig::Model& model) {
@@ -137,6 +140,7 @@ void check_config(const LmConfig& config) {
   check_config(config.optim, kRules);
   check_config(config.lr);
   check_trainer(config.trainer);
+  check_given(config);
 }
 
 model_io::Architecture make_architecture(const LmConfig& config, Index vocab_size) {

@@ -36,6 +36,7 @@ struct LmConfig {
     std::string matmul = "auto";
     Index recompute_every = 0;
   } trainer;
+  ConfigKeys given;  // that a file or an assignment has set
 };
 
 ConfigEntries config_entries(LmConfig& config);
@@ -45,7 +46,8 @@ optim::RuleTable lm_rules();
 // lr.peak, or the rule's where that is 0.
 double peak_of(const LmConfig& config);
 
-// Ranges and divisibility. Error{InvalidArgument} names the key.
+// Ranges, divisibility, and that every key of `given` has an effect. Error{InvalidArgument} names
+// the key.
 void check_config(const LmConfig& config);
 
 // The model this configuration asks for.

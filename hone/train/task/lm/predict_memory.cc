@@ -56,12 +56,12 @@ std::vector<ParameterShape> llama_shapes(const model_io::Architecture& model) {
 
 // As MultiTensorOptimizer keeps it.
 Index state_bytes(const ParameterShape& shape, const optim::OptimConfig& optim) {
-  constexpr Index kLargeTensor = 1000;  // TAM's large_tensor_threshold
   const Index elements = shape.rows * shape.cols;
   const bool is_tam = optim.name.find("tam") != std::string::npos;
-  const bool by_row = is_tam && shape.rows > 1 &&
-                      (optim.correlation_method == "vectorized" ||
-                       (optim.correlation_method == "auto" && elements > kLargeTensor));
+  const bool by_row =
+      is_tam && shape.rows > 1 &&
+      (optim.correlation_method == "vectorized" ||
+       (optim.correlation_method == "auto" && elements > optim.large_tensor_threshold));
   Index moment = elements * kFloat;
   if (optim.state_dtype == "bf16") moment = elements * Index{sizeof(std::uint16_t)};
   if (optim.state_dtype == "8bit" && !shape.embedding && elements >= optim::kFewestCoded &&

@@ -30,7 +30,8 @@ void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
   add("model.width", &model.width,
       "units of a hidden layer (mlp), channels of the first convolution (cnn: a multiple of 8); 0: "
       "mlp 256, cnn 32, resnet20 16");
-  add("model.layers", &model.layers, "hidden layers of mlp; unread by the others");
+  add("model.layers", &model.layers, "hidden layers of mlp");
+  if (model.name != "mlp") entries.back().ignored_by = concat("model.name = ", model.name);
 }
 
 void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
@@ -69,12 +70,13 @@ ConfigEntries config_entries(VisionConfig& config) {
   add_entries(entries, config.data);
   add_entries(entries, config.optim, kRules);
   add_entries(entries, config.lr, kRules);
-  add_entries(entries, config.trainer,
-              {.samples = "images",
-               .seed = "of initial weights, data order and augmentation",
-               .max_memory = "MiB that tensors may take; where a step would pass it, micro-batches "
-                             "are halved (not of resnet20, whose BatchNorm would then give other "
-                             "results), else the run ends; 0: no limit"});
+  add_entries(
+      entries, config.trainer,
+      {.samples = "images",
+       .seed = "of initial weights, data order and augmentation",
+       .max_memory = "MiB that tensors may take; where a step would exceed it, micro-batches "
+                     "are halved (not of resnet20, whose BatchNorm would then give other "
+                     "results), else the run ends; 0: no limit"});
   return entries;
 }
 
@@ -97,6 +99,7 @@ void check_config(const VisionConfig& config) {
   check_config(config.optim, kRules);
   check_config(config.lr);
   check_config(config.trainer);
+  check_given(config);
 }
 
 }  // namespace hone::task

@@ -28,6 +28,7 @@ struct VisionConfig {
   optim::LrConfig lr;
   trainer::TrainerConfig trainer = {
       .steps = 1000, .micro_batch = 128, .clip_norm = 0, .checkpoint_every = 500};
+  ConfigKeys given;  // that a file or an assignment has set
 };
 
 ConfigEntries config_entries(VisionConfig& config);
@@ -35,7 +36,7 @@ ConfigEntries config_entries(VisionConfig& config);
 optim::RuleTable vision_rules();
 // lr.peak, or the rule's where that is 0.
 double peak_of(const VisionConfig& config);
-// Ranges; Error{InvalidArgument} names the key.
+// Ranges, and that every key of `given` has an effect. Error{InvalidArgument} names the key.
 void check_config(const VisionConfig& config);
 
 }  // namespace hone::task

@@ -23,7 +23,7 @@ namespace fs = std::filesystem;
 using model_io::JsonFields;
 
 constexpr const char* kFormat = "hone-vision";
-constexpr Index kMostWidth = 1 << 16, kMostLayers = 64, kMostSide = 4096, kMostClasses = 65535;
+constexpr Index kMaxWidth = 1 << 16, kMaxLayers = 64, kMaxSide = 4096, kMaxClasses = 65535;
 
 std::vector<NamedTensor> tensors_of(const nn::VisionNetImpl& net) {
   std::vector<NamedTensor> out;
@@ -62,7 +62,7 @@ std::vector<double> read_numbers(const JsonFields& config, std::string_view key,
 
 std::vector<std::string> read_classes(const JsonFields& config) {
   std::vector<std::string> out;
-  for (const Json& item : read_array(config, "classes", 2, kMostClasses)) {
+  for (const Json& item : read_array(config, "classes", 2, kMaxClasses)) {
     if (!item.is_string()) config.refuse("classes", "strings", item.dump());
     out.push_back(item.get<std::string>());
   }
@@ -71,11 +71,11 @@ std::vector<std::string> read_classes(const JsonFields& config) {
 
 nn::VisionSpec read_spec(const JsonFields& config, Index classes) {
   const nn::VisionSpec spec{.name = config.string("model").value_or(""),
-                            .width = read_count(config, "width", 1, kMostWidth),
-                            .layers = read_count(config, "layers", 0, kMostLayers),
+                            .width = read_count(config, "width", 1, kMaxWidth),
+                            .layers = read_count(config, "layers", 0, kMaxLayers),
                             .channels = read_count(config, "channels", 1, 3),
-                            .height = read_count(config, "height", 1, kMostSide),
-                            .image_width = read_count(config, "image_width", 1, kMostSide),
+                            .height = read_count(config, "height", 1, kMaxSide),
+                            .image_width = read_count(config, "image_width", 1, kMaxSide),
                             .classes = classes};
   try {
     return nn::resolve(spec);

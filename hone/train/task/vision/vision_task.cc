@@ -33,12 +33,13 @@ VisionTask::VisionTask(nn::VisionNet model, std::shared_ptr<const VisionData> da
       prefetch_(options.prefetch),
       prefetcher_(std::make_unique<Prefetcher>(train_, workers_, prefetch_)) {}
 
+void VisionTask::restore_buffers() {
+  for (const Buffer& buffer : before_step_) buffer.tensor.copy_(buffer.copy);
+}
+
 // A step that is tried again, with less memory, begins with the buffers that it began with.
 void VisionTask::begin_step(Index step) {
-  if (step_ == step) {
-    for (const Buffer& buffer : before_step_) buffer.tensor.copy_(buffer.copy);
-    return;
-  }
+  if (step_ == step) return restore_buffers();
   step_ = step;
   before_step_.clear();
   for (const torch::Tensor& buffer : model_->buffers()) {

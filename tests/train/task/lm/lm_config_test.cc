@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <string>
 
 #include "tests/support/refusal.h"
@@ -107,11 +108,48 @@ TEST(LmConfig, refuses_a_changed_key_by_name_and_lets_some_change) {
   LmConfig now = before;
   now.trainer.checkpoint_every = 3;
   now.data.path = "moved.txt";
+  now.trainer.steps = 2000;
   EXPECT_EQ(refusal([&] { check_same_run(to_json(before), now); }), "");
   EXPECT_EQ(config_hash(before), config_hash(now));
   now.lr.peak = 0.1;
   EXPECT_THAT(refusal([&] { check_same_run(to_json(before), now); }), HasSubstr("lr.peak"));
   EXPECT_NE(config_hash(before), config_hash(now));
+}
+
+TEST(LmConfig, refuses_a_given_key_that_rule_schedule_or_precision_ignores) {
+  const auto refused = [](std::initializer_list<const char*> settings) {
+    LmConfig config;
+    for (const char* setting : settings) set_config(config, setting);
+    return refusal([&] { check_config(config); });
+  };
+  EXPECT_THAT(refused({"optim.nesterov=true"}),
+              HasSubstr("[optim.nesterov] This key has no effect"));
+  EXPECT_THAT(refused({"optim.nesterov=false"}), HasSubstr("optim.name = adamw"));
+  EXPECT_THAT(refused({"optim.name=sgd", "optim.beta2=0.9"}), HasSubstr("optim.name = sgd"));
+  EXPECT_THAT(refused({"lr.schedule=constant", "lr.final_ratio=0.1"}), HasSubstr("lr.final_ratio"));
+  EXPECT_THAT(refused({"lr.schedule=one_cycle", "lr.warm_up_steps=1"}), HasSubstr("one_cycle"));
+  EXPECT_THAT(refused({"lr.rise=0.5"}), HasSubstr("lr.schedule = cosine"));
+  EXPECT_THAT(refused({"amp.init_scale=8"}), HasSubstr("amp.precision = fp32"));
+  EXPECT_THAT(refused({"data.tokenizer=byte", "data.vocab_size=512"}), HasSubstr("vocab_size"));
+  EXPECT_EQ(refused({"optim.name=sgd", "optim.nesterov=true"}), "");
+  EXPECT_EQ(refused({"amp.init_scale=8", "amp.precision=fp16"}), "") << "in any order";
+  LmConfig unspoken;
+  unspoken.optim.name = "sgd";
+  unspoken.optim.beta2 = 0.5;
+  EXPECT_EQ(refusal([&] { check_config(unspoken); }), "") << "neither in a file nor by --set";
+}
+
+TEST(LmConfig, of_a_run_is_read_back_without_a_complaint) {
+  for (const optim::RuleDefaults& rule : lm_rules()) {
+    for (const char* schedule : {"cosine", "constant", "one_cycle"}) {
+      LmConfig config, again;
+      config.optim.name = rule.name;
+      config.lr.schedule = schedule;
+      read_config_text(again, to_toml(config), "train.toml");
+      EXPECT_EQ(refusal([&] { check_config(again); }), "") << rule.name << ' ' << schedule;
+      EXPECT_EQ(refusal([&] { check_same_run(to_json(config), again); }), "");
+    }
+  }
 }
 
 // Every key moves the architecture, the optimizer, or is read by the trainer's own tests.

@@ -146,6 +146,19 @@ TEST_F(Vision, micro_batches_add_up_to_the_same_gradient_unless_the_batch_mixes)
   EXPECT_EQ(set_up_vision(with({"model.name=resnet20"})).task->halve_micro_batches(), 0);
 }
 
+TEST_F(Vision, a_step_that_is_skipped_leaves_running_means_as_they_were) {
+  const VisionSetup setup = set_up_vision(with({"model.name=resnet20"}));
+  std::vector<torch::Tensor> before;
+  setup.task->micro_batch(0, 0);
+  for (const torch::Tensor& buffer : setup.model->buffers()) before.push_back(buffer.clone());
+  setup.task->micro_batch(1, 0);
+  EXPECT_FALSE(setup.model->buffers()[0].equal(before[0]));
+  setup.task->restore_buffers();
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(setup.model->buffers()[i].equal(before[i])) << i;
+  }
+}
+
 TEST_F(Vision, a_step_that_is_tried_again_moves_running_means_once) {
   const VisionSetup setup = set_up_vision(with({"model.name=resnet20"}));
   const torch::Tensor mean = setup.model->named_buffers()["bn1.running_mean"];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/train/trainer/memory_ladder.h"
+#include "hone/train/trainer/memory_budget.h"
 
 #include <algorithm>
 #include <exception>
@@ -46,7 +46,7 @@ Index MemoryActions::apply(Task& task, Index accumulation_steps) const {
   return accumulation_steps;
 }
 
-MemoryLadder::MemoryLadder(Index max_bytes, Task& task, optim::MultiTensorOptimizer& optimizer,
+MemoryBudget::MemoryBudget(Index max_bytes, Task& task, optim::MultiTensorOptimizer& optimizer,
                            MemoryActions& actions, Index& accumulation_steps)
     : max_bytes_(max_bytes),
       task_(task),
@@ -58,18 +58,18 @@ MemoryLadder::MemoryLadder(Index max_bytes, Task& task, optim::MultiTensorOptimi
   set_limit();
 }
 
-void MemoryLadder::set_limit() {
+void MemoryBudget::set_limit() {
   const Index uncounted = uncounted_bytes(task_, optimizer_);
   limit_.reset();
   limit_.emplace(std::max<Index>(0, max_bytes_ - uncounted));
 }
 
-std::string MemoryLadder::use() const {
+std::string MemoryBudget::use() const {
   return concat(megabytes(meter_->use().peak), " of tensors at most, ",
                 megabytes(memory::resident_bytes()), " in RAM");
 }
 
-void MemoryLadder::give_up() const {
+void MemoryBudget::give_up() const {
   Index fixed = 0;
   for (const CheckpointTensor& weight : task_.weights()) {
     fixed += static_cast<Index>(weight.value.nbytes());
@@ -78,7 +78,7 @@ void MemoryLadder::give_up() const {
        concat(megabytes(max_bytes_), ", of which the weights alone take ", megabytes(fixed)));
 }
 
-std::string MemoryLadder::act() {
+std::string MemoryBudget::act() {
   if (!actions_.released_caches) {
     actions_.released_caches = true;
     memory::release_caches();
@@ -95,26 +95,26 @@ std::string MemoryLadder::act() {
   return concat("micro-batches are halved, ", more, " a step");
 }
 
-void MemoryLadder::run(Index step, const std::function<void()>& work) {
+void MemoryBudget::run(Index step, const std::function<void()>& work) {
   if (!meter_) return work();
   const RandomState random;
   std::string action;
   while (true) {
     meter_->reset_peak();
     if (fits(work)) break;
-    if (!action.empty()) log_info(concat("memory: after that ", use()));
+    if (!action.empty()) log_info(concat("memory: then ", use()));
     hold_gradients(task_, false);
     abandoned_.release();
     random.restore();
     const std::string before = use();
     action = act();
-    log_info(concat("memory: step ", step + 1, " would pass ", megabytes(max_bytes_), " (", before,
-                    "): ", action));
+    log_info(concat("memory: step ", step + 1, " would exceed ", megabytes(max_bytes_), " (",
+                    before, "): ", action));
   }
-  if (!action.empty()) log_info(concat("memory: step ", step + 1, " fits now, ", use()));
+  if (!action.empty()) log_info(concat("memory: step ", step + 1, " fits now, with ", use()));
 }
 
-void MemoryLadder::run_optimizer(const std::function<void()>& work) {
+void MemoryBudget::run_optimizer(const std::function<void()>& work) {
   if (!meter_) return work();
   if (!fits(work)) give_up();
   if (knows_state_) return;
@@ -122,11 +122,11 @@ void MemoryLadder::run_optimizer(const std::function<void()>& work) {
   knows_state_ = true;
 }
 
-void MemoryLadder::run_validation(const std::function<void()>& work) {
+void MemoryBudget::run_validation(const std::function<void()>& work) {
   if (!meter_) return work();
   while (!fits(work)) {
     if (!task_.halve_validation_batches()) give_up();
-    log_info(concat("memory: validation would pass ", megabytes(max_bytes_),
+    log_info(concat("memory: validation would exceed ", megabytes(max_bytes_),
                     ": its batches are halved"));
   }
 }

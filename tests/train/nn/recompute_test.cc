@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/train/nn/checkpoint.h"
+#include "hone/train/nn/recompute.h"
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
@@ -29,14 +29,14 @@ struct Outcome {
   Tensor next_draw;        // of the generator behind forward and backward
 };
 
-// Both ways from one random state; `plain` is what checkpoint() must not be told from.
+// Both ways from one random state; `plain` is what recompute() must not be told from.
 template <class Run>
 void expect_the_same_bits(const Tensors& leaves, const Run& run) {
-  const auto once = [&](bool checkpointed) {
+  const auto once = [&](bool recomputed) {
     for (const Tensor& leaf : leaves) leaf.mutable_grad() = Tensor();
     at::manual_seed(7);
     Outcome outcome;
-    outcome.results = run(checkpointed);
+    outcome.results = run(recomputed);
     Tensor loss = at::zeros({});
     for (const Tensor& result : outcome.results) {
       if (result.is_floating_point()) loss = loss + (result * result).sum();
@@ -59,11 +59,11 @@ void expect_the_same_bits(const Tensors& leaves, const Run& run) {
   }
 }
 
-Tensors apply(bool checkpointed, const Segment& segment, const Tensors& inputs) {
-  return checkpointed ? checkpoint(segment, inputs) : segment(inputs);
+Tensors apply(bool recomputed, const Segment& segment, const Tensors& inputs) {
+  return recomputed ? recompute(segment, inputs) : segment(inputs);
 }
 
-TEST(Checkpoint, keeps_the_bits_with_dropout_several_inputs_and_captured_weights) {
+TEST(Recompute, keeps_the_bits_with_dropout_several_inputs_and_captured_weights) {
   const Tensor x = random({8, 16}), y = random({8, 16}), constant = random({8, 16}, false);
   const Tensor weight = random({16, 16});
   const Segment segment = [&](const Tensors& in) -> Tensors {
@@ -71,28 +71,28 @@ TEST(Checkpoint, keeps_the_bits_with_dropout_several_inputs_and_captured_weights
     const Tensor hidden = at::dropout(at::relu(at::mm(in[0], weight)), 0.5, /*train=*/true);
     return {hidden * in[1] + in[2], at::argmax(hidden, 1), at::dropout(hidden, 0.1, true), in[1]};
   };
-  expect_the_same_bits({x, y, weight, constant}, [&](bool checkpointed) {
-    const Tensors first = apply(checkpointed, segment, {x, y, constant, {}});
-    return Tensors{apply(checkpointed, segment, {first[0], first[2], constant, {}})};
+  expect_the_same_bits({x, y, weight, constant}, [&](bool recomputed) {
+    const Tensors first = apply(recomputed, segment, {x, y, constant, {}});
+    return Tensors{apply(recomputed, segment, {first[0], first[2], constant, {}})};
   });
 }
 
-TEST(Checkpoint, keeps_the_bits_when_nested_and_when_only_captured_weights_need_gradients) {
+TEST(Recompute, keeps_the_bits_when_nested_and_when_only_captured_weights_need_gradients) {
   const Tensor x = random({8, 16}, false), weight = random({16, 16}), bias = random({16});
   const Segment inner = [&](const Tensors& in) -> Tensors {
     return {at::dropout(at::tanh(at::mm(in[0], weight)), 0.3, true)};
   };
-  expect_the_same_bits({weight, bias}, [&](bool checkpointed) {
-    const Segment outer = [&, checkpointed](const Tensors& in) -> Tensors {
-      const Tensor once = apply(checkpointed, inner, in)[0];
-      return {at::dropout(apply(checkpointed, inner, {once + bias})[0], 0.2, true)};
+  expect_the_same_bits({weight, bias}, [&](bool recomputed) {
+    const Segment outer = [&, recomputed](const Tensors& in) -> Tensors {
+      const Tensor once = apply(recomputed, inner, in)[0];
+      return {at::dropout(apply(recomputed, inner, {once + bias})[0], 0.2, true)};
     };
-    return apply(checkpointed, outer, {x});
+    return apply(recomputed, outer, {x});
   });
 }
 
 // x·first, then ·second behind the segment, in bf16.
-Tensors autocast_products(bool checkpointed, const Tensor& x, const Tensor& first,
+Tensors autocast_products(bool recomputed, const Tensor& x, const Tensor& first,
                           const Tensor& second) {
   at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
   at::autocast::set_autocast_enabled(at::kCPU, true);
@@ -101,32 +101,32 @@ Tensors autocast_products(bool checkpointed, const Tensor& x, const Tensor& firs
     EXPECT_EQ(product.scalar_type(), at::kBFloat16);
     return {at::mm(product, first).to(at::kFloat)};
   };
-  const Tensor out = at::mm(apply(checkpointed, segment, {x})[0], second).to(at::kFloat);
+  const Tensor out = at::mm(apply(recomputed, segment, {x})[0], second).to(at::kFloat);
   at::autocast::set_autocast_enabled(at::kCPU, false);
   at::autocast::clear_cache();
   return {out};
 }
 
-TEST(Checkpoint, computes_again_under_the_autocast_of_the_forward_pass) {
+TEST(Recompute, computes_again_under_the_autocast_of_the_forward_pass) {
   const Tensor x = random({8, 16}), first = random({16, 16}), second = random({16, 16});
-  expect_the_same_bits({x, first, second}, [&](bool checkpointed) {
-    return autocast_products(checkpointed, x, first, second);
+  expect_the_same_bits({x, first, second}, [&](bool recomputed) {
+    return autocast_products(recomputed, x, first, second);
   });
   EXPECT_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
   // A weight used on both sides has two casts instead of one; none may lack a gradient.
   Tensors grads;
-  for (const bool checkpointed : {false, true}) {
+  for (const bool recomputed : {false, true}) {
     first.mutable_grad() = Tensor();
-    autocast_products(checkpointed, x, first, first)[0].sum().backward();
+    autocast_products(recomputed, x, first, first)[0].sum().backward();
     grads.push_back(first.grad());
   }
   EXPECT_LE((grads[1] - grads[0]).norm().item<double>(), 0.01 * grads[0].norm().item<double>());
 }
 
-TEST(Checkpoint, passes_errors_of_the_second_computation_on_and_puts_the_random_state_back) {
+TEST(Recompute, passes_errors_of_the_second_computation_on_and_puts_the_random_state_back) {
   const Tensor x = random({4, 4});
   int calls = 0;
-  const Tensor out = checkpoint(
+  const Tensor out = recompute(
       [&](const Tensors& in) -> Tensors {
         const Tensor dropped = at::dropout(in[0], 0.5, true);
         if (++calls == 2) throw std::runtime_error("the second time");
@@ -144,7 +144,7 @@ TEST(Checkpoint, passes_errors_of_the_second_computation_on_and_puts_the_random_
   EXPECT_FALSE(x.grad().defined());
 }
 
-TEST(Checkpoint, refuses_what_it_cannot_do) {
+TEST(Recompute, refuses_what_it_cannot_do) {
   const Tensor x = random({4}), weight = random({4});
   const Segment product = [&](const Tensors& in) -> Tensors { return {in[0] * weight}; };
   const auto category = [](const auto& act) {
@@ -156,30 +156,30 @@ TEST(Checkpoint, refuses_what_it_cannot_do) {
     return ErrorCategory::Cancelled;
   };
   EXPECT_EQ(ErrorCategory::Unsupported,
-            category([&] { torch::autograd::grad({checkpoint(product, {x})[0].sum()}, {x}); }));
+            category([&] { torch::autograd::grad({recompute(product, {x})[0].sum()}, {x}); }));
   EXPECT_EQ(ErrorCategory::Unsupported, category([&] {
-              checkpoint(product, {x})[0].sum().backward({}, std::nullopt, /*create_graph=*/true);
+              recompute(product, {x})[0].sum().backward({}, std::nullopt, /*create_graph=*/true);
             }));
   Index size = 4;
-  const Tensor impure = checkpoint(
-      [&](const Tensors& in) -> Tensors { return {in[0].narrow(0, 0, size--)}; }, {x})[0];
+  const Tensor impure =
+      recompute([&](const Tensors& in) -> Tensors { return {in[0].narrow(0, 0, size--)}; }, {x})[0];
   EXPECT_EQ(ErrorCategory::Internal, category([&] { impure.sum().backward(); }));
   Tensor base = random({4}) * 2;
-  const Tensor out = checkpoint(product, {base})[0];
+  const Tensor out = recompute(product, {base})[0];
   base.mul_(2);
   EXPECT_THROW(out.sum().backward(), c10::Error);
 }
 
-TEST(Checkpoint, computes_once_without_gradients_and_again_for_a_retained_graph) {
+TEST(Recompute, computes_once_without_gradients_and_again_for_a_retained_graph) {
   const Tensor x = random({4});
   int calls = 0;
   const Segment square = [&](const Tensors& in) -> Tensors { return {(++calls, in[0] * in[0])}; };
   {
     const torch::NoGradGuard no_grad;
-    EXPECT_FALSE(checkpoint(square, {x})[0].requires_grad());
+    EXPECT_FALSE(recompute(square, {x})[0].requires_grad());
   }
   EXPECT_EQ(calls, 1);
-  const Tensor sum = checkpoint(square, {x})[0].sum();
+  const Tensor sum = recompute(square, {x})[0].sum();
   sum.backward({}, /*retain_graph=*/true);
   const Tensor once = x.grad().clone();
   sum.backward();
@@ -227,7 +227,7 @@ Measured measure(Llama& model, Index recompute_every) {
   return out;
 }
 
-TEST(Checkpoint, halves_the_activations_of_24_blocks_and_keeps_every_bit) {
+TEST(Recompute, halves_the_activations_of_24_blocks_and_keeps_every_bit) {
   Llama model(deep(24), 3);
   const Measured plain = measure(model, 0);
   for (const Index every : {1, 2}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/train/trainer/memory_ladder.h"
+#include "hone/train/trainer/memory_budget.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ void expect_close(const Trained& a, const Trained& b) {
   EXPECT_NEAR(a.val_loss, b.val_loss, 1e-5);
 }
 
-TEST(MemoryLadder, a_run_that_needs_1_6_times_the_limit_stays_below_it) {
+TEST(MemoryBudget, a_run_that_needs_1_6_times_the_limit_stays_below_it) {
   const TemporaryFolder unlimited_folder, folder;
   const Trained unlimited = train(unlimited_folder, {});
   ASSERT_GT(unlimited.peak, 3 * unlimited.fixed) << "activations are what is large";
@@ -107,14 +107,14 @@ TEST(MemoryLadder, a_run_that_needs_1_6_times_the_limit_stays_below_it) {
   const Trained limited = train(folder, {.max_bytes = limit});
   EXPECT_LE(limited.peak, limit);
   expect_close(limited, unlimited);
-  EXPECT_THAT(limited.log, HasSubstr("step 1 would pass"));
+  EXPECT_THAT(limited.log, HasSubstr("step 1 would exceed"));
   EXPECT_THAT(limited.log, HasSubstr("handed back"));
   EXPECT_THAT(limited.log, HasSubstr("computed again"));
   EXPECT_THAT(limited.log, HasSubstr("fits now"));
   EXPECT_EQ(limited.facts.at("memory_actions").at("splits"), 0);
 }
 
-TEST(MemoryLadder, halves_micro_batches_when_recomputation_is_not_enough) {
+TEST(MemoryBudget, halves_micro_batches_when_recomputation_is_not_enough) {
   const TemporaryFolder unlimited_folder, folder, resumed;
   const Trained unlimited = train(unlimited_folder, {});
   const Index limit = unlimited.fixed + (unlimited.peak - unlimited.fixed) / 8;
@@ -133,7 +133,7 @@ TEST(MemoryLadder, halves_micro_batches_when_recomputation_is_not_enough) {
   EXPECT_EQ(again.log.find("computed again"), std::string::npos) << again.log;
 }
 
-TEST(MemoryLadder, ends_with_one_sentence_where_nothing_helps) {
+TEST(MemoryBudget, ends_with_one_sentence_where_nothing_helps) {
   const TemporaryFolder folder;
   const Trained unlimited = train(folder, {.layers = 1, .micro_batch = 1});
   for (const Index limit : {unlimited.fixed / 2, unlimited.fixed}) {

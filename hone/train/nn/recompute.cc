@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/train/nn/checkpoint.h"
+#include "hone/train/nn/recompute.h"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -92,13 +92,13 @@ struct Recipe final : torch::CustomClassHolder {
 std::vector<std::vector<Index>> shapes_of(const Tensors& tensors) {
   std::vector<std::vector<Index>> out;
   for (const Tensor& tensor : tensors) {
-    HONE_REQUIRE(tensor.defined(), "checkpoint", "The segment returned an undefined tensor.");
+    HONE_REQUIRE(tensor.defined(), "recompute", "The segment returned an undefined tensor.");
     out.push_back(tensor.sizes().vec());
   }
   return out;
 }
 
-struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
+struct RecomputeFunction : torch::autograd::Function<RecomputeFunction> {
   // `anchor` requires a gradient, so that there is a backward pass even if only captured weights
   // require one.
   static Tensors forward(AutogradContext* context, const Tensor& /*anchor*/, at::TensorList present,
@@ -129,9 +129,9 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
   static Tensors backward(AutogradContext* context, const Tensors& grads) {
     if (at::GradMode::is_enabled() ||
         !torch::autograd::Engine::get_default_engine().is_checkpoint_valid()) {
-      fail_unsupported("checkpoint", at::GradMode::is_enabled()
-                                         ? "backward() with create_graph is not supported."
-                                         : "backward() with a list of inputs is not supported.");
+      fail_unsupported("recompute", at::GradMode::is_enabled()
+                                        ? "backward() with create_graph is not supported."
+                                        : "backward() with a list of inputs is not supported.");
     }
     const auto capsule = context->saved_data["recipe"].toCapsule();
     const auto& recipe = static_cast<const Recipe&>(*capsule);
@@ -155,7 +155,7 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
       outputs = recipe.segment(recipe.with_gaps(leaves));
     }
     if (shapes_of(outputs) != recipe.shapes) {
-      fail(ErrorCategory::Internal, "checkpoint",
+      fail(ErrorCategory::Internal, "recompute",
            "The second computation returned outputs of other shapes, so the segment is not a pure "
            "function.");
     }
@@ -172,8 +172,8 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
 
 }  // namespace
 
-Tensors checkpoint(Segment segment, const Tensors& inputs) {
-  HONE_REQUIRE(segment != nullptr, "checkpoint", "There is no segment.");
+Tensors recompute(Segment segment, const Tensors& inputs) {
+  HONE_REQUIRE(segment != nullptr, "recompute", "There is no segment.");
   if (!at::GradMode::is_enabled()) return segment(inputs);
   Tensors present;
   std::vector<bool> given;
@@ -182,7 +182,7 @@ Tensors checkpoint(Segment segment, const Tensors& inputs) {
     if (input.defined()) present.push_back(input);
   }
   const Tensor anchor = at::empty({0}).requires_grad_(true);
-  return CheckpointFunction::apply(
+  return RecomputeFunction::apply(
       anchor, at::TensorList(present),
       c10::make_intrusive<Recipe>(std::move(segment), std::move(given)));
 }

@@ -29,10 +29,10 @@ struct MemoryActions {
 // these: freed memory is handed back (once), layers are computed again in the backward pass, micro-
 // batches are halved (the step's samples and their order stay). Each is logged with the bytes
 // before and after. Without a limit nothing of this happens.
-class MemoryLadder {
+class MemoryBudget {
  public:
-  // max_bytes of tensors, weights included; 0: no limit. All of them outlive the ladder.
-  MemoryLadder(Index max_bytes, Task& task, optim::MultiTensorOptimizer& optimizer,
+  // max_bytes of tensors, weights included; 0: no limit. All of them outlive it.
+  MemoryBudget(Index max_bytes, Task& task, optim::MultiTensorOptimizer& optimizer,
                MemoryActions& actions, Index& accumulation_steps);
 
   // Forward and backward passes of a step; `work` may run several times. Error{Resource} when

@@ -14,7 +14,7 @@ using Segment = std::function<Tensors(const Tensors&)>;
 // Runs segment(inputs) and drops its intermediate results: only `inputs` are kept, and the backward
 // pass computes the rest again. The second computation starts from the same random state (of the
 // CPU and of the inputs' devices), uses the same autocast settings, and leaves both unchanged.
-// Gradients are bit-identical to those without checkpoint(), except for a weight that autocast
+// Gradients are bit-identical to those without recompute(), except for a weight that autocast
 // would cast once for uses inside and outside of the segment and now casts twice. Weights that the
 // segment captures also get their gradients, in .grad. Inputs may be undefined or require no
 // gradient.
@@ -24,6 +24,6 @@ using Segment = std::function<Tensors(const Tensors&)>;
 // changed input. Captured objects live as long as the graph. Only backward() is supported:
 // autograd::grad(), backward(inputs=…) and create_graph throw Error{Unsupported}. Without gradients
 // (NoGradGuard), the result is segment(inputs).
-Tensors checkpoint(Segment segment, const Tensors& inputs);
+Tensors recompute(Segment segment, const Tensors& inputs);
 
 }  // namespace hone::nn
