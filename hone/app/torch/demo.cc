@@ -25,9 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// About 4 minutes with the set-up of the run and its last validation, as far as the machine is fast
-// enough for kMinTrainSteps, which end at TODO times the entropy of the stories; kMaxTrainSteps end
-// at TODO.
+// About 4 minutes with the set-up of the run and its last validation.
 constexpr double kTrainMinutes = 3.5, kQuickMinutes = 0.4;
 constexpr Index kMinTrainSteps = 0, kMaxTrainSteps = 0;
 // About 20,000 and 10,000 tokens.
