@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/bench_run.h"
 #include "hone/app/measurer.h"
-#include "hone/core/machine_card.h"
 #include "hone/kernels/roof/memory_roofs.h"
 
 #include <gtest/gtest.h>
@@ -120,17 +119,6 @@ TEST_F(BenchRunTest, table_names_every_contestant_and_ratio) {
   for (const char* part : {"q8", "q4", "torch", "8.00 GB/s", "50 % of roof", "2.000x", "slower"}) {
     EXPECT_NE(table.find(part), std::string::npos) << part << " is missing in\n" << table;
   }
-}
-
-TEST(MachineCard, names_what_every_number_depends_on) {
-  ThreadPool pool(2);
-  const Json card = machine_card(pool);
-  EXPECT_EQ(card["threads"], 2);
-  EXPECT_FALSE(card["cpu"].get<std::string>().empty());
-  EXPECT_EQ(card["isa"][0], "scalar");
-  EXPECT_GE(card["cores"].get<int>(), 1);
-  EXPECT_TRUE(card.contains("quota"));
-  EXPECT_NE(card["hone"].get<std::string>().find("hone "), std::string::npos);
 }
 
 TEST(Roofs, are_positive_and_reading_is_not_slower_than_a_disk) {
