@@ -20,11 +20,11 @@ std::vector<std::string_view> names_of(RuleTable rules) {
 }
 
 // The values of another key with which a key has an effect; none: it always has one.
-using Values = std::initializer_list<std::string_view>;
-constexpr Values kTorque = {"tam", "adatam", "adatamw"};
+using Values = std::vector<std::string_view>;
+const Values kTorque = {"tam", "adatam", "adatamw"};
 
 // ConfigEntry::ignored_by.
-std::string unless_one_of(Values values, std::string_view key, std::string_view value) {
+std::string unless_one_of(const Values& values, std::string_view key, std::string_view value) {
   const bool has_effect =
       values.size() == 0 || std::find(values.begin(), values.end(), value) != values.end();
   return has_effect ? std::string() : concat(key, " = ", value);
@@ -61,7 +61,7 @@ double peak_of(const OptimConfig& optim, const LrConfig& lr, RuleTable rules) {
 
 void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules) {
   const auto add = [&](std::string_view name, ConfigField field, std::string meaning,
-                       Values readers = {}) {
+                       const Values& readers = {}) {
     entries.push_back({name, field, std::move(meaning)});
     entries.back().ignored_by = unless_one_of(readers, "optim.name", optim.name);
   };
@@ -114,7 +114,7 @@ void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules) {
 
 void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules) {
   const auto add = [&](std::string_view name, ConfigField field, std::string meaning,
-                       Values schedules = {}) {
+                       const Values& schedules = {}) {
     entries.push_back({name, field, std::move(meaning)});
     entries.back().ignored_by = unless_one_of(schedules, "lr.schedule", lr.schedule);
   };
