@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hone/app/torch/train_lm.h"
+#include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/trainer/metrics_log.h"
