@@ -2,6 +2,7 @@
 // Writes a Hugging Face folder with a tiny Llama of seeded random weights and a tokenizer of bytes,
 // so that the example can be tested without any data: its text is noise.
 //   write_random_model FOLDER
+#include <hone/core/error.h>
 #include <hone/core/philox.h>
 #include <hone/model_io/tensor_plan.h>
 #include <hone/model_io/write_model.h>

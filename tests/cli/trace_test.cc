@@ -169,8 +169,12 @@ TEST_F(Trace, bench_shows_every_sample_of_every_contestant) {
   EXPECT_EQ(zones.root().name, "bench llm");
   EXPECT_EQ(zones.named("case").size(), 2u);
   std::map<std::string, int> samples;
-  for (const Zone& zone : zones.named("sample"))
-    ++samples[zone.args["contestant"].get<std::string>()];
+  for (const Zone& zone : zones.named("sample")) {
+    // The runtime's zones of that name, where it draws a token, have no contestant.
+    if (zone.args.contains("contestant")) {
+      ++samples[zone.args["contestant"].get<std::string>()];
+    }
+  }
   EXPECT_EQ(samples["hone"], 2 * (2 + 2)) << "two rounds to warm up, two that count, two cases";
   EXPECT_THAT(zones.names(), IsSupersetOf({"prefill", "decode", "prepare sample"}));
 }

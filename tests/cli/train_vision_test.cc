@@ -51,7 +51,8 @@ TEST_F(TrainVision, an_interrupted_run_goes_on_and_reports_accuracy) {
   const ProgramResult stopped = first.wait();
   EXPECT_EQ(stopped.status, 130) << stopped.err;
   expect_refusal(train(out, 10'000'000), 2, "holds a run");
-  expect_refusal(train(out, 20) + Arguments{"--resume"}, 2, "another number of steps");
+  const Arguments wider{"--resume", "--set", "model.width=9"};
+  expect_refusal(train(out, 10'000'000) + wider, 2, "another width");
   const ProgramResult fresh = run_hone(train(out, 60) + Arguments{"--fresh", "--json"});
   ASSERT_EQ(fresh.status, 0) << fresh.err;
   const Json report = parse_json(fresh.out, "stdout");

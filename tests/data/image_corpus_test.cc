@@ -167,7 +167,7 @@ TEST_F(Images, reads_cifar_batches_also_one_folder_below) {
   write("cifar-10-batches-bin/batches.meta.txt", "a\nb\nc\nd\ne\nf\ng\nh\ni\nj\n\n");
   EXPECT_EQ(load().classes[2], "c");
   write("cifar-10-batches-bin/batches.meta.txt", "a\nb\n");
-  EXPECT_THAT(refusal(), HasSubstr("10 names, got 2"));
+  EXPECT_THAT(refusal(), HasSubstr("10 class names, got 2"));
 }
 
 TEST_F(Images, refuses_a_cifar_batch_that_is_cut_or_has_another_label) {

@@ -93,12 +93,12 @@ TEST(TextSource, bad_input_is_one_error_that_names_the_place) {
   expect_corrupt(write("surrogate.txt", "caf\xC3\xA9 \xED\xA0\x80"), "offset 6");
   expect_corrupt(write("overlong.txt", "\xE0\x9F\xBF"), "offset 0");
   expect_corrupt(write("cut.txt", "cut \xF0\x9F\x98"), "offset 4");
-  expect_corrupt(write("empty.txt", ""), "none");
+  expect_corrupt(write("empty.txt", ""), "There is no text");
   expect_corrupt(write("a.jsonl", "{\"text\": \"x\"}\n{\"text\": 3}\n"), "line 2");
   expect_corrupt(write("b.jsonl", "{\"text\": \"x\"}\n{\"text\": \n"), "line 2");
   expect_corrupt(write("c.jsonl", "[1]\n"), "\"text\"");
   std::filesystem::create_directory(folder.path() / "nothing");
-  expect_corrupt(folder.path() / "nothing", "none");
+  expect_corrupt(folder.path() / "nothing", "There is no text");
   EXPECT_THROW(load_text(folder.path() / "absent.txt"), Error);
 }
 

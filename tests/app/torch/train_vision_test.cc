@@ -94,7 +94,7 @@ TEST(TrainVision, refuses_to_resume_with_other_images_or_another_key) {
     }
     return std::string();
   };
-  EXPECT_THAT(message(), HasSubstr("an earlier run"));
+  EXPECT_THAT(message(), HasSubstr("already holds a run"));
   job.resume = true;
   job.config.data.flip = true;
   EXPECT_THAT(message(), HasSubstr("data.flip"));

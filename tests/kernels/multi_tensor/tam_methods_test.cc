@@ -196,7 +196,8 @@ TEST(TamMethods, a_skipped_step_leaves_s_and_measures_again_afterwards) {
       const StepReport report =
           run.step({.lr = 0.01}, {.checked = checked, .skip_nonfinite = !checked});
       EXPECT_FALSE(report.stepped);
-      EXPECT_EQ(report.first_nonfinite_tensor, 1);
+      // In a checked step of scope Model the s of all tensors is NaN then.
+      EXPECT_EQ(report.first_nonfinite_tensor, model && checked ? 0 : 1);
       EXPECT_EQ(run.s, s);
       EXPECT_EQ(run.set.bytes(), before);
       EXPECT_EQ(run.set.step, (std::vector<Index>{3, 3}));

@@ -124,7 +124,8 @@ struct LlamaFloats {
     const Index at_swiglu = rows * (hidden + 2 * inner);
     const Index waiting = tied ? vocab * hidden : 0;
     for (Index layer = layers; layer-- > 0; freed += kept(layer)) {
-      const Index again = is_recomputed(layer) ? block() : 0;
+      // The output of what is computed again lives until its backward pass is over.
+      const Index again = is_recomputed(layer) ? block() + rows * hidden : 0;
       most = std::max(most, waiting + again + std::max(at_down, at_swiglu) - freed);
     }
     return most;
