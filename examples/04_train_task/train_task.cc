@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
     const trainer::TrainResult result = loop.fit(task, optimizer, schedule, stop);
     if (result.resumed_from) std::cout << "resumed at step " << *result.resumed_from << "\n";
     std::cout << "held-out loss " << result.validation.loss << "\n";
-    return result.validation.loss < 1e-3 ? 0 : 1;
+    return result.validation.loss < 1e-2 ? 0 : 1;  // predicting the mean would give 0.5
   } catch (const hone::Error& error) {
     std::cerr << "train_task: " << error.what() << "\n";
     return hone::exit_status(error.category());
