@@ -3,7 +3,7 @@
 """Draws the picture of README.md from the report of `hone demo`: the size of each variant against
 its bits per byte, with 95 % intervals and the entropy of the source.
 
-tools/draw_front.py [build/demo/report.json [docs/images/front.svg]]
+tools/draw_front.py [build/demo/report.json [FILE.svg]]
 """
 
 import json
