@@ -104,8 +104,8 @@ bool has_image_name(const std::filesystem::path& path) {
   std::string name = path.extension().string();
   std::transform(name.begin(), name.end(), name.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  constexpr std::array<std::string_view, 5> kNames = {".jpg", ".jpeg", ".png", ".ppm", ".pgm"};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  constexpr std::array<std::string_view, 5> kEndings = {".jpg", ".jpeg", ".png", ".ppm", ".pgm"};
+  return std::find(kEndings.begin(), kEndings.end(), name) != kEndings.end();
 }
 
 }  // namespace hone::data

@@ -12,7 +12,9 @@
 #pragma once
 
 // GCC 12's own intrinsics start from an uninitialized register where any value is valid.
+#ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 #include <cstddef>
 #include <cstdint>
