@@ -91,8 +91,6 @@ struct Change {
 std::map<std::string, Change> changes(const fs::path& text) {
   const Settings tam_auto{"optim.name=tam", "optim.correlation_method=auto"};
   // Weight decay that multiplies the weights by thousands in every step.
-  const Settings exploding_tam{"optim.name=tam", "lr.peak=1000", "optim.weight_decay=10",
-                               "trainer.steps=20"};
   const Settings exploding_sgd{"optim.name=sgd", "lr.peak=1000", "optim.weight_decay=10",
                                "trainer.steps=20"};
   Settings skipping = exploding_sgd;
@@ -131,8 +129,7 @@ std::map<std::string, Change> changes(const fs::path& text) {
           {"optim.decay_rate", {"0.5", tam}},
           {"optim.correlation_method", {"vectorized", tam}},
           {"optim.fixed_damping", {"0.5", tam}},
-          {"optim.large_tensor_threshold", {"0", tam_auto}},
-          {"optim.checked", {"true", exploding_tam}},
+          {"optim.large_tensor_threshold", {"1000000", tam_auto}},
           {"optim.preset", {"large_model", tam}},
           {"optim.state_dtype", {"bf16"}},
           {"lr.schedule", {"linear"}},
@@ -161,8 +158,10 @@ std::map<std::string, Change> changes(const fs::path& text) {
           {"trainer.metrics", {"jsonl"}}};
 }
 
-// Results keep their bits by design: these are seen in memory.
-const std::set<std::string> kInMemory{"trainer.recompute_every", "trainer.max_memory_mb"};
+// Results keep their bits by design: the first two are seen in memory, and the last one, whose
+// steps differ only where a new value is not finite, in the test of make_optimizer.
+const std::set<std::string> kSeenElsewhere{"trainer.recompute_every", "trainer.max_memory_mb",
+                                           "optim.checked"};
 
 TEST(ConfigKeys, every_key_changes_what_a_run_leaves_behind) {
   const test::TemporaryFolder folder;
@@ -177,7 +176,7 @@ TEST(ConfigKeys, every_key_changes_what_a_run_leaves_behind) {
   task::LmConfig config;
   for (const ConfigEntry& entry : config_entries(config)) {
     const std::string name(entry.name);
-    if (kInMemory.contains(name)) continue;
+    if (kSeenElsewhere.contains(name)) continue;
     ASSERT_TRUE(known.contains(name)) << "a new key needs an entry above: " << name;
     const Change& change = known.at(name);
     if (!without.contains(change.with)) without[change.with] = run(change.with).results;
