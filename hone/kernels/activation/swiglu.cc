@@ -17,7 +17,7 @@ HWY_EXPORT(swiglu_rows);
 HWY_EXPORT(swiglu_grad_rows);
 
 void swiglu(const SwiGluArgs& args, Executor& executor) {
-  HONE_TRACE_ZONE("swiglu");
+  HONE_TRACE_ZONE("swiglu", {"rows", args.rows}, {"cols", args.cols});
   HONE_CHECK(args.rows >= 0 && args.cols >= 0, "swiglu", "sizes >= 0",
              concat("[", args.rows, ", ", args.cols, "]"));
   executor.parallel_for(args.rows, rows_per_chunk(2 * args.cols), [&](Index begin, Index end, int) {
@@ -26,7 +26,7 @@ void swiglu(const SwiGluArgs& args, Executor& executor) {
 }
 
 void swiglu_grad(const SwiGluGradArgs& args, Executor& executor) {
-  HONE_TRACE_ZONE("swiglu_grad");
+  HONE_TRACE_ZONE("swiglu_grad", {"rows", args.rows}, {"cols", args.cols});
   HONE_CHECK(args.rows >= 0 && args.cols >= 0, "swiglu_grad", "sizes >= 0",
              concat("[", args.rows, ", ", args.cols, "]"));
   executor.parallel_for(args.rows, rows_per_chunk(2 * args.cols), [&](Index begin, Index end, int) {

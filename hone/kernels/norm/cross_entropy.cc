@@ -16,7 +16,7 @@ namespace hone::kernels {
 HWY_EXPORT(cross_entropy_rows);
 
 void cross_entropy(const CrossEntropyArgs& args, Executor& executor) {
-  HONE_TRACE_ZONE("cross_entropy");
+  HONE_TRACE_ZONE("cross_entropy", {"rows", args.rows}, {"classes", args.classes});
   HONE_CHECK(args.rows >= 0, "cross_entropy", "rows >= 0", args.rows);
   HONE_CHECK(args.classes > 0, "cross_entropy", "classes > 0", args.classes);
   for (Index row = 0; row < args.rows; ++row) {

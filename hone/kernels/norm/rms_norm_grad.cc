@@ -20,7 +20,7 @@ HWY_EXPORT(rms_norm_grad_rows);
 
 // Every chunk has its own sum for grad_weight; they are added in order.
 void rms_norm_grad(const RmsNormGradArgs& args, Executor& executor) {
-  HONE_TRACE_ZONE("rms_norm_grad");
+  HONE_TRACE_ZONE("rms_norm_grad", {"rows", args.rows}, {"cols", args.cols});
   HONE_CHECK(args.rows >= 0, "rms_norm_grad", "rows >= 0", args.rows);
   HONE_CHECK(args.cols > 0, "rms_norm_grad", "cols > 0", args.cols);
   const Index grain = rows_per_chunk(args.cols), chunks = ceil_div(args.rows, grain);

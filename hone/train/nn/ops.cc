@@ -91,7 +91,6 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
-    HONE_TRACE_ZONE("rms_norm backward", {"rows", saved[2].numel()}, {"cols", saved[1].numel()});
     const bool has_delta = context->saved_data["has_delta"].toBool();
     const Tensor& carried = grads[0];  // with respect to sum; meaningful only with delta
     const Tensor& by_normed = grads.back();
@@ -117,7 +116,6 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
 struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& gate_up) {
     const Index dim = gate_up.size(-1) / 2, rows = gate_up.numel() / (2 * dim);
-    HONE_TRACE_ZONE("swiglu", {"rows", rows}, {"cols", dim});
     auto sizes = gate_up.sizes().vec();
     sizes.back() = dim;
     const Tensor out = at::empty(sizes, gate_up.options());
@@ -129,7 +127,6 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const Tensor gate_up = context->get_saved_variables()[0];
-    HONE_TRACE_ZONE("swiglu backward", {"bytes", gate_up.nbytes()});
     const Tensor grad = grads[0].contiguous(), by_input = at::empty_like(gate_up);
     const Index dim = gate_up.size(-1) / 2;
     kernels::swiglu_grad({.rows = gate_up.numel() / (2 * dim),
@@ -223,7 +220,6 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
     const auto products = detail::products_here(static_cast<MatmulBackend>(backend));
     const Tensor left = operand(hidden, products), right = operand(weight, products);
     const Tensor logits = detail::multiply(left, right, {}, products);
-    HONE_TRACE_ZONE("cross_entropy", {"rows", logits.size(0)}, {"classes", logits.size(1)});
     const Tensor nats = at::empty({logits.size(0)}, hidden.options().dtype(torch::kDouble));
     kernels::cross_entropy({.rows = logits.size(0),
                             .classes = logits.size(1),
