@@ -15,6 +15,7 @@
 #include <limits>
 
 #include "hone/kernels/attention/attention_tile.h"
+#include "hone/kernels/norm/exp_sum-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
@@ -126,7 +127,7 @@ HWY_INLINE float update_softmax(float* scores, Index visible, float& max, float&
     sum = std::numeric_limits<float>::quiet_NaN();
     return 1.0f;
   }
-  const float new_max = hn::GetLane(hn::MaxOfLanes(d, highest));
+  const float new_max = largest_lane(d, highest);
   if (visible <= 0 || new_max == kNothing) {
     std::fill(scores, scores + kKvBlockTokens, 0.0f);
     return 1.0f;

@@ -21,6 +21,15 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+// The largest lane of v, unspecified where one is NaN. Highway's EMU128 returns the lowest finite number where
+// all lanes are -infinity.
+template <class D>
+HWY_INLINE float largest_lane(D d, hn::Vec<D> v) {
+  constexpr float kLowest = -std::numeric_limits<float>::infinity();
+  if (hn::AllTrue(d, hn::Eq(v, hn::Set(d, kLowest)))) return kLowest;
+  return hn::GetLane(hn::MaxOfLanes(d, v));
+}
+
 // The largest element, and whether one is NaN (in which case the value is unspecified).
 HWY_INLINE float max_of_row(const float* x, Index cols, bool& has_nan) {
   const hn::ScalableTag<float> d;
@@ -33,7 +42,7 @@ HWY_INLINE float max_of_row(const float* x, Index cols, bool& has_nan) {
     highest = hn::Max(highest, v);
     nan = hn::Or(nan, hn::IsNaN(v));
   }
-  float result = hn::GetLane(hn::MaxOfLanes(d, highest));
+  float result = largest_lane(d, highest);
   has_nan = !hn::AllFalse(d, nan);
   for (; i < cols; ++i) {
     result = std::max(result, x[i]);
