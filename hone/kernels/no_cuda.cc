@@ -45,6 +45,11 @@ std::unique_ptr<CudaStepper<LionGroup>> make_cuda_stepper(const MultiTensorLists
   fail_without_cuda();
 }
 template <>
+std::unique_ptr<CudaStepper<RMSpropGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                             const CudaStepOptions&) {
+  fail_without_cuda();
+}
+template <>
 std::unique_ptr<CudaStepper<AdagradGroup>> make_cuda_stepper(const MultiTensorLists&,
                                                              const CudaStepOptions&) {
   fail_without_cuda();

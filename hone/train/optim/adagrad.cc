@@ -20,7 +20,6 @@ kernels::AdagradGroup AdagradRule::group_of(const Options& options) {
 float AdagradRule::initial_second_moment(const Options& options) {
   return static_cast<float>(options.initial_accumulator_value());
 }
-SlotUse AdagradRule::use_slots(const Options& options) { return {.second_moment = true}; }
 StateFields AdagradRule::fields_of(State& state) {
   return {.step = &state.step(), .second_moment = &state.sum()};
 }

@@ -48,7 +48,6 @@ struct AdagradParamState : AddedState<AdagradParamState, torch::optim::AdagradPa
 struct AdagradRule {
   static constexpr const char* kName = "Adagrad";
   static constexpr StateNames kStateNames{"", "sum", ""};
-  static constexpr auto kCheck = kernels::check_adagrad_group;
   static constexpr auto kStep = kernels::adagrad_step;
   using Options = AdagradOptions;
   using GivenOptions = torch::optim::AdagradOptions;
@@ -57,7 +56,6 @@ struct AdagradRule {
 
   static Group group_of(const Options& options);
   static float initial_second_moment(const Options& options);
-  static SlotUse use_slots(const Options& options);
   static StateFields fields_of(State& state);
   static void step_for_loop(ChainLists& lists, const Options& options);
   static void step_foreach(ChainLists& lists, const Options& options);

@@ -73,10 +73,6 @@ kernels::AdamGroup AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::group_of(
           .maximize = options.maximize()};
 }
 template <class OwnOptions, class OwnState, bool kDecoupled>
-SlotUse AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::use_slots(const Options& options) {
-  return {.momentum = true, .second_moment = true, .extra = options.amsgrad()};
-}
-template <class OwnOptions, class OwnState, bool kDecoupled>
 StateFields AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::fields_of(State& state) {
   return {.step = &state.step(),
           .momentum = &state.exp_avg(),

@@ -65,7 +65,6 @@ template <class OwnOptions, class OwnState, bool kDecoupled>
 struct AdamFamilyRule {
   static constexpr const char* kName = kDecoupled ? "AdamW" : "Adam";
   static constexpr StateNames kStateNames{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
-  static constexpr auto kCheck = kernels::check_adam_group;
   static constexpr auto kStep = kernels::adam_step;
   using Options = OwnOptions;
   using GivenOptions = typename OwnOptions::Base;
@@ -73,7 +72,6 @@ struct AdamFamilyRule {
   using Group = kernels::AdamGroup;
 
   static Group group_of(const Options& options);
-  static SlotUse use_slots(const Options& options);
   static StateFields fields_of(State& state);
   static void step_for_loop(ChainLists& lists, const Options& options);
   static void step_foreach(ChainLists& lists, const Options& options);

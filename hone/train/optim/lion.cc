@@ -30,7 +30,6 @@ kernels::LionGroup LionRule::group_of(const Options& options) {
           .weight_decay = options.weight_decay(),
           .maximize = options.maximize()};
 }
-SlotUse LionRule::use_slots(const Options& options) { return {.momentum = true}; }
 StateFields LionRule::fields_of(State& state) {
   return {.step = &state.step(), .momentum = &state.exp_avg()};
 }

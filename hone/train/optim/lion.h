@@ -52,7 +52,6 @@ struct LionParamState : AddedState<LionParamState, PlainLionState> {};
 struct LionRule {
   static constexpr const char* kName = "Lion";
   static constexpr StateNames kStateNames{"exp_avg", "", ""};
-  static constexpr auto kCheck = kernels::check_lion_group;
   static constexpr auto kStep = kernels::lion_step;
   using Options = LionOptions;
   using GivenOptions = LionOptions;
@@ -60,7 +59,6 @@ struct LionRule {
   using Group = kernels::LionGroup;
 
   static Group group_of(const Options& options);
-  static SlotUse use_slots(const Options& options);
   static StateFields fields_of(State& state);
   static void step_for_loop(ChainLists& lists, const Options& options);
   static void step_foreach(ChainLists& lists, const Options& options);

@@ -322,6 +322,18 @@ void MultiTensorOptimizer::drop_unstepped_state() {
   cache_->forget();
 }
 
+SlotUse MultiTensorOptimizer::slots() const {
+  SlotUse all;
+  for (const auto& group : param_groups_) {
+    const SlotUse one = slots_of(group.options());
+    all.momentum = all.momentum || one.momentum;
+    all.second_moment = all.second_moment || one.second_moment;
+    all.extra = all.extra || one.extra;
+    all.variant = all.variant * 31 + one.variant;
+  }
+  return all;
+}
+
 SlotUse MultiTensorOptimizer::slots_for(const StepControl& control) const {
   SlotUse use = slots();
   use.average = control.ema_decay > 0;

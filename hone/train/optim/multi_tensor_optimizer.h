@@ -183,8 +183,11 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // Error naming an option of which the groups may not differ.
   virtual void check_groups_agree() const { implementation(); }
   virtual StateNames state_names() const = 0;
-  // The slots that the groups, as they are set now, need.
-  virtual SlotUse slots() const = 0;
+  // The slots that a group with these options needs. All tensors have those that some group needs,
+  // but only those of their group are saved.
+  virtual SlotUse slots_of(const Options& options) const = 0;
+  // Those that the groups, as they are set now, need.
+  SlotUse slots() const;
   virtual Implementation implementation() const = 0;
   virtual std::unique_ptr<Options> adopt_options(const Options& given) const = 0;
   virtual StateDtype state_dtype_of(const Options& options) const = 0;

@@ -75,7 +75,6 @@ kernels::LionGroup MuonRule::group_of(const Options& options) {
           .weight_decay = 0,
           .maximize = options.maximize()};
 }
-SlotUse MuonRule::use_slots(const Options& /*options*/) { return {.momentum = true}; }
 StateFields MuonRule::fields_of(State& state) {
   return {.step = &state.step(), .momentum = &state.momentum_buffer()};
 }

@@ -73,7 +73,6 @@ struct MuonParamState : AddedState<MuonParamState, PlainMuonState> {};
 struct MuonRule {
   static constexpr const char* kName = "Muon";
   static constexpr StateNames kStateNames{"momentum_buffer", "", ""};
-  static constexpr auto kCheck = kernels::check_lion_group;
   static constexpr auto kStep = kernels::lion_step;
   using Options = MuonOptions;
   using GivenOptions = MuonOptions;
@@ -81,7 +80,6 @@ struct MuonRule {
   using Group = kernels::LionGroup;
 
   static Group group_of(const Options& options);
-  static SlotUse use_slots(const Options& options);
   static StateFields fields_of(State& state);
   static void step_for_loop(ChainLists& lists, const Options& options);
   static void step_foreach(ChainLists& lists, const Options& options);

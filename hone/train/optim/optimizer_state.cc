@@ -139,11 +139,12 @@ std::vector<NamedState> MultiTensorOptimizer::export_state() const {
       const auto add = [&](const char* field, const torch::Tensor* value) {
         if (value != nullptr && value->defined()) all.push_back({index, field, *value});
       };
-      add(names.momentum, fields.momentum);
-      add(scale_name(names.momentum).c_str(), fields.momentum_scale);
+      const SlotUse use = slots_of(group.options());
+      if (use.momentum) add(names.momentum, fields.momentum);
+      if (use.momentum) add(scale_name(names.momentum).c_str(), fields.momentum_scale);
       add(names.second_moment, fields.second_moment);
       add(scale_name(names.second_moment).c_str(), fields.second_moment_scale);
-      add(names.extra, fields.extra);
+      if (use.extra) add(names.extra, fields.extra);
       add("average", fields.average);
       if (fields.correlation != nullptr) {
         const kernels::TAMMethod method = method_for(param, group.options());
@@ -173,7 +174,6 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
                concat(item.name, " of parameter ", item.parameter, " once"), "it twice");
   }
   const StateNames names = state_names();
-  const SlotUse use = slots();
   std::vector<std::pair<void*, std::unique_ptr<ParamState>>> fresh;
   for (auto& [index, given] : by_parameter) {
     const torch::Tensor& param = params[static_cast<std::size_t>(index)];
@@ -202,6 +202,7 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
       check_moment(name_, label(name), value, its_scale, param);
       adopt_moment(value, its_scale, param, type, *to, *scale);
     };
+    const SlotUse use = slots_of(options_of(index));
     const kernels::TAMMethod method = method_for(param, options_of(index));
     const StateDtype dtype = state_dtype_for(param, param, method, options_of(index));
     torch::Tensor unused;

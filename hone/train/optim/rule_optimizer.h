@@ -7,16 +7,19 @@
 #include <utility>
 #include <vector>
 
+#include "hone/kernels/multi_tensor/rule/rule_group.h"
 #include "hone/train/interop.h"
 #include "hone/train/optim/device_step.h"
 #include "hone/train/optim/option_fields.h"
 
 namespace hone::optim {
 
-// The parts that optimizers with one kernel call and no TAM share. Rule is a list of names:
-//   kName, Options, GivenOptions (what groups may bring: LibTorch's class), State, kStateNames, the
-//   kernel's Group, kCheck and kStep, and static functions group_of, use_slots (of one group),
-//   fields_of, step_for_loop, step_foreach, and where it is not 0 initial_second_moment.
+// An optimizer whose step is one kernel call, with any rule, also one of a program of its own
+// (examples/05_optimizer_rule). Rule has these names:
+//   kName, Options, GivenOptions (what groups may bring: LibTorch's class), State, kStateNames,
+//   Group and kStep, those of the kernel, with kernels::check_group and rule_slots for that Group,
+//   static functions group_of(options), fields_of(state) and step_for_loop, the same step by ATen
+//   operators, and where wanted step_foreach and initial_second_moment.
 template <class Rule>
 class RuleOptimizer : public MultiTensorOptimizer {
  public:
@@ -60,18 +63,12 @@ class RuleOptimizer : public MultiTensorOptimizer {
     return fields;
   }
   void check_group(const torch::optim::OptimizerParamGroup& group) const override {
-    Rule::kCheck(Rule::group_of(typed(group.options())));
+    kernels::check_group(Rule::group_of(typed(group.options())));
   }
   StateNames state_names() const override { return Rule::kStateNames; }
-  SlotUse slots() const override {
-    SlotUse all;
-    for (const auto& group : param_groups_) {
-      const SlotUse one = Rule::use_slots(typed(group.options()));
-      all.momentum = all.momentum || one.momentum;
-      all.second_moment = all.second_moment || one.second_moment;
-      all.extra = all.extra || one.extra;
-    }
-    return all;
+  SlotUse slots_of(const Options& options) const override {
+    const kernels::RuleSlots used = rule_slots(Rule::group_of(typed(options)));
+    return {used.momentum, used.second_moment, used.extra};
   }
   Implementation implementation() const override {
     return common_option<Implementation>(
@@ -119,7 +116,11 @@ class RuleOptimizer : public MultiTensorOptimizer {
     Rule::step_for_loop(lists, typed(options));
   }
   void step_foreach(ChainLists& lists, const Options& options) override {
-    Rule::step_foreach(lists, typed(options));
+    if constexpr (requires { &Rule::step_foreach; }) {
+      Rule::step_foreach(lists, typed(options));
+    } else {
+      Rule::step_for_loop(lists, typed(options));
+    }
   }
 };
 

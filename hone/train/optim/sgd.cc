@@ -25,7 +25,6 @@ kernels::SGDGroup SGDRule::group_of(const Options& options) {
           .nesterov = options.nesterov(),
           .maximize = options.maximize()};
 }
-SlotUse SGDRule::use_slots(const Options& options) { return {.momentum = options.momentum() > 0}; }
 StateFields SGDRule::fields_of(State& state) {
   return {.step = &state.step(), .momentum = &state.momentum_buffer()};
 }

@@ -55,7 +55,6 @@ struct SGDParamState : AddedState<SGDParamState, CountedSGDState> {};
 struct SGDRule {
   static constexpr const char* kName = "SGD";
   static constexpr StateNames kStateNames{"momentum_buffer", "", ""};
-  static constexpr auto kCheck = kernels::check_sgd_group;
   static constexpr auto kStep = kernels::sgd_step;
   using Options = SGDOptions;
   using GivenOptions = torch::optim::SGDOptions;
@@ -63,7 +62,6 @@ struct SGDRule {
   using Group = kernels::SGDGroup;
 
   static Group group_of(const Options& options);
-  static SlotUse use_slots(const Options& options);
   static StateFields fields_of(State& state);
   static void step_for_loop(ChainLists& lists, const Options& options);
   static void step_foreach(ChainLists& lists, const Options& options);

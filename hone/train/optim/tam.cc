@@ -93,18 +93,16 @@ StateFields TorqueOptimizer::fields_of(ParamState& state) const {
           .row_correlation = &own.row_correlation()};
 }
 
-SlotUse TorqueOptimizer::slots() const {
+SlotUse TorqueOptimizer::slots_of(const Options& options) const {
   SlotUse use{.momentum = true, .second_moment = adaptive()};
-  for (const auto& group : param_groups_) {
-    const TorqueFields& o = fields(group.options());
-    const auto add = [&use](std::int64_t value) {
-      use.variant = use.variant * 1'000'003 + static_cast<std::uint64_t>(value);
-    };
-    add(o.scope_.has_value() ? 1 + static_cast<std::int64_t>(*o.scope_) : 0);
-    add(o.correlation_method_.has_value() ? 1 + static_cast<std::int64_t>(*o.correlation_method_)
-                                          : 0);
-    add(o.large_tensor_threshold_);
-  }
+  const TorqueFields& o = fields(options);
+  const auto add = [&use](std::int64_t value) {
+    use.variant = use.variant * 1'000'003 + static_cast<std::uint64_t>(value);
+  };
+  add(o.scope_.has_value() ? 1 + static_cast<std::int64_t>(*o.scope_) : 0);
+  add(o.correlation_method_.has_value() ? 1 + static_cast<std::int64_t>(*o.correlation_method_)
+                                        : 0);
+  add(o.large_tensor_threshold_);
   return use;
 }
 
@@ -172,7 +170,7 @@ void TorqueOptimizer::check_group(const torch::optim::OptimizerParamGroup& group
   check_method(name(), o);
   HONE_CHECK(o.large_tensor_threshold_ >= 0, name(), "large_tensor_threshold of at least 0",
              o.large_tensor_threshold_);
-  kernels::check_tam_group(group_of(group.options()));
+  kernels::check_group(group_of(group.options()));
 }
 
 void TorqueOptimizer::check_groups_agree() const {

@@ -214,7 +214,7 @@ class TorqueOptimizer : public MultiTensorOptimizer {
   std::unique_ptr<ParamState> make_state() const override;
   StateFields fields_of(ParamState& state) const override;
   StateNames state_names() const override { return {"momentum_buffer", "exp_avg_sq"}; }
-  SlotUse slots() const override;
+  SlotUse slots_of(const Options& options) const override;
   bool wants_checked_step() const override;
   kernels::TAMMethod method_for(const torch::Tensor& param, const Options& options) const override;
   std::string method_name(const torch::Tensor& param, const Options& options) const override;

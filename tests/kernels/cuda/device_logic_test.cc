@@ -19,64 +19,6 @@ using namespace test;
 using hone::test::same_bits;
 using kernels::test::kInfinity;
 
-constexpr Index kSteps[] = {1, 2, 10, 1'000'000, (Index{1} << 24) + 1};
-
-template <class Scalars>
-bool same_scalars(const Scalars& a, const Scalars& b) {
-  return std::memcmp(&a, &b, sizeof(a)) == 0;  // floats only: no padding
-}
-
-TEST(DeviceScalars, equal_those_of_the_cpu_bit_for_bit) {
-  const SGDGroup sgd{.lr = 0.3, .momentum = 0.9, .weight_decay = 0.01, .nesterov = true};
-  const AdamGroup adam{.lr = 0.3, .weight_decay = 0.1, .maximize = true};
-  const AdamGroup l2{.beta1 = 0, .weight_decay = 0.1, .decoupled = false};
-  const LionGroup lion{.lr = 0.3, .weight_decay = 0.1};
-  const AdagradGroup adagrad{.lr = 0.3, .lr_decay = 0.1, .weight_decay = 0.1};
-  for (const Index t : kSteps) {
-    for (const double k : {1.0, 0x1p-16, 0.37}) {
-      EXPECT_TRUE(same_scalars(device_scalars(sgd, t, k), sgd_scalars<float>(sgd, t, k))) << t;
-      EXPECT_TRUE(same_scalars(device_scalars(adam, t, k), adam_scalars<float>(adam, t, k))) << t;
-      EXPECT_TRUE(same_scalars(device_scalars(l2, t, k), adam_scalars<float>(l2, t, k))) << t;
-      EXPECT_TRUE(same_scalars(device_scalars(lion, t, k), lion_scalars<float>(lion, t, k))) << t;
-      EXPECT_TRUE(
-          same_scalars(device_scalars(adagrad, t, k), adagrad_scalars<float>(adagrad, t, k)))
-          << t;
-    }
-  }
-}
-
-std::vector<TAMGroup> tam_groups() {
-  return {{.weight_decay = 0.01},
-          {.decoupled = true, .maximize = true, .guard = CosineGuard::Clamp},
-          {.weight_decay = 0.1, .fixed_damping = 0.7, .average_momentum = true},
-          {.eps_norm = 0.3, .bias_correction = true}};
-}
-
-TEST(DeviceScalars, torque_cosine_and_scalars_of_tam_equal_those_of_the_cpu) {
-  PhiloxStream random(5);
-  const auto draw = [&] { return 2.0 * random.uniform() - 1; };
-  for (const TAMGroup& group : tam_groups()) {
-    const DeviceTAMGroup device = for_device(group);
-    for (int round = 0; round < 100; ++round) {
-      const TorqueSums sums{std::abs(draw()), draw(), std::abs(draw()), draw(), draw(), 1};
-      const double k = std::exp2(8 * draw()), s = draw();
-      const Torque wanted = effective_torque(sums, k, group), got = device_torque(sums, k, device);
-      EXPECT_EQ(got.mg, wanted.mg);
-      EXPECT_EQ(got.mm, wanted.mm);
-      EXPECT_EQ(got.gg, wanted.gg);
-      for (const auto guard : {CosineGuard::Additive, CosineGuard::Clamp}) {
-        EXPECT_EQ(device_cosine(got, device, guard == CosineGuard::Clamp),
-                  torque_cosine(wanted, group, guard));
-      }
-      EXPECT_TRUE(same_scalars(device_scalars(device, s, k, round + 1),
-                               tam_scalars<float>(group, s, k, round + 1)));
-    }
-    EXPECT_EQ(device_cosine({0.5, 0, 1}, device, false), 0);
-    EXPECT_EQ(device_cosine({0.5, 1, 0}, device, true), 0);
-    EXPECT_LE(device_cosine({5, 1, 1}, device, true), 1);
-  }
-}
-
 TEST(DeviceNorm, clips_and_skips_as_the_cpu_step_does) {
   const SGDGroup group{.lr = 0.1};
   for (const float bad : {0.0f, kInfinity, kernels::test::kNan}) {
@@ -168,7 +110,7 @@ void check_rule(const RuleCase<Policy>& rule, Index misalign, const Reference& r
   TensorSetOptions options = rule.options;
   options.misalign = misalign;
   TensorSet set(kSizes, options), other(kSizes, options);
-  EmulatedStepper<Policy> by_structs{.groups = {for_device(rule.group)}}, by_table = by_structs;
+  EmulatedStepper<Policy> by_structs{.groups = {rule.group}}, by_table = by_structs;
   ReferenceRun run(set, options);
   for (Index t = 1; t <= kRounds; ++t) {
     set.set_step(t);
@@ -195,7 +137,8 @@ TEST(DeviceRules, lion_takes_the_sign_of_the_mixed_momentum) {
   const float param[] = {1, 1, 1, 1, 1}, grad[] = {2, -3, 0, 0.5f, -0.25f};
   std::ranges::copy(param, set.values(set.param, 0).begin());
   std::ranges::copy(grad, set.grad(0).begin());
-  EmulatedStepper<LionPolicy> stepper{.groups = {{.lr = 0x1p-3, .beta2 = 0.75}}};
+  EmulatedStepper<RulePolicy<LionGroup, scalar_rule::LionRule>> stepper{
+      .groups = {{.lr = 0x1p-3, .beta2 = 0.75}}};
   stepper.step<AllSlots>(set.plan(), 1024);
   const float stepped[] = {0.875f, 1.125f, 1, 0.875f, 1.125f};
   for (std::size_t i = 0; i < 5; ++i) {
@@ -207,7 +150,8 @@ TEST(DeviceRules, lion_takes_the_sign_of_the_mixed_momentum) {
 // Constant gradient, step / η of AdaTAM.
 TEST(DeviceRules, adatam_on_a_constant_gradient_takes_the_known_steps) {
   TensorSet set({300}, {.second_moment = true});
-  EmulatedStepper<TAMPolicy<true>> stepper{.groups = {for_device(TAMGroup{.lr = 1e-4})}};
+  EmulatedStepper<RulePolicy<TAMGroup, scalar_rule::AdaTAMRule>> stepper{
+      .groups = {TAMGroup{.lr = 1e-4}}};
   std::ranges::fill(set.grad(0), 0.5f);
   std::ranges::fill(set.param[0], 0.0f);
   const std::map<Index, double> wanted{
@@ -243,9 +187,10 @@ TEST(DeviceUpdate, average_copy_and_write_back_follow_the_rule) {
       lists.grad = {&views[0], 1};
       lists.ema = {&views[1], 1};
       lists.copy = {&views[2], 1};
-      EmulatedStepper<AdamPolicy<false>, BF16> stepper{.groups = {{.maximize = true}}};
+      EmulatedStepper<RulePolicy<AdamGroup, scalar_rule::AdamRule>, BF16> stepper{
+          .groups = {{.maximize = true}}};
       stepper.control.values = {.inv_scale = 0.25, .ema_share = 0.125f, .grad = mode};
-      EmulatedStepper<AdamPolicy<false>> alone{.groups = stepper.groups};
+      EmulatedStepper<RulePolicy<AdamGroup, scalar_rule::AdamRule>> alone{.groups = stepper.groups};
       alone.control.values.inv_scale = 0.25;
       stepper.step<DeviceTable>(MultiTensorPlan::build_or_throw(lists), 1024);
       alone.step<DeviceTable>(plain.plan(), 1024);
@@ -265,7 +210,7 @@ TEST(DeviceUpdate, average_copy_and_write_back_follow_the_rule) {
 
 TEST(DeviceUpdate, a_skipped_step_leaves_every_bit) {
   TensorSet set({10, 5000}, {.second_moment = true});
-  EmulatedStepper<TAMPolicy<true>> stepper{.groups = {for_device(TAMGroup{})}};
+  EmulatedStepper<RulePolicy<TAMGroup, scalar_rule::AdaTAMRule>> stepper{.groups = {TAMGroup{}}};
   stepper.step<AllSlots>(set.plan(), 1024);
   const auto before = set.snapshot();
   const auto correlation = stepper.correlation;

@@ -86,19 +86,18 @@ constexpr bool carries_copies() {
 template <class Policy, class G, class C, class Table>
 void update(const WorkList& list, const std::vector<TensorEntry>& entries, const Control& control,
             const std::vector<typename Policy::Scalars>& scalars) {
-  for_each_block<Table>(list, entries, {&control, scalars.data(), nullptr},
-                        [&](const auto& a, int block) {
-                          for (int thread = 0; thread < kBlockThreads; ++thread) {
-                            update_thread<typename Policy::Rule, G, C, carries_copies<Table>()>(
-                                a, block, thread, kBlockThreads);
-                          }
-                        });
+  for_each_block<Table>(
+      list, entries, {&control, scalars.data(), nullptr}, [&](const auto& a, int block) {
+        for (int thread = 0; thread < kBlockThreads; ++thread) {
+          update_thread<Policy, G, C, carries_copies<Table>()>(a, block, thread, kBlockThreads);
+        }
+      });
 }
 
 // What a stepper keeps in device memory, and its step: pass 1, scalars, pass 2.
 template <class Policy, class G = float, class C = BF16>
 struct EmulatedStepper {
-  std::vector<typename Policy::DeviceGroup> groups;
+  std::vector<typename Policy::Group> groups;
   std::vector<double> correlation = {};
   Control control = {};
 

@@ -15,13 +15,13 @@ using hone::test::same_bits;
 
 struct TAMState {
   Control control = {};
-  std::vector<DeviceTAMGroup> groups = {};
+  std::vector<TAMGroup> groups = {};
   std::vector<std::uint16_t> group_of = {0, 1};
   std::vector<Index> step = {0, 41};
   std::vector<double> correlation = {0.5, -0.25};
   std::vector<TAMScalars> scalars = std::vector<TAMScalars>(2);
 
-  PrepareArguments<TAMPolicy<true>> arguments(bool model_scope) {
+  PrepareArguments<RulePolicy<TAMGroup, scalar_rule::AdaTAMRule>> arguments(bool model_scope) {
     return {&control,           groups.data(),  group_of.data(), step.data(),
             correlation.data(), scalars.data(), model_scope};
   }
@@ -34,39 +34,39 @@ TEST(Prepare, every_tensor_takes_its_group_its_step_and_its_correlation) {
   TAMGroup second = first;
   second.lr = 0.2;
   second.bias_correction = true;
-  TAMState state{.groups = {for_device(first), for_device(second)}};
+  TAMState state{.groups = {first, second}};
   for (const Index i : {0, 1}) prepare_tensor(state.arguments(false), i, kAligned);
   EXPECT_EQ(state.step, (std::vector<Index>{1, 42}));
   EXPECT_EQ(state.correlation, (std::vector<double>{0.75 * 0.5 + 0.25, 0.75 * -0.25 + 0.25}));
-  const auto wanted = tam_scalars<float>(second, state.correlation[1], 1, 42);
+  const auto wanted = make_scalars(second, state.correlation[1], 42, 1);
   EXPECT_EQ(state.scalars[1].lr, wanted.lr);
-  EXPECT_EQ(state.scalars[1].damping, wanted.damping);
+  EXPECT_EQ(state.scalars[1].grad_share, wanted.grad_share);
   EXPECT_NE(state.scalars[0].lr, wanted.lr);
 }
 
 TEST(Prepare, model_scope_hands_every_tensor_the_same_correlation) {
-  TAMState state{.groups = {for_device(TAMGroup{}), for_device(TAMGroup{})}};
+  TAMState state{.groups = {TAMGroup{}, TAMGroup{}}};
   state.control.results.model_correlation = 0.125;
   for (const Index i : {0, 1}) prepare_tensor(state.arguments(true), i, kAligned);
-  EXPECT_EQ(state.scalars[0].damping, static_cast<float>(1e-8 + 1.125 / 2));
-  EXPECT_EQ(state.scalars[1].damping, state.scalars[0].damping);
+  EXPECT_EQ(state.scalars[0].grad_share, static_cast<float>(1e-8 + 1.125 / 2));
+  EXPECT_EQ(state.scalars[1].grad_share, state.scalars[0].grad_share);
   EXPECT_EQ(state.correlation, (std::vector<double>{0.5, -0.25}));  // not theirs to write
-  const auto group = for_device(TAMGroup{.decay_rate = 0.5});
+  const auto group = TAMGroup{.decay_rate = 0.5};
   EXPECT_EQ(model_correlation(group, 0.5, {.mg = 2, .mm = 1, .gg = 4}), 0.75);
-  const auto fixed = for_device(TAMGroup{.fixed_damping = 0.3});
+  const auto fixed = TAMGroup{.fixed_damping = 0.3};
   EXPECT_EQ(model_correlation(fixed, 0.5, {.mg = 2, .mm = 1, .gg = 4}), 0.5);
 }
 
 TEST(Prepare, fixed_damping_leaves_the_correlation_alone) {
   const TAMGroup fixed{.fixed_damping = 0.75};
-  TAMState state{.groups = {for_device(fixed), for_device(fixed)}};
+  TAMState state{.groups = {fixed, fixed}};
   prepare_tensor(state.arguments(false), 0, kAligned);
   EXPECT_EQ(state.correlation[0], 0.5);
-  EXPECT_EQ(state.scalars[0].damping, static_cast<float>(1e-8 + 0.75));
+  EXPECT_EQ(state.scalars[0].grad_share, static_cast<float>(1e-8 + 0.75));
 }
 
 TEST(Prepare, a_skipped_step_advances_nothing) {
-  TAMState state{.groups = {for_device(TAMGroup{}), for_device(TAMGroup{})}};
+  TAMState state{.groups = {TAMGroup{}, TAMGroup{}}};
   state.control.results.skip = 1;
   for (const Index i : {0, 1}) prepare_tensor(state.arguments(false), i, kAligned);
   EXPECT_EQ(state.step, (std::vector<Index>{0, 41}));
@@ -78,8 +78,8 @@ TEST(Prepare, a_skipped_step_advances_nothing) {
 TEST(DeviceScale, powers_of_two_change_no_bit) {
   const auto run = [](float scale) {
     TensorSet set({3000, 7}, {.second_moment = true, .scale = scale});
-    EmulatedStepper<TAMPolicy<true>> stepper{
-        .groups = {for_device(TAMGroup{.guard = CosineGuard::Clamp})}};
+    EmulatedStepper<RulePolicy<TAMGroup, scalar_rule::AdaTAMRule>> stepper{
+        .groups = {TAMGroup{.guard = CosineGuard::Clamp}}};
     stepper.control.values = {.inv_scale = 1.0 / scale, .skip_nonfinite = true};
     for (Index t = 1; t <= 5; ++t) {
       set.set_step(t);
@@ -99,8 +99,8 @@ TEST(DeviceScale, powers_of_two_change_no_bit) {
 TEST(DeviceScale, decay_and_clip_equal_the_effective_gradient_made_beforehand) {
   const TAMGroup decayed{.lr = 0.01, .weight_decay = 0.1}, bare{.lr = 0.01};
   TensorSet set({5000}), made({5000});
-  EmulatedStepper<TAMPolicy<false>> fused{.groups = {for_device(decayed)}},
-      apart{.groups = {for_device(bare)}};
+  EmulatedStepper<RulePolicy<TAMGroup, scalar_rule::TAMRule>> fused{.groups = {decayed}},
+      apart{.groups = {bare}};
   fused.control.values = {.inv_scale = 0.5, .clip_norm = 3};
   for (Index t = 1; t <= 10; ++t) {
     set.set_step(t);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hone/kernels/multi_tensor/cuda/rule_policy.h"
+#include "tests/kernels/multi_tensor/rule_oracles.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"
 
 // Every rule beside its double reference; for the device code on the host and on a device.
@@ -83,7 +84,7 @@ inline auto tam_reference(const TAMGroup& group) {
     const Torque torque = effective_torque({s[0], s[1], s[2], s[3], s[4], s[5]}, 1, group);
     state.correlation = group.decay_rate * state.correlation +
                         (1 - group.decay_rate) * torque_cosine(torque, group, group.guard);
-    update_tam_reference<double>(chunk, tam_scalars<double>(group, state.correlation, 1, t));
+    kernels::test::oracle_step(group, state.correlation, t, chunk);
   };
 }
 
@@ -100,31 +101,31 @@ struct RuleCase {
 // continuous.
 template <class Visit>
 void for_each_rule_case(const Visit& visit) {
-  const auto sgd = [&](auto rule) {
+  const auto plain = [&](auto rule) {
     visit(rule, [=](DoubleState&, const auto& chunk, Index t) {
-      update_sgd_reference<double>(chunk, sgd_scalars<double>(rule.group, t, 1));
+      kernels::test::oracle_step(rule.group, t, chunk);
     });
   };
-  sgd(RuleCase<SGDPolicy<false>>{"sgd", {.lr = 0.01, .weight_decay = 0.01}, {.momentum = false}});
-  sgd(RuleCase<SGDPolicy<true>>{
+  using namespace scalar_rule;
+  plain(RuleCase<RulePolicy<SGDGroup, SGDRule>>{
+      "sgd", {.lr = 0.01, .weight_decay = 0.01}, {.momentum = false}});
+  plain(RuleCase<RulePolicy<SGDGroup, SGDMomentumRule>>{
       "nesterov", {.lr = 0.01, .momentum = 0.9, .nesterov = true, .maximize = true}, {}});
-  const auto adam = [&](auto rule) {
-    visit(rule, [=](DoubleState&, const auto& chunk, Index t) {
-      update_adam_reference<double>(chunk, adam_scalars<double>(rule.group, t, 1));
-    });
-  };
-  adam(RuleCase<AdamPolicy<false>>{
+  plain(RuleCase<RulePolicy<AdamGroup, AdamRule>>{
       "adamw", {.lr = 0x1p-7, .weight_decay = 0x1p-3}, {.second_moment = true}});
-  adam(RuleCase<AdamPolicy<true>>{
+  plain(RuleCase<RulePolicy<AdamGroup, AMSGradRule>>{
       "amsgrad", {.lr = 0.01, .amsgrad = true}, {.second_moment = true, .extra = true}});
-  const RuleCase<AdagradPolicy> adagrad{
-      "adagrad", {.lr = 0.01, .lr_decay = 0.1}, {.momentum = false, .second_moment = true}};
-  visit(adagrad, [=](DoubleState&, const auto& chunk, Index t) {
-    update_adagrad_reference<double>(chunk, adagrad_scalars<double>(adagrad.group, t, 1));
-  });
-  const RuleCase<TAMPolicy<false>> tam{"tam", {.lr = 0.01, .weight_decay = 0.01}, {}};
+  plain(RuleCase<RulePolicy<AdagradGroup, AdagradRule>>{
+      "adagrad", {.lr = 0.01, .lr_decay = 0.1}, {.momentum = false, .second_moment = true}});
+  plain(RuleCase<RulePolicy<RMSpropGroup, RMSpropRule>>{
+      "rmsprop", {.lr = 0.01}, {.momentum = false, .second_moment = true}});
+  plain(RuleCase<RulePolicy<RMSpropGroup, CenteredRMSpropMomentumRule>>{
+      "rmsprop_all",
+      {.lr = 0.01, .alpha = 0.75, .eps = 1e-2, .momentum = 0.5, .centered = true},
+      {.second_moment = true, .extra = true}});
+  const RuleCase<RulePolicy<TAMGroup, TAMRule>> tam{"tam", {.lr = 0.01, .weight_decay = 0.01}, {}};
   visit(tam, tam_reference(tam.group));
-  const RuleCase<TAMPolicy<true>> adatamw{
+  const RuleCase<RulePolicy<TAMGroup, AdaTAMRule>> adatamw{
       "adatamw",
       {.lr = 0x1p-13, .weight_decay = 0x1p-3, .decoupled = true},
       {.second_moment = true}};

@@ -23,7 +23,8 @@ std::vector<Index> many(Index count) { return std::vector<Index>(std::size_t(cou
 template <class Table>
 std::vector<std::vector<float>> after_two_steps(const std::vector<Index>& sizes) {
   TensorSet set(sizes, {.second_moment = true});
-  EmulatedStepper<AdamPolicy<false>> stepper{.groups = {AdamGroup{.weight_decay = 0.01}}};
+  EmulatedStepper<RulePolicy<AdamGroup, scalar_rule::AdamRule>> stepper{
+      .groups = {AdamGroup{.weight_decay = 0.01}}};
   for (Index t = 0; t < 2; ++t) {
     set.set_step(t);
     stepper.step<Table>(set.plan(), 1024);

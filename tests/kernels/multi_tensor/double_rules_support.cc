@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/kernels/multi_tensor/double_rules_support.h"
 
-#include "hone/kernels/multi_tensor/rule/adagrad.h"
-#include "hone/kernels/multi_tensor/rule/adam.h"
-#include "hone/kernels/multi_tensor/rule/lion.h"
-#include "hone/kernels/multi_tensor/rule/sgd.h"
-#include "hone/kernels/multi_tensor/rule/tam.h"
+#include "tests/kernels/multi_tensor/rule_oracles.h"
 
 namespace hone::kernels::test {
 
@@ -28,37 +24,30 @@ BasicChunkOperands<double> DoubleState::operands() {
 
 namespace {
 
-// Of a rule without correlation: `step` and the scalars of a step are functions of the group.
-template <class Group, class Step, class Reference>
-DoubleRule plain_rule(const char* name, const hone::test::TensorSetOptions& slots,
-                      const Group& group, const Step& step, const Reference& reference) {
-  return {name, slots,
+// Of a rule without correlation.
+template <class Group, class Step>
+DoubleRule plain_rule(const char* name, const Group& group, const Step& step) {
+  const RuleSlots used = rule_slots(group);
+  return {name,
+          {.momentum = used.momentum, .second_moment = used.second_moment, .extra = used.extra},
           [=](const MultiTensorPlan& plan, std::span<double>, const StepControl& control,
               Executor& executor) {
             return step(plan, {&group, 1}, control, executor);
           },
-          [=](DoubleState& state, Index t) { reference(state.operands(), group, t); }};
+          [=](DoubleState& state, Index t) { oracle_step(group, t, state.operands()); }};
 }
 
 DoubleRule sgd_rule(const char* name, const SGDGroup& group) {
-  return plain_rule(name, {.momentum = group.momentum > 0}, group, sgd_step,
-                    [](const auto& chunk, const SGDGroup& own, Index t) {
-                      update_sgd_reference<double>(chunk, sgd_scalars<double>(own, t, 1));
-                    });
+  return plain_rule(name, group, sgd_step);
 }
-
 DoubleRule adam_rule(const char* name, const AdamGroup& group) {
-  return plain_rule(name, {.second_moment = true, .extra = group.amsgrad}, group, adam_step,
-                    [](const auto& chunk, const AdamGroup& own, Index t) {
-                      update_adam_reference<double>(chunk, adam_scalars<double>(own, t, 1));
-                    });
+  return plain_rule(name, group, adam_step);
 }
-
 DoubleRule adagrad_rule(const char* name, const AdagradGroup& group) {
-  return plain_rule(name, {.momentum = false, .second_moment = true}, group, adagrad_step,
-                    [](const auto& chunk, const AdagradGroup& own, Index t) {
-                      update_adagrad_reference<double>(chunk, adagrad_scalars<double>(own, t, 1));
-                    });
+  return plain_rule(name, group, adagrad_step);
+}
+DoubleRule rmsprop_rule(const char* name, const RMSpropGroup& group) {
+  return plain_rule(name, group, rmsprop_step);
 }
 
 DoubleRule tam_rule(const char* name, const TAMGroup& group, bool adaptive) {
@@ -75,8 +64,7 @@ DoubleRule tam_rule(const char* name, const TAMGroup& group, bool adaptive) {
                 effective_torque({sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]}, 1, group);
             state.correlation = group.decay_rate * state.correlation +
                                 (1 - group.decay_rate) * torque_cosine(torque, group, group.guard);
-            update_tam_reference<double>(state.operands(),
-                                         tam_scalars<double>(group, state.correlation, 1, t));
+            oracle_step(group, state.correlation, t, state.operands());
           }};
 }
 
@@ -96,6 +84,11 @@ std::vector<DoubleRule> double_rules() {
                 {.lr = 0x1p-7, .weight_decay = 0x1p-3, .amsgrad = true, .maximize = true}),
       adagrad_rule("adagrad", {.lr = 0.01, .lr_decay = 0.1}),
       adagrad_rule("adagrad_l2", {.lr = 0.01, .weight_decay = 0x1p-7, .maximize = true}),
+      rmsprop_rule("rmsprop", {.lr = 0.01, .weight_decay = 0x1p-7}),
+      rmsprop_rule("rmsprop_momentum", {.lr = 0.01, .momentum = 0.9, .maximize = true}),
+      rmsprop_rule("rmsprop_centered", {.lr = 0.01, .eps = 1e-2, .centered = true}),
+      rmsprop_rule("rmsprop_all",
+                   {.lr = 0.01, .alpha = 0.75, .eps = 1e-2, .momentum = 0.5, .centered = true}),
       tam_rule("tam", {.lr = 0.01, .weight_decay = 0.01}, false),
       tam_rule("tam_decoupled",
                {.lr = 0x1p-7, .weight_decay = 0x1p-3, .decoupled = true, .maximize = true}, false),
@@ -105,10 +98,8 @@ std::vector<DoubleRule> double_rules() {
 }
 
 DoubleRule lion_double_rule() {
-  return plain_rule("lion", {}, LionGroup{.lr = 0x1p-10, .weight_decay = 0x1p-3, .maximize = true},
-                    lion_step, [](const auto& chunk, const LionGroup& own, Index t) {
-                      update_lion_reference<double>(chunk, lion_scalars<double>(own, t, 1));
-                    });
+  return plain_rule("lion", LionGroup{.lr = 0x1p-10, .weight_decay = 0x1p-3, .maximize = true},
+                    lion_step);
 }
 
 }  // namespace hone::kernels::test

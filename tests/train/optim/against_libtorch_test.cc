@@ -8,6 +8,7 @@
 
 #include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
+#include "hone/train/optim/rmsprop.h"
 #include "hone/train/optim/sgd.h"
 #include "tests/train/optim/parity_support.h"
 
@@ -67,6 +68,40 @@ TEST(AgainstLibTorch, adagrad_with_two_groups_for_200_steps) {
                               LibOptions(1e-2).initial_accumulator_value(0.5));
   train_both(hone, ours, torch, theirs, 200);
   EXPECT_LE(worst_difference(ours, theirs), kBound);
+}
+
+TEST(AgainstLibTorch, rmsprop_with_two_groups_for_200_steps) {
+  using LibOptions = torch::optim::RMSpropOptions;
+  const std::vector<std::pair<LibOptions, LibOptions>> settings{
+      {LibOptions(1e-3).weight_decay(0.1), LibOptions(3e-3).alpha(0.9).eps(1e-6)},
+      {LibOptions(1e-3).momentum(0.9), LibOptions(3e-3).weight_decay(0.1)},
+      {LibOptions(1e-3).centered(true).eps(1e-3), LibOptions(3e-3).momentum(0.5)},
+  };
+  for (const auto& [a, b] : settings) {
+    Tensors ours = make_params(), theirs = make_params();
+    RMSprop hone(two_groups(ours, a, b));
+    torch::optim::RMSprop torch(two_groups(theirs, a, b));
+    train_both(hone, ours, torch, theirs, 200);
+    EXPECT_LE(worst_difference(ours, theirs), kBound);
+  }
+}
+
+TEST(AgainstLibTorch, amsgrad_in_one_group_alone) {
+  using LibOptions = torch::optim::AdamWOptions;
+  const LibOptions with = LibOptions(1e-2).amsgrad(true), without(3e-2);
+  for (const bool first : {true, false}) {
+    Tensors ours = make_params(), theirs = make_params();
+    const LibOptions &a = first ? with : without, &b = first ? without : with;
+    AdamW hone(two_groups(ours, a, b));
+    torch::optim::AdamW torch(two_groups(theirs, a, b));
+    train_both(hone, ours, torch, theirs, 200);
+    EXPECT_LE(worst_difference(ours, theirs), kBound);
+    for (const NamedState& state : hone.export_state()) {
+      const bool in_first =
+          state.parameter < static_cast<Index>(hone.param_groups()[0].params().size());
+      if (state.name == "max_exp_avg_sq") EXPECT_EQ(in_first, first);
+    }
+  }
 }
 
 TEST(AgainstLibTorch, sgd_with_two_groups_for_200_steps) {

@@ -13,6 +13,7 @@
 #include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/lion.h"
+#include "hone/train/optim/rmsprop.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 
@@ -77,6 +78,7 @@ TEST(Allocations, of_a_step_stay_within_the_bar_for_every_rule) {
       {"adamw", maker<AdamW>(AdamWOptions(1e-3).amsgrad(true))},
       {"adamw 8 bits", maker<AdamW>(AdamWOptions(1e-3).state_dtype(StateDtype::Block8))},
       {"adagrad", maker<Adagrad>(AdagradOptions(1e-3))},
+      {"rmsprop", maker<RMSprop>(RMSpropOptions(1e-3).momentum(0.9).centered(true))},
       {"lion", maker<Lion>(LionOptions(1e-4))},
       {"tam", maker<TAM>(TAMOptions(1e-3).weight_decay(0.1))},
       {"tam checked", maker<TAM>(TAMOptions(1e-3).use_inplace_ops(false))},

@@ -18,6 +18,7 @@
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/optim/lion.h"
 #include "hone/train/optim/muon.h"
+#include "hone/train/optim/rmsprop.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "tests/support/error_of.h"
@@ -96,6 +97,8 @@ TEST(DropIn, huge_finite_gradients_step_as_libtorchs_do) {
                                                    torch::optim::AdamWOptions(0.01).amsgrad(true));
   check_huge_gradients<Adagrad, torch::optim::Adagrad>(AdagradOptions(0.01),
                                                        torch::optim::AdagradOptions(0.01));
+  check_huge_gradients<RMSprop, torch::optim::RMSprop>(RMSpropOptions(0.01),
+                                                       torch::optim::RMSpropOptions(0.01));
   torch::Tensor p = parameter({70});
   AdaTAMW tam({p}, AdaTAMWOptions(0.01));
   for (int step = 0; step < 3; ++step) {

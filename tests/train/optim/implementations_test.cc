@@ -6,6 +6,7 @@
 #include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/lion.h"
+#include "hone/train/optim/rmsprop.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "tests/train/optim/parity_support.h"
@@ -53,6 +54,11 @@ TEST(Implementations, agree_for_every_rule) {
   check_implementations<Adam>("adam", AdamOptions(1e-3).weight_decay(0.1));
   check_implementations<Adagrad>("adagrad", AdagradOptions(1e-2).lr_decay(0.1).weight_decay(0.1));
   check_implementations<Adagrad>("adagrad up", AdagradOptions(1e-2).maximize(true));
+  check_implementations<RMSprop>("rmsprop", RMSpropOptions(1e-2).weight_decay(0.1));
+  check_implementations<RMSprop>("rmsprop momentum",
+                                 RMSpropOptions(1e-2).momentum(0.9).maximize(true));
+  check_implementations<RMSprop>("rmsprop centered",
+                                 RMSpropOptions(1e-2).centered(true).momentum(0.5).eps(1e-3));
   check_implementations<TAM>("tam", TAMOptions(0.01).weight_decay(0.1));
   check_implementations<TAM>("fixed damping", TAMOptions(0.01).fixed_damping(0.7));
   check_implementations<AdaTAM>("adatam", AdaTAMOptions(3e-5).weight_decay(0.1), 20);

@@ -17,6 +17,7 @@
 #include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/lion.h"
+#include "hone/train/optim/rmsprop.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "tests/support/error_of.h"
@@ -107,6 +108,9 @@ void for_each_rule(const Check& check) {
   check([](Tensors& p) { return std::make_unique<AdaTAMW>(p, AdaTAMWOptions(1e-4)); });
   check([](Tensors& p) { return std::make_unique<Adam>(p, AdamOptions(1e-3).weight_decay(0.1)); });
   check([](Tensors& p) { return std::make_unique<Adagrad>(p, AdagradOptions(1e-2)); });
+  check([](Tensors& p) {
+    return std::make_unique<RMSprop>(p, RMSpropOptions(1e-3).momentum(0.9).centered(true));
+  });
   check([](Tensors& p) { return std::make_unique<Lion>(p, LionOptions(1e-4)); });
   check([](Tensors& p) {
     return std::make_unique<AdaTAM>(

@@ -14,7 +14,7 @@ import numpy
 import torch
 
 RULES = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW,
-         "adagrad": torch.optim.Adagrad}
+         "adagrad": torch.optim.Adagrad, "rmsprop": torch.optim.RMSprop}
 
 
 def cut(numbers, shapes, at):
@@ -35,7 +35,9 @@ def run(case, shapes, steps, numbers):
     # Adagrad's sum begins at what its constructor is told, for all groups.
     start = {key: case["groups"][0][key] for key in ("initial_accumulator_value",)
              if key in case["groups"][0]}
-    optimizer = RULES[case["rule"]](groups, lr=1.0, fused=case["fused"] or None, **start)
+    if case["fused"]:
+        start["fused"] = True
+    optimizer = RULES[case["rule"]](groups, lr=1.0, **start)
     for _ in range(steps):
         grads, at = cut(numbers, shapes, at)
         for param, grad in zip(params, grads):

@@ -17,6 +17,7 @@ RULES = {
     "adam": lambda params: torch.optim.Adam(params, lr=9),
     "adamw": lambda params: torch.optim.AdamW(params, lr=9, amsgrad=True),
     "adagrad": lambda params: torch.optim.Adagrad(params, lr=9),
+    "rmsprop": lambda params: torch.optim.RMSprop(params, lr=9, momentum=0.5, centered=True),
 }
 
 

@@ -13,6 +13,7 @@
 #include "hone/core/philox.h"
 #include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
+#include "hone/train/optim/rmsprop.h"
 #include "hone/train/optim/sgd.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"
@@ -87,6 +88,11 @@ std::vector<Case> cases() {
        {{"lr", 3e-2}},
        maker<Adagrad>(AdagradOptions(1e-2).initial_accumulator_value(0.5),
                       AdagradOptions(3e-2).initial_accumulator_value(0.5))},
+      {"rmsprop",
+       {{"lr", 1e-3}, {"weight_decay", 0.1}, {"momentum", 0.9}},
+       {{"lr", 3e-3}, {"alpha", 0.9}, {"eps", 1e-3}, {"centered", true}, {"maximize", true}},
+       maker<RMSprop>(RMSpropOptions(1e-3).weight_decay(0.1).momentum(0.9),
+                      RMSpropOptions(3e-3).alpha(0.9).eps(1e-3).centered(true).maximize(true))},
   };
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/optim/state_dict.h"
+#include "hone/train/optim/rmsprop.h"
 
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
@@ -86,7 +87,12 @@ std::vector<Rule> torch_rules() {
            [](const Tensors& p) { return make<AdamW>(p, AdamWOptions(1)); }},
           {"adagrad",
            [](const Tensors& p) { return make<Adagrad>(p, AdagradOptions(0.1).lr_decay(0.05)); },
-           [](const Tensors& p) { return make<Adagrad>(p, AdagradOptions(1)); }}};
+           [](const Tensors& p) { return make<Adagrad>(p, AdagradOptions(1)); }},
+          {"rmsprop",
+           [](const Tensors& p) {
+             return make<RMSprop>(p, RMSpropOptions(0.01).momentum(0.9).centered(true).eps(1e-3));
+           },
+           [](const Tensors& p) { return make<RMSprop>(p, RMSpropOptions(1)); }}};
 }
 
 double worst(const Tensors& got, const Tensors& want) {

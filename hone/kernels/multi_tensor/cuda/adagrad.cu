@@ -6,7 +6,8 @@ namespace hone::kernels {
 template <>
 std::unique_ptr<CudaStepper<AdagradGroup>> make_cuda_stepper(const MultiTensorLists& lists,
                                                              const CudaStepOptions& options) {
-  return cuda::make_stepper<cuda::AdagradPolicy>(lists, options);
+  return cuda::make_stepper<cuda::RulePolicy<AdagradGroup, scalar_rule::AdagradRule>>(lists,
+                                                                                      options);
 }
 
 }  // namespace hone::kernels

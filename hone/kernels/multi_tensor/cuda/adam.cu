@@ -6,8 +6,11 @@ namespace hone::kernels {
 template <>
 std::unique_ptr<CudaStepper<AdamGroup>> make_cuda_stepper(const MultiTensorLists& lists,
                                                           const CudaStepOptions& options) {
-  return lists.extra.empty() ? cuda::make_stepper<cuda::AdamPolicy<false>>(lists, options)
-                             : cuda::make_stepper<cuda::AdamPolicy<true>>(lists, options);
+  return lists.extra.empty()
+             ? cuda::make_stepper<cuda::RulePolicy<AdamGroup, scalar_rule::AdamRule>>(lists,
+                                                                                      options)
+             : cuda::make_stepper<cuda::RulePolicy<AdamGroup, scalar_rule::AMSGradRule>>(lists,
+                                                                                         options);
 }
 
 }  // namespace hone::kernels

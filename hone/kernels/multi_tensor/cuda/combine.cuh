@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(kCombineThreads)
   if (control->results.skip != 0) return;
   double total[3] = {};
   for (Index i = threadIdx.x; i < tensors; i += kCombineThreads) {
-    const Torque torque = device_torque(sums_of(sums + i * kMostSums, kMostSums),
-                                        control->results.grad_scale, a.groups[a.group_of[i]]);
+    const Torque torque = effective_torque(sums_of(sums + i * kMostSums, kMostSums),
+                                           control->results.grad_scale, a.groups[a.group_of[i]]);
     total[0] += torque.mg;
     total[1] += torque.mm;
     total[2] += torque.gg;

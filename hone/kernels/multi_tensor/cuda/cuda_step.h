@@ -10,6 +10,7 @@
 #include "hone/kernels/multi_tensor/rule/adagrad.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/lion.h"
+#include "hone/kernels/multi_tensor/rule/rmsprop.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "hone/kernels/multi_tensor/step.h"
@@ -75,7 +76,7 @@ class CudaStepper {
   virtual StepReport read_report(Stream stream) = 0;
 };
 
-// Group: SGDGroup, AdamGroup, TAMGroup, LionGroup, AdagradGroup. Errors as
+// Group: SGDGroup, AdamGroup, TAMGroup, LionGroup, AdagradGroup, RMSpropGroup. Errors as
 // MultiTensorPlan::build_or_throw; Error{Unsupported} for layouts and types that are not above, and
 // in a build without CUDA.
 template <class Group>
@@ -95,6 +96,10 @@ std::unique_ptr<CudaStepper<LionGroup>> make_cuda_stepper(const MultiTensorLists
                                                           const CudaStepOptions&);
 template <>
 std::unique_ptr<CudaStepper<AdagradGroup>> make_cuda_stepper(const MultiTensorLists&,
+                                                             const CudaStepOptions&);
+
+template <>
+std::unique_ptr<CudaStepper<RMSpropGroup>> make_cuda_stepper(const MultiTensorLists&,
                                                              const CudaStepOptions&);
 
 }  // namespace hone::kernels

@@ -6,7 +6,7 @@ namespace hone::kernels {
 template <>
 std::unique_ptr<CudaStepper<LionGroup>> make_cuda_stepper(const MultiTensorLists& lists,
                                                           const CudaStepOptions& options) {
-  return cuda::make_stepper<cuda::LionPolicy>(lists, options);
+  return cuda::make_stepper<cuda::RulePolicy<LionGroup, scalar_rule::LionRule>>(lists, options);
 }
 
 }  // namespace hone::kernels

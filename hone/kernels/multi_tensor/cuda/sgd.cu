@@ -6,8 +6,10 @@ namespace hone::kernels {
 template <>
 std::unique_ptr<CudaStepper<SGDGroup>> make_cuda_stepper(const MultiTensorLists& lists,
                                                          const CudaStepOptions& options) {
-  return lists.momentum.empty() ? cuda::make_stepper<cuda::SGDPolicy<false>>(lists, options)
-                                : cuda::make_stepper<cuda::SGDPolicy<true>>(lists, options);
+  return lists.momentum.empty()
+             ? cuda::make_stepper<cuda::RulePolicy<SGDGroup, scalar_rule::SGDRule>>(lists, options)
+             : cuda::make_stepper<cuda::RulePolicy<SGDGroup, scalar_rule::SGDMomentumRule>>(
+                   lists, options);
 }
 
 }  // namespace hone::kernels

@@ -9,37 +9,22 @@
 // The stepper of one rule; included by that rule's .cu alone.
 namespace hone::kernels::cuda {
 
-inline void check_group(const SGDGroup& group) { check_sgd_group(group); }
-inline void check_group(const AdamGroup& group) { check_adam_group(group); }
-inline void check_group(const TAMGroup& group) { check_tam_group(group); }
-inline void check_group(const LionGroup& group) { check_lion_group(group); }
-inline void check_group(const AdagradGroup& group) { check_adagrad_group(group); }
+template <bool kUsed, int kSlot, int... kSlots>
+constexpr auto add_slot(SlotList<kSlots...> list) {
+  if constexpr (kUsed) {
+    return SlotList<kSlots..., kSlot>();
+  } else {
+    return list;
+  }
+}
 
 // The slots of pass 2, those of the rule and with kCopies the two that follow it.
 template <class Rule, bool kCopies>
 constexpr auto slots_of_rule() {
-  constexpr auto state = [] {
-    if constexpr (Rule::kExtra) {
-      return SlotList<kParam, kGrad, kMomentum, kSecondMoment, kExtra>();
-    } else if constexpr (Rule::kMomentum && Rule::kSecondMoment) {
-      return SlotList<kParam, kGrad, kMomentum, kSecondMoment>();
-    } else if constexpr (Rule::kMomentum) {
-      return SlotList<kParam, kGrad, kMomentum>();
-    } else if constexpr (Rule::kSecondMoment) {
-      return SlotList<kParam, kGrad, kSecondMoment>();
-    } else {
-      return SlotList<kParam, kGrad>();
-    }
-  }();
-  static_assert(!Rule::kExtra || (Rule::kMomentum && Rule::kSecondMoment));
-  const auto add = []<int... kSlots>(SlotList<kSlots...>) {
-    return SlotList<kSlots..., kEma, kCopy>();
-  };
-  if constexpr (kCopies) {
-    return add(state);
-  } else {
-    return state;
-  }
+  const auto momentum = add_slot<Rule::kMomentum, kMomentum>(SlotList<kParam, kGrad>());
+  const auto moments = add_slot<Rule::kSecondMoment, kSecondMoment>(momentum);
+  const auto state = add_slot<Rule::kExtra, kExtra>(moments);
+  return add_slot<kCopies, kCopy>(add_slot<kCopies, kEma>(state));
 }
 
 // 64 registers per thread; what waits in flight then fills the memory system.
@@ -48,8 +33,8 @@ constexpr int kResidentBlocks = 4;
 template <class Policy, class G, class C, bool kCopies, class Table>
 __global__ void __launch_bounds__(kBlockThreads, kResidentBlocks)
     update_kernel(const __grid_constant__ ListArguments<Table> a) {
-  update_thread<typename Policy::Rule, G, C, kCopies>(a, static_cast<int>(blockIdx.x),
-                                                      static_cast<int>(threadIdx.x), kBlockThreads);
+  update_thread<Policy, G, C, kCopies>(a, static_cast<int>(blockIdx.x),
+                                       static_cast<int>(threadIdx.x), kBlockThreads);
 }
 
 template <class Policy, class G, class C, bool kCopies>
@@ -77,7 +62,6 @@ template <class Policy, class G, class C, bool kCopies>
 class Stepper final : public CudaStepper<typename Policy::Group> {
  public:
   using Group = typename Policy::Group;
-  using DeviceGroup = typename Policy::DeviceGroup;
   using Kernels = UpdateKernels<Policy, G, C, kCopies>;
   using Slots = decltype(slots_of_rule<typename Policy::Rule, kCopies>());
 
@@ -141,11 +125,9 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
     for (const Group& group : groups) check_group(group);
     core_.check_groups(groups.size());
     if (control.step.grad != GradWriteBack::None) core_.check_gradients_writable();
-    std::vector<DeviceGroup> device_groups;
-    for (const Group& group : groups) device_groups.push_back(for_device(group));
-    const bool changed = device_groups != groups_;
-    core_.store(std::as_bytes(std::span(device_groups)), changed, values_of(control), stream);
-    groups_ = std::move(device_groups);
+    const bool changed = !std::equal(groups.begin(), groups.end(), groups_.begin(), groups_.end());
+    core_.store(std::as_bytes(groups), changed, values_of(control), stream);
+    groups_.assign(groups.begin(), groups.end());
   }
 
   void check_correlation(std::span<double> correlation) const {
@@ -171,7 +153,7 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
   Prepare prepare_arguments(std::span<double> correlation) const {
     Prepare a;
     a.control = core_.control();
-    a.groups = static_cast<const DeviceGroup*>(core_.groups());
+    a.groups = static_cast<const Group*>(core_.groups());
     a.group_of = core_.group_of();
     a.step = core_.step();
     a.correlation = correlation.data();
@@ -242,7 +224,7 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
   }
 
   StepperCore core_;
-  std::vector<DeviceGroup> groups_;  // what the device has
+  std::vector<Group> groups_;  // what the device has
 };
 
 // Gradients f32 or halves; the copy of the new parameter is bf16, or f16 beside f16 gradients.

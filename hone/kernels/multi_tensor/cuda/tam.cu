@@ -6,8 +6,10 @@ namespace hone::kernels {
 template <>
 std::unique_ptr<CudaStepper<TAMGroup>> make_cuda_stepper(const MultiTensorLists& lists,
                                                          const CudaStepOptions& options) {
-  return lists.second_moment.empty() ? cuda::make_stepper<cuda::TAMPolicy<false>>(lists, options)
-                                     : cuda::make_stepper<cuda::TAMPolicy<true>>(lists, options);
+  return lists.second_moment.empty()
+             ? cuda::make_stepper<cuda::RulePolicy<TAMGroup, scalar_rule::TAMRule>>(lists, options)
+             : cuda::make_stepper<cuda::RulePolicy<TAMGroup, scalar_rule::AdaTAMRule>>(lists,
+                                                                                       options);
 }
 
 }  // namespace hone::kernels

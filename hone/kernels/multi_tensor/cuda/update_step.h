@@ -68,8 +68,8 @@ HONE_HOST_DEVICE inline void write_grad(GradWriteBack mode, bool maximize,
 }
 
 // Elements [i, i + kCount), aligned to kCount.
-template <int kCount, bool kCopies, class Rule, class G, class C>
-HONE_HOST_DEVICE inline void step_elements(const Rule& rule, const ChunkSlots<G, C>& slots,
+template <class Rule, int kCount, bool kCopies, class Scalars, class G, class C>
+HONE_HOST_DEVICE inline void step_elements(const Scalars& scalars, const ChunkSlots<G, C>& slots,
                                            const AfterRule& after, Index i) {
   float p[kCount], g[kCount], m[kCount] = {}, v[kCount] = {}, x[kCount] = {};
   load<kCount>(slots.param + i, p);
@@ -78,8 +78,8 @@ HONE_HOST_DEVICE inline void step_elements(const Rule& rule, const ChunkSlots<G,
   if constexpr (Rule::kSecondMoment) load<kCount>(slots.second_moment + i, v);
   if constexpr (Rule::kExtra) load<kCount>(slots.extra + i, x);
   for (int l = 0; l < kCount; ++l) {
-    g[l] *= rule.s.grad_scale;
-    rule.apply(p[l], g[l], m[l], v[l], x[l]);
+    g[l] *= scalars.grad_scale;
+    Rule::apply(scalars, p[l], g[l], m[l], v[l], x[l]);
   }
   store<kCount>(p, slots.param + i);
   if constexpr (Rule::kMomentum) store<kCount>(m, slots.momentum + i);
@@ -87,7 +87,7 @@ HONE_HOST_DEVICE inline void step_elements(const Rule& rule, const ChunkSlots<G,
   if constexpr (Rule::kExtra) store<kCount>(x, slots.extra + i);
   if constexpr (kCopies) write_copies<kCount>(slots, after.ema_share, i, p);
   if (after.grad != GradWriteBack::None) {
-    write_grad<kCount>(after.grad, rule.s.grad_scale < 0, g, slots.grad + i);
+    write_grad<kCount>(after.grad, scalars.grad_scale < 0, g, slots.grad + i);
   }
 }
 
@@ -116,7 +116,7 @@ HONE_HOST_DEVICE inline ChunkSlots<G, C> slots_of(const Table& table, int tensor
 }
 
 // The block's chunk, every `threads`-th access of it.
-template <class Rule, class G, class C, bool kCopies, class Table>
+template <class Policy, class G, class C, bool kCopies, class Table>
 HONE_HOST_DEVICE inline void update_thread(const ListArguments<Table>& a, int block, int thread,
                                            int threads) {
   if (a.pass.control->results.skip != 0) return;
@@ -124,8 +124,9 @@ HONE_HOST_DEVICE inline void update_thread(const ListArguments<Table>& a, int bl
   const Index offset = entry.chunk * a.chunk_elements;
   const Index rest = a.table.elements(entry.tensor) - offset;
   const Index length = rest < a.chunk_elements ? rest : a.chunk_elements;
-  using Scalars = decltype(Rule::s);
-  const Rule rule{static_cast<const Scalars*>(a.pass.scalars)[a.first_tensor + entry.tensor]};
+  using Rule = typename Policy::Rule;
+  const auto* all_scalars = static_cast<const typename Policy::Scalars*>(a.pass.scalars);
+  const typename Policy::Scalars scalars = all_scalars[a.first_tensor + entry.tensor];
   const auto slots = slots_of<Rule, G, C, kCopies>(a.table, entry.tensor, offset);
   const AfterRule after{a.pass.control->values.ema_share, a.pass.control->values.grad};
 
@@ -133,14 +134,16 @@ HONE_HOST_DEVICE inline void update_thread(const ListArguments<Table>& a, int bl
   const Index head = aligned_from < 0 || aligned_from > length ? length : aligned_from;
   const Index packs = (length - head) / kLanes;
   HONE_UNROLL_1
-  for (Index i = thread; i < head; i += threads) step_elements<1, kCopies>(rule, slots, after, i);
+  for (Index i = thread; i < head; i += threads) {
+    step_elements<Rule, 1, kCopies>(scalars, slots, after, i);
+  }
   HONE_UNROLL_1
   for (Index i = thread; i < packs; i += threads) {
-    step_elements<kLanes, kCopies>(rule, slots, after, head + i * kLanes);
+    step_elements<Rule, kLanes, kCopies>(scalars, slots, after, head + i * kLanes);
   }
   HONE_UNROLL_1
   for (Index i = head + packs * kLanes + thread; i < length; i += threads) {
-    step_elements<1, kCopies>(rule, slots, after, i);
+    step_elements<Rule, 1, kCopies>(scalars, slots, after, i);
   }
 }
 

@@ -4,8 +4,8 @@
 #include <span>
 
 #include "hone/core/executor.h"
-#include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/kernels/multi_tensor/rule/rule_group.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -26,33 +26,33 @@ struct AdagradGroup {
 };
 
 // Error{InvalidArgument} naming a field whose value makes no sense.
-void check_adagrad_group(const AdagradGroup& group);
+void check_group(const AdagradGroup& group);
+inline RuleSlots rule_slots(const AdagradGroup&) { return {.second_moment = true}; }
 
 // Steps every tensor of the plan; its step counters advance only when the report says stepped.
 StepReport adagrad_step(const MultiTensorPlan& plan, std::span<const AdagradGroup> groups,
                         const StepControl& control, Executor& executor);
 
-// ---- one chunk ----
+// ---- one tensor ----
 
-template <class Real>
-struct BasicAdagradScalars {
-  Real grad_scale = 1;  // k; negative when maximizing
-  Real l2 = 0;          // λ
-  Real lr = 0;          // η / (1 + (t - 1) η_d)
-  Real eps = 0;
+// Everything of the formula that is the same for all elements of one tensor.
+struct AdagradScalars {
+  float grad_scale = 1;  // k; negative when maximizing
+  float l2 = 0;          // λ
+  float lr = 0;          // η / (1 + (t - 1) η_d)
+  float eps = 0;
+  float root_scale = 1, keep = 1;
 };
-using AdagradScalars = BasicAdagradScalars<float>;
 
 // `t` is the number of this step, from 1.
-template <class Real>
-BasicAdagradScalars<Real> adagrad_scalars(const AdagradGroup& group, Index t, double grad_scale);
-
-using UpdateAdagradChunk = void (*)(const ChunkOperands&, const AdagradScalars&);
-UpdateAdagradChunk choose_adagrad_update();
-
-// The same as a plain loop; all arithmetic in double.
-template <class Real>
-void update_adagrad_reference(const BasicChunkOperands<Real>& chunk,
-                              const BasicAdagradScalars<double>& scalars);
+HONE_HOST_DEVICE inline AdagradScalars make_scalars(const AdagradGroup& group, Index t,
+                                                    double grad_scale) {
+  AdagradScalars s;
+  s.grad_scale = signed_scale(group.maximize, grad_scale);
+  s.l2 = static_cast<float>(group.weight_decay);
+  s.lr = static_cast<float>(group.lr / (1 + static_cast<double>(t - 1) * group.lr_decay));
+  s.eps = static_cast<float>(group.eps);
+  return s;
+}
 
 }  // namespace hone::kernels

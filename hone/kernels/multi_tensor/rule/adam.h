@@ -4,8 +4,8 @@
 #include <span>
 
 #include "hone/core/executor.h"
-#include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/kernels/multi_tensor/rule/rule_group.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -16,7 +16,8 @@ namespace hone::kernels {
 //   p <- (1 - ηλ) p - η / (1 - β1^t) · m / (sqrt(v) / sqrt(1 - β2^t) + ε)
 // L2 decay puts λ into g', decoupled decay into the factor of p; the other λ is then 0. AMSGrad
 // replaces v in the denominator by its running maximum.
-// Slots: momentum = m, second_moment = v, extra = the maximum (AMSGrad).
+// Slots: momentum = m, second_moment = v, extra = the maximum, where some group has AMSGrad; for
+// other groups it stays as it is.
 // Traffic: 28 bytes per parameter, fp32; +4 when pass 1 runs; AMSGrad +8.
 struct AdamGroup {
   double lr = 1e-3;
@@ -24,45 +25,51 @@ struct AdamGroup {
   double eps = 1e-8;
   double weight_decay = 0;
   bool decoupled = true;  // AdamW
-  bool amsgrad = false;   // needs MultiTensorLists::extra, for all groups or none
+  bool amsgrad = false;
   bool maximize = false;
 
   bool operator==(const AdamGroup&) const = default;
 };
 
 // Error{InvalidArgument} naming a field whose value makes no sense.
-void check_adam_group(const AdamGroup& group);
+void check_group(const AdamGroup& group);
+inline RuleSlots rule_slots(const AdamGroup& group) {
+  return {.momentum = true, .second_moment = true, .extra = group.amsgrad};
+}
 
 // Steps every tensor of the plan; its step counters advance only when the report says stepped.
 StepReport adam_step(const MultiTensorPlan& plan, std::span<const AdamGroup> groups,
                      const StepControl& control, Executor& executor);
 
-// ---- one chunk ----
+// ---- one tensor ----
 
 // Everything of the formula that is the same for all elements of one tensor.
-template <class Real>
-struct BasicAdamScalars {
-  Real grad_scale = 1;               // k; negative when maximizing
-  Real l2 = 0;                       // λ of coupled decay
-  Real keep = 1;                     // 1 - ηλ of decoupled decay, rounded as LibTorch does
-  Real mean_share = 0;               // 1 - β1
-  Real square_share = 0;             // 1 - β2
-  Real step_size = 0;                // η / (1 - β1^t)
-  Real inverse_root_correction = 1;  // 1 / sqrt(1 - β2^t)
-  Real eps = 0;
+struct AdamScalars {
+  float grad_scale = 1;    // k; negative when maximizing
+  float l2 = 0;            // λ of coupled decay
+  float keep = 1;          // 1 - ηλ of decoupled decay, rounded as LibTorch does
+  float mean_share = 0;    // 1 - β1
+  float square_share = 0;  // 1 - β2
+  float lr = 0;            // η / (1 - β1^t)
+  float root_scale = 1;    // 1 / sqrt(1 - β2^t)
+  float eps = 0;
+  float largest_kept = 0;  // limit of the maximum that is stored: inf with AMSGrad
 };
-using AdamScalars = BasicAdamScalars<float>;
 
-// `t` is the number of this step, from 1. Bias corrections are computed in double.
-template <class Real>
-BasicAdamScalars<Real> adam_scalars(const AdamGroup& group, Index t, double grad_scale);
-
-using UpdateAdamChunk = void (*)(const ChunkOperands&, const AdamScalars&);
-UpdateAdamChunk choose_adam_update(bool amsgrad);
-
-// The same as a plain loop; all arithmetic in double.
-template <class Real>
-void update_adam_reference(const BasicChunkOperands<Real>& chunk,
-                           const BasicAdamScalars<double>& scalars);
+// `t` is the number of this step, from 1.
+HONE_HOST_DEVICE inline AdamScalars make_scalars(const AdamGroup& group, Index t,
+                                                 double grad_scale) {
+  AdamScalars s;
+  s.grad_scale = signed_scale(group.maximize, grad_scale);
+  s.l2 = static_cast<float>(group.decoupled ? 0 : group.weight_decay);
+  s.keep = static_cast<float>(group.decoupled ? 1 - group.lr * group.weight_decay : 1);
+  s.mean_share = static_cast<float>(1 - group.beta1);
+  s.square_share = static_cast<float>(1 - group.beta2);
+  s.lr = static_cast<float>(group.lr / bias_correction(group.beta1, t));
+  s.root_scale = static_cast<float>(1 / ::sqrt(bias_correction(group.beta2, t)));
+  s.eps = static_cast<float>(group.eps);
+  s.largest_kept = group.amsgrad ? kEndless : 0.0f;
+  return s;
+}
 
 }  // namespace hone::kernels

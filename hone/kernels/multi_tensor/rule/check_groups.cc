@@ -4,13 +4,14 @@
 #include "hone/kernels/multi_tensor/rule/adagrad.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/lion.h"
+#include "hone/kernels/multi_tensor/rule/rmsprop.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "hone/kernels/multi_tensor/schedule/check_step.h"
 
 namespace hone::kernels {
 
-void check_sgd_group(const SGDGroup& group) {
+void check_group(const SGDGroup& group) {
   constexpr std::string_view kOp = "sgd_step";
   check_at_least_zero(kOp, "lr", group.lr);
   check_decay(kOp, "momentum", group.momentum);
@@ -21,7 +22,7 @@ void check_sgd_group(const SGDGroup& group) {
              concat("momentum ", group.momentum, ", dampening ", group.dampening));
 }
 
-void check_adam_group(const AdamGroup& group) {
+void check_group(const AdamGroup& group) {
   constexpr std::string_view kOp = "adam_step";
   check_at_least_zero(kOp, "lr", group.lr);
   check_decay(kOp, "beta1", group.beta1);
@@ -30,7 +31,7 @@ void check_adam_group(const AdamGroup& group) {
   check_at_least_zero(kOp, "weight_decay", group.weight_decay);
 }
 
-void check_tam_group(const TAMGroup& group) {
+void check_group(const TAMGroup& group) {
   constexpr std::string_view kOp = "tam_step";
   check_at_least_zero(kOp, "lr", group.lr);
   check_decay(kOp, "momentum", group.momentum);
@@ -43,7 +44,7 @@ void check_tam_group(const TAMGroup& group) {
   if (group.fixed_damping) check_at_least_zero(kOp, "fixed_damping", *group.fixed_damping);
 }
 
-void check_lion_group(const LionGroup& group) {
+void check_group(const LionGroup& group) {
   constexpr std::string_view kOp = "lion_step";
   check_at_least_zero(kOp, "lr", group.lr);
   check_decay(kOp, "beta1", group.beta1);
@@ -51,12 +52,21 @@ void check_lion_group(const LionGroup& group) {
   check_at_least_zero(kOp, "weight_decay", group.weight_decay);
 }
 
-void check_adagrad_group(const AdagradGroup& group) {
+void check_group(const AdagradGroup& group) {
   constexpr std::string_view kOp = "adagrad_step";
   check_at_least_zero(kOp, "lr", group.lr);
   check_at_least_zero(kOp, "lr_decay", group.lr_decay);
   check_at_least_zero(kOp, "weight_decay", group.weight_decay);
   check_at_least_zero(kOp, "eps", group.eps);
+}
+
+void check_group(const RMSpropGroup& group) {
+  constexpr std::string_view kOp = "rmsprop_step";
+  check_at_least_zero(kOp, "lr", group.lr);
+  check_decay(kOp, "alpha", group.alpha);
+  check_at_least_zero(kOp, "eps", group.eps);
+  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
+  check_decay(kOp, "momentum", group.momentum);
 }
 
 }  // namespace hone::kernels

@@ -4,8 +4,8 @@
 #include <span>
 
 #include "hone/core/executor.h"
-#include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/kernels/multi_tensor/rule/rule_group.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -25,34 +25,33 @@ struct LionGroup {
 };
 
 // Error{InvalidArgument} naming a field whose value makes no sense.
-void check_lion_group(const LionGroup& group);
+void check_group(const LionGroup& group);
+inline RuleSlots rule_slots(const LionGroup&) { return {.momentum = true}; }
 
 // Steps every tensor of the plan; its step counters advance only when the report says stepped.
 StepReport lion_step(const MultiTensorPlan& plan, std::span<const LionGroup> groups,
                      const StepControl& control, Executor& executor);
 
-// ---- one chunk ----
+// ---- one tensor ----
 
-template <class Real>
-struct BasicLionScalars {
-  Real grad_scale = 1;    // k; negative when maximizing
-  Real keep = 1;          // 1 - ηλ
-  Real update_share = 0;  // 1 - β1
-  Real mean_share = 0;    // 1 - β2
-  Real lr = 0;
+// Everything of the formula that is the same for all elements of one tensor.
+struct LionScalars {
+  float grad_scale = 1;    // k; negative when maximizing
+  float keep = 1;          // 1 - ηλ
+  float update_share = 0;  // 1 - β1
+  float mean_share = 0;    // 1 - β2
+  float lr = 0;
 };
-using LionScalars = BasicLionScalars<float>;
 
-// `t` is the number of this step, from 1.
-template <class Real>
-BasicLionScalars<Real> lion_scalars(const LionGroup& group, Index t, double grad_scale);
-
-using UpdateLionChunk = void (*)(const ChunkOperands&, const LionScalars&);
-UpdateLionChunk choose_lion_update();
-
-// The same as a plain loop; all arithmetic in double.
-template <class Real>
-void update_lion_reference(const BasicChunkOperands<Real>& chunk,
-                           const BasicLionScalars<double>& scalars);
+HONE_HOST_DEVICE inline LionScalars make_scalars(const LionGroup& group, Index /*t*/,
+                                                 double grad_scale) {
+  LionScalars s;
+  s.grad_scale = signed_scale(group.maximize, grad_scale);
+  s.keep = static_cast<float>(1 - group.lr * group.weight_decay);
+  s.update_share = static_cast<float>(1 - group.beta1);
+  s.mean_share = static_cast<float>(1 - group.beta2);
+  s.lr = static_cast<float>(group.lr);
+  return s;
+}
 
 }  // namespace hone::kernels

@@ -18,20 +18,24 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 
 // Steps the vector at element i; `m` and `v` are its moments.
-template <class Rule>
-HWY_INLINE void step_moments(const ChunkOperands& chunk, const Rule& rule, Index i, FloatVec& m,
-                             FloatVec& v) {
+template <class Rule, class Scalars>
+HWY_INLINE void step_moments(const ChunkOperands& chunk, const Scalars& scalars, Index i,
+                             FloatVec& m, FloatVec& v) {
   const Floats d;
   FloatVec p = hn::LoadU(d, chunk.param + i), x = p;
-  const FloatVec g = mul(hn::LoadU(d, chunk.grad + i), hn::Set(d, rule.s.grad_scale));
+  FloatVec g = mul(hn::LoadU(d, chunk.grad + i), hn::Set(d, scalars.grad_scale));
+  if (chunk.grad_limit < kInfinity) {  // NaN stays NaN
+    const FloatVec limit = hn::Set(d, chunk.grad_limit);
+    g = hn::IfThenElse(hn::Lt(limit, hn::Abs(g)), hn::CopySign(limit, g), g);
+  }
   if constexpr (Rule::kExtra) x = hn::LoadU(d, chunk.extra + i);
-  rule.apply(p, g, m, v, x);
+  Rule::apply(scalars, p, g, m, v, x);
   hn::StoreU(p, d, chunk.param + i);
   if constexpr (Rule::kExtra) hn::StoreU(x, d, chunk.extra + i);
 }
 
-template <class Rule>
-HWY_INLINE void step_bf16_moments(const ChunkOperands& chunk, const Rule& rule) {
+template <class Rule, class Scalars>
+HWY_INLINE void step_bf16_moments(const ChunkOperands& chunk, const Scalars& scalars) {
   const Floats d;
   const Index lanes = static_cast<Index>(hn::Lanes(d));
   auto* momentum = static_cast<std::uint16_t*>(chunk.narrow->momentum.chunk.data);
@@ -45,7 +49,7 @@ HWY_INLINE void step_bf16_moments(const ChunkOperands& chunk, const Rule& rule) 
     if constexpr (Rule::kSecondMoment) v = decode_bf16_vector(second + i);
     prefetch_ahead(chunk.param + i);
     prefetch_ahead(chunk.grad + i);
-    step_moments(chunk, rule, i, m, v);
+    step_moments<Rule>(chunk, scalars, i, m, v);
     if constexpr (Rule::kMomentum) {
       prefetch_ahead(momentum + i);
       encode_bf16_vector(m, counters_m, /*nearest=*/false, momentum + i);
@@ -98,9 +102,9 @@ HWY_INLINE void finish_codes(const SteppedMoment& stepped, Index block,
 
 // Steps block b into `now` and codes block b - 1, which is `before`, vector by vector: the coder's
 // integer work fills the time of division and root.
-template <class Rule, bool kSteps, bool kCodes>
-HWY_INLINE void step_block(const ChunkOperands& chunk, const Rule& rule, Index b, SteppedBlock& now,
-                           const SteppedBlock& before) {
+template <class Rule, bool kSteps, bool kCodes, class Scalars>
+HWY_INLINE void step_block(const ChunkOperands& chunk, const Scalars& scalars, Index b,
+                           SteppedBlock& now, const SteppedBlock& before) {
   const Floats d;
   constexpr bool kM = Rule::kMomentum, kV = Rule::kSecondMoment;
   const Index lanes = static_cast<Index>(hn::Lanes(d)), first = b * kCodeBlock;
@@ -118,7 +122,7 @@ HWY_INLINE void step_block(const ChunkOperands& chunk, const Rule& rule, Index b
       if constexpr (kV) v = decode_vector<false>(codes_of(second, b) + i, down_v);
       prefetch_ahead(chunk.param + first + i);
       prefetch_ahead(chunk.grad + first + i);
-      step_moments(chunk, rule, first + i, m, v);
+      step_moments<Rule>(chunk, scalars, first + i, m, v);
       if constexpr (kM) keep(m, i, now.momentum, largest_m);
       if constexpr (kV) keep(v, i, now.second_moment, largest_v);
     }
@@ -135,22 +139,23 @@ HWY_INLINE void step_block(const ChunkOperands& chunk, const Rule& rule, Index b
   if constexpr (kSteps && kV) now.second_moment.scale = block_scale<false>(largest_v);
 }
 
-template <class Rule>
-HWY_INLINE void step_coded_moments(const ChunkOperands& chunk, const Rule& rule) {
+template <class Rule, class Scalars>
+HWY_INLINE void step_coded_moments(const ChunkOperands& chunk, const Scalars& scalars) {
   const Index blocks = chunk.length / kCodeBlock;
   SteppedBlock turns[2];
-  step_block<Rule, true, false>(chunk, rule, 0, turns[0], turns[1]);
+  step_block<Rule, true, false>(chunk, scalars, 0, turns[0], turns[1]);
   for (Index b = 1; b < blocks; ++b) {
-    step_block<Rule, true, true>(chunk, rule, b, turns[b % 2], turns[1 - b % 2]);
+    step_block<Rule, true, true>(chunk, scalars, b, turns[b % 2], turns[1 - b % 2]);
   }
-  step_block<Rule, false, true>(chunk, rule, blocks, turns[blocks % 2], turns[1 - blocks % 2]);
+  step_block<Rule, false, true>(chunk, scalars, blocks, turns[blocks % 2], turns[1 - blocks % 2]);
 }
 
-template <class Rule>
-HWY_INLINE void step_narrow_moments(const ChunkOperands& chunk, const Rule& rule) {
+template <class Rule, class Scalars>
+HWY_INLINE void step_narrow_moments(const ChunkOperands& chunk, const Scalars& scalars) {
   const NarrowMoments& moments = *chunk.narrow;
   const Dtype dtype = (Rule::kMomentum ? moments.momentum : moments.second_moment).chunk.dtype;
-  dtype == Dtype::BFloat16 ? step_bf16_moments(chunk, rule) : step_coded_moments(chunk, rule);
+  dtype == Dtype::BFloat16 ? step_bf16_moments<Rule>(chunk, scalars)
+                           : step_coded_moments<Rule>(chunk, scalars);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The words that update rules (*_rule-inl.h) are written in, for vectors of floats; compiled once
-// per Highway target. CUDA has the same words for single floats.
+// The operations that update rules are written in, for vectors of floats (compiled once per Highway
+// target) and for the doubles of plain loops. CUDA has the same for single floats: scalar_ops.h.
 #if defined(HONE_RULE_OPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_RULE_OPS_INL_H_
 #undef HONE_RULE_OPS_INL_H_
@@ -9,6 +9,8 @@
 #endif
 
 #include <hwy/highway.h>
+
+#include "hone/kernels/multi_tensor/rule/scalar_ops.h"
 
 #undef HONE_RULE
 #undef HONE_RULE_NAMESPACE
@@ -24,17 +26,26 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+using scalar_rule::add, scalar_rule::sub, scalar_rule::mul, scalar_rule::div, scalar_rule::min;
+using scalar_rule::max, scalar_rule::sqrt, scalar_rule::mul_add, scalar_rule::mul_sub;
+using scalar_rule::nmul_add, scalar_rule::sign;
+
 using Floats = hn::ScalableTag<float>;
 using FloatVec = hn::Vec<Floats>;
 
 template <class V>
 HWY_INLINE V set(float value) {
-  return hn::Set(Floats(), value);
+  if constexpr (hwy::IsSame<V, double>()) {
+    return value;
+  } else {
+    return hn::Set(Floats(), value);
+  }
 }
 HWY_INLINE FloatVec add(FloatVec a, FloatVec b) { return hn::Add(a, b); }
 HWY_INLINE FloatVec sub(FloatVec a, FloatVec b) { return hn::Sub(a, b); }
 HWY_INLINE FloatVec mul(FloatVec a, FloatVec b) { return hn::Mul(a, b); }
 HWY_INLINE FloatVec div(FloatVec a, FloatVec b) { return hn::Div(a, b); }
+HWY_INLINE FloatVec min(FloatVec a, FloatVec b) { return hn::Min(a, b); }
 HWY_INLINE FloatVec max(FloatVec a, FloatVec b) { return hn::Max(a, b); }
 HWY_INLINE FloatVec sqrt(FloatVec a) { return hn::Sqrt(a); }
 // a b + c, a b - c and c - a b, rounded once where the processor can.

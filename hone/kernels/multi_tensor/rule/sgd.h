@@ -4,8 +4,8 @@
 #include <span>
 
 #include "hone/core/executor.h"
-#include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/kernels/multi_tensor/rule/rule_group.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -29,37 +29,45 @@ struct SGDGroup {
 };
 
 // Error{InvalidArgument} naming a field whose value makes no sense.
-void check_sgd_group(const SGDGroup& group);
+void check_group(const SGDGroup& group);
+inline RuleSlots rule_slots(const SGDGroup& group) { return {.momentum = group.momentum > 0}; }
 
 // Steps every tensor of the plan. A tensor's first step is the one with counter 0; counters advance
 // only when the report says stepped.
 StepReport sgd_step(const MultiTensorPlan& plan, std::span<const SGDGroup> groups,
                     const StepControl& control, Executor& executor);
 
-// ---- one chunk ----
+// ---- one tensor ----
 
-template <class Real>
-struct BasicSGDScalars {
-  Real grad_scale = 1;      // k; negative when maximizing
-  Real l2 = 0;              // λ
-  Real momentum_keep = 0;   // β, 0 at the first step
-  Real grad_share = 1;      // 1 - δ, 1 at the first step
-  Real look_ahead = 0;      // Nesterov: u = grad_in_update g' + look_ahead m
-  Real grad_in_update = 0;  // 1 with Nesterov
-  Real lr = 0;
+// Everything of the formula that is the same for all elements of one tensor.
+struct SGDScalars {
+  float grad_scale = 1;     // k; negative when maximizing
+  float l2 = 0;             // λ
+  float momentum_keep = 0;  // β, 0 at the first step
+  float grad_share = 1;     // 1 - δ, 1 at the first step
+  float look_ahead = 0;     // u = look_ahead m + direct g'
+  float direct = 0;         // 1 with Nesterov or without momentum
+  float lr = 0;
 };
-using SGDScalars = BasicSGDScalars<float>;
 
 // `t` is the number of this step, from 1.
-template <class Real>
-BasicSGDScalars<Real> sgd_scalars(const SGDGroup& group, Index t, double grad_scale);
-
-using UpdateSGDChunk = void (*)(const ChunkOperands&, const SGDScalars&);
-UpdateSGDChunk choose_sgd_update(bool has_momentum);
-
-// The same as a plain loop; all arithmetic in double. chunk.momentum may be null.
-template <class Real>
-void update_sgd_reference(const BasicChunkOperands<Real>& chunk,
-                          const BasicSGDScalars<double>& scalars);
+HONE_HOST_DEVICE inline SGDScalars make_scalars(const SGDGroup& group, Index t, double grad_scale) {
+  const bool first = t == 1;
+  SGDScalars s;
+  s.grad_scale = signed_scale(group.maximize, grad_scale);
+  s.l2 = static_cast<float>(group.weight_decay);
+  s.lr = static_cast<float>(group.lr);
+  if (group.momentum == 0) {  // in a list with groups that have momentum: m stays
+    s.momentum_keep = 1;
+    s.grad_share = s.look_ahead = 0;
+    s.direct = 1;
+    return s;
+  }
+  s.momentum_keep = static_cast<float>(first ? 0 : group.momentum);
+  s.grad_share = static_cast<float>(first ? 1 : 1 - group.dampening);
+  s.look_ahead = static_cast<float>(group.nesterov ? group.momentum : 1);
+  s.direct = group.nesterov ? 1.0f : 0.0f;
+  return s;
+}
 
 }  // namespace hone::kernels

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <optional>
 #include <span>
 
 #include "hone/core/executor.h"
 #include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/kernels/multi_tensor/rule/rule_group.h"
 #include "hone/kernels/multi_tensor/schedule/statistics.h"
 #include "hone/kernels/multi_tensor/step.h"
 
@@ -51,10 +53,12 @@ struct TAMGroup {
   bool average_momentum = false;  // m <- β m + (1 - β)(ε + d) g'
   // AdaTAM: m / (1 - β^t) and v / (1 - β2^t) in the step of p.
   bool bias_correction = false;
+
+  bool operator==(const TAMGroup&) const = default;
 };
 
 // Error{InvalidArgument} naming a field whose value makes no sense.
-void check_tam_group(const TAMGroup& group);
+void check_group(const TAMGroup& group);
 
 // What one tensor does.
 struct TAMMethod {
@@ -93,7 +97,7 @@ StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> group
 struct Torque {
   double mg = 0, mm = 0, gg = 0;
 
-  Torque& operator+=(const Torque& other) {
+  HONE_HOST_DEVICE Torque& operator+=(const Torque& other) {
     mg += other.mg;
     mm += other.mm;
     gg += other.gg;
@@ -101,36 +105,70 @@ struct Torque {
   }
 };
 // From sums over raw gradients: <m, g'> = k mg + λ mp, |g'|^2 = k^2 gg + 2 k λ gp + λ^2 pp.
-Torque effective_torque(const TorqueSums& sums, double grad_scale, const TAMGroup& group);
+HONE_HOST_DEVICE inline Torque effective_torque(const TorqueSums& sums, double grad_scale,
+                                                const TAMGroup& group) {
+  const double k = group.maximize ? -grad_scale : grad_scale;
+  const double l2 = group.decoupled ? 0 : group.weight_decay;
+  Torque torque;
+  torque.mg = k * sums.mg + l2 * sums.mp;
+  torque.mm = sums.mm;
+  torque.gg = std::max(0.0, k * k * sums.gg + 2 * k * l2 * sums.gp + l2 * l2 * sums.pp);
+  return torque;
+}
 // S of the formula above.
-double torque_cosine(const Torque& torque, const TAMGroup& group, CosineGuard guard);
+HONE_HOST_DEVICE inline double torque_cosine(const Torque& torque, const TAMGroup& group,
+                                             CosineGuard guard) {
+  const double m = ::sqrt(torque.mm), g = ::sqrt(torque.gg);
+  if (g == 0 || m == 0) return 0;
+  const double product = guard == CosineGuard::Additive
+                             ? (m + group.eps_norm) * (g + group.eps_norm)
+                             : std::max(m, group.eps_corr) * std::max(g, group.eps_corr);
+  return std::clamp(torque.mg / product, -1.0, 1.0);
+}
+// The new s from the old one and S; the old one with a fixed damping.
+HONE_HOST_DEVICE inline double next_correlation(const TAMGroup& group, double correlation,
+                                                double cosine) {
+  if (group.fixed_damping.has_value()) return correlation;
+  return group.decay_rate * correlation + (1 - group.decay_rate) * cosine;
+}
 
-// ---- one chunk ----
+// ---- one tensor ----
 
-template <class Real>
-struct BasicTAMScalars {
-  Real grad_scale = 1;     // k; negative when maximizing
-  Real l2 = 0;             // λ of coupled decay
-  Real momentum_keep = 0;  // β
-  Real damping = 0;        // ε + d, times 1 - β when m is an average
-  Real lr = 0;             // with bias correction η sqrt(1 - β2^t) / (1 - β^t), and ε as well
-  Real keep = 1;           // 1 - ηλ of decoupled decay, rounded as LibTorch does
-  Real square_share = 0;   // 1 - β2
-  Real eps = 0;
+// Everything of the formula that is the same for all elements of one tensor.
+struct TAMScalars {
+  float grad_scale = 1;     // k; negative when maximizing
+  float l2 = 0;             // λ of coupled decay
+  float momentum_keep = 0;  // β
+  float grad_share = 0;     // ε + d, times 1 - β when m is an average
+  float lr = 0;             // with bias correction η sqrt(1 - β2^t) / (1 - β^t), and ε as well
+  float keep = 1;           // 1 - ηλ of decoupled decay, rounded as LibTorch does
+  float square_share = 0;   // 1 - β2
+  float eps = 0;
+  float root_scale = 1;
 };
-using TAMScalars = BasicTAMScalars<float>;
 
 // `correlation` is s; `t` the number of this step, from 1.
-template <class Real>
-BasicTAMScalars<Real> tam_scalars(const TAMGroup& group, double correlation, double grad_scale,
-                                  Index t);
+HONE_HOST_DEVICE inline TAMScalars make_scalars(const TAMGroup& group, double correlation, Index t,
+                                                double grad_scale) {
+  const double damping =
+      group.fixed_damping.has_value() ? *group.fixed_damping : (1 + correlation) / 2;
+  const double share = group.average_momentum ? 1 - group.momentum : 1;
+  const bool corrected = group.bias_correction;
+  const double root = corrected ? ::sqrt(bias_correction(group.beta2, t)) : 1.0;
+  TAMScalars s;
+  s.grad_scale = signed_scale(group.maximize, grad_scale);
+  s.l2 = static_cast<float>(group.decoupled ? 0 : group.weight_decay);
+  s.momentum_keep = static_cast<float>(group.momentum);
+  s.grad_share = static_cast<float>((group.eps + damping) * share);
+  s.lr =
+      static_cast<float>(group.lr * root / (corrected ? bias_correction(group.momentum, t) : 1.0));
+  s.keep = static_cast<float>(group.decoupled ? 1 - group.lr * group.weight_decay : 1);
+  s.square_share = static_cast<float>(1 - group.beta2);
+  s.eps = static_cast<float>(group.eps * root);
+  return s;
+}
 
 using UpdateTAMChunk = void (*)(const ChunkOperands&, const TAMScalars&);
 UpdateTAMChunk choose_tam_update(bool adaptive);
-
-// The same as a plain loop; all arithmetic in double. AdaTAM where chunk.second_moment is given.
-template <class Real>
-void update_tam_reference(const BasicChunkOperands<Real>& chunk,
-                          const BasicTAMScalars<double>& scalars);
 
 }  // namespace hone::kernels

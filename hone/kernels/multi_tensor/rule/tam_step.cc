@@ -12,10 +12,6 @@ namespace {
 
 constexpr std::string_view kOp = "tam_step";
 
-double smooth(const TAMGroup& group, double correlation, double cosine) {
-  return group.decay_rate * correlation + (1 - group.decay_rate) * cosine;
-}
-
 TorqueSums sums_from(const double* sums) {
   return {sums[0], sums[1], sums[2], sums[3], sums[4], sums[5]};
 }
@@ -53,7 +49,7 @@ class TAMStep final : public StepRule {
     }
     const TAMGroup& group = groups_.front();
     model_correlation_ =
-        smooth(group, *place_of(0), torque_cosine(total, group, CosineGuard::Clamp));
+        next_correlation(group, *place_of(0), torque_cosine(total, group, CosineGuard::Clamp));
   }
 
   void prepare(Index tensor, const TorqueSums& sums, double grad_scale) override {
@@ -66,8 +62,8 @@ class TAMStep final : public StepRule {
           measures_sums(tensor) ? new_correlation(tensor, sums, grad_scale) : *place_of(tensor);
     }
     const Index t = plan_.step()[static_cast<std::size_t>(tensor)] + 1;
-    tensors_[static_cast<std::size_t>(tensor)] = {
-        correlation, tam_scalars<float>(group, correlation, grad_scale, t)};
+    tensors_[static_cast<std::size_t>(tensor)] = {correlation,
+                                                  make_scalars(group, correlation, t, grad_scale)};
   }
 
   bool wants_whole_chunks(Index tensor) const override { return steps_rows(tensor); }
@@ -116,8 +112,9 @@ class TAMStep final : public StepRule {
   double new_correlation(Index tensor, const TorqueSums& sums, double grad_scale) const {
     const TAMGroup& group = group_of(tensor);
     const Torque torque = effective_torque(sums, grad_scale, group);
-    return smooth(group, *place_of(tensor),
-                  torque_cosine(torque, group, method_of(tensor).guard.value_or(group.guard)));
+    return next_correlation(
+        group, *place_of(tensor),
+        torque_cosine(torque, group, method_of(tensor).guard.value_or(group.guard)));
   }
 
   // The chunk holds whole rows; each is measured and stepped while it is in cache.
@@ -142,9 +139,9 @@ class TAMStep final : public StepRule {
       gather_row_(row, sums);
       const Torque torque = effective_torque(sums_from(sums), grad_scale, group);
       const double correlation =
-          smooth(group, *s, torque_cosine(torque, group, CosineGuard::Clamp));
+          next_correlation(group, *s, torque_cosine(torque, group, CosineGuard::Clamp));
       if (!dry_run) *s = correlation;
-      scalars.damping = tam_scalars<float>(group, correlation, grad_scale, t).damping;
+      scalars.grad_share = make_scalars(group, correlation, t, grad_scale).grad_share;
       update_(row, scalars);
     }
   }
@@ -181,7 +178,7 @@ void check_method(const MultiTensorPlan& plan, const TAMMethods& methods, Index 
 
 StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
                     const TAMMethods& methods, const StepControl& control, Executor& executor) {
-  for (const TAMGroup& group : groups) check_tam_group(group);
+  for (const TAMGroup& group : groups) check_group(group);
   check_group_numbers(kOp, plan, groups.size());
   check_slot(kOp, plan, Slot::Momentum, "momentum", true);
   const bool corrects = std::any_of(groups.begin(), groups.end(),

@@ -7,6 +7,8 @@
 #define HONE_VECTOR_LOOP_INL_H_
 #endif
 
+#include <cmath>
+
 #include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 #include "hone/kernels/multi_tensor/prefetch.h"
 #include "hone/kernels/multi_tensor/rule/narrow_loop-inl.h"
@@ -25,30 +27,28 @@ HWY_INLINE void prefetch_slots(const ChunkOperands& chunk, Index i) {
 }
 
 // The vector at element i.
-template <class Rule>
-HWY_INLINE void step_vector(const ChunkOperands& chunk, const Rule& rule, Index i) {
+template <class Rule, class Scalars>
+HWY_INLINE void step_vector(const ChunkOperands& chunk, const Scalars& scalars, Index i) {
   const Floats d;
   FloatVec m = hn::Zero(d), v = m;
   if constexpr (Rule::kMomentum) m = hn::LoadU(d, chunk.momentum + i);
   if constexpr (Rule::kSecondMoment) v = hn::LoadU(d, chunk.second_moment + i);
-  step_moments(chunk, rule, i, m, v);
+  step_moments<Rule>(chunk, scalars, i, m, v);
   if constexpr (Rule::kMomentum) hn::StoreU(m, d, chunk.momentum + i);
   if constexpr (Rule::kSecondMoment) hn::StoreU(v, d, chunk.second_moment + i);
 }
 
-// Rule: its scalars `s` with grad_scale, `kMomentum, kSecondMoment, kExtra` for the slots it has,
-// and `apply(p, g, m, v, x)`, which steps one vector of each slot; g is scaled. A tail runs through
-// the same vector code on a padded copy: an element's result does not depend on where in a vector
-// it lies. (Scalars stay floats in the rule, because vectors of scalable instruction sets cannot be
-// members.)
-template <class Rule>
-HWY_INLINE void for_each_vector(const ChunkOperands chunk, Rule rule) {
-  if (chunk.narrow != nullptr) return step_narrow_moments(chunk, rule);
+// Rule: `kMomentum, kSecondMoment, kExtra` for the slots it has, and `apply(scalars, p, g, m, v,
+// x)`, which steps one vector of each slot; g is scaled and limited. A tail runs through the same
+// vector code on a padded copy: an element's result does not depend on where in a vector it lies.
+template <class Rule, class Scalars>
+HWY_INLINE void for_each_vector(const ChunkOperands& chunk, const Scalars scalars) {
+  if (chunk.narrow != nullptr) return step_narrow_moments<Rule>(chunk, scalars);
   const Index lanes = static_cast<Index>(hn::Lanes(Floats()));
   Index i = 0;
   for (; i + lanes <= chunk.length; i += lanes) {
     prefetch_slots<Rule>(chunk, i);
-    step_vector(chunk, rule, i);
+    step_vector<Rule>(chunk, scalars, i);
   }
   if (i == chunk.length) return;
   constexpr bool kUsed[] = {true, true, Rule::kMomentum, Rule::kSecondMoment, Rule::kExtra};
@@ -58,10 +58,30 @@ HWY_INLINE void for_each_vector(const ChunkOperands chunk, Rule rule) {
   for (int s = 0; s < 5; ++s) {
     for (Index j = i; kUsed[s] && j < chunk.length; ++j) padded[s][j - i] = slots[s][j];
   }
-  step_vector({padded[0], padded[1], padded[2], padded[3], padded[4], lanes}, rule, 0);
+  ChunkOperands tail{padded[0], padded[1], padded[2], padded[3], padded[4], lanes};
+  tail.grad_limit = chunk.grad_limit;
+  step_vector<Rule>(tail, scalars, 0);
   for (int s = 0; s < 5; ++s) {
     if (s == 1) continue;  // gradients are only read
     for (Index j = i; kUsed[s] && j < chunk.length; ++j) slots[s][j] = padded[s][j - i];
+  }
+}
+
+// The same as a plain loop; all arithmetic in double. Not for narrow moments.
+template <class Rule, class Scalars>
+HWY_INLINE void for_each_element(const ChunkOperands& chunk, const Scalars& scalars) {
+  for (Index i = 0; i < chunk.length; ++i) {
+    double p = chunk.param[i], m = 0, v = 0, x = 0;
+    double g = static_cast<double>(scalars.grad_scale) * chunk.grad[i];
+    if (std::abs(g) > chunk.grad_limit) g = std::copysign(chunk.grad_limit, g);
+    if constexpr (Rule::kMomentum) m = chunk.momentum[i];
+    if constexpr (Rule::kSecondMoment) v = chunk.second_moment[i];
+    if constexpr (Rule::kExtra) x = chunk.extra[i];
+    Rule::apply(scalars, p, g, m, v, x);
+    chunk.param[i] = static_cast<float>(p);
+    if constexpr (Rule::kMomentum) chunk.momentum[i] = static_cast<float>(m);
+    if constexpr (Rule::kSecondMoment) chunk.second_moment[i] = static_cast<float>(v);
+    if constexpr (Rule::kExtra) chunk.extra[i] = static_cast<float>(x);
   }
 }
 

@@ -75,7 +75,7 @@ TEST(DeviceRules, lion_equals_the_host_bit_for_bit) {
   const LionGroup group{.lr = 0x1p-10, .weight_decay = 0x1p-3};
   TensorSet device(kSizes), host(kSizes);
   run_on_device(device, {}, group, Transport::Auto, 20);
-  EmulatedStepper<LionPolicy> stepper{.groups = {group}};
+  EmulatedStepper<RulePolicy<LionGroup, scalar_rule::LionRule>> stepper{.groups = {group}};
   for (Index t = 1; t <= 20; ++t) {
     host.set_step(t);
     stepper.step<DeviceTable>(host.plan(), 1024);
@@ -132,7 +132,7 @@ TEST(DeviceRules, mixed_precision_equals_the_host_bit_for_bit) {
   const AdamGroup group{.weight_decay = 0.01};
   const CudaStepControl control{.step = {.inv_scale = 0.25, .ema_decay = 0.875}};
   const auto stepper = make_cuda_stepper<AdamGroup>(lists, {});
-  EmulatedStepper<AdamPolicy<false>, BF16> emulated{.groups = {group}};
+  EmulatedStepper<RulePolicy<AdamGroup, scalar_rule::AdamRule>, BF16> emulated{.groups = {group}};
   emulated.control.values = {.inv_scale = 0.25, .ema_share = 0.125f};
   const OwnedStream stream;
   for (int t = 0; t < 3; ++t) {
@@ -221,7 +221,7 @@ TEST(DeviceStep, a_loss_scale_in_device_memory_is_divided_out) {
       ->step({&group, 1}, {}, {.loss_scale = scale.as<float>()}, stream);
   stream.wait();
   tensors.download(set);
-  EmulatedStepper<SGDPolicy<true>> host{.groups = {group}};
+  EmulatedStepper<RulePolicy<SGDGroup, scalar_rule::SGDMomentumRule>> host{.groups = {group}};
   host.step<DeviceTable>(plain.plan(), 1024);
   EXPECT_TRUE(same_bits(set.snapshot(), plain.snapshot()));
 }

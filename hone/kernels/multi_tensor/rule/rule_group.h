@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cmath>
+#include <limits>
+
+#include "hone/core/index.h"
+#include "hone/kernels/cuda/host_device.h"
+
+// What the groups and scalars of all rules are made with, on the host and on a device.
+namespace hone::kernels {
+
+// The slots beside parameter and gradient that a group's rule works on.
+struct RuleSlots {
+  bool momentum = false, second_moment = false, extra = false;
+
+  friend RuleSlots operator|(const RuleSlots& a, const RuleSlots& b) {
+    return {a.momentum || b.momentum, a.second_moment || b.second_moment, a.extra || b.extra};
+  }
+};
+
+inline constexpr float kEndless = std::numeric_limits<float>::infinity();
+
+// 1 - β^t without cancellation; 1 when β = 0.
+HONE_HOST_DEVICE inline double bias_correction(double beta, Index t) {
+  return beta > 0 ? -::expm1(static_cast<double>(t) * ::log(beta)) : 1.0;
+}
+
+HONE_HOST_DEVICE inline float signed_scale(bool maximize, double grad_scale) {
+  return static_cast<float>(maximize ? -grad_scale : grad_scale);
+}
+
+}  // namespace hone::kernels

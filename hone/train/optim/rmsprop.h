@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/optim/rmsprop.h>
+
+#include <vector>
+
+#include "hone/kernels/multi_tensor/rule/rmsprop.h"
+#include "hone/train/optim/rule_optimizer.h"
+
+namespace hone::optim {
+
+struct RMSpropOptions : WrappedOptions<RMSpropOptions, torch::optim::RMSpropOptions> {
+  RMSpropOptions(double lr = 1e-2) : WrappedOptions(lr) {}  // NOLINT: as LibTorch's
+  using WrappedOptions::WrappedOptions;
+
+  RMSpropOptions& lr(double value) { return Base::lr(value), *this; }
+  RMSpropOptions& alpha(double value) { return Base::alpha(value), *this; }
+  RMSpropOptions& eps(double value) { return Base::eps(value), *this; }
+  RMSpropOptions& weight_decay(double value) { return Base::weight_decay(value), *this; }
+  RMSpropOptions& momentum(double value) { return Base::momentum(value), *this; }
+  RMSpropOptions& centered(bool value) { return Base::centered(value), *this; }
+  const double& lr() const { return Base::lr(); }
+  const double& alpha() const { return Base::alpha(); }
+  const double& eps() const { return Base::eps(); }
+  const double& weight_decay() const { return Base::weight_decay(); }
+  const double& momentum() const { return Base::momentum(); }
+  const bool& centered() const { return Base::centered(); }
+
+  template <class Self, class Visit>
+  static void visit_fields(Self& self, const Visit& visit) {
+    auto& fields = base_of(self);
+    visit("lr", fields.lr());
+    visit("alpha", fields.alpha());
+    visit("eps", fields.eps());
+    visit("weight_decay", fields.weight_decay());
+    visit("momentum", fields.momentum());
+    visit("centered", fields.centered());
+    visit_added(self, visit);
+  }
+};
+
+struct RMSpropParamState : AddedState<RMSpropParamState, torch::optim::RMSpropParamState> {};
+
+// ---- as RuleOptimizer wants it
+
+struct RMSpropRule {
+  static constexpr const char* kName = "RMSprop";
+  static constexpr StateNames kStateNames{"momentum_buffer", "square_avg", "grad_avg"};
+  static constexpr auto kStep = kernels::rmsprop_step;
+  using Options = RMSpropOptions;
+  using GivenOptions = torch::optim::RMSpropOptions;
+  using State = RMSpropParamState;
+  using Group = kernels::RMSpropGroup;
+
+  static Group group_of(const Options& options);
+  static StateFields fields_of(State& state);
+  static void step_for_loop(ChainLists& lists, const Options& options);
+  static void step_foreach(ChainLists& lists, const Options& options);
+};
+
+extern template class RuleOptimizer<RMSpropRule>;
+
+// ----
+
+// torch::optim::RMSprop on hone's kernels (formula: kernels/multi_tensor/rule/rmsprop.h). Same
+// class shape, option names and state: fp32 state saved by either loads into the other. Where
+// rounding makes a centered variance negative, it counts as 0; LibTorch's square root is NaN then.
+class RMSprop : public RuleOptimizer<RMSpropRule> {
+ public:
+  using RuleOptimizer::RuleOptimizer;
+};
+
+}  // namespace hone::optim
