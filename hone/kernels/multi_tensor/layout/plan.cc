@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
+#include "hone/kernels/multi_tensor/layout/view_layout.h"
 
 namespace hone::kernels {
 namespace {
@@ -46,56 +47,6 @@ void check_lengths(const MultiTensorLists& lists) {
   HONE_CHECK(lists.step.size() == count, kOp, concat(count, " step counters"), lists.step.size());
 }
 
-// Strides of dimensions of size one mean nothing.
-bool same_strides(const TensorView& a, const TensorView& b) {
-  for (int axis = 0; axis < a.shape.rank(); ++axis) {
-    if (a.shape[axis] > 1 && a.strides[axis] != b.strides[axis]) return false;
-  }
-  return true;
-}
-
-// (stride, size) of the dimensions larger than one, smallest stride first.
-struct SortedDims {
-  std::array<std::pair<Index, Index>, Shape::kMaxRank> dims;
-  std::size_t rank = 0;
-};
-
-SortedDims sort_dims(const TensorView& view) {
-  SortedDims sorted;
-  for (int axis = 0; axis < view.shape.rank(); ++axis) {
-    if (view.shape[axis] <= 1) continue;
-    const std::pair<Index, Index> dim{view.strides[axis], view.shape[axis]};
-    std::size_t at = sorted.rank++;
-    for (; at > 0 && dim < sorted.dims[at - 1]; --at) sorted.dims[at] = sorted.dims[at - 1];
-    sorted.dims[at] = dim;
-  }
-  return sorted;
-}
-
-// One block without holes or overlap, in whatever order of dimensions?
-bool is_dense(const TensorView& view) {
-  const SortedDims sorted = sort_dims(view);
-  Index expected = 1;
-  for (std::size_t i = 0; i < sorted.rank; ++i) {
-    if (sorted.dims[i].first != expected) return false;
-    expected *= sorted.dims[i].second;
-  }
-  return true;
-}
-
-// Does an element of the view share its address with another one? Sufficient for what frameworks
-// make: expanded dimensions, and strides smaller than what they step over.
-bool overlaps_itself(const TensorView& view) {
-  const SortedDims sorted = sort_dims(view);
-  Index reach = 0;
-  for (std::size_t i = 0; i < sorted.rank; ++i) {
-    const auto [stride, size] = sorted.dims[i];
-    if (stride <= reach) return true;
-    reach += stride * (size - 1);
-  }
-  return false;
-}
-
 // [begin, end) of the bytes a view can touch.
 struct ByteRange {
   std::uintptr_t begin = 0, end = 0;
@@ -105,13 +56,8 @@ struct ByteRange {
 };
 
 ByteRange range_of(const TensorView& view, Index tensor, int slot) {
-  Index reach = 0;
-  for (int axis = 0; axis < view.shape.rank(); ++axis) {
-    reach += (view.shape[axis] - 1) * view.strides[axis];
-  }
-  const auto begin = reinterpret_cast<std::uintptr_t>(view.data);
-  return {begin, begin + static_cast<std::uintptr_t>((reach + 1) * bytes_of(view.dtype)), tensor,
-          slot, is_dense(view)};
+  const auto [begin, end] = byte_range(view);
+  return {begin, end, tensor, slot, is_dense(view)};
 }
 
 bool is_gradient(const ByteRange& range) { return range.slot == static_cast<int>(Slot::Grad); }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/kernels/multi_tensor/list/list_pass.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "hone/kernels/multi_tensor/list/list_pass.cc"
+#include <hwy/foreach_target.h>  // must come before highway.h
+
+#include "hone/kernels/multi_tensor/list/list_pass-inl.h"
+
+#if HWY_ONCE
+#include "hone/kernels/multi_tensor/dispatch.h"
+
+namespace hone::kernels {
+namespace {
+
+HWY_EXPORT(axpby_vectors);
+HWY_EXPORT(multiply_vectors);
+HWY_EXPORT(clamp_vectors);
+HWY_EXPORT(sum_abs_vectors);
+HWY_EXPORT(max_abs_vectors);
+
+}  // namespace
+
+ListPass choose_list_pass() {
+  if (wants_reference()) return list_pass_ref();
+  return {HWY_DYNAMIC_DISPATCH(axpby_vectors), HWY_DYNAMIC_DISPATCH(multiply_vectors),
+          HWY_DYNAMIC_DISPATCH(clamp_vectors), HWY_DYNAMIC_DISPATCH(sum_abs_vectors),
+          HWY_DYNAMIC_DISPATCH(max_abs_vectors)};
+}
+
+}  // namespace hone::kernels
+#endif

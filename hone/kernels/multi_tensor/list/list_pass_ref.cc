@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "hone/kernels/multi_tensor/list/list_pass.h"
+
+namespace hone::kernels {
+namespace {
+
+void axpby_ref(const ListPiece& piece, float a, float b) {
+  for (Index i = 0; i < piece.length; ++i) {
+    piece.out[i] = static_cast<float>(static_cast<double>(a) * piece.x[i] +
+                                      static_cast<double>(b) * piece.y[i]);
+  }
+}
+
+void multiply_ref(const ListPiece& piece) {
+  for (Index i = 0; i < piece.length; ++i) piece.out[i] = piece.x[i] * piece.y[i];
+}
+
+void clamp_ref(const ListPiece& piece, float lowest, float highest) {
+  for (Index i = 0; i < piece.length; ++i) {
+    const float raised = piece.x[i] < lowest ? lowest : piece.x[i];
+    piece.out[i] = raised > highest ? highest : raised;
+  }
+}
+
+double sum_abs_ref(const float* values, Index length) {
+  double sum = 0;
+  for (Index i = 0; i < length; ++i) sum += std::abs(values[i]);
+  return sum;
+}
+
+double max_abs_ref(const float* values, Index length) {
+  double largest = 0;
+  for (Index i = 0; i < length; ++i) {
+    const double size = std::abs(values[i]);
+    if (std::isnan(size)) return size;
+    if (size > largest) largest = size;
+  }
+  return largest;
+}
+
+}  // namespace
+
+ListPass list_pass_ref() {
+  return {axpby_ref, multiply_ref, clamp_ref, sum_abs_ref, max_abs_ref};
+}
+
+}  // namespace hone::kernels
