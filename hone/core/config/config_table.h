@@ -32,7 +32,7 @@ struct ConfigEntry {
   bool fixed_in_run = true;  // false: may differ when a run is resumed
   bool required = false;     // true: a file without it is refused
   ConfigCheck check = {};    // may be empty
-  // The setting beside which the key has no effect: "optim.name = sgd".
+  // The setting with which the key has no effect: "optim.name = sgd".
   std::string ignored_by = {};
 };
 using ConfigEntries = std::vector<ConfigEntry>;

@@ -72,7 +72,7 @@ SortedDims sort_dims(const TensorView& view) {
   return sorted;
 }
 
-// One block without holes or overlap, in whatever order of dimensions?
+// Whether the view is one block without holes or overlap, in any order of dimensions.
 bool is_dense(const TensorView& view) {
   const SortedDims sorted = sort_dims(view);
   Index expected = 1;
@@ -83,8 +83,8 @@ bool is_dense(const TensorView& view) {
   return true;
 }
 
-// Does an element of the view share its address with another one? Sufficient for what frameworks
-// make: expanded dimensions, and strides smaller than what they step over.
+// Whether an element of the view shares its address with another one. Detects what frameworks
+// create: expanded dimensions, and strides smaller than what they step over.
 bool overlaps_itself(const TensorView& view) {
   const SortedDims sorted = sort_dims(view);
   Index reach = 0;
@@ -190,9 +190,9 @@ std::span<const Dtype> types_of(int slot) {
 void check_type(const TensorView& view, int slot, Index i) {
   const auto types = types_of(slot);
   if (std::find(types.begin(), types.end(), view.dtype) != types.end()) return;
-  std::string wanted(name_of(types.front()));
-  for (const Dtype type : types.subspan(1)) wanted += concat(" or ", name_of(type));
-  fail_unsupported(kOp, concat(wanted, " for ", describe(slot, i)), name_of(view.dtype));
+  std::string expected(name_of(types.front()));
+  for (const Dtype type : types.subspan(1)) expected += concat(" or ", name_of(type));
+  fail_unsupported(kOp, concat(expected, " for ", describe(slot, i)), name_of(view.dtype));
 }
 
 void check_view(const TensorView& view, const TensorView& param, int slot, Index i) {
