@@ -3,11 +3,13 @@
 #include <hone/train/optim/adam.h>
 #include <torch/torch.h>
 
+#include <iostream>
+
 int main() {
   torch::manual_seed(1);
   torch::nn::Sequential model(torch::nn::Linear(2, 32), torch::nn::Tanh(),
                               torch::nn::Linear(32, 1));
-  hone::optim::AdamW optimizer(model->parameters(), torch::optim::AdamWOptions(1e-2));
+  hone::optim::AdamW optimizer(model->parameters(), hone::optim::AdamWOptions(1e-2));
   double loss_value = 1;
   for (int step = 0; step < 300; ++step) {
     const torch::Tensor x = torch::rand({64, 2});

@@ -70,7 +70,7 @@ model_io::WriteReport write_model(const compress::Model& model, const fs::path& 
                                   std::nullopt, notes);
 }
 
-// Writes the model beside `out`, opens it with the runtime and compares it to the original.
+// Writes the model next to `out`, opens it with the runtime and compares it to the original.
 class QualityMeter {
  public:
   QualityMeter(const CompressJob& job, Executor& executor)

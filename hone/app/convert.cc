@@ -48,7 +48,7 @@ bool is_quantized(const model_io::NamedMatrix& tensor) {
   return tensor.matrix.layout != WeightLayout::Dense;
 }
 
-// Writes tokenizer.bin beside a llama2.c model. Returns its path; empty if nothing was written.
+// Writes tokenizer.bin next to a llama2.c model. Returns its path; empty if nothing was written.
 fs::path write_tokenizer_beside(const fs::path& model, const text::Tokenizer* tokenizer) {
   const fs::path path = model.parent_path() / "tokenizer.bin";
   if (tokenizer == nullptr) return {};

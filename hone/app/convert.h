@@ -19,7 +19,7 @@ struct ConvertOptions {
 // Writes the model in another format and returns the document of `hone convert --json`: tensors,
 // bytes, kept[]{name,dtype,reason}, in_format, out_format, out, tokenizer (its kind or null).
 // A quantized dtype into a folder makes hone's packed artifact. For llama2.c a tokenizer that its
-// format can hold goes to tokenizer.bin beside the model, unless that exists.
+// format can hold goes to tokenizer.bin next to the model, unless that exists.
 Json convert_model(const ConvertOptions& options);
 
 }  // namespace hone::app

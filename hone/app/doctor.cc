@@ -68,7 +68,7 @@ std::string rate_text(const Json& rate, const char* unit) {
 std::string torch_text(const Json& torch) {
   if (torch.is_null()) return "none (built without LibTorch)";
   const std::string version = torch["version"].get<std::string>();
-  if (torch["program"].is_null()) return version + ", but hone-torch is not beside hone";
+  if (torch["program"].is_null()) return version + ", but hone-torch is not next to hone";
   return version + ", " + torch["program"].get<std::string>();
 }
 

@@ -21,7 +21,7 @@ namespace {
 using kernels::PackedMatrix;
 
 constexpr std::string_view kOp = "bench gemm";
-// Idle workers of OpenMP spin for about a millisecond and would slow whoever runs next.
+// Idle workers of OpenMP spin for about a millisecond and would slow down the next contestant.
 constexpr std::chrono::milliseconds kRestBetweenSamples{5};
 
 std::vector<float> random_floats(Index count, std::uint64_t seed) {
@@ -161,7 +161,8 @@ std::function<void()> make_own_run(const Product& product, std::shared_ptr<std::
   };
 }
 
-// Rests, then runs once untimed, so that both sides start with awake workers and no one else's.
+// Rests, then runs once untimed, so that both sides start with their own workers awake and all
+// others asleep.
 Contestant make_contestant(const std::string& name, std::function<void()> run, bool rest) {
   Contestant contestant{.name = name, .run = std::move(run), .prepare = {}};
   if (rest) {
@@ -241,7 +242,7 @@ void add_format(Bench& bench, const std::string& format, bool cold) {
   }
 }
 
-// Before anything is measured.
+// Checked before anything is measured.
 void check_options(const BenchGemmOptions& options) {
   for (const std::string& format : options.formats) {
     if (!is_dense(format) && !is_block(format)) parse_quant_spec(format);

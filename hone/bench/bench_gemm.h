@@ -11,7 +11,8 @@
 
 namespace hone::bench {
 
-// y[rows, outputs] = x[rows, depth] · Wᵀ with f32 weights, for software to compare with.
+// The product y[rows, outputs] = x[rows, depth] · Wᵀ with f32 weights, for other software to
+// compute.
 struct GemmProblem {
   std::span<const float> x, weight;
   Index rows = 0, outputs = 0, depth = 0;
@@ -21,7 +22,8 @@ struct GemmProblem {
 
 struct GemmContestant {
   std::string name;  // "torch_linear"
-  // Returns the callable to time; empty where the software is not in this build: rows say "absent".
+  // Returns the callable to time. Empty if the software is not in this build; its rows say
+  // "absent".
   std::function<std::function<void()>(const GemmProblem&)> make;
 };
 using GemmContestants = std::vector<GemmContestant>;

@@ -52,7 +52,7 @@ class CountingSink final : public infer::EventSink {
   std::string error;
 };
 
-// Ours: prepare() brings the engine to where the clock starts, run() is what is timed.
+// Our side: prepare() brings the engine to the state where timing starts, and run() is timed.
 class HoneSide {
  public:
   HoneSide(Engine& engine, Work work) : engine_(engine), work_(work) {}

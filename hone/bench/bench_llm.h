@@ -14,9 +14,9 @@ struct BenchLlmOptions {
   std::filesystem::path model;      // a model file, or
   std::vector<std::string> shapes;  // synthetic ones: llama-1b, llama-160m (synthetic_model.h)
   std::vector<std::string> dtypes = {"q4_0"};  // of the synthetic ones
-  std::vector<Index> prompts = {512};          // prefill of so many tokens
-  std::vector<Index> generate = {64};          // decode of so many tokens, after each of
-  std::vector<Index> depths = {0};             // so many tokens in the cache
+  std::vector<Index> prompts = {512};          // prefill of this many tokens
+  std::vector<Index> generate = {64};          // decode of this many tokens, after each depth
+  std::vector<Index> depths = {0};             // tokens already in the cache
   std::vector<std::string> against;            // llama_cpp
   std::filesystem::path cache;                 // where synthetic models are kept
 };

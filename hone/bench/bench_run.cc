@@ -114,7 +114,7 @@ void BenchRun::add(const BenchCase& bench_case) {
   }
 }
 
-// With a probe before every contestant, so that all of them find the same caches.
+// Runs the probe before every contestant, so that all of them find the same caches.
 BenchRun::Probed BenchRun::measure(const BenchCase& bench_case) {
   const kernels::MemoryProbe* memory = bench_case.bytes > 0 ? bench_case.memory : nullptr;
   std::vector<Contestant> all;

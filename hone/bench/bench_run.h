@@ -17,7 +17,7 @@ struct BenchOptions {
   const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled} before the next sample
 };
 
-// One row of work and everybody who does it.
+// One piece of work and its contestants.
 struct BenchCase {
   std::string name;                     // "24x1048576/adamw"
   std::vector<Contestant> contestants;  // interleaved in one run
@@ -43,7 +43,7 @@ class BenchRun {
   void add(const BenchCase& bench_case);
   const BenchOptions& options() const { return options_; }
   Json report() const;
-  // Aligned table for people.
+  // The document as an aligned table.
   std::string table() const;
 
  private:

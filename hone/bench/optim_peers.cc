@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 6> kPeers{"torch_compile",     "bitsandby
                                                  "bitsandbytes_8bit", "torchao_8bit",
                                                  "torchao_4bit",      "deepspeed"};
 
-// OpenMP's threads spin for milliseconds behind a parallel region and would take a core from the
+// OpenMP's threads spin for milliseconds after a parallel region and would take a core from the
 // other process.
 constexpr auto kRest = std::chrono::milliseconds(50);
 

@@ -9,7 +9,7 @@
 
 namespace hone::bench {
 
-// AdamW of other software, each in a process of its own (bench/peers/optim_step.py): torch_compile,
+// AdamW of other software, each in its own process (bench/peers/optim_step.py): torch_compile,
 // bitsandbytes_32bit, bitsandbytes_8bit, torchao_8bit, torchao_4bit, deepspeed.
 std::span<const std::string_view> optim_peers();
 bool is_optim_peer(std::string_view name);
@@ -19,8 +19,8 @@ struct OptimPeerWork {
   int threads = 1;
 };
 
-// Starts a peer and adds it to the case. Its steps are timed by the peer itself, so that the way
-// between the processes does not count; its row says what it is (implementation, threads,
+// Starts a peer and adds it to the case. The peer times its own steps, so that communication
+// between the processes does not count. Its row describes it (implementation, threads,
 // state_bytes_per_param). A peer that is not installed or does not run here becomes an absent one.
 void add_optim_peer(std::string_view name, const OptimPeerWork& work, BenchCase& bench_case);
 

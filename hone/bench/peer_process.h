@@ -10,20 +10,20 @@
 
 namespace hone::bench {
 
-// Another program that does the same work in a process of its own (bench/peers/*.py): one JSON
-// line in, one JSON line out.
+// Another program that does the same work in its own process (bench/peers/*.py): one JSON line in,
+// one JSON line out.
 class PeerProcess {
  public:
   // Starts `command`; the peer's first line says {"ready": true, …}. Returns null, with the reason
-  // in the log, when it cannot be started or is not ready: a missing peer is no error.
+  // in the log, if it cannot be started or is not ready: a missing peer is not an error.
   static std::unique_ptr<PeerProcess> try_start(const std::vector<std::string>& command);
   PeerProcess(const PeerProcess&) = delete;
   PeerProcess& operator=(const PeerProcess&) = delete;
-  ~PeerProcess();  // closes its input and waits for its end
+  ~PeerProcess();  // closes its input and waits for it to end
 
-  // What the peer said of itself.
+  // The peer's description of itself.
   const Json& greeting() const { return greeting_; }
-  // Error{Internal} when the peer has died or answers {"error": …}.
+  // Throws Error{Internal} if the peer has died or answers {"error": …}.
   Json ask(const Json& question);
 
  private:
@@ -35,9 +35,8 @@ class PeerProcess {
   Json greeting_;
 };
 
-// The interpreter and the folder of bench/peers: HONE_PEER_PYTHON (else python3 of .venv-peers
-// beside the sources) and HONE_PEERS (else bench/peers beside the build folder). Empty when not
-// found.
+// The interpreter and the folder of bench/peers: HONE_PEER_PYTHON (else python3 of .venv-peers next
+// to the sources) and HONE_PEERS (else bench/peers next to the build folder). Empty when not found.
 std::filesystem::path peer_python();
 std::filesystem::path peer_script(const std::string& name);
 

@@ -14,8 +14,8 @@ namespace hone::bench {
 model_io::Architecture shape_architecture(std::string_view shape);
 
 // A GGUF file of that shape with seeded random weights of the type and a generated vocabulary, for
-// timing only: values of a sensible spread, no meaning. Written once into `folder`, then reused.
-// type: Q8_0 or Q4_0.
+// timing only: the values have a realistic spread but no meaning. Written once into `folder`, then
+// reused. type: Q8_0 or Q4_0.
 std::filesystem::path synthetic_model(std::string_view shape, model_io::StoreType type,
                                       const std::filesystem::path& folder);
 

@@ -143,7 +143,7 @@ void print_parts(const trainer::MemoryParts* predicted, const trainer::MemoryPar
   print("optimizer state", [](const MemoryParts& parts) { return parts.state; });
   print("activations", [](const MemoryParts& parts) { return parts.activations; });
   print("workspace", [](const MemoryParts& parts) { return parts.workspace; });
-  print("together", [](const MemoryParts& parts) { return parts.total(); });
+  print("total", [](const MemoryParts& parts) { return parts.total(); });
 }
 
 void print_memory(const app::MemoryMeasurement& result, const std::string& samples,

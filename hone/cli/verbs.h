@@ -15,8 +15,8 @@ void add_torch_verbs(CLI::App& program, Context& context);
 // The commands that this program leaves to `hone-torch`; empty in `hone-torch`.
 std::span<const std::string_view> torch_verbs();
 
-// If the command needs LibTorch, replaces `hone` by the `hone-torch` beside it and does not return;
-// otherwise returns -1. Throws Error{Unsupported} if hone-torch is needed but absent. In
+// If the command needs LibTorch, replaces `hone` by the `hone-torch` next to it and does not
+// return; otherwise returns -1. Throws Error{Unsupported} if hone-torch is needed but absent. In
 // `hone-torch`, always returns -1.
 int hand_over_to_torch(int argc, char** argv);
 

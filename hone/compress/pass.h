@@ -51,8 +51,8 @@ void throw_if_cancelled(const Context& context);
 class Pass {
  public:
   virtual ~Pass() = default;
-  // Error{InvalidArgument} when the pass cannot do what it was asked for on this model. Called for
-  // every pass before the first one is applied.
+  // Throws Error{InvalidArgument} if the pass cannot be applied to this model. Called for every
+  // pass before the first one is applied.
   virtual void check(const Model& model) const = 0;
   // Changes `model` only when the record says applied.
   virtual PassRecord apply(Model& model, Context& context) = 0;

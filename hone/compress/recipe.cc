@@ -19,8 +19,8 @@ constexpr std::array<std::string_view, 1> kKinds{"quantize"};
 constexpr std::array<std::string_view, 1> kAlgorithms{"rtn"};
 constexpr std::array<std::string_view, 2> kActivations{"int8:g32", "none"};
 
-// A value that TOML writes as a string and the recipe keeps as something else: `take` gives the
-// recipe its value and returns what was wanted where there is none. The check owns the string.
+// A value that is a string in TOML and of another type in the recipe: `take` converts and stores
+// it, and returns what is expected if the string is not valid. The check owns the string.
 ConfigEntry word(std::string_view name, std::string now,
                  std::function<std::string(const std::string&)> take) {
   const auto text = std::make_shared<std::string>(std::move(now));
@@ -29,7 +29,7 @@ ConfigEntry word(std::string_view name, std::string now,
           }};
 }
 
-// The same for one of a few words, as the index among them.
+// The same for one of a few names, as its index.
 ConfigEntry choice(std::string_view name, std::span<const std::string_view> known, std::size_t now,
                    std::function<void(std::size_t)> take) {
   return word(name, std::string(known[now]),

@@ -11,7 +11,7 @@
 
 namespace hone {
 
-// Writes a file under a temporary name beside it; commit() syncs it and renames it into place, so
+// Writes a file under a temporary name next to it; commit() syncs it and renames it into place, so
 // that a reader sees the old file or the new one, never a part. The destructor removes the
 // temporary if commit() was not called. Every failure (disk full, no permission) throws an
 // Error{Io} that names the file.

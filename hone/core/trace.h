@@ -73,11 +73,11 @@ class TraceRecording {
   // Zones that a recording keeps, some 130 bytes each; later ones are counted and not kept.
   static constexpr Index kMaxZones = Index{1} << 20;
 
-  // Error{Io} when the file cannot be written: before the work that is to be recorded.
+  // Throws Error{Io} if the file cannot be written, before the work to be recorded starts.
   explicit TraceRecording(const std::filesystem::path& file, Index max_zones = kMaxZones);
   TraceRecording(const TraceRecording&) = delete;
   TraceRecording& operator=(const TraceRecording&) = delete;
-  // Does what finish() does, if nobody has, and logs what keeps it from that.
+  // Calls finish() if it has not been called, and logs errors.
   ~TraceRecording();
 
   // Stops recording and puts the file under its name (AtomicFile). Zones that are still open end

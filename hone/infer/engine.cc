@@ -12,7 +12,7 @@
 #include "hone/infer/kv/kv_cache.h"
 #include "hone/infer/model/model_runner.h"
 #include "hone/infer/sched/sequence.h"
-#include "hone/kernels/norm/softmax.h"
+#include "hone/kernels/norm/log_sum_exp.h"
 #include "hone/model_io/model_file.h"
 
 namespace hone::infer {

@@ -162,7 +162,7 @@ class DataReader {
   Index position_;
 };
 
-// Finds tokenizer.bin or tok*.bin beside the model: the first by name that has a piece for every
+// Finds tokenizer.bin or tok*.bin next to the model: the first by name that has a piece for every
 // row of the embedding. If there is none, a warning explains why each file was rejected.
 std::shared_ptr<const text::Tokenizer> find_beside(const fs::path& model, Index vocab_size) {
   const fs::path folder = model.has_parent_path() ? model.parent_path() : fs::path(".");

@@ -25,7 +25,7 @@ struct NamedMatrix {
 };
 
 struct OpenOptions {
-  std::filesystem::path tokenizer;  // replaces the one found in or beside the model
+  std::filesystem::path tokenizer;  // replaces the one found in or next to the model
   bool need_tokenizer = true;  // if false, models without a vocabulary open with a null tokenizer()
 };
 

@@ -36,7 +36,7 @@ std::shared_ptr<const text::Tokenizer> load_model_tokenizer(
   }
   if (own == nullptr && options.need_tokenizer)
     fail(ErrorCategory::NotFound, where,
-         "There is no tokenizer in or beside the model. Pass one with --tokenizer.");
+         "There is no tokenizer in or next to the model. Pass one with --tokenizer.");
   return own;
 }
 

@@ -9,9 +9,9 @@
 
 namespace hone::text {
 
-// Opens a tokenizer from a tokenizer.json, a vocab.json or merges.txt with the other beside it, a
+// Opens a tokenizer from a tokenizer.json, a vocab.json or merges.txt with the other next to it, a
 // SentencePiece .model, a llama2.c tok.bin, or a folder that contains one of them (tried in this
-// order; tokenizer.bin and tok*.bin last). Applies a tokenizer_config.json beside it. GGUF
+// order; tokenizer.bin and tok*.bin last). Applies a tokenizer_config.json next to it. GGUF
 // vocabularies are read by model_io. Throws Error{NotFound}, Error{CorruptFile} or
 // Error{Unsupported} that names the file.
 std::shared_ptr<const Tokenizer> load_tokenizer_or_throw(const std::filesystem::path& path);

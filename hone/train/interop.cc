@@ -34,7 +34,7 @@ constexpr std::array<TypePair, 11> kTypes{{
     {at::ScalarType::Float8_e5m2, Dtype::Float8E5M2},
 }};
 
-// One worker's share of the chunks, on a cache line of its own.
+// One worker's share of the chunks, on its own cache line.
 struct alignas(kCacheLine) Share {
   std::atomic<Index> next{0};
   Index end = 0;
@@ -63,7 +63,7 @@ class LibtorchExecutor final : public Executor {
       shares[w].next = std::min(chunks, w * share);
       shares[w].end = std::min(chunks, (w + 1) * share);
     }
-    // LibTorch may give fewer threads than asked for; whoever comes takes what is left.
+    // LibTorch may provide fewer threads than requested; those that run take the remaining shares.
     at::parallel_for(0, team, 1, [&](std::int64_t first, std::int64_t last) {
       for (auto w = static_cast<int>(first); w < last; ++w) {
         for (int i = 0; i < team; ++i) {

@@ -10,21 +10,22 @@
 
 namespace hone {
 
-// The only door between LibTorch's tensors and the kernels' views.
+// The only conversion between LibTorch's tensors and the kernels' views.
 
-// A window on the tensor's memory; the caller keeps the tensor alive. Error{Unsupported} naming
-// `what` for tensors that are not dense CPU memory (sparse, quantized, complex, other devices),
-// whose type has no hone::Dtype, or with more than Shape::kMaxRank dimensions.
+// A view of the tensor's memory; the caller keeps the tensor alive. Throws Error{Unsupported} that
+// names `what` for tensors that are not dense CPU memory (sparse, quantized, complex, other
+// devices), whose type has no hone::Dtype, or with more than Shape::kMaxRank dimensions.
 TensorView view_of(const at::Tensor& tensor, std::string_view what);
-// The same of a tensor on this device. Memory of another device than the CPU is not the host's to
-// touch.
+// The same for a tensor on this device. Memory of a device other than the CPU must not be accessed
+// by the host.
 TensorView view_of(const at::Tensor& tensor, c10::Device device, std::string_view what);
 
 // The hone type of a LibTorch type; Error{Unsupported} naming `what`.
 Dtype dtype_of(at::ScalarType type, std::string_view what);
 at::ScalarType scalar_type_of(Dtype dtype);
 
-// For autograd: the tensor's memory was written to. (Inference tensors count nothing.)
+// Tells autograd that the tensor's memory was written to. (Inference tensors have no version
+// counter.)
 inline void bump_version(const at::Tensor& tensor) {
   at::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (impl->version_counter().enabled()) impl->bump_version();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// The training layer's precompiled header: the LibTorch headers its files share, instead of the
-// umbrella <torch/torch.h>, which also pulls in data loading, functional modules and JIT. Files
-// name what they use themselves; this one only makes it cheap.
+// The training layer's precompiled header: the LibTorch headers that its files share, instead of
+// the umbrella <torch/torch.h>, which also pulls in data loading, functional modules and JIT. Every
+// file includes what it uses; this header only makes that cheap.
 
 #include <torch/autograd.h>
 #include <torch/nn/module.h>

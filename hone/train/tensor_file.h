@@ -17,12 +17,12 @@ struct NamedTensor {
   torch::Tensor value;
 };
 
-// A safetensors file of these; Error{Unsupported} naming the tensor for a type that is no real
-// number. Written aside, synced, renamed.
+// Writes a safetensors file atomically: to a temporary file that is synced and then renamed. Throws
+// Error{Unsupported} that names the tensor if its type is not a real number.
 void write_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                    const SafetensorsMetadata& metadata = {});
-// Copies of a safetensors file's tensors. Error{CorruptFile} for what is no such file,
-// Error{Unsupported} for a type that LibTorch has not.
+// Copies of a safetensors file's tensors. Throws Error{CorruptFile} for any other file and
+// Error{Unsupported} for a type that LibTorch does not have.
 std::vector<NamedTensor> read_tensors(const MmapFile& file);
 
 }  // namespace hone

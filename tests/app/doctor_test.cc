@@ -49,7 +49,7 @@ TEST_F(DoctorTest, tells_people_the_same) {
                                   {"copy_gb_per_s", 1500.0}}};
   const std::string more = describe_diagnosis(measured);
   for (const char* part :
-       {"12.3 GB/s", "quota 1.50 CPUs", "hone-torch is not beside hone",
+       {"12.3 GB/s", "quota 1.50 CPUs", "hone-torch is not next to hone",
         "A device, 80 GiB, 108 multiprocessors, compute 8.0, copy 1500.0 GB/s"}) {
     EXPECT_NE(more.find(part), std::string::npos) << part << " is missing in\n" << more;
   }

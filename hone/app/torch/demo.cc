@@ -50,7 +50,7 @@ std::string hash_of_text(const fs::path& path) {
                             data::join_documents(corpus.held_out));
 }
 
-// A run is the same when its configuration and its text are; the number of steps, which is
+// Two runs are the same if their configuration and text are; the number of steps, which is
 // measured, is not part of the hash.
 std::string run_key(const DemoOptions& options, const task::LmConfig& config) {
   return concat(config_hash(config), options.quick ? " quick " : " ",
@@ -117,7 +117,7 @@ DemoVariant add_compressed(const DemoOptions& options, const std::string& spec, 
   job.out = options.out / spec.substr(0, spec.find(':'));
   job.data = options.data;
   job.recipe.passes.push_back(compress::parse_quantize_option(spec));
-  // The demo shows every variant, also one that a gate would refuse; the record says so.
+  // The demo shows every variant, even one that a gate would reject; the record says so.
   job.recipe.gate.on_fail = compress::OnFail::Keep;
   if (options.stop != nullptr) job.cancelled = [&] { return options.stop->load(); };
   const CompressOutcome outcome = compress_model(job, executor, measurer);
@@ -192,7 +192,7 @@ void throw_if_stopped(const DemoOptions& options) {
 DemoResult run_demo(const DemoOptions& options, Executor& executor, Measurer& measurer) {
   const std::int64_t begin = steady_clock().now_ns();
   const task::LmConfig config = config_for(options);
-  const std::string key = run_key(options, config);  // reads the text: before a folder is made
+  const std::string key = run_key(options, config);  // reads the text first
   const FolderLock lock(options.out);
   remove_stale_temporaries(options.out);
   DemoResult result;

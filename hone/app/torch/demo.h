@@ -20,13 +20,13 @@ struct DemoOptions {
   std::filesystem::path out = "build/demo";
   std::filesystem::path data;  // text to learn from; empty: the embedded story grammar
   bool quick = false;          // half a minute of training
-  bool fresh = false;          // train again although the same run is there
+  bool fresh = false;          // train again even if the same run exists
   int threads = 0;
   Index seed = 0;  // trainer.seed
   const std::atomic<bool>* stop = nullptr;
 };
 
-// One way to store the model, measured.
+// One way to store the model, and its measurements.
 struct DemoVariant {
   std::string name;  // "int4:g32"
   std::filesystem::path path;
@@ -55,7 +55,7 @@ struct DemoResult {
 // every variant, writes text with each, and writes report.html and report.json into `out`.
 DemoResult run_demo(const DemoOptions& options, Executor& executor, Measurer& measurer);
 
-// Bits per byte of the fp32 model over those of the source; nothing where they are not known.
+// Bits per byte of the fp32 model over those of the source; nothing where the latter are unknown.
 std::optional<double> floor_ratio(const DemoResult& result);
 
 // {"model", "steps", "val_loss", "variants": [], "front": [], "report", …}

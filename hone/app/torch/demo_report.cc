@@ -49,7 +49,7 @@ bool is_on_front(const DemoResult& result, std::size_t at) {
   return std::ranges::find(result.front, static_cast<Index>(at)) != result.front.end();
 }
 
-// Losses in bits per byte, so that they stand beside the source's entropy.
+// Losses in bits per byte, which can be compared with the source's entropy.
 tune::LineChart loss_chart(const DemoResult& result) {
   const tune::QualityCard& card = result.variants.front().eval.card;
   const double bits_per_nat =
@@ -60,7 +60,7 @@ tune::LineChart loss_chart(const DemoResult& result) {
   chart.note = "Training loss of each step, converted with the held-out text's bytes per token.";
   chart.x_label = "step";
   chart.y_label = "bits per byte";
-  chart.log_y = true;  // the way down and the last hundredths above the floor are both seen
+  chart.log_y = true;  // shows both the descent and the last hundredths above the floor
   tune::Series train{"training", {}}, held_out{"held out", {}};
   const std::filesystem::path log = result.training.out / "metrics.csv";
   std::vector<trainer::MetricsRow> rows;
@@ -251,7 +251,7 @@ void write_demo_report(const DemoResult& result, const std::filesystem::path& fo
                      machine_section(result)};
   report.footer = version_text();
   report.extra = to_json(result);
-  report.extra.erase("machine");  // the card above carries it
+  report.extra.erase("machine");  // it is in the machine card above
   tune::write_report(report, folder);
 }
 

@@ -14,7 +14,7 @@ struct MemoryLmResult : MemoryMeasurement {
 };
 
 // Determines the memory of a training step of this configuration on the longest windows of its
-// text, by formula and by real steps. Neither trains nor writes anything.
+// text, by prediction and by real steps. Neither trains nor writes anything.
 MemoryLmResult memory_lm(const MemoryLmJob& job);
 
 // The fields of a MemoryMeasurement, and "positions", "predicted": {part: bytes, …}.

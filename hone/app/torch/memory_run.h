@@ -30,7 +30,7 @@ MemoryMeasurement measure_run(trainer::Task& task, optim::MultiTensorOptimizer& 
 Json to_json(const trainer::MemoryParts& parts);
 // {"parameters", "micro_batch", "measured": {part: bytes, …}, "resident_bytes",
 // "largest_micro_batch", "search_ends_there", "limit_bytes", "probes"}; the last four with a
-// search. "search_ends_there": larger ones were not tried.
+// search. "search_ends_there": larger sizes were not tried.
 Json to_json(const MemoryMeasurement& result);
 
 }  // namespace hone::app

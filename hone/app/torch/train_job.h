@@ -12,8 +12,9 @@ template <class Config>
 struct TrainJob {
   Config config;
   std::filesystem::path out;  // train.toml, metrics.csv, checkpoints/ and model/ go here
-  // An earlier run in `out` is refused, unless it is to go on from its newest whole checkpoint
-  // (without one: from step 0) or to be replaced, or ended before its first checkpoint.
+  // An earlier run in `out` is an error, unless it is to continue from its newest complete
+  // checkpoint (or from step 0 without one) or to be replaced, or it ended before its first
+  // checkpoint.
   bool resume = false, fresh = false;
   // > 0: fixes config.trainer.steps from a few measured steps, within these bounds (0: none); on
   // resume they are the run's.

@@ -30,14 +30,14 @@ namespace fs = std::filesystem;
 
 // What a run's folder holds besides its model.
 constexpr std::array kRunParts{"train.toml", "metrics.csv", "checkpoints"};
-// Share of a --minutes budget that is left to steps; the rest is validation, optimizer,
-// checkpoints.
+// The share of a --minutes budget for forward and backward passes; the rest is validation,
+// optimizer and checkpoints.
 constexpr double kStepShare = 0.9;
 constexpr Index kProbeSteps = 8;
 constexpr double kMaxSteps = 1e12;
 constexpr double kPrecisionSeconds = 3;
 
-// What a checkpoint records, to be the same on resume.
+// What a checkpoint records and a resumed run must match.
 Json run_facts(const ConfigFacts& config, const DataFacts& data) {
   return {{"config", entries_to_json(config.entries)},
           {"config_hash", hash_entries(config.entries)},
@@ -67,7 +67,7 @@ void take_recorded(const Json& config, const char* name, ConfigField field) {
   set_entry({{name, field, ""}}, concat(name, "=", config.at(name).get<std::string>()));
 }
 
-// A run may end later or earlier where that does not change what is done.
+// A run may end earlier or later if that does not change the steps already done.
 void check_steps(const Json& recorded, Index done, Index steps, const optim::LrConfig& lr,
                  double peak) {
   Index before = 0;
@@ -87,8 +87,8 @@ Json recorded_config(const fs::path& out) {
   return newest ? newest->facts.at("run").at("config") : Json();
 }
 
-// For a scope in which steps are only tried: buffers, such as running means, move with every
-// forward pass, and come back.
+// For a scope of trial steps: restores buffers, such as running means, which every forward pass
+// changes.
 class KeptBuffers {
  public:
   explicit KeptBuffers(trainer::Task& task) {

@@ -23,10 +23,11 @@ namespace hone::app {
 // null: nothing.
 inline Json to_json(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
-// Is there a run, finished or not, in the folder?
+// Whether the folder contains a run, finished or not.
 bool holds_run(const std::filesystem::path& out);
 
-// Same bits from the same input on the same machine and threads, and freed memory kept.
+// Makes results reproducible bit for bit on the same machine and number of threads, and keeps freed
+// memory.
 void prepare_libtorch(int threads);
 
 // The same job without its configuration.
@@ -54,19 +55,19 @@ struct DataFacts {
   std::string name, hash, kind;  // kind: "text"
 };
 
-// The folder of a run, from the checks before anything is read to the end of training.
+// The folder of a run, from the first checks to the end of training.
 class TrainRun {
  public:
   // Locks the folder. Error{InvalidArgument} for a run in it without `resume` or `fresh`;
   // Error{NotFound} for `resume` without a run; Error{Resource} while another process works there.
   TrainRun(RunOptions options, const trainer::TrainerConfig& config);
 
-  // What is measured, or taken from the run which is resumed: the number of steps for --minutes,
-  // amp.precision where it is auto.
+  // Settles what is measured or taken from the resumed run: the number of steps for --minutes, and
+  // amp.precision if it is auto.
   void fix(trainer::TrainerConfig& config, trainer::Task& task) const;
 
-  // Resumes where that is asked for, writes train.toml, trains. `facts`, `lr` and `config` are of
-  // the configuration, fixed.
+  // Resumes if requested, writes train.toml and trains. `facts`, `lr` and `config` belong to the
+  // settled configuration.
   trainer::TrainResult train(const ConfigFacts& facts, const optim::LrConfig& lr,
                              const trainer::TrainerConfig& config, const DataFacts& data,
                              trainer::Task& task, optim::MultiTensorOptimizer& optimizer) const;

@@ -50,7 +50,7 @@ Traffic traffic_of(const bench::OptimRule& rule, Index elements_per_tensor) {
 }
 
 // Before every timed step, for all sides: LibTorch's threads are awake, as after a backward pass.
-// Behind an contestant that ran on one thread they would sleep.
+// After a contestant that ran on one thread they would sleep.
 void wake_threads() {
   Executor& executor = libtorch_executor();
   executor.parallel_for(executor.workers(), 1, [](Index, Index, int) {});
@@ -107,8 +107,8 @@ void add_case(const BenchOptimOptions& options, const std::string& size, const s
 }
 
 // The five sizes of the reference guide on one thread: the cosine alone and a whole step, by each
-// method, and a step in place next to a checked one. They fit the caches, so nothing is said about
-// the bandwidth of memory.
+// method, and a step in place next to a checked one. They fit the caches, so no memory bandwidth is
+// reported.
 void add_guide_cases(BenchRun& run) {
   const std::vector<std::vector<Index>> shapes{{100}, {1000}, {64, 64}, {512, 512}, {1024, 1024}};
   const auto add = [](BenchCase& bench_case, bench::Stepper stepper, const std::string& name,
@@ -133,14 +133,14 @@ void add_guide_cases(BenchRun& run) {
     }
     add(in_place, bench::make_tam_step("manual", shape, true), "in_place", true);
     add(in_place, bench::make_tam_step("manual", shape, false), "checked", false);
-    // Only manual is compared with ATen's ways; the other methods are there to be seen.
+    // Only manual is compared with ATen's operators; the other methods are listed for reference.
     run.add(cosine);
     run.add(step);
     run.add(in_place);
   }
 }
 
-// Before minutes are spent on what stands before a wrong name.
+// Checks all names first, so that a wrong one does not appear after minutes of measuring.
 void check_lists(const BenchOptimOptions& options) {
   for (const std::string& size : options.sizes) {
     if (size != "guide") parse_sizes(size);
@@ -160,7 +160,7 @@ void bench_optim(const BenchOptimOptions& options, BenchRun& run) {
   check_lists(options);
   const int threads = options.threads > 0 ? options.threads : usable_cpus();
   bench::set_torch_threads(threads);
-  // On LibTorch's pool, so that no second pool spins beside it.
+  // Runs on LibTorch's pool, so that no second pool spins next to it.
   const kernels::MemoryProbe memory =
       kernels::make_memory_probe(kernels::MemoryTraffic::Update, libtorch_executor());
   for (const std::string& size : options.sizes) {

@@ -13,15 +13,15 @@ struct BenchOptimOptions {
   std::vector<std::string> sizes{"24x1048576", "2000x1024", "1x33554432"};
   std::vector<std::string> rules{"sgdm", "adamw", "tam", "adatamw"};
   std::vector<std::string> ours{"hone"};  // also hone_foreach, hone_for_loop
-  // LibTorch's ways, "own", and for AdamW the peers of optim_peers.h.
+  // LibTorch's implementations, "own", and for AdamW the peers of optim_peers.h.
   std::vector<std::string> against{"torch_optim", "aten_fused", "aten_chain", "elementwise", "own"};
-  // Other gradients before every step, as a loop leaves them that frees them (zero_grad()).
+  // Whether every step has newly allocated gradients, as after zero_grad().
   bool fresh_gradients = false;
   int threads = 0;  // of LibTorch's pool, for all sides; 0: usable_cpus()
 };
 
-// One case per size and rule: hone's optimizer next to LibTorch's ways (optim_contestants.h) and to
-// peers in processes of their own, interleaved. gb_per_s is effective: the least traffic of the
+// One case per size and rule: hone's optimizer, LibTorch's implementations (optim_contestants.h)
+// and peers in their own processes, interleaved. gb_per_s is effective: the least traffic of the
 // rule (floor_bytes_per_param) over the time. Rows also have implementation, peak_extra_bytes (not
 // of peers) and, where it is known, state_bytes_per_param.
 void bench_optim(const BenchOptimOptions& options, BenchRun& run);

@@ -18,7 +18,7 @@ struct Stepper {
   std::string name;
   std::function<void()> step;
   std::function<void()> renew_gradients =
-      {};  // puts others, elsewhere, into their place; may be empty
+      {};  // replaces the gradients by newly allocated ones; may be empty
   // Most bytes that a step after the first held besides parameters, gradients and state, as seen by
   // LibTorch's allocator and hone's own count.
   Index peak_extra_bytes = 0;
@@ -27,7 +27,7 @@ struct Stepper {
 };
 
 // What is stepped: sgdm, adam, adamw, adagrad, lion, tam (Tensor scope), tam_row (rows of 1024),
-// adatamw, amp_adamw (unscale, finite check, clip, AdamW, clear); "_bf16" or "_8bit" behind any is
+// adatamw, amp_adamw (unscale, finite check, clip, AdamW, clear); "_bf16" or "_8bit" after any is
 // what hone keeps its state in.
 struct OptimRule {
   std::string_view base;

@@ -32,10 +32,18 @@ struct ConfigEntry {
   bool fixed_in_run = true;  // false: may differ when a run is resumed
   bool required = false;     // true: a file without it is refused
   ConfigCheck check = {};    // may be empty
-  // The setting beside which the key has no effect: "optim.name = sgd".
+  // The setting with which the key has no effect: "optim.name = sgd".
   std::string ignored_by = {};
 };
 using ConfigEntries = std::vector<ConfigEntry>;
+// Appends keys: `const EntryAdder add{entries}; add("lr.peak", &lr.peak, "highest rate");`
+struct EntryAdder {
+  ConfigEntries& entries;
+  void operator()(std::string_view name, ConfigField field, std::string meaning,
+                  bool fixed_in_run = true) const {
+    entries.push_back({name, field, std::move(meaning), fixed_in_run});
+  }
+};
 using ConfigKeys = std::set<std::string, std::less<>>;
 
 // [[pass]], an array of tables.

@@ -7,7 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
-#include "hone/kernels/norm/softmax.h"
+#include "hone/kernels/norm/log_sum_exp.h"
 
 namespace hone::infer {
 

@@ -14,8 +14,8 @@ HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
 
-// Elements [begin, …) of a row in steps of the tag's lanes; returns where it stopped. A one-lane
-// tag finishes the rest with the same operations.
+// Processes elements [begin, …) of a row in steps of the tag's lanes and returns where it stopped.
+// A one-lane tag finishes the rest with the same operations.
 template <class D>
 HWY_INLINE Index gate_row(D d, const SwiGluArgs& args, Index row, Index begin) {
   const auto lanes = static_cast<Index>(hn::Lanes(d));

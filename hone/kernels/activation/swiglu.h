@@ -6,7 +6,7 @@
 namespace hone::kernels {
 
 // out = silu(gate) up, silu(z) = z / (1 + exp(-z)); a row of gate_up is gate, then up. An element's
-// bits depend on its own gate and up alone. (The runtime's gemm does the same in its epilogue.)
+// bits depend only on its own gate and up. (The runtime's gemm does the same in its epilogue.)
 struct SwiGluArgs {
   Index rows = 0, cols = 0;
   const float* gate_up = nullptr;  // [rows, 2 cols]

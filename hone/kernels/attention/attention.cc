@@ -113,7 +113,7 @@ void attend_many(const AttentionArgs& args, AttentionWorkspace& workspace, Execu
   });
 }
 
-// What is read of the cache, whole blocks.
+// The bytes read from the cache, in whole blocks.
 Index kv_bytes(const AttentionArgs& args) {
   return ceil_div(args.first_position + args.rows, kKvBlockTokens) *
          args.cache.layout.layer_bytes();

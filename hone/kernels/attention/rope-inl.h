@@ -18,8 +18,8 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Pairs [begin, …) of one head in steps of the tag's lanes; returns where it stopped. One-lane tags
-// finish the rest with the same operations.
+// Rotates pairs [begin, …) of one head in steps of the tag's lanes and returns where it stopped. A
+// one-lane tag finishes the rest with the same operations.
 template <RopePairs kPairs, class D>
 HWY_INLINE Index turn_pairs(D d, const RopeArgs& args, const float* x, float* y, Index table,
                             Index begin) {

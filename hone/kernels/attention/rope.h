@@ -7,14 +7,14 @@
 
 namespace hone::kernels {
 
-// Which two elements of a head turn together (Su et al., arXiv 2104.09864): (i, i + dims/2) as in
-// Hugging Face files, or (2i, 2i + 1) as in GGUF and llama2.c.
+// Which two elements of a head are rotated together (Su et al., arXiv 2104.09864): (i, i + dims/2)
+// as in Hugging Face files, or (2i, 2i + 1) as in GGUF and llama2.c.
 enum class RopePairs { HalfSplit, Adjacent };
 
-// Turns the first `dims` elements of every head of x [rows, heads, head_dim] into y:
-// (a, b) -> (a cos - b sin, b cos + a sin), where row r and pair i take cosine and sine from
-// [(r mod positions) * dims/2 + i]. Elements from `dims` on are copied. An element's bits do not
-// depend on the number of rows or workers.
+// Rotates the first `dims` elements of every head of x [rows, heads, head_dim] into y: (a, b) -> (a
+// cos - b sin, b cos + a sin), where row r and pair i take cosine and sine from [(r mod positions)
+// * dims/2 + i]. Elements from `dims` on are copied. An element's bits do not depend on the number
+// of rows or workers.
 struct RopeArgs {
   const float* x = nullptr;
   Index x_stride = 0;  // elements between rows; heads lie head_dim apart
@@ -26,7 +26,7 @@ struct RopeArgs {
   Index positions = 0;            // rows of the tables, > 0
   const float* cosine = nullptr;  // [positions, dims/2]
   const float* sine = nullptr;    // [positions, dims/2]
-  bool inverse = false;           // turns by the negative angle: the gradient
+  bool inverse = false;           // rotates by the negative angle, for the gradient
 };
 
 // Error{InvalidArgument} on odd or too many dims, positions that are not positive, or a stride

@@ -11,8 +11,8 @@
 namespace hone::kernels {
 
 // For loops over long arrays: the hardware's prefetchers stop at page borders. (An integer, because
-// the address may lie behind the array; inlined by force, because GCC drops calls of a function
-// that only prefetches.)
+// the address may be past the end of the array; inlined by force, because GCC drops calls of a
+// function that only prefetches.)
 HWY_INLINE void prefetch_ahead(const void* from) {
   constexpr std::uintptr_t kAheadBytes = 2048;
   hwy::Prefetch(

@@ -48,7 +48,7 @@ inline double clip_coefficient(double clip_norm, double norm) {
 struct StepReport {
   // false: nothing changed, no parameter, moment, correlation, counter or gradient.
   bool stepped = true;
-  // Norm of the unscaled gradients before clipping; -1 when nothing asked for it.
+  // Norm of the unscaled gradients before clipping; -1 if it was not needed.
   double grad_norm = -1;
   double clip_coef = 1;  // clip_coefficient()
   // Position in the list of the first tensor with an inf or NaN gradient (or, for a checked step,

@@ -28,14 +28,14 @@ void cross_entropy_rows(const CrossEntropyArgs& args, Index begin, Index end) {
       continue;
     }
     bool has_nan = false;
-    const float highest = max_of_row(z, args.classes, has_nan), wanted = z[target];
+    const float highest = max_of_row(z, args.classes, has_nan), chosen = z[target];
     if (has_nan || !std::isfinite(highest)) {  // hn::Exp would turn a NaN into 0
       args.nats[row] = std::numeric_limits<double>::quiet_NaN();
       if (args.want_grad) std::fill_n(z, args.classes, std::numeric_limits<float>::quiet_NaN());
       continue;
     }
     const double sum = exp_and_sum_in_parts(z, highest, args.classes, args.want_grad ? z : nullptr);
-    args.nats[row] = std::log(sum) + (static_cast<double>(highest) - static_cast<double>(wanted));
+    args.nats[row] = std::log(sum) + (static_cast<double>(highest) - static_cast<double>(chosen));
     if (args.want_grad) {
       scale_in_place(z, args.classes, static_cast<float>(1 / sum));
       z[target] -= 1;

@@ -19,8 +19,8 @@ struct CrossEntropyArgs {
   bool want_grad = true;
 };
 
-// Error{InvalidArgument} on negative rows, classes that are not positive or a target not below
-// them; nothing has been written then.
+// Throws Error{InvalidArgument}, before writing anything, if rows is negative, classes is not
+// positive or a target is not below classes.
 void cross_entropy(const CrossEntropyArgs& args, Executor& executor = serial_executor());
 
 // Plain loops in double.

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "hone/kernels/norm/cross_entropy.h"
-#include "hone/kernels/norm/softmax.h"
+#include "hone/kernels/norm/log_sum_exp.h"
 
 namespace hone::kernels {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What softmax, log_sum_exp and cross-entropy are made of; compiled once per Highway target.
+// The loops that log_sum_exp and cross-entropy share; compiled once per Highway target.
 #if defined(HONE_KERNELS_NORM_EXP_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_KERNELS_NORM_EXP_SUM_INL_H_
 #undef HONE_KERNELS_NORM_EXP_SUM_INL_H_

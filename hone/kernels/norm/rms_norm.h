@@ -11,7 +11,7 @@ namespace hone::kernels {
 // fixed lanes, whatever `rows` is.
 struct RmsNormArgs {
   const float* x = nullptr;
-  Index x_stride = 0;             // of delta and sum, too
+  Index x_stride = 0;             // also of delta and sum
   const float* delta = nullptr;   // null: zero, and `sum` is not written
   float* sum = nullptr;           // x + delta
   const float* weight = nullptr;  // [cols]

@@ -5,8 +5,8 @@
 
 namespace hone::kernels {
 
-// The gradient of rms_norm by x (= by delta) and by weight; every matrix is [rows, cols] without
-// gaps. With r = inverse_rms, g = grad_y:
+// The gradients of rms_norm with respect to x (or delta) and weight; every matrix is [rows, cols]
+// without gaps. With r = inverse_rms, g = grad_y:
 //   grad_x = grad_sum + r (g w) - x r^3 <g w, x> / cols,   grad_weight = sum over rows of g x r.
 // Results do not depend on the number of workers.
 struct RmsNormGradArgs {
@@ -15,7 +15,7 @@ struct RmsNormGradArgs {
   const float* weight = nullptr;       // [cols]
   const float* inverse_rms = nullptr;  // [rows]
   const float* grad_y = nullptr;
-  const float* grad_sum = nullptr;  // what reaches sum from elsewhere; null: zero
+  const float* grad_sum = nullptr;  // gradient of sum from its other uses; null: zero
   float* grad_x = nullptr;          // may be grad_sum
   float* grad_weight = nullptr;     // [cols], overwritten
 };

@@ -10,7 +10,7 @@ namespace hone::kernels {
 // Work that is limited only by memory or only by arithmetic, to which other kernels are compared.
 // Everything runs on the calling thread; callers split the range.
 
-// The XOR of `count` words. Reads 8 * count bytes.
+// The XOR of `count` 64-bit words. Reads 8 * count bytes.
 std::uint64_t xor_words(const std::uint64_t* words, Index count);
 
 // to[i] = from[i] without overlap, with stores that bypass the caches if the processor has them.

@@ -9,8 +9,8 @@ namespace hone::amp {
 
 struct AmpOptions;
 
-// Steps skipped in a row until a run is given up: a loss scale of 65536 that is halved as often is
-// 2^-9, where no gradient of a sane model overflows.
+// The number of consecutive skipped steps after which a run ends. Halving a loss scale of 65536
+// this often gives 2^-9, where no gradient of a sane model overflows.
 inline constexpr Index kMaxSkippedSteps = 25;
 
 // [amp]: what forward passes multiply in, and the loss scale of fp16.
@@ -24,7 +24,7 @@ struct AmpConfig {
 void add_entries(ConfigEntries& entries, AmpConfig& amp);
 // Error{InvalidArgument} names the key.
 void check_config(const AmpConfig& amp);
-// fp16 has a GradScaler, the others need none. Of a precision that is not auto any more.
+// The options of a configuration whose precision is no longer auto. Only fp16 gets a GradScaler.
 AmpOptions amp_options(const AmpConfig& amp);
 
 }  // namespace hone::amp

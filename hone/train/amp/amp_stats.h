@@ -24,7 +24,8 @@ struct AmpStep {
 // What a run under mixed precision observed. One thread records.
 class AmpStats {
  public:
-  // Seconds of a scope. Both ends wait for the device, so that a phase holds its own work only.
+  // Measures the seconds of a scope. Both ends wait for the device, so that a phase contains only
+  // its own work.
   class Timer {
    public:
     Timer(AmpStats& stats, AmpPhase phase);
@@ -44,13 +45,13 @@ class AmpStats {
                     const Clock& clock = steady_clock());
 
   [[nodiscard]] Timer time(AmpPhase phase) { return Timer(*this, phase); }
-  // After every update(). 32 bytes per step.
+  // Call it after every update(). It stores 32 bytes per step.
   void record(Index step, const ScaleUpdate& update);
   void record(const AmpStep& step) { history_.push_back(step); }
-  // Gradients of a step, for the figures on range. Those with an inf or NaN are left out: what
-  // overflowed says nothing about the range, and found_inf counts it.
+  // Adds the gradients of a step to the range statistics. Those with an inf or NaN are left out:
+  // they say nothing about the range, and found_inf counts them.
   void observe(const GradientStatistics& gradients);
-  // Keeps the largest of the peaks handed in, and the process's peak of resident memory now.
+  // Keeps the largest of the peaks passed in, and the process's current peak of resident memory.
   void note_memory(Index allocator_peak_bytes);
 
   const std::vector<AmpStep>& history() const { return history_; }
@@ -73,8 +74,8 @@ class AmpStats {
   Index peak_rss_bytes_ = 0, allocator_peak_bytes_ = 0;
 };
 
-// Figures over the recorded steps, empty where there was nothing to take them from. Fractions of
-// gradients are of those other than 0.
+// Statistics over the recorded steps; empty where there was no data. Fractions of gradients refer
+// to the nonzero ones.
 struct AmpAnalysis {
   std::string precision;
   Index steps = 0, overflow_count = 0;

@@ -70,7 +70,7 @@ AutocastReport probe_autocast(c10::DeviceType device, at::ScalarType dtype) {
 }
 
 AutocastGuard::AutocastGuard(c10::DeviceType device, at::ScalarType dtype, bool enabled)
-    : report_{false, device, at::kFloat, "not asked for"},
+    : report_{false, device, at::kFloat, "not requested"},
       has_autocast_(at::autocast::is_autocast_available(device)) {
   if (enabled) report_ = probe_autocast(device, dtype);
   if (!has_autocast_) return;

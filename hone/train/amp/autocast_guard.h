@@ -20,14 +20,14 @@ struct AutocastReport {
   std::string describe() const;
 };
 
-// What a guard would report: whether the device is there, has autocast, and multiplies in that type
-// (tried once per process and pair).
+// What a guard would report: whether the device is present, supports autocast, and multiplies in
+// that type (tested once per process and pair).
 AutocastReport probe_autocast(c10::DeviceType device, at::ScalarType dtype);
 
 // Autocast for a scope, on this thread, with Python's semantics: guards nest, enabled = false
 // switches it off inside, and leaving the scope (also by an exception) restores what was before.
-// Leaving the outermost guard drops the cached casts of weights. Where autocast cannot run the
-// scope runs in fp32 and the report says why.
+// Leaving the outermost guard drops the cached casts of weights. Where autocast is not available,
+// the scope runs in fp32 and the report says why.
 class AutocastGuard {
  public:
   AutocastGuard(c10::DeviceType device, at::ScalarType dtype, bool enabled = true);

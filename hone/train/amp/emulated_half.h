@@ -16,10 +16,10 @@ namespace hone::amp {
 // Unsupported} for anything but fp32 on the CPU.
 torch::Tensor round_through_half(const torch::Tensor& tensor);
 
-// Rounds what goes into and comes out of every layer and the gradients that come back there; and
-// each parameter's gradient of a backward pass before it is added to .grad.
+// Rounds the inputs and outputs of every layer and their gradients, and each parameter's gradient
+// of a backward pass before it is added to .grad.
 //   amp::EmulatedHalf model(torch::nn::Sequential(torch::nn::Linear(8, 8), torch::nn::ReLU()));
-// Without layers it is itself a boundary: put it between the layers of a model.
+// Without a wrapped module it only rounds: put it between the layers of a model.
 class EmulatedHalfImpl : public torch::nn::Module {
  public:
   explicit EmulatedHalfImpl(torch::nn::Sequential layers = nullptr);

@@ -18,7 +18,7 @@ constexpr std::string_view kOp = "GradScaler", kUnscale = "GradScaler.unscale_",
                            kStep = "GradScaler.step", kUpdate = "GradScaler.update",
                            kLoad = "GradScaler.load_state_dict";
 
-// A scale that fp32 holds and that can divide.
+// A positive scale that is finite in fp32.
 void check_scale(std::string_view op, std::string_view what, double scale) {
   const auto held = static_cast<float>(scale);
   HONE_CHECK(std::isfinite(held) && held > 0, op, concat("a positive fp32 number as ", what),
@@ -111,7 +111,7 @@ StepReport GradScaler::step_stock(torch::optim::Optimizer& optimizer, const Step
   if (check || clips || control.inv_scale != 1) {
     const UnscaleResult result = unscale_gradients(kStep, optimizer, control.inv_scale, clips);
     ++gradient_sweeps_;
-    state.stage = Stage::Unscaled;  // should the optimizer throw, another try does not divide again
+    state.stage = Stage::Unscaled;  // if the optimizer throws, a retry does not divide again
     report.grad_norm = result.norm;
     report.first_nonfinite_tensor = result.first_nonfinite;
     report.stepped = !(check && result.found_inf);

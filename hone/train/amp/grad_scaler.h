@@ -22,10 +22,11 @@ struct GradScalerOptions {
   double growth_factor = 2;     // above 1
   double backoff_factor = 0.5;  // between 0 and 1
   Index growth_interval = 2000;
-  bool enabled = true;  // false: losses pass as they are and step() is the optimizer's own
+  bool enabled = true;  // false: losses are not scaled and step() is the optimizer's
   // Beyond Python's.
   bool dynamic = true;  // false: the scale never changes; overflow steps are still skipped
-  // Overflow steps until the scale backs off; after that each one does, until the scale grows.
+  // Number of overflow steps before the scale backs off. After that, every overflow step lowers it
+  // until the scale has grown again.
   Index hysteresis = 1;
   double min_scale = 0, max_scale = std::numeric_limits<float>::max();
 };
@@ -40,13 +41,13 @@ struct ScaleUpdate {
 
 // Loss scaling with the semantics of Python's torch.amp.GradScaler:
 //   scaler.scale(loss).backward();  scaler.step(optimizer);  scaler.update();
-// The scale is an fp32 number and follows Python's bit for bit. Per optimizer the order is
-// [unscale_], step, update; another one is Error{InvalidArgument} that names the call.
+// The scale is an fp32 number and follows Python's bit for bit. The order of calls per optimizer is
+// [unscale_], step, update; any other order throws Error{InvalidArgument} that names the call.
 //
-// With hone's optimizers, step() is one call of step_with: finite check, unscaling, clipping and
-// the update are its fused passes, and gradients are left as they are unless `control.grad` says
-// otherwise. Other torch::optim::Optimizers get their gradients unscaled in one sweep first.
-// A step with an inf or NaN gradient changes no parameter and no state.
+// With hone's optimizers, step() is one call of step_with: the finite check, unscaling, clipping
+// and the update run in its fused passes, and gradients stay unchanged unless `control.grad` says
+// otherwise. Other torch::optim::Optimizers get their gradients unscaled in one sweep first. A step
+// with an inf or NaN gradient changes no parameter and no state.
 //
 // bf16 has fp32's range and needs no scaler.
 class GradScaler {
@@ -56,14 +57,15 @@ class GradScaler {
   // loss · scale.
   torch::Tensor scale(const torch::Tensor& loss);
 
-  // Divides the gradients by the scale, for a look at them or a clip before step(), which then does
-  // not divide again. Records inf and NaN. Once per optimizer and iteration.
+  // Divides the gradients by the scale, so that they can be inspected or clipped before step(),
+  // which then does not divide again. Records inf and NaN. May be called once per optimizer and
+  // iteration.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   // Steps unless a gradient is inf or NaN. `control` is as in MultiTensorOptimizer::step_with:
   //   scaler.step(optimizer, {.clip_norm = 1, .grad = GradWriteBack::Zero});
   // unscales, clips, steps and clears. control.inv_scale multiplies 1 / scale (1 / accumulated
-  // weight). For other optimizers than hone's, `checked` is unsupported and GradWriteBack::None
+  // weight). For optimizers other than hone's, `checked` is unsupported and GradWriteBack::None
   // leaves gradients unscaled and clipped, too.
   StepReport step(torch::optim::Optimizer& optimizer, const StepControl& control = {});
 
@@ -76,14 +78,14 @@ class GradScaler {
   double get_scale() const { return options_.enabled ? double{scale_} : 1.0; }
   Index growth_tracker() const { return growth_tracker_; }
   const GradScalerOptions& options() const { return options_; }
-  // Sweeps over gradients that the scaler has run itself, outside an optimizer's fused step.
+  // How often the scaler itself has swept over gradients, outside an optimizer's fused step.
   Index gradient_sweeps() const { return gradient_sweeps_; }
 
   // Python's keys: scale, growth_factor, backoff_factor, growth_interval, _growth_tracker; with
   // hysteresis also _hysteresis_tracker, which Python ignores. Empty when disabled.
   Json state_dict() const;
-  // Takes these, also as Python saved them. Error{InvalidArgument} naming the key, and nothing
-  // changes, when one is missing or out of range. Does nothing when disabled.
+  // Loads such a state, including one that Python saved. Throws Error{InvalidArgument} that names
+  // the key, and changes nothing, if a key is missing or out of range. Does nothing when disabled.
   void load_state_dict(const Json& state);
 
  private:

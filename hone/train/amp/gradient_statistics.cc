@@ -22,7 +22,7 @@ float check_factor(const char* what, double value) {
   return held;
 }
 
-// Order does not matter to the statistics, so any dense layout is read as it lies.
+// Order does not matter to the statistics, so any dense layout is read in memory order.
 torch::Tensor readable(const torch::Tensor& gradient) {
   if (gradient.layout() != at::kStrided) {
     fail_unsupported(kMeasure, "dense gradients", concat("layout ", c10::str(gradient.layout())));

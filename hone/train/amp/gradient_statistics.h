@@ -14,8 +14,8 @@ namespace hone::amp {
 using GradientStatistics = kernels::F16Statistics;
 
 // One sweep over the gradients, which are factor · tensor (1 / scale while they still carry the
-// loss scale): exponents, and what fp16(scale · g) loses. Undefined tensors are passed over. Counts
-// and sums are the same for any number of threads. fp32 on the CPU is read where it lies, other
+// loss scale): exponents, and what fp16(scale · g) loses. Undefined tensors are skipped. Counts and
+// sums are the same for any number of threads. fp32 tensors on the CPU are read in place; other
 // types and devices are copied first. Error{InvalidArgument} unless factor and scale are positive
 // fp32 numbers, Unsupported for sparse gradients.
 GradientStatistics measure_gradients(std::span<const torch::Tensor> gradients, double scale,
@@ -36,9 +36,9 @@ struct ScaleAdvice {
   std::vector<ScalePoint> curve;  // 2^0 … 2^24, and up to the advised scale where that lies outside
 };
 
-// The power of two with scale · max|g| · 2^headroom_bits ≤ 65,504 that loses least to underflow:
-// the largest one, within [2^-126, 2^126]. Only zeros, or nothing, measured: the current scale.
-// Error{InvalidArgument} when an inf or NaN was measured, or headroom_bits is not in [0, 30].
+// The largest power of two with scale · max|g| · 2^headroom_bits ≤ 65,504 within [2^-126, 2^126],
+// which loses least to underflow; the current scale if only zeros, or nothing, were measured.
+// Throws Error{InvalidArgument} if an inf or NaN was measured or headroom_bits is not in [0, 30].
 ScaleAdvice recommend_scale(const GradientStatistics& statistics, double current_scale,
                             int headroom_bits = 1);
 

@@ -64,7 +64,7 @@ void MixedPrecision::check_skip(const optim::StepReport& report, Index step, dou
                 scaler_ ? concat(", with a loss scale of ", *loss_scale(), " now") : "",
                 "; lower lr.peak, or allow more such steps by trainer.max_skipped_steps."));
   }
-  // A scaler looks for its scale that way.
+  // With a scaler, skipped steps are normal: that is how it finds its scale.
   if (!scaler_) log_warning(concat('[', place, "] ", fault, "; the step is skipped"));
 }
 

@@ -13,16 +13,16 @@
 
 namespace hone::amp {
 
-// What forward passes multiply in, whether losses are scaled, and what becomes of a step whose
-// gradient is not finite.
+// The precision of products in forward passes, whether losses are scaled, and what happens to a
+// step whose gradient is not finite.
 struct AmpOptions {
   at::ScalarType precision = at::kFloat;  // kBFloat16 and kHalf: an autocast scope of the CPU
   std::optional<amp::GradScalerOptions> scaler;
   bool skip_nonfinite = false;                 // skips such a step; with a scaler it always does
-  Index max_skipped_steps = kMaxSkippedSteps;  // as many in a row end the run
+  Index max_skipped_steps = kMaxSkippedSteps;  // this many in a row end the run
 };
 
-// What became of an optimizer step. The last two are empty without a scaler.
+// The outcome of an optimizer step. The last two fields are empty without a scaler.
 struct PrecisionStep {
   optim::StepReport report;
   bool found_inf = false;  // in a gradient
@@ -30,33 +30,33 @@ struct PrecisionStep {
   std::optional<Index> growth_tracker;  // after the update
 };
 
-// A training step's share of mixed precision. Weights, gradients and state stay fp32; without
-// AmpOptions nothing here changes a bit.
+// The mixed-precision part of a training step. Weights, gradients and state stay fp32; without
+// AmpOptions the results keep every bit.
 class MixedPrecision {
  public:
   explicit MixedPrecision(const AmpOptions& options);
 
-  // Is a step skipped whose gradient is not finite?
+  // Whether a step whose gradient is not finite is skipped.
   bool skips() const { return scaler_.has_value() || options_.skip_nonfinite; }
-  // In force; nothing where losses are not scaled.
+  // The current loss scale; nothing if losses are not scaled.
   std::optional<double> loss_scale() const;
 
-  // For the scope of a forward pass.
+  // A guard for the scope of a forward pass.
   amp::AutocastGuard autocast() const;
   torch::Tensor scale(const torch::Tensor& loss);
-  // The optimizer's step, with the gradients unscaled. A scaler's update follows it. A step whose
-  // gradient is not finite changes nothing. Error{Internal} naming `step` (from 0) where it may not
-  // be skipped, and after max_skipped_steps in a row.
+  // Unscales the gradients, runs the optimizer's step and then the scaler's update. A step whose
+  // gradient is not finite changes nothing. Throws Error{Internal} that names `step` (from 0) if it
+  // may not be skipped, and after max_skipped_steps in a row.
   PrecisionStep step(optim::MultiTensorOptimizer& optimizer, optim::StepControl control, Index step,
                      double loss);
 
-  // The scaler's, null without one.
+  // The scaler's state; null without a scaler.
   Json state_dict() const;
-  // Error{InvalidArgument} when one has a scaler and the other has not.
+  // Throws Error{InvalidArgument} if one has a scaler and the other does not.
   void load_state_dict(const Json& state);
 
  private:
-  // Error{Internal} where the step may not be skipped.
+  // Throws Error{Internal} if the step may not be skipped.
   void check_skip(const optim::StepReport& report, Index step, double loss) const;
 
   AmpOptions options_;

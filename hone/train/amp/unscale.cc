@@ -102,7 +102,7 @@ double unscale_on_kernel(const std::vector<Gradient>& gradients, float inv_scale
   return square_sum * inv_scale * inv_scale;
 }
 
-// ATen does not say which tensor it was.
+// Finds the tensor, which ATen does not report.
 Index find_nonfinite(const std::vector<Gradient>& gradients) {
   for (const Gradient& gradient : gradients) {
     if (!at::isfinite(gradient.tensor).all().item<bool>()) return gradient.parameter;

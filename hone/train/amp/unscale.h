@@ -10,14 +10,14 @@ namespace hone::amp {
 struct UnscaleResult {
   bool found_inf = false;
   Index first_nonfinite = -1;  // parameter, counted through all groups
-  double norm = -1;            // 2-norm of the gradients after unscaling; -1: not asked for
+  double norm = -1;            // 2-norm of the gradients after unscaling; -1: not requested
 };
 
 // g ← inv_scale · g for every gradient of the optimizer and the finite check, in one sweep over
-// them. fp32 gradients on the CPU go through hone's kernel, all in one parallel loop, which knows
-// the norm for nothing; the others (fp64, bf16, other devices) through ATen's, whose outcome is
-// read once per device. Error naming `op`, and no gradient changes: InvalidArgument when no
-// parameter has a gradient, Unsupported for fp16 or sparse ones.
+// them. fp32 gradients on the CPU go through hone's kernel in one parallel loop, which computes the
+// norm at no extra cost; the others (fp64, bf16, other devices) go through ATen's, whose result is
+// read once per device. Throws an error that names `op`, and changes no gradient: InvalidArgument
+// if no parameter has a gradient, Unsupported for fp16 or sparse gradients.
 UnscaleResult unscale_gradients(std::string_view op, torch::optim::Optimizer& optimizer,
                                 double inv_scale, bool want_norm);
 

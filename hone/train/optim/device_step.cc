@@ -49,7 +49,7 @@ CurrentStream::~CurrentStream() {
   try {
     const c10::impl::VirtualGuardImpl guard(device_.type());
     make_wait(guard.getStream(device_), guard.getDefaultStream(device_));
-  } catch (...) {  // of a device that is lost: the next call says so
+  } catch (...) {  // the device is lost; the next call reports it
   }
 }
 
@@ -74,7 +74,7 @@ void DeviceStep::follow(const kernels::MultiTensorLists& lists) {
   lists_changed_ = true;
 }
 
-// Counters that somebody set.
+// Counters that the user has set.
 void DeviceStep::begin() {
   if (std::equal(host_steps_.begin(), host_steps_.end(), steps_there_.begin(),
                  steps_there_.end())) {

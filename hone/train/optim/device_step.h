@@ -32,10 +32,10 @@ class CurrentStream {
 };
 
 // The fused step of one plan's tensors on one CUDA device. t and s lie in device memory; the host
-// keeps counters of its own, because it learns of every step that may not happen, and fetches both
-// when somebody asks: replays of a captured graph advance the device's alone. A step waits for the
-// device only where its report says what was found: with clipping, a loss scale or a check for inf
-// and NaN.
+// keeps its own counters, because it learns whether a step that may be skipped happened, and
+// fetches both on request: replays of a captured graph advance only those of the device. A step
+// waits for the device only if its report has findings: with clipping, a loss scale or a check for
+// inf and NaN.
 class DeviceStep {
  public:
   // The rule's stepper is made at the first step.

@@ -183,7 +183,7 @@ void MultiTensorOptimizer::FusedCache::fetch_from_device(const States& states) {
     const auto found = states.find(stepped[i].key);
     if (found == states.end() || found->second.get() != stepped[i].state) continue;
     const StateFields& fields = stepped[i].fields;
-    // Unless somebody has set it.
+    // Unless the user has set it.
     if (!t.empty() && *fields.step == steps[i]) *fields.step = steps[i] = t[i];
     if (!s.empty()) *fields.correlation = s[s.size() == 1 ? 0 : i];
   }

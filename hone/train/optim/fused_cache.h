@@ -44,7 +44,7 @@ struct MultiTensorOptimizer::FusedCache {
   double mean_correlation() const;
   // Gives the tensors of the plan, whose counters are read, to `device`.
   void take_to_device();
-  // t and s that a device holds come into these states, those of them that the plan was made for.
+  // Copies t and s from the device into those of these states that the plan covers.
   void fetch_from_device(const States& states);
   // A plan for other states must be made, and s in memory counts.
   void drop_device();
@@ -72,8 +72,8 @@ struct MultiTensorOptimizer::FusedCache {
   std::atomic<bool> gradients_moved_{false};  // of a device's tensors
 };
 
-// In scope Model every parameter keeps a copy of the one s; parameters without gradient in a step
-// fall behind, so the copy that has seen most steps counts: which it is.
+// In scope Model every parameter keeps a copy of the one s. Parameters without a gradient in a step
+// fall behind, so this returns the index of the copy that has seen the most steps.
 Index latest_of(std::span<const Index> steps);
 
 }  // namespace hone::optim

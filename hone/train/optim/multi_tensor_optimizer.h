@@ -228,7 +228,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
  private:
   struct FusedCache;
 
-  // A device's part of the state is not what counts any more.
+  // The device's copy of the state is no longer current.
   void drop_device_state();
   void check_state_fits() const;
   void check_not_moved_from() const;

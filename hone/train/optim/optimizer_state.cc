@@ -51,7 +51,7 @@ void check_moment(const std::string& op, const std::string& what, const torch::T
 
 std::string scale_name(const std::string& moment) { return moment + "_scale"; }
 
-// Bits as they are where the type is the wanted one, else rounded to nearest.
+// Keeps the bits if the type already matches, otherwise rounds to nearest.
 void adopt_moment(const torch::Tensor& value, const torch::Tensor& scale,
                   const torch::Tensor& param, at::ScalarType type, torch::Tensor& to,
                   torch::Tensor& to_scale) {
@@ -85,8 +85,8 @@ void take_correlation(const std::string& op, const std::string& what, const torc
                       const torch::Tensor& param, const kernels::TAMMethod& method,
                       const StateFields& fields) {
   HONE_CHECK(value.defined(), op, what, "none");
-  const auto check = [&](bool fits, const char* wanted) {
-    HONE_CHECK(fits, op, concat(what, wanted),
+  const auto check = [&](bool fits, const char* expected) {
+    HONE_CHECK(fits, op, concat(what, expected),
                concat(at::toString(value.scalar_type()), " of shape ", c10::str(value.sizes())));
   };
   if (value.scalar_type() == at::kFloat) {

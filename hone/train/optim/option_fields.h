@@ -19,20 +19,20 @@
 
 namespace hone::optim {
 
-// Options of the wanted class; Error{InvalidArgument} naming the optimizer otherwise.
-template <class Wanted>
-const Wanted& options_as(const std::string& optimizer,
+// The options as the given class; otherwise throws Error{InvalidArgument} that names the optimizer.
+template <class Expected>
+const Expected& options_as(const std::string& optimizer,
                          const torch::optim::OptimizerOptions& options) {
-  const auto* typed = dynamic_cast<const Wanted*>(&options);
+  const auto* typed = dynamic_cast<const Expected*>(&options);
   HONE_CHECK(typed != nullptr, optimizer, concat(optimizer, "Options for every group"),
              "options of another optimizer");
   return *typed;
 }
 
-// State of the wanted class; Error{Unsupported} for what somebody else put into state().
-template <class Wanted>
-Wanted& state_as(const char* optimizer, torch::optim::OptimizerParamState& state) {
-  auto* typed = dynamic_cast<Wanted*>(&state);
+// The state as the given class; throws Error{Unsupported} if state() holds another class.
+template <class Expected>
+Expected& state_as(const char* optimizer, torch::optim::OptimizerParamState& state) {
+  auto* typed = dynamic_cast<Expected*>(&state);
   if (typed == nullptr) {
     fail_unsupported(optimizer, "state that it made itself (import_state() takes others')",
                      "state of another class");
@@ -173,8 +173,8 @@ struct JsonFieldReader {
   }
 
  private:
-  [[noreturn]] void refuse(const char* key, const std::string& wanted, const Json& got) const {
-    fail_argument(concat(where, ".", key), wanted, got.dump());
+  [[noreturn]] void refuse(const char* key, const std::string& expected, const Json& got) const {
+    fail_argument(concat(where, ".", key), expected, got.dump());
   }
   void read(const char* key, const Json& from, double& field) const {
     if (!from.is_number()) refuse(key, "a number", from);
@@ -203,9 +203,9 @@ struct JsonFieldReader {
     const auto found = std::find(kNames.begin(), kNames.end(),
                                  from.is_string() ? from.get<std::string>() : std::string());
     if (found == kNames.end()) {
-      std::string wanted(kNames[0]);
-      for (std::size_t i = 1; i < kNames.size(); ++i) wanted += concat(" or ", kNames[i]);
-      refuse(key, wanted, from);
+      std::string expected(kNames[0]);
+      for (std::size_t i = 1; i < kNames.size(); ++i) expected += concat(" or ", kNames[i]);
+      refuse(key, expected, from);
     }
     field = static_cast<T>(found - kNames.begin());
   }

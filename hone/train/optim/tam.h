@@ -172,7 +172,7 @@ struct AdaptiveTorqueOptions : TorqueOptions<Derived> {
   bool bias_correction() const { return this->bias_correction_; }
 };
 
-// AdaTAM: weight decay is L2, or decoupled when asked for.
+// AdaTAM: weight decay is L2, or decoupled on request.
 struct AdaTAMOptions : AdaptiveTorqueOptions<AdaTAMOptions> {
   using AdaptiveTorqueOptions::AdaptiveTorqueOptions;
   AdaTAMOptions& decoupled_weight_decay(bool value) { return set(decoupled_weight_decay_, value); }

@@ -7,21 +7,21 @@
 
 namespace hone::trainer {
 
-// A file that only grows. What is appended is handed to the system at once, so that a killed
-// process loses nothing but a torn end.
+// A file that only grows. Appended data is passed to the system at once, so that a killed process
+// loses at most an incomplete last record.
 class AppendFile {
  public:
-  // Replaces the file by `begin`. Error{Io} where that cannot be written, as in append().
+  // Replaces the file by `begin`. Throws Error{Io} if that cannot be written, as append() does.
   AppendFile(std::filesystem::path path, std::string_view begin);
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
   ~AppendFile();
 
   void append(std::string_view bytes);
-  // Writes over what was appended last; `bytes` may not be shorter.
+  // Overwrites what was appended last; `bytes` may not be shorter.
   void replace_last(std::string_view bytes);
-  // What was appended survives a power cut from now on. Warns once where somebody has removed the
-  // file or put another in its place.
+  // Makes everything appended so far survive a power cut. Warns once if the file has been removed
+  // or replaced.
   void sync();
 
  private:
@@ -29,7 +29,7 @@ class AppendFile {
 
   std::filesystem::path path_;
   int descriptor_ = -1;
-  std::size_t last_ = 0, end_ = 0;  // offsets: of what was appended last, and behind it
+  std::size_t last_ = 0, end_ = 0;  // offsets of the last append: its beginning and end
   bool is_missing_ = false;
 };
 

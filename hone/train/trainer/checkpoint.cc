@@ -64,7 +64,7 @@ CheckpointStore::CheckpointStore(fs::path folder) : folder_(std::move(folder)) {
   remove_stale_temporaries(folder_);
   for (const auto& entry : fs::directory_iterator(folder_, error)) {
     if (entry.path().filename().string().starts_with(kRemoved)) {
-      std::error_code ignored;  // only space is lost
+      std::error_code ignored;  // only disk space is lost
       fs::remove_all(entry.path(), ignored);
     }
   }
@@ -105,7 +105,8 @@ void CheckpointStore::save(const Checkpoint& checkpoint, Index keep, std::option
   }
 }
 
-// Renamed first: a kill halfway leaves no folder that looks like a damaged checkpoint.
+// Renames the folder first, so that a kill halfway leaves nothing that looks like a damaged
+// checkpoint.
 void CheckpointStore::remove(Index step) const {
   const fs::path from = path_of(step), to = folder_ / concat(kRemoved, step);
   std::error_code error;

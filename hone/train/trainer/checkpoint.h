@@ -13,7 +13,7 @@ namespace hone::trainer {
 
 using CheckpointTensor = NamedTensor;
 
-// Everything a run needs to go on as if it had not stopped.
+// Everything that a run needs to continue as if it had not stopped.
 struct Checkpoint {
   Index step = 0;                         // steps done
   Json facts = Json::object();            // configuration, best validation, versions …
@@ -21,22 +21,22 @@ struct Checkpoint {
   std::vector<CheckpointTensor> state;    // state.safetensors: optimizer, random generators
 };
 
-// A folder of checkpoints `step_<8 digits>/`, each two safetensors files and a manifest.json that
-// holds their sizes and SHA-256, and the facts and theirs. Written aside, synced, renamed: a kill
-// at any moment leaves whole checkpoints only.
+// A folder of checkpoints `step_<8 digits>/`, each with two safetensors files and a manifest.json
+// with their sizes and SHA-256, and the facts with their SHA-256. Checkpoints are written to a
+// temporary folder, synced and renamed, so that a kill at any moment leaves only complete ones.
 class CheckpointStore {
  public:
   explicit CheckpointStore(std::filesystem::path folder);
 
   // Then removes all but the newest `keep` and the one of step `best` (where it exists).
   void save(const Checkpoint& checkpoint, Index keep, std::optional<Index> best);
-  // The newest checkpoint whose bytes are what its manifest says; damaged ones are skipped with a
-  // warning that names them and what is wrong. Nothing when there is none; Error{CorruptFile} when
-  // all are damaged.
+  // The newest checkpoint that matches its manifest; damaged ones are skipped with a warning that
+  // names them and the damage. Nothing if there is none; throws Error{CorruptFile} if all are
+  // damaged.
   std::optional<Checkpoint> load_newest() const;
-  // Error{CorruptFile} naming the file that is damaged.
+  // Throws Error{CorruptFile} that names the damaged file.
   Checkpoint load(Index step) const;
-  // Steps of the checkpoint folders, ascending, whole or not.
+  // The steps of all checkpoint folders in ascending order, including damaged ones.
   std::vector<Index> steps() const;
   std::filesystem::path path_of(Index step) const;
   // Removes every checkpoint.

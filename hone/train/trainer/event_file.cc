@@ -20,7 +20,7 @@ constexpr std::array<std::uint32_t, 256> kCrcTable = [] {
   return table;
 }();
 
-// A CRC over data that holds its own CRC would be weak, hence the mask.
+// CRCs are masked, because a CRC over data that contains its own CRC would be weak.
 std::uint32_t masked_crc(std::string_view bytes) {
   return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
 }
@@ -101,7 +101,7 @@ std::string event_of(const MetricsRow& row, double wall_time) {
 }
 
 KeptEvents keep_events(std::string_view file, std::span<const MetricsRow> rows) {
-  // Behind 12 bytes of head an event begins as event_begin() writes it; its time may be any.
+  // After a header of 12 bytes, an event begins as event_begin() writes it, with any time.
   constexpr std::size_t kStepAt = 12 + 9;
   KeptEvents kept;
   for (std::size_t i = 0; i <= rows.size(); ++i) {

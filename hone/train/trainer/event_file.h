@@ -20,12 +20,12 @@ std::uint32_t crc32c(std::string_view bytes);
 // The record every file begins with. Times are seconds since 1970.
 std::string first_event(double wall_time);
 // One record with all the numbers of a row as scalars: train/loss, train/lr, train/grad_norm,
-// train/tokens_per_s, validation/loss, validation/bits_per_byte. Scalars are f32, as the format has
-// them.
+// train/tokens_per_s, validation/loss, validation/bits_per_byte. Scalars are f32, as the format
+// requires.
 std::string event_of(const MetricsRow& row, double wall_time);
 
-// The whole records at the beginning of a file that are the first one and those of the first of
-// `rows`, in their order. No bytes when it does not begin like an event file.
+// The leading part of a file that consists of the first record and of complete records for the
+// first of `rows`, in order. Empty if it does not begin like an event file.
 struct KeptEvents {
   std::string_view bytes;
   std::size_t rows = 0;

@@ -18,7 +18,7 @@
 namespace hone::trainer {
 namespace {
 
-// Tries steps; undone when it goes.
+// Runs trial steps, and undoes them when it is destroyed.
 class Prober {
  public:
   Prober(Task& task, optim::MultiTensorOptimizer& optimizer,
@@ -40,7 +40,7 @@ class Prober {
   Prober& operator=(const Prober&) = delete;
   ~Prober() { snapshot_->restore(); }
 
-  // A first step, for the optimizer's state. Is there memory for it?
+  // Runs a first step, which creates the optimizer's state. Returns whether memory sufficed.
   bool make_state() { return try_step(options_.low).has_value(); }
 
   bool fits(Index size) {
@@ -55,7 +55,7 @@ class Prober {
   BatchSearch& search() { return search_; }
 
  private:
-  // The peak in bytes; none where memory ran out.
+  // The peak in bytes; nothing if memory ran out.
   std::optional<Index> try_step(Index size) {
     try {
       const Index peak = peak_of_step(size);
@@ -71,16 +71,16 @@ class Prober {
   }
 
   Index peak_of_step(Index size) {
-    // Training has no copies of a snapshot.
-    const Index beside = uncounted_bytes(task_, optimizer_) - snapshot_bytes_;
+    // Excludes the snapshot, which does not exist in training.
+    const Index uncounted = uncounted_bytes(task_, optimizer_) - snapshot_bytes_;
     hold_gradients(task_, options_.accumulates);
     meter_.reset_peak();
     {
-      const memory::MemoryLimit limit(device_.is_cpu() ? search_.limit_bytes - beside
+      const memory::MemoryLimit limit(device_.is_cpu() ? search_.limit_bytes - uncounted
                                                        : std::numeric_limits<Index>::max());
       probe_step(task_, optimizer_, replicate(sample_, size));
     }
-    return meter_.peak() + beside;
+    return meter_.peak() + uncounted;
   }
 
   Task& task_;

@@ -10,11 +10,11 @@ namespace hone::trainer {
 
 struct BatchSearchOptions {
   Index start = 64, low = 1, high = 1024;
-  // Share of the memory to use at most: of `budget_bytes`, or (0) of what the process may use, its
-  // own tensors included.
+  // The largest share of memory to use: of `budget_bytes` or, if that is 0, of what the process may
+  // use, including its own tensors.
   double limit = 0.9;
   Index budget_bytes = 0;
-  // Gradients of earlier micro-batches are there when a forward pass begins.
+  // Whether gradients of earlier micro-batches exist when a forward pass begins.
   bool accumulates = false;
 };
 
@@ -28,16 +28,16 @@ struct BatchSearch {
   Index batch = 0;      // the largest size that fits
   bool at_end = false;  // that is `high`: a larger one might fit as well
   Index limit_bytes = 0;
-  std::vector<BatchProbe> probes;  // in the order that they were tried
+  std::vector<BatchProbe> probes;  // in the order in which they were tried
 };
 
 // The largest micro-batch whose training step stays within the limit: doubling or halving from
 // `start`, then bisection, at most 2·log₂(high/low) + 3 real steps. Each runs forward, backward and
 // optimizer on `sample` (rows along the first dimension, as large as any that training meets)
-// replicated to exactly the tested size, with the optimizer's state already there; in the end all
-// is undone, bit for bit: weights, gradients, optimizer state, random generators. On the CPU a step
-// is stopped where it would pass the limit; on CUDA it may also fail in the allocator.
-// Error{Resource} when not even `low` fits.
+// replicated to exactly the tested size, with the optimizer's state already allocated. In the end
+// weights, gradients, optimizer state and random generators are restored bit for bit. On the CPU a
+// step is stopped where it would exceed the limit; on CUDA it may also fail in the allocator.
+// Throws Error{Resource} if not even `low` fits.
 BatchSearch find_batch_size(Task& task, optim::MultiTensorOptimizer& optimizer,
                             const std::vector<at::Tensor>& sample,
                             const BatchSearchOptions& options = {});

@@ -12,8 +12,8 @@
 
 namespace hone::trainer {
 
-// The configuration with the values of its preset, TAMOptions', in place of the keys that were not
-// given; it has no preset any more. `module` says how large the model is.
+// Replaces the preset of a configuration by its values (those of TAMOptions) for the keys that were
+// not given. `module` provides the model's size.
 optim::OptimConfig apply_preset(optim::OptimConfig optim, const ConfigKeys& given,
                                 const torch::nn::Module& module);
 

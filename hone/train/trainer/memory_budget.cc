@@ -118,7 +118,7 @@ void MemoryBudget::run_optimizer(const std::function<void()>& work) {
   if (!meter_) return work();
   if (!fits(work)) give_up();
   if (knows_state_) return;
-  set_limit();  // the optimizer keeps small tensors in memory of its own
+  set_limit();  // the optimizer copies small tensors into its own memory
   knows_state_ = true;
 }
 

@@ -13,38 +13,40 @@ namespace hone::trainer {
 
 class Task;
 
-// What has been done to stay below a limit; part of a run's state.
+// The measures taken so far to stay below a limit; part of a run's state.
 struct MemoryActions {
   bool released_caches = false, recomputes = false;
   Index splits = 0;  // times that micro-batches were halved
 
   Json to_json() const;
   static MemoryActions from_json(const Json& json);
-  // Does to a fresh task what was done; the micro-batches per step from then on.
+  // Applies these measures to a fresh task. Returns the micro-batches per step from then on.
   Index apply(Task& task, Index accumulation_steps) const;
 };
 
-// Holds the CPU tensors of a training run below a limit: an allocation that would pass it throws,
-// the gradients begun are dropped, and the micro-batches of the step run again after the next of
-// these: freed memory is handed back (once), layers are computed again in the backward pass, micro-
-// batches are halved (the step's samples and their order stay). Each is logged with the bytes
-// before and after. Without a limit nothing of this happens.
+// Keeps the CPU tensors of a training run below a limit. An allocation that would exceed it throws,
+// the partial gradients are dropped, and the micro-batches of the step run again after the next of
+// these measures: return freed memory to the system (once), compute layers again in the backward
+// pass, halve the micro-batches (the step's samples and their order stay). Each measure is logged
+// with the bytes before and after. Without a limit none of this happens.
 class MemoryBudget {
  public:
-  // max_bytes of tensors, weights included; 0: no limit. All of them outlive it.
+  // max_bytes counts tensors, including weights; 0: no limit. The arguments must outlive this
+  // object.
   MemoryBudget(Index max_bytes, Task& task, optim::MultiTensorOptimizer& optimizer,
                MemoryActions& actions, Index& accumulation_steps);
 
-  // Forward and backward passes of a step; `work` may run several times. Error{Resource} when
-  // nothing is left to do.
+  // Runs the forward and backward passes of a step; `work` may run several times. Throws
+  // Error{Resource} when no measure is left.
   void run(Index step, const std::function<void()>& work);
-  // The optimizer's step, for which nothing can be done: Error{Resource}.
+  // Runs the optimizer's step, for which there is no measure: throws Error{Resource} if memory runs
+  // out.
   void run_optimizer(const std::function<void()>& work);
-  // Validation, whose batches are halved as long as that helps.
+  // Runs a validation, whose batches are halved as long as that helps.
   void run_validation(const std::function<void()>& work);
 
  private:
-  // What is done next, in words; Error{Resource} when there is nothing.
+  // Takes the next measure and returns its description. Throws Error{Resource} when none is left.
   std::string act();
   [[noreturn]] void give_up() const;
   void set_limit();

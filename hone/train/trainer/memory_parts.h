@@ -17,7 +17,7 @@ struct MemoryParts {
   Index total() const { return weights + gradients + state + activations + workspace; }
 };
 
-// Of real steps on this batch, which are undone.
+// Measures real steps on this batch, which are undone.
 MemoryParts measure_memory(Task& task, optim::MultiTensorOptimizer& optimizer,
                            const std::vector<at::Tensor>& batch);
 

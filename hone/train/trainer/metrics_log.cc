@@ -64,7 +64,7 @@ std::optional<MetricsRow> parse_row(std::string_view line, std::span<const Metri
   return at == last ? std::optional(row) : std::nullopt;
 }
 
-// Whole lines; one without its end is a torn write.
+// Complete lines only; a line without its end is a torn write.
 std::vector<std::string_view> lines_of(std::string_view text) {
   std::vector<std::string_view> lines;
   for (std::size_t end; (end = text.find('\n')) != std::string_view::npos;) {

@@ -20,14 +20,14 @@ struct MetricsRow {
   std::optional<double> val_loss{}, val_bits_per_byte{};  // empty where nothing was validated
   std::optional<double> loss_scale{};    // in force; empty where losses are not scaled
   std::optional<double> val_accuracy{};  // of classifiers
-  // 1 or 0: a gradient was inf or NaN; the step changed nothing. Empty where such a step would end
-  // the run.
+  // 1 if a gradient was inf or NaN and the step changed nothing, else 0. Empty where such a step
+  // would end the run.
   std::optional<double> found_inf{}, skipped{};
   // Steps without overflow since the loss scale changed, this one included; empty without a scale.
   std::optional<double> growth_tracker{};
 };
 
-// The columns behind `step`, in their order.
+// The columns after `step`, in order.
 struct MetricsColumn {
   std::string_view name;  // in CSV and JSON lines
   std::string_view tag;   // in event files
@@ -38,16 +38,16 @@ struct MetricsColumn {
 };
 std::span<const MetricsColumn> metrics_columns();
 
-// metrics.csv: a header line, then rows with numbers in 17 significant digits. Logs written before
-// a column existed are read, with that column empty.
+// metrics.csv: a header line, then rows with numbers in 17 significant digits. In logs from before
+// a column existed, that column is read as empty.
 std::string metrics_header();
 std::string to_csv_line(const MetricsRow& row);
 
 // A log read back, for reports. Error{CorruptFile} naming the line.
 std::vector<MetricsRow> read_metrics(const std::filesystem::path& path);
 
-// What a run that is resumed after `steps` steps keeps of its log: the rows up to there, as far as
-// they are whole. A warning where the last of them are missing, or the log.
+// The rows that a run resumed after `steps` steps keeps of its log: the complete ones up to there.
+// Warns if the last of them, or the whole log, are missing.
 std::vector<MetricsRow> kept_metrics(const std::filesystem::path& path, Index steps);
 
 }  // namespace hone::trainer

@@ -13,7 +13,7 @@
 
 namespace hone::trainer {
 
-// What rows can be written to beside metrics.csv.
+// The formats in which rows can be written in addition to metrics.csv.
 enum class MetricsFormat {
   JsonLines,    // metrics.jsonl: an object per row, keys as in the CSV, absent where that is empty
   TensorBoard,  // tensorboard/events.out.tfevents.0.hone
@@ -28,13 +28,13 @@ std::array<std::filesystem::path, 3> metrics_files(const std::filesystem::path& 
 // metrics.csv and the other files that rows go to.
 class MetricsSinks {
  public:
-  // Files below `folder` that hold `kept` and nothing after them. The event file keeps what it has
-  // of them, for their times; what it lacks is given the present one.
+  // Opens the files below `folder` and truncates them to the rows `kept`. The event file keeps its
+  // records of these rows with their times; missing ones are written with the current time.
   MetricsSinks(const std::filesystem::path& folder, std::span<const MetricsFormat> formats,
                std::span<const MetricsRow> kept);
 
   void add(const MetricsRow& row);
-  // The row that was added last, with more columns filled.
+  // Rewrites the last row, with more columns filled in.
   void replace_last(const MetricsRow& row);
   // AppendFile's.
   void sync();

@@ -58,7 +58,7 @@ Index uncounted_bytes(Task& task, const optim::MultiTensorOptimizer& optimizer) 
   };
   for (const CheckpointTensor& weight : task.weights()) add(weight.value);
   for (const optim::NamedState& entry : optimizer.export_state()) {
-    if (entry.value.numel() > 1) add(entry.value);  // scalars are made by export_state()
+    if (entry.value.numel() > 1) add(entry.value);  // export_state() creates the scalars
   }
   return bytes;
 }

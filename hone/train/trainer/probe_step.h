@@ -11,12 +11,12 @@
 
 namespace hone::trainer {
 
-// Everything a training step changes: weights (with the buffers that the task names among them),
-// gradients, optimizer state, random generators. Copies lie in CPU memory.
+// A copy in CPU memory of everything that a training step changes: weights (including the buffers
+// that the task lists with them), gradients, optimizer state, random generators.
 class TrainingSnapshot {
  public:
   TrainingSnapshot(Task& task, optim::MultiTensorOptimizer& optimizer);
-  // Puts all of it back, bit for bit.
+  // Restores all of it, bit for bit.
   void restore();
   // Weights and gradients only.
   void restore_weights();
@@ -31,17 +31,19 @@ class TrainingSnapshot {
   std::optional<RandomState> random_;
 };
 
-// `size` rows of each tensor: its own, over and over. Error{InvalidArgument} without rows.
+// Repeats the rows of each tensor to `size` rows. Throws Error{InvalidArgument} if a tensor has
+// none.
 std::vector<torch::Tensor> replicate(const std::vector<torch::Tensor>& sample, Index size);
 
-// Bytes of weights and state that no MemoryMeter counts, because they are older than the first.
+// Bytes of weights and state that no MemoryMeter counts, because they were allocated before the
+// first one.
 Index uncounted_bytes(Task& task, const optim::MultiTensorOptimizer& optimizer);
 
-// Zeros as gradients of all weights, or none.
+// Sets the gradients of all weights to zeros, or removes them.
 void hold_gradients(Task& task, bool hold);
 
-// Forward, backward and a step on this batch, with nothing left out; allocations belong to their
-// phases. `between(phase)` is called behind each, while what it made is alive.
+// Runs forward, backward and a full step on this batch; allocations are attributed to their phases.
+// `between(phase)` is called after each phase, while its tensors are alive.
 void probe_step(Task& task, optim::MultiTensorOptimizer& optimizer,
                 const std::vector<torch::Tensor>& batch,
                 const std::function<void(memory::Phase)>& between = {});

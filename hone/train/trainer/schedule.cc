@@ -27,7 +27,7 @@ optim::SchedulerPtr make_one_cycle(const optim::LrConfig& lr, Index total, Optim
   return std::make_shared<optim::OneCycleLR>(optimizer, std::move(options));
 }
 
-// Step W-1 has the whole peak already.
+// Step W-1 already has the full peak.
 optim::SchedulerPtr make_warm_up(Index steps, Optimizer& optimizer) {
   const double start = steps > 0 ? 1 / static_cast<double>(steps) : 1;
   return std::make_shared<optim::WarmupLR>(

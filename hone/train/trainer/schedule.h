@@ -8,15 +8,15 @@
 
 namespace hone::trainer {
 
-// What [lr] asks for in a run of `steps`, over an optimizer whose rates are the peak. With peak p,
-// W warm-up steps and T steps, s from 0: p(s+1)/W for s < W; then over s-W of T-W steps a half
-// cosine or a line from p to final_ratio·p, or p. One cycle: from p/25 to p over the first
-// lr.rise of the steps, then to final_ratio·p at the last one.
+// The schedule of [lr] for a run of `steps`, for an optimizer whose rates are the peak. With peak
+// p, W warm-up steps and T steps, s from 0: p(s+1)/W for s < W; then over s-W of T-W steps a half
+// cosine or a line from p to final_ratio·p, or p. One cycle: from p/25 to p over the first lr.rise
+// of the steps, then to final_ratio·p at the last one.
 optim::SchedulerPtr make_schedule(const optim::LrConfig& lr, Index steps,
                                   torch::optim::Optimizer& optimizer);
 
-// The first of `done` steps, from 0, whose learning rate at the peak `peak` is another in a run of
-// `steps` than in one of `other_steps`; nothing where all are the same.
+// The first of `done` steps, from 0, whose learning rate differs between a run of `steps` and one
+// of `other_steps` at the same peak; nothing if none differs.
 std::optional<Index> first_changed_rate(const optim::LrConfig& lr, double peak, Index done,
                                         Index steps, Index other_steps);
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-// Names for headers whose readers need no LibTorch.
+// Forward declarations for headers that are used without LibTorch.
 
 namespace at {
 class Tensor;

@@ -74,7 +74,7 @@ void restore_weights(const std::vector<CheckpointTensor>& stored,
   }
 }
 
-// Of the last tenth of the steps, but for those whose loss is not finite: they were skipped.
+// The mean over the last tenth of the steps, without skipped ones, whose loss is not finite.
 class TailLoss {
  public:
   explicit TailLoss(Index steps) : first_(steps - std::max<Index>(1, steps / 10) + 1) {}
@@ -155,8 +155,8 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
   return true;
 }
 
-// Forward and backward over the micro-batches of a step. Losses are read after all of them, so that
-// a device is not waited for in between.
+// Runs forward and backward over the micro-batches of a step. Losses are read after the last one,
+// so that no device is waited for in between.
 Trainer::GroupSum Trainer::accumulate(Task& task, Index step) {
   using memory::Phase;
   using memory::PhaseScope;
@@ -260,7 +260,7 @@ Validation Trainer::validate_all(Run& run) {
   return validation;
 }
 
-// The rows are on the disk before a checkpoint that needs them is to be seen.
+// The rows are on disk before a checkpoint that needs them appears.
 void Trainer::save(Run& run) {
   HONE_TRACE_ZONE("checkpoint", {"step", done_});
   run.sinks.sync();

@@ -34,7 +34,7 @@ struct Validation {
   std::optional<double> accuracy = {};  // classifiers
 };
 
-// Called, where it is not empty, before the first batch of a validation and after each; may throw.
+// If not empty, called before the first batch of a validation and after each batch; may throw.
 using BatchDone = std::function<void(Index samples, Index of)>;
 
 // What is trained: a model on its data.
@@ -45,23 +45,24 @@ class Task {
   virtual LossSum micro_batch(Index step, Index micro) = 0;
   // Weight of a full micro-batch, w₀ below.
   virtual double nominal_weight() const = 0;
-  // On a fixed part of the held-out data, or on all of it.
+  // Validates on a fixed part of the held-out data, or on all of it.
   virtual Validation validate(bool all, const BatchDone& batch_done) = 0;
   // Every parameter once, and every buffer that training changes, under names that do not change.
   virtual std::vector<CheckpointTensor> weights() = 0;
 
-  // For trying out steps. A sample as tensors whose first dimension counts samples, none of which
-  // training exceeds in size; and the loss of such tensors. Unless overridden Error{Unsupported}.
+  // For trial steps: a sample of the greatest size that training uses, as tensors whose first
+  // dimension counts samples, and the loss of such tensors. Throw Error{Unsupported} unless
+  // overridden.
   virtual std::vector<torch::Tensor> largest_sample();
   virtual LossSum loss_of(const std::vector<torch::Tensor>& batch);
 
-  // For needing less memory. From now on activations are computed again in the backward pass;
-  // false: they are already, or cannot be.
+  // To save memory: computes activations again in the backward pass from now on. Returns false if
+  // that is already so or is impossible.
   virtual bool recompute_activations() { return false; }
-  // From now on the samples of a step, in the same order, come in about twice as many
-  // micro-batches: how many; 0: in as many as there are samples already.
+  // From now on, splits the samples of a step, in the same order, into about twice as many
+  // micro-batches, and returns their number; 0 if they cannot be smaller.
   virtual Index halve_micro_batches() { return 0; }
-  // A step is skipped: buffers that its forward passes changed become what they were before it.
+  // Called when a step is skipped: restores buffers that its forward passes changed.
   virtual void restore_buffers() {}
   // false: they cannot be smaller.
   virtual bool halve_validation_batches() { return false; }
@@ -73,10 +74,10 @@ struct TrainerOptions {
   Index validate_every = 0, checkpoint_every = 0, keep_checkpoints = 2;
   std::filesystem::path folder;        // metrics.csv and checkpoints/ lie here
   Index max_memory_bytes = 0;          // of CPU tensors, MemoryBudget; 0: no limit
-  std::vector<MetricsFormat> metrics;  // written beside metrics.csv
+  std::vector<MetricsFormat> metrics;  // in addition to metrics.csv
   std::uint64_t seed = 0;              // of LibTorch's CPU generator, for tasks that draw from it
-  // Moving average of the weights, in the fused step: what is validated, and what AveragedWeights
-  // gives afterwards. Decay as warmed_ema_decay(); 0: none.
+  // Moving average of the weights, updated in the fused step. It is what validation uses and what
+  // AveragedWeights returns afterwards. The decay follows warmed_ema_decay(); 0: none.
   double ema_decay = 0;
   amp::AmpOptions amp;
   // Recorded in every checkpoint, and checked on resume after `done` steps.
@@ -87,12 +88,12 @@ struct TrainerOptions {
 struct TrainResult {
   Index steps = 0;
   Index skipped_steps = 0;  // of those, because a gradient was not finite
-  // Mean over the last tenth of the steps, without those whose loss is not finite; nothing where
-  // none is left, or the log of a resumed run lacks them.
+  // Mean over the last tenth of the steps, without those whose loss is not finite; nothing if none
+  // is left or the log of a resumed run lacks them.
   std::optional<double> train_loss;
   // Of the steps that this process ran, if any; without validation and saving.
   std::optional<double> tokens_per_s;
-  double loop_share = 0;  // of their time, spent neither in forward, backward nor optimizer step
+  double loop_share = 0;  // share of their time outside forward, backward and optimizer step
   Validation validation;
   std::optional<Index> resumed_from;
 };
@@ -104,17 +105,17 @@ class Trainer {
  public:
   explicit Trainer(TrainerOptions options, const Clock& clock = steady_clock());
 
-  // Goes on from the newest whole checkpoint, if there is one; then fit() gives the bits that the
-  // uninterrupted run would have given, also where that run is longer than the one that ended
-  // there. False: there is none, everything is untouched. Error{InvalidArgument} when check_facts
-  // refuses, more steps are done than the run has, or tensors or scheduler do not fit.
+  // Resumes from the newest complete checkpoint, if there is one. fit() then produces the bits of
+  // the uninterrupted run, even if this run is longer than the one that ended there. Returns false
+  // and changes nothing if there is no checkpoint. Throws Error{InvalidArgument} if check_facts
+  // refuses, if more steps are done than the run has, or if tensors or scheduler do not fit.
   bool resume(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler);
 
-  // The scheduler, which is the optimizer's own, is stepped after every step. Runs to the end,
-  // checkpoints, validates on all held-out data. When `stop` becomes true: finishes the step,
-  // saves, or finishes the batch of that last validation, before which the last step is saved; then
-  // throws Error{Cancelled}. Error{Internal} when a gradient is not finite, as
-  // MixedPrecision::step says, and when every step was skipped.
+  // Runs to the end with checkpoints and a last validation on all held-out data. The scheduler,
+  // which must belong to the optimizer, advances after every step. When `stop` becomes true,
+  // finishes the step and saves it, or finishes the current batch of the last validation, which
+  // starts after the last step is saved; then throws Error{Cancelled}. Throws Error{Internal} if a
+  // gradient is not finite (see MixedPrecision::step) or every step was skipped.
   TrainResult fit(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler,
                   const std::atomic<bool>& stop);
 
@@ -131,13 +132,13 @@ class Trainer {
   };
   GroupSum accumulate(Task& task, Index step);
   bool is_due(Index every) const { return every > 0 && done_ % every == 0; }
-  // A step with its row, and what is due after it.
+  // Runs a step, writes its row, and validates and saves if due.
   void advance(Run& run);
   // true: it is better than those before it.
   bool validate_part(Run& run, MetricsRow& row);
   Validation validate_all(Run& run);
   void save(Run& run);
-  // Error{Internal} when all steps were skipped, a warning when some were.
+  // Throws Error{Internal} if all steps were skipped, and warns if some were.
   void check_taken() const;
 
   TrainerOptions options_;
@@ -152,8 +153,8 @@ class Trainer {
   double best_loss_ = 0;
 };
 
-// Seconds that one step takes, forward and backward on real batches, leaving weights and gradients
-// as they were: what `--minutes` fixes the number of steps from.
+// The median seconds of the forward and backward passes of a step on real batches, from which
+// `--minutes` derives the number of steps. Weights stay unchanged, and gradients are removed.
 double measure_step_seconds(Task& task, Index accumulation_steps, Index repeats,
                             const Clock& clock = steady_clock());
 

@@ -9,10 +9,7 @@
 namespace hone::trainer {
 
 void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWords& words) {
-  const auto add = [&](std::string_view name, ConfigField field, std::string meaning,
-                       bool fixed_in_run = true) {
-    entries.push_back({name, field, std::move(meaning), fixed_in_run});
-  };
+  const EntryAdder add{entries};
   add_entries(entries, trainer.amp);
   add("trainer.steps", &trainer.steps,
       "optimizer steps; --minutes replaces it. May change on resume where the learning rates of "

@@ -43,7 +43,6 @@ struct ScatterChart {
   std::string x_label, y_label, size_label;  // without size_label, all bubbles are equal
   bool log_x = false, log_y = false;
   std::vector<ScatterPoint> points;
-  std::string front_name = "Pareto front";
 };
 
 struct Bar {

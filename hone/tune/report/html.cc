@@ -42,21 +42,22 @@ std::string unit_mark(const Figure& figure) {
   return figure.unit.empty() ? "" : concat("<i>", escape_markup(figure.unit), "</i>");
 }
 
-// Writes the value and, below it, its interval, its sample count and, unless it is measured, its
-// label.
+// Writes the value and below it, on a line each, its interval and its sample count with, unless
+// the value is measured, its label.
 void write_figure_cell(std::string& out, Figure figure, int decimals) {
   if (figure.decimals < 0) figure.decimals = decimals;
   const bool is_known = std::isfinite(figure.value);
   const std::string sort_key = is_known ? Json(figure.value).dump() : "";
   out += concat("<td data-v=\"", sort_key, "\">", format_number(figure.value, figure.decimals));
   if (is_known) out += unit_mark(figure);
-  std::string detail = format_interval(figure);
-  const auto add = [&](std::string_view part) {
-    detail += concat(detail.empty() ? "" : " ", part);
-  };
-  if (figure.n > 0) add(concat("n ", format_number(static_cast<double>(figure.n))));
-  if (figure.label != FigureLabel::Measured) add(name_of(figure.label));
-  if (!detail.empty()) out += concat("<small>", detail, "</small>");
+  std::string basis;
+  if (figure.n > 0) basis = concat("n ", format_number(static_cast<double>(figure.n)));
+  if (figure.label != FigureLabel::Measured) {
+    basis += concat(basis.empty() ? "" : " ", name_of(figure.label));
+  }
+  for (const std::string& detail : {format_interval(figure), basis}) {
+    if (!detail.empty()) out += concat("<small>", detail, "</small>");
+  }
   out += "</td>";
 }
 

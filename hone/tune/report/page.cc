@@ -74,11 +74,10 @@ svg .label, svg .group-name, svg .value, svg .reference-name { paint-order: stro
   stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
 .scroll { overflow-x: auto; margin: 0 -1.5rem; padding: 0 1.5rem; }
 table { border-collapse: collapse; width: 100%; font-size: .93rem; line-height: 1.4; }
-th { text-align: right; vertical-align: bottom; padding: 0; border-bottom: 1.5px solid var(--ink);
-  white-space: nowrap; }
+th { text-align: right; vertical-align: bottom; padding: 0; border-bottom: 1.5px solid var(--ink); }
 th:first-child, td:first-child { text-align: left; }
-th button { all: unset; cursor: pointer; padding: .4rem 0 .45rem 1.1rem; font-weight: 600;
-  font-size: .86rem; color: var(--muted); }
+th button { all: unset; display: block; box-sizing: border-box; width: 100%; cursor: pointer;
+  padding: .4rem 0 .45rem 1.1rem; font-weight: 600; font-size: .86rem; color: var(--muted); }
 th button:hover, th[aria-sort] button { color: var(--ink); }
 th[aria-sort="ascending"] button::after { content: " \2191"; }
 th[aria-sort="descending"] button::after { content: " \2193"; }

@@ -71,8 +71,8 @@ class ScatterDrawing {
     draw_frame(svg_, layout_, x_, y_, chart_.x_label, chart_.y_label);
     draw_front();
     for (const ScatterPoint& point : points_) draw_point(point);
-    for (const ScatterPoint& point : points_) draw_label(point);
     draw_key();
+    for (const ScatterPoint& point : points_) draw_label(point);
     return svg_.finish();
   }
 
@@ -152,12 +152,16 @@ class ScatterDrawing {
     return {left, baseline - layout_.font, left + width, baseline + 3};
   }
 
+  // Right of the name of the y axis, or below it where the two do not fit side by side.
   void draw_key() {
-    const double right = layout_.width - layout_.right;
     if (chart_.size_label.empty()) return;
     const std::string text =
         concat("area: ", chart_.size_label, ", largest ", format_number(largest_));
-    svg_.add_text({right, 15}, text, Anchor::End, "key");
+    const double right = layout_.width - layout_.right, width = text_width(text) * layout_.font;
+    const double name_end = 4 + text_width(chart_.y_label) * layout_.font;
+    const double y = right - width < name_end + 12 ? 15 + layout_.font + 2 : 15;
+    svg_.add_text({right, y}, text, Anchor::End, "key");
+    taken_.push_back(box_of(right - width, y, width));
   }
 
   const ScatterChart& chart_;

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Norms and softmax where careless arithmetic overflows, cancels or divides by zero. The oracle
-// sums in long double.
+// rms_norm and log_sum_exp where careless arithmetic overflows, cancels or divides by zero. The
+// oracle of rms_norm sums in long double.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
-#include "hone/core/error.h"
-#include "hone/core/philox.h"
+#include "hone/kernels/norm/log_sum_exp.h"
 #include "hone/kernels/norm/rms_norm.h"
-#include "hone/kernels/norm/softmax.h"
 #include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {
@@ -21,13 +18,6 @@ using test::kInfinity;
 using test::random_values;
 
 constexpr Index kCols[] = {1, 2, 7, 8, 15, 16, 17, 31, 64, 100, 1000};
-
-std::vector<float> softmax_of(const std::vector<float>& x) {
-  std::vector<float> y(x.size(), -1.0f);
-  const auto cols = static_cast<Index>(x.size());
-  softmax({.x = x.data(), .y = y.data(), .stride = cols, .rows = 1, .cols = cols});
-  return y;
-}
 
 std::vector<float> normalized(const std::vector<float>& x, float epsilon = 1e-5f) {
   std::vector<float> y(x.size(), -1.0f);
@@ -42,92 +32,6 @@ std::vector<float> normalized(const std::vector<float>& x, float epsilon = 1e-5f
             .cols = cols,
             .epsilon = epsilon});
   return y;
-}
-
-TEST(SoftmaxExtremes, equal_logits_share_equally_at_any_height) {
-  for (const float height : {0.0f, -0.0f, 1.0f, -1e30f, 3e38f, 1e-45f}) {
-    for (const Index cols : kCols) {
-      for (const float p : softmax_of(std::vector<float>(static_cast<std::size_t>(cols), height)))
-        ASSERT_NEAR(p, 1.0 / static_cast<double>(cols), 2e-7 / static_cast<double>(cols) + 1e-12);
-    }
-  }
-}
-
-TEST(SoftmaxExtremes, adding_a_constant_changes_nothing) {
-  for (const Index cols : kCols) {
-    std::vector<float> x(static_cast<std::size_t>(cols)), raised;
-    PhiloxStream random(8);
-    for (float& value : x) value = static_cast<float>(random.below(64)) / 4;  // exact sums below
-    const auto base = softmax_of(x);
-    for (const float shift : {4096.0f, -8192.0f}) {
-      raised = x;
-      for (float& value : raised) value += shift;
-      EXPECT_EQ(softmax_of(raised), base) << cols << " by " << shift;
-    }
-  }
-}
-
-TEST(SoftmaxExtremes, one_far_larger_logit_takes_everything) {
-  for (const Index cols : kCols) {
-    for (const Index at : {Index{0}, cols / 2, cols - 1}) {
-      std::vector<float> x(static_cast<std::size_t>(cols), -3e38f);
-      x[static_cast<std::size_t>(at)] = 3e38f;  // their difference overflows
-      const auto y = softmax_of(x);
-      for (Index i = 0; i < cols; ++i)
-        ASSERT_EQ(y[static_cast<std::size_t>(i)], i == at ? 1.0f : 0.0f) << cols << " at " << i;
-    }
-  }
-}
-
-TEST(SoftmaxExtremes, masked_entries_get_nothing_and_change_nothing) {
-  for (const Index cols : kCols) {
-    const auto x = random_values(cols, 7, 9);
-    const auto few = softmax_of(x);
-    std::vector<float> wide;
-    for (const float value : x) {
-      wide.push_back(value);
-      wide.push_back(-kInfinity);
-    }
-    const auto y = softmax_of(wide);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      ASSERT_EQ(y[2 * i + 1], 0.0f);
-      ASSERT_NEAR(y[2 * i], few[i], 1e-6f * few[i]);
-    }
-  }
-}
-
-TEST(SoftmaxExtremes, rows_are_independent_and_may_be_overwritten) {
-  const Index cols = 37, stride = 41, rows = 6;
-  auto x = random_values(rows * stride, 7, 20);
-  std::fill_n(x.begin() + 2 * stride, cols, -kInfinity);
-  const auto before = x;
-  softmax({.x = x.data(), .y = x.data(), .stride = stride, .rows = rows, .cols = cols});
-  for (Index row = 0; row < rows; ++row) {
-    const auto begin = before.begin() + row * stride;
-    const auto alone = softmax_of(std::vector<float>(begin, begin + cols));
-    ASSERT_TRUE(std::equal(alone.begin(), alone.end(), x.begin() + row * stride)) << row;
-    ASSERT_TRUE(std::equal(begin + cols, begin + std::min(stride, rows * stride - row * stride),
-                           x.begin() + row * stride + cols))
-        << "the gap after row " << row;
-  }
-}
-
-TEST(SoftmaxExtremes, nan_fills_its_row_wherever_it_stands_and_no_other) {
-  for (std::size_t at = 0; at < 20; ++at) {
-    std::vector<float> x(2 * 20, 1.0f);
-    x[at] = std::numeric_limits<float>::quiet_NaN();
-    softmax({.x = x.data(), .y = x.data(), .stride = 20, .rows = 2, .cols = 20});
-    for (std::size_t i = 0; i < 20; ++i) ASSERT_TRUE(std::isnan(x[i])) << at;
-    for (std::size_t i = 20; i < 40; ++i) ASSERT_NEAR(x[i], 0.05, 1e-8);
-  }
-}
-
-TEST(SoftmaxExtremes, refuses_a_stride_below_the_columns_and_negative_sizes) {
-  float x[8] = {};
-  EXPECT_THROW(softmax({.x = x, .y = x, .stride = 3, .rows = 2, .cols = 4}), Error);
-  EXPECT_THROW(softmax({.x = x, .y = x, .stride = 4, .rows = -1, .cols = 4}), Error);
-  EXPECT_THROW(softmax({.x = x, .y = x, .stride = 4, .rows = 1, .cols = -4}), Error);
-  EXPECT_NO_THROW(softmax({.x = x, .y = x, .stride = 4, .rows = 0, .cols = 4}));
 }
 
 TEST(LogSumExpExtremes, equal_logits_give_their_height_plus_the_logarithm_of_the_count) {

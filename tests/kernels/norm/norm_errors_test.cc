@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// What norms and softmax refuse, in which words; and that they touch nothing beyond their rows.
+// What rms_norm and log_sum_exp refuse, and that they touch nothing beyond their rows.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <vector>
 
+#include "hone/kernels/norm/log_sum_exp.h"
 #include "hone/kernels/norm/rms_norm.h"
-#include "hone/kernels/norm/softmax.h"
 #include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {
@@ -46,20 +46,9 @@ TEST(RmsNormRefuses, every_wrong_argument_by_name) {
   EXPECT_EQ(x, Values(16, 2.0f));
 }
 
-TEST(SoftmaxRefuses, every_wrong_argument_by_name) {
-  Values x(16, 2.0f);
-  const auto sentence = [&](Index rows, Index cols, Index stride) {
-    return error_of([&] {
-      softmax({.x = x.data(), .y = x.data(), .stride = stride, .rows = rows, .cols = cols});
-    });
-  };
-  EXPECT_THAT(sentence(-1, 8, 8), HasSubstr("[softmax] expected sizes >= 0, got [-1, 8]"));
-  EXPECT_THAT(sentence(1, -8, 8), HasSubstr("got [1, -8]"));
-  EXPECT_THAT(sentence(2, 8, 7), HasSubstr("[softmax] expected stride of at least 8, got 7"));
-  EXPECT_EQ(sentence(0, 8, 8), "no error");
-  EXPECT_EQ(sentence(2, 0, 0), "no error");
-  EXPECT_EQ(x, Values(16, 2.0f));
-  EXPECT_THAT(error_of([&] { log_sum_exp(x.data(), -1); }),
+TEST(LogSumExpRefuses, negative_columns) {
+  const float x = 0;
+  EXPECT_THAT(error_of([&] { log_sum_exp(&x, -1); }),
               HasSubstr("[log_sum_exp] expected cols >= 0, got -1"));
 }
 
@@ -75,24 +64,7 @@ TEST(NormEdges, read_and_write_up_to_the_page_and_no_further) {
               .rows = 2,
               .cols = cols});
     EXPECT_FALSE(std::isnan(y.data()[2 * cols - 1])) << cols;
-    softmax({.x = x.data(), .y = y.data(), .stride = cols, .rows = 2, .cols = cols});
-    EXPECT_GT(y.data()[2 * cols - 1], 0) << cols;
     EXPECT_TRUE(std::isfinite(log_sum_exp(x.data() + cols, cols)));
-  }
-}
-
-// What one function says of a row the other confirms.
-TEST(NormEdges, softmax_is_the_exponential_of_the_distance_to_log_sum_exp) {
-  for (const Index cols : {1, 2, 15, 16, 17, 500, 2000}) {
-    const Values x = random_values(cols, 3, 20);
-    Values y(x.size());
-    softmax({.x = x.data(), .y = y.data(), .stride = cols, .rows = 1, .cols = cols});
-    const double total = log_sum_exp(x.data(), cols);
-    for (std::size_t i = 0; i < x.size(); ++i) {
-      const double wanted = std::exp(x[i] - total);
-      // Both round x - max, up to 40, to f32.
-      ASSERT_NEAR(y[i], wanted, 80 * test::kEpsilon * wanted + 1e-36) << cols << " at " << i;
-    }
   }
 }
 

@@ -53,14 +53,14 @@ TEST(AmpStats, analyses_a_history_with_one_overflow) {
 }
 
 TEST(AmpStats, figures_without_steps_are_null) {
-  const Json json = to_json(analyze(AmpStats("inactive: not asked for")));
+  const Json json = to_json(analyze(AmpStats("inactive: not requested")));
   for (const char* key : {"overflow_rate", "skipped_fraction", "average_scale", "scale_variance",
                           "scale_stability", "final_scale", "steps_between_overflows",
                           "underflow_fraction", "subnormal_fraction", "error_norm"}) {
     EXPECT_TRUE(json.at(key).is_null()) << key;
   }
   EXPECT_EQ(json["steps"], 0);
-  EXPECT_EQ(json["precision"], "inactive: not asked for");
+  EXPECT_EQ(json["precision"], "inactive: not requested");
 }
 
 TEST(AmpStats, history_holds_the_scale_in_force_and_phases_are_timed_apart) {

@@ -35,7 +35,7 @@ TEST(AutocastGuard, names_the_type_and_device_that_ran_or_why_it_is_inactive) {
   }
   {
     const AutocastGuard guard(kCpu, at::kBFloat16, false);
-    EXPECT_EQ(guard.report().describe(), "inactive: not asked for");
+    EXPECT_EQ(guard.report().describe(), "inactive: not requested");
     EXPECT_EQ(product_type(), guard.report().dtype);
   }
   {

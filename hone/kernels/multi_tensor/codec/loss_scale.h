@@ -10,8 +10,8 @@ namespace hone::kernels {
 // What loss scaling and fp16 do to gradients. Each function works on one dense chunk, on the
 // calling thread, at any alignment.
 
-// grad ← inv_scale · grad in one sweep. Returns Σ g² of what was there before, in double: inf or
-// NaN exactly when some element is.
+// grad ← inv_scale · grad in one sweep. Returns Σ g² of the previous values in double, which is inf
+// or NaN exactly when some element is.
 double unscale_chunk(float* grad, Index length, float inv_scale);
 
 // to[i] = from[i] rounded to fp16 and back: nearest, ties to even, subnormals kept, infinity from

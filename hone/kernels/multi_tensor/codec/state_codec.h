@@ -14,10 +14,10 @@ namespace hone::kernels {
 //   u8    codes of numbers >= 0: 5 bits of exponent, 3 of mantissa, subnormals; only 0 becomes 0
 // Codes are relative to the largest magnitude of their block of kCodeBlock elements (an f32), which
 // is the largest code. A block with NaN has a NaN scale and decodes to NaN, as a signed one with
-// inf does; an unsigned one with inf decodes to inf: its parameters stand still, as PyTorch's with
-// an infinite second moment do. Compared with the tables of arXiv 2110.02861, whose search costs a
-// binary search per element, these are shifts and masks, and rounding is stochastic, so that small
-// changes of an average add up instead of vanishing.
+// inf does; an unsigned one with inf decodes to inf: its parameters stop changing, as in PyTorch
+// with an infinite second moment. Compared with the tables of arXiv 2110.02861, whose search costs
+// a binary search per element, these are shifts and masks, and rounding is stochastic, so that
+// small changes of an average add up instead of vanishing.
 inline constexpr Index kCodeBlock = 256;
 
 // Where random bits come from: equal keys and element numbers give equal bits.

@@ -136,9 +136,9 @@ std::span<const Dtype> types_of(int slot) {
 void check_type(const TensorView& view, int slot, Index i) {
   const auto types = types_of(slot);
   if (std::find(types.begin(), types.end(), view.dtype) != types.end()) return;
-  std::string wanted(name_of(types.front()));
-  for (const Dtype type : types.subspan(1)) wanted += concat(" or ", name_of(type));
-  fail_unsupported(kOp, concat(wanted, " for ", describe(slot, i)), name_of(view.dtype));
+  std::string expected(name_of(types.front()));
+  for (const Dtype type : types.subspan(1)) expected += concat(" or ", name_of(type));
+  fail_unsupported(kOp, concat(expected, " for ", describe(slot, i)), name_of(view.dtype));
 }
 
 void check_view(const TensorView& view, const TensorView& param, int slot, Index i) {

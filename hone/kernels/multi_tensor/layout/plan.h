@@ -74,17 +74,17 @@ class MultiTensorPlan {
   // differ, a tensor listed twice, memory that overlaps. Error{Unsupported}: not fp32.
   static MultiTensorPlan build_or_throw(const MultiTensorLists& lists);
 
-  // The one detector of changed tensors. Is this tensor what it was, or only its gradient
-  // elsewhere, in type and layout as before (as for callers who free gradients every step)? Then
-  // the plan describes it, with the new address. False, and nothing has changed: a new plan must be
-  // built; so also where the gradient may touch memory that a step writes, or is strided. May be
-  // called from several threads for different tensors.
+  // Detects changed tensors. If this tensor is unchanged, or only its gradient has moved with the
+  // same type and layout (as for callers who free gradients every step), the plan takes over the
+  // new address. Otherwise, or if the gradient may overlap memory that a step writes or is strided,
+  // returns false and changes nothing: a new plan must be built. May be called from several threads
+  // for different tensors.
   bool follow(Index tensor, std::span<const SlotKey, kSlots> now);
   // The same over whole lists, with a new plan where one is needed; errors as build_or_throw, and
   // the plan is then unchanged.
   enum class Change { None, Gradients, Rebuilt };
   Change follow_or_throw(const MultiTensorLists& lists);
-  // Does the plan still describe these tensors?
+  // Whether the plan still describes these tensors.
   bool matches(const MultiTensorLists& lists) const;
 
   Index tensors() const { return static_cast<Index>(tensors_.size()); }
@@ -110,7 +110,8 @@ class MultiTensorPlan {
     TensorView views[kSlots];
     float* scales[kSlots] = {};
     bool strided = false;
-    // Are moments, all bf16 or all codes, the only slots of the rule and ema that are not f32?
+    // Whether moments, all bf16 or all codes, are the only slots of the rule and ema that are not
+    // f32.
     bool only_moments = false;
   };
 
@@ -120,7 +121,7 @@ class MultiTensorPlan {
   const Indirect& indirect(const Tensor& t) const {
     return indirect_[static_cast<std::size_t>(t.indirect)];
   }
-  // Do the tensors have this slot? (All or none.)
+  // Whether the tensors have this slot (all or none do).
   bool has_slot(Slot slot) const {
     return !tensors_.empty() && slots_used_[static_cast<std::size_t>(slot)];
   }

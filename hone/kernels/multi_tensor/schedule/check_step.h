@@ -35,10 +35,10 @@ inline void check_group_numbers(std::string_view op, const MultiTensorPlan& plan
 }
 
 inline void check_slot(std::string_view op, const MultiTensorPlan& plan, Slot slot,
-                       std::string_view name, bool wanted) {
+                       std::string_view name, bool expected) {
   if (plan.tensors() == 0) return;
   const bool there = plan.has_slot(slot);
-  HONE_CHECK(there == wanted, op, concat(wanted ? "a " : "no ", name, " list"),
+  HONE_CHECK(there == expected, op, concat(expected ? "a " : "no ", name, " list"),
              there ? "one" : "none");
 }
 

@@ -35,7 +35,7 @@ class ChunkStager {
               bool stages_all);
 
   Index scratch_bytes() const { return scratch_.bytes(); }
-  // Does some slot of the chunk need a copy?
+  // Whether some slot of the chunk needs a copy.
   bool is_indirect(const Chunk& chunk) const { return plan_.tensor(chunk.tensor).indirect >= 0; }
   // A chunk that is dense f32, without a copy.
   StagedChunk in_place(const Chunk& chunk) const;

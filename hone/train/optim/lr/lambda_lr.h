@@ -38,7 +38,7 @@ class MultiplicativeLR final : public Scheduler {
     double value = 1;
   };
   std::vector<RateFunction> functions_;
-  mutable std::vector<Product> products_;  // the last one asked for, per group
+  mutable std::vector<Product> products_;  // the last one computed, per group
 };
 
 }  // namespace hone::optim

@@ -19,9 +19,7 @@ constexpr std::array<optim::RuleDefaults, 8> kRules = {
      {.name = "adatamw", .peak = 4e-4, .weight_decay = 0.1, .beta2 = 0.95}}};
 
 void add_entries(ConfigEntries& entries, LmConfig::Model& model) {
-  const auto add = [&](std::string_view name, ConfigField field, const char* meaning) {
-    entries.push_back({name, field, meaning});
-  };
+  const EntryAdder add{entries};
   add("model.hidden_size", &model.hidden_size, "width of the residual stream");
   add("model.intermediate_size", &model.intermediate_size, "width of the gated MLP");
   add("model.layers", &model.layers, "decoder layers");
@@ -38,10 +36,7 @@ void add_entries(ConfigEntries& entries, LmConfig::Model& model) {
 }
 
 void add_entries(ConfigEntries& entries, LmConfig::Data& data) {
-  const auto add = [&](std::string_view name, ConfigField field, const char* meaning,
-                       bool fixed_in_run = true) {
-    entries.push_back({name, field, meaning, fixed_in_run});
-  };
+  const EntryAdder add{entries};
   add("data.path", &data.path,
       "UTF-8 text file, folder of text files, or JSON lines with a field text; empty: the embedded "
       "story grammar",

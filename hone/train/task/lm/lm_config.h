@@ -11,7 +11,7 @@
 
 namespace hone::task {
 
-// What `hone train lm` can be told. The defaults train 1.3 M parameters on a text of about a
+// The configuration of `hone train lm`. The defaults train 1.3 M parameters on a text of about a
 // megabyte; docs/config.md lists every key.
 struct LmConfig {
   struct Model {
@@ -36,7 +36,7 @@ struct LmConfig {
     std::string matmul = "auto";
     Index recompute_every = 0;
   } trainer;
-  ConfigKeys given;  // that a file or an assignment has set
+  ConfigKeys given;  // keys that a file or an assignment has set
 };
 
 ConfigEntries config_entries(LmConfig& config);
@@ -50,7 +50,7 @@ double peak_of(const LmConfig& config);
 // the key.
 void check_config(const LmConfig& config);
 
-// The model this configuration asks for.
+// The architecture that this configuration describes.
 model_io::Architecture make_architecture(const LmConfig& config, Index vocab_size);
 
 }  // namespace hone::task

@@ -14,7 +14,7 @@ namespace hone::task {
 // The control token between documents, and BOS and EOS of the tokenizers made here.
 inline constexpr const char* kEndOfText = "<|endoftext|>";
 
-// A corpus, read and tokenized as a configuration asks.
+// A corpus, read and tokenized according to a configuration.
 struct LmData {
   std::string name;
   std::shared_ptr<const text::Tokenizer> tokenizer;  // made from the training part
@@ -24,11 +24,11 @@ struct LmData {
   std::string hash;  // SHA-256 of both parts
 };
 
-// config.data.path, or stories drawn with trainer.seed. Documents of a folder or of JSON lines are
-// each ended by kEndOfText; stories carry their own end.
+// config.data.path, or stories drawn with trainer.seed. kEndOfText is appended to each document of
+// a folder or of JSON lines; stories already contain it.
 LmData load_lm_data(const LmConfig& config);
 
-// As config.data.windows asks.
+// According to config.data.windows.
 TokenWindows training_windows(const LmConfig& config, const LmData& data);
 
 // One token per byte, and kEndOfText.

@@ -10,7 +10,7 @@
 
 namespace hone::task {
 
-// Held-out documents and how many bytes of text each token stands for.
+// Held-out documents and the number of bytes that each token represents.
 struct HeldOutText {
   text::TokenStream stream;
   std::vector<Index> bytes_of_token;  // by id
@@ -24,8 +24,9 @@ class LmTask final : public trainer::Task {
 
   trainer::LossSum micro_batch(Index step, Index micro) override;
   double nominal_weight() const override;
-  // As `hone eval`: windows of the context without overlap, each document from its beginning, every
-  // token but a window's first predicted; bits per byte over the bytes of the predicted tokens.
+  // Like `hone eval`: each document is cut from its beginning into windows of the context without
+  // overlap, and every token except a window's first is predicted. Bits per byte refer to the bytes
+  // of the predicted tokens.
   trainer::Validation validate(bool all, const trainer::BatchDone& batch_done) override;
   std::vector<trainer::CheckpointTensor> weights() override;
   // One window: {ids, targets}, each [1, length].
@@ -42,7 +43,7 @@ class LmTask final : public trainer::Task {
   Index samples_;        // of a step
   Index micro_batches_;  // of a step; micro m has samples ⌊m·samples/micro_batches⌋ and on
   Index validation_tokens_;
-  Index validation_batch_ = 4096;  // tokens of a pass: their logits stay in the cache's reach
+  Index validation_batch_ = 4096;  // tokens of a pass, few enough for their logits to stay in cache
 };
 
 }  // namespace hone::task

@@ -54,7 +54,7 @@ std::vector<ParameterShape> llama_shapes(const model_io::Architecture& model) {
   return out;
 }
 
-// As MultiTensorOptimizer keeps it.
+// The optimizer state of one parameter, as MultiTensorOptimizer stores it.
 Index state_bytes(const ParameterShape& shape, const optim::OptimConfig& optim) {
   const Index elements = shape.rows * shape.cols;
   const bool is_tam = optim.name.find("tam") != std::string::npos;
@@ -73,8 +73,9 @@ Index state_bytes(const ParameterShape& shape, const optim::OptimConfig& optim) 
   return moments_of(optim) * moment + correlation;
 }
 
-// Floats that both gradients of x · weightᵀ take while they are computed, themselves included. One
-// such product is run: which operands the libraries copy depends on processor and shape.
+// The peak number of floats while both gradients of x · weightᵀ are computed, including the
+// gradients. It is measured on one product, because which operands the libraries copy depends on
+// processor and shape.
 Index gradient_floats(Index rows, Index inputs, Index outputs, nn::MatmulBackend backend) {
   const c10::AutoGradMode with_gradients(true);
   const memory::MemoryMeter meter;
@@ -105,7 +106,7 @@ struct LlamaFloats {
   Index head() const { return rows * (2 * hidden + 1 + vocab); }
   Index kept(Index layer) const {
     if (!is_recomputed(layer)) return block();
-    // x and delta; the first has no delta, behind a kept layer x is there already.
+    // x and delta. The first layer has no delta, and after a kept layer x is already counted.
     return (layer > 0 && is_recomputed(layer - 1) ? 2 : 1) * rows * hidden;
   }
   Index activations() const {
@@ -114,17 +115,17 @@ struct LlamaFloats {
     return floats;
   }
 
-  // Above activations: at the head by the gradients of hidden state and output matrix; then in each
-  // layer by what is computed again and the gradients of `down` or of SwiGLU, less what the layers
-  // behind it have freed. A tied matrix waits for its second gradient throughout, which comes when
-  // all else is gone.
+  // The peak above the activations: at the head, the gradients of hidden state and output matrix;
+  // in each layer, recomputed activations and the gradients of `down` or of SwiGLU, less what the
+  // later layers have freed. The gradient of a tied matrix stays alive until its second part is
+  // added at the very end.
   Index workspace() const {
     Index most = head_gradients, freed = head();
     const Index at_down = rows * hidden + down_gradients;
     const Index at_swiglu = rows * (hidden + 2 * inner);
     const Index waiting = tied ? vocab * hidden : 0;
     for (Index layer = layers; layer-- > 0; freed += kept(layer)) {
-      // The output of what is computed again lives until its backward pass is over.
+      // The output of a recomputed layer lives until its backward pass is over.
       const Index again = is_recomputed(layer) ? block() + rows * hidden : 0;
       most = std::max(most, waiting + again + std::max(at_down, at_swiglu) - freed);
     }

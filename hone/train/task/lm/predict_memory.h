@@ -6,8 +6,9 @@
 
 namespace hone::task {
 
-// From shapes: a Llama of this configuration on `batch` windows of `positions` tokens, by the f32
-// kernels for CPUs.
+// The memory of a step of this configuration on `batch` windows of `positions` tokens, by the f32
+// kernels for CPUs. It follows from the shapes, except for the workspace of matrix products: two of
+// them are run once.
 trainer::MemoryParts predict_memory(const LmConfig& config, Index vocab_size, Index batch,
                                     Index positions);
 

@@ -13,7 +13,7 @@
 namespace hone::task {
 namespace {
 
-// Streams of Philox's counter: what is drawn.
+// Philox streams, one for each kind of draw.
 constexpr std::uint32_t kStartStream = 1, kOrderStream = 2;
 
 std::uint64_t draw(std::uint64_t seed, std::uint64_t number, std::uint32_t stream) {

@@ -11,21 +11,21 @@
 
 namespace hone::task {
 
-// A batch for next-token prediction; targets[b, i] follows ids[b, i], or is -1 behind the end of a
+// A batch for next-token prediction; targets[b, i] follows ids[b, i], or is -1 past the end of a
 // window that is shorter than the longest of the batch.
 struct TokenBatch {
   torch::Tensor ids, targets;  // [batch, length] int64, length <= context
   Index predicted = 0;         // targets that count
 };
 
-// What an epoch takes each of once, in an order that it draws. Sample n of the run is a pure
-// function of (seed, n).
+// Training samples. Each epoch visits every sample once, in random order. Sample n of the run is a
+// pure function of (seed, n).
 class TokenWindows {
  public:
-  // One stream: an epoch cuts it into windows of `context` + 1 tokens from a start that it draws.
-  // Error{InvalidArgument} when there are no context + 1 tokens.
+  // One stream: each epoch cuts it into windows of `context` + 1 tokens from a random start. Throws
+  // Error{InvalidArgument} if there are fewer than context + 1 tokens.
   TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed);
-  // The windows of text::cut_windows over documents. Error{InvalidArgument} when none holds two
+  // The windows of text::cut_windows over documents. Throws Error{InvalidArgument} if none has two
   // tokens.
   TokenWindows(text::TokenStream documents, Index context, std::uint64_t seed);
 
@@ -34,7 +34,7 @@ class TokenWindows {
   // The tokens of sample n.
   text::TokenRange range_of(Index sample) const;
   TokenBatch batch(Index first_sample, Index count) const;
-  // A sample that none exceeds in length.
+  // A sample of the greatest length.
   TokenBatch longest() const;
 
  private:

@@ -13,7 +13,7 @@
 namespace hone::task {
 namespace {
 
-// Streams of Philox's counter: what is drawn.
+// Philox streams, one for each kind of draw.
 constexpr std::uint32_t kOrderStream = 3;
 constexpr std::uint64_t kAugmentStream = std::uint64_t{1} << 62;
 

@@ -16,7 +16,7 @@ struct ChannelStats {
 ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape);
 
 struct Augmentation {
-  Index crop_padding = 0;  // shifts of up to this many pixels each way; what is uncovered is 0
+  Index crop_padding = 0;  // shifts of up to this many pixels each way; uncovered pixels are 0
   bool flip = false;       // left to right, one image in two
 };
 
@@ -27,8 +27,8 @@ struct ImageValues {
   std::vector<std::int64_t> labels;
 };
 
-// Images in an order that each epoch draws, without end. Sample n of the run, augmentation
-// included, is a pure function of (seed, n).
+// An endless sequence of images; each epoch draws its own order. Sample n of the run, including its
+// augmentation, is a pure function of (seed, n).
 class ImageBatches {
  public:
   ImageBatches(const data::ImagePart& part, data::ImageShape shape, const ChannelStats& stats,
@@ -36,9 +36,9 @@ class ImageBatches {
 
   const data::ImageShape& shape() const { return shape_; }
   Index images_per_epoch() const { return part_->size(); }
-  // The image that sample n is.
+  // The index of the image of sample n.
   Index index_of(Index sample) const;
-  // From any thread.
+  // May be called from any thread.
   ImageValues make(Index first, Index count) const;
 
  private:

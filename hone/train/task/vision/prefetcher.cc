@@ -56,7 +56,7 @@ void Prefetcher::work() {
   }
 }
 
-// Fills the queue behind (first, count), which is its last.
+// Fills the queue after (first, count), its last batch.
 void Prefetcher::schedule(Index first, Index count) {
   while (static_cast<Index>(slots_.size()) < ahead_) {
     first += count;
@@ -78,7 +78,7 @@ ImageValues Prefetcher::take(Index first, Index count) {
     return slot->first == first && slot->count == count;
   };
   if (slots_.empty() || !is_wanted(slots_.front())) {
-    slots_.clear();  // a worker that is on one of them finishes it for nobody
+    slots_.clear();  // a worker that is still making one finishes it, and the result is dropped
     auto slot = std::make_shared<Slot>();
     slot->first = first;
     slot->count = count;

@@ -14,14 +14,15 @@
 
 namespace hone::task {
 
-// Prepares batches ahead in threads of its own. After take(first, count) the batches of `count`
-// samples behind it are made, up to `ahead` of them, made or in work; no more until one is taken.
-// What take() returns depends on its arguments only.
+// Prepares batches ahead in its own threads. After take(first, count), the next batches of `count`
+// samples are prepared, up to `ahead` finished or unfinished ones at a time. The result of take()
+// depends only on its arguments.
 class Prefetcher {
  public:
   using Make = std::function<ImageValues(Index first, Index count)>;
 
-  // No thread: take() makes the batch itself. Samples from `end` on are not prepared (-1: no end).
+  // With no workers, take() makes the batch itself. Samples from `end` on are not prepared (-1: no
+  // end).
   Prefetcher(Make make, Index workers, Index ahead, Index end = -1);
   // The batches of `batches`, which outlives this.
   Prefetcher(const ImageBatches& batches, Index workers, Index ahead, Index end = -1)

@@ -13,15 +13,15 @@ namespace hone::task {
 std::vector<torch::Tensor> to_tensors(const ImageValues& values, const data::ImageShape& shape);
 
 struct ScoreOptions {
-  Index count = 0;  // samples 0 and on
+  Index count = 0;  // samples from 0
   Index batch = 1;
   Index workers = 0, prefetch = 1;  // Prefetcher's
 };
 using TakeScores =
     std::function<void(Index first, const torch::Tensor& logits, const torch::Tensor& labels)>;
 
-// Logits [batch, classes] of every sample, as a model that does not train gives them, batch by
-// batch. The model is left in training mode, as it was made, also by what is thrown.
+// Computes the logits [batch, classes] of every sample with the model in evaluation mode, batch by
+// batch. The model is in training mode afterwards, also after an exception.
 void score_images(nn::VisionNet& model, const ImageBatches& batches, const ScoreOptions& options,
                   const TakeScores& take);
 

@@ -21,9 +21,7 @@ constexpr std::array<optim::RuleDefaults, 8> kRules = {
 constexpr std::array<std::string_view, 3> kModels = {"mlp", "cnn", "resnet20"};
 
 void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
-  const auto add = [&](std::string_view name, ConfigField field, const char* meaning) {
-    entries.push_back({name, field, meaning});
-  };
+  const EntryAdder add{entries};
   add("model.name", &model.name,
       "mlp; cnn: 3 x 3 convolutions with GroupNorm, each followed by a 2 x 2 maximum, until the "
       "side is at most 8; resnet20: He et al. (2015) for CIFAR-10, with BatchNorm");
@@ -35,10 +33,7 @@ void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
 }
 
 void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
-  const auto add = [&](std::string_view name, ConfigField field, const char* meaning,
-                       bool fixed_in_run = true) {
-    entries.push_back({name, field, meaning, fixed_in_run});
-  };
+  const EntryAdder add{entries};
   add("data.path", &data.path,
       "folder: MNIST's IDX files, CIFAR-10's binary batches, or a folder of images for each class, "
       "below train/ and test/ (or val/) where there are such",

@@ -9,12 +9,12 @@
 
 namespace hone::task {
 
-// What `hone train vision` can be told; docs/config.md lists every key.
+// The configuration of `hone train vision`; docs/config.md lists every key.
 struct VisionConfig {
   struct Model {
     std::string name = "cnn";  // mlp, resnet20
     Index width = 0;           // 0: the model's own
-    Index layers = 2;          // hidden ones, of mlp
+    Index layers = 2;          // hidden layers of mlp
   } model;
   struct Data {
     std::string path;
@@ -28,7 +28,7 @@ struct VisionConfig {
   optim::LrConfig lr;
   trainer::TrainerConfig trainer = {
       .steps = 1000, .micro_batch = 128, .clip_norm = 0, .checkpoint_every = 500};
-  ConfigKeys given;  // that a file or an assignment has set
+  ConfigKeys given;  // keys that a file or an assignment has set
 };
 
 ConfigEntries config_entries(VisionConfig& config);

@@ -93,17 +93,17 @@ class StoredTensors {
     }
   }
 
-  torch::Tensor take(const nn::TensorRequest& wanted) {
-    const auto found = by_name_.find(wanted.name);
-    if (found == by_name_.end()) fail_corrupt(path_, concat("tensor ", wanted.name), "none");
+  torch::Tensor take(const nn::TensorRequest& request) {
+    const auto found = by_name_.find(request.name);
+    if (found == by_name_.end()) fail_corrupt(path_, concat("tensor ", request.name), "none");
     const torch::Tensor tensor = found->second;
     by_name_.erase(found);
-    if (tensor.sizes() != wanted.sizes || tensor.scalar_type() != wanted.type) {
-      fail_corrupt(path_, concat(wanted.name, describe(wanted.sizes, wanted.type)),
+    if (tensor.sizes() != request.sizes || tensor.scalar_type() != request.type) {
+      fail_corrupt(path_, concat(request.name, describe(request.sizes, request.type)),
                    describe(tensor.sizes(), tensor.scalar_type()));
     }
     if (!at::isfinite(tensor).all().item<bool>()) {
-      fail_corrupt(path_, concat("finite values in ", wanted.name), "NaN or infinity");
+      fail_corrupt(path_, concat("finite values in ", request.name), "NaN or infinity");
     }
     return tensor;
   }

@@ -14,15 +14,16 @@ namespace hone::task {
 struct VisionModel {
   nn::VisionNet net;
   std::vector<std::string> classes;  // by label
-  ChannelStats stats;                // (value / 255 - mean) / std is what the model takes
+  ChannelStats stats;                // the model takes (value / 255 - mean) / std
 };
 
 // model.safetensors (parameters and buffers by their names in the module) and config.json
 // ({"format": "hone-vision", "model", "width", "layers", "channels", "height", "image_width",
 // "classes", "mean", "std"}), through AtomicFolder.
 void write_vision_model(const std::filesystem::path& folder, const VisionModel& model);
-// What write_vision_model wrote. Error{NotFound}; Error{Unsupported} for a folder of another
-// format; Error{CorruptFile} for a config.json or a tensor that does not fit the model it names.
+// Reads what write_vision_model wrote. Throws Error{NotFound}; Error{Unsupported} for a folder of
+// another format; Error{CorruptFile} for a config.json or a tensor that does not fit the model it
+// names.
 VisionModel read_vision_model(const std::filesystem::path& folder);
 
 }  // namespace hone::task

@@ -12,11 +12,11 @@ namespace hone::task {
 
 namespace {
 
-// No image is in a batch twice.
+// The batch size, limited so that no image is in a batch twice.
 Index micro_batch_of(const VisionConfig& config, Index images) {
-  const Index wanted = config.trainer.micro_batch;
-  if (wanted <= images) return wanted;
-  log_warning(concat("trainer.micro_batch = ", wanted, " is more than the ", images,
+  const Index configured = config.trainer.micro_batch;
+  if (configured <= images) return configured;
+  log_warning(concat("trainer.micro_batch = ", configured, " is more than the ", images,
                      " training images: batches are of ", images));
   return images;
 }

@@ -37,7 +37,7 @@ void VisionTask::restore_buffers() {
   for (const Buffer& buffer : before_step_) buffer.tensor.copy_(buffer.copy);
 }
 
-// A step that is tried again, with less memory, begins with the buffers that it began with.
+// A step that is run again with less memory starts from the same buffers.
 void VisionTask::begin_step(Index step) {
   if (step_ == step) return restore_buffers();
   step_ = step;

@@ -42,7 +42,7 @@ class VisionTask final : public trainer::Task {
   std::vector<torch::Tensor> largest_sample() override;
   trainer::LossSum loss_of(const std::vector<torch::Tensor>& batch) override;
   void restore_buffers() override;
-  // 0 for a model that mixes the images of a batch: it would learn something else.
+  // 0 for a model that mixes the images of a batch, because halving would change what it learns.
   Index halve_micro_batches() override;
   bool halve_validation_batches() override;
 

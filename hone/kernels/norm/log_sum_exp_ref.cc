@@ -3,7 +3,7 @@
 #include <cmath>
 #include <limits>
 
-#include "hone/kernels/norm/softmax.h"
+#include "hone/kernels/norm/log_sum_exp.h"
 
 namespace hone::kernels {
 
@@ -17,18 +17,6 @@ double log_sum_exp_ref(const float* x, Index cols) {
   double sum = 0;
   for (Index i = 0; i < cols; ++i) sum += std::exp(x[i] - highest);
   return highest + std::log(sum);
-}
-
-void softmax_ref(const SoftmaxArgs& args) {
-  for (Index row = 0; row < args.rows; ++row) {
-    const float* x = args.x + row * args.stride;
-    float* y = args.y + row * args.stride;
-    const double total = log_sum_exp_ref(x, args.cols);
-    for (Index i = 0; i < args.cols; ++i) {
-      const bool empty = std::isinf(total) && total < 0;
-      y[i] = empty ? 0.0f : static_cast<float>(std::exp(x[i] - total));
-    }
-  }
 }
 
 }  // namespace hone::kernels
