@@ -14,9 +14,10 @@
 namespace hone::optim {
 
 // The parts that optimizers with one kernel call and no TAM share. Rule is a list of names:
-//   kName, Options, GivenOptions (what groups may bring: LibTorch's class), State, kStateNames, the
-//   kernel's Group, kCheck and kStep, and static functions group_of, use_slots (of one group),
-//   fields_of, step_for_loop, step_foreach, and where it is not 0 initial_second_moment.
+//   kName, kDecoupledDecay, Options, GivenOptions (what groups may bring: LibTorch's class), State,
+//   kStateNames, the kernel's Group, kCheck and kStep, and static functions group_of, use_slots (of
+//   one group), fields_of, step_for_loop, step_foreach, and where it is not 0
+//   initial_second_moment.
 template <class Rule>
 class RuleOptimizer : public MultiTensorOptimizer {
  public:
@@ -95,16 +96,22 @@ class RuleOptimizer : public MultiTensorOptimizer {
     if constexpr (std::is_default_constructible_v<Own>) {
       inherit_fields(*merged, Own(), typed(*defaults_));
     } else {  // lr has no constructor default: what a group says counts
-      const double lr = merged->lr();
-      inherit_fields(*merged, Own(lr), typed(*defaults_));
-      merged->lr(lr);
+      merged->lr(merged->lr());
+      inherit_fields(*merged, Own(merged->lr()), typed(*defaults_));
     }
     return merged;
   }
-  Json json_of(const Options& options) const override { return options_to_json(typed(options)); }
+  Json json_of(const Options& options) const override {
+    Json json = options_to_json(typed(options));
+    json["decoupled_weight_decay"] = Rule::kDecoupledDecay;  // read by torch.optim.Adam
+    return json;
+  }
   std::unique_ptr<Options> with_json(const Options& now, const Json& json,
                                      const std::string& where) const override {
-    return options_from_json(typed(now), json, where);
+    auto changed = options_from_json(typed(now), json, where);
+    check_saved_decay(json, where, name(), Rule::kDecoupledDecay, changed->weight_decay(),
+                      Rule::kDecoupledDecay ? "Adam" : "AdamW");
+    return changed;
   }
   StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override {
     std::vector<typename Rule::Group> groups;
