@@ -13,16 +13,16 @@
 namespace hone::optim {
 
 struct AdagradOptions : WrappedOptions<AdagradOptions, torch::optim::AdagradOptions> {
-  AdagradOptions(double lr = 1e-2) : WrappedOptions(lr) {}  // NOLINT: as LibTorch's
+  AdagradOptions() : WrappedOptions(Base()) {}
   using WrappedOptions::WrappedOptions;
 
-  AdagradOptions& lr(double value) { return Base::lr(value), *this; }
-  AdagradOptions& lr_decay(double value) { return Base::lr_decay(value), *this; }
-  AdagradOptions& weight_decay(double value) { return Base::weight_decay(value), *this; }
+  AdagradOptions& lr(double value) { return set(Base::lr(), value); }
+  AdagradOptions& lr_decay(double value) { return set(Base::lr_decay(), value); }
+  AdagradOptions& weight_decay(double value) { return set(Base::weight_decay(), value); }
   AdagradOptions& initial_accumulator_value(double value) {
-    return Base::initial_accumulator_value(value), *this;
+    return set(Base::initial_accumulator_value(), value);
   }
-  AdagradOptions& eps(double value) { return Base::eps(value), *this; }
+  AdagradOptions& eps(double value) { return set(Base::eps(), value); }
   const double& lr() const { return Base::lr(); }
   const double& lr_decay() const { return Base::lr_decay(); }
   const double& weight_decay() const { return Base::weight_decay(); }
@@ -47,6 +47,7 @@ struct AdagradParamState : AddedState<AdagradParamState, torch::optim::AdagradPa
 
 struct AdagradRule {
   static constexpr const char* kName = "Adagrad";
+  static constexpr bool kDecoupledDecay = false;
   static constexpr StateNames kStateNames{"", "sum", ""};
   static constexpr auto kStep = kernels::adagrad_step;
   using Options = AdagradOptions;
@@ -66,8 +67,11 @@ extern template class RuleOptimizer<AdagradRule>;
 // ----
 
 // torch::optim::Adagrad on hone's kernels (formula: kernels/multi_tensor/rule/adagrad.h). Same
-// class shape, option names, state and archives, but that sums are made at the first step, not in
-// the constructor. With state in 8 bits or bf16 sums are rounded stochastically.
+// class shape and option names. Sums are made at the first step, not in the constructor. hone loads
+// an archive of LibTorch's; the options that LibTorch lacks get their defaults. LibTorch loads one
+// of hone's with sums in fp32, but not its averages and further options, and keeps its own sum of a
+// parameter that hone had not stepped. With state in 8 bits or bf16 sums are rounded
+// stochastically.
 class Adagrad : public RuleOptimizer<AdagradRule> {
  public:
   using RuleOptimizer::RuleOptimizer;

@@ -20,11 +20,11 @@ struct AdamFamilyOptions : WrappedOptions<Derived, LibOptions> {
   using Betas = std::tuple<double, double>;
   using WrappedOptions<Derived, LibOptions>::WrappedOptions;
 
-  Derived& lr(double value) { return Base::lr(value), self(); }
-  Derived& betas(Betas value) { return Base::betas(value), self(); }
-  Derived& eps(double value) { return Base::eps(value), self(); }
-  Derived& weight_decay(double value) { return Base::weight_decay(value), self(); }
-  Derived& amsgrad(bool value) { return Base::amsgrad(value), self(); }
+  Derived& lr(double value) { return this->set(Base::lr(), value); }
+  Derived& betas(Betas value) { return this->set(Base::betas(), value); }
+  Derived& eps(double value) { return this->set(Base::eps(), value); }
+  Derived& weight_decay(double value) { return this->set(Base::weight_decay(), value); }
+  Derived& amsgrad(bool value) { return this->set(Base::amsgrad(), value); }
   const double& lr() const { return Base::lr(); }
   const Betas& betas() const { return Base::betas(); }
   const double& eps() const { return Base::eps(); }
@@ -41,18 +41,15 @@ struct AdamFamilyOptions : WrappedOptions<Derived, LibOptions> {
     visit("amsgrad", fields.amsgrad());
     AdamFamilyOptions::visit_added(self, visit);
   }
-
- private:
-  Derived& self() { return static_cast<Derived&>(*this); }
 };
 
 struct AdamOptions : AdamFamilyOptions<AdamOptions, torch::optim::AdamOptions> {
-  AdamOptions(double lr = 1e-3) : AdamFamilyOptions(lr) {}  // NOLINT: as LibTorch's
+  AdamOptions() : AdamFamilyOptions(Base()) {}
   using AdamFamilyOptions::AdamFamilyOptions;
 };
 // Weight decay is decoupled.
 struct AdamWOptions : AdamFamilyOptions<AdamWOptions, torch::optim::AdamWOptions> {
-  AdamWOptions(double lr = 1e-3) : AdamFamilyOptions(lr) {}  // NOLINT: as LibTorch's
+  AdamWOptions() : AdamFamilyOptions(Base()) {}
   using AdamFamilyOptions::AdamFamilyOptions;
 };
 
@@ -64,6 +61,7 @@ struct AdamWParamState : AddedState<AdamWParamState, torch::optim::AdamWParamSta
 template <class OwnOptions, class OwnState, bool kDecoupled>
 struct AdamFamilyRule {
   static constexpr const char* kName = kDecoupled ? "AdamW" : "Adam";
+  static constexpr bool kDecoupledDecay = kDecoupled;
   static constexpr StateNames kStateNames{"exp_avg", "exp_avg_sq", "max_exp_avg_sq"};
   static constexpr auto kStep = kernels::adam_step;
   using Options = OwnOptions;
@@ -87,7 +85,9 @@ extern template class RuleOptimizer<AdamWRule>;
 // ----
 
 // torch::optim::Adam and AdamW on hone's kernels (formula: kernels/multi_tensor/rule/adam.h). Same
-// class shape, option names, state and archives: fp32 state saved by either loads into the other.
+// class shape, option names and state. hone loads an archive of LibTorch's; the options that
+// LibTorch lacks get their defaults. LibTorch loads one of hone's with state in fp32, but not its
+// averages and further options.
 class Adam : public RuleOptimizer<AdamRule> {
  public:
   using RuleOptimizer::RuleOptimizer;

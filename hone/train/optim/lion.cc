@@ -12,6 +12,7 @@ void LionOptions::serialize(torch::serialize::OutputArchive& archive) const {
 }
 void LionOptions::serialize(torch::serialize::InputArchive& archive) {
   visit_fields(*this, FieldReader{archive});
+  set_fields_ = kAllFields;
 }
 void PlainLionState::serialize(torch::serialize::OutputArchive& archive) const {
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(step);

@@ -17,14 +17,18 @@ struct LionOptions : torch::optim::OptimizerCloneableOptions<LionOptions>,
                      AddedOptions<LionOptions> {
   using Betas = std::tuple<double, double>;
 
-  LionOptions(double lr = 1e-4) : lr_(lr) {}  // NOLINT: as LibTorch's options
-  TORCH_ARG(double, lr);
-  TORCH_ARG(Betas, betas) = {0.9, 0.99};
-  TORCH_ARG(double, weight_decay) = 0;
+  LionOptions() = default;
+  LionOptions(double value) { lr(value); }  // NOLINT: as LibTorch's options
 
- public:
+  LionOptions& lr(double value) { return set(lr_, value); }
+  LionOptions& betas(Betas value) { return set(betas_, value); }
+  LionOptions& weight_decay(double value) { return set(weight_decay_, value); }
+  double lr() const { return lr_; }
+  const Betas& betas() const { return betas_; }
+  double weight_decay() const { return weight_decay_; }
+
   double get_lr() const override { return lr_; }
-  void set_lr(double value) override { lr_ = value; }
+  void set_lr(double value) override { lr(value); }
   void serialize(torch::serialize::InputArchive& archive) override;
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
@@ -35,6 +39,11 @@ struct LionOptions : torch::optim::OptimizerCloneableOptions<LionOptions>,
     visit("weight_decay", self.weight_decay_);
     visit_added(self, visit);
   }
+
+ private:
+  double lr_ = 1e-4;
+  Betas betas_ = {0.9, 0.99};
+  double weight_decay_ = 0;
 };
 
 struct PlainLionState : torch::optim::OptimizerCloneableParamState<PlainLionState> {
@@ -51,6 +60,7 @@ struct LionParamState : AddedState<LionParamState, PlainLionState> {};
 
 struct LionRule {
   static constexpr const char* kName = "Lion";
+  static constexpr bool kDecoupledDecay = true;
   static constexpr StateNames kStateNames{"exp_avg", "", ""};
   static constexpr auto kStep = kernels::lion_step;
   using Options = LionOptions;

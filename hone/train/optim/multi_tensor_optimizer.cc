@@ -139,8 +139,8 @@ void MultiTensorOptimizer::adopt_group_options(
     const std::vector<torch::optim::OptimizerParamGroup>& given) {
   const std::size_t offset = param_groups_.size() - given.size();
   for (std::size_t g = 0; g < given.size(); ++g) {
-    if (!given[g].has_options()) continue;
-    param_groups_[offset + g].set_options(adopt_options(given[g].options()));
+    const Options& options = given[g].has_options() ? given[g].options() : *defaults_;
+    param_groups_[offset + g].set_options(adopt_options(options));
   }
 }
 

@@ -116,8 +116,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // through all groups.
   StepReport step_with(const StepControl& control);
 
-  // As torch::optim::Optimizer's; options left at their defaults inherit the optimizer's. Errors as
-  // of the constructor; then the group is not added.
+  // As torch::optim::Optimizer's; options that the group does not set take the optimizer's value.
+  // Errors as of the constructor; then the group is not added.
   void add_param_group(const torch::optim::OptimizerParamGroup& group);
 
   // Moving averages of the parameters, in their order: they begin as copies at the first step whose
@@ -143,7 +143,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
 
   // Options by group as Python's param_groups has them: {"lr": …, "params": [positions]}.
   Json param_groups_json() const;
-  // import_state, and the options of these groups; absent and unknown keys change nothing.
+  // import_state, and the options of these groups; absent and unknown keys change nothing. A
+  // decoupled_weight_decay that the rule cannot keep is Error{Unsupported} where decay is not 0.
   // Error{InvalidArgument}, and nothing changes, when groups, their numbers of parameters, a value
   // or the state do not fit.
   void import_all(const Json& param_groups, std::span<const NamedState> state);
@@ -211,8 +212,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // After a step that happened.
   virtual void after_step(const StepReport&) {}
 
-  // Replaces options of groups that were given some by what adopt_options makes of them. Called by
-  // each rule's constructor.
+  // Gives groups the options that adopt_options makes of theirs, or of the optimizer's where they
+  // have none. Called by each rule's constructor.
   void adopt_group_options(const std::vector<torch::optim::OptimizerParamGroup>& given);
   // Runs `load`; when it throws or leaves state that does not fit the parameters, everything is as
   // before and a hone::Error says why.

@@ -56,7 +56,13 @@ void MuonOptions::serialize(torch::serialize::OutputArchive& archive) const {
   visit_fields(*this, FieldWriter{archive});
 }
 void MuonOptions::serialize(torch::serialize::InputArchive& archive) {
-  visit_fields(*this, FieldReader{archive});
+  c10::IValue stored;
+  const bool earlier = archive.try_read("adjust_lr", stored);  // what earlier versions called it
+  visit_fields(*this, [&](const char* key, auto& field) {
+    const bool renamed = earlier && std::string_view(key) == "adjust_lr_fn";
+    FieldReader{archive}(renamed ? "adjust_lr" : key, field);
+  });
+  set_fields_ = kAllFields;
 }
 void PlainMuonState::serialize(torch::serialize::OutputArchive& archive) const {
   _TORCH_OPTIM_SERIALIZE_TORCH_ARG(step);
@@ -108,6 +114,16 @@ void Muon::check_group(const torch::optim::OptimizerParamGroup& group) const {
     HONE_CHECK(param.dim() == 2, name(), concat("a matrix as parameter ", i, " of the group"),
                concat(param.dim(), " dimensions"));
   }
+}
+
+std::unique_ptr<Muon::Options> Muon::with_json(const Options& now, const Json& json,
+                                               const std::string& where) const {
+  Json group = json;
+  const auto earlier = json.find("adjust_lr");
+  if (earlier != json.end() && !json.contains("adjust_lr_fn")) group["adjust_lr_fn"] = *earlier;
+  const auto function = group.find("adjust_lr_fn");
+  if (function != group.end() && function->is_null()) *function = "original";
+  return RuleOptimizer::with_json(now, group, where);
 }
 
 StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& control) {

@@ -21,25 +21,37 @@ constexpr auto names_of(MuonAdjust) {
   return std::to_array<std::string_view>({"original", "match_rms_adamw"});
 }
 
-// Names and defaults of torch.optim.Muon. Weight decay is decoupled.
+// Names and defaults of torch.optim.Muon, whose adjust_lr_fn is adjust_lr. Weight decay is
+// decoupled.
 struct MuonOptions : torch::optim::OptimizerCloneableOptions<MuonOptions>,
                      AddedOptions<MuonOptions> {
   using Coefficients = std::tuple<double, double, double>;
 
-  MuonOptions(double lr = 1e-3) : lr_(lr) {}  // NOLINT: as LibTorch's options
-  TORCH_ARG(double, lr);
-  TORCH_ARG(double, momentum) = 0.95;
-  TORCH_ARG(double, weight_decay) = 0.1;
-  TORCH_ARG(bool, nesterov) = true;
-  TORCH_ARG(Coefficients, ns_coefficients) = {3.4445, -4.775, 2.0315};
-  TORCH_ARG(std::int64_t, ns_steps) = 5;
-  TORCH_ARG(double, eps) = 1e-7;
-  TORCH_ARG(MuonAdjust, adjust_lr) = MuonAdjust::Original;
-  TORCH_ARG(bool, bf16_iteration) = false;  // torch.optim.Muon's; fp32 otherwise
+  MuonOptions() = default;
+  MuonOptions(double value) { lr(value); }  // NOLINT: as LibTorch's options
 
- public:
+  MuonOptions& lr(double value) { return set(lr_, value); }
+  MuonOptions& momentum(double value) { return set(momentum_, value); }
+  MuonOptions& weight_decay(double value) { return set(weight_decay_, value); }
+  MuonOptions& nesterov(bool value) { return set(nesterov_, value); }
+  MuonOptions& ns_coefficients(Coefficients value) { return set(ns_coefficients_, value); }
+  MuonOptions& ns_steps(std::int64_t value) { return set(ns_steps_, value); }
+  MuonOptions& eps(double value) { return set(eps_, value); }
+  MuonOptions& adjust_lr(MuonAdjust value) { return set(adjust_lr_, value); }
+  // Products in bf16, as torch.optim.Muon's; fp32 otherwise.
+  MuonOptions& bf16_iteration(bool value) { return set(bf16_iteration_, value); }
+  double lr() const { return lr_; }
+  double momentum() const { return momentum_; }
+  double weight_decay() const { return weight_decay_; }
+  bool nesterov() const { return nesterov_; }
+  const Coefficients& ns_coefficients() const { return ns_coefficients_; }
+  std::int64_t ns_steps() const { return ns_steps_; }
+  double eps() const { return eps_; }
+  MuonAdjust adjust_lr() const { return adjust_lr_; }
+  bool bf16_iteration() const { return bf16_iteration_; }
+
   double get_lr() const override { return lr_; }
-  void set_lr(double value) override { lr_ = value; }
+  void set_lr(double value) override { lr(value); }
   void serialize(torch::serialize::InputArchive& archive) override;
   void serialize(torch::serialize::OutputArchive& archive) const override;
 
@@ -52,10 +64,21 @@ struct MuonOptions : torch::optim::OptimizerCloneableOptions<MuonOptions>,
     visit("ns_coefficients", self.ns_coefficients_);
     visit("ns_steps", self.ns_steps_);
     visit("eps", self.eps_);
-    visit("adjust_lr", self.adjust_lr_);
+    visit("adjust_lr_fn", self.adjust_lr_);
     visit("bf16_iteration", self.bf16_iteration_);
     visit_added(self, visit);
   }
+
+ private:
+  double lr_ = 1e-3;
+  double momentum_ = 0.95;
+  double weight_decay_ = 0.1;
+  bool nesterov_ = true;
+  Coefficients ns_coefficients_ = {3.4445, -4.775, 2.0315};
+  std::int64_t ns_steps_ = 5;
+  double eps_ = 1e-7;
+  MuonAdjust adjust_lr_ = MuonAdjust::Original;
+  bool bf16_iteration_ = false;
 };
 
 struct PlainMuonState : torch::optim::OptimizerCloneableParamState<PlainMuonState> {
@@ -72,6 +95,7 @@ struct MuonParamState : AddedState<MuonParamState, PlainMuonState> {};
 
 struct MuonRule {
   static constexpr const char* kName = "Muon";
+  static constexpr bool kDecoupledDecay = true;
   static constexpr StateNames kStateNames{"momentum_buffer", "", ""};
   static constexpr auto kStep = kernels::lion_step;
   using Options = MuonOptions;
@@ -104,6 +128,9 @@ class Muon : public RuleOptimizer<MuonRule> {
 
  protected:
   void check_group(const torch::optim::OptimizerParamGroup& group) const override;
+  // Also reads adjust_lr_fn: None, and adjust_lr, as earlier versions called it.
+  std::unique_ptr<Options> with_json(const Options& now, const Json& json,
+                                     const std::string& where) const override;
   StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override;
 };
 

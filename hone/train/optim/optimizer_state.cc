@@ -11,6 +11,7 @@
 #include "hone/core/check.h"
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
+#include "hone/train/optim/option_fields.h"
 #include "hone/train/optim/state_tensors.h"
 
 namespace hone::optim {
@@ -229,6 +230,20 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
   drop_device_state();
   state_.clear();
   for (auto& [key, value] : fresh) state_[key] = std::move(value);
+}
+
+void check_saved_decay(const Json& group, const std::string& where, const std::string& name,
+                       bool decoupled, double weight_decay, const char* other) {
+  const auto found = group.find("decoupled_weight_decay");
+  if (found == group.end()) return;
+  if (!found->is_boolean()) {
+    fail_argument(concat(where, ".decoupled_weight_decay"), "true or false", found->dump());
+  }
+  if (found->get<bool>() == decoupled || weight_decay == 0) return;
+  fail_unsupported(where, concat("A weight_decay of ", weight_decay, " with ",
+                                 "decoupled_weight_decay = ", decoupled ? "false" : "true",
+                                 " is not what hone::optim::", name,
+                                 " computes; hone::optim::", other, " does."));
 }
 
 Json MultiTensorOptimizer::param_groups_json() const {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,13 +41,18 @@ Expected& state_as(const char* optimizer, torch::optim::OptimizerParamState& sta
   return *typed;
 }
 
-// The fields that hone adds to LibTorch's options.
+// The fields that hone adds to LibTorch's options, and which of all fields a program has set: bit i
+// stands for field i of visit_fields. Copies keep them; archives and JSON have all fields.
 struct AddedFields {
+  static constexpr std::uint64_t kAllFields = ~std::uint64_t{0};
+
   bool maximize_ = false;
   Implementation implementation_ = Implementation::Fused;
   StateDtype state_dtype_ = StateDtype::Float32;
+  std::uint64_t set_fields_ = 0;
 };
 
+// Setters of Derived, and constructors that take a learning rate, note what they set.
 template <class Derived>
 class AddedOptions : public AddedFields {
  public:
@@ -61,6 +67,11 @@ class AddedOptions : public AddedFields {
   template <class T>
   Derived& set(T& field, T value) {
     field = value;
+    std::uint64_t bit = 1;
+    Derived::visit_fields(static_cast<const Derived&>(*this), [&](const char*, const auto& one) {
+      if (static_cast<const void*>(&one) == &field) set_fields_ |= bit;
+      bit <<= 1;
+    });
     return static_cast<Derived&>(*this);
   }
   // Calls visit(key, field) for each.
@@ -218,16 +229,22 @@ Json options_to_json(const Options& options) {
   return json;
 }
 template <class Options>
-std::unique_ptr<torch::optim::OptimizerOptions> options_from_json(const Options& now,
-                                                                  const Json& json,
-                                                                  const std::string& where) {
+std::unique_ptr<Options> options_from_json(const Options& now, const Json& json,
+                                           const std::string& where) {
   auto changed = std::make_unique<Options>(now);
   Options::visit_fields(*changed, JsonFieldReader{json, where});
+  changed->set_fields_ = AddedFields::kAllFields;
   return changed;
 }
 
-// LibTorch's rule for groups with partial options: a field that still has its constructor's value
-// (`fresh`) takes the optimizer's. Options::visit_fields(self, visit) lists the fields.
+// Error{Unsupported} for a saved group whose decoupled_weight_decay is not that of the optimizer
+// `name`, where a weight decay makes it matter. `other` names the class that has it.
+void check_saved_decay(const Json& group, const std::string& where, const std::string& name,
+                       bool decoupled, double weight_decay, const char* other);
+
+// What a group with partial options gets: a field that was not set and has its constructor's value
+// (`fresh`) takes the optimizer's. LibTorch's classes do not note what is set, so the value alone
+// decides for theirs. Afterwards nothing is left to inherit.
 template <class Options>
 void inherit_fields(Options& given, const Options& fresh, const Options& defaults) {
   std::vector<const void*> fresh_fields, default_fields;
@@ -237,11 +254,13 @@ void inherit_fields(Options& given, const Options& fresh, const Options& default
   std::size_t i = 0;
   Options::visit_fields(given, [&](const char*, auto& field) {
     using T = std::remove_reference_t<decltype(field)>;
-    if (field == *static_cast<const T*>(fresh_fields[i])) {
+    const bool was_set = (given.set_fields_ >> i & 1) != 0;
+    if (!was_set && field == *static_cast<const T*>(fresh_fields[i])) {
       field = *static_cast<const T*>(default_fields[i]);
     }
     ++i;
   });
+  given.set_fields_ = AddedFields::kAllFields;
 }
 
 // LibTorch's options and those of AddedOptions. LibTorch's own convert, so that only the
@@ -251,8 +270,10 @@ template <class Derived, class LibOptions>
 struct WrappedOptions : LibOptions, AddedOptions<Derived> {
   using Base = LibOptions;
 
-  WrappedOptions(double lr) : Base(lr) {}                 // NOLINT: as LibTorch's
+  WrappedOptions(double lr) : Base(lr) { WrappedOptions::set_lr(lr); }  // NOLINT: as LibTorch's
   WrappedOptions(const Base& options) : Base(options) {}  // NOLINT: conversion by intent
+
+  void set_lr(double value) override { this->set(Base::lr(), value); }
 
   void serialize(torch::serialize::OutputArchive& archive) const override {
     Base::serialize(archive);
@@ -261,6 +282,7 @@ struct WrappedOptions : LibOptions, AddedOptions<Derived> {
   void serialize(torch::serialize::InputArchive& archive) override {
     Base::serialize(archive);
     this->visit_added(*this, FieldReader{archive, false});
+    this->set_fields_ = AddedFields::kAllFields;
   }
 
  protected:

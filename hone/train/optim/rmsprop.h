@@ -11,15 +11,15 @@
 namespace hone::optim {
 
 struct RMSpropOptions : WrappedOptions<RMSpropOptions, torch::optim::RMSpropOptions> {
-  RMSpropOptions(double lr = 1e-2) : WrappedOptions(lr) {}  // NOLINT: as LibTorch's
+  RMSpropOptions() : WrappedOptions(Base()) {}
   using WrappedOptions::WrappedOptions;
 
-  RMSpropOptions& lr(double value) { return Base::lr(value), *this; }
-  RMSpropOptions& alpha(double value) { return Base::alpha(value), *this; }
-  RMSpropOptions& eps(double value) { return Base::eps(value), *this; }
-  RMSpropOptions& weight_decay(double value) { return Base::weight_decay(value), *this; }
-  RMSpropOptions& momentum(double value) { return Base::momentum(value), *this; }
-  RMSpropOptions& centered(bool value) { return Base::centered(value), *this; }
+  RMSpropOptions& lr(double value) { return set(Base::lr(), value); }
+  RMSpropOptions& alpha(double value) { return set(Base::alpha(), value); }
+  RMSpropOptions& eps(double value) { return set(Base::eps(), value); }
+  RMSpropOptions& weight_decay(double value) { return set(Base::weight_decay(), value); }
+  RMSpropOptions& momentum(double value) { return set(Base::momentum(), value); }
+  RMSpropOptions& centered(bool value) { return set(Base::centered(), value); }
   const double& lr() const { return Base::lr(); }
   const double& alpha() const { return Base::alpha(); }
   const double& eps() const { return Base::eps(); }
@@ -46,6 +46,7 @@ struct RMSpropParamState : AddedState<RMSpropParamState, torch::optim::RMSpropPa
 
 struct RMSpropRule {
   static constexpr const char* kName = "RMSprop";
+  static constexpr bool kDecoupledDecay = false;
   static constexpr StateNames kStateNames{"momentum_buffer", "square_avg", "grad_avg"};
   static constexpr auto kStep = kernels::rmsprop_step;
   using Options = RMSpropOptions;

@@ -14,12 +14,18 @@
 
 namespace hone::optim {
 
+// check_group of the rule's namespace.
+template <class Group>
+void check_rule_group(const Group& group) {
+  check_group(group);
+}
+
 // An optimizer whose step is one kernel call, with any rule, also one of a program of its own
 // (examples/05_optimizer_rule). Rule has these names:
-//   kName, Options, GivenOptions (what groups may bring: LibTorch's class), State, kStateNames,
-//   Group and kStep, those of the kernel, with kernels::check_group and rule_slots for that Group,
-//   static functions group_of(options), fields_of(state) and step_for_loop, the same step by ATen
-//   operators, and where wanted step_foreach and initial_second_moment.
+//   kName, kDecoupledDecay, Options, GivenOptions (what groups may bring: LibTorch's class), State,
+//   kStateNames, Group and kStep, those of the kernel, with check_group and rule_slots for that
+//   Group in its namespace, static functions group_of(options), fields_of(state) and step_for_loop,
+//   the same step by ATen operators, and where wanted step_foreach and initial_second_moment.
 template <class Rule>
 class RuleOptimizer : public MultiTensorOptimizer {
  public:
@@ -63,7 +69,7 @@ class RuleOptimizer : public MultiTensorOptimizer {
     return fields;
   }
   void check_group(const torch::optim::OptimizerParamGroup& group) const override {
-    kernels::check_group(Rule::group_of(typed(group.options())));
+    check_rule_group(Rule::group_of(typed(group.options())));
   }
   StateNames state_names() const override { return Rule::kStateNames; }
   SlotUse slots_of(const Options& options) const override {
@@ -92,16 +98,22 @@ class RuleOptimizer : public MultiTensorOptimizer {
     if constexpr (std::is_default_constructible_v<Own>) {
       inherit_fields(*merged, Own(), typed(*defaults_));
     } else {  // lr has no constructor default: what a group says counts
-      const double lr = merged->lr();
-      inherit_fields(*merged, Own(lr), typed(*defaults_));
-      merged->lr(lr);
+      merged->lr(merged->lr());
+      inherit_fields(*merged, Own(merged->lr()), typed(*defaults_));
     }
     return merged;
   }
-  Json json_of(const Options& options) const override { return options_to_json(typed(options)); }
+  Json json_of(const Options& options) const override {
+    Json json = options_to_json(typed(options));
+    json["decoupled_weight_decay"] = Rule::kDecoupledDecay;  // read by torch.optim.Adam
+    return json;
+  }
   std::unique_ptr<Options> with_json(const Options& now, const Json& json,
                                      const std::string& where) const override {
-    return options_from_json(typed(now), json, where);
+    auto changed = options_from_json(typed(now), json, where);
+    check_saved_decay(json, where, name(), Rule::kDecoupledDecay, changed->weight_decay(),
+                      Rule::kDecoupledDecay ? "Adam" : "AdamW");
+    return changed;
   }
   StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override {
     std::vector<typename Rule::Group> groups;

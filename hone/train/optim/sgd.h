@@ -13,14 +13,13 @@
 namespace hone::optim {
 
 struct SGDOptions : WrappedOptions<SGDOptions, torch::optim::SGDOptions> {
-  SGDOptions(double lr) : WrappedOptions(lr) {}  // NOLINT: as LibTorch's
   using WrappedOptions::WrappedOptions;
 
-  SGDOptions& lr(double value) { return Base::lr(value), *this; }
-  SGDOptions& momentum(double value) { return Base::momentum(value), *this; }
-  SGDOptions& dampening(double value) { return Base::dampening(value), *this; }
-  SGDOptions& weight_decay(double value) { return Base::weight_decay(value), *this; }
-  SGDOptions& nesterov(bool value) { return Base::nesterov(value), *this; }
+  SGDOptions& lr(double value) { return set(Base::lr(), value); }
+  SGDOptions& momentum(double value) { return set(Base::momentum(), value); }
+  SGDOptions& dampening(double value) { return set(Base::dampening(), value); }
+  SGDOptions& weight_decay(double value) { return set(Base::weight_decay(), value); }
+  SGDOptions& nesterov(bool value) { return set(Base::nesterov(), value); }
   const double& lr() const { return Base::lr(); }
   const double& momentum() const { return Base::momentum(); }
   const double& dampening() const { return Base::dampening(); }
@@ -54,6 +53,7 @@ struct SGDParamState : AddedState<SGDParamState, CountedSGDState> {};
 
 struct SGDRule {
   static constexpr const char* kName = "SGD";
+  static constexpr bool kDecoupledDecay = false;
   static constexpr StateNames kStateNames{"momentum_buffer", "", ""};
   static constexpr auto kStep = kernels::sgd_step;
   using Options = SGDOptions;
@@ -71,9 +71,10 @@ extern template class RuleOptimizer<SGDRule>;
 
 // ----
 
-// torch::optim::SGD on hone's kernels (formula: kernels/multi_tensor/rule/sgd.h). Same class shape,
-// option names and archives: state saved by either loads into the other. When one group has
-// momentum, all keep a buffer.
+// torch::optim::SGD on hone's kernels (formula: kernels/multi_tensor/rule/sgd.h). Same class shape
+// and option names. hone loads an archive of LibTorch's: a buffer gets step 1, and the options that
+// LibTorch lacks their defaults. LibTorch loads one of hone's with buffers in fp32, but not its
+// steps, averages and further options. When one group has momentum, all keep a buffer.
 class SGD : public RuleOptimizer<SGDRule> {
  public:
   using RuleOptimizer::RuleOptimizer;

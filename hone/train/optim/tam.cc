@@ -359,9 +359,7 @@ template <class OwnOptions, bool kAdaptive>
 std::unique_ptr<MultiTensorOptimizer::Options> TorqueClass<OwnOptions, kAdaptive>::adopt_options(
     const Options& given) const {
   auto merged = std::make_unique<OwnOptions>(options_as<OwnOptions>(name(), given));
-  const double lr = merged->lr();
-  inherit_fields(*merged, OwnOptions(lr), options_as<OwnOptions>(name(), *defaults_));
-  merged->lr(lr);
+  inherit_fields(*merged, OwnOptions(merged->lr()), options_as<OwnOptions>(name(), *defaults_));
   return merged;
 }
 template <class OwnOptions, bool kAdaptive>
@@ -372,7 +370,12 @@ template <class OwnOptions, bool kAdaptive>
 std::unique_ptr<MultiTensorOptimizer::Options> TorqueClass<OwnOptions, kAdaptive>::with_json(
     const Options& now, const Json& json, const std::string& where) const {
   refuse_removed_options(json, where);
-  return options_from_json(options_as<OwnOptions>(name(), now), json, where);
+  auto changed = options_from_json(options_as<OwnOptions>(name(), now), json, where);
+  if constexpr (std::is_same_v<OwnOptions, AdaTAMWOptions>) {
+    check_saved_decay(json, where, name(), true, changed->weight_decay(), "AdaTAM");
+    changed->decoupled_weight_decay_ = true;
+  }
+  return changed;
 }
 
 template class TorqueClass<TAMOptions, false>;

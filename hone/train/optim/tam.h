@@ -70,7 +70,7 @@ template <class Derived>
 struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
                        TorqueFields,
                        AddedOptions<Derived> {
-  explicit TorqueOptions(double lr) { lr_ = lr; }
+  explicit TorqueOptions(double value) { lr(value); }
 
   Derived& lr(double value) { return this->set(lr_, value); }
   Derived& momentum(double value) { return this->set(momentum_, value); }
@@ -112,10 +112,11 @@ struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
   bool verbose() const { return verbose_; }
 
   double get_lr() const override { return lr_; }
-  void set_lr(double value) override { lr_ = value; }
+  void set_lr(double value) override { lr(value); }
   void serialize(torch::serialize::InputArchive& archive) override {
     refuse_removed_options(archive);
     visit_fields(*this, FieldReader{archive});
+    this->set_fields_ = AddedFields::kAllFields;
   }
   void serialize(torch::serialize::OutputArchive& archive) const override {
     visit_fields(*this, FieldWriter{archive});

@@ -49,8 +49,6 @@ optim::CorrelationMethod parse_method(std::string_view name) {
   return name == "vectorized" ? Vectorized : Manual;
 }
 
-// The optimizer's own options are fresh ones: LibTorch gives a group the optimizer's value of each
-// field that is still fresh, so that each group keeps what is set here.
 template <class Rule, class Options>
 Optimizer make_grouped(const optim::OptimConfig& chosen, Parameters parameters, Options options) {
   options.state_dtype(parse_state_dtype(chosen.state_dtype)).weight_decay(*chosen.weight_decay);
@@ -63,7 +61,7 @@ Optimizer make_grouped(const optim::OptimConfig& chosen, Parameters parameters, 
   if (!parameters.embeddings.empty()) {
     groups.emplace_back(std::move(parameters.embeddings), std::make_unique<Options>(wide));
   }
-  return std::make_shared<Rule>(groups, Options(options.lr()));
+  return std::make_shared<Rule>(groups, options);
 }
 
 template <class Options>

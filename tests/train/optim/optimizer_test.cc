@@ -2,6 +2,8 @@
 // The classes as torch::optim::Optimizer: groups, closures, state, archives, hostile input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/optim/adagrad.h>
+#include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
@@ -166,6 +168,46 @@ TEST(State, archives_move_between_libtorch_and_hone) {
   torch::load(first, back);  // LibTorch reads hone's
   set_gradients(theirs, 11);
   first.step();
+}
+
+// Each continues from what the other has saved after the same steps.
+template <class Own, class Theirs, class OwnOptions, class TheirOptions>
+void check_exchanged_archives(const OwnOptions& own, const TheirOptions& theirs) {
+  Tensors ours = make_params(), others = make_params();
+  const auto step = [](auto& optimizer, Tensors& params, int first) {
+    for (int t = first; t < first + 4; ++t) {
+      set_gradients(params, t);
+      optimizer.step();
+    }
+  };
+  std::stringstream from_own, from_theirs;
+  {
+    Own a(ours, own);
+    Theirs b(others, theirs);
+    step(a, ours, 0);
+    step(b, others, 0);
+    torch::save(a, from_own);
+    torch::save(b, from_theirs);
+  }
+  Own a(ours, OwnOptions(0.5));
+  Theirs b(others, TheirOptions(0.5));
+  torch::load(a, from_theirs);
+  torch::load(b, from_own);
+  step(a, ours, 4);
+  step(b, others, 4);
+  for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(ours[i].allclose(others[i], 0, 2e-6));
+}
+
+TEST(State, libtorchs_classes_and_hones_continue_from_each_others_archives) {
+  check_exchanged_archives<SGD, torch::optim::SGD>(
+      SGDOptions(0.01).momentum(0.9).dampening(0.2),
+      torch::optim::SGDOptions(0.01).momentum(0.9).dampening(0.2));
+  check_exchanged_archives<SGD, torch::optim::SGD>(SGDOptions(0.01),
+                                                   torch::optim::SGDOptions(0.01));
+  check_exchanged_archives<Adam, torch::optim::Adam>(
+      AdamOptions(0.01).amsgrad(true), torch::optim::AdamOptions(0.01).amsgrad(true));
+  check_exchanged_archives<Adagrad, torch::optim::Adagrad>(
+      AdagradOptions(0.01).lr_decay(0.1), torch::optim::AdagradOptions(0.01).lr_decay(0.1));
 }
 
 TEST(State, names_and_types_are_those_of_the_python_layout) {

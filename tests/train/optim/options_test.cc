@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// What options mean: TAM's methods and presets, state of fewer bits, moving averages.
+// What options mean: those of groups, TAM's methods and presets, state of fewer bits, moving
+// averages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
 #include <cmath>
+#include <sstream>
 
 #include "hone/core/error.h"
+#include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/lion.h"
+#include "hone/train/optim/muon.h"
+#include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "tests/support/error_of.h"
 
@@ -102,6 +107,120 @@ TEST(SuggestLr, divides_by_the_damping_that_a_run_settled_at) {
     optimizer.step();
   }
   EXPECT_NEAR(suggest_lr(0.1, optimizer.stats()), 0.1, 1e-6);
+}
+
+// ---- options of groups
+
+using Group = torch::optim::OptimizerParamGroup;
+using Groups = std::vector<Group>;
+
+torch::Tensor matrix() { return torch::ones({4, 4}).requires_grad_(); }
+
+template <class Options>
+Group group_with(const Options& options) {
+  return {{matrix()}, std::make_unique<Options>(options)};
+}
+template <class Options>
+const Options& options_at(MultiTensorOptimizer& optimizer, std::size_t g) {
+  return static_cast<const Options&>(optimizer.param_groups()[g].options());
+}
+
+template <class Rule, class Options>
+void check_groups_of(const Options& plain) {
+  const double usual = plain.weight_decay();
+  const Options changed = Options(plain).weight_decay(0.25).maximize(true);
+  const Options back = Options(plain).weight_decay(usual).maximize(false);
+  Rule optimizer(Groups{group_with(back), group_with(plain), Group({matrix()})}, changed);
+  optimizer.add_param_group(group_with(back));
+  optimizer.add_param_group(group_with(plain));
+  for (const std::size_t g : {0, 3}) {
+    EXPECT_EQ(options_at<Options>(optimizer, g).weight_decay(), usual) << g;
+    EXPECT_FALSE(options_at<Options>(optimizer, g).maximize()) << g;
+  }
+  for (const std::size_t g : {1, 2, 4}) {
+    EXPECT_EQ(options_at<Options>(optimizer, g).weight_decay(), 0.25) << g;
+    EXPECT_TRUE(options_at<Options>(optimizer, g).maximize()) << g;
+  }
+  // Options that a group has are whole: another optimizer changes nothing of them.
+  Rule source(Groups{Group({matrix()}), group_with(plain)}, plain);
+  for (const std::size_t g : {0, 1}) {
+    Rule taker(Groups{Group({matrix()}, source.param_groups()[g].options().clone())}, changed);
+    EXPECT_EQ(options_at<Options>(taker, 0).weight_decay(), usual) << g;
+    EXPECT_FALSE(options_at<Options>(taker, 0).maximize()) << g;
+  }
+}
+
+TEST(GroupOptions, what_is_set_survives_where_it_equals_the_default) {
+  check_groups_of<SGD>(SGDOptions(0.1));
+  check_groups_of<Adam>(AdamOptions());
+  check_groups_of<AdamW>(AdamWOptions());
+  check_groups_of<Adagrad>(AdagradOptions());
+  check_groups_of<Lion>(LionOptions());
+  check_groups_of<Muon>(MuonOptions());
+  check_groups_of<TAM>(TAMOptions(0.1));
+  check_groups_of<AdaTAM>(AdaTAMOptions(0.1));
+  check_groups_of<AdaTAMW>(AdaTAMWOptions(0.1));
+}
+
+template <class Rule, class Options>
+void check_rates_of(double usual) {
+  Options set_later;
+  set_later.set_lr(usual);
+  Rule optimizer(Groups{group_with(Options(usual)), group_with(set_later), group_with(Options())},
+                 Options(0.5));
+  EXPECT_EQ(options_at<Options>(optimizer, 0).lr(), usual);
+  EXPECT_EQ(options_at<Options>(optimizer, 1).lr(), usual);
+  EXPECT_EQ(options_at<Options>(optimizer, 2).lr(), 0.5);
+}
+
+TEST(GroupOptions, a_rate_given_to_a_constructor_is_set) {
+  check_rates_of<Adam, AdamOptions>(1e-3);
+  check_rates_of<AdamW, AdamWOptions>(1e-3);
+  check_rates_of<Adagrad, AdagradOptions>(1e-2);
+  check_rates_of<Lion, LionOptions>(1e-4);
+  check_rates_of<Muon, MuonOptions>(1e-3);
+}
+
+// Its classes do not note what was set.
+TEST(GroupOptions, libtorchs_classes_keep_its_rule) {
+  using Theirs = torch::optim::AdamWOptions;
+  AdamW optimizer(Groups{group_with(Theirs().weight_decay(1e-2)), group_with(Theirs(1e-3)),
+                         group_with(Theirs().weight_decay(0).eps(1e-4))},
+                  AdamWOptions(0.5).weight_decay(0.25).amsgrad(true));
+  EXPECT_EQ(options_at<AdamWOptions>(optimizer, 0).weight_decay(), 0.25);
+  EXPECT_EQ(options_at<AdamWOptions>(optimizer, 1).lr(), 0.5);
+  EXPECT_EQ(options_at<AdamWOptions>(optimizer, 2).weight_decay(), 0);
+  EXPECT_EQ(options_at<AdamWOptions>(optimizer, 2).eps(), 1e-4);
+  EXPECT_TRUE(options_at<AdamWOptions>(optimizer, 2).amsgrad());
+  SGD sgd(Groups{group_with(torch::optim::SGDOptions(0.1).momentum(0.5))},
+          SGDOptions(0.3).weight_decay(0.25));
+  EXPECT_EQ(options_at<SGDOptions>(sgd, 0).lr(), 0.1);
+  EXPECT_EQ(options_at<SGDOptions>(sgd, 0).weight_decay(), 0.25);
+}
+
+template <class Rule, class Options>
+void check_archived(const Options& plain, const Options& changed) {
+  torch::serialize::OutputArchive out;
+  plain.serialize(out);
+  std::stringstream stream;
+  out.save_to(stream);
+  torch::serialize::InputArchive in;
+  in.load_from(stream);
+  Options loaded(0.125);
+  loaded.serialize(in);
+  Rule optimizer(Groups{group_with(loaded)}, changed);
+  EXPECT_EQ(options_at<Options>(optimizer, 0).weight_decay(), plain.weight_decay());
+  Rule read(Groups{Group({matrix()})}, changed);
+  read.import_all(Rule(Groups{Group({matrix()})}, plain).param_groups_json(), {});
+  Rule taker(Groups{Group({matrix()}, read.param_groups()[0].options().clone())}, changed);
+  EXPECT_EQ(options_at<Options>(taker, 0).weight_decay(), plain.weight_decay());
+}
+
+TEST(GroupOptions, those_of_archives_and_json_inherit_nothing) {
+  check_archived<AdamW>(AdamWOptions(), AdamWOptions().weight_decay(0.25));
+  check_archived<Lion>(LionOptions(), LionOptions().weight_decay(0.25));
+  check_archived<Muon>(MuonOptions(), MuonOptions().weight_decay(0.25));
+  check_archived<TAM>(TAMOptions(1), TAMOptions(1).weight_decay(0.25));
 }
 
 // ---- state of fewer bits

@@ -3,7 +3,8 @@
 
   peer_state_dict.py RULE FOLDER OUT FIRST_STEP STEPS
 
-FOLDER holds params.safetensors and what hone's save_state_dict writes; OUT gets the same.
+FOLDER holds params.safetensors and what hone's save_state_dict writes; OUT gets the same. Without
+the latter the optimizer is Python's own, with the options of OWN.
 """
 import json
 import pathlib
@@ -18,6 +19,15 @@ RULES = {
     "adamw": lambda params: torch.optim.AdamW(params, lr=9, amsgrad=True),
     "adagrad": lambda params: torch.optim.Adagrad(params, lr=9),
     "rmsprop": lambda params: torch.optim.RMSprop(params, lr=9, momentum=0.5, centered=True),
+    "muon": lambda params: torch.optim.Muon(params, lr=9),
+}
+OWN = {
+    "adam": lambda groups: torch.optim.Adam(groups, lr=torch.tensor(0.02), weight_decay=0.1),
+    "adamw": lambda groups: torch.optim.AdamW(groups, lr=torch.tensor([0.02]), weight_decay=0.1),
+    "muon": lambda groups: torch.optim.Muon(
+        [dict(groups[0], adjust_lr_fn="match_rms_adamw"), groups[1]], lr=torch.tensor(0.02),
+        weight_decay=0.25, momentum=0.75, nesterov=False, ns_coefficients=(3.5, -4.75, 2.0),
+        eps=1e-6, ns_steps=4),
 }
 
 
@@ -47,7 +57,8 @@ def save_hone(optimizer, folder):
         },
         folder / "optimizer.safetensors",
     )
-    (folder / "optimizer.json").write_text(json.dumps({"param_groups": saved["param_groups"]}))
+    groups = json.dumps({"param_groups": saved["param_groups"]}, default=lambda value: value.item())
+    (folder / "optimizer.json").write_text(groups)
 # ----
 
 
@@ -56,8 +67,10 @@ def main():
     first, steps = int(sys.argv[4]), int(sys.argv[5])
     stored = load_file(folder / "params.safetensors")
     params = [torch.nn.Parameter(stored[str(k)]) for k in range(len(stored))]
-    optimizer = RULES[rule]([{"params": params[:2]}, {"params": params[2:]}])
-    load_hone(optimizer, folder)
+    saved = (folder / "optimizer.json").exists()
+    optimizer = (RULES if saved else OWN)[rule]([{"params": params[:2]}, {"params": params[2:]}])
+    if saved:
+        load_hone(optimizer, folder)
     for step in range(first, first + steps):
         for k, param in enumerate(params):
             param.grad = values(*param.shape, 100 + 10 * step + k)
