@@ -21,8 +21,8 @@ namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// The largest lane of v, unspecified where one is NaN. Highway's EMU128 returns the lowest finite number where
-// all lanes are -infinity.
+// The largest lane of v, unspecified where one is NaN. Highway's EMU128 returns the lowest finite
+// number where all lanes are -infinity.
 template <class D>
 HWY_INLINE float largest_lane(D d, hn::Vec<D> v) {
   constexpr float kLowest = -std::numeric_limits<float>::infinity();
