@@ -53,18 +53,15 @@ CurrentStream::~CurrentStream() {
   }
 }
 
-void DeviceStep::take(const kernels::MultiTensorLists& lists, std::span<const double> correlation,
-                      kernels::TAMScope scope) {
+void DeviceStep::take(const kernels::MultiTensorLists& lists, std::span<const double> own) {
   const c10::InferenceMode normal(false);  // what is made now is written to in later steps
   host_steps_ = lists.step;
   steps_there_.clear();
   const auto tensors = static_cast<Index>(host_steps_.size());
   device_steps_ = at::empty({tensors}, at::TensorOptions(at::kLong).device(device_));
-  correlation_.assign(correlation.begin(), correlation.end());
+  own_.assign(own.begin(), own.end());
   has_stepped_ = false;
-  device_correlation_ =
-      correlation.empty() ? at::Tensor() : upload(correlation, at::kDouble, device_);
-  scope_ = scope;
+  device_own_ = own.empty() ? at::Tensor() : upload(own, at::kDouble, device_);
   follow(lists);
 }
 
@@ -91,12 +88,17 @@ void DeviceStep::finish(const kernels::StepReport& report) {
   has_stepped_ = true;
 }
 
-std::span<const double> DeviceStep::correlation() {
-  if (has_stepped_ && !correlation_.empty()) {
-    const at::Tensor host = device_correlation_.to(at::kCPU);
-    std::copy_n(host.data_ptr<double>(), correlation_.size(), correlation_.begin());
+std::span<const double> DeviceStep::own() {
+  if (has_stepped_ && !own_.empty()) {
+    const at::Tensor host = device_own_.to(at::kCPU);
+    std::copy_n(host.data_ptr<double>(), own_.size(), own_.begin());
   }
-  return correlation_;
+  return own_;
+}
+
+std::span<const double> DeviceStep::own_of(std::size_t tensor) const {
+  const std::span<const double> all = own_;
+  return all.size() <= 1 ? all : all.subspan(tensor, 1);
 }
 
 std::span<const Index> DeviceStep::steps() {

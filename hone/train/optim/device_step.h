@@ -31,11 +31,11 @@ class CurrentStream {
   kernels::Stream handle_;
 };
 
-// The fused step of one plan's tensors on one CUDA device. t and s lie in device memory; the host
-// keeps counters of its own, because it learns of every step that may not happen, and fetches both
-// when somebody asks: replays of a captured graph advance the device's alone. A step waits for the
-// device only where its report says what was found: with clipping, a loss scale or a check for inf
-// and NaN.
+// The fused step of one plan's tensors on one CUDA device. t and the rule's own numbers lie in
+// device memory; the host keeps counters of its own, because it learns of every step that may not
+// happen, and fetches both when somebody asks: replays of a captured graph advance the device's
+// alone. A step waits for the device only where its report says what was found: with clipping, a
+// loss scale or a check for inf and NaN.
 class DeviceStep {
  public:
   // The rule's stepper is made at the first step.
@@ -45,20 +45,22 @@ class DeviceStep {
   DeviceStep(c10::Device device, std::shared_ptr<kernels::CudaStepper<Group>> stepper)
       : device_(device), stepper_(std::move(stepper)) {}
 
-  // The lists of a plan, with the host's counters. `correlation`: what s is now, one per tensor, or
-  // one in scope Model, or none.
-  void take(const kernels::MultiTensorLists& lists, std::span<const double> correlation,
-            kernels::TAMScope scope);
+  // The lists of a plan, with the host's counters. `own`: the numbers that the rule keeps now, one
+  // per tensor, or one in all, or none.
+  void take(const kernels::MultiTensorLists& lists, std::span<const double> own);
   // Gradients are elsewhere.
   void follow(const kernels::MultiTensorLists& lists);
 
   // Group: the one of CudaStepper that the rule is made for. The host's counters are advanced where
   // the step happened.
   template <class Group>
-  kernels::StepReport step(std::span<const Group> groups, const kernels::StepControl& control);
+  kernels::StepReport step(std::span<const Group> groups, const kernels::StepControl& control,
+                           kernels::CudaStepOptions options = {});
 
-  // s after the last step, as given to take().
-  std::span<const double> correlation();
+  // The rule's numbers after the last step, as given to take().
+  std::span<const double> own();
+  // Those of one tensor, as own() read them last.
+  std::span<const double> own_of(std::size_t tensor) const;
   // t of every tensor; nothing where a step failed half-way.
   std::span<const Index> steps();
   // Did a step of these tensors happen?
@@ -71,23 +73,21 @@ class DeviceStep {
   c10::Device device_;
   std::shared_ptr<void> stepper_;  // CudaStepper<Group> of the rule
   kernels::MultiTensorLists lists_;
-  kernels::TAMScope scope_ = kernels::TAMScope::Tensor;
   bool lists_changed_ = false, has_stepped_ = false;
   std::span<Index> host_steps_;
   std::vector<Index> steps_there_;  // what the device has; empty: not known
-  std::vector<double> correlation_;
-  at::Tensor device_steps_, device_correlation_;
+  std::vector<double> own_;
+  at::Tensor device_steps_, device_own_;
 };
 
 template <class Group>
 kernels::StepReport DeviceStep::step(std::span<const Group> groups,
-                                     const kernels::StepControl& control) {
+                                     const kernels::StepControl& control,
+                                     kernels::CudaStepOptions options) {
   using Stepper = kernels::CudaStepper<Group>;
   const c10::DeviceGuard guard(device_);
   if (stepper_ == nullptr) {
-    kernels::CudaStepOptions options;
     options.device = device_.index();
-    options.scope = scope_;
     stepper_ = std::shared_ptr<Stepper>(kernels::make_cuda_stepper<Group>(lists_, options));
     lists_changed_ = false;
   }
@@ -101,8 +101,7 @@ kernels::StepReport DeviceStep::step(std::span<const Group> groups,
   kernels::StepReport report;
   try {
     stepper.step(groups,
-                 {device_correlation_.defined() ? device_correlation_.data_ptr<double>() : nullptr,
-                  correlation_.size()},
+                 {device_own_.defined() ? device_own_.data_ptr<double>() : nullptr, own_.size()},
                  on_device, stream.handle());
     if (control.needs_global_norm()) report = stepper.read_report(stream.handle());
   } catch (...) {
