@@ -77,7 +77,7 @@ void check_parameters(const std::string& op, const Groups& groups) {
   }
 }
 
-// Gradients that are written to must be one parameter's each.
+// Gradients that operators write to must be one parameter's each.
 template <class Actives>
 void check_own_gradients(const std::string& op, const Actives& active) {
   std::unordered_set<const void*> seen;
@@ -85,6 +85,7 @@ void check_own_gradients(const std::string& op, const Actives& active) {
     const bool own = a.grad.numel() == 0 || seen.insert(a.grad.const_data_ptr()).second;
     HONE_CHECK(own, op, concat("a gradient of its own for ", describe(a.parameter)),
                "memory of another's");
+    check_in_place(op, concat("gradient of ", describe(a.parameter)), a.grad);
   }
 }
 
@@ -191,7 +192,7 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
     std::unique_ptr<ParamState>& state = state_[a.param.unsafeGetTensorImpl()];
     if (state == nullptr) {
       state = make_state();
-      made_state_ = true;
+      made_states_.push_back(a.param.unsafeGetTensorImpl());
     }
     a.state = state.get();
     a.fields = fields_of(*state);
@@ -205,6 +206,8 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
       if (tensor->defined()) {
         return follow_layout(name_, describe(a.parameter), a.param, type, *tensor, its_scale);
       }
+      made_tensors_.push_back(tensor);
+      if (scale != nullptr) made_tensors_.push_back(scale);
       if (type == at::kFloat && value == 0 && shares_block(a.param)) {
         missing.push_back(tensor);
         their_params.push_back(&a.param);
@@ -217,6 +220,7 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
            moment_type(dtype, true), initial_second_moment(options));
     ensure(use.extra, a.fields.extra, nullptr, at::kFloat, 0);
     if (use.average && !a.fields.average->defined()) {
+      made_tensors_.push_back(a.fields.average);
       *a.fields.average = copy_like(a.param.detach().to(at::kFloat), a.param);
     }
     ensure(use.average, a.fields.average, nullptr, at::kFloat, 0);
@@ -241,6 +245,9 @@ std::vector<MultiTensorOptimizer::Active> MultiTensorOptimizer::collect(const Sl
       HONE_CHECK(param.grad().sizes().equals(param.sizes()), name_,
                  concat("a gradient of ", describe(index), " of shape ", c10::str(param.sizes())),
                  c10::str(param.grad().sizes()));
+      HONE_CHECK(param.grad().device() == param.device(), name_,
+                 concat("a gradient of ", describe(index), " on ", param.device().str()),
+                 param.grad().device().str());
       active.push_back({param,
                         param.grad(),
                         {},
@@ -270,16 +277,17 @@ StepReport MultiTensorOptimizer::step_with(const StepControl& control) {
   StepControl asked = control;
   prepare_control(asked);
   kernels::check_step_control(name_, asked);
-  made_state_ = false;
+  made_states_.clear();
+  made_tensors_.clear();
   StepReport report;
   try {
     report =
         implementation() == Implementation::Fused ? step_on_kernels(asked) : step_on_chain(asked);
   } catch (...) {
-    drop_unstepped_state();
+    drop_made_state();
     throw;
   }
-  if (!report.stepped) drop_unstepped_state();
+  if (!report.stepped) drop_made_state();
   ++(report.stepped ? stats_.steps : stats_.skipped_steps);
   stats_.grad_norm = report.grad_norm;
   stats_.clip_coef = report.clip_coef;
@@ -321,13 +329,10 @@ void MultiTensorOptimizer::drop_device_state() {
   if (cache_ != nullptr) cache_->drop_device();
 }
 
-void MultiTensorOptimizer::drop_unstepped_state() {
-  if (!made_state_) return;
-  std::vector<void*> unstepped;
-  for (const auto& [param, state] : state_) {
-    if (*fields_of(*state).step == 0) unstepped.push_back(param);
-  }
-  for (void* param : unstepped) state_.erase(param);
+void MultiTensorOptimizer::drop_made_state() {
+  if (made_states_.empty() && made_tensors_.empty()) return;
+  for (torch::Tensor* tensor : made_tensors_) *tensor = torch::Tensor();
+  for (void* param : made_states_) state_.erase(param);
   cache_->forget();
 }
 
@@ -344,14 +349,13 @@ SlotUse MultiTensorOptimizer::slots_for(const StepControl& control) const {
 void MultiTensorOptimizer::make_plan(const SlotUse& use) {
   fetch_state();
   drop_device_state();
+  FusedCache& cache = *cache_;
+  cache.forget();  // until all of this is done
   std::vector<Active> active = collect(use);
   const std::vector<double> own = adopt_tensors(active);
-  FusedCache& cache = *cache_;
   cache.use = use;
-  cache.forget();
   cache.read(active, use);
   cache.plan.follow_or_throw(cache.lists());
-  cache.remember(param_groups_, active);
   cache.stepped.clear();
   for (std::size_t i = 0; i < active.size(); ++i) {
     cache.stepped.push_back({active[i].fields, active[i].parameter,
@@ -360,6 +364,7 @@ void MultiTensorOptimizer::make_plan(const SlotUse& use) {
   }
   if (!active.empty()) cache.device = make_device_step(active.front().param.device());
   if (cache.device != nullptr) cache.device->take(cache.lists(), own);
+  cache.remember(param_groups_, active);
 }
 
 StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
@@ -423,6 +428,9 @@ void MultiTensorOptimizer::check_chain(const SlotUse& use) const {
     refuse(state_dtype_of(group.options()) != StateDtype::Float32, "state of fewer than 32 bits");
     for (const torch::Tensor& param : group.params()) {
       refuse(param.scalar_type() != at::kFloat, "parameters that are not fp32");
+      if (!param.grad().defined()) continue;
+      check_in_place(name_, "parameter", param);
+      check_operators(param, group.options());
     }
   }
 }

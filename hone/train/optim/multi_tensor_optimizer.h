@@ -211,6 +211,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   virtual std::unique_ptr<DeviceStep> make_device_step(c10::Device device) const;
   // Fused: one kernel call.
   virtual StepReport step_fused(const FusedTensors& tensors, const StepControl& control) = 0;
+  // Error for what ForLoop and Foreach cannot do; asked of every parameter before any is stepped.
+  virtual void check_operators(const torch::Tensor&, const Options&) const {}
   // ForLoop and Foreach on one group whose gradients are already scaled. Counters are advanced
   // already: *fields.step is the number of this step.
   virtual void step_for_loop(ChainLists& lists, const Options& options) = 0;
@@ -244,8 +246,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   std::vector<Active> collect(const SlotUse& use);
   void check_chain(const SlotUse& use) const;
   void ensure_state(std::vector<Active>& active, const SlotUse& use);
-  // Of parameters that were never stepped, where a step that made state did not happen.
-  void drop_unstepped_state();
+  // What a step made that did not happen.
+  void drop_made_state();
   StateDtype state_dtype_for(const torch::Tensor& param, const torch::Tensor& grad,
                              const Options& options) const;
   SlotUse slots_for(const StepControl& control) const;
@@ -257,7 +259,9 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
 
   std::string name_;
   std::unique_ptr<FusedCache> cache_;
-  bool made_state_ = false;  // in this step
+  // In this step.
+  std::vector<void*> made_states_;
+  std::vector<torch::Tensor*> made_tensors_;
 };
 
 // The value of an options field, or the error that groups differ in it.

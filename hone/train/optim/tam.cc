@@ -308,20 +308,23 @@ OptimizerStats TorqueOptimizer::stats() const {
   return now;
 }
 
+void TorqueOptimizer::check_operators(const torch::Tensor& param, const Options& options) const {
+  if (fields(options).bias_correction_) {
+    fail_unsupported(name(), "Implementation::Fused for bias_correction", "a chain of operators");
+  }
+  const TAMScope scope = method_for(param, options).scope;
+  if (scope == TAMScope::Tensor) return;
+  fail_unsupported(name(), concat("Implementation::Fused for scope ", name_of(scope)),
+                   "a chain of operators");
+}
+
 std::vector<at::Scalar> TorqueOptimizer::advance_damping(
     ChainLists& lists, const Options& options, const std::vector<kernels::Torque>& torques) const {
   const TorqueFields& o = fields(options);
   const kernels::TAMGroup group = group_of(options);
-  if (o.bias_correction_) {
-    fail_unsupported(name(), "Implementation::Fused for bias_correction", "a chain of operators");
-  }
   std::vector<at::Scalar> damping;
   for (std::size_t i = 0; i < torques.size(); ++i) {
     const kernels::TAMMethod method = method_for(lists.params[i], options);
-    if (method.scope != TAMScope::Tensor) {
-      fail_unsupported(name(), concat("Implementation::Fused for scope ", name_of(method.scope)),
-                       "a chain of operators");
-    }
     double& s = own_numbers(*lists.states[i], 1).front();
     if (!o.fixed_damping_.has_value()) {
       const double cosine = kernels::torque_cosine(torques[i], group, *method.guard);

@@ -229,6 +229,7 @@ class TorqueOptimizer : public MultiTensorOptimizer {
                     TensorPlanEntry& entry) const override;
   std::vector<double> adopt_tensors(std::vector<Active>& tensors) override;
   StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override;
+  void check_operators(const torch::Tensor& param, const Options& options) const override;
   void step_for_loop(ChainLists& lists, const Options& options) override;
   void step_foreach(ChainLists& lists, const Options& options) override;
   void after_step(const StepReport& report) override;
