@@ -35,7 +35,12 @@ class CurrentStream {
 // device memory; the host keeps counters of its own, because it learns of every step that may not
 // happen, and fetches both when somebody asks: replays of a captured graph advance the device's
 // alone. A step waits for the device only where its report says what was found: with clipping, a
-// loss scale or a check for inf and NaN.
+// loss scale, a check for inf and NaN, or a checked step.
+//
+// A tensor that is stepped row by row (MultiTensorLists::row_length) is one entry per row for the
+// stepper, with a counter and a number of its own. A checked step is stepped as any other between
+// copies of parameters, state and what else it writes, which come back where a new value is not
+// finite.
 class DeviceStep {
  public:
   // The rule's stepper is made at the first step.
@@ -46,7 +51,8 @@ class DeviceStep {
       : device_(device), stepper_(std::move(stepper)) {}
 
   // The lists of a plan, with the host's counters. `own`: the numbers that the rule keeps now, one
-  // per tensor, or one in all, or none.
+  // per tensor or row, or one in all, or none. Error{Unsupported} for rows of tensors that are not
+  // contiguous, and for rows beside state of fewer than 32 bits.
   void take(const kernels::MultiTensorLists& lists, std::span<const double> own);
   // Gradients are elsewhere.
   void follow(const kernels::MultiTensorLists& lists);
@@ -67,12 +73,29 @@ class DeviceStep {
   bool has_stepped() const { return has_stepped_; }
 
  private:
+  // A tensor as it was before a step.
+  struct Kept {
+    Index tensor;  // -1: of the device's own
+    bool must_be_finite;
+    at::Tensor now, before;
+  };
+
   void begin();
   void finish(const kernels::StepReport& report);
+  std::vector<Kept> keep(kernels::GradWriteBack grad) const;
+  // Takes the step back unless all new values are finite.
+  void check(const std::vector<Kept>& kept, kernels::StepReport& report) const;
+  std::size_t tensors() const { return first_entry_.size() - 1; }
+  Index tensor_of(Index entry) const;
 
   c10::Device device_;
   std::shared_ptr<void> stepper_;  // CudaStepper<Group> of the rule
-  kernels::MultiTensorLists lists_;
+  kernels::MultiTensorLists given_, lists_;  // of tensors; of entries
+  std::vector<Index> first_entry_{0};        // of each tensor; one more than tensors
+  struct Entries {
+    std::vector<TensorView> param, grad, momentum, second_moment, extra, average;
+    std::vector<std::uint16_t> group;
+  } entries_;  // where some tensor has rows
   bool lists_changed_ = false, has_stepped_ = false;
   std::span<Index> host_steps_;
   std::vector<Index> steps_there_;  // what the device has; empty: not known
@@ -95,11 +118,13 @@ kernels::StepReport DeviceStep::step(std::span<const Group> groups,
   if (lists_changed_) stepper.follow(lists_);
   lists_changed_ = false;
   begin();
-  const CurrentStream stream(device_);
+  const std::vector<Kept> kept = control.checked ? keep(control.grad) : std::vector<Kept>();
   kernels::CudaStepControl on_device;
   on_device.step = control;
+  on_device.step.checked = false;
   kernels::StepReport report;
   try {
+    const CurrentStream stream(device_);
     stepper.step(groups,
                  {device_own_.defined() ? device_own_.data_ptr<double>() : nullptr, own_.size()},
                  on_device, stream.handle());
@@ -108,6 +133,8 @@ kernels::StepReport DeviceStep::step(std::span<const Group> groups,
     steps_there_.clear();
     throw;
   }
+  report.first_nonfinite_tensor = tensor_of(report.first_nonfinite_tensor);
+  if (control.checked && report.stepped) check(kept, report);
   finish(report);
   return report;
 }

@@ -160,7 +160,8 @@ kernels::TAMMethod TorqueOptimizer::method_for(const torch::Tensor& param, const
   const bool rows =
       method == CorrelationMethod::Vectorized && param.dim() >= 2 && param.numel() > param.size(-1);
   if (!rows) return {.guard = kernels::CosineGuard::Clamp};  // one row is the tensor
-  return {.scope = TAMScope::Row, .row_length = param.size(-1)};
+  return {
+      .scope = TAMScope::Row, .guard = kernels::CosineGuard::Clamp, .row_length = param.size(-1)};
 }
 
 Index TorqueOptimizer::row_length_for(const torch::Tensor& param, const Options& options) const {
@@ -187,9 +188,15 @@ std::vector<double> TorqueOptimizer::adopt_tensors(std::vector<Active>& tensors)
   places_.clear();
   std::vector<double> all;
   std::vector<Index> steps;
-  for (const Active& a : tensors) {
+  const std::size_t groups = param_groups_.size();
+  HONE_CHECK(2 * groups <= 1 << 16, name(), "at most 32,768 groups", groups);
+  for (Active& a : tensors) {
     const Options& options = param_groups_[a.group].options();
-    methods_.push_back(method_for(a.param, options));
+    const kernels::TAMMethod& method = methods_.emplace_back(method_for(a.param, options));
+    // The second half of the groups of step_fused() clamps.
+    if (method.guard == kernels::CosineGuard::Clamp) {
+      a.group = static_cast<std::uint16_t>(a.group + groups);
+    }
     states_.push_back(a.state);
     const std::span<double> s = own_numbers(*a.state, count_own(a.param, options));
     correlation_.push_back(s);
@@ -202,7 +209,6 @@ std::vector<double> TorqueOptimizer::adopt_tensors(std::vector<Active>& tensors)
 
 kernels::TAMGroup TorqueOptimizer::group_of(const Options& options) {
   const TorqueFields& o = fields(options);
-  const bool clamp = o.correlation_method_ == CorrelationMethod::CosineSimilarity;
   return {.lr = o.lr_,
           .momentum = o.momentum_,
           .decay_rate = o.decay_rate_,
@@ -211,7 +217,6 @@ kernels::TAMGroup TorqueOptimizer::group_of(const Options& options) {
           .weight_decay = o.weight_decay_,
           .decoupled = o.decoupled_weight_decay_,
           .maximize = dynamic_cast<const AddedFields&>(options).maximize_,
-          .guard = clamp ? kernels::CosineGuard::Clamp : kernels::CosineGuard::Additive,
           .eps_norm = o.eps_norm_,
           .eps_corr = o.eps_corr_,
           .fixed_damping = o.fixed_damping_,
@@ -242,32 +247,17 @@ void TorqueOptimizer::check_groups_agree() const {
 
 StepReport TorqueOptimizer::step_fused(const FusedTensors& tensors, const StepControl& control) {
   std::vector<kernels::TAMGroup> groups;
-  for (const auto& group : param_groups_) {
-    check_method(name(), fields(group.options()));
-    groups.push_back(group_of(group.options()));
-  }
-  return tensors.device != nullptr ? step_on_device(tensors, groups, control)
-                                   : step_on_host(tensors.plan, groups, control);
-}
-
-StepReport TorqueOptimizer::step_on_device(const FusedTensors& tensors,
-                                           std::span<const kernels::TAMGroup> groups,
-                                           const StepControl& control) const {
-  const kernels::MultiTensorPlan& plan = tensors.plan;
-  for (Index i = 0; i < plan.tensors(); ++i) {
-    const kernels::TAMMethod& method = methods_[static_cast<std::size_t>(i)];
-    const kernels::CosineGuard guard = groups[plan.tensor(i).group].guard;
-    const bool same = method.scope == methods_[0].scope &&
-                      (method.scope == TAMScope::Model ||
-                       (method.scope == TAMScope::Tensor && method.guard.value_or(guard) == guard));
-    if (!same) {
-      fail_unsupported(name(),
-                       "scope model or a correlation_method manual or cosine_similarity on CUDA",
-                       concat("another for tensor ", i));
+  for (const auto guard : {kernels::CosineGuard::Additive, kernels::CosineGuard::Clamp}) {
+    for (const auto& group : param_groups_) {
+      check_method(name(), fields(group.options()));
+      groups.push_back(group_of(group.options()));
+      groups.back().guard = guard;
     }
   }
+  if (tensors.device == nullptr) return step_on_host(tensors.plan, groups, control);
   return tensors.device->step(
-      groups, control, {.scope = steps_model() ? TAMScope::Model : TAMScope::Tensor});
+      std::span<const kernels::TAMGroup>(groups), control,
+      {.scope = steps_model() ? TAMScope::Model : TAMScope::Tensor});
 }
 
 StepReport TorqueOptimizer::step_on_host(const kernels::MultiTensorPlan& plan,

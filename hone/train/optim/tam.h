@@ -94,7 +94,7 @@ struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
   // d is this, s stays: the control for comparisons with SGD.
   Derived& fixed_damping(double value) { return this->set(fixed_damping_, std::optional(value)); }
   // true: one read-modify-write pass. false: a checked step, which changes nothing unless every new
-  // value is finite.
+  // value is finite; on CUDA it costs a copy of parameters and state while it lasts.
   Derived& use_inplace_ops(bool value) { return this->set(use_inplace_ops_, value); }
   // One log line per 100 steps: s, d, gradient norm, skipped steps.
   Derived& verbose(bool value) { return this->set(verbose_, value); }
@@ -244,8 +244,6 @@ class TorqueOptimizer : public MultiTensorOptimizer {
   bool steps_model() const {
     return !methods_.empty() && methods_.front().scope == TAMScope::Model;
   }
-  StepReport step_on_device(const FusedTensors& tensors, std::span<const kernels::TAMGroup> groups,
-                            const StepControl& control) const;
   StepReport step_on_host(const kernels::MultiTensorPlan& plan,
                           std::span<const kernels::TAMGroup> groups, const StepControl& control);
   // s and d of every tensor from the products of momentum and gradient.
