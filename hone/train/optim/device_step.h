@@ -31,11 +31,16 @@ class CurrentStream {
   kernels::Stream handle_;
 };
 
-// The fused step of one plan's tensors on one CUDA device. t and s lie in device memory; the host
-// keeps its own counters, because it learns whether a step that may be skipped happened, and
-// fetches both on request: replays of a captured graph advance only those of the device. A step
-// waits for the device only if its report has findings: with clipping, a loss scale or a check for
-// inf and NaN.
+// The fused step of one plan's tensors on one CUDA device. t and the rule's own numbers lie in
+// device memory; the host keeps its own counters, because it learns whether a step that may be
+// skipped happened, and fetches both on request: replays of a captured graph advance only those of
+// the device. A step waits for the device only if its report has findings: with clipping, a loss
+// scale, a check for inf and NaN, or a checked step.
+//
+// A tensor that is stepped row by row (MultiTensorLists::row_length) is one entry per row for the
+// stepper, with a counter and a number of its own. A checked step is stepped as any other between
+// copies of parameters, state and what else it writes, which come back where a new value is not
+// finite.
 class DeviceStep {
  public:
   // The rule's stepper is made at the first step.
@@ -45,49 +50,67 @@ class DeviceStep {
   DeviceStep(c10::Device device, std::shared_ptr<kernels::CudaStepper<Group>> stepper)
       : device_(device), stepper_(std::move(stepper)) {}
 
-  // The lists of a plan, with the host's counters. `correlation`: what s is now, one per tensor, or
-  // one in scope Model, or none.
-  void take(const kernels::MultiTensorLists& lists, std::span<const double> correlation,
-            kernels::TAMScope scope);
+  // The lists of a plan, with the host's counters. `own`: the numbers that the rule keeps now, one
+  // per tensor or row, or one in all, or none. Error{Unsupported} for rows of tensors that are not
+  // contiguous, and for rows beside state of fewer than 32 bits.
+  void take(const kernels::MultiTensorLists& lists, std::span<const double> own);
   // Gradients are elsewhere.
   void follow(const kernels::MultiTensorLists& lists);
 
   // Group: the one of CudaStepper that the rule is made for. The host's counters are advanced where
   // the step happened.
   template <class Group>
-  kernels::StepReport step(std::span<const Group> groups, const kernels::StepControl& control);
+  kernels::StepReport step(std::span<const Group> groups, const kernels::StepControl& control,
+                           kernels::CudaStepOptions options = {});
 
-  // s after the last step, as given to take().
-  std::span<const double> correlation();
+  // The rule's numbers after the last step, as given to take().
+  std::span<const double> own();
+  // Those of one tensor, as own() read them last.
+  std::span<const double> own_of(std::size_t tensor) const;
   // t of every tensor; nothing where a step failed half-way.
   std::span<const Index> steps();
   // Did a step of these tensors happen?
   bool has_stepped() const { return has_stepped_; }
 
  private:
+  // A tensor as it was before a step.
+  struct Kept {
+    Index tensor;  // -1: of the device's own
+    bool must_be_finite;
+    at::Tensor now, before;
+  };
+
   void begin();
   void finish(const kernels::StepReport& report);
+  std::vector<Kept> keep(kernels::GradWriteBack grad) const;
+  // Takes the step back unless all new values are finite.
+  void check(const std::vector<Kept>& kept, kernels::StepReport& report) const;
+  std::size_t tensors() const { return first_entry_.size() - 1; }
+  Index tensor_of(Index entry) const;
 
   c10::Device device_;
   std::shared_ptr<void> stepper_;  // CudaStepper<Group> of the rule
-  kernels::MultiTensorLists lists_;
-  kernels::TAMScope scope_ = kernels::TAMScope::Tensor;
+  kernels::MultiTensorLists given_, lists_;  // of tensors; of entries
+  std::vector<Index> first_entry_{0};        // of each tensor; one more than tensors
+  struct Entries {
+    std::vector<TensorView> param, grad, momentum, second_moment, extra, average;
+    std::vector<std::uint16_t> group;
+  } entries_;  // where some tensor has rows
   bool lists_changed_ = false, has_stepped_ = false;
   std::span<Index> host_steps_;
   std::vector<Index> steps_there_;  // what the device has; empty: not known
-  std::vector<double> correlation_;
-  at::Tensor device_steps_, device_correlation_;
+  std::vector<double> own_;
+  at::Tensor device_steps_, device_own_;
 };
 
 template <class Group>
 kernels::StepReport DeviceStep::step(std::span<const Group> groups,
-                                     const kernels::StepControl& control) {
+                                     const kernels::StepControl& control,
+                                     kernels::CudaStepOptions options) {
   using Stepper = kernels::CudaStepper<Group>;
   const c10::DeviceGuard guard(device_);
   if (stepper_ == nullptr) {
-    kernels::CudaStepOptions options;
     options.device = device_.index();
-    options.scope = scope_;
     stepper_ = std::shared_ptr<Stepper>(kernels::make_cuda_stepper<Group>(lists_, options));
     lists_changed_ = false;
   }
@@ -95,20 +118,23 @@ kernels::StepReport DeviceStep::step(std::span<const Group> groups,
   if (lists_changed_) stepper.follow(lists_);
   lists_changed_ = false;
   begin();
-  const CurrentStream stream(device_);
+  const std::vector<Kept> kept = control.checked ? keep(control.grad) : std::vector<Kept>();
   kernels::CudaStepControl on_device;
   on_device.step = control;
+  on_device.step.checked = false;
   kernels::StepReport report;
   try {
+    const CurrentStream stream(device_);
     stepper.step(groups,
-                 {device_correlation_.defined() ? device_correlation_.data_ptr<double>() : nullptr,
-                  correlation_.size()},
+                 {device_own_.defined() ? device_own_.data_ptr<double>() : nullptr, own_.size()},
                  on_device, stream.handle());
     if (control.needs_global_norm()) report = stepper.read_report(stream.handle());
   } catch (...) {
     steps_there_.clear();
     throw;
   }
+  report.first_nonfinite_tensor = tensor_of(report.first_nonfinite_tensor);
+  if (control.checked && report.stepped) check(kept, report);
   finish(report);
   return report;
 }

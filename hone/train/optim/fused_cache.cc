@@ -36,8 +36,6 @@ void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
   group.clear();
   rounding_key.clear();
   row_length.clear();
-  methods.clear();
-  correlation.clear();
   steps.resize(active.size());
   const auto view_or_none = [](const torch::Tensor& tensor) {
     return tensor.defined() ? view_of(tensor, "scale") : TensorView();
@@ -59,32 +57,8 @@ void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
     if (slots.average) average.push_back(view_of(*a.fields.average, where, "average"));
     group.push_back(a.group);
     rounding_key.push_back(static_cast<std::uint32_t>(a.parameter));
-    const bool by_row = a.method.scope == kernels::TAMScope::Row;
-    row_length.push_back(by_row ? a.method.row_length : 0);
-    methods.push_back(a.method);
-    correlation.push_back(by_row ? a.fields.row_correlation->data_ptr<double>()
-                                 : a.fields.correlation);
+    row_length.push_back(a.row_length);
   }
-}
-
-Index latest_of(std::span<const Index> steps) {
-  return std::max_element(steps.begin(), steps.end()) - steps.begin();
-}
-
-double MultiTensorOptimizer::FusedCache::mean_correlation() const {
-  // All tensors hold the one s; their mean may be another number in the last bit.
-  const bool model = !methods.empty() && methods.front().scope == kernels::TAMScope::Model;
-  if (model) return *correlation.front();
-  double sum = 0;
-  for (std::size_t i = 0; i < correlation.size(); ++i) {
-    if (correlation[i] == nullptr) continue;
-    const Index length = row_length[i];
-    const Index rows = length > 0 ? param[i].elements() / length : 1;
-    double of_rows = 0;
-    for (Index row = 0; row < rows; ++row) of_rows += correlation[i][row];
-    sum += of_rows / static_cast<double>(std::max<Index>(1, rows));
-  }
-  return correlation.empty() ? 0 : sum / static_cast<double>(correlation.size());
 }
 
 void MultiTensorOptimizer::FusedCache::remember(const Groups& groups,
@@ -130,10 +104,6 @@ bool MultiTensorOptimizer::FusedCache::follow(const Known& one, const torch::Ten
   }
   const void* const known_gradient = plan.tensor(one.tensor).data(static_cast<int>(Slot::Grad));
   if (!plan.follow(one.tensor, now)) return false;
-  if (row_length[at] > 0) {
-    const torch::Tensor& rows = *fields.row_correlation;
-    if (!rows.defined() || rows.data_ptr<double>() != correlation[at]) return false;
-  }
   steps[at] = *fields.step;
   if (device != nullptr && g.data_ptr() != known_gradient) {
     grad[at].data = g.data_ptr();
@@ -160,33 +130,6 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
       });
   if (stands && device != nullptr && gradients_moved_.exchange(false)) device->follow(lists());
   return stands;
-}
-
-void MultiTensorOptimizer::FusedCache::take_to_device() {
-  using kernels::TAMScope;
-  const TAMScope scope = methods.empty() ? TAMScope::Tensor : methods.front().scope;
-  std::vector<double> values;
-  for (const double* place : correlation) {
-    if (place != nullptr) values.push_back(*place);
-  }
-  if (scope == TAMScope::Model && !values.empty()) {
-    values = {values[static_cast<std::size_t>(latest_of(steps))]};
-  }
-  device->take(lists(), values, scope);
-}
-
-void MultiTensorOptimizer::FusedCache::fetch_from_device(const States& states) {
-  if (device == nullptr || !device->has_stepped()) return;
-  const std::span<const double> s = device->correlation();
-  const std::span<const Index> t = device->steps();
-  for (std::size_t i = 0; i < stepped.size(); ++i) {
-    const auto found = states.find(stepped[i].key);
-    if (found == states.end() || found->second.get() != stepped[i].state) continue;
-    const StateFields& fields = stepped[i].fields;
-    // Unless the user has set it.
-    if (!t.empty() && *fields.step == steps[i]) *fields.step = steps[i] = t[i];
-    if (!s.empty()) *fields.correlation = s[s.size() == 1 ? 0 : i];
-  }
 }
 
 void MultiTensorOptimizer::FusedCache::drop_device() {

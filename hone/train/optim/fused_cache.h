@@ -21,14 +21,12 @@ struct MultiTensorOptimizer::FusedCache {
   std::vector<std::uint16_t> group;
   std::vector<std::uint32_t> rounding_key;
   std::vector<Index> steps, row_length;
-  std::vector<kernels::TAMMethod> methods;
-  std::vector<double*> correlation;  // null for rules without
   kernels::MultiTensorPlan plan;
   struct Stepped {
     StateFields fields;
     Index parameter;
     void* key;  // in the map of states
-    const ParamState* state;
+    ParamState* state;
   };
   std::vector<Stepped> stepped;  // the tensors of the plan
   SlotUse use;
@@ -40,13 +38,7 @@ struct MultiTensorOptimizer::FusedCache {
     return {param,   grad, momentum,       second_moment,       extra,      group,       steps,
             average, {},   momentum_scale, second_moment_scale, row_length, rounding_key};
   }
-  // Over all tensors; of rows their mean first.
-  double mean_correlation() const;
-  // Gives the tensors of the plan, whose counters are read, to `device`.
-  void take_to_device();
-  // Copies t and s from the device into those of these states that the plan covers.
-  void fetch_from_device(const States& states);
-  // A plan for other states must be made, and s in memory counts.
+  // A plan for other states must be made, and what they hold counts.
   void drop_device();
 
   // Notes which parameters and states the plan was made for.
@@ -71,9 +63,5 @@ struct MultiTensorOptimizer::FusedCache {
   std::vector<std::size_t> group_sizes_;
   std::atomic<bool> gradients_moved_{false};  // of a device's tensors
 };
-
-// In scope Model every parameter keeps a copy of the one s. Parameters without a gradient in a step
-// fall behind, so this returns the index of the copy that has seen the most steps.
-Index latest_of(std::span<const Index> steps);
 
 }  // namespace hone::optim

@@ -10,7 +10,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <numeric>
 #include <unordered_set>
 #include <utility>
 
@@ -78,7 +77,7 @@ void check_parameters(const std::string& op, const Groups& groups) {
   }
 }
 
-// Gradients that are written to must be one parameter's each.
+// Gradients that operators write to must be one parameter's each.
 template <class Actives>
 void check_own_gradients(const std::string& op, const Actives& active) {
   std::unordered_set<const void*> seen;
@@ -86,6 +85,7 @@ void check_own_gradients(const std::string& op, const Actives& active) {
     const bool own = a.grad.numel() == 0 || seen.insert(a.grad.const_data_ptr()).second;
     HONE_CHECK(own, op, concat("a gradient of its own for ", describe(a.parameter)),
                "memory of another's");
+    check_in_place(op, concat("gradient of ", describe(a.parameter)), a.grad);
   }
 }
 
@@ -163,21 +163,25 @@ void MultiTensorOptimizer::add_param_group(const torch::optim::OptimizerParamGro
 
 StateDtype MultiTensorOptimizer::state_dtype_for(const torch::Tensor& param,
                                                  const torch::Tensor& grad,
-                                                 const kernels::TAMMethod& method,
                                                  const Options& options) const {
   const StateDtype wanted = state_dtype_of(options);
   if (!param.is_cpu() && wanted != StateDtype::Float32) {
     fail_unsupported(name_, concat("state in fp32 on ", param.device().str()), "fewer bits");
   }
   // Narrow state takes dense memory in one order.
+  const Index row_length = row_length_for(param, options);
   const bool dense = param.is_non_overlapping_and_dense() &&
                      param.strides().equals(grad.strides()) &&
-                     (method.scope != kernels::TAMScope::Row || param.is_contiguous());
+                     (row_length == 0 || param.is_contiguous());
   if (!dense) return StateDtype::Float32;
   if (wanted != StateDtype::Block8) return wanted;
-  const bool whole_blocks =
-      method.scope != kernels::TAMScope::Row || method.row_length % kernels::kCodeBlock == 0;
+  const bool whole_blocks = row_length % kernels::kCodeBlock == 0;
   return param.numel() >= kFewestCoded && whole_blocks ? wanted : StateDtype::Float32;
+}
+
+Index MultiTensorOptimizer::count_own(const torch::Tensor& param, const Options& options) const {
+  const Index row_length = row_length_for(param, options);
+  return row_length == 0 ? 1 : param.numel() / row_length;
 }
 
 void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotUse& use) {
@@ -188,12 +192,12 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
     std::unique_ptr<ParamState>& state = state_[a.param.unsafeGetTensorImpl()];
     if (state == nullptr) {
       state = make_state();
-      made_state_ = true;
+      made_states_.push_back(a.param.unsafeGetTensorImpl());
     }
     a.state = state.get();
     a.fields = fields_of(*state);
     const Options& options = param_groups_[a.group].options();
-    const StateDtype dtype = state_dtype_for(a.param, a.grad, a.method, options);
+    const StateDtype dtype = state_dtype_for(a.param, a.grad, options);
     const auto ensure = [&](bool used, torch::Tensor* tensor, torch::Tensor* scale,
                             at::ScalarType type, float value) {
       if (!used) return;
@@ -202,6 +206,8 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
       if (tensor->defined()) {
         return follow_layout(name_, describe(a.parameter), a.param, type, *tensor, its_scale);
       }
+      made_tensors_.push_back(tensor);
+      if (scale != nullptr) made_tensors_.push_back(scale);
       if (type == at::kFloat && value == 0 && shares_block(a.param)) {
         missing.push_back(tensor);
         their_params.push_back(&a.param);
@@ -214,13 +220,10 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
            moment_type(dtype, true), initial_second_moment(options));
     ensure(use.extra, a.fields.extra, nullptr, at::kFloat, 0);
     if (use.average && !a.fields.average->defined()) {
+      made_tensors_.push_back(a.fields.average);
       *a.fields.average = copy_like(a.param.detach().to(at::kFloat), a.param);
     }
     ensure(use.average, a.fields.average, nullptr, at::kFloat, 0);
-    if (a.method.scope == kernels::TAMScope::Row && !a.fields.row_correlation->defined()) {
-      const Index rows = a.param.numel() / std::max<Index>(1, a.method.row_length);
-      *a.fields.row_correlation = at::zeros({rows}, at::TensorOptions(at::kDouble));
-    }
   }
   if (missing.empty()) return;
   const std::vector<torch::Tensor> zeros = zeros_in_one_block(their_params);
@@ -242,13 +245,16 @@ std::vector<MultiTensorOptimizer::Active> MultiTensorOptimizer::collect(const Sl
       HONE_CHECK(param.grad().sizes().equals(param.sizes()), name_,
                  concat("a gradient of ", describe(index), " of shape ", c10::str(param.sizes())),
                  c10::str(param.grad().sizes()));
+      HONE_CHECK(param.grad().device() == param.device(), name_,
+                 concat("a gradient of ", describe(index), " on ", param.device().str()),
+                 param.grad().device().str());
       active.push_back({param,
                         param.grad(),
                         {},
                         nullptr,
                         static_cast<std::uint16_t>(g),
                         index,
-                        method_for(param, options)});
+                        row_length_for(param, options)});
     }
   }
   ensure_state(active, use);
@@ -269,18 +275,19 @@ StepReport MultiTensorOptimizer::step_with(const StepControl& control) {
   check_not_moved_from();
   const c10::NoGradGuard no_grad;
   StepControl asked = control;
-  asked.checked = control.checked || wants_checked_step();
+  prepare_control(asked);
   kernels::check_step_control(name_, asked);
-  made_state_ = false;
+  made_states_.clear();
+  made_tensors_.clear();
   StepReport report;
   try {
     report =
         implementation() == Implementation::Fused ? step_on_kernels(asked) : step_on_chain(asked);
   } catch (...) {
-    drop_unstepped_state();
+    drop_made_state();
     throw;
   }
-  if (!report.stepped) drop_unstepped_state();
+  if (!report.stepped) drop_made_state();
   ++(report.stepped ? stats_.steps : stats_.skipped_steps);
   stats_.grad_norm = report.grad_norm;
   stats_.clip_coef = report.clip_coef;
@@ -293,8 +300,28 @@ std::unique_ptr<DeviceStep> MultiTensorOptimizer::make_device_step(c10::Device d
   return device.is_cpu() ? nullptr : std::make_unique<DeviceStep>(device);
 }
 
+DeviceStep* MultiTensorOptimizer::stepped_device() const {
+  DeviceStep* device = cache_ == nullptr ? nullptr : cache_->device.get();
+  return device != nullptr && device->has_stepped() ? device : nullptr;
+}
+
 void MultiTensorOptimizer::fetch_state() const {
-  if (cache_ != nullptr) cache_->fetch_from_device(state_);
+  DeviceStep* device = stepped_device();
+  if (device == nullptr) return;
+  const std::span<const Index> t = device->steps();
+  device->own();
+  for (std::size_t i = 0; i < cache_->stepped.size(); ++i) {
+    const FusedCache::Stepped& one = cache_->stepped[i];
+    const auto found = state_.find(one.key);
+    if (found == state_.end() || found->second.get() != one.state) continue;
+    // Unless somebody has set it.
+    if (!t.empty() && *one.fields.step == cache_->steps[i]) {
+      *one.fields.step = cache_->steps[i] = t[i];
+    }
+    const std::span<const double> own = device->own_of(i);
+    std::copy(own.begin(), own.end(),
+              own_numbers(*one.state, static_cast<Index>(own.size())).begin());
+  }
 }
 
 void MultiTensorOptimizer::drop_device_state() {
@@ -302,23 +329,10 @@ void MultiTensorOptimizer::drop_device_state() {
   if (cache_ != nullptr) cache_->drop_device();
 }
 
-OptimizerStats MultiTensorOptimizer::stats() const {
-  OptimizerStats now = stats_;
-  if (cache_ == nullptr || cache_->device == nullptr || !cache_->device->has_stepped()) return now;
-  const std::span<const double> s = cache_->device->correlation();
-  if (s.empty()) return now;
-  now.correlation = std::accumulate(s.begin(), s.end(), 0.0) / static_cast<double>(s.size());
-  now.damping = (1 + now.correlation) / 2;
-  return now;
-}
-
-void MultiTensorOptimizer::drop_unstepped_state() {
-  if (!made_state_) return;
-  std::vector<void*> unstepped;
-  for (const auto& [param, state] : state_) {
-    if (*fields_of(*state).step == 0) unstepped.push_back(param);
-  }
-  for (void* param : unstepped) state_.erase(param);
+void MultiTensorOptimizer::drop_made_state() {
+  if (made_states_.empty() && made_tensors_.empty()) return;
+  for (torch::Tensor* tensor : made_tensors_) *tensor = torch::Tensor();
+  for (void* param : made_states_) state_.erase(param);
   cache_->forget();
 }
 
@@ -347,13 +361,13 @@ SlotUse MultiTensorOptimizer::slots_for(const StepControl& control) const {
 void MultiTensorOptimizer::make_plan(const SlotUse& use) {
   fetch_state();
   drop_device_state();
-  const std::vector<Active> active = collect(use);
   FusedCache& cache = *cache_;
+  cache.forget();  // until all of this is done
+  std::vector<Active> active = collect(use);
+  const std::vector<double> own = adopt_tensors(active);
   cache.use = use;
-  cache.forget();
   cache.read(active, use);
   cache.plan.follow_or_throw(cache.lists());
-  cache.remember(param_groups_, active);
   cache.stepped.clear();
   for (std::size_t i = 0; i < active.size(); ++i) {
     cache.stepped.push_back({active[i].fields, active[i].parameter,
@@ -361,7 +375,8 @@ void MultiTensorOptimizer::make_plan(const SlotUse& use) {
     cache.steps[i] = *active[i].fields.step;
   }
   if (!active.empty()) cache.device = make_device_step(active.front().param.device());
-  if (cache.device != nullptr) cache.take_to_device();
+  if (cache.device != nullptr) cache.device->take(cache.lists(), own);
+  cache.remember(param_groups_, active);
 }
 
 StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
@@ -379,16 +394,13 @@ StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
     }
   }
   const auto& stepped = cache.stepped;
-  StepReport report =
-      step_fused({cache.plan, cache.methods, cache.correlation, cache.device.get()}, control);
+  StepReport report = step_fused({cache.plan, cache.device.get()}, control);
   if (report.first_nonfinite_tensor >= 0) {
     report.first_nonfinite_tensor =
         stepped[static_cast<std::size_t>(report.first_nonfinite_tensor)].parameter;
   }
   if (!report.stepped) return report;
   for (std::size_t i = 0; i < stepped.size(); ++i) *stepped[i].fields.step = cache.steps[i];
-  stats_.correlation = cache.device == nullptr ? cache.mean_correlation() : 0;  // stats() asks it
-  stats_.damping = (1 + stats_.correlation) / 2;
   return report;
 }
 
@@ -428,6 +440,9 @@ void MultiTensorOptimizer::check_chain(const SlotUse& use) const {
     refuse(state_dtype_of(group.options()) != StateDtype::Float32, "state of fewer than 32 bits");
     for (const torch::Tensor& param : group.params()) {
       refuse(param.scalar_type() != at::kFloat, "parameters that are not fp32");
+      if (!param.grad().defined()) continue;
+      check_in_place(name_, "parameter", param);
+      check_operators(param, group.options());
     }
   }
 }
@@ -457,6 +472,7 @@ StepReport MultiTensorOptimizer::step_on_chain(const StepControl& control) {
       if (use.second_moment) lists.second_moment.push_back(*a.fields.second_moment);
       if (use.extra) lists.extra.push_back(*a.fields.extra);
       lists.fields.push_back(a.fields);
+      lists.states.push_back(a.state);
       ++*a.fields.step;
     }
     if (lists.params.empty()) continue;
@@ -505,14 +521,11 @@ std::vector<TensorPlanEntry> MultiTensorOptimizer::plan() const {
         entry.kernel = flat ? "fused" : "fused_strided";
       }
       const Options& options = param_groups_[g].options();
-      entry.method = method_name(param, options);
-      const kernels::TAMMethod method = method_for(param, options);
       const auto state = state_.find(param.unsafeGetTensorImpl());
-      entry.state_dtype = state == state_.end() ? state_dtype_for(param, grad, method, options)
+      entry.state_dtype = state == state_.end() ? state_dtype_for(param, grad, options)
                                                 : dtype_of_state(fields_of(*state->second));
-      if (method.scope != kernels::TAMScope::Model || entries.empty()) {
-        entry.exchanged_bytes = exchanged_bytes_for(param, options);
-      }
+      add_to_entry(param, options, entry);
+      if (needs_all_gradients() && !entries.empty()) entry.exchanged_bytes = 0;
       entries.push_back(std::move(entry));
     }
   }

@@ -12,7 +12,6 @@
 
 #include "hone/core/json_io.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
-#include "hone/kernels/multi_tensor/rule/tam.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::optim {
@@ -42,8 +41,8 @@ constexpr Index kFewestCoded = 4096;
 
 // One piece of optimizer state. Names are those of the Python layout: exp_avg, exp_avg_sq,
 // max_exp_avg_sq, momentum_buffer (shape and layout of the parameter; fp32, bf16 or 8-bit codes),
-// step (int64 scalar), correlation (fp64: one, or one per row; fp32: one per element). hone's own:
-// <name>_scale (fp32, of codes), average (fp32, the moving average of the parameter).
+// step (int64 scalar), correlation (fp64: one, or one per row). hone's own: <name>_scale (fp32, of
+// codes), average (fp32, the moving average of the parameter).
 struct NamedState {
   Index parameter = 0;  // counts through all groups in order
   std::string name;
@@ -81,11 +80,10 @@ struct StateFields {
   torch::Tensor* extra = nullptr;
   torch::Tensor *momentum_scale = nullptr, *second_moment_scale = nullptr;  // of codes
   torch::Tensor* average = nullptr;
-  double* correlation = nullptr;
-  torch::Tensor* row_correlation = nullptr;  // fp64, one per row
 };
 struct StateNames {
   const char *momentum = "", *second_moment = "", *extra = "";
+  const char* own = "";  // of own_numbers()
 };
 struct SlotUse {
   bool momentum = false, second_moment = false, extra = false, average = false;
@@ -97,11 +95,16 @@ struct SlotUse {
 struct ChainLists {
   std::vector<torch::Tensor> params, grads, momentum, second_moment, extra;
   std::vector<StateFields> fields;
+  std::vector<torch::optim::OptimizerParamState*> states;
 };
 
 // What hone's optimizers share: a torch::optim::Optimizer whose step is one call into the
-// multi-tensor kernels. Parameters on the CPU, in fp32 or bf16 (rounded stochastically), any
-// layout; or on one CUDA device, in fp32, dense (docs/cuda.md); gradients in fp32, bf16 or fp16.
+// multi-tensor kernels. Parameters and gradients are dense tensors:
+//   on the CPU          fp32 with fp32 gradients, of any strides, as long as no two elements of a
+//                       parameter share memory; or, where parameters are bf16 (rounded
+//                       stochastically) or gradients bf16 or fp16, one dense block each of the same
+//                       strides (so also for narrow state: others keep theirs in fp32)
+//   on one CUDA device  fp32 with gradients of one type, such blocks (docs/cuda.md)
 // Parameters without gradient are left alone: no decay, no step. Errors are hone::Error and leave
 // parameters and state untouched.
 class MultiTensorOptimizer : public torch::optim::Optimizer {
@@ -129,8 +132,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
 
   // One entry per parameter that has a gradient now.
   std::vector<TensorPlanEntry> plan() const;
-  // (On CUDA waits for the device where the rule is one of TAM's.)
-  OptimizerStats stats() const;
+  virtual OptimizerStats stats() const { return stats_; }
 
   // All state, in the order of the parameters, for saving: parameters not stepped so far have none.
   // The tensors are the optimizer's own; copy them before the next step. Saving these, and
@@ -157,17 +159,15 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   struct Active {
     torch::Tensor param, grad;
     StateFields fields;
-    const ParamState* state = nullptr;
+    ParamState* state = nullptr;
     std::uint16_t group = 0;
     Index parameter = 0;
-    kernels::TAMMethod method;
+    Index row_length = 0;
   };
   // What a fused step works on.
   struct FusedTensors {
     const kernels::MultiTensorPlan& plan;
-    std::span<const kernels::TAMMethod> methods;
-    std::span<double* const> correlation;  // as in kernels::TAMMethods
-    DeviceStep* device = nullptr;          // steps them; null: they are the CPU's
+    DeviceStep* device = nullptr;  // steps them; null: they are the CPU's
   };
   MultiTensorOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups,
                        std::unique_ptr<Options> defaults, std::string name);
@@ -196,15 +196,27 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   virtual std::unique_ptr<Options> with_json(const Options& now, const Json& json,
                                              const std::string& where) const = 0;
   virtual float initial_second_moment(const Options&) const { return 0; }
-  // TAM: how this parameter is measured, and the name of that.
-  virtual kernels::TAMMethod method_for(const torch::Tensor&, const Options&) const { return {}; }
-  virtual std::string method_name(const torch::Tensor&, const Options&) const { return {}; }
-  virtual Index exchanged_bytes_for(const torch::Tensor&, const Options&) const { return 0; }
-  virtual bool wants_checked_step() const { return false; }
+  // Elements of a row of a parameter that is stepped row by row, 0 of others.
+  virtual Index row_length_for(const torch::Tensor&, const Options&) const { return 0; }
+  // The `count` fp64 numbers, one or one per row, that the rule keeps with a parameter; made where
+  // there are none, Error{InvalidArgument} where there are others.
+  virtual std::span<double> own_numbers(ParamState&, Index /*count*/) const { return {}; }
+  Index count_own(const torch::Tensor& param, const Options& options) const;
+  // Error naming what earlier versions saved and the rule has no more.
+  virtual void check_imported(const NamedState&) const {}
+  // What the options ask of every step.
+  virtual void prepare_control(StepControl&) const {}
+  // What the rule knows of a parameter.
+  virtual void add_to_entry(const torch::Tensor&, const Options&, TensorPlanEntry&) const {}
+  // A plan is about to be made of these tensors, whose state is complete; `group` may become any
+  // that step_fused() passes on. Returns all of their own numbers, or one that they share.
+  virtual std::vector<double> adopt_tensors(std::vector<Active>&) { return {}; }
   // How tensors there are stepped; null: by the CPU.
   virtual std::unique_ptr<DeviceStep> make_device_step(c10::Device device) const;
   // Fused: one kernel call.
   virtual StepReport step_fused(const FusedTensors& tensors, const StepControl& control) = 0;
+  // Error for what ForLoop and Foreach cannot do; asked of every parameter before any is stepped.
+  virtual void check_operators(const torch::Tensor&, const Options&) const {}
   // ForLoop and Foreach on one group whose gradients are already scaled. Counters are advanced
   // already: *fields.step is the number of this step.
   virtual void step_for_loop(ChainLists& lists, const Options& options) = 0;
@@ -220,6 +232,8 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   void load_or_restore(const std::function<void()>& load);
   // What a device holds of the state comes to the parameters' states: before they are read.
   void fetch_state() const;
+  // What has stepped tensors of the plan, if it is a device.
+  DeviceStep* stepped_device() const;
   // Option field of which the groups may not differ.
   template <class T, class Get>
   T common_option(const char* field, const Get& get) const;
@@ -236,10 +250,10 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   std::vector<Active> collect(const SlotUse& use);
   void check_chain(const SlotUse& use) const;
   void ensure_state(std::vector<Active>& active, const SlotUse& use);
-  // Of parameters that were never stepped, where a step that made state did not happen.
-  void drop_unstepped_state();
+  // What a step made that did not happen.
+  void drop_made_state();
   StateDtype state_dtype_for(const torch::Tensor& param, const torch::Tensor& grad,
-                             const kernels::TAMMethod& method, const Options& options) const;
+                             const Options& options) const;
   SlotUse slots_for(const StepControl& control) const;
   void make_plan(const SlotUse& use);
   StepReport step_on_kernels(const StepControl& control);
@@ -249,7 +263,9 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
 
   std::string name_;
   std::unique_ptr<FusedCache> cache_;
-  bool made_state_ = false;  // in this step
+  // In this step.
+  std::vector<void*> made_states_;
+  std::vector<torch::Tensor*> made_tensors_;
 };
 
 // The value of an options field, or the error that groups differ in it.

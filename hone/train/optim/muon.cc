@@ -130,6 +130,16 @@ StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& cont
   if (control.checked || control.ema_decay > 0) {
     fail_unsupported(name(), "a step without check and moving average", "one with them");
   }
+  // What the update would fail at after the momentum was stepped.
+  if (control.grad != GradWriteBack::None) tensors.plan.check_gradients_writable();
+  for (const auto& group : param_groups_) {
+    check_group(group);
+    for (const torch::Tensor& param : group.params()) {
+      if (!param.grad().defined()) continue;
+      check_in_place(name(), "parameter", param);
+      if (control.grad != GradWriteBack::None) check_in_place(name(), "gradient", param.grad());
+    }
+  }
   StepControl momentum_only = control;
   momentum_only.grad = GradWriteBack::None;  // the update still reads the gradients
   const StepReport report = RuleOptimizer::step_fused(tensors, momentum_only);

@@ -20,9 +20,6 @@ namespace {
 torch::Tensor int_scalar(std::int64_t value) {
   return at::scalar_tensor(value, at::TensorOptions(at::kLong));
 }
-torch::Tensor double_scalar(double value) {
-  return at::scalar_tensor(value, at::TensorOptions(at::kDouble));
-}
 
 void check_scalar(const std::string& op, const std::string& what, const torch::Tensor& value,
                   at::ScalarType type) {
@@ -67,42 +64,28 @@ void adopt_moment(const torch::Tensor& value, const torch::Tensor& scale,
   encode_moment(wide, param, type, to, to_scale);
 }
 
-Index rows_of(const torch::Tensor& param, const kernels::TAMMethod& method) {
-  return param.numel() / std::max<Index>(1, method.row_length);
+torch::Tensor tensor_of(std::span<const double> numbers) {
+  if (numbers.size() == 1) return at::scalar_tensor(numbers[0], at::TensorOptions(at::kDouble));
+  const torch::Tensor all =
+      at::empty({static_cast<Index>(numbers.size())}, at::TensorOptions(at::kDouble));
+  std::copy(numbers.begin(), numbers.end(), all.data_ptr<double>());
+  return all;
 }
 
-// One s, or one per row, as the scope in use has it: zeros before its first step.
-torch::Tensor correlation_of(const StateFields& fields, const torch::Tensor& param,
-                             const kernels::TAMMethod& method) {
-  if (method.scope == kernels::TAMScope::Row) {
-    return fields.row_correlation->defined()
-               ? *fields.row_correlation
-               : at::zeros({rows_of(param, method)}, at::TensorOptions(at::kDouble));
-  }
-  return double_scalar(*fields.correlation);
-}
-
-void take_correlation(const std::string& op, const std::string& what, const torch::Tensor& value,
-                      const torch::Tensor& param, const kernels::TAMMethod& method,
-                      const StateFields& fields) {
-  HONE_CHECK(value.defined(), op, what, "none");
-  const auto check = [&](bool fits, const char* expected) {
-    HONE_CHECK(fits, op, concat(what, expected),
-               concat(at::toString(value.scalar_type()), " of shape ", c10::str(value.sizes())));
-  };
-  if (value.scalar_type() == at::kFloat) {
-    throw Error(ErrorCategory::Unsupported,
-                concat("[", op, "] ", what, " is that of scope element, which was removed"));
-  }
-  if (method.scope == kernels::TAMScope::Row) {
-    check(value.scalar_type() == at::kDouble && value.dim() == 1 &&
-              value.numel() == rows_of(param, method),
-          " in fp64, one per row");
-    *fields.row_correlation = value.to(at::kCPU).contiguous().clone();
-  } else {
+void take_numbers(const std::string& op, const std::string& what, const torch::Tensor& value,
+                  std::span<double> to) {
+  if (to.size() == 1) {
     check_scalar(op, what, value, at::kDouble);
-    *fields.correlation = value.item<double>();
+  } else {
+    const bool fits = value.defined() && value.scalar_type() == at::kDouble && value.dim() == 1 &&
+                      value.numel() == static_cast<Index>(to.size());
+    HONE_CHECK(fits, op, concat(what, " in fp64, one per row"),
+               value.defined() ? concat(at::toString(value.scalar_type()), " of shape ",
+                                        c10::str(value.sizes()))
+                               : std::string("none"));
   }
+  const torch::Tensor host = value.to(at::kCPU).contiguous();
+  std::copy_n(host.data_ptr<double>(), to.size(), to.begin());
 }
 
 // An archive may come from another device, and from parameters of another layout. Scales are the
@@ -147,9 +130,9 @@ std::vector<NamedState> MultiTensorOptimizer::export_state() const {
       add(scale_name(names.second_moment).c_str(), fields.second_moment_scale);
       if (use.extra) add(names.extra, fields.extra);
       add("average", fields.average);
-      if (fields.correlation != nullptr) {
-        const kernels::TAMMethod method = method_for(param, group.options());
-        all.push_back({index, "correlation", correlation_of(fields, param, method)});
+      if (*names.own != '\0') {
+        const Index count = count_own(param, group.options());
+        all.push_back({index, names.own, tensor_of(own_numbers(*found->second, count))});
       }
     }
   }
@@ -173,6 +156,7 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
                concat("state of a parameter below ", params.size()), item.parameter);
     HONE_CHECK(by_parameter[item.parameter].emplace(item.name, item.value).second, name_,
                concat(item.name, " of parameter ", item.parameter, " once"), "it twice");
+    check_imported(item);
   }
   const StateNames names = state_names();
   std::vector<std::pair<void*, std::unique_ptr<ParamState>>> fresh;
@@ -204,8 +188,7 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
       adopt_moment(value, its_scale, param, type, *to, *scale);
     };
     const SlotUse use = slots_of(options_of(index));
-    const kernels::TAMMethod method = method_for(param, options_of(index));
-    const StateDtype dtype = state_dtype_for(param, param, method, options_of(index));
+    const StateDtype dtype = state_dtype_for(param, param, options_of(index));
     torch::Tensor unused;
     if (fields.momentum != nullptr) {
       take_moment(use.momentum, names.momentum, fields.momentum, fields.momentum_scale,
@@ -215,9 +198,11 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
       take_moment(use.second_moment, names.second_moment, fields.second_moment,
                   fields.second_moment_scale, moment_type(dtype, true));
     }
-    if (fields.correlation != nullptr) {
-      take_correlation(name_, label("correlation"), take("correlation"), param, method, fields);
-    } else if (fields.extra != nullptr) {
+    if (*names.own != '\0') {
+      take_numbers(name_, label(names.own), take(names.own),
+                   own_numbers(*made, count_own(param, options_of(index))));
+    }
+    if (fields.extra != nullptr) {
       take_moment(use.extra, names.extra, fields.extra, &unused, at::kFloat);
     }
     if (given.find("average") != given.end()) {
@@ -318,9 +303,7 @@ void MultiTensorOptimizer::check_state_fits() const {
       check(names.second_moment, fields.second_moment, fields.second_moment_scale);
       check(names.extra, fields.extra, nullptr);
       check("average", fields.average, nullptr);
-      if (fields.row_correlation != nullptr && fields.row_correlation->defined()) {
-        *fields.row_correlation = fields.row_correlation->to(at::kCPU);
-      }
+      own_numbers(*found->second, count_own(param, group.options()));
       check_step(name_, index, *fields.step);
     }
   }

@@ -2,8 +2,11 @@
 #include "hone/train/optim/state_tensors.h"
 
 #include <ATen/Functions.h>
+#include <ATen/MemoryOverlap.h>
+#include <c10/core/InferenceMode.h>
 
 #include "hone/core/buffer.h"
+#include "hone/core/check.h"
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/train/interop.h"
 
@@ -87,6 +90,13 @@ void encode_moment(const torch::Tensor& values, const torch::Tensor& param, at::
   laid_out.copy_(values);
   allocate_moment(param, type, moment, scale);
   kernels::encode_chunk(laid_out.data_ptr<float>(), {.nearest = true}, chunk_of(moment, scale));
+}
+
+void check_in_place(const std::string& op, const std::string& what, const torch::Tensor& tensor) {
+  HONE_CHECK(at::has_internal_overlap(tensor) != at::MemOverlap::Yes, op,
+             concat("memory of its own for each element of ", what), "an expanded view");
+  HONE_CHECK(!tensor.is_inference() || c10::InferenceMode::is_enabled(), op,
+             concat("a ", what, " made outside of inference mode, or a step inside"), "neither");
 }
 
 std::vector<double> read_scalars(const std::vector<torch::Tensor>& scalars) {

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "hone/train/optim/multi_tensor_optimizer.h"
@@ -28,6 +29,9 @@ torch::Tensor decode_moment(const torch::Tensor& moment, const torch::Tensor& sc
 // Stores fp32 values, rounded to nearest, as `type` in the layout of the parameter.
 void encode_moment(const torch::Tensor& values, const torch::Tensor& param, at::ScalarType type,
                    torch::Tensor& moment, torch::Tensor& scale);
+// Error where operators cannot write `tensor` in place: an expanded view, or one that was made in
+// inference mode and is stepped outside.
+void check_in_place(const std::string& op, const std::string& what, const torch::Tensor& tensor);
 // The values of fp64 scalars on one device, which is waited for once.
 std::vector<double> read_scalars(const std::vector<torch::Tensor>& scalars);
 // A copy with the layout of the parameter, on its device or another.

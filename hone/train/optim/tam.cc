@@ -5,6 +5,7 @@
 #include <torch/optim/serialize.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "hone/core/log.h"
 #include "hone/train/interop.h"
@@ -35,13 +36,9 @@ std::vector<kernels::Torque> read_torques(const std::vector<torch::Tensor>& sums
   return torques;
 }
 
-const char* name_of(CorrelationMethod method) {
-  constexpr const char* kNames[] = {"manual", "cosine_similarity", "vectorized", "auto"};
-  return kNames[static_cast<int>(method)];
-}
-const char* name_of(TAMScope scope) {
-  constexpr const char* kNames[] = {"model", "tensor", "row"};
-  return kNames[static_cast<int>(scope)];
+template <class Choice>
+std::string_view name_of(Choice choice) {
+  return names_of(choice)[static_cast<std::size_t>(choice)];
 }
 
 // The scope of a method, none for Auto.
@@ -67,6 +64,23 @@ CorrelationMethod method_of(const TorqueFields& o, const torch::Tensor& param) {
   return param.dim() >= 2 ? CorrelationMethod::Vectorized : CorrelationMethod::CosineSimilarity;
 }
 
+// In scope Model every parameter keeps a copy of the one s; parameters without gradient in a step
+// fall behind, so the copy that has seen most steps counts: which it is.
+std::size_t latest_of(std::span<const Index> steps) {
+  return static_cast<std::size_t>(std::max_element(steps.begin(), steps.end()) - steps.begin());
+}
+
+// The mean of s over tensors, of rows their mean first, and d.
+template <class Spans>
+void report_correlation(OptimizerStats& stats, const Spans& correlation) {
+  double sum = 0;
+  for (const std::span<const double> s : correlation) {
+    sum += std::accumulate(s.begin(), s.end(), 0.0) / static_cast<double>(s.size());
+  }
+  stats.correlation = correlation.empty() ? 0 : sum / static_cast<double>(correlation.size());
+  stats.damping = (1 + stats.correlation) / 2;
+}
+
 }  // namespace
 
 const TorqueFields& TorqueOptimizer::fields(const Options& options) {
@@ -88,9 +102,27 @@ StateFields TorqueOptimizer::fields_of(ParamState& state) const {
           .second_moment = adaptive() ? &own.exp_avg_sq() : nullptr,
           .momentum_scale = &own.momentum_scale(),
           .second_moment_scale = &own.second_moment_scale(),
-          .average = &own.average(),
-          .correlation = &own.correlation(),
-          .row_correlation = &own.row_correlation()};
+          .average = &own.average()};
+}
+
+std::span<double> TorqueOptimizer::own_numbers(ParamState& state, Index count) const {
+  auto& own = state_as<TAMParamState>(name().c_str(), state);
+  if (count == 1) return {&own.correlation(), 1};
+  torch::Tensor& rows = own.row_correlation();
+  if (!rows.defined()) rows = at::zeros({count}, at::TensorOptions(at::kDouble));
+  if (!rows.is_cpu() || !rows.is_contiguous()) rows = rows.to(at::kCPU).contiguous();
+  HONE_CHECK(rows.scalar_type() == at::kDouble && rows.numel() == count, name(),
+             concat("a correlation in fp64 for each of ", count, " rows"),
+             concat(at::toString(rows.scalar_type()), " of shape ", c10::str(rows.sizes())));
+  return {rows.data_ptr<double>(), static_cast<std::size_t>(count)};
+}
+
+void TorqueOptimizer::check_imported(const NamedState& item) const {
+  if (item.name != state_names().own || !item.value.defined()) return;
+  if (item.value.scalar_type() != at::kFloat) return;
+  throw Error(ErrorCategory::Unsupported,
+              concat("[", name(), "] correlation of parameter ", item.parameter,
+                     " is that of scope element, which was removed"));
 }
 
 SlotUse TorqueOptimizer::slots_of(const Options& options) const {
@@ -112,13 +144,13 @@ bool TorqueOptimizer::needs_all_gradients() const {
   });
 }
 
-bool TorqueOptimizer::wants_checked_step() const {
-  return !common_option<bool>("use_inplace_ops",
-                              [](const Options& o) { return fields(o).use_inplace_ops_; });
+void TorqueOptimizer::prepare_control(StepControl& control) const {
+  const bool in_place = common_option<bool>(
+      "use_inplace_ops", [](const Options& o) { return fields(o).use_inplace_ops_; });
+  control.checked = control.checked || !in_place;
 }
 
-kernels::TAMMethod TorqueOptimizer::method_for(const torch::Tensor& param,
-                                               const Options& options) const {
+kernels::TAMMethod TorqueOptimizer::method_for(const torch::Tensor& param, const Options& options) {
   const TorqueFields& o = fields(options);
   if (o.scope_ == TAMScope::Model) return {.scope = TAMScope::Model};
   const CorrelationMethod method = method_of(o, param);
@@ -126,29 +158,55 @@ kernels::TAMMethod TorqueOptimizer::method_for(const torch::Tensor& param,
   const bool rows =
       method == CorrelationMethod::Vectorized && param.dim() >= 2 && param.numel() > param.size(-1);
   if (!rows) return {.guard = kernels::CosineGuard::Clamp};  // one row is the tensor
-  return {.scope = TAMScope::Row, .row_length = param.size(-1)};
+  return {
+      .scope = TAMScope::Row, .guard = kernels::CosineGuard::Clamp, .row_length = param.size(-1)};
 }
 
-std::string TorqueOptimizer::method_name(const torch::Tensor& param, const Options& options) const {
-  const TorqueFields& o = fields(options);
-  return o.scope_ == TAMScope::Model ? name_of(*o.scope_) : name_of(method_of(o, param));
+Index TorqueOptimizer::row_length_for(const torch::Tensor& param, const Options& options) const {
+  return method_for(param, options).row_length;
 }
 
-Index TorqueOptimizer::exchanged_bytes_for(const torch::Tensor& param,
-                                           const Options& options) const {
+void TorqueOptimizer::add_to_entry(const torch::Tensor& param, const Options& options,
+                                   TensorPlanEntry& entry) const {
   const TorqueFields& o = fields(options);
   const kernels::TAMMethod method = method_for(param, options);
+  entry.method = o.scope_ == TAMScope::Model ? name_of(*o.scope_) : name_of(method_of(o, param));
   // A row that is the whole tensor is stepped in scope Tensor, and never cut.
   const bool rows =
       method.scope == TAMScope::Tensor && method_of(o, param) == CorrelationMethod::Vectorized;
-  if (rows || o.fixed_damping_.has_value()) return 0;
+  if (rows || o.fixed_damping_.has_value()) return;
   const bool coupled = o.weight_decay_ != 0 && !o.decoupled_weight_decay_;
-  return kernels::exchanged_bytes(method, coupled);
+  entry.exchanged_bytes = kernels::exchanged_bytes(method, coupled);
+}
+
+std::vector<double> TorqueOptimizer::adopt_tensors(std::vector<Active>& tensors) {
+  methods_.clear();
+  states_.clear();
+  correlation_.clear();
+  places_.clear();
+  std::vector<double> all;
+  std::vector<Index> steps;
+  const std::size_t groups = param_groups_.size();
+  HONE_CHECK(2 * groups <= 1 << 16, name(), "at most 32,768 groups", groups);
+  for (Active& a : tensors) {
+    const Options& options = param_groups_[a.group].options();
+    const kernels::TAMMethod& method = methods_.emplace_back(method_for(a.param, options));
+    // The second half of the groups of step_fused() clamps.
+    if (method.guard == kernels::CosineGuard::Clamp) {
+      a.group = static_cast<std::uint16_t>(a.group + groups);
+    }
+    states_.push_back(a.state);
+    const std::span<double> s = own_numbers(*a.state, count_own(a.param, options));
+    correlation_.push_back(s);
+    places_.push_back(s.data());
+    all.insert(all.end(), s.begin(), s.end());
+    steps.push_back(*a.fields.step);
+  }
+  return steps_model() ? std::vector{all[latest_of(steps)]} : all;
 }
 
 kernels::TAMGroup TorqueOptimizer::group_of(const Options& options) {
   const TorqueFields& o = fields(options);
-  const bool clamp = o.correlation_method_ == CorrelationMethod::CosineSimilarity;
   return {.lr = o.lr_,
           .momentum = o.momentum_,
           .decay_rate = o.decay_rate_,
@@ -157,7 +215,6 @@ kernels::TAMGroup TorqueOptimizer::group_of(const Options& options) {
           .weight_decay = o.weight_decay_,
           .decoupled = o.decoupled_weight_decay_,
           .maximize = dynamic_cast<const AddedFields&>(options).maximize_,
-          .guard = clamp ? kernels::CosineGuard::Clamp : kernels::CosineGuard::Additive,
           .eps_norm = o.eps_norm_,
           .eps_corr = o.eps_corr_,
           .fixed_damping = o.fixed_damping_,
@@ -175,7 +232,8 @@ void TorqueOptimizer::check_group(const torch::optim::OptimizerParamGroup& group
 
 void TorqueOptimizer::check_groups_agree() const {
   MultiTensorOptimizer::check_groups_agree();
-  wants_checked_step();
+  StepControl unused;
+  prepare_control(unused);
   const auto whole = [](const auto& group) {
     return fields(group.options()).scope_ == TAMScope::Model;
   };
@@ -187,69 +245,75 @@ void TorqueOptimizer::check_groups_agree() const {
 
 StepReport TorqueOptimizer::step_fused(const FusedTensors& tensors, const StepControl& control) {
   std::vector<kernels::TAMGroup> groups;
-  for (const auto& group : param_groups_) {
-    check_method(name(), fields(group.options()));
-    groups.push_back(group_of(group.options()));
-  }
-  const kernels::TAMMethods methods{.of_tensor = tensors.methods,
-                                    .correlation = tensors.correlation};
-  if (tensors.device != nullptr) return step_on_device(tensors, methods, groups, control);
-  const bool model = !tensors.methods.empty() && tensors.methods[0].scope == TAMScope::Model;
-  if (model) return step_model_scope(tensors, methods, groups, control);
-  return kernels::tam_step(tensors.plan, groups, methods, control, libtorch_executor());
-}
-
-StepReport TorqueOptimizer::step_on_device(const FusedTensors& tensors,
-                                           const kernels::TAMMethods& methods,
-                                           std::span<const kernels::TAMGroup> groups,
-                                           const StepControl& control) const {
-  const kernels::MultiTensorPlan& plan = tensors.plan;
-  for (Index i = 0; i < plan.tensors(); ++i) {
-    const kernels::TAMMethod& method = methods.of_tensor[static_cast<std::size_t>(i)];
-    const kernels::CosineGuard guard = groups[plan.tensor(i).group].guard;
-    const bool same = method.scope == methods.of_tensor[0].scope &&
-                      (method.scope == TAMScope::Model ||
-                       (method.scope == TAMScope::Tensor && method.guard.value_or(guard) == guard));
-    if (!same) {
-      fail_unsupported(name(),
-                       "scope model or a correlation_method manual or cosine_similarity on CUDA",
-                       concat("another for tensor ", i));
+  for (const auto guard : {kernels::CosineGuard::Additive, kernels::CosineGuard::Clamp}) {
+    for (const auto& group : param_groups_) {
+      check_method(name(), fields(group.options()));
+      groups.push_back(group_of(group.options()));
+      groups.back().guard = guard;
     }
   }
-  return tensors.device->step(groups, control);
+  if (tensors.device == nullptr) return step_on_host(tensors.plan, groups, control);
+  return tensors.device->step(
+      std::span<const kernels::TAMGroup>(groups), control,
+      {.scope = steps_model() ? TAMScope::Model : TAMScope::Tensor});
 }
 
-StepReport TorqueOptimizer::step_model_scope(const FusedTensors& tensors,
-                                             const kernels::TAMMethods& methods,
-                                             std::span<const kernels::TAMGroup> groups,
-                                             const StepControl& control) const {
-  const Index latest = latest_of(tensors.plan.step());
-  double shared = *tensors.correlation[static_cast<std::size_t>(latest)];
-  const kernels::TAMMethods all{
-      .of_tensor = methods.of_tensor, .correlation = {}, .values = {&shared, 1}};
-  const StepReport report =
-      kernels::tam_step(tensors.plan, groups, all, control, libtorch_executor());
-  if (report.stepped) {
-    for (double* place : tensors.correlation) *place = shared;
+StepReport TorqueOptimizer::step_on_host(const kernels::MultiTensorPlan& plan,
+                                         std::span<const kernels::TAMGroup> groups,
+                                         const StepControl& control) {
+  kernels::TAMMethods methods{.of_tensor = methods_, .correlation = {}};
+  double shared = 0;
+  if (steps_model()) {
+    shared = correlation_[latest_of(plan.step())].front();
+    methods.values = {&shared, 1};
+  } else {
+    for (std::size_t i = 0; i < correlation_.size(); ++i) {
+      std::span<double>& s = correlation_[i];
+      // Somebody may have set another tensor.
+      if (s.size() == 1) continue;
+      s = own_numbers(*states_[i], static_cast<Index>(s.size()));
+      places_[i] = s.data();
+    }
+    methods.correlation = places_;
   }
+  const StepReport report = kernels::tam_step(plan, groups, methods, control, libtorch_executor());
+  if (!report.stepped) return report;
+  if (steps_model()) {
+    for (const std::span<double> s : correlation_) s.front() = shared;
+  }
+  report_correlation(stats_, steps_model() ? std::span(correlation_).first(1) : correlation_);
   return report;
+}
+
+OptimizerStats TorqueOptimizer::stats() const {
+  OptimizerStats now = stats_;
+  DeviceStep* const device = stepped_device();
+  if (device == nullptr) return now;
+  const bool shared = device->own().size() == 1;
+  std::vector<std::span<const double>> s;
+  for (std::size_t i = 0; i < (shared ? 1 : methods_.size()); ++i) s.push_back(device->own_of(i));
+  report_correlation(now, s);
+  return now;
+}
+
+void TorqueOptimizer::check_operators(const torch::Tensor& param, const Options& options) const {
+  if (fields(options).bias_correction_) {
+    fail_unsupported(name(), "Implementation::Fused for bias_correction", "a chain of operators");
+  }
+  const TAMScope scope = method_for(param, options).scope;
+  if (scope == TAMScope::Tensor) return;
+  fail_unsupported(name(), concat("Implementation::Fused for scope ", name_of(scope)),
+                   "a chain of operators");
 }
 
 std::vector<at::Scalar> TorqueOptimizer::advance_damping(
     ChainLists& lists, const Options& options, const std::vector<kernels::Torque>& torques) const {
   const TorqueFields& o = fields(options);
   const kernels::TAMGroup group = group_of(options);
-  if (o.bias_correction_) {
-    fail_unsupported(name(), "Implementation::Fused for bias_correction", "a chain of operators");
-  }
   std::vector<at::Scalar> damping;
   for (std::size_t i = 0; i < torques.size(); ++i) {
     const kernels::TAMMethod method = method_for(lists.params[i], options);
-    if (method.scope != TAMScope::Tensor) {
-      fail_unsupported(name(), concat("Implementation::Fused for scope ", name_of(method.scope)),
-                       "a chain of operators");
-    }
-    double& s = *lists.fields[i].correlation;
+    double& s = own_numbers(*lists.states[i], 1).front();
     if (!o.fixed_damping_.has_value()) {
       const double cosine = kernels::torque_cosine(torques[i], group, *method.guard);
       s = group.decay_rate * s + (1 - group.decay_rate) * cosine;

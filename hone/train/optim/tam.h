@@ -4,6 +4,8 @@
 #include <torch/optim/optimizer.h>
 
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -92,7 +94,7 @@ struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
   // d is this, s stays: the control for comparisons with SGD.
   Derived& fixed_damping(double value) { return this->set(fixed_damping_, std::optional(value)); }
   // true: one read-modify-write pass. false: a checked step, which changes nothing unless every new
-  // value is finite.
+  // value is finite; on CUDA it costs a copy of parameters and state while it lasts.
   Derived& use_inplace_ops(bool value) { return this->set(use_inplace_ops_, value); }
   // One log line per 100 steps: s, d, gradient norm, skipped steps.
   Derived& verbose(bool value) { return this->set(verbose_, value); }
@@ -205,6 +207,8 @@ struct TAMParamState : AddedState<TAMParamState, PlainTAMState> {};
 class TorqueOptimizer : public MultiTensorOptimizer {
  public:
   bool needs_all_gradients() const override;  // scope Model
+  // On CUDA waits for the device.
+  OptimizerStats stats() const override;
 
  protected:
   TorqueOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
@@ -214,13 +218,19 @@ class TorqueOptimizer : public MultiTensorOptimizer {
 
   std::unique_ptr<ParamState> make_state() const override;
   StateFields fields_of(ParamState& state) const override;
-  StateNames state_names() const override { return {"momentum_buffer", "exp_avg_sq"}; }
+  StateNames state_names() const override {
+    return {.momentum = "momentum_buffer", .second_moment = "exp_avg_sq", .own = "correlation"};
+  }
   SlotUse slots_of(const Options& options) const override;
-  bool wants_checked_step() const override;
-  kernels::TAMMethod method_for(const torch::Tensor& param, const Options& options) const override;
-  std::string method_name(const torch::Tensor& param, const Options& options) const override;
-  Index exchanged_bytes_for(const torch::Tensor& param, const Options& options) const override;
+  Index row_length_for(const torch::Tensor& param, const Options& options) const override;
+  std::span<double> own_numbers(ParamState& state, Index count) const override;
+  void check_imported(const NamedState& item) const override;
+  void prepare_control(StepControl& control) const override;
+  void add_to_entry(const torch::Tensor& param, const Options& options,
+                    TensorPlanEntry& entry) const override;
+  std::vector<double> adopt_tensors(std::vector<Active>& tensors) override;
   StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override;
+  void check_operators(const torch::Tensor& param, const Options& options) const override;
   void step_for_loop(ChainLists& lists, const Options& options) override;
   void step_foreach(ChainLists& lists, const Options& options) override;
   void after_step(const StepReport& report) override;
@@ -230,17 +240,23 @@ class TorqueOptimizer : public MultiTensorOptimizer {
  private:
   static const TorqueFields& fields(const Options& options);
   static kernels::TAMGroup group_of(const Options& options);
-  StepReport step_on_device(const FusedTensors& tensors, const kernels::TAMMethods& methods,
-                            std::span<const kernels::TAMGroup> groups,
-                            const StepControl& control) const;
-  StepReport step_model_scope(const FusedTensors& tensors, const kernels::TAMMethods& methods,
-                              std::span<const kernels::TAMGroup> groups,
-                              const StepControl& control) const;
+  // How a parameter is measured.
+  static kernels::TAMMethod method_for(const torch::Tensor& param, const Options& options);
+  bool steps_model() const {
+    return !methods_.empty() && methods_.front().scope == TAMScope::Model;
+  }
+  StepReport step_on_host(const kernels::MultiTensorPlan& plan,
+                          std::span<const kernels::TAMGroup> groups, const StepControl& control);
   // s and d of every tensor from the products of momentum and gradient.
   std::vector<at::Scalar> advance_damping(ChainLists& lists, const Options& options,
                                           const std::vector<kernels::Torque>& torques) const;
 
   bool adaptive_;
+  // Of the tensors of the plan.
+  std::vector<kernels::TAMMethod> methods_;
+  std::vector<ParamState*> states_;
+  std::vector<std::span<double>> correlation_;
+  std::vector<double*> places_;  // theirs
 };
 
 // One of the family.

@@ -11,6 +11,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <cmath>
 #include <limits>
 #include <sstream>
 
@@ -281,16 +282,155 @@ TEST(DeviceStep, counters_of_the_device_are_fetched_and_those_of_the_user_sent) 
   EXPECT_EQ(exported.front().value.item<std::int64_t>(), 41);
 }
 
-TEST(DeviceStep, what_only_the_cpu_has_is_refused) {
+// ---- methods, rows and checked steps
+
+// A bias, a small matrix, a large matrix and a large vector.
+Tensors make_mixed_params() {
+  torch::manual_seed(4);
+  Tensors params{torch::rand({30}), torch::rand({5, 3}), torch::rand({200, 100}),
+                 torch::rand({3000})};
+  for (torch::Tensor& param : params) param.requires_grad_();
+  return params;
+}
+
+void set_mixed_gradients(Tensors& params, int step) {
+  torch::manual_seed(900 + step);
+  for (std::size_t i = 0; i < params.size(); ++i) {
+    const torch::Tensor grad = torch::randn(params[i].sizes());
+    params[i].mutable_grad() = i == 2 && step % 4 == 3 ? torch::Tensor() : grad;
+  }
+}
+
+// Bit by bit; rows where gradients are clipped within `bound`: the CPU rounds the scale at which it
+// measures rows to fp32.
+template <class Optimizer, class Options>
+void check_method(const Options& options, double clip_norm, double bound) {
+  Tensors params = make_mixed_params(), wanted = make_mixed_params();
   Calls calls;
-  const auto refusal = [&](const TAMOptions& options) {
-    Tensors params = make_params();
-    OnDevice<TAM, kernels::TAMGroup> optimizer(params, options, calls);
-    set_gradients(params, 0);
-    return error_of([&] { optimizer.step(); });
+  OnDevice<Optimizer, kernels::TAMGroup> optimizer(params, options, calls);
+  Optimizer reference(wanted, options);
+  for (int t = 0; t < 10; ++t) {
+    set_mixed_gradients(params, t);
+    set_mixed_gradients(wanted, t);
+    StepControl control;
+    if (t % 2 == 0) control = {.inv_scale = 0.5, .clip_norm = clip_norm, .skip_nonfinite = true};
+    if (t > 5) control.ema_decay = 0.9;
+    const StepReport report = optimizer.step_with(control);
+    EXPECT_TRUE(report.stepped) << t;
+    reference.step_with(control);
+    EXPECT_NEAR(optimizer.stats().correlation, reference.stats().correlation, bound) << t;
+    for (std::size_t i = 0; i < params.size(); ++i) {
+      const double worst = (params[i] - wanted[i]).abs().max().template item<double>();
+      EXPECT_LE(worst, bound) << t << ' ' << i;
+    }
+  }
+  if (bound == 0) expect_same_state(optimizer, reference);
+}
+
+TEST(DeviceStep, every_method_and_preset_of_tam_steps_as_on_the_cpu) {
+  const auto auto_200 = [](auto options) {
+    return options.correlation_method(CorrelationMethod::Auto).large_tensor_threshold(200);
   };
-  EXPECT_THAT(refusal(TAMOptions(1e-2).scope(TAMScope::Row)), HasSubstr("scope model"));
+  for (const double clip_norm : {0.0, 1.0}) {
+    const double bound = clip_norm == 0 ? 0 : 1e-6;
+    check_method<TAM>(TAMOptions(1e-2).scope(TAMScope::Row), clip_norm, bound);
+    check_method<TAM>(TAMOptions(1e-2).scope(TAMScope::Row).weight_decay(0.1), clip_norm, bound);
+    check_method<TAM>(auto_200(TAMOptions(1e-2)), clip_norm, bound);
+    check_method<TAM>(TAMOptions::large_model(1e-2), clip_norm, bound);
+    check_method<TAM>(TAMOptions::high_performance(1e-2), clip_norm, bound);
+    check_method<AdaTAMW>(auto_200(AdaTAMWOptions(1e-3)).bias_correction(true), clip_norm, bound);
+    check_method<AdaTAM>(auto_200(AdaTAMOptions(1e-3)).fixed_damping(0.7), clip_norm, bound);
+    // No rows: the same bits with clipping too.
+    check_method<TAM>(TAMOptions::stable(1e-2), clip_norm, 0);
+    check_method<TAM>(TAMOptions(1e-2).correlation_method(CorrelationMethod::CosineSimilarity),
+                      clip_norm, 0);
+  }
+}
+
+// From the device to the CPU and back, by archives and by exported state.
+TEST(DeviceStep, correlations_of_rows_move_between_device_and_cpu) {
+  const TAMOptions options = TAMOptions(1e-2)
+                                 .correlation_method(CorrelationMethod::Auto)
+                                 .large_tensor_threshold(200);
+  Tensors params = make_mixed_params(), wanted = make_mixed_params();
+  Calls calls;
+  OnDevice<TAM, kernels::TAMGroup> optimizer(params, options, calls);
+  TAM reference(wanted, options);
+  const auto step = [](MultiTensorOptimizer& one, Tensors& its_params, int t) {
+    set_mixed_gradients(its_params, t);
+    one.step();
+  };
+  for (int t = 0; t < 3; ++t) step(optimizer, params, t);
+  const auto copy_values = [](const Tensors& from, Tensors& to) {
+    for (std::size_t i = 0; i < to.size(); ++i) to[i].set_data(from[i].detach().clone());
+  };
+  copy_values(params, wanted);
+  reference.import_state(optimizer.export_state());
+  for (int t = 3; t < 6; ++t) {
+    step(optimizer, params, t);
+    step(reference, wanted, t);
+  }
+  expect_same_state(optimizer, reference);
+  step(reference, wanted, 6);
+  std::stringstream archive;
+  torch::save(reference, archive);
+  torch::load(optimizer, archive);
+  copy_values(wanted, params);
+  for (int t = 7; t < 9; ++t) {
+    step(optimizer, params, t);
+    step(reference, wanted, t);
+  }
+  expect_same_state(optimizer, reference);
+  for (std::size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(params[i].equal(wanted[i])) << i;
+}
+
+template <class Optimizer, class Group, class Options>
+void check_checked(const Options& options) {
+  Tensors params = make_mixed_params(), wanted = make_mixed_params();
+  Calls calls;
+  OnDevice<Optimizer, Group> optimizer(params, options, calls);
+  Optimizer reference(wanted, options);
+  StepControl control{.checked = true, .grad = GradWriteBack::Zero, .ema_decay = 0.9};
+  for (int t = 0; t < 6; ++t) {
+    set_mixed_gradients(params, t);
+    set_mixed_gradients(wanted, t);
+    const bool bad = t == 0 || t == 4;
+    if (bad) params[1].grad()[2][1] = wanted[1].grad()[2][1] = std::nanf("");
+    const Tensors before{params[0].detach().clone(), params[1].grad().clone()};
+    const StepReport report = optimizer.step_with(control);
+    EXPECT_EQ(report.stepped, !bad) << t;
+    const StepReport theirs = reference.step_with(control);
+    EXPECT_EQ(theirs.stepped, !bad) << t;
+    EXPECT_EQ(report.first_nonfinite_tensor, theirs.first_nonfinite_tensor) << t;
+    if (bad) {
+      EXPECT_TRUE(params[0].equal(before[0])) << t;
+      EXPECT_TRUE(params[1].grad().allclose(before[1], 0, 0, true)) << t;
+    }
+    expect_same_state(optimizer, reference);
+    for (std::size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(params[i].equal(wanted[i])) << t;
+  }
+  EXPECT_EQ(optimizer.stats().skipped_steps, 2);
+}
+
+TEST(DeviceStep, a_checked_step_that_is_not_finite_changes_nothing) {
+  check_checked<AdamW, kernels::AdamGroup>(AdamWOptions(1e-2));
+  check_checked<TAM, kernels::TAMGroup>(TAMOptions::stable(1e-2));
+  check_checked<TAM, kernels::TAMGroup>(TAMOptions(1e-2).scope(TAMScope::Model));
+  check_checked<AdaTAM, kernels::TAMGroup>(AdaTAMOptions(1e-3).scope(TAMScope::Row));
+}
+
+// Before anything is stepped, and again in the next step.
+TEST(DeviceStep, rows_that_are_not_contiguous_are_refused) {
+  Tensors params{torch::rand({4, 3}), torch::rand({3, 4}).t()};
+  for (torch::Tensor& param : params) param.requires_grad_();
+  Calls calls;
+  OnDevice<TAM, kernels::TAMGroup> optimizer(params, TAMOptions(1e-2).scope(TAMScope::Row), calls);
+  for (torch::Tensor& param : params) param.mutable_grad() = torch::ones_like(param);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("contiguous memory of parameter 1"));
+  }
   EXPECT_EQ(calls.steps, 0);
+  EXPECT_TRUE(optimizer.export_state().empty());
 }
 
 // ---- where LibTorch has CUDA ----
@@ -334,6 +474,10 @@ TEST(DeviceStep, optimizers_on_cuda_go_where_the_cpu_goes) {
   check_on_cuda<TAM>(TAMOptions(1e-2));
   check_on_cuda<TAM>(TAMOptions(1e-2).scope(TAMScope::Model));
   check_on_cuda<AdaTAMW>(AdaTAMWOptions(1e-2));
+  check_on_cuda<TAM>(TAMOptions::stable(1e-2));
+  check_on_cuda<TAM>(TAMOptions(1e-2).scope(TAMScope::Row));
+  check_on_cuda<TAM>(
+      TAMOptions(1e-2).correlation_method(CorrelationMethod::Auto).large_tensor_threshold(200));
 }
 
 }  // namespace
