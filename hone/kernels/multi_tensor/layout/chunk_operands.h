@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <limits>
+
 #include "hone/core/index.h"
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/kernels/multi_tensor/step.h"
@@ -29,6 +31,8 @@ struct BasicChunkOperands {
   Index length = 0;
   Index offset = 0;                       // of the first element within its tensor
   const NarrowMoments* narrow = nullptr;  // instead of momentum and second_moment
+  // |g| is at most this where a gradient is loaded, after scaling; NaN stays NaN.
+  float grad_limit = std::numeric_limits<float>::infinity();
 };
 using ChunkOperands = BasicChunkOperands<float>;
 
