@@ -149,7 +149,9 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   trainer::TrainerOptions options;
   options.steps = config.steps;
   options.accumulation_steps = config.accumulation_steps;
-  options.clip_norm = config.clip_norm;
+  options.clip_norm = config.clip_value > 0 ? 0 : config.clip_norm;
+  options.clip_value = config.clip_value;
+  options.norm_type = trainer::norm_type_of(config.clip_norm_type);
   options.validate_every = config.validate_every;
   options.checkpoint_every = config.checkpoint_every;
   options.keep_checkpoints = config.keep_checkpoints;

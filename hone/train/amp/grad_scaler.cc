@@ -8,6 +8,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/train/amp/unscale.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 
@@ -68,6 +69,12 @@ torch::Tensor GradScaler::scale(const torch::Tensor& loss) {
   return loss * get_scale();
 }
 
+std::vector<torch::Tensor> GradScaler::scale(const std::vector<torch::Tensor>& outputs) {
+  std::vector<torch::Tensor> scaled;
+  for (const torch::Tensor& output : outputs) scaled.push_back(scale(output));
+  return scaled;
+}
+
 void GradScaler::require_scaled(std::string_view call) const {
   HONE_CHECK(scaled_, call, "scale(loss) called before", "no call of it so far");
 }
@@ -106,16 +113,26 @@ StepReport GradScaler::step_stock(torch::optim::Optimizer& optimizer, const Step
   if (control.checked) {
     fail_unsupported(kStep, "one of hone's optimizers for a checked step", "another one");
   }
+  kernels::check_step_control(kStep, control);
   StepReport report;
-  const bool clips = control.clip_norm > 0;
+  const bool clips = control.clip_norm > 0, squares = control.norm_type == 2;
   if (check || clips || control.inv_scale != 1) {
-    const UnscaleResult result = unscale_gradients(kStep, optimizer, control.inv_scale, clips);
+    const UnscaleResult result =
+        unscale_gradients(kStep, optimizer, control.inv_scale, clips && squares);
     ++gradient_sweeps_;
     state.stage = Stage::Unscaled;  // if the optimizer throws, a retry does not divide again
     report.grad_norm = result.norm;
     report.first_nonfinite_tensor = result.first_nonfinite;
     report.stepped = !(check && result.found_inf);
     if (!report.stepped) return report;
+  }
+  if (clips && !squares) {
+    report.grad_norm = measure_norm(kStep, optimizer, control.norm_type);
+    ++gradient_sweeps_;
+  }
+  if (control.clip_value > 0) {
+    limit_gradients(kStep, optimizer, control.clip_value);
+    ++gradient_sweeps_;
   }
   if (clips) report.clip_coef = kernels::clip_coefficient(control.clip_norm, report.grad_norm);
   if (report.clip_coef != 1) {

@@ -6,6 +6,7 @@
 #include <limits>
 #include <string_view>
 #include <unordered_map>
+#include <vector>
 
 #include "hone/core/json_io.h"
 #include "hone/kernels/multi_tensor/step.h"
@@ -56,17 +57,20 @@ class GradScaler {
 
   // loss · scale.
   torch::Tensor scale(const torch::Tensor& loss);
+  // Each output · scale, with the type and on the device that it has.
+  std::vector<torch::Tensor> scale(const std::vector<torch::Tensor>& outputs);
 
   // Divides the gradients by the scale, so that they can be inspected or clipped before step(),
   // which then does not divide again. Records inf and NaN. May be called once per optimizer and
-  // iteration.
+  // iteration. Error{Unsupported} for fp16 gradients, which lose what unscaling makes small.
   void unscale_(torch::optim::Optimizer& optimizer);
 
   // Steps unless a gradient is inf or NaN. `control` is as in MultiTensorOptimizer::step_with:
   //   scaler.step(optimizer, {.clip_norm = 1, .grad = GradWriteBack::Zero});
   // unscales, clips, steps and clears. control.inv_scale multiplies 1 / scale (1 / accumulated
-  // weight). For optimizers other than hone's, `checked` is unsupported and GradWriteBack::None
-  // leaves gradients unscaled and clipped, too.
+  // weight). hone's optimizers take fp16 gradients, which they unscale in fp32. For others these
+  // are unsupported, as is `checked`, and GradWriteBack::None leaves gradients unscaled and
+  // clipped, too.
   StepReport step(torch::optim::Optimizer& optimizer, const StepControl& control = {});
 
   // Found in any optimizer: scale ← backoff · scale, tracker 0. Else tracker + 1; when that is the

@@ -10,7 +10,9 @@
 #include "hone/core/check.h"
 #include "hone/kernels/multi_tensor/codec/loss_scale.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/kernels/multi_tensor/schedule/grad_norm.h"
 #include "hone/train/interop.h"
+#include "hone/train/optim/state_tensors.h"
 
 namespace hone::amp {
 namespace {
@@ -27,12 +29,13 @@ struct ScaledPiece {
   double square_sum = 0;
 };
 
-void check_gradient(std::string_view op, const torch::Tensor& gradient, Index parameter) {
+void check_gradient(std::string_view op, const torch::Tensor& gradient, Index parameter,
+                    bool may_be_half) {
   if (gradient.layout() != at::kStrided) {
     fail_unsupported(op, concat("a dense gradient of parameter ", parameter),
                      concat("layout ", c10::str(gradient.layout())));
   }
-  if (gradient.scalar_type() == at::kHalf) {
+  if (gradient.scalar_type() == at::kHalf && !may_be_half) {
     fail_unsupported(op, concat("a gradient of parameter ", parameter, " wider than fp16"),
                      "fp16, which loses what unscaling makes small");
   }
@@ -40,15 +43,15 @@ void check_gradient(std::string_view op, const torch::Tensor& gradient, Index pa
 
 // Calls visit(gradient, parameter) for each gradient, checked.
 template <class Visit>
-void for_each_gradient(std::string_view op, torch::optim::Optimizer& optimizer,
-                       const Visit& visit) {
+void for_each_gradient(std::string_view op, torch::optim::Optimizer& optimizer, const Visit& visit,
+                       bool may_be_half = false) {
   Index parameter = 0, count = 0;
   for (auto& group : optimizer.param_groups()) {
     for (const torch::Tensor& param : group.params()) {
       const Index index = parameter++;
       const torch::Tensor& gradient = param.grad();
       if (!gradient.defined()) continue;
-      check_gradient(op, gradient, index);
+      check_gradient(op, gradient, index, may_be_half);
       visit(gradient, index);
       ++count;
     }
@@ -153,7 +156,26 @@ UnscaleResult unscale_gradients(std::string_view op, torch::optim::Optimizer& op
 }
 
 void check_gradients(std::string_view op, torch::optim::Optimizer& optimizer) {
-  for_each_gradient(op, optimizer, [](const torch::Tensor&, Index) {});
+  for_each_gradient(
+      op, optimizer, [](const torch::Tensor&, Index) {}, /*may_be_half=*/true);
+}
+
+double measure_norm(std::string_view op, torch::optim::Optimizer& optimizer, double norm_type) {
+  const c10::NoGradGuard no_grad;
+  std::vector<kernels::NormPart> norms;
+  for_each_gradient(op, optimizer, [&](const torch::Tensor& gradient, Index) {
+    norms.push_back({optim::norm_of(gradient, norm_type).item<double>()});
+  });
+  return kernels::combine_norms(norms, norm_type);
+}
+
+void limit_gradients(std::string_view op, torch::optim::Optimizer& optimizer, double limit) {
+  const c10::NoGradGuard no_grad;
+  for_each_gradient(op, optimizer, [&](const torch::Tensor& gradient, Index) {
+    // What fp32 does not hold limits fp64 alone.
+    const double held = gradient.scalar_type() == at::kDouble ? limit : static_cast<float>(limit);
+    gradient.clamp_(-held, held);
+  });
 }
 
 }  // namespace hone::amp

@@ -21,7 +21,13 @@ struct UnscaleResult {
 UnscaleResult unscale_gradients(std::string_view op, torch::optim::Optimizer& optimizer,
                                 double inv_scale, bool want_norm);
 
-// The checks of unscale_gradients alone: a look at each parameter, none at its gradient's values.
+// The checks of unscale_gradients, for an optimizer that unscales in its step: a look at each
+// parameter, none at its gradient's values. fp16 gradients are fine there.
 void check_gradients(std::string_view op, torch::optim::Optimizer& optimizer);
+
+// p-norm of all gradients, as StepControl::norm_type, in a sweep of its own.
+double measure_norm(std::string_view op, torch::optim::Optimizer& optimizer, double norm_type);
+// Every gradient within ±limit; NaN stays NaN.
+void limit_gradients(std::string_view op, torch::optim::Optimizer& optimizer, double limit);
 
 }  // namespace hone::amp

@@ -32,12 +32,10 @@ at::Tensor upload(std::span<const T> values, at::ScalarType type, c10::Device de
   return host.to(device);
 }
 
-constexpr std::array kSlotLists{&kernels::MultiTensorLists::param,
-                                &kernels::MultiTensorLists::momentum,
-                                &kernels::MultiTensorLists::second_moment,
-                                &kernels::MultiTensorLists::extra,
-                                &kernels::MultiTensorLists::ema,
-                                &kernels::MultiTensorLists::grad};
+constexpr std::array kSlotLists{
+    &kernels::MultiTensorLists::param,         &kernels::MultiTensorLists::momentum,
+    &kernels::MultiTensorLists::second_moment, &kernels::MultiTensorLists::extra,
+    &kernels::MultiTensorLists::ema,           &kernels::MultiTensorLists::grad};
 
 at::Tensor tensor_at(const TensorView& view, c10::Device device) {
   const std::span<const Index> sizes = view.shape.dims(), strides = view.strides.dims();
@@ -96,8 +94,7 @@ void DeviceStep::take(const kernels::MultiTensorLists& lists, std::span<const do
     first_entry_.push_back(first_entry_[i] +
                            (length == 0 ? 1 : lists.param[i].elements() / length));
   }
-  device_steps_ =
-      at::empty({first_entry_.back()}, at::TensorOptions(at::kLong).device(device_));
+  device_steps_ = at::empty({first_entry_.back()}, at::TensorOptions(at::kLong).device(device_));
   own_.assign(own.begin(), own.end());
   has_stepped_ = false;
   device_own_ = own.empty() ? at::Tensor() : upload(own, at::kDouble, device_);
@@ -118,8 +115,8 @@ void DeviceStep::follow(const kernels::MultiTensorLists& lists) {
     const std::span<const TensorView> from = lists.*kSlotLists[slot];
     for (std::size_t i = 0; i < from.size(); ++i) {
       const std::string label = concat("parameter ", lists.rounding_key[i]);
-      const bool narrow = kSlotLists[slot] != &kernels::MultiTensorLists::grad &&
-                          from[i].dtype != Dtype::Float32;
+      const bool narrow =
+          kSlotLists[slot] != &kernels::MultiTensorLists::grad && from[i].dtype != Dtype::Float32;
       if (narrow) {
         fail_unsupported("rows on a device", concat("fp32 in ", label, " and its state"),
                          name_of(from[i].dtype));
@@ -140,8 +137,8 @@ void DeviceStep::follow(const kernels::MultiTensorLists& lists) {
 
 Index DeviceStep::tensor_of(Index entry) const {
   if (entry < 0) return entry;
-  return std::upper_bound(first_entry_.begin(), first_entry_.end(), entry) -
-         first_entry_.begin() - 1;
+  return std::upper_bound(first_entry_.begin(), first_entry_.end(), entry) - first_entry_.begin() -
+         1;
 }
 
 // Counters that the user has set.

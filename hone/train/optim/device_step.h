@@ -89,7 +89,7 @@ class DeviceStep {
   Index tensor_of(Index entry) const;
 
   c10::Device device_;
-  std::shared_ptr<void> stepper_;  // CudaStepper<Group> of the rule
+  std::shared_ptr<void> stepper_;            // CudaStepper<Group> of the rule
   kernels::MultiTensorLists given_, lists_;  // of tensors; of entries
   std::vector<Index> first_entry_{0};        // of each tensor; one more than tensors
   struct Entries {

@@ -16,6 +16,7 @@
 #include "hone/core/check.h"
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/kernels/multi_tensor/schedule/check_step.h"
+#include "hone/kernels/multi_tensor/schedule/grad_norm.h"
 #include "hone/train/interop.h"
 #include "hone/train/optim/fused_cache.h"
 #include "hone/train/optim/state_tensors.h"
@@ -409,24 +410,16 @@ bool MultiTensorOptimizer::measure_chain_norm(const std::vector<Active>& active,
                                               StepReport& report) const {
   std::vector<torch::Tensor> norms;
   // In fp64, so that the sum of squares of finite values stays finite.
-  for (const Active& a : active) norms.push_back(at::norm(a.grad, 2, at::kDouble));
-  double total = 0;
+  for (const Active& a : active) norms.push_back(norm_of(a.grad, control.norm_type));
+  std::vector<kernels::NormPart> parts;
   const std::vector<double> values = read_scalars(norms);
   for (std::size_t i = 0; i < active.size(); ++i) {
     if (!std::isfinite(values[i]) && report.first_nonfinite_tensor < 0) {
       report.first_nonfinite_tensor = active[i].parameter;
     }
-    total += values[i] * values[i];
+    parts.push_back({values[i]});
   }
-  report.grad_norm = control.inv_scale * std::sqrt(total);
-  if ((control.skip_nonfinite || control.inv_scale != 1) && report.first_nonfinite_tensor >= 0) {
-    report.stepped = false;
-    return false;
-  }
-  if (control.clip_norm > 0) {
-    report.clip_coef = kernels::clip_coefficient(control.clip_norm, report.grad_norm);
-  }
-  return true;
+  return kernels::report_norm(control, kernels::combine_norms(parts, control.norm_type), report);
 }
 
 void MultiTensorOptimizer::check_chain(const SlotUse& use) const {
@@ -467,7 +460,7 @@ StepReport MultiTensorOptimizer::step_on_chain(const StepControl& control) {
       if (a.group != g) continue;
       lists.params.push_back(a.param);
       const torch::Tensor grad = a.grad.to(a.param.scalar_type());
-      lists.grads.push_back(scale == 1 ? grad : grad * scale);
+      lists.grads.push_back(limited(scale == 1 ? grad : grad * scale, control));
       if (use.momentum) lists.momentum.push_back(*a.fields.momentum);
       if (use.second_moment) lists.second_moment.push_back(*a.fields.second_moment);
       if (use.extra) lists.extra.push_back(*a.fields.extra);
@@ -480,10 +473,7 @@ StepReport MultiTensorOptimizer::step_on_chain(const StepControl& control) {
     foreach
       ? step_foreach(lists, options) : step_for_loop(lists, options);
   }
-  for (Active& a : active) {
-    if (control.grad == GradWriteBack::Unscaled) a.grad.mul_(scale);
-    if (control.grad == GradWriteBack::Zero) a.grad.zero_();
-  }
+  for (const Active& a : active) write_back(a.grad, scale, control);
   return report;
 }
 

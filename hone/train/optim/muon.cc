@@ -36,7 +36,7 @@ void apply_update(torch::Tensor param, const torch::Tensor& grad, const torch::T
                   const MuonOptions& o) {
   if (param.numel() == 0) return;
   const torch::Tensor wide = momentum.to(at::kFloat);
-  const torch::Tensor update = o.nesterov() ? grad.to(at::kFloat).lerp(wide, o.momentum()) : wide;
+  const torch::Tensor update = o.nesterov() ? grad.lerp(wide, o.momentum()) : wide;
   param.mul_(1 - o.lr() * o.weight_decay());
   param.add_(orthogonalize(update, o), -rate_of(param, o));
 }
@@ -150,14 +150,16 @@ StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& cont
     const MuonOptions& o = typed(group.options());
     for (torch::Tensor& param : group.params()) {
       const std::uint32_t index = parameter++;
-      torch::Tensor grad = param.grad();
+      const torch::Tensor& grad = param.grad();
       if (!grad.defined()) continue;
       const auto& state =
           static_cast<const MuonParamState&>(*state_.at(param.unsafeGetTensorImpl()));
       const torch::Tensor& kept = state.momentum_buffer();
       const bool coded = kept.scalar_type() == at::kChar;
       const torch::Tensor stored = param.detach(), values = stored.to(at::kFloat);
-      apply_update(values, grad * (o.maximize() ? -scale : scale),
+      // In fp32: fp16 loses what unscaling makes small.
+      const double factor = o.maximize() ? -scale : scale;
+      apply_update(values, limited(grad.to(at::kFloat) * factor, control),
                    coded ? decode_moment(kept, state.momentum_scale()) : kept, o);
       if (stored.scalar_type() == at::kBFloat16) {
         store_bf16(values,
@@ -165,8 +167,7 @@ StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& cont
                                              static_cast<int>(kernels::Slot::Param)),
                    stored);
       }
-      if (control.grad == GradWriteBack::Unscaled) grad.mul_(scale);
-      if (control.grad == GradWriteBack::Zero) grad.zero_();
+      write_back(grad, scale, control);
     }
   }
   return report;

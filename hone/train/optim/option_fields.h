@@ -23,7 +23,7 @@ namespace hone::optim {
 // The options as the given class; otherwise throws Error{InvalidArgument} that names the optimizer.
 template <class Expected>
 const Expected& options_as(const std::string& optimizer,
-                         const torch::optim::OptimizerOptions& options) {
+                           const torch::optim::OptimizerOptions& options) {
   const auto* typed = dynamic_cast<const Expected*>(&options);
   HONE_CHECK(typed != nullptr, optimizer, concat(optimizer, "Options for every group"),
              "options of another optimizer");

@@ -5,6 +5,8 @@
 #include <ATen/MemoryOverlap.h>
 #include <c10/core/InferenceMode.h>
 
+#include <cmath>
+
 #include "hone/core/buffer.h"
 #include "hone/core/check.h"
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
@@ -104,6 +106,26 @@ std::vector<double> read_scalars(const std::vector<torch::Tensor>& scalars) {
   const torch::Tensor values = at::stack(scalars).to(at::kCPU);
   const auto* data = values.data_ptr<double>();
   return {data, data + values.numel()};
+}
+
+torch::Tensor norm_of(const torch::Tensor& grad, double p) {
+  if (grad.numel() == 0) return at::zeros({}, grad.options().dtype(at::kDouble));
+  return at::norm(grad, p, at::kDouble);
+}
+
+torch::Tensor limited(const torch::Tensor& grad, const StepControl& control) {
+  const double limit = control.grad_limit();
+  return std::isinf(limit) ? grad : grad.clamp(-limit, limit);
+}
+
+void write_back(const torch::Tensor& grad, double scale, const StepControl& control) {
+  if (control.grad == GradWriteBack::Zero) grad.zero_();
+  if (control.grad != GradWriteBack::Unscaled) return;
+  if (control.clip_value == 0) {
+    grad.mul_(scale);
+  } else {
+    grad.copy_(limited(grad.to(at::kFloat) * scale, control));
+  }
 }
 
 torch::Tensor copy_like(const torch::Tensor& value, const torch::Tensor& param,

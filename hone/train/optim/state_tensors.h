@@ -34,6 +34,13 @@ void encode_moment(const torch::Tensor& values, const torch::Tensor& param, at::
 void check_in_place(const std::string& op, const std::string& what, const torch::Tensor& tensor);
 // The values of fp64 scalars on one device, which is waited for once.
 std::vector<double> read_scalars(const std::vector<torch::Tensor>& scalars);
+// (Σ |g|^p)^(1/p), max |g| for p = infinity, as an fp64 scalar on the gradient's device. For p
+// above 8 the powers of finite elements may be infinite, as in PyTorch.
+torch::Tensor norm_of(const torch::Tensor& grad, double p);
+// Gradients that are unscaled, within ±control.clip_value where there is one.
+torch::Tensor limited(const torch::Tensor& grad, const StepControl& control);
+// GradWriteBack on a gradient whose update is done: `scale` unscales and clips.
+void write_back(const torch::Tensor& grad, double scale, const StepControl& control);
 // A copy with the layout of the parameter, on its device or another.
 torch::Tensor copy_like(const torch::Tensor& value, const torch::Tensor& param,
                         std::optional<c10::Device> device = {});

@@ -253,9 +253,8 @@ StepReport TorqueOptimizer::step_fused(const FusedTensors& tensors, const StepCo
     }
   }
   if (tensors.device == nullptr) return step_on_host(tensors.plan, groups, control);
-  return tensors.device->step(
-      std::span<const kernels::TAMGroup>(groups), control,
-      {.scope = steps_model() ? TAMScope::Model : TAMScope::Tensor});
+  return tensors.device->step(std::span<const kernels::TAMGroup>(groups), control,
+                              {.scope = steps_model() ? TAMScope::Model : TAMScope::Tensor});
 }
 
 StepReport TorqueOptimizer::step_on_host(const kernels::MultiTensorPlan& plan,

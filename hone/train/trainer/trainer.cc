@@ -211,6 +211,8 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
     done = precision_.step(run.optimizer,
                            {.inv_scale = run.task.nominal_weight() / weight,
                             .clip_norm = limit,
+                            .clip_value = options_.clip_value,
+                            .norm_type = options_.norm_type,
                             .ema_decay = optim::warmed_ema_decay(options_.ema_decay, taken_)},
                            done_, sum / weight);
   });

@@ -70,7 +70,8 @@ class Task {
 
 struct TrainerOptions {
   Index steps = 0, accumulation_steps = 1;
-  double clip_norm = 0;  // 0: none
+  // As in optim::StepControl; 0: none. Metrics have the norm of norm_type either way.
+  double clip_norm = 0, clip_value = 0, norm_type = 2;
   Index validate_every = 0, checkpoint_every = 0, keep_checkpoints = 2;
   std::filesystem::path folder;        // metrics.csv and checkpoints/ lie here
   Index max_memory_bytes = 0;          // of CPU tensors, MemoryBudget; 0: no limit

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/trainer/trainer_config.h"
 
+#include <charconv>
 #include <limits>
+#include <system_error>
 
 #include "hone/core/check.h"
 #include "hone/train/trainer/metrics_sinks.h"
@@ -20,6 +22,15 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
   add("trainer.accumulation_steps", &trainer.accumulation_steps,
       "forward passes per optimizer step");
   add("trainer.clip_norm", &trainer.clip_norm, "limit of the global gradient norm; 0: none");
+  if (trainer.clip_value > 0) {
+    entries.back().ignored_by = concat("trainer.clip_value = ", trainer.clip_value);
+  }
+  add("trainer.clip_norm_type", &trainer.clip_norm_type,
+      "p of that norm, which the metrics have, too: a number above 0, or inf for the largest "
+      "magnitude");
+  add("trainer.clip_value", &trainer.clip_value,
+      "limit of the magnitude of each element of a gradient, instead of trainer.clip_norm; 0: "
+      "none");
   add("trainer.ema_decay", &trainer.ema_decay,
       "moving average of the weights, which is then what is validated and exported: average <- "
       "decay "
@@ -50,6 +61,8 @@ void check_config(const TrainerConfig& trainer) {
   check_range("trainer.micro_batch", trainer.micro_batch, 1, 1 << 20);
   check_range("trainer.accumulation_steps", trainer.accumulation_steps, 1, 1 << 20);
   check_range("trainer.clip_norm", trainer.clip_norm, 0, 1e30);
+  check_range("trainer.clip_value", trainer.clip_value, 0, 1e30);
+  static_cast<void>(norm_type_of(trainer.clip_norm_type));
   check_range("trainer.ema_decay", trainer.ema_decay, 0, 0.999999);
   check_config(trainer.amp);
   check_range("trainer.seed", trainer.seed, 0, std::numeric_limits<Index>::max());
@@ -59,6 +72,15 @@ void check_config(const TrainerConfig& trainer) {
   check_range("trainer.max_memory_mb", trainer.max_memory_mb, 0, Index{1} << 30);
   check_range("trainer.max_skipped_steps", trainer.max_skipped_steps, 1, Index{1} << 40);
   static_cast<void>(parse_metrics_formats(trainer.metrics));
+}
+
+double norm_type_of(const std::string& clip_norm_type) {
+  const char* end = clip_norm_type.data() + clip_norm_type.size();
+  double number = 0;
+  const auto read = std::from_chars(clip_norm_type.data(), end, number);
+  HONE_CHECK(read.ec == std::errc() && read.ptr == end && number > 0, "trainer.clip_norm_type",
+             "a number above 0 or inf", clip_norm_type);
+  return number;
 }
 
 }  // namespace hone::trainer

@@ -13,7 +13,8 @@ namespace hone::trainer {
 // [amp] and [trainer]: the keys that every job has.
 struct TrainerConfig {
   Index steps = 1750, micro_batch = 8, accumulation_steps = 1;
-  double clip_norm = 1.0, ema_decay = 0;
+  double clip_norm = 1.0, clip_value = 0, ema_decay = 0;
+  std::string clip_norm_type = "2";
   Index seed = 0;
   Index validate_every = 200, checkpoint_every = 200, keep_checkpoints = 2;
   Index max_memory_mb = 0;
@@ -30,5 +31,7 @@ struct TrainerWords {
 void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWords& words);
 // Error{InvalidArgument} names the key.
 void check_config(const TrainerConfig& trainer);
+// trainer.clip_norm_type as the number that it is.
+double norm_type_of(const std::string& clip_norm_type);
 
 }  // namespace hone::trainer

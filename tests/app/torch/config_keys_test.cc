@@ -53,6 +53,7 @@ Left run(const Settings& settings) {
   for (const std::string& one : kBase) set_config(job.config, one);
   for (const std::string& one : settings) set_config(job.config, one);
   if (job.config.lr.schedule == "one_cycle") job.config.given.erase("lr.warm_up_steps");
+  if (job.config.trainer.clip_value > 0) job.config.given.erase("trainer.clip_norm");
   const memory::MemoryMeter meter;
   const Index before = meter.use().current;
   meter.reset_peak();
@@ -148,6 +149,8 @@ std::map<std::string, Change> changes(const fs::path& text) {
           {"trainer.micro_batch", {"3"}},
           {"trainer.accumulation_steps", {"1"}},
           {"trainer.clip_norm", {"0.01"}},
+          {"trainer.clip_norm_type", {"inf"}},
+          {"trainer.clip_value", {"0.001"}},
           {"trainer.seed", {"1"}},
           {"trainer.validate_every", {"3"}},
           {"trainer.checkpoint_every", {"5"}},

@@ -33,6 +33,9 @@ TEST(StepCheck, options_and_control) {
   EXPECT_EQ(control({}), "no error");
   EXPECT_THAT(control({.inv_scale = 0}), HasSubstr("inv_scale"));
   EXPECT_THAT(control({.clip_norm = -1}), HasSubstr("clip_norm"));
+  EXPECT_THAT(control({.clip_value = 1}), HasSubstr("clip_grad_value_ before the step"));
+  EXPECT_THAT(control({.clip_norm = 1, .norm_type = 1}),
+              HasSubstr("clip_grad_norm_ before the step"));
   EXPECT_THAT(control({.ema_decay = 2}), HasSubstr("ema_decay"));
   EXPECT_THAT(control({.checked = true}), HasSubstr("checked"));
 }

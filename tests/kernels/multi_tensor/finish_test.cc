@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <vector>
@@ -56,6 +57,29 @@ TEST(FinishScale, is_one_rounded_product_per_element_and_touches_no_other) {
           ASSERT_EQ(scaled[static_cast<std::size_t>(misalign) + i], want) << n << " at " << i;
         }
         expect_canaries(scaled, misalign, n);
+      }
+    }
+  }
+}
+
+TEST(FinishLimit, holds_values_within_the_limit_and_touches_no_other) {
+  const FinishPass finish = choose_finish();
+  for (const Index n : lengths()) {
+    for (const Index misalign : {0, 1, 3, 7}) {
+      auto values = random_values(n, 1);
+      if (n > 2) values[0] = -kInfinity, values[1] = kInfinity, values.back() = kNan;
+      for (const float limit : {0.25f, 0.0f, kInfinity}) {
+        auto limited = between_canaries(values, misalign);
+        finish.limit(limited.data() + misalign, n, limit);
+        for (std::size_t i = 0; i < values.size(); ++i) {
+          const float got = limited[static_cast<std::size_t>(misalign) + i];
+          if (std::isnan(values[i])) {
+            ASSERT_TRUE(std::isnan(got));
+          } else {
+            ASSERT_EQ(got, std::clamp(values[i], -limit, limit)) << n << " at " << i;
+          }
+        }
+        expect_canaries(limited, misalign, n);
       }
     }
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -106,6 +107,34 @@ TEST(Statistics, the_square_sum_is_not_finite_exactly_when_a_gradient_is_not) {
         }
       }
     }
+  }
+}
+
+TEST(Statistics, limited_gradients_are_those_clipped_before) {
+  for (const Statistics kind : {Statistics::Torque, Statistics::TorqueWithDecay}) {
+    for (const Index length : kLengths) {
+      Chunks chunks = integers(length + 3);
+      Chunks clipped = chunks;
+      for (float& g : clipped.grad) g = std::clamp(g, -300.0f, 300.0f);
+      for (Index offset = 0; offset <= 3; ++offset) {
+        ChunkOperands chunk = chunks.operands(offset, length);
+        chunk.grad_limit = 300;
+        std::vector<double> sums(static_cast<std::size_t>(count_sums(kind)), -1.0);
+        choose_gather(kind, /*limited=*/true)(chunk, sums.data());
+        EXPECT_EQ(sums, plain(kind, clipped.operands(offset, length))) << length;
+        EXPECT_EQ(sums, plain(kind, chunk)) << length;
+      }
+    }
+    Values ones(40, 1.0f), grad = ones;
+    grad[39] = kNan;
+    double sums[6];
+    choose_gather(kind, true)({.param = ones.data(),
+                               .grad = grad.data(),
+                               .momentum = ones.data(),
+                               .length = 40,
+                               .grad_limit = 0.5f},
+                              sums);
+    EXPECT_TRUE(std::isnan(sums[0])) << "NaN stays NaN";
   }
 }
 

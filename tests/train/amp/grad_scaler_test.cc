@@ -104,6 +104,66 @@ TEST(GradScaler, scales_the_loss_and_its_gradients) {
   EXPECT_EQ(x.grad().item<float>(), 6 * 1024);
 }
 
+TEST(GradScaler, scales_lists_of_outputs_each_with_its_type) {
+  GradScaler scaler({.init_scale = 1024});
+  const torch::Tensor x = torch::tensor(3.0f).requires_grad_();
+  const Tensors outputs{x * x, torch::full({2}, 0.5, at::kHalf),
+                        torch::full({3}, 2.0, at::kDouble)};
+  const Tensors scaled = scaler.scale(outputs);
+  ASSERT_EQ(scaled.size(), 3u);
+  for (std::size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(scaled[i].scalar_type(), outputs[i].scalar_type());
+    EXPECT_TRUE(scaled[i].equal(outputs[i] * 1024));
+  }
+  scaled[0].backward();
+  EXPECT_EQ(x.grad().item<float>(), 6 * 1024);
+  EXPECT_TRUE(scaler.scale(Tensors{}).empty());
+  GradScaler off({.enabled = false});
+  EXPECT_TRUE(off.scale(outputs)[1].is_same(outputs[1]));
+}
+
+// What fp16 holds of the scaled gradients is stepped with, unscaled in fp32: 2^-20 is below what
+// unscaling in fp16 would keep.
+TEST(GradScaler, fp16_gradients_are_unscaled_checked_and_skipped_by_hones_optimizers) {
+  Tensors wide = make_params(), half = make_params();
+  optim::AdamW adamw_wide(wide, optim::AdamWOptions(1e-2)), adamw(half, optim::AdamWOptions(1e-2));
+  optim::TAM tam_wide(wide, optim::TAMOptions(1e-2)), tam(half, optim::TAMOptions(1e-2));
+  for (const auto& [a, b] :
+       {std::pair<torch::optim::Optimizer*, torch::optim::Optimizer*>(&adamw_wide, &adamw),
+        {&tam_wide, &tam}}) {
+    GradScaler scaler_a({.init_scale = 65536}), scaler_b({.init_scale = 65536});
+    for (int t = 0; t < 6; ++t) {
+      for (Tensors* params : {&wide, &half}) {
+        for (torch::Tensor& param : *params) param.mutable_grad() = torch::Tensor();
+        torch::manual_seed(t);
+        torch::Tensor loss = torch::zeros({});
+        for (const torch::Tensor& param : *params) {
+          loss = loss + (param * torch::randn(param.sizes())).sum() * 0x1p-20;
+        }
+        (params == &wide ? scaler_a : scaler_b).scale(loss).backward();
+        for (torch::Tensor& param : *params) {
+          const torch::Tensor rounded = param.grad().to(at::kHalf);
+          param.mutable_grad() = params == &wide ? rounded.to(at::kFloat) : rounded;
+        }
+      }
+      const bool overflows = t == 2;
+      if (overflows) wide[1].mutable_grad()[0] = kInfinity, half[1].mutable_grad()[0] = kInfinity;
+      const Tensors before = copies(half);
+      const StepReport report_a = scaler_a.step(*a, {.clip_norm = 1e-5});
+      const StepReport report_b = scaler_b.step(*b, {.clip_norm = 1e-5});
+      EXPECT_EQ(report_b.stepped, !overflows);
+      EXPECT_EQ(report_b.first_nonfinite_tensor, overflows ? 1 : -1);
+      EXPECT_EQ(report_b.grad_norm, report_a.grad_norm);
+      EXPECT_EQ(equal(half, before), overflows);
+      scaler_a.update();
+      scaler_b.update();
+      EXPECT_EQ(scaler_b.get_scale(), t < 2 ? 65536 : 32768);
+    }
+    EXPECT_TRUE(equal(half, wide));
+    EXPECT_EQ(scaler_b.gradient_sweeps(), 0);
+  }
+}
+
 TEST(GradScaler, a_static_scale_stays_for_5000_steps_and_overflow_steps_are_skipped) {
   Tensors params = make_params();
   optim::SGD optimizer(params, optim::SGDOptions(1e-6));
@@ -246,6 +306,47 @@ TEST(GradScaler, fused_unscale_clip_and_step_equal_the_three_done_apart) {
   check_fused_equals_parts<optim::AdamW>(optim::AdamWOptions(1e-2));
   check_fused_equals_parts<torch::optim::SGD>(torch::optim::SGDOptions(0.1).momentum(0.9));
   check_fused_equals_parts<torch::optim::AdamW>(torch::optim::AdamWOptions(1e-2));
+}
+
+// The same step from parts: unscale, LibTorch's clip, step.
+TEST(GradScaler, value_clipping_and_other_norms_follow_libtorch_for_every_optimizer) {
+  const double largest = std::numeric_limits<double>::infinity();
+  for (const StepControl& control :
+       {StepControl{.clip_value = 0.5}, StepControl{.clip_norm = 100, .norm_type = 1},
+        StepControl{.clip_norm = 1, .norm_type = largest},
+        StepControl{.clip_norm = 10, .norm_type = 3}}) {
+    Tensors own = make_params(), stock = make_params(), parts = make_params();
+    optim::SGD a(own, optim::SGDOptions(0.1).momentum(0.9));
+    torch::optim::SGD b(stock, torch::optim::SGDOptions(0.1).momentum(0.9));
+    torch::optim::SGD c(parts, torch::optim::SGDOptions(0.1).momentum(0.9));
+    GradScaler scaler_a = started({.init_scale = 3000}), scaler_b = started({.init_scale = 3000}),
+               scaler_c = started({.init_scale = 3000});
+    for (int t = 0; t < 5; ++t) {
+      for (Tensors* params : {&own, &stock, &parts}) set_gradients(*params, t, 3000);
+      const StepReport report_a = scaler_a.step(a, control);
+      const StepReport report_b = scaler_b.step(b, control);
+      scaler_c.unscale_(c);
+      if (control.clip_value > 0) {
+        torch::nn::utils::clip_grad_value_(parts, control.clip_value);
+      } else {
+        const double norm =
+            torch::nn::utils::clip_grad_norm_(parts, control.clip_norm, control.norm_type);
+        EXPECT_NEAR(report_a.grad_norm / norm, 1, 1e-5);
+        EXPECT_NEAR(report_b.grad_norm / norm, 1, 1e-5);
+        EXPECT_LT(report_a.clip_coef, 1);
+      }
+      scaler_c.step(c);
+      for (GradScaler* scaler : {&scaler_a, &scaler_b, &scaler_c}) scaler->update();
+    }
+    EXPECT_LE(worst_difference(own, parts), 1e-5);
+    EXPECT_LE(worst_difference(stock, parts), 1e-5);
+    EXPECT_GT(worst_difference(parts, make_params()), 1e-3);
+    set_gradients(stock, 0, 1);
+    EXPECT_THAT(error_of([&] { scaler_b.step(b, {.clip_norm = 1, .clip_value = 1}); }),
+                HasSubstr("[GradScaler.step] expected clip_norm or clip_value, got both"));
+    EXPECT_THAT(error_of([&] { scaler_b.step(b, {.clip_norm = 1, .norm_type = -1}); }),
+                HasSubstr("norm_type"));
+  }
 }
 
 TEST(GradScaler, an_explicit_unscale_divides_once) {
@@ -456,8 +557,9 @@ TEST(GradScaler, fp16_and_sparse_gradients_and_none_are_refused) {
   for (torch::Tensor& param : params) param.mutable_grad() = torch::Tensor();
   EXPECT_THAT(error_of([&] { scaler.step(own); }), HasSubstr("a gradient for at least one"));
   params[2].mutable_grad() = torch::ones({7}).to(torch::kHalf);
-  EXPECT_THAT(error_of([&] { scaler.step(own); }),
-              HasSubstr("[GradScaler.step] expected a gradient of parameter 2 wider than fp16"));
+  EXPECT_THAT(
+      error_of([&] { scaler.unscale_(own); }),
+      HasSubstr("[GradScaler.unscale_] expected a gradient of parameter 2 wider than fp16"));
   EXPECT_EQ(own.stats().steps, 0);
 }
 

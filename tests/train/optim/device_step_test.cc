@@ -349,9 +349,8 @@ TEST(DeviceStep, every_method_and_preset_of_tam_steps_as_on_the_cpu) {
 
 // From the device to the CPU and back, by archives and by exported state.
 TEST(DeviceStep, correlations_of_rows_move_between_device_and_cpu) {
-  const TAMOptions options = TAMOptions(1e-2)
-                                 .correlation_method(CorrelationMethod::Auto)
-                                 .large_tensor_threshold(200);
+  const TAMOptions options =
+      TAMOptions(1e-2).correlation_method(CorrelationMethod::Auto).large_tensor_threshold(200);
   Tensors params = make_mixed_params(), wanted = make_mixed_params();
   Calls calls;
   OnDevice<TAM, kernels::TAMGroup> optimizer(params, options, calls);

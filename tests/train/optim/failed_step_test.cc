@@ -73,8 +73,7 @@ void check_failed_step(const Make& make, bool with_state,
   }
   set_gradients(params, 3);
   EXPECT_THAT(fail(*optimizer, params), HasSubstr(sentence));
-  expect_equal({params[0].detach(), params[1].detach()},
-               {wanted[0].detach(), wanted[1].detach()});
+  expect_equal({params[0].detach(), params[1].detach()}, {wanted[0].detach(), wanted[1].detach()});
   set_gradients(params, 4);
   set_gradients(wanted, 4);
   expect_equal(everything(params, *optimizer), everything(wanted, *reference));

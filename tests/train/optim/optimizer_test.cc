@@ -204,8 +204,8 @@ TEST(State, libtorchs_classes_and_hones_continue_from_each_others_archives) {
       torch::optim::SGDOptions(0.01).momentum(0.9).dampening(0.2));
   check_exchanged_archives<SGD, torch::optim::SGD>(SGDOptions(0.01),
                                                    torch::optim::SGDOptions(0.01));
-  check_exchanged_archives<Adam, torch::optim::Adam>(
-      AdamOptions(0.01).amsgrad(true), torch::optim::AdamOptions(0.01).amsgrad(true));
+  check_exchanged_archives<Adam, torch::optim::Adam>(AdamOptions(0.01).amsgrad(true),
+                                                     torch::optim::AdamOptions(0.01).amsgrad(true));
   check_exchanged_archives<Adagrad, torch::optim::Adagrad>(
       AdagradOptions(0.01).lr_decay(0.1), torch::optim::AdagradOptions(0.01).lr_decay(0.1));
 }

@@ -147,6 +147,28 @@ TEST(Clipping, limits_the_norm_of_the_mean_gradient_and_logs_the_unclipped_one) 
   EXPECT_NEAR(read_metrics(folder.path() / "metrics.csv").at(0).grad_norm, norm, 1e-5 * norm);
 }
 
+TEST(Clipping, limits_other_norms_and_single_values_of_the_mean_gradient) {
+  const Tensor gradient = gradient_of({12}, false);
+  const double largest = gradient.abs().max().item<double>();
+  for (const bool by_value : {true, false}) {
+    for (const bool scaled : {false, true}) {
+      const TemporaryFolder folder;
+      Regression task({5, 5, 2});
+      optim::SGD optimizer({task.w_}, optim::SGDOptions(1.0));
+      TrainerOptions options = options_in(folder, 1, 3);
+      options.norm_type = std::numeric_limits<double>::infinity();
+      if (by_value) options.clip_value = largest / 4;
+      if (!by_value) options.clip_norm = largest / 4;
+      if (scaled) options.amp.scaler = amp::GradScalerOptions{.init_scale = 64};
+      train(options, task, optimizer);
+      const Tensor wanted = by_value ? gradient.clamp(-largest / 4, largest / 4) : gradient / 4;
+      EXPECT_LE((task.w_ + wanted).abs().max().item<double>(), 1e-4 * largest) << by_value;
+      EXPECT_NEAR(read_metrics(folder.path() / "metrics.csv").at(0).grad_norm, largest,
+                  1e-5 * largest);
+    }
+  }
+}
+
 TEST(Trainer, follows_the_schedule_and_writes_a_row_per_step) {
   const TemporaryFolder folder;
   Regression task({12});

@@ -58,6 +58,16 @@ void check_options(const CudaStepOptions& options) {
 void check_control(const CudaStepControl& control) {
   const StepControl& step = control.step;
   check_step_control(kOp, step);
+  if (step.clip_value != 0) {
+    fail_unsupported(kOp,
+                     "A step on CUDA has no clip_value; clip with torch::nn::utils::"
+                     "clip_grad_value_ before the step.");
+  }
+  if (step.norm_type != 2) {
+    fail_unsupported(kOp,
+                     "A step on CUDA has no norm_type but 2; clip with torch::nn::utils::"
+                     "clip_grad_norm_ before the step.");
+  }
   if (step.checked) fail_unsupported(kOp, "a step that is not checked on CUDA", "checked");
 }
 

@@ -31,7 +31,7 @@ struct BasicChunkOperands {
   Index length = 0;
   Index offset = 0;                       // of the first element within its tensor
   const NarrowMoments* narrow = nullptr;  // instead of momentum and second_moment
-  // The scaled gradient is limited to [-grad_limit, grad_limit].
+  // The scaled gradient is limited to [-grad_limit, grad_limit]; NaN stays NaN.
   float grad_limit = std::numeric_limits<float>::infinity();
 };
 using ChunkOperands = BasicChunkOperands<float>;

@@ -16,8 +16,8 @@ struct ListPiece {
 // The functions for the strongest enabled instruction set. (Scaling is in FinishPass, sums of
 // squares in GatherChunk.) An element's result does not depend on where in a piece it lies.
 struct ListPass {
-  void (*axpby)(const ListPiece& piece, float a, float b);  // out = a x + b y
-  void (*multiply)(const ListPiece& piece);                 // out = x y
+  void (*axpby)(const ListPiece& piece, float a, float b);             // out = a x + b y
+  void (*multiply)(const ListPiece& piece);                            // out = x y
   void (*clamp)(const ListPiece& piece, float lowest, float highest);  // of x
   double (*sum_abs)(const float* values, Index length);
   double (*max_abs)(const float* values, Index length);  // NaN if a value is

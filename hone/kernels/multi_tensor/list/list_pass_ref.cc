@@ -42,8 +42,6 @@ double max_abs_ref(const float* values, Index length) {
 
 }  // namespace
 
-ListPass list_pass_ref() {
-  return {axpby_ref, multiply_ref, clamp_ref, sum_abs_ref, max_abs_ref};
-}
+ListPass list_pass_ref() { return {axpby_ref, multiply_ref, clamp_ref, sum_abs_ref, max_abs_ref}; }
 
 }  // namespace hone::kernels

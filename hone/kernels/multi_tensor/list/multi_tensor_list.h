@@ -29,8 +29,9 @@ class ListFactor {
  public:
   ListFactor(double all) : all_(all) {}
   template <class Numbers>
-  requires std::convertible_to<const Numbers&, std::span<const double>>
-  ListFactor(const Numbers& of_tensors) : of_tensors_(of_tensors), is_one_(false) {}
+  requires std::convertible_to<const Numbers&, std::span<const double>> ListFactor(
+      const Numbers& of_tensors)
+      : of_tensors_(of_tensors), is_one_(false) {}
 
   bool is_one() const { return is_one_; }
   std::span<const double> of_tensors() const { return of_tensors_; }

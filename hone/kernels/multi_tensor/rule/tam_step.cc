@@ -18,7 +18,8 @@ TorqueSums sums_from(const double* sums) {
 
 class TAMStep final : public StepRule {
  public:
-  TAMStep(const MultiTensorPlan& plan, std::span<const TAMGroup> groups, const TAMMethods& methods)
+  TAMStep(const MultiTensorPlan& plan, std::span<const TAMGroup> groups, const TAMMethods& methods,
+          bool limits_gradients)
       : plan_(plan),
         groups_(groups),
         methods_(methods),
@@ -28,7 +29,7 @@ class TAMStep final : public StepRule {
       return !group.decoupled && group.weight_decay > 0;
     });
     statistics_ = decay ? Statistics::TorqueWithDecay : Statistics::Torque;
-    gather_row_ = choose_gather(statistics_);
+    gather_row_ = choose_gather(statistics_, limits_gradients);
   }
 
   Statistics statistics() const override {
@@ -123,20 +124,23 @@ class TAMStep final : public StepRule {
     const TAMGroup& group = group_of(tensor);
     const Index length = method_of(tensor).row_length;
     const double grad_scale = std::abs(static_cast<double>(own.scalars.grad_scale));
+    const auto raw_limit = static_cast<float>(chunk.grad_limit / grad_scale);
     double* s = place_of(tensor) + chunk.offset / length;
     const auto at = [](float* slot, Index i) { return slot == nullptr ? nullptr : slot + i; };
     const Index t = plan_.step()[static_cast<std::size_t>(tensor)] + 1;
     TAMScalars scalars = own.scalars;
     for (Index i = 0; i < chunk.length; i += length, ++s) {
-      const ChunkOperands row{at(chunk.param, i),
-                              at(chunk.grad, i),
-                              at(chunk.momentum, i),
-                              at(chunk.second_moment, i),
-                              nullptr,
-                              length,
-                              chunk.offset + i};
+      ChunkOperands row{at(chunk.param, i),
+                        at(chunk.grad, i),
+                        at(chunk.momentum, i),
+                        at(chunk.second_moment, i),
+                        nullptr,
+                        length,
+                        chunk.offset + i};
       double sums[6] = {};
+      row.grad_limit = raw_limit;
       gather_row_(row, sums);
+      row.grad_limit = chunk.grad_limit;
       const Torque torque = effective_torque(sums_from(sums), grad_scale, group);
       const double correlation =
           next_correlation(group, *s, torque_cosine(torque, group, CosineGuard::Clamp));
@@ -196,7 +200,7 @@ StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> group
   HONE_CHECK(given == wanted, kOp, concat(wanted, " correlation values"), given);
   check_slot(kOp, plan, Slot::Extra, "extra", false);
   for (Index i = 0; i < plan.tensors(); ++i) check_method(plan, methods, i);
-  TAMStep rule(plan, groups, methods);
+  TAMStep rule(plan, groups, methods, control.clip_value > 0);
   return run_fused_step(plan, rule, control, executor);
 }
 

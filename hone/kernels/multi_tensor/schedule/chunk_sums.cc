@@ -3,12 +3,14 @@
 
 #include <cmath>
 
+#include "hone/kernels/multi_tensor/schedule/grad_norm.h"
+
 namespace hone::kernels {
 
-ChunkSums::ChunkSums(const MultiTensorPlan& plan, Statistics statistics)
-    : plan_(plan), per_chunk_(count_sums(statistics)) {
+ChunkSums::ChunkSums(const MultiTensorPlan& plan, Statistics statistics, float grad_limit)
+    : plan_(plan), grad_limit_(grad_limit), per_chunk_(count_sums(statistics)) {
   if (statistics == Statistics::None) return;
-  gather_ = choose_gather(statistics);
+  gather_ = choose_gather(statistics, std::isfinite(grad_limit));
   const Slot last = statistics == Statistics::Norm ? Slot::Grad : Slot::Momentum;
   slots_ = static_cast<int>(last) + 1;
   sums_.resize(static_cast<std::size_t>(plan.chunks() * per_chunk_));
@@ -34,13 +36,7 @@ bool ChunkSums::measure_norm(const StepControl& control, StepReport& report) con
     }
     total += gg;
   }
-  report.grad_norm = control.inv_scale * std::sqrt(total);
-  const bool must_be_finite = control.skip_nonfinite || control.inv_scale != 1;
-  report.stepped = !must_be_finite || report.first_nonfinite_tensor < 0;
-  if (report.stepped && control.clip_norm > 0) {
-    report.clip_coef = clip_coefficient(control.clip_norm, report.grad_norm);
-  }
-  return report.stepped;
+  return report_norm(control, std::sqrt(total), report);
 }
 
 }  // namespace hone::kernels

@@ -13,15 +13,17 @@ namespace hone::kernels {
 // number of workers gives the same bits.
 class ChunkSums {
  public:
-  // Measures nothing for Statistics::None.
-  ChunkSums(const MultiTensorPlan& plan, Statistics statistics);
+  // Measures nothing for Statistics::None. `grad_limit` limits the raw gradients; infinite for
+  // Statistics::Norm.
+  ChunkSums(const MultiTensorPlan& plan, Statistics statistics, float grad_limit);
 
   bool measures() const { return gather_ != nullptr; }
   // Slots that gather() reads, from the first.
   int slots() const { return slots_; }
   Index bytes() const { return static_cast<Index>(sums_.size() * sizeof(double)); }
 
-  void gather(Index chunk, const ChunkOperands& operands) {
+  void gather(Index chunk, ChunkOperands operands) {
+    operands.grad_limit = grad_limit_;
     gather_(operands, sums_.data() + chunk * per_chunk_);
   }
   // Of one tensor, all of whose chunks have been gathered.
@@ -33,6 +35,7 @@ class ChunkSums {
  private:
   const MultiTensorPlan& plan_;
   GatherChunk gather_ = nullptr;
+  float grad_limit_;
   int slots_ = 0;
   Index per_chunk_ = 0;
   std::vector<double> sums_;  // [chunk][per_chunk_]

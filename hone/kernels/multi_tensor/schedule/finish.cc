@@ -21,6 +21,22 @@ void scale_vectors(float* values, Index length, float factor) {
   for (; i < length; ++i) values[i] *= factor;
 }
 
+// No minimum and maximum, whose result for NaN depends on the processor.
+template <class D>
+HWY_INLINE void limit_vector(D d, float limit, float* values) {
+  const auto value = hn::LoadU(d, values), most = hn::Set(d, limit);
+  const auto beyond = hn::Gt(hn::Abs(value), most);
+  hn::StoreU(hn::IfThenElse(beyond, hn::CopySign(most, value), value), d, values);
+}
+
+void limit_vectors(float* values, Index length, float limit) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  Index i = 0;
+  for (; i + lanes <= length; i += lanes) limit_vector(d, limit, values + i);
+  for (; i < length; ++i) limit_vector(hn::CappedTag<float, 1>(), limit, values + i);
+}
+
 void average_vectors(const float* values, Index length, float share, float* average) {
   const hn::ScalableTag<float> d;
   const hn::CappedTag<float, 1> one;
@@ -48,12 +64,14 @@ HWY_AFTER_NAMESPACE();
 namespace hone::kernels {
 namespace {
 HWY_EXPORT(scale_vectors);
+HWY_EXPORT(limit_vectors);
 HWY_EXPORT(average_vectors);
 }  // namespace
 
 FinishPass choose_finish() {
-  if (wants_reference()) return {scale_chunk_ref, average_chunk_ref};
-  return {HWY_DYNAMIC_DISPATCH(scale_vectors), HWY_DYNAMIC_DISPATCH(average_vectors)};
+  if (wants_reference()) return {scale_chunk_ref, limit_chunk_ref, average_chunk_ref};
+  return {HWY_DYNAMIC_DISPATCH(scale_vectors), HWY_DYNAMIC_DISPATCH(limit_vectors),
+          HWY_DYNAMIC_DISPATCH(average_vectors)};
 }
 
 }  // namespace hone::kernels

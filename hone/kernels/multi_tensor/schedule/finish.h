@@ -11,12 +11,15 @@ namespace hone::kernels {
 struct FinishPass {
   // values[i] *= factor
   void (*scale)(float* values, Index length, float factor);
+  // values[i] within ±limit, at least 0; NaN stays NaN
+  void (*limit)(float* values, Index length, float limit);
   // average[i] += share (values[i] - average[i])
   void (*average)(const float* values, Index length, float share, float* average);
 };
 FinishPass choose_finish();
 
 void scale_chunk_ref(float* values, Index length, float factor);
+void limit_chunk_ref(float* values, Index length, float limit);
 void average_chunk_ref(const float* values, Index length, float share, float* average);
 
 }  // namespace hone::kernels

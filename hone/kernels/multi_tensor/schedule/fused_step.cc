@@ -11,6 +11,7 @@
 #include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/kernels/multi_tensor/schedule/chunk_sums.h"
 #include "hone/kernels/multi_tensor/schedule/finish.h"
+#include "hone/kernels/multi_tensor/schedule/grad_norm.h"
 #include "hone/kernels/multi_tensor/schedule/staged_chunk.h"
 
 namespace hone::kernels {
@@ -22,15 +23,33 @@ constexpr std::string_view kOp = "multi_tensor step";
 // (8 bytes per element, 8 MiB) stay in a common last-level cache between the passes.
 constexpr Index kBatchElements = Index{1} << 20;
 
+// Slots to stage, from the first, where gradients alone are read.
+constexpr int kNormSlots = static_cast<int>(Slot::Grad) + 1;
+
 bool all_within(const float* data, Index length, float largest) {
   bool within = true;
   for (Index i = 0; i < length; ++i) within &= std::abs(data[i]) <= largest;
   return within;
 }
 
+// Is the norm not to be had from the sums of pass 1? They are of squares, and of limited gradients
+// where the rule measures them.
+bool sweeps_norm(const StepRule& rule, const StepControl& control) {
+  return control.needs_global_norm() &&
+         (control.norm_type != 2 ||
+          (control.clip_value > 0 && rule.statistics() != Statistics::None));
+}
+
 Statistics statistics_of(const StepRule& rule, const StepControl& control) {
   const Statistics own = rule.statistics();
-  return own == Statistics::None && control.needs_global_norm() ? Statistics::Norm : own;
+  const bool for_norm = control.needs_global_norm() && !sweeps_norm(rule, control);
+  return own == Statistics::None && for_norm ? Statistics::Norm : own;
+}
+
+// Of raw gradients in those sums: a rule measures what it steps with, the norm is of all.
+float sums_limit(const StepRule& rule, const StepControl& control) {
+  return rule.statistics() == Statistics::None ? std::numeric_limits<float>::infinity()
+                                               : control.grad_limit(control.inv_scale);
 }
 
 class FusedStep {
@@ -42,10 +61,12 @@ class FusedStep {
         control_(control),
         executor_(executor),
         stager_(plan, control, executor.workers(), control.checked),
-        sums_(plan, statistics_of(rule, control)) {}
+        norm_(plan, control.norm_type, sweeps_norm(rule, control)),
+        sums_(plan, statistics_of(rule, control), sums_limit(rule, control)) {}
 
   StepReport run() {
-    report_.temporary_bytes = sums_.bytes() + stager_.scratch_bytes() + rule_.temporary_bytes();
+    report_.temporary_bytes =
+        norm_.bytes() + sums_.bytes() + stager_.scratch_bytes() + rule_.temporary_bytes();
     const bool sums_first =
         control_.needs_global_norm() || rule_.needs_all_sums() || control_.checked;
     if (sums_first || !sums_.measures()) {
@@ -79,10 +100,17 @@ class FusedStep {
   // ---- the order of the passes
 
   void step_in_two_sweeps() {
+    if (norm_.measures()) {
+      for_each_chunk([&](Index c, int worker) {
+        norm_.gather(c, staged(chunk_at(c), worker, kNormSlots).operands(chunk_at(c)));
+      });
+      if (!norm_.measure_norm(control_, report_)) return;
+    }
     if (sums_.measures()) {
       for_each_chunk([&](Index c, int worker) { gather_chunk(c, worker); });
     }
-    if (control_.needs_global_norm() && !sums_.measure_norm(control_, report_)) return;
+    const bool norm_of_sums = control_.needs_global_norm() && !norm_.measures();
+    if (norm_of_sums && !sums_.measure_norm(control_, report_)) return;
     const double grad_scale = control_.inv_scale * report_.clip_coef;
     if (rule_.needs_all_sums()) {
       rule_.prepare_all([&](Index tensor) { return sums_.of_tensor(tensor); }, grad_scale);
@@ -134,6 +162,12 @@ class FusedStep {
                                       : stager_.in_place(chunk);
   }
 
+  ChunkOperands operands_of(const Chunk& chunk, const StagedChunk& staged) const {
+    ChunkOperands operands = staged.operands(chunk);
+    operands.grad_limit = grad_limit_;
+    return operands;
+  }
+
   void gather_chunk(Index c, int worker) {
     const Chunk& chunk = chunk_at(c);
     sums_.gather(c, staged(chunk, worker, sums_.slots()).operands(chunk));
@@ -156,7 +190,7 @@ class FusedStep {
   }
 
   void update_staged(const Chunk& chunk, const StagedChunk& staged) const {
-    const ChunkOperands operands = staged.operands(chunk);
+    const ChunkOperands operands = operands_of(chunk, staged);
     rule_.update(chunk.tensor, operands, /*dry_run=*/false);
     finish_chunk(chunk, operands, staged.average());
   }
@@ -172,7 +206,7 @@ class FusedStep {
     }
     const NarrowMoments moments = stager_.narrow_moments(blocks);
     const StagedChunk staged = stager_.in_place(blocks);
-    ChunkOperands operands = staged.operands(blocks);
+    ChunkOperands operands = operands_of(blocks, staged);
     operands.momentum = operands.second_moment = nullptr;
     operands.narrow = &moments;
     rule_.update(blocks.tensor, operands, /*dry_run=*/false);
@@ -186,6 +220,7 @@ class FusedStep {
     if (control_.grad == GradWriteBack::Unscaled) {
       finish_.scale(operands.grad, chunk.length,
                     static_cast<float>(control_.inv_scale * report_.clip_coef));
+      if (control_.clip_value > 0) finish_.limit(operands.grad, chunk.length, grad_limit_);
     }
     if (average != nullptr) {
       finish_.average(operands.param, chunk.length, static_cast<float>(1 - control_.ema_decay),
@@ -202,7 +237,9 @@ class FusedStep {
   const StepControl& control_;
   Executor& executor_;
   ChunkStager stager_;
+  NormSweep norm_;
   ChunkSums sums_;
+  const float grad_limit_ = control_.grad_limit();
   const bool has_vector_loops_ = !wants_reference();
   FinishPass finish_ = choose_finish();
   StepReport report_;
@@ -214,7 +251,7 @@ bool FusedStep::dry_run() {
   for_each_chunk([&](Index c, int worker) {
     const Chunk& chunk = chunk_at(c);
     const StagedChunk copy = stager_.stage(chunk, worker, /*all=*/true);
-    rule_.update(chunk.tensor, copy.operands(chunk), /*dry_run=*/true);
+    rule_.update(chunk.tensor, operands_of(chunk, copy), /*dry_run=*/true);
     bool finite = true;
     for (const Slot slot : {Slot::Param, Slot::Momentum, Slot::SecondMoment, Slot::Extra}) {
       const float* values = copy.slots[static_cast<int>(slot)];

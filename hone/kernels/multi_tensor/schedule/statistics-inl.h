@@ -17,6 +17,22 @@ namespace HWY_NAMESPACE {
 
 // Two sets of running sums hide the latency of the additions. (Vectors of scalable instruction sets
 // cannot be members, hence the plain variables here and below.)
+// Gradients as they are.
+struct LoadAll {
+  HWY_INLINE DoubleVec operator()(const float* from) const { return load_as_double(from); }
+};
+// Gradients within ±limit; NaN stays NaN.
+struct LoadLimited {
+  float limit;
+  HWY_INLINE DoubleVec operator()(const float* from) const {
+    const HalfFloats d;
+    const auto value = hn::LoadU(d, from), most = hn::Set(d, limit);
+    const auto within =
+        hn::IfThenElse(hn::Gt(hn::Abs(value), most), hn::CopySign(most, value), value);
+    return hn::PromoteTo(Doubles(), within);
+  }
+};
+
 HWY_INLINE void gather_gg(const float* grad, Index length, double* sums) {
   const Index lanes = static_cast<Index>(hn::Lanes(Doubles()));
   DoubleVec even = hn::Zero(Doubles()), odd = even;
@@ -29,14 +45,15 @@ HWY_INLINE void gather_gg(const float* grad, Index length, double* sums) {
   sums[0] += sum_lanes(even, odd);
 }
 
+template <class LoadGrad>
 HWY_INLINE void gather_momentum(const float* grad, const float* momentum, Index length,
-                                double* sums) {
+                                LoadGrad load_grad, double* sums) {
   const Index lanes = static_cast<Index>(hn::Lanes(Doubles()));
   DoubleVec gg0 = hn::Zero(Doubles()), gg1 = gg0, mg0 = gg0, mg1 = gg0, mm0 = gg0, mm1 = gg0;
   for (Index i = 0; i < length; i += 2 * lanes) {
     prefetch_ahead(grad + i);
     prefetch_ahead(momentum + i);
-    const DoubleVec g0 = load_as_double(grad + i), g1 = load_as_double(grad + i + lanes);
+    const DoubleVec g0 = load_grad(grad + i), g1 = load_grad(grad + i + lanes);
     const DoubleVec m0 = load_as_double(momentum + i), m1 = load_as_double(momentum + i + lanes);
     gg0 = hn::MulAdd(g0, g0, gg0);
     gg1 = hn::MulAdd(g1, g1, gg1);
@@ -50,7 +67,9 @@ HWY_INLINE void gather_momentum(const float* grad, const float* momentum, Index 
   sums[2] += sum_lanes(mm0, mm1);
 }
 
-HWY_INLINE void gather_param(const ChunkOperands& chunk, Index length, double* sums) {
+template <class LoadGrad>
+HWY_INLINE void gather_param(const ChunkOperands& chunk, Index length, LoadGrad load_grad,
+                             double* sums) {
   const Index lanes = static_cast<Index>(hn::Lanes(Doubles()));
   DoubleVec mp0 = hn::Zero(Doubles()), mp1 = mp0, gp0 = mp0, gp1 = mp0, pp0 = mp0, pp1 = mp0;
   for (Index i = 0; i < length; i += 2 * lanes) {
@@ -58,8 +77,8 @@ HWY_INLINE void gather_param(const ChunkOperands& chunk, Index length, double* s
     const DoubleVec p0 = load_as_double(chunk.param + i), p1 = load_as_double(chunk.param + j);
     mp0 = hn::MulAdd(load_as_double(chunk.momentum + i), p0, mp0);
     mp1 = hn::MulAdd(load_as_double(chunk.momentum + j), p1, mp1);
-    gp0 = hn::MulAdd(load_as_double(chunk.grad + i), p0, gp0);
-    gp1 = hn::MulAdd(load_as_double(chunk.grad + j), p1, gp1);
+    gp0 = hn::MulAdd(load_grad(chunk.grad + i), p0, gp0);
+    gp1 = hn::MulAdd(load_grad(chunk.grad + j), p1, gp1);
     pp0 = hn::MulAdd(p0, p0, pp0);
     pp1 = hn::MulAdd(p1, p1, pp1);
   }
@@ -69,25 +88,28 @@ HWY_INLINE void gather_param(const ChunkOperands& chunk, Index length, double* s
 }
 
 // `length` is a multiple of two vectors of doubles.
-template <Statistics kKind>
-HWY_INLINE void gather_vectors(const ChunkOperands& chunk, Index length, double* sums) {
+template <Statistics kKind, class LoadGrad>
+HWY_INLINE void gather_vectors(const ChunkOperands& chunk, Index length, LoadGrad load_grad,
+                               double* sums) {
   if constexpr (kKind == Statistics::Norm) {
     gather_gg(chunk.grad, length, sums);
   } else {
-    gather_momentum(chunk.grad, chunk.momentum, length, sums);
+    gather_momentum(chunk.grad, chunk.momentum, length, load_grad, sums);
     // A second sweep: the chunk is in cache, and six pairs of sums would not fit the registers.
-    if constexpr (kKind == Statistics::TorqueWithDecay) gather_param(chunk, length, sums);
+    if constexpr (kKind == Statistics::TorqueWithDecay) {
+      gather_param(chunk, length, load_grad, sums);
+    }
   }
 }
 
 // The tail goes through the same code on a padded copy: zeros add nothing.
-template <Statistics kKind>
-HWY_INLINE void gather(const ChunkOperands& chunk, double* sums) {
+template <Statistics kKind, class LoadGrad = LoadAll>
+HWY_INLINE void gather(const ChunkOperands& chunk, double* sums, LoadGrad load_grad = {}) {
   constexpr Index kMaxBlock = 2 * hn::MaxLanes(Doubles());
   const Index block = 2 * static_cast<Index>(hn::Lanes(Doubles()));
   const Index whole = chunk.length / block * block;
   for (Index s = 0; s < count_sums(kKind); ++s) sums[s] = 0;
-  gather_vectors<kKind>(chunk, whole, sums);
+  gather_vectors<kKind>(chunk, whole, load_grad, sums);
   if (whole == chunk.length) return;
   HWY_ALIGN float padded[3][kMaxBlock] = {};
   for (Index i = whole; i < chunk.length; ++i) {
@@ -96,17 +118,23 @@ HWY_INLINE void gather(const ChunkOperands& chunk, double* sums) {
     if constexpr (kKind == Statistics::TorqueWithDecay) padded[2][i - whole] = chunk.param[i];
   }
   gather_vectors<kKind>({.param = padded[2], .grad = padded[0], .momentum = padded[1]}, block,
-                        sums);
+                        load_grad, sums);
 }
 
-void gather_norm(const ChunkOperands& chunk, double* sums) {
+inline void gather_norm(const ChunkOperands& chunk, double* sums) {
   gather<Statistics::Norm>(chunk, sums);
 }
-void gather_torque(const ChunkOperands& chunk, double* sums) {
+inline void gather_torque(const ChunkOperands& chunk, double* sums) {
   gather<Statistics::Torque>(chunk, sums);
 }
-void gather_torque_with_decay(const ChunkOperands& chunk, double* sums) {
+inline void gather_torque_with_decay(const ChunkOperands& chunk, double* sums) {
   gather<Statistics::TorqueWithDecay>(chunk, sums);
+}
+inline void gather_limited_torque(const ChunkOperands& chunk, double* sums) {
+  gather<Statistics::Torque>(chunk, sums, LoadLimited{chunk.grad_limit});
+}
+inline void gather_limited_torque_with_decay(const ChunkOperands& chunk, double* sums) {
+  gather<Statistics::TorqueWithDecay>(chunk, sums, LoadLimited{chunk.grad_limit});
 }
 
 }  // namespace HWY_NAMESPACE

@@ -17,6 +17,8 @@ namespace {
 HWY_EXPORT(gather_norm);
 HWY_EXPORT(gather_torque);
 HWY_EXPORT(gather_torque_with_decay);
+HWY_EXPORT(gather_limited_torque);
+HWY_EXPORT(gather_limited_torque_with_decay);
 
 template <Statistics kKind>
 void gather_plain(const ChunkOperands& chunk, double* sums) {
@@ -25,16 +27,19 @@ void gather_plain(const ChunkOperands& chunk, double* sums) {
 
 }  // namespace
 
-GatherChunk choose_gather(Statistics kind) {
+GatherChunk choose_gather(Statistics kind, bool limited) {
   const bool reference = wants_reference();
   switch (kind) {
     case Statistics::Norm:
       return reference ? gather_plain<Statistics::Norm> : HWY_DYNAMIC_DISPATCH(gather_norm);
     case Statistics::Torque:
-      return reference ? gather_plain<Statistics::Torque> : HWY_DYNAMIC_DISPATCH(gather_torque);
+      if (reference) return gather_plain<Statistics::Torque>;
+      return limited ? HWY_DYNAMIC_DISPATCH(gather_limited_torque)
+                     : HWY_DYNAMIC_DISPATCH(gather_torque);
     case Statistics::TorqueWithDecay:
-      return reference ? gather_plain<Statistics::TorqueWithDecay>
-                       : HWY_DYNAMIC_DISPATCH(gather_torque_with_decay);
+      if (reference) return gather_plain<Statistics::TorqueWithDecay>;
+      return limited ? HWY_DYNAMIC_DISPATCH(gather_limited_torque_with_decay)
+                     : HWY_DYNAMIC_DISPATCH(gather_torque_with_decay);
     case Statistics::None:
       break;
   }

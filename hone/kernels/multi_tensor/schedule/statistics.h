@@ -25,11 +25,13 @@ struct TorqueSums {
 };
 
 // Adds up one chunk; writes count_sums(kind) doubles in the order of TorqueSums. Products of two
-// fp32 values are exact in fp64, so only additions round.
+// fp32 values are exact in fp64, so only additions round. chunk.grad_limit limits the raw gradients
+// here.
 using GatherChunk = void (*)(const ChunkOperands& chunk, double* sums);
 
-// The function for the strongest enabled instruction set. kind != None.
-GatherChunk choose_gather(Statistics kind);
+// The function for the strongest enabled instruction set. kind != None. `limited`: it heeds a
+// finite chunk.grad_limit; kind != Norm.
+GatherChunk choose_gather(Statistics kind, bool limited = false);
 
 // The same as plain loops.
 template <class Real>

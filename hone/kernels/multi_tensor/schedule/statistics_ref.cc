@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/kernels/multi_tensor/schedule/statistics.h"
 
+#include <cmath>
+
 namespace hone::kernels {
+
+namespace {
+
+double limited(double value, double limit) {
+  return std::abs(value) > limit ? std::copysign(limit, value) : value;
+}
+
+}  // namespace
 
 template <class Real>
 void gather_reference(Statistics kind, const BasicChunkOperands<Real>& chunk, double* sums) {
   TorqueSums total;
   for (Index i = 0; i < chunk.length; ++i) {
-    const double g = chunk.grad[i];
+    const double g = limited(chunk.grad[i], chunk.grad_limit);
     total.gg += g * g;
     if (kind == Statistics::Norm) continue;
     const double m = chunk.momentum[i];

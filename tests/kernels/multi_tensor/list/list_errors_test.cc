@@ -29,9 +29,7 @@ TEST(ListErrors, lists_of_different_lengths) {
             "[list_add] expected 3 tensors in list x, got 2");
   EXPECT_EQ(refusal([&] { list_mul(x.views, y.views, serial()); }),
             "[list_mul] expected 2 tensors in list x, got 3");
-  EXPECT_EQ(refusal([&] {
-              list_axpby({.x = y.views, .y = y.views, .z = x.views}, serial());
-            }),
+  EXPECT_EQ(refusal([&] { list_axpby({.x = y.views, .y = y.views, .z = x.views}, serial()); }),
             "[list_axpby] expected 3 tensors in list z, got 2");
   std::vector<double> norms(2);
   EXPECT_EQ(refusal([&] { list_norm(y.views, serial(), NormKind::L2, norms); }),
@@ -97,7 +95,7 @@ TEST(ListErrors, written_tensors_that_share_memory) {
   const TensorView twice[] = {clash[0], clash[0]};
   EXPECT_NE(refusal([&] { list_clamp(twice, 0, 2, serial()); }), "");
   EXPECT_EQ(data, std::vector<float>(40, 1.0f));
-  list_mul(apart, 2, serial());  // neighbors
+  list_mul(apart, 2, serial());                             // neighbors
   EXPECT_EQ(list_norm(clash, serial(), NormKind::Max), 2);  // norms only read
 }
 
@@ -128,7 +126,9 @@ TEST(ListErrors, tensors_that_are_read_where_another_is_written) {
 TEST(ListErrors, factors_and_limits) {
   const FloatList y({4, 6, 1}, 2);
   const auto old = y.values();
-  EXPECT_EQ(refusal([&] { list_mul(y.views, std::vector<double>{1, 2}, serial()); }),
+  EXPECT_EQ(refusal([&] {
+              list_mul(y.views, std::vector<double>{1, 2}, serial());
+            }),
             "[list_mul] expected 3 numbers in factor, got 2");
   EXPECT_EQ(refusal([&] { list_add(y.views, std::vector<double>{}, y.views, serial()); }),
             "[list_add] expected 3 numbers in alpha, got 0");

@@ -182,8 +182,8 @@ TEST(Lists, transposed_tensors_are_worked_on_in_memory_order) {
   FloatList x({kRows * kColumns, 12}, 1), y({kRows * kColumns, 12}, 2);
   const auto old = y.values();
   for (FloatList* list : {&x, &y}) {
-    list->views[0] = TensorView(list->views[0].data, Dtype::Float32, Shape{kRows, kColumns},
-                                Shape{1, kRows});
+    list->views[0] =
+        TensorView(list->views[0].data, Dtype::Float32, Shape{kRows, kColumns}, Shape{1, kRows});
     // A dimension of size one may have any stride; those of three are permuted.
     list->views[1] = TensorView(list->views[1].data, Dtype::Float32, Shape{2, 1, 3, 2},
                                 Shape{1, list == &x ? 77 : 5, 4, 2});

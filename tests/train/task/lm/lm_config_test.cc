@@ -74,21 +74,48 @@ TEST(LmConfig, takes_assignments_with_and_without_quotes) {
 
 TEST(LmConfig, refuses_values_out_of_range_by_key) {
   EXPECT_EQ(refusal([] { check_config(LmConfig()); }), "");
-  for (const char* bad : {"model.heads=0",        "model.kv_heads=2",
-                          "model.head_dim=7",     "model.hidden_size=33",
-                          "data.tokenizer=words", "data.vocab_size=100",
-                          "optim.name=adamax",    "optim.beta1=1",
-                          "lr.final_ratio=2",     "lr.peak=-1",
-                          "lr.schedule=step",     "lr.rise=1",
-                          "trainer.steps=0",      "trainer.micro_batch=0",
-                          "trainer.clip_norm=-1", "trainer.keep_checkpoints=0",
-                          "trainer.matmul=blas",  "trainer.recompute_every=-1",
-                          "trainer.metrics=xml",  "trainer.max_memory_mb=-1"}) {
+  for (const char* bad : {"model.heads=0",
+                          "model.kv_heads=2",
+                          "model.head_dim=7",
+                          "model.hidden_size=33",
+                          "data.tokenizer=words",
+                          "data.vocab_size=100",
+                          "optim.name=adamax",
+                          "optim.beta1=1",
+                          "lr.final_ratio=2",
+                          "lr.peak=-1",
+                          "lr.schedule=step",
+                          "lr.rise=1",
+                          "trainer.steps=0",
+                          "trainer.micro_batch=0",
+                          "trainer.clip_norm=-1",
+                          "trainer.keep_checkpoints=0",
+                          "trainer.matmul=blas",
+                          "trainer.recompute_every=-1",
+                          "trainer.metrics=xml",
+                          "trainer.max_memory_mb=-1",
+                          "trainer.clip_value=-1",
+                          "trainer.clip_norm_type=0",
+                          "trainer.clip_norm_type=two",
+                          "trainer.clip_norm_type=nan"}) {
     LmConfig config;
     set_config(config, bad);
     const std::string key = std::string(bad).substr(0, std::string(bad).find('='));
     EXPECT_THAT(refusal([&] { check_config(config); }), HasSubstr(key)) << bad;
   }
+}
+
+TEST(LmConfig, takes_one_way_of_clipping) {
+  LmConfig config;
+  set_config(config, "trainer.clip_value=0.5");
+  set_config(config, "trainer.clip_norm_type=inf");
+  EXPECT_EQ(refusal([&] { check_config(config); }), "") << "the default of clip_norm is not used";
+  EXPECT_TRUE(std::isinf(trainer::norm_type_of(config.trainer.clip_norm_type)));
+  EXPECT_EQ(trainer::norm_type_of("1.5"), 1.5);
+  set_config(config, "trainer.clip_norm=2");
+  EXPECT_THAT(
+      refusal([&] { check_config(config); }),
+      testing::AllOf(HasSubstr("trainer.clip_norm"), HasSubstr("trainer.clip_value = 0.5")));
 }
 
 TEST(LmConfig, survives_being_written_and_read) {
