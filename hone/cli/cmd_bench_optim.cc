@@ -34,8 +34,8 @@ void add_bench_optim(CLI::App& bench, Context& context) {
       add_verb(bench, context, "optim", "Measure optimizer steps and LibTorch's", options);
   verb->add_option(
           "--op", options->rules,
-          "Rules: sgdm, adam, adamw, adagrad, lion, tam, tam_row, adatamw, amp_adamw; the suffix "
-          "_bf16 or _8bit selects the type of the state")
+          "Rules: sgdm, adam, adamw, adagrad, rmsprop, lion, tam, tam_row, adatamw, amp_adamw; the "
+          "suffix _bf16 or _8bit selects the type of the state")
       ->delimiter(',')
       ->envname("HONE_OP")
       ->capture_default_str();

@@ -41,7 +41,7 @@ struct Traffic {
 Traffic traffic_of(const bench::OptimRule& rule, Index elements_per_tensor) {
   const auto is = [&](const auto&... names) { return ((rule.base == names) || ...); };
   const double moment = bench::state_bits_of(rule, elements_per_tensor) / 8.0;
-  const double moments = is("sgdm", "lion", "adagrad", "tam", "tam_row") ? 1 : 2;
+  const double moments = is("sgdm", "lion", "adagrad", "rmsprop", "tam", "tam_row") ? 1 : 2;
   Traffic traffic{12 + 2 * moments * moment, 8 + moments * moment};
   const bool cached = elements_per_tensor <= kernels::kChunkElements;
   if (is("tam", "adatamw") && !cached) traffic.floor_bytes += 4 + moment;

@@ -10,6 +10,7 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@
 #include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/lion.h"
+#include "hone/train/optim/rmsprop.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 
@@ -30,8 +32,9 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
-constexpr std::array<std::string_view, 9> kRules{"sgdm", "adam",    "adamw",   "adagrad",  "lion",
-                                                 "tam",  "tam_row", "adatamw", "amp_adamw"};
+constexpr std::array<std::string_view, 10> kRules{"sgdm",    "adam",     "adamw", "adagrad",
+                                                  "rmsprop", "lion",     "tam",   "tam_row",
+                                                  "adatamw", "amp_adamw"};
 constexpr std::array<std::string_view, 8> kWays{"hone",        "hone_foreach", "hone_for_loop",
                                                 "torch_optim", "aten_fused",   "aten_chain",
                                                 "elementwise", "own"};
@@ -166,6 +169,9 @@ Stepper make_hone(const OptimRule& rule, std::string_view way,
   if (rule.base == "adagrad") {
     return step_with_hone<optim::Adagrad>(way, work, optim::AdagradOptions(kLr), bits);
   }
+  if (rule.base == "rmsprop") {
+    return step_with_hone<optim::RMSprop>(way, work, optim::RMSpropOptions(kLr), bits);
+  }
   if (rule.base == "lion") {
     return step_with_hone<optim::Lion>(way, work, optim::LionOptions(kLr), bits);
   }
@@ -244,6 +250,9 @@ Stepper make_torch(std::string_view rule, std::span<const Index> sizes) {
   }
   if (rule == "adagrad") {
     return step_with_torch<to::Adagrad>(sizes, to::AdagradOptions(kLr), "torch::optim::Adagrad");
+  }
+  if (rule == "rmsprop") {
+    return step_with_torch<to::RMSprop>(sizes, to::RMSpropOptions(kLr), "torch::optim::RMSprop");
   }
   if (rule == "amp_adamw") return step_with_amp_chain(sizes);
   if (rule == "adamw") {

@@ -26,8 +26,8 @@ struct Stepper {
   std::string implementation;  // what runs, for the row
 };
 
-// What is stepped: sgdm, adam, adamw, adagrad, lion, tam (Tensor scope), tam_row (rows of 1024),
-// adatamw, amp_adamw (unscale, finite check, clip, AdamW, clear); "_bf16" or "_8bit" after any is
+// What is stepped: sgdm, adam, adamw, adagrad, rmsprop, lion, tam (Tensor scope), tam_row (rows of
+// 1024), adatamw, amp_adamw (unscale, finite check, clip, AdamW, clear); "_bf16" or "_8bit" after any is
 // what hone keeps its state in.
 struct OptimRule {
   std::string_view base;
