@@ -7,6 +7,7 @@
 #include "hone/app/blame_weights.h"
 #include "hone/app/measurer.h"
 #include "hone/core/check.h"
+#include "hone/core/cpu_info.h"
 #include "hone/core/trace.h"
 #include "hone/kernels/roof/memory_roofs.h"
 
@@ -17,9 +18,7 @@ using infer::Engine;
 using infer::Event;
 using infer::TokenId;
 
-// Smaller weights fit into a cache, so that a share of memory bandwidth is meaningless.
-constexpr Index kBeyondCaches = Index{64} << 20;
-constexpr Index kShareTokens = 16;
+constexpr Index kShareTokens = 16;  // fewer decoded ones are too short to time
 
 // Keeps the events of one request and passes its text to a callback.
 class StreamSink final : public infer::EventSink {
@@ -91,18 +90,36 @@ Json logprobs_json(const Engine& engine, const std::vector<Event>& events) {
   return rows;
 }
 
-// The bytes that decoding read per second, divided by the read bandwidth measured now; null if that
-// is meaningless.
-Json bandwidth_share(const Engine& engine, const infer::Timings& timings, Executor& executor) {
-  const infer::ModelInfo& info = engine.info();
-  if (info.weight_bytes < kBeyondCaches || timings.generated_tokens < kShareTokens) return {};
-  const auto depth = static_cast<double>(timings.prompt_tokens) +
-                     static_cast<double>(timings.generated_tokens) / 2;
-  const double bytes =
-      static_cast<double>(info.weight_bytes) + depth * static_cast<double>(info.kv_bytes_per_token);
+// Read bandwidth, in bytes per second, by the threads that have just decoded.
+double measure_read_bandwidth(Executor& executor) {
+  const kernels::MemoryProbe memory =
+      kernels::make_memory_probe(kernels::MemoryTraffic::Read, executor);
   const auto measurer = make_measurer();
-  const double roof = kernels::measure_memory_roofs(executor, *measurer, true).read_gb_per_s;
-  return bytes * timings.decode_per_s() * 1e-9 / roof;
+  const Measurement measurement =
+      measurer->measure({&memory.contestant, 1}, {.min_samples = 5, .max_samples = 5});
+  return memory.bytes / measurer->spread(measurement.seconds[0]).median;
+}
+
+// Adds "bw_share": the bytes that decoding read per second, divided by the read bandwidth measured
+// immediately after it, which may have been another while it decoded; or null and the reason,
+// "no_bw_share".
+void add_bandwidth_share(const Engine& engine, const infer::Timings& timings, Executor& executor,
+                         Json& document) {
+  const infer::ModelInfo& info = engine.info();
+  const Index decoded = timings.generated_tokens - 1;  // the first one belongs to the prompt
+  std::string reason =
+      kernels::why_no_memory_share(info.weight_bytes, cpu_info().last_cache_bytes);
+  if (reason.empty() && decoded < kShareTokens) {
+    reason = concat("no share of memory bandwidth: fewer than ", kShareTokens,
+                    " tokens were decoded after the first");
+  }
+  document["bw_share"] = nullptr;
+  if (!reason.empty()) {
+    document["no_bw_share"] = reason;
+    return;
+  }
+  const double bytes = infer::decode_bytes(info, timings.prompt_tokens, decoded);
+  document["bw_share"] = bytes / timings.decode_s / measure_read_bandwidth(executor);
 }
 
 Json make_document(const Engine& engine, const GenerateOptions& options,
@@ -178,7 +195,7 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
   result.timings = last.timings;
   result.document = make_document(*engine, options, result, sink->events());
   if (options.measure_share) {
-    result.document["bw_share"] = bandwidth_share(*engine, result.timings, executor);
+    add_bandwidth_share(*engine, result.timings, executor, result.document);
   }
   return result;
 }

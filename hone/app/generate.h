@@ -33,8 +33,9 @@ struct GenerateOptions {
   SamplingChoice sampling;
   bool use_model_defaults = true;
   bool echo = false;  // start the text with the prompt
-  bool measure_share =
-      false;  // compute bw_share for models beyond the caches, which takes about a second
+  // Add bw_share, the share of the read bandwidth that decoding reached, to the document. For
+  // models beyond the caches, memory is streamed after the run, for some tenths of a second.
+  bool measure_share = false;
   const std::atomic<bool>* interrupted = nullptr;      // cancels when it becomes true
   std::function<void(std::string_view)> on_text = {};  // called for each piece of final text
 };

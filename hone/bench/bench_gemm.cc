@@ -128,7 +128,8 @@ struct Bench {
   std::vector<float> weight = {};
 
   Index copies_of(Index bytes, bool cold) const {
-    const Index wanted = std::max(options.cold_bytes, 4 * cpu_info().l3_bytes);
+    const Index wanted =
+        std::max(options.cold_bytes, kernels::kBeyondCaches * cpu_info().last_cache_bytes);
     return cold ? ceil_div(wanted, std::max<Index>(1, bytes)) : 1;
   }
 };
@@ -219,6 +220,7 @@ void add_cases(Bench& bench, const Product& product) {
   BenchCase comparison = bench_case;
   bench_case.bytes = static_cast<double>(weight.bytes()) + 4 * rows * (outputs + depth);
   if (product.cold) bench_case.memory = &bench.memory;
+  bench_case.probe_around = compare_here;  // threads of contestants spin after their runs
   bench_case.roof_gflop_per_s = is_dense(product.format) ? bench.peak_gflops : 0;
   if (compare_here) add_contestants(bench, product, *x, bench_case);
   bench.run.add(bench_case);

@@ -11,6 +11,7 @@
 #include "hone/bench/peer_process.h"
 #include "hone/bench/synthetic_model.h"
 #include "hone/core/check.h"
+#include "hone/core/cpu_info.h"
 #include "hone/core/names.h"
 #include "hone/core/philox.h"
 #include "hone/infer/engine.h"
@@ -34,6 +35,8 @@ struct Work {
   bool is_prefill = false;
   Index tokens = 0, depth = 0;
 
+  // Tokens in the cache when the clock starts: nothing can be decoded after no token.
+  Index start() const { return is_prefill ? 0 : std::max<Index>(depth, 1); }
   std::string name() const {
     return is_prefill ? concat("pp", tokens) : concat("tg", tokens, "@", depth);
   }
@@ -60,7 +63,7 @@ class HoneSide {
   void prepare() {
     std::this_thread::sleep_for(kRestBetweenRuns);
     if (work_.is_prefill) return;
-    submit(std::max<Index>(work_.depth, 1), work_.tokens + 1);
+    submit(work_.start(), work_.tokens + 1);
     while (sink_->tokens < 1 && !sink_->finished) engine_.step();  // the prompt's own token
   }
   void run() {
@@ -98,8 +101,7 @@ std::unique_ptr<PeerProcess> start_llama_cpp(const Subject& subject, Index conte
 
 Contestant peer_contestant(PeerProcess& peer, const std::string& name, const Work& work) {
   const Json question{{"op", work.is_prefill ? "prefill" : "decode"}, {"tokens", work.tokens}};
-  const Json place{{"op", "place"},
-                   {"depth", work.is_prefill ? 0 : std::max<Index>(work.depth, 1)}};
+  const Json place{{"op", "place"}, {"depth", work.start()}};
   return {.name = name,
           .run = [&peer, question] { peer.ask(question); },
           .prepare =
@@ -142,15 +144,17 @@ Json describe(const infer::ModelInfo& info) {
   return {{"isa", info.isa}, {"kernel", info.kernel}, {"threads", info.threads}};
 }
 
-BenchCase make_case(const Subject& subject, const Work& work, const infer::ModelInfo& info) {
+BenchCase make_case(const Subject& subject, const Work& work, const infer::ModelInfo& info,
+                    const kernels::MemoryProbe& memory) {
   BenchCase result;
   result.name = concat(subject.name, "/", work.name());
   result.tokens = static_cast<double>(work.tokens);
-  if (!work.is_prefill) {
-    const double depth = static_cast<double>(work.depth) + static_cast<double>(work.tokens) / 2;
-    result.bytes = result.tokens * (static_cast<double>(info.weight_bytes) +
-                                    depth * static_cast<double>(info.kv_bytes_per_token));
-  }
+  if (work.is_prefill) return result;
+  result.bytes = infer::decode_bytes(info, work.start(), work.tokens);
+  result.probe_around = true;
+  result.no_memory_share =
+      kernels::why_no_memory_share(info.weight_bytes, cpu_info().last_cache_bytes);
+  if (result.no_memory_share.empty()) result.memory = &memory;
   return result;
 }
 
@@ -171,8 +175,7 @@ void bench_subject(const Subject& subject, const std::vector<Work>& works,
   }
   for (const Work& work : works) {
     HoneSide side(*engine, work);
-    BenchCase bench_case = make_case(subject, work, engine->info());
-    bench_case.memory = &memory;
+    BenchCase bench_case = make_case(subject, work, engine->info(), memory);
     bench_case.contestants.push_back(
         {"hone", [&side] { side.run(); }, [&side] { side.prepare(); }});
     bench_case.ours.push_back(true);

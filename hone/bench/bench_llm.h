@@ -24,8 +24,10 @@ struct BenchLlmOptions {
 // Prefill and decode rates, "llama-1b/q4_0/pp512" and "llama-1b/q4_0/tg64@512", with peers in child
 // processes on the same file and thread count, interleaved in one run. Sampling is greedy on our
 // side and absent on theirs; tokenization is excluded. Before each sample both sides rest for
-// 300 ms, because idle peers spin. Rows carry tokens_per_s, isa, kernel, threads; share_of_roof is
-// of the measured read bandwidth (decode).
+// 300 ms, because idle peers spin. Rows carry tokens_per_s, isa, kernel, threads. Our decode rows
+// carry share_of_roof: the bytes of infer::decode_bytes() per second, over the read bandwidth that
+// the same threads reach immediately before and after each sample, the prompt being in the cache;
+// or no_memory_share, where the last-level cache holds a good part of the weights.
 // Error{InvalidArgument} for an unknown shape, dtype or peer.
 void bench_llm(const BenchLlmOptions& options, BenchRun& run, Executor& executor);
 

@@ -34,6 +34,8 @@ void check(const BenchCase& bench_case) {
              bench_case.ours.size());
   HONE_CHECK(bench_case.extra.empty() || bench_case.extra.size() == count, "bench",
              concat("0 or ", count, " entries in `extra`"), bench_case.extra.size());
+  HONE_REQUIRE(bench_case.memory == nullptr || bench_case.no_memory_share.empty(), "bench",
+               "A case has either a memory probe or a reason why it has none.");
 }
 
 Json make_row(const BenchCase& bench_case, const std::string& impl, const Spread& spread) {
@@ -74,7 +76,23 @@ std::string rate_text(const Json& row) {
                           100 * row["share_ci"][1].get<double>());
     }
   }
+  if (row.contains("no_memory_share")) {
+    text += " " + row["no_memory_share"].get_ref<const std::string&>();
+  }
   return text;
+}
+
+// Of each round over some contestants; no rounds for none.
+std::vector<double> mean_of(const std::vector<std::vector<double>>& seconds,
+                            const std::vector<std::size_t>& contestants) {
+  std::vector<double> means;
+  for (const std::size_t contestant : contestants) {
+    means.resize(seconds[contestant].size());
+    for (std::size_t round = 0; round < means.size(); ++round) {
+      means[round] += seconds[contestant][round] / static_cast<double>(contestants.size());
+    }
+  }
+  return means;
 }
 
 std::size_t widest(const Json& rows, const char* key) {
@@ -103,7 +121,10 @@ void BenchRun::add(const BenchCase& bench_case) {
       Json row =
           make_row(bench_case, contestants[i].name, measurer_.spread(probed.work.seconds[i]));
       row["foreign_load"] = probed.work.foreign_load;
-      if (!probed.memory_seconds.empty()) add_memory_share(bench_case, probed, i, row);
+      if (!probed.memory_seconds[i].empty()) add_memory_share(bench_case, probed, i, row);
+      if (!bench_case.no_memory_share.empty() && bench_case.ours[i]) {
+        row["no_memory_share"] = bench_case.no_memory_share;
+      }
       if (!bench_case.extra.empty()) row.update(bench_case.extra[i]);
       rows_.push_back(std::move(row));
     }
@@ -114,23 +135,38 @@ void BenchRun::add(const BenchCase& bench_case) {
   }
 }
 
-// Runs the probe before every contestant, so that all of them find the same caches.
+// Runs the probe before every contestant, so that all of them find the same caches, or around the
+// runs of ours where the case says so.
 BenchRun::Probed BenchRun::measure(const BenchCase& bench_case) {
   const kernels::MemoryProbe* memory = bench_case.bytes > 0 ? bench_case.memory : nullptr;
+  const std::size_t count = bench_case.contestants.size();
   std::vector<Contestant> all;
-  for (const Contestant& contestant : bench_case.contestants) {
-    if (memory != nullptr) all.push_back(memory->contestant);
-    all.push_back(contestant);
+  std::vector<std::size_t> places;                      // of the contestants
+  std::vector<std::vector<std::size_t>> probes(count);  // of each contestant
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool around = bench_case.probe_around;
+    const bool probed = memory != nullptr && (!around || bench_case.ours[i]);
+    Contestant contestant = bench_case.contestants[i];
+    if (probed) {
+      probes[i].push_back(all.size());
+      all.push_back(memory->contestant);
+      // Not empty afterwards, because a prepared run is timed once per sample.
+      if (around) all.back().prepare = std::exchange(contestant.prepare, [] {});
+    }
+    places.push_back(all.size());
+    all.push_back(std::move(contestant));
+    if (!probed || !around) continue;
+    probes[i].push_back(all.size());
+    all.push_back(memory->contestant);
   }
   Probed probed{.work = measurer_.measure(all, options_for(options_)), .memory_seconds = {}};
-  if (memory == nullptr) return probed;
   Measurement& work = probed.work;
   const std::vector<std::vector<double>> seconds = std::exchange(work.seconds, {});
   work.names.clear();
-  for (std::size_t i = 0; i < all.size(); i += 2) {
-    probed.memory_seconds.push_back(seconds[i]);
-    work.seconds.push_back(seconds[i + 1]);
-    work.names.push_back(all[i + 1].name);
+  for (std::size_t i = 0; i < count; ++i) {
+    work.seconds.push_back(seconds[places[i]]);
+    work.names.push_back(all[places[i]].name);
+    probed.memory_seconds.push_back(mean_of(seconds, probes[i]));
   }
   return probed;
 }

@@ -26,7 +26,12 @@ struct BenchCase {
   double flops = 0;        // gflop_per_s = flops / time
   double tokens = 0;       // tokens_per_s = tokens / time
   const kernels::MemoryProbe* memory = nullptr;  // interleaved with the contestants
-  double roof_gflop_per_s = 0;                   // measured in this run
+  // Memory is probed immediately before and after each run of ours, its preparation being done, and
+  // not for others. For preparations that take long or wait until threads of others are idle, as
+  // threads that spin slow the probe, and for long runs, in which bandwidth changes.
+  bool probe_around = false;
+  std::string no_memory_share;      // the reason, if `memory` is null
+  double roof_gflop_per_s = 0;      // measured in this run
   std::vector<Json> extra;          // per contestant: fields added to its row; may be empty
   std::vector<std::string> absent;  // peers that are not installed: a row with "status":"absent"
 };
@@ -34,7 +39,7 @@ struct BenchCase {
 // Measures cases one after another and collects the document of `hone bench --json`:
 // machine{}, rows[]{case,impl,median_ms,p10_ms,p90_ms,n,gb_per_s|gflop_per_s,share_of_roof,…},
 // (share_of_roof: of memory or arithmetic, the larger; of memory also roof_gb_per_s and the share's
-// 95 % interval share_ci)
+// 95 % interval share_ci, or no_memory_share: the reason why there is none)
 // ratios[]{case,impl,against,ratio,ci[2],verdict} (ratio > 1: impl is faster; verdict
 // faster|slower|tie).
 class BenchRun {
@@ -47,7 +52,8 @@ class BenchRun {
   std::string table() const;
 
  private:
-  // The probe's samples apart from the contestants': [contestant][round], empty without a probe.
+  // The probe's samples apart from the contestants': [contestant][round]; no rounds for those
+  // that are not probed.
   struct Probed {
     Measurement work;
     std::vector<std::vector<double>> memory_seconds;

@@ -17,6 +17,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <map>
 #include <sstream>
 
 #include "hone/core/check.h"
@@ -124,16 +125,22 @@ Index read_number(const std::filesystem::path& path, Index otherwise) {
   return static_cast<Index>(value);
 }
 
+constexpr const char* kCpus = "/sys/devices/system/cpu";
+
+// "512K" or "32M".
+Index read_cache_size(const std::filesystem::path& cache) {
+  const std::string size = read_first_line(cache / "size");
+  const Index number = std::strtoll(size.c_str(), nullptr, 10);
+  return size.ends_with("M") ? number << 20 : number << 10;
+}
+
 Index read_cache_bytes(std::string_view level, std::string_view type) {
-  const std::filesystem::path root = "/sys/devices/system/cpu/cpu0/cache";
+  const std::filesystem::path root = std::filesystem::path(kCpus) / "cpu0/cache";
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(root, ignored)) {
     if (read_first_line(entry.path() / "level") != level) continue;
     const std::string found = read_first_line(entry.path() / "type");
-    if (found != type && found != "Unified") continue;
-    const std::string size = read_first_line(entry.path() / "size");
-    const Index number = std::strtoll(size.c_str(), nullptr, 10);
-    return size.ends_with("M") ? number << 20 : number << 10;
+    if (found == type || found == "Unified") return read_cache_size(entry.path());
   }
   return 0;
 }
@@ -245,9 +252,27 @@ const CpuInfo& cpu_info() {
     read.l1d_bytes = read_cache_bytes("1", "Data");
     read.l2_bytes = read_cache_bytes("2", "Data");
     read.l3_bytes = read_cache_bytes("3", "Data");
+    read.last_cache_bytes = read_last_cache_bytes(kCpus);
     return read;
   }();
   return info;
+}
+
+Index read_last_cache_bytes(const std::filesystem::path& cpus) {
+  std::map<std::string, std::map<std::string, Index>> levels;  // level, CPUs that share it: bytes
+  std::error_code ignored;
+  for (const auto& cpu : std::filesystem::directory_iterator(cpus, ignored)) {
+    for (const auto& cache : std::filesystem::directory_iterator(cpu.path() / "cache", ignored)) {
+      const std::string level = read_first_line(cache.path() / "level");
+      if (level.empty() || read_first_line(cache.path() / "type") == "Instruction") continue;
+      levels[level][read_first_line(cache.path() / "shared_cpu_list")] =
+          read_cache_size(cache.path());
+    }
+  }
+  Index total = 0;
+  if (levels.empty()) return total;
+  for (const auto& [shared_by, bytes] : levels.rbegin()->second) total += bytes;
+  return total;
 }
 
 double cgroup_cpu_quota() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,8 +44,12 @@ struct CpuInfo {
   std::string model;
   int logical_cpus = 1;                             // online
   Index l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of CPU 0; 0 if unknown
+  Index last_cache_bytes = 0;  // of all last-level caches of the machine together; 0 if unknown
 };
 const CpuInfo& cpu_info();
+// CpuInfo::last_cache_bytes from a folder like /sys/devices/system/cpu. CPUs that share a cache
+// list it under the same shared_cpu_list.
+Index read_last_cache_bytes(const std::filesystem::path& cpus);
 
 // CPUs this process may use: min(affinity mask, floor of the smallest cgroup CPU quota), at
 // least 1.

@@ -14,12 +14,23 @@ struct ModelInfo {
   std::string format;  // "huggingface", "hone", "gguf", "llama2.c"
   Index context = 0;   // maximum tokens of a sequence: EngineOptions::context or the model's own
   Index file_bytes = 0;
-  Index weight_bytes = 0;  // packed; read by each decode step besides the cache
+  // Of the packed matrices, all of which a decode step reads. The embedding matrix counts once
+  // where it is also the output matrix, and otherwise not at all.
+  Index weight_bytes = 0;
   Index kv_bytes_per_token = 0;
   std::string isa;     // the strongest instruction set in use
   std::string kernel;  // micro-kernel of the largest product for one token
   int threads = 1;
   Json generation_defaults;  // from generation_config.json
 };
+
+// The bytes that decoding `tokens` tokens, after `depth` tokens that are in the cache, reads from
+// memory: for each token all packed matrices, and the keys and values of the tokens before it. A
+// row of the embedding, norm gains and biases are left out; together they are a thousandth or less.
+inline double decode_bytes(const ModelInfo& info, Index depth, Index tokens) {
+  const Index read_back = tokens * depth + tokens * (tokens - 1) / 2;
+  return static_cast<double>(tokens) * static_cast<double>(info.weight_bytes) +
+         static_cast<double>(read_back) * static_cast<double>(info.kv_bytes_per_token);
+}
 
 }  // namespace hone::infer

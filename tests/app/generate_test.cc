@@ -2,6 +2,7 @@
 // Every option of `hone generate` changes something that these tests see.
 #include "hone/app/generate.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -144,6 +145,17 @@ TEST(Generate, stop_strings_min_tokens_and_interruption_end_as_named) {
   options.interrupted = nullptr;
   options.request.min_tokens = 25;
   EXPECT_THROW(run(options), Error);
+}
+
+TEST(Generate, states_no_share_of_memory_bandwidth_for_weights_in_a_cache_but_the_reason) {
+  HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
+  GenerateOptions options = stories(model);
+  EXPECT_FALSE(run(options).document.contains("bw_share"));
+  options.measure_share = true;
+  const Json document = run(options).document;
+  EXPECT_TRUE(document["bw_share"].is_null());
+  EXPECT_THAT(document["no_bw_share"].get<std::string>(),
+              testing::HasSubstr("times the last-level cache"));
 }
 
 TEST(Generate, cache_type_shows_in_its_bytes) {

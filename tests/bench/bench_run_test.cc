@@ -54,6 +54,53 @@ TEST_F(BenchRunTest, row_holds_time_rate_and_share_of_the_roof) {
   EXPECT_DOUBLE_EQ(row["roof_gb_per_s"].get<double>(), 16);
 }
 
+// A preparation must not lie between a run and the probe of its limit, nor a stream by our threads
+// between a peer's preparation and run.
+TEST_F(BenchRunTest, memory_is_probed_around_our_runs_after_their_preparation) {
+  std::vector<std::string> order;
+  const auto logs = [&](const std::string& name, double seconds, bool prepares) {
+    Contestant contestant = takes(name.c_str(), seconds);
+    contestant.run = [&order, name, run = contestant.run] { order.push_back(name), run(); };
+    if (prepares) contestant.prepare = [&order, name] { order.push_back("prepare " + name); };
+    return contestant;
+  };
+  const kernels::MemoryProbe memory{logs("memory", 1e-3, false), 16e6};  // 16 GB/s
+  BenchCase bench_case;
+  bench_case.name = "decode";
+  bench_case.ours = {true, false};
+  bench_case.bytes = 8e3;
+  // Short enough to be repeated in a sample if they were not prepared.
+  bench_case.contestants = {logs("hone", 1e-6, true), logs("peer", 1e-6, true)};
+  bench_case.memory = &memory;
+  bench_case.probe_around = true;
+  BenchRun run(*measurer_, {.repeat = 3});
+  run.add(bench_case);
+  const std::vector<std::string> round{"prepare hone", "memory",       "hone",
+                                       "memory",       "prepare peer", "peer"};
+  ASSERT_EQ(order.size(), 5 * round.size());  // warmed up twice
+  for (std::size_t i = 0; i < order.size(); ++i) EXPECT_EQ(order[i], round[i % round.size()]) << i;
+  const Json rows = run.report()["rows"];
+  EXPECT_NEAR(rows[0]["share_of_roof"].get<double>(), 0.5, 1e-9);
+  EXPECT_EQ(rows[1]["impl"], "peer");
+  EXPECT_DOUBLE_EQ(rows[1]["gb_per_s"].get<double>(), 8);
+  EXPECT_FALSE(rows[1].contains("share_of_roof"));
+}
+
+TEST_F(BenchRunTest, the_reason_for_no_share_of_memory_is_stated_instead) {
+  BenchRun run(*measurer_, {});
+  BenchCase bench_case = make_case();
+  bench_case.no_memory_share = "no share of memory bandwidth: too small";
+  EXPECT_THROW(run.add(bench_case), Error) << "a share and a reason for none";
+  bench_case.memory = nullptr;
+  bench_case.flops = 0;
+  run.add(bench_case);
+  const Json row = run.report()["rows"][0];
+  EXPECT_EQ(row["no_memory_share"], "no share of memory bandwidth: too small");
+  EXPECT_FALSE(row.contains("share_of_roof"));
+  EXPECT_NE(run.table().find("no share of memory bandwidth: too small"), std::string::npos);
+  EXPECT_EQ(run.table().find("of roof"), std::string::npos);
+}
+
 TEST_F(BenchRunTest, each_of_ours_is_compared_with_each_of_theirs) {
   BenchRun run(*measurer_, {});
   run.add(make_case());

@@ -6,11 +6,15 @@
 #include <sched.h>
 
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <thread>
 
 #include "hone/core/buffer.h"
+#include "hone/core/check.h"
 #include "hone/core/error.h"
 #include "tests/support/refusal.h"
+#include "tests/support/test_data.h"
 
 namespace hone {
 namespace {
@@ -71,6 +75,34 @@ TEST(UsableCpus, follows_the_affinity_mask) {
   }).join();
   EXPECT_GE(usable_cpus(), 1);
   EXPECT_LE(usable_cpus(), cpu_info().logical_cpus);
+}
+
+// Two chiplets of two CPUs, each with a cache of 32 MiB, below it caches of one CPU each.
+TEST(LastCache, counts_every_cache_of_the_highest_level_once) {
+  const test::TemporaryFolder folder;
+  const auto write = [&](int cpu, int index, const char* level, const char* type, const char* size,
+                         const std::string& shared_by) {
+    const auto cache = folder.path() / concat("cpu", cpu) / "cache" / concat("index", index);
+    std::filesystem::create_directories(cache);
+    std::ofstream(cache / "level") << level << "\n";
+    std::ofstream(cache / "type") << type << "\n";
+    std::ofstream(cache / "size") << size << "\n";
+    std::ofstream(cache / "shared_cpu_list") << shared_by << "\n";
+  };
+  EXPECT_EQ(read_last_cache_bytes(folder.path()), 0) << "unknown";
+  EXPECT_EQ(read_last_cache_bytes(folder.path() / "absent"), 0);
+  for (int cpu = 0; cpu < 4; ++cpu) {
+    write(cpu, 0, "1", "Data", "32K", concat(cpu));
+    write(cpu, 1, "1", "Instruction", "64K", concat(cpu));
+  }
+  EXPECT_EQ(read_last_cache_bytes(folder.path()), Index{4 * 32} << 10);
+  for (int cpu = 0; cpu < 4; ++cpu) write(cpu, 2, "2", "Unified", "512K", concat(cpu));
+  EXPECT_EQ(read_last_cache_bytes(folder.path()), Index{4 * 512} << 10);
+  for (int cpu = 0; cpu < 4; ++cpu) {
+    write(cpu, 3, "3", "Unified", cpu < 2 ? "32768K" : "32M", cpu < 2 ? "0-1" : "2-3");
+  }
+  EXPECT_EQ(read_last_cache_bytes(folder.path()), Index{64} << 20);
+  EXPECT_GE(cpu_info().last_cache_bytes, cpu_info().l3_bytes);
 }
 
 TEST(AvailableMemory, is_plausible) {

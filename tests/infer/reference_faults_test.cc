@@ -96,6 +96,31 @@ TEST_F(ReferenceFault, f1_the_size_formula_counts_bytes_and_key_value_heads) {
   EXPECT_EQ(engine->info().kv_bytes_per_token, engine->info().architecture.kv_bytes_per_token(2));
 }
 
+// Panels of f32 have no padding with dimensions of this kind, so that the packed bytes are those of
+// the matrices.
+TEST_F(ReferenceFault, f1_a_decoded_token_reads_each_matrix_once_and_no_embedding_table) {
+  model_io::Architecture a = hone::test::tiny_architecture();
+  a.vocab_size = 96;
+  a.hidden_size = 64;
+  a.intermediate_size = 96;
+  const Index q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
+  const Index layer = a.hidden_size * (2 * q + 2 * kv + 3 * a.intermediate_size);
+  const Index weights = 4 * (a.layers * layer + a.vocab_size * a.hidden_size);
+  for (const bool tied : {false, true}) {
+    a.tied_embeddings = tied;
+    const auto engine = open(write_model(a));
+    EXPECT_EQ(engine->info().weight_bytes, weights) << tied;
+    fs::remove_all(folder_.path() / "model");
+  }
+  ModelInfo info;
+  info.weight_bytes = 1000;
+  info.kv_bytes_per_token = 10;
+  EXPECT_EQ(decode_bytes(info, 7, 0), 0);
+  EXPECT_EQ(decode_bytes(info, 7, 1), 1000 + 7 * 10);
+  EXPECT_EQ(decode_bytes(info, 7, 3), 3 * 1000 + (7 + 8 + 9) * 10);
+  EXPECT_EQ(decode_bytes(info, 0, 5), decode_bytes(info, 0, 2) + decode_bytes(info, 2, 3));
+}
+
 TEST_F(ReferenceFault, f2_memory_follows_the_tokens_and_not_the_limits) {
   // The limits whose cache the reference allocates at once, 4,831,838,208 bytes: 12 layers and
   // heads, head_dim 64, f32, 32 sequences of 2048 positions. Everything else is small.

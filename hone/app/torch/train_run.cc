@@ -132,14 +132,16 @@ Index steps_for(const RunOptions& job, trainer::Task& task, const trainer::Train
   const double step_seconds =
       trainer::measure_step_seconds(task, config.accumulation_steps, kProbeSteps);
   const double minutes_per_step = step_seconds / (60 * kStepShare);
-  double steps = std::floor(minutes / minutes_per_step);
+  const double fitting = std::floor(minutes / minutes_per_step);
+  double steps = fitting;
   if (job.max_steps > 0) steps = std::min(steps, static_cast<double>(job.max_steps));
   steps = std::max(steps, static_cast<double>(job.min_steps));
   HONE_CHECK(steps >= 1, "minutes", concat("at least ", minutes_per_step, ", what one step takes"),
              minutes);
   HONE_CHECK(steps <= kMaxSteps, "minutes", concat("at most ", kMaxSteps * minutes_per_step),
              minutes);
-  log_info(concat(minutes, " minutes at ", step_seconds * 1e3, " ms a step: ", steps, " steps"));
+  log_info(concat(minutes, " minutes at ", step_seconds * 1e3, " ms a step: ", fitting, " steps",
+                  steps == fitting ? "" : concat("; the run takes ", steps)));
   return static_cast<Index>(steps);
 }
 

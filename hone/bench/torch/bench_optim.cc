@@ -65,9 +65,11 @@ void add_case(const BenchOptimOptions& options, const std::string& size, const s
   bench_case.name = concat(size, "/", name);
   const double elements = static_cast<double>(sizes.front()) * static_cast<double>(sizes.size());
   bench_case.bytes = traffic.floor_bytes * elements;
-  // Tensors that stay in the last-level cache are not limited by memory.
+  // Tensors that stay in the last-level cache, or a good part of them, are not limited by memory.
   const auto tensor_bytes = static_cast<Index>(traffic.resident_bytes * elements);
-  if (tensor_bytes > cpu_info().l3_bytes) bench_case.memory = &memory;
+  bench_case.no_memory_share =
+      kernels::why_no_memory_share(tensor_bytes, cpu_info().last_cache_bytes);
+  if (bench_case.no_memory_share.empty()) bench_case.memory = &memory;
   const auto add = [&](const std::string& way, bool ours) {
     bench::Stepper stepper = bench::make_stepper(rule, way, sizes);
     if (!stepper.step) return;  // no such operator for this rule

@@ -15,11 +15,13 @@ namespace {
 
 constexpr Index kGrain = Index{1} << 17;  // words; chunks of 1 MiB, half of a typical L2
 constexpr Index kFmaRounds = 20'000;      // tens of microseconds
+constexpr Index kUnknownCache = Index{32} << 20;
 
-// Far above the last-level cache, but at most a quarter of the available memory.
+// Far above the last-level caches, but at most a quarter of the available memory.
 Index roof_bytes(bool quick) {
-  const Index bytes = quick ? std::max(Index{256} << 20, 4 * cpu_info().l3_bytes)
-                            : std::max(Index{512} << 20, 8 * cpu_info().l3_bytes);
+  const Index cache = cpu_info().last_cache_bytes;
+  const Index bytes = quick ? std::max(Index{256} << 20, kBeyondCaches * cache)
+                            : std::max(Index{512} << 20, 2 * kBeyondCaches * cache);
   return std::min(bytes, available_memory_bytes() / 4) / 128 * 128;
 }
 
@@ -74,6 +76,14 @@ MemoryProbe make_memory_probe(MemoryTraffic traffic, Executor& executor) {
     return {{.name = "memory read", .run = [stream] { stream->read(); }}, stream->bytes()};
   }
   return {{.name = "memory update", .run = [stream] { stream->update(); }}, 2 * stream->bytes()};
+}
+
+std::string why_no_memory_share(Index bytes, Index cache_bytes) {
+  const Index cache = cache_bytes > 0 ? cache_bytes : kUnknownCache;
+  if (bytes >= kBeyondCaches * cache) return {};
+  const auto mib = [](Index size) { return concat((size + (Index{1} << 19)) >> 20, " MiB"); };
+  return concat("no share of memory bandwidth: the ", mib(bytes), " read are less than ",
+                kBeyondCaches, " times the last-level cache of ", mib(cache));
 }
 
 MemoryRoofs measure_memory_roofs(Executor& executor, Measurer& measurer, bool quick) {

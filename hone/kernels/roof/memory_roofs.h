@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <string>
+
 #include "hone/core/executor.h"
+#include "hone/core/index.h"
 #include "hone/core/measurer.h"
 
 namespace hone::kernels {
@@ -17,6 +20,15 @@ enum class MemoryTraffic {
   Update,  // in place, counting reads and writes: the bound on optimizers
 };
 MemoryProbe make_memory_probe(MemoryTraffic traffic, Executor& executor);
+
+// Data of at least this many times the last-level caches come from main memory, most of them.
+inline constexpr Index kBeyondCaches = 4;
+
+// Why the speed of work that reads the same `bytes` again and again cannot be stated as a share of
+// the bandwidth of main memory: a clause if a last-level cache of `cache_bytes` (0: unknown, taken
+// as 32 MiB) holds more than a quarter of them, otherwise empty. A cache that keeps what it can
+// saves cache_bytes / bytes of the traffic, so a share that is stated is at most 4/3 of the truth.
+std::string why_no_memory_share(Index bytes, Index cache_bytes);
 
 // The bandwidth of main memory for all workers over a buffer much larger than the caches: reading
 // only (the bound on decoding), and reading plus writing, either copied past the caches or updated
