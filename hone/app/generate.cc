@@ -107,8 +107,7 @@ void add_bandwidth_share(const Engine& engine, const infer::Timings& timings, Ex
                          Json& document) {
   const infer::ModelInfo& info = engine.info();
   const Index decoded = timings.generated_tokens - 1;  // the first one belongs to the prompt
-  std::string reason =
-      kernels::why_no_memory_share(info.weight_bytes, cpu_info().last_cache_bytes);
+  std::string reason = kernels::why_no_memory_share(info.weight_bytes, cpu_info().last_cache_bytes);
   if (reason.empty() && decoded < kShareTokens) {
     reason = concat("no share of memory bandwidth: fewer than ", kShareTokens,
                     " tokens were decoded after the first");

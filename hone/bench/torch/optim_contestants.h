@@ -27,8 +27,8 @@ struct Stepper {
 };
 
 // What is stepped: sgdm, adam, adamw, adagrad, rmsprop, lion, tam (Tensor scope), tam_row (rows of
-// 1024), adatamw, amp_adamw (unscale, finite check, clip, AdamW, clear); "_bf16" or "_8bit" after any is
-// what hone keeps its state in.
+// 1024), adatamw, amp_adamw (unscale, finite check, clip, AdamW, clear); "_bf16" or "_8bit" after
+// any is what hone keeps its state in.
 struct OptimRule {
   std::string_view base;
   int state_bits = 32;
