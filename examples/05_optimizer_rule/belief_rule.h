@@ -16,6 +16,8 @@ namespace example {
 struct BeliefGroup {
   double lr = 1e-3, beta1 = 0.9, beta2 = 0.999, eps = 1e-12, weight_decay = 0;
   bool maximize = false;
+
+  bool operator==(const BeliefGroup&) const = default;
 };
 
 void check_group(const BeliefGroup& group);
@@ -29,7 +31,8 @@ struct BeliefScalars {
   float grad_scale, keep, mean_share, square_share, lr, root_scale, eps;
 };
 
-inline BeliefScalars make_scalars(const BeliefGroup& group, hone::Index t, double grad_scale) {
+HONE_HOST_DEVICE inline BeliefScalars make_scalars(const BeliefGroup& group, hone::Index t,
+                                                   double grad_scale) {
   using hone::kernels::bias_correction;
   const auto real = [](double value) { return static_cast<float>(value); };
   return {hone::kernels::signed_scale(group.maximize, grad_scale),
@@ -37,7 +40,7 @@ inline BeliefScalars make_scalars(const BeliefGroup& group, hone::Index t, doubl
           real(1 - group.beta1),
           real(1 - group.beta2),
           real(group.lr / bias_correction(group.beta1, t)),
-          real(1 / std::sqrt(bias_correction(group.beta2, t))),
+          real(1 / ::sqrt(bias_correction(group.beta2, t))),
           real(group.eps)};
 }
 

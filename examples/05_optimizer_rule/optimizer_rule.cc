@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // AdaBelief as an optimizer of hone's: one pass over parameters and state, gradient clipping,
 // state in 8 bits and state dicts included. The same step by ATen operators is its oracle.
+#include <hone/core/check.h>
 #include <hone/core/cpu_info.h>
 #include <hone/core/error.h>
 #include <hone/train/optim/adam.h>
@@ -14,7 +15,8 @@
 
 namespace example {
 
-// Options and state are those of hone's AdamW: the rule needs the same.
+// Options and state are borrowed from hone's AdamW, whose amsgrad does not apply. A rule with
+// options of its own has a class like LionOptions in hone/train/optim/lion.h.
 struct AdaBeliefRule {
   static constexpr const char* kName = "AdaBelief";
   static constexpr bool kDecoupledDecay = true;
@@ -26,6 +28,7 @@ struct AdaBeliefRule {
   using Group = BeliefGroup;
 
   static Group group_of(const Options& o) {
+    if (o.amsgrad()) hone::fail_unsupported(kName, "amsgrad = false", "amsgrad = true");
     const auto [beta1, beta2] = o.betas();
     return {o.lr(), beta1, beta2, o.eps(), o.weight_decay(), o.maximize()};
   }

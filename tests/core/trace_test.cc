@@ -88,7 +88,9 @@ TEST(Trace, times_of_neighbors_add_up_to_no_more_than_the_zone_around_them) {
   double sum = 0;
   for (std::size_t i = 1; i < 4; ++i) {
     EXPECT_GE(zones[i]["dur"].get<double>(), 2000);
-    if (i > 1) EXPECT_GE(zones[i]["ts"].get<double>(), end_of(zones[i - 1]) - 1e-3);
+    if (i > 1) {
+      EXPECT_GE(zones[i]["ts"].get<double>(), end_of(zones[i - 1]) - 1e-3);
+    }
     sum += zones[i]["dur"].get<double>();
   }
   EXPECT_LE(sum, zones[0]["dur"].get<double>() + 3e-3);

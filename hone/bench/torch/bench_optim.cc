@@ -89,9 +89,9 @@ void add_case(const BenchOptimOptions& options, const std::string& size, const s
     }
     bench_case.extra.push_back(std::move(row));
   };
-  const auto add_peer = [&](const std::string& name) {
+  const auto add_peer = [&](const std::string& peer) {
     if (rule.base != "adamw") return;
-    add_optim_peer(name,
+    add_optim_peer(peer,
                    {.tensors = static_cast<Index>(sizes.size()),
                     .elements = sizes.front(),
                     .threads = libtorch_executor().workers()},

@@ -124,8 +124,7 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
       static_cast<Index>(known_.size()), kGrain, [&](Index begin, Index end, int) {
         for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
           const Known& one = known_[static_cast<std::size_t>(i)];
-          const torch::Tensor& param = groups[one.group].params()[one.place];
-          if (!follow(one, param, states)) stands = false;
+          if (!follow(one, groups[one.group].params()[one.place], states)) stands = false;
         }
       });
   if (stands && device != nullptr && gradients_moved_.exchange(false)) device->follow(lists());

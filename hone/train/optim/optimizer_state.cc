@@ -227,8 +227,9 @@ void check_saved_decay(const Json& group, const std::string& where, const std::s
   if (found->get<bool>() == decoupled || weight_decay == 0) return;
   fail_unsupported(where, concat("A weight_decay of ", weight_decay, " with ",
                                  "decoupled_weight_decay = ", decoupled ? "false" : "true",
-                                 " is not what hone::optim::", name,
-                                 " computes; hone::optim::", other, " does."));
+                                 " is not what hone::optim::", name, " computes",
+                                 *other == '\0' ? "" : "; hone::optim::", other,
+                                 *other == '\0' ? "." : " does."));
 }
 
 Json MultiTensorOptimizer::param_groups_json() const {

@@ -22,10 +22,12 @@ void check_rule_group(const Group& group) {
 
 // An optimizer whose step is one kernel call, with any rule, also one of a program of its own
 // (examples/05_optimizer_rule). Rule has these names:
-//   kName, kDecoupledDecay, Options, GivenOptions (what groups may bring: LibTorch's class), State,
-//   kStateNames, Group and kStep, those of the kernel, with check_group and rule_slots for that
-//   Group in its namespace, static functions group_of(options), fields_of(state) and step_for_loop,
-//   the same step by ATen operators, and where wanted step_foreach and initial_second_moment.
+//   kName, kDecoupledDecay, Options (with lr(), weight_decay(), visit_fields and AddedOptions'
+//   fields), GivenOptions (another class of options that groups may hold: LibTorch's, or Options
+//   itself), State (derived from AddedState), kStateNames, Group and kStep, those of the kernel,
+//   with check_group and rule_slots for that Group in its namespace, static functions
+//   group_of(options), fields_of(state) and step_for_loop, the same step by ATen operators, and
+//   where wanted step_foreach and initial_second_moment.
 template <class Rule>
 class RuleOptimizer : public MultiTensorOptimizer {
  public:
@@ -112,7 +114,9 @@ class RuleOptimizer : public MultiTensorOptimizer {
                                      const std::string& where) const override {
     auto changed = options_from_json(typed(now), json, where);
     check_saved_decay(json, where, name(), Rule::kDecoupledDecay, changed->weight_decay(),
-                      Rule::kDecoupledDecay ? "Adam" : "AdamW");
+                      name() == "Adam"    ? "AdamW"
+                      : name() == "AdamW" ? "Adam"
+                                          : "");
     return changed;
   }
   StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override {

@@ -154,12 +154,12 @@ TEST(TrainLm, a_finished_run_is_extended_to_the_bits_of_a_longer_one) {
     EXPECT_EQ(rows[i].lr, want[i].lr) << i;
     EXPECT_EQ(rows[i].val_loss, want[i].val_loss) << i;
   }
-  const auto facts = [](const TrainLmResult& of) {
+  const auto facts_of = [](const TrainLmResult& of) {
     Json facts = trainer::CheckpointStore(of.out / "checkpoints").load_newest()->facts;
     facts.at("run").at("config").erase("data.path");
     return facts;
   };
-  EXPECT_EQ(facts(result), facts(expected));
+  EXPECT_EQ(facts_of(result), facts_of(expected));
 }
 
 TEST(TrainLm, a_length_that_would_change_what_is_done_is_refused_with_the_reason) {

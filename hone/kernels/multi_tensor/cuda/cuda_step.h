@@ -4,6 +4,7 @@
 #include <memory>
 #include <span>
 
+#include "hone/core/check.h"
 #include "hone/kernels/cuda/stream.h"
 #include "hone/kernels/multi_tensor/cuda/transport.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
@@ -76,12 +77,15 @@ class CudaStepper {
   virtual StepReport read_report(Stream stream) = 0;
 };
 
-// Group: SGDGroup, AdamGroup, TAMGroup, LionGroup, AdagradGroup, RMSpropGroup. Errors as
-// MultiTensorPlan::build_or_throw; Error{Unsupported} for layouts and types that are not above, and
-// in a build without CUDA.
+// Group: SGDGroup, AdamGroup, TAMGroup, LionGroup, AdagradGroup, RMSpropGroup, or that of a rule
+// whose program declares and defines a specialization in a .cu file. Errors as
+// MultiTensorPlan::build_or_throw; Error{Unsupported} for layouts and types that are not above, for
+// rules without CUDA kernels, and in a build without CUDA.
 template <class Group>
-std::unique_ptr<CudaStepper<Group>> make_cuda_stepper(const MultiTensorLists& lists,
-                                                      const CudaStepOptions& options);
+std::unique_ptr<CudaStepper<Group>> make_cuda_stepper(const MultiTensorLists& /*lists*/,
+                                                      const CudaStepOptions& /*options*/) {
+  fail_unsupported("multi_tensor cuda", "a rule with CUDA kernels", "one that has none");
+}
 template <>
 std::unique_ptr<CudaStepper<SGDGroup>> make_cuda_stepper(const MultiTensorLists&,
                                                          const CudaStepOptions&);
