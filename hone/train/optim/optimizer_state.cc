@@ -108,6 +108,11 @@ void check_step(const std::string& op, Index parameter, std::int64_t step) {
 
 }  // namespace
 
+// A slot that a group does not use is zero, unless the group used it before.
+static bool holds_numbers(const torch::Tensor* value) {
+  return value != nullptr && value->defined() && value->ne(0).any().item<bool>();
+}
+
 std::vector<NamedState> MultiTensorOptimizer::export_state() const {
   fetch_state();
   const StateNames names = state_names();
@@ -124,11 +129,13 @@ std::vector<NamedState> MultiTensorOptimizer::export_state() const {
         if (value != nullptr && value->defined()) all.push_back({index, field, *value});
       };
       const SlotUse use = slots_of(group.options());
-      if (use.momentum) add(names.momentum, fields.momentum);
-      if (use.momentum) add(scale_name(names.momentum).c_str(), fields.momentum_scale);
+      if (use.momentum || holds_numbers(fields.momentum)) {
+        add(names.momentum, fields.momentum);
+        add(scale_name(names.momentum).c_str(), fields.momentum_scale);
+      }
       add(names.second_moment, fields.second_moment);
       add(scale_name(names.second_moment).c_str(), fields.second_moment_scale);
-      if (use.extra) add(names.extra, fields.extra);
+      if (use.extra || holds_numbers(fields.extra)) add(names.extra, fields.extra);
       add("average", fields.average);
       if (*names.own != '\0') {
         const Index count = count_own(param, group.options());

@@ -8,7 +8,8 @@
 namespace hone::optim {
 
 // An optimizer's state in the layout of Python's state_dict(), in two files, so that training moves
-// between hone and torch.optim's SGD, Adam, AdamW, Adagrad and Muon either way:
+// between hone and torch.optim's SGD, Adam, AdamW, Adagrad,
+// RMSprop and Muon either way:
 //   optimizer.safetensors  state.<parameter>.<name>, names as NamedState's; step is fp32 as
 //                          Python's, from 2^24 on int64
 //   optimizer.json         {"param_groups": [{"lr": …, "params": [0, 1, …]}]}, Python's names of

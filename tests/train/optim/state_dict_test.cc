@@ -235,6 +235,24 @@ std::vector<Rule> all_rules() {
   return rules;
 }
 
+TEST(StateDict, keeps_momentum_that_is_switched_off_for_a_while) {
+  Tensors params = make_params(), copies = make_params();
+  SGD whole(params, SGDOptions(0.1).momentum(0.9)), loaded(copies, SGDOptions(0.1));
+  const auto set_momentum = [](SGD& optimizer, double momentum) {
+    static_cast<SGDOptions&>(optimizer.param_groups()[0].options()).momentum(momentum);
+  };
+  take_steps(whole, 0, 2);
+  set_momentum(whole, 0);
+  take_steps(whole, 2, 1);
+  for (std::size_t k = 0; k < params.size(); ++k) copies[k].detach().copy_(params[k].detach());
+  loaded.import_all(whole.param_groups_json(), whole.export_state());
+  for (SGD* optimizer : {&whole, &loaded}) {
+    set_momentum(*optimizer, 0.9);
+    take_steps(*optimizer, 3, 2);
+  }
+  for (std::size_t k = 0; k < params.size(); ++k) EXPECT_TRUE(params[k].equal(copies[k])) << k;
+}
+
 TEST(StateDict, continues_every_rule_bit_for_bit) {
   for (const Rule& rule : all_rules()) {
     const TemporaryFolder folder;

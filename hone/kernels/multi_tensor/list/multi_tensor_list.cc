@@ -38,6 +38,9 @@ void check_tensors(std::string_view op, std::string_view name, TensorList list) 
     if (view.dtype != Dtype::Float32) {
       fail_unsupported(op, concat("f32 for ", describe(name, i)), name_of(view.dtype));
     }
+    const std::span<const Index> sizes = view.shape.dims();
+    HONE_CHECK(std::ranges::all_of(sizes, [](Index size) { return size >= 0; }), op,
+               concat("sizes of at least 0 for ", describe(name, i)), to_text(view.shape));
     HONE_CHECK(view.data != nullptr || view.elements() == 0, op,
                concat("memory for ", describe(name, i)), "none");
     HONE_CHECK(is_dense(view) || view.elements() == 0, op,

@@ -265,7 +265,8 @@ bool FusedStep::dry_run() {
   });
   if (first_bad == kNone) return true;
   report_.stepped = false;
-  report_.first_nonfinite_tensor = first_bad;
+  // A gradient that is not finite spreads through the norm: it was found before.
+  if (report_.first_nonfinite_tensor < 0) report_.first_nonfinite_tensor = first_bad;
   return false;
 }
 

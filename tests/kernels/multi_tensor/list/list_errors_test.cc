@@ -44,6 +44,13 @@ TEST(ListErrors, different_shapes_also_of_as_many_elements) {
             "[list_add] expected x of tensor 1 of shape [6], got [2, 3]");
 }
 
+TEST(ListErrors, negative_sizes) {
+  float memory[8] = {};
+  const std::vector<TensorView> negative{view(memory, Shape{-4})};
+  EXPECT_EQ(refusal([&] { list_zero(negative, serial()); }),
+            "[list_zero] expected sizes of at least 0 for y of tensor 0, got [-4]");
+}
+
 TEST(ListErrors, different_orders_of_dimensions) {
   FloatList x({6}, 1), y({6}, 2);
   x.views[0] = TensorView(x.views[0].data, Dtype::Float32, Shape{2, 3}, Shape{1, 2});
