@@ -7,16 +7,15 @@
 #define HONE_LIST_PASS_INL_H_
 #endif
 
-#include <bit>
-#include <cstdint>
+#include <hwy/highway.h>
 
 #include "hone/kernels/multi_tensor/list/list_pass.h"
 #include "hone/kernels/multi_tensor/prefetch.h"
-#include "hone/kernels/multi_tensor/schedule/double_sums-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
 struct Axpby {
   static constexpr bool kReadsY = true;
@@ -70,48 +69,6 @@ void axpby_vectors(const ListPiece& piece, float a, float b) {
 void multiply_vectors(const ListPiece& piece) { for_each_list_vector(piece, Multiply{}); }
 void clamp_vectors(const ListPiece& piece, float lowest, float highest) {
   for_each_list_vector(piece, Clamp{lowest, highest});
-}
-
-HWY_INLINE void add_abs(const float* from, DoubleVec& even, DoubleVec& odd) {
-  even = hn::Add(even, hn::Abs(load_as_double(from)));
-  odd = hn::Add(odd, hn::Abs(load_as_double(from + hn::Lanes(Doubles()))));
-}
-
-// The tail goes through the same code on a padded copy: zeros add nothing.
-double sum_abs_vectors(const float* values, Index length) {
-  const Index block = 2 * static_cast<Index>(hn::Lanes(Doubles()));
-  DoubleVec even = hn::Zero(Doubles()), odd = even;
-  Index i = 0;
-  for (; i + block <= length; i += block) {
-    prefetch_ahead(values + i);
-    add_abs(values + i, even, odd);
-  }
-  HWY_ALIGN float padded[2 * hn::MaxLanes(Doubles())] = {};
-  for (Index j = i; j < length; ++j) padded[j - i] = values[j];
-  if (i < length) add_abs(padded, even, odd);
-  return sum_lanes(even, odd);
-}
-
-// Without their signs, floats are ordered as the integers of the same bits, and NaN lies above inf.
-template <class D>
-HWY_INLINE hn::Vec<hn::RebindToSigned<D>> bits_of_size(D d, const float* from) {
-  return hn::BitCast(hn::RebindToSigned<D>(), hn::Abs(hn::LoadU(d, from)));
-}
-
-double max_abs_vectors(const float* values, Index length) {
-  const hn::ScalableTag<float> d;
-  const hn::CappedTag<float, 1> one;
-  const hn::RebindToSigned<decltype(d)> bits;
-  const auto lanes = static_cast<Index>(hn::Lanes(d));
-  auto largest = hn::Zero(bits);
-  Index i = 0;
-  for (; i + lanes <= length; i += lanes) {
-    prefetch_ahead(values + i);
-    largest = hn::Max(largest, bits_of_size(d, values + i));
-  }
-  std::int32_t best = hn::GetLane(hn::MaxOfLanes(bits, largest));
-  for (; i < length; ++i) best = HWY_MAX(best, hn::GetLane(bits_of_size(one, values + i)));
-  return std::bit_cast<float>(best);
 }
 
 }  // namespace HWY_NAMESPACE

@@ -16,16 +16,13 @@ namespace {
 HWY_EXPORT(axpby_vectors);
 HWY_EXPORT(multiply_vectors);
 HWY_EXPORT(clamp_vectors);
-HWY_EXPORT(sum_abs_vectors);
-HWY_EXPORT(max_abs_vectors);
 
 }  // namespace
 
 ListPass choose_list_pass() {
   if (wants_reference()) return list_pass_ref();
   return {HWY_DYNAMIC_DISPATCH(axpby_vectors), HWY_DYNAMIC_DISPATCH(multiply_vectors),
-          HWY_DYNAMIC_DISPATCH(clamp_vectors), HWY_DYNAMIC_DISPATCH(sum_abs_vectors),
-          HWY_DYNAMIC_DISPATCH(max_abs_vectors)};
+          HWY_DYNAMIC_DISPATCH(clamp_vectors)};
 }
 
 }  // namespace hone::kernels

@@ -13,14 +13,12 @@ struct ListPiece {
   Index length = 0;
 };
 
-// The functions for the strongest enabled instruction set. (Scaling is in FinishPass, sums of
-// squares in GatherChunk.) An element's result does not depend on where in a piece it lies.
+// The functions for the strongest enabled instruction set. (Scaling is in FinishPass, norms
+// in MeasureNorm.) An element's result does not depend on where in a piece it lies.
 struct ListPass {
   void (*axpby)(const ListPiece& piece, float a, float b);             // out = a x + b y
   void (*multiply)(const ListPiece& piece);                            // out = x y
   void (*clamp)(const ListPiece& piece, float lowest, float highest);  // of x
-  double (*sum_abs)(const float* values, Index length);
-  double (*max_abs)(const float* values, Index length);  // NaN if a value is
 };
 ListPass choose_list_pass();
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
-
 #include "hone/kernels/multi_tensor/list/list_pass.h"
 
 namespace hone::kernels {
@@ -24,24 +22,8 @@ void clamp_ref(const ListPiece& piece, float lowest, float highest) {
   }
 }
 
-double sum_abs_ref(const float* values, Index length) {
-  double sum = 0;
-  for (Index i = 0; i < length; ++i) sum += std::abs(values[i]);
-  return sum;
-}
-
-double max_abs_ref(const float* values, Index length) {
-  double largest = 0;
-  for (Index i = 0; i < length; ++i) {
-    const double size = std::abs(values[i]);
-    if (std::isnan(size)) return size;
-    if (size > largest) largest = size;
-  }
-  return largest;
-}
-
 }  // namespace
 
-ListPass list_pass_ref() { return {axpby_ref, multiply_ref, clamp_ref, sum_abs_ref, max_abs_ref}; }
+ListPass list_pass_ref() { return {axpby_ref, multiply_ref, clamp_ref}; }
 
 }  // namespace hone::kernels

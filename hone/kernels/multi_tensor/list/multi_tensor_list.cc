@@ -14,7 +14,7 @@
 #include "hone/kernels/multi_tensor/list/list_cut.h"
 #include "hone/kernels/multi_tensor/list/list_pass.h"
 #include "hone/kernels/multi_tensor/schedule/finish.h"
-#include "hone/kernels/multi_tensor/schedule/statistics.h"
+#include "hone/kernels/multi_tensor/schedule/grad_norm.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -135,60 +135,30 @@ void check_factor(std::string_view op, std::string_view name, const ListFactor& 
 
 // ---- norms
 
-double larger_or_nan(double a, double b) { return a < b || std::isnan(b) ? b : a; }
-
-// What a chunk adds to a norm: a sum, or the largest size.
-class NormParts {
- public:
-  NormParts(const ListCut& cut, NormKind kind)
-      : cut_(cut), kind_(kind), parts_(static_cast<std::size_t>(cut.chunks())) {
-    if (kind == NormKind::L2) gather_ = choose_gather(Statistics::Norm);
-  }
-
-  void measure(float* values, Index length, Index chunk) {
-    double& part = parts_[static_cast<std::size_t>(chunk)];
-    if (kind_ == NormKind::L1) part = pass_.sum_abs(values, length);
-    if (kind_ == NormKind::L2) gather_({.grad = values, .length = length}, &part);
-    if (kind_ == NormKind::Max) part = pass_.max_abs(values, length);
-  }
-
-  // In the order of chunks.
-  double of_tensor(Index tensor) const {
-    double total = 0;
-    for (Index c = cut_.first_chunk(tensor); c < cut_.first_chunk(tensor + 1); ++c) {
-      total = combine(total, parts_[static_cast<std::size_t>(c)]);
-    }
-    return total;
-  }
-  double combine(double a, double b) const {
-    return kind_ == NormKind::Max ? larger_or_nan(a, b) : a + b;
-  }
-  double norm(double total) const { return kind_ == NormKind::L2 ? std::sqrt(total) : total; }
-
- private:
-  const ListCut& cut_;
-  const NormKind kind_;
-  const ListPass pass_ = choose_list_pass();
-  GatherChunk gather_ = nullptr;
-  std::vector<double> parts_;
-};
+double exponent_of(NormKind kind) {
+  if (kind == NormKind::Max) return std::numeric_limits<double>::infinity();
+  return kind == NormKind::L1 ? 1 : 2;
+}
 
 double norm_of(std::string_view op, TensorList x, NormKind kind, std::span<double> of_tensors,
                Executor& executor) {
   HONE_CHECK(of_tensors.empty() || of_tensors.size() == x.size(), op,
              concat(x.size(), " places for norms"), of_tensors.size());
   const ListCut cut(x);
-  NormParts parts(cut, kind);
+  const double p = exponent_of(kind);
+  const MeasureNorm measure = choose_norm(p);
+  std::vector<NormPart> parts(static_cast<std::size_t>(cut.chunks()));
   cut.sweep(executor, [&](const Chunk& chunk, Index number) {
-    parts.measure(data_of(x, chunk), chunk.length, number);
+    parts[static_cast<std::size_t>(number)] = measure(data_of(x, chunk), chunk.length, p);
   });
-  double total = 0;
-  for (Index i = 0; i < cut.tensors(); ++i) {
-    const double own = parts.of_tensor(i);
-    total = parts.combine(total, own);
-    if (!of_tensors.empty()) of_tensors[static_cast<std::size_t>(i)] = parts.norm(own);
+  for (std::size_t i = 0; i < of_tensors.size(); ++i) {
+    const auto tensor = static_cast<Index>(i);
+    const Index begin = cut.first_chunk(tensor), end = cut.first_chunk(tensor + 1);
+    of_tensors[i] = combine_norms(std::span(parts).subspan(static_cast<std::size_t>(begin),
+                                                           static_cast<std::size_t>(end - begin)),
+                                  p);
   }
-  return parts.norm(total);
+  return combine_norms(parts, p);
 }
 
 void scale(TensorList y, const ListFactor& factor, Executor& executor) {

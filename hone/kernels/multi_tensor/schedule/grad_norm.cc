@@ -86,11 +86,12 @@ NormPart measure_norm_reference(const float* values, Index length, double norm_t
     largest = larger(largest, std::abs(static_cast<double>(values[i])));
   }
   if (largest == 0 || !std::isfinite(largest) || std::isinf(norm_type)) return {largest, 1};
+  const double scale = norm_type == 1 ? 1 : largest;  // sums of magnitudes cannot overflow
   double sum = 0;
   for (Index i = 0; i < length; ++i) {
-    sum += std::pow(std::abs(static_cast<double>(values[i])) / largest, norm_type);
+    sum += std::pow(std::abs(static_cast<double>(values[i])) / scale, norm_type);
   }
-  return {largest, sum};
+  return {scale, sum};
 }
 
 MeasureNorm choose_norm(double norm_type) {

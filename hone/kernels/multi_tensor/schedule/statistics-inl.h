@@ -7,16 +7,28 @@
 #define HONE_STATISTICS_INL_H_
 #endif
 
+#include <hwy/highway.h>
+
 #include "hone/kernels/multi_tensor/prefetch.h"
-#include "hone/kernels/multi_tensor/schedule/double_sums-inl.h"
 #include "hone/kernels/multi_tensor/schedule/statistics.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
 
-// Two sets of running sums hide the latency of the additions. (Vectors of scalable instruction sets
-// cannot be members, hence the plain variables here and below.)
+using Doubles = hn::ScalableTag<double>;
+using HalfFloats = hn::Rebind<float, Doubles>;  // as many floats as fit a vector of doubles
+using DoubleVec = hn::Vec<Doubles>;
+
+HWY_INLINE DoubleVec load_as_double(const float* from) {
+  return hn::PromoteTo(Doubles(), hn::LoadU(HalfFloats(), from));
+}
+
+HWY_INLINE double sum_lanes(DoubleVec a, DoubleVec b) {
+  return hn::GetLane(hn::SumOfLanes(Doubles(), hn::Add(a, b)));
+}
+
 // Gradients as they are.
 struct LoadAll {
   HWY_INLINE DoubleVec operator()(const float* from) const { return load_as_double(from); }
@@ -33,6 +45,8 @@ struct LoadLimited {
   }
 };
 
+// Two sets of running sums hide the latency of the additions. (Vectors of scalable instruction sets
+// cannot be members, hence the plain variables here and below.)
 HWY_INLINE void gather_gg(const float* grad, Index length, double* sums) {
   const Index lanes = static_cast<Index>(hn::Lanes(Doubles()));
   DoubleVec even = hn::Zero(Doubles()), odd = even;
