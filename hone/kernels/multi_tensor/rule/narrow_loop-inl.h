@@ -10,6 +10,7 @@
 
 #include "hone/kernels/multi_tensor/codec/state_codec-inl.h"
 #include "hone/kernels/multi_tensor/layout/chunk_operands.h"
+#include "hone/kernels/multi_tensor/limit-inl.h"
 #include "hone/kernels/multi_tensor/prefetch.h"
 #include "hone/kernels/multi_tensor/rule/rule_ops-inl.h"
 
@@ -24,10 +25,7 @@ HWY_INLINE void step_moments(const ChunkOperands& chunk, const Scalars& scalars,
   const Floats d;
   FloatVec p = hn::LoadU(d, chunk.param + i), x = p;
   FloatVec g = mul(hn::LoadU(d, chunk.grad + i), hn::Set(d, scalars.grad_scale));
-  if (chunk.grad_limit < kInfinity) {  // NaN stays NaN
-    const FloatVec limit = hn::Set(d, chunk.grad_limit);
-    g = hn::IfThenElse(hn::Lt(limit, hn::Abs(g)), hn::CopySign(limit, g), g);
-  }
+  if (chunk.grad_limit < kInfinity) g = limit_magnitude(d, g, chunk.grad_limit);
   if constexpr (Rule::kExtra) x = hn::LoadU(d, chunk.extra + i);
   Rule::apply(scalars, p, g, m, v, x);
   hn::StoreU(p, d, chunk.param + i);

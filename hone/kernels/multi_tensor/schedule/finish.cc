@@ -6,6 +6,8 @@
 #include <hwy/foreach_target.h>  // must come before highway.h
 #include <hwy/highway.h>
 
+#include "hone/kernels/multi_tensor/limit-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
@@ -21,12 +23,9 @@ void scale_vectors(float* values, Index length, float factor) {
   for (; i < length; ++i) values[i] *= factor;
 }
 
-// No minimum and maximum, whose result for NaN depends on the processor.
 template <class D>
 HWY_INLINE void limit_vector(D d, float limit, float* values) {
-  const auto value = hn::LoadU(d, values), most = hn::Set(d, limit);
-  const auto beyond = hn::Gt(hn::Abs(value), most);
-  hn::StoreU(hn::IfThenElse(beyond, hn::CopySign(most, value), value), d, values);
+  hn::StoreU(limit_magnitude(d, hn::LoadU(d, values), limit), d, values);
 }
 
 void limit_vectors(float* values, Index length, float limit) {

@@ -9,6 +9,7 @@
 
 #include <hwy/highway.h>
 
+#include "hone/kernels/multi_tensor/limit-inl.h"
 #include "hone/kernels/multi_tensor/prefetch.h"
 #include "hone/kernels/multi_tensor/schedule/statistics.h"
 
@@ -38,10 +39,7 @@ struct LoadLimited {
   float limit;
   HWY_INLINE DoubleVec operator()(const float* from) const {
     const HalfFloats d;
-    const auto value = hn::LoadU(d, from), most = hn::Set(d, limit);
-    const auto within =
-        hn::IfThenElse(hn::Gt(hn::Abs(value), most), hn::CopySign(most, value), value);
-    return hn::PromoteTo(Doubles(), within);
+    return hn::PromoteTo(Doubles(), limit_magnitude(d, hn::LoadU(d, from), limit));
   }
 };
 

@@ -208,6 +208,7 @@ TEST(Lists, may_be_empty_or_hold_empty_tensors) {
   list_add(nothing, 1, nothing, serial());
   list_clamp(nothing, -1, 1, serial());
   list_zero(nothing, serial());
+  EXPECT_EQ(list_norm(nothing, serial()), 0);
 }
 
 std::vector<Index> mixed_sizes(Index count) {
