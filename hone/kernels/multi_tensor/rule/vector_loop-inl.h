@@ -42,7 +42,7 @@ HWY_INLINE void step_vector(const ChunkOperands& chunk, const Scalars& scalars, 
 // x)`, which steps one vector of each slot; g is scaled and limited. A tail runs through the same
 // vector code on a padded copy: an element's result does not depend on where in a vector it lies.
 template <class Rule, class Scalars>
-HWY_INLINE void for_each_vector(const ChunkOperands& chunk, const Scalars scalars) {
+HWY_INLINE void for_each_vector(const ChunkOperands chunk, const Scalars scalars) {
   if (chunk.narrow != nullptr) return step_narrow_moments<Rule>(chunk, scalars);
   const Index lanes = static_cast<Index>(hn::Lanes(Floats()));
   Index i = 0;
