@@ -14,13 +14,13 @@ HONE_RULE_KERNEL(belief, example::BeliefScalars, BeliefRule);
 #if HWY_ONCE
 namespace example {
 
-void check_group(const BeliefGroup& group) {
+void check_group(std::string_view op, const BeliefGroup& group) {
   using namespace hone::kernels;
-  check_at_least_zero("belief_step", "lr", group.lr);
-  check_decay("belief_step", "beta1", group.beta1);
-  check_decay("belief_step", "beta2", group.beta2);
-  check_at_least_zero("belief_step", "eps", group.eps);
-  check_at_least_zero("belief_step", "weight_decay", group.weight_decay);
+  check_at_least_zero(op, "lr", group.lr);
+  check_decay(op, "beta1", group.beta1);
+  check_decay(op, "beta2", group.beta2);
+  check_at_least_zero(op, "eps", group.eps);
+  check_at_least_zero(op, "weight_decay", group.weight_decay);
 }
 
 hone::kernels::StepReport belief_step(const hone::kernels::MultiTensorPlan& plan,

@@ -7,6 +7,7 @@
 #include <hone/kernels/multi_tensor/step.h>
 
 #include <span>
+#include <string_view>
 
 namespace example {
 
@@ -20,7 +21,7 @@ struct BeliefGroup {
   bool operator==(const BeliefGroup&) const = default;
 };
 
-void check_group(const BeliefGroup& group);
+void check_group(std::string_view op, const BeliefGroup& group);
 
 inline hone::kernels::RuleSlots rule_slots(const BeliefGroup&) {
   return {.momentum = true, .second_moment = true};

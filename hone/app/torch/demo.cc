@@ -25,7 +25,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// About 4 minutes with the set-up of the run and its last validation.
+// The time from which the number of steps follows; the set-up of the run and its last validation
+// are not part of it.
 constexpr double kTrainMinutes = 3.5, kQuickMinutes = 0.4;
 // On the stories, however slow or fast the machine is. 600 steps ended at 1.159 times their
 // entropy, 1800 at 1.065; these two put 1.06 at about 2000 steps, to which the least adds a margin.

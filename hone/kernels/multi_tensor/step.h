@@ -25,7 +25,7 @@ struct StepControl {
   // nothing.
   double clip_norm = 0;
   // Limit of |g| of each unscaled gradient, as torch.nn.utils.clip_grad_value_; 0: none. NaN stays
-  // NaN. Not beside a finite clip_norm.
+  // NaN. Not beside a clip_norm, unless one of the two is infinite.
   double clip_value = 0;
   // The global norm is (Σ |g|^p)^(1/p) over all elements with this p > 0, max |g| for infinity.
   // Another than 2 takes a sweep over the gradients of its own; another than 1, 2 and infinity a
@@ -42,7 +42,7 @@ struct StepControl {
   // Of stochastic rounding, whose bits depend on it, the tensor's key, its step, slot and element.
   std::uint64_t rounding_seed = 0;
 
-  // Must every gradient be read before the first parameter may change?
+  // Whether every gradient must be read before the first parameter may change.
   bool needs_global_norm() const { return clip_norm > 0 || skip_nonfinite || inv_scale != 1; }
   // clip_value for gradients that `scale` is still to multiply; infinity: there is none.
   float grad_limit(double scale = 1) const {

@@ -15,9 +15,9 @@
 namespace hone::amp {
 namespace {
 
-constexpr std::string_view kOp = "GradScaler", kUnscale = "GradScaler.unscale_",
-                           kStep = "GradScaler.step", kUpdate = "GradScaler.update",
-                           kLoad = "GradScaler.load_state_dict";
+constexpr std::string_view kOp = "GradScaler", kScale = "GradScaler.scale",
+                           kUnscale = "GradScaler.unscale_", kStep = "GradScaler.step",
+                           kUpdate = "GradScaler.update", kLoad = "GradScaler.load_state_dict";
 
 // A positive scale that is finite in fp32.
 void check_scale(std::string_view op, std::string_view what, double scale) {
@@ -64,6 +64,7 @@ GradScaler::GradScaler(GradScalerOptions options)
 }
 
 torch::Tensor GradScaler::scale(const torch::Tensor& loss) {
+  HONE_CHECK(loss.defined(), kScale, "a defined tensor", "an undefined one");
   if (!options_.enabled) return loss;
   scaled_ = true;
   return loss * get_scale();
@@ -112,6 +113,9 @@ StepReport GradScaler::step_stock(torch::optim::Optimizer& optimizer, const Step
                                   bool check, OptimizerState& state) {
   if (control.checked) {
     fail_unsupported(kStep, "one of hone's optimizers for a checked step", "another one");
+  }
+  if (control.ema_decay > 0) {
+    fail_unsupported(kStep, "one of hone's optimizers for ema_decay", "another one");
   }
   kernels::check_step_control(kStep, control);
   StepReport report;

@@ -69,8 +69,8 @@ class GradScaler {
   //   scaler.step(optimizer, {.clip_norm = 1, .grad = GradWriteBack::Zero});
   // unscales, clips, steps and clears. control.inv_scale multiplies 1 / scale (1 / accumulated
   // weight). hone's optimizers take fp16 gradients, which they unscale in fp32. For others these
-  // are unsupported, as is `checked`, and GradWriteBack::None leaves gradients unscaled and
-  // clipped, too.
+  // are unsupported, as are `checked` and `ema_decay`, and GradWriteBack::None leaves gradients
+  // unscaled and clipped, too.
   StepReport step(torch::optim::Optimizer& optimizer, const StepControl& control = {});
 
   // Found in any optimizer: scale ← backoff · scale, tracker 0. Else tracker + 1; when that is the

@@ -69,7 +69,7 @@ class DeviceStep {
   std::span<const double> own_of(std::size_t tensor) const;
   // t of every tensor; nothing where a step failed half-way.
   std::span<const Index> steps();
-  // Did a step of these tensors happen?
+  // Whether a step of these tensors has happened.
   bool has_stepped() const { return has_stepped_; }
 
  private:

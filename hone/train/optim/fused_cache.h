@@ -44,8 +44,8 @@ struct MultiTensorOptimizer::FusedCache {
   // Notes which parameters and states the plan was made for.
   void remember(const Groups& groups, const std::vector<Active>& active);
   void forget() { known_.clear(); }
-  // Does the plan describe the tensors as they are now? Reads the step counters and follows
-  // gradients that lie elsewhere (callers free them every step). False: a new plan must be made.
+  // Whether the plan still describes the tensors; if not, a new one must be made. Reads the step
+  // counters, and follows gradients that were allocated anew (callers free them every step).
   bool follow(const Groups& groups, const States& states);
 
  private:

@@ -28,7 +28,7 @@ using kernels::Slot;
 
 std::string describe(Index parameter) { return concat("parameter ", parameter); }
 
-// A floating-point tensor of values that some way of stepping reaches?
+// Whether this is a floating-point tensor whose values some implementation can step.
 bool is_usable(const torch::Tensor& tensor, bool may_be_half) {
   const at::ScalarType type = tensor.scalar_type();
   const bool reached = tensor.is_cpu() || tensor.is_cuda();

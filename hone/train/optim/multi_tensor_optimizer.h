@@ -127,7 +127,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // control has an ema_decay and move with every such step. Undefined for parameters without.
   std::vector<torch::Tensor> averages() const;
 
-  // Does a parameter's step depend on the gradients of others?
+  // Whether a parameter's step depends on the gradients of others.
   virtual bool needs_all_gradients() const { return false; }
 
   // One entry per parameter that has a gradient now.

@@ -16,8 +16,8 @@ namespace hone::optim {
 
 // check_group of the rule's namespace.
 template <class Group>
-void check_rule_group(const Group& group) {
-  check_group(group);
+void check_rule_group(std::string_view op, const Group& group) {
+  check_group(op, group);
 }
 
 // An optimizer whose step is one kernel call, with any rule, also one of a program of its own
@@ -71,7 +71,7 @@ class RuleOptimizer : public MultiTensorOptimizer {
     return fields;
   }
   void check_group(const torch::optim::OptimizerParamGroup& group) const override {
-    check_rule_group(Rule::group_of(typed(group.options())));
+    check_rule_group(name(), Rule::group_of(typed(group.options())));
   }
   StateNames state_names() const override { return Rule::kStateNames; }
   SlotUse slots_of(const Options& options) const override {

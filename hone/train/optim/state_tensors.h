@@ -13,8 +13,8 @@ namespace hone::optim {
 
 // Tensors that hold optimizer state.
 
-// Does the state of this parameter go into a block shared with others? It then lies on few pages,
-// huge ones where the system has them, one tensor after the other.
+// Whether the state of this parameter goes into a block shared with others, where it lies on few
+// pages (huge ones where the system has them), one tensor after the other.
 bool shares_block(const torch::Tensor& param);
 // fp32 zeros in the layouts of `params`, each on cache lines of its own, in one block.
 std::vector<torch::Tensor> zeros_in_one_block(const std::vector<const torch::Tensor*>& params);

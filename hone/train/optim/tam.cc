@@ -227,7 +227,7 @@ void TorqueOptimizer::check_group(const torch::optim::OptimizerParamGroup& group
   check_method(name(), o);
   HONE_CHECK(o.large_tensor_threshold_ >= 0, name(), "large_tensor_threshold of at least 0",
              o.large_tensor_threshold_);
-  kernels::check_group(group_of(group.options()));
+  kernels::check_group(name(), group_of(group.options()));
 }
 
 void TorqueOptimizer::check_groups_agree() const {

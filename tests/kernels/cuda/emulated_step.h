@@ -72,7 +72,7 @@ std::vector<double> gather(const WorkList& list, const std::vector<TensorEntry>&
   return sums;
 }
 
-// Does this table carry moving averages and copies?
+// Whether this table carries moving averages and copies.
 template <class Table>
 constexpr bool carries_copies() {
   if constexpr (std::is_same_v<Table, DeviceTable>) {

@@ -307,6 +307,8 @@ TEST(ClipErrors, name_the_field_and_change_nothing) {
   EXPECT_THAT(refused({.clip_norm = 1, .clip_value = 1}),
               HasSubstr("expected clip_norm or clip_value, got both"));
   EXPECT_TRUE(same_bits(set.snapshot(), before));
+  EXPECT_EQ(refused({.clip_norm = kInfinity, .clip_value = 1}), "no error");
+  EXPECT_EQ(refused({.clip_norm = 1, .clip_value = kInfinity}), "no error");
 }
 
 }  // namespace

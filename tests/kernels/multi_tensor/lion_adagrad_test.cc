@@ -61,7 +61,7 @@ TEST(LionRefuses, settings_without_meaning) {
   refused("weight_decay", &LionGroup::weight_decay, {-1e-300, kBad, kEndless});
   refused("beta1", &LionGroup::beta1, {-0.1, 1, 1.5, kBad, kEndless});
   refused("beta2", &LionGroup::beta2, {-0.1, 1, 1.5, kBad, kEndless});
-  check_group(LionGroup{.lr = 0, .beta1 = 0, .beta2 = 0});
+  check_group("lion_step", LionGroup{.lr = 0, .beta1 = 0, .beta2 = 0});
 }
 
 TEST(AdagradRefuses, settings_without_meaning) {
@@ -72,7 +72,7 @@ TEST(AdagradRefuses, settings_without_meaning) {
     expect_refused("adagrad_step", name, field, adagrad, kAdagradSlots,
                    {-1e-300, kBad, kEndless, -kEndless});
   }
-  check_group(AdagradGroup{.lr = 0, .eps = 0});
+  check_group("adagrad_step", AdagradGroup{.lr = 0, .eps = 0});
 }
 
 TEST(LionAndAdagradRefuse, slots_that_are_missing_or_too_many_and_groups_that_are_not_there) {

@@ -8,6 +8,7 @@
 
 #include "hone/core/check.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
+#include "hone/kernels/multi_tensor/rule/rmsprop.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/kernel_support.h"
@@ -33,12 +34,12 @@ struct Field {
 // Sets each field to each value; the message must name rule and field.
 template <class Group>
 void expect_refused(const char* op, std::initializer_list<Field<Group>> fields,
-                    std::initializer_list<double> values, void (*check)(const Group&)) {
+                    std::initializer_list<double> values) {
   for (const Field<Group>& field : fields) {
     for (const double value : values) {
       Group group;
       group.*field.member = value;
-      EXPECT_THAT(error_of([&] { check(group); }),
+      EXPECT_THAT(error_of([&] { check_group(op, group); }),
                   HasSubstr(concat("[", op, "] expected ", field.name)))
           << value;
     }
@@ -48,14 +49,14 @@ void expect_refused(const char* op, std::initializer_list<Field<Group>> fields,
 TEST(RuleRefuses, rates_and_decays_of_sgd) {
   expect_refused<SGDGroup>("sgd_step",
                            {{"lr", &SGDGroup::lr}, {"weight_decay", &SGDGroup::weight_decay}},
-                           {-1e-300, kBad, kEndless, -kEndless}, check_group);
+                           {-1e-300, kBad, kEndless, -kEndless});
   expect_refused<SGDGroup>("sgd_step", {{"momentum", &SGDGroup::momentum}},
-                           {-0.1, 1, 1.5, kBad, kEndless}, check_group);
+                           {-0.1, 1, 1.5, kBad, kEndless});
   expect_refused<SGDGroup>("sgd_step", {{"finite dampening", &SGDGroup::dampening}},
-                           {kBad, kEndless}, check_group);
-  EXPECT_THAT(error_of([] { check_group(SGDGroup{.nesterov = true}); }),
+                           {kBad, kEndless});
+  EXPECT_THAT(error_of([] { check_group("sgd_step", SGDGroup{.nesterov = true}); }),
               HasSubstr("momentum above 0 and no dampening with nesterov, got momentum 0"));
-  check_group(SGDGroup{.lr = 0, .momentum = 0.999, .dampening = -2});
+  check_group("sgd_step", SGDGroup{.lr = 0, .momentum = 0.999, .dampening = -2});
 }
 
 TEST(RuleRefuses, rates_and_decays_of_adam) {
@@ -63,11 +64,11 @@ TEST(RuleRefuses, rates_and_decays_of_adam) {
                             {{"lr", &AdamGroup::lr},
                              {"eps", &AdamGroup::eps},
                              {"weight_decay", &AdamGroup::weight_decay}},
-                            {-1e-300, kBad, kEndless}, check_group);
+                            {-1e-300, kBad, kEndless});
   expect_refused<AdamGroup>("adam_step",
                             {{"beta1", &AdamGroup::beta1}, {"beta2", &AdamGroup::beta2}},
-                            {-0.1, 1, kBad, kEndless}, check_group);
-  check_group(AdamGroup{.lr = 0, .beta1 = 0, .beta2 = 0, .eps = 0});
+                            {-0.1, 1, kBad, kEndless});
+  check_group("adam_step", AdamGroup{.lr = 0, .beta1 = 0, .beta2 = 0, .eps = 0});
 }
 
 TEST(RuleRefuses, rates_and_decays_of_tam) {
@@ -77,12 +78,24 @@ TEST(RuleRefuses, rates_and_decays_of_tam) {
                             {"weight_decay", &TAMGroup::weight_decay},
                             {"eps_norm", &TAMGroup::eps_norm},
                             {"eps_corr", &TAMGroup::eps_corr}},
-                           {-1e-300, kBad, kEndless}, check_group);
+                           {-1e-300, kBad, kEndless});
   expect_refused<TAMGroup>("tam_step",
                            {{"momentum", &TAMGroup::momentum},
                             {"decay_rate", &TAMGroup::decay_rate},
                             {"beta2", &TAMGroup::beta2}},
-                           {-0.1, 1, kBad, kEndless}, check_group);
+                           {-0.1, 1, kBad, kEndless});
+}
+
+TEST(RuleRefuses, rates_and_decays_of_rmsprop) {
+  expect_refused<RMSpropGroup>("rmsprop_step",
+                               {{"lr", &RMSpropGroup::lr},
+                                {"eps", &RMSpropGroup::eps},
+                                {"weight_decay", &RMSpropGroup::weight_decay}},
+                               {-1e-300, kBad, kEndless});
+  expect_refused<RMSpropGroup>(
+      "rmsprop_step", {{"alpha", &RMSpropGroup::alpha}, {"momentum", &RMSpropGroup::momentum}},
+      {-0.1, 1, kBad, kEndless});
+  check_group("rmsprop_step", RMSpropGroup{.lr = 0, .alpha = 0, .eps = 0});
 }
 
 // A step of each rule on a set, as a sentence.

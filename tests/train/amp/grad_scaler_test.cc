@@ -548,6 +548,10 @@ TEST(GradScaler, fp16_and_sparse_gradients_and_none_are_refused) {
   EXPECT_THAT(error_of([&] { scaler.step(stock); }),
               HasSubstr("[GradScaler.step] expected a gradient of parameter 0 wider than fp16"));
   EXPECT_THAT(error_of([&] { scaler.unscale_(stock); }), HasSubstr("GradScaler.unscale_"));
+  EXPECT_THAT(error_of([&] { scaler.step(stock, {.ema_decay = 0.9}); }),
+              HasSubstr("one of hone's optimizers for ema_decay, got another one"));
+  EXPECT_THAT(error_of([&] { scaler.scale(torch::Tensor()); }),
+              HasSubstr("[GradScaler.scale] expected a defined tensor"));
   Tensors params = make_params();
   torch::optim::SGD other(params, torch::optim::SGDOptions(1));
   params[1].mutable_grad() = torch::ones({6}).to_sparse();

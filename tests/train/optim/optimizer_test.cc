@@ -505,8 +505,9 @@ TEST(Hostile, what_cannot_be_stepped_is_named) {
 
 TEST(Hostile, constructors_refuse_settings_without_meaning) {
   Tensors params = make_params();
-  EXPECT_THAT(error_of([&] { AdamW(params, AdamWOptions(-1)); }), HasSubstr("lr"));
-  EXPECT_THAT(error_of([&] { AdamW(params, AdamWOptions(NAN)); }), HasSubstr("lr"));
+  EXPECT_THAT(error_of([&] { AdamW(params, AdamWOptions(-1)); }), HasSubstr("[AdamW] expected lr"));
+  EXPECT_THAT(error_of([&] { AdamW(params, AdamWOptions(NAN)); }),
+              HasSubstr("[AdamW] expected lr"));
   EXPECT_THAT(error_of([&] {
                 AdamW(params, AdamWOptions(1).betas({1, 0.9}));
               }),

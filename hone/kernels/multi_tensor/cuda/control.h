@@ -34,8 +34,8 @@ struct Control {
   ControlResults results;
 };
 
-// Must the gradients of all tensors be read before the first parameter may change? Decided by the
-// host when it enqueues a step.
+// Whether the gradients of all tensors must be read before the first parameter may change. Decided
+// by the host when it enqueues a step.
 inline bool needs_global_norm(const ControlValues& values) {
   return values.clip_norm > 0 || values.skip_nonfinite || values.inv_scale != 1 ||
          values.loss_scale != nullptr;

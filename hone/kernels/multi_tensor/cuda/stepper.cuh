@@ -122,7 +122,7 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
 
   void store_all(std::span<const Group> groups, const CudaStepControl& control, Stream stream) {
     check_control(control);
-    for (const Group& group : groups) check_group(group);
+    for (const Group& group : groups) check_group("multi_tensor cuda", group);
     core_.check_groups(groups.size());
     if (control.step.grad != GradWriteBack::None) core_.check_gradients_writable();
     const bool changed = !std::equal(groups.begin(), groups.end(), groups_.begin(), groups_.end());

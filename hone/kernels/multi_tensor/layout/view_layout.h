@@ -11,11 +11,12 @@ namespace hone::kernels {
 // Of views of one shape. Strides of dimensions of size one mean nothing.
 bool same_strides(const TensorView& a, const TensorView& b);
 
-// One block without holes or overlap, in whatever order of dimensions?
+// Whether the view is one block without holes or overlap, in any order of dimensions.
 bool is_dense(const TensorView& view);
 
-// Does an element of the view share its address with another one? Sufficient for what frameworks
-// make: expanded dimensions, and strides smaller than what they step over.
+// Whether two elements of the view may share an address: true for expanded dimensions and for
+// strides smaller than what they step over. Does not look for other overlaps, which frameworks do
+// not make.
 bool overlaps_itself(const TensorView& view);
 
 // [begin, end) of the bytes that a view with elements can touch.

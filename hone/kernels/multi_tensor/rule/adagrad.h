@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "hone/core/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
@@ -25,8 +26,8 @@ struct AdagradGroup {
   bool operator==(const AdagradGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming a field whose value makes no sense.
-void check_group(const AdagradGroup& group);
+// Error{InvalidArgument} naming op and a field whose value makes no sense.
+void check_group(std::string_view op, const AdagradGroup& group);
 inline RuleSlots rule_slots(const AdagradGroup&) { return {.second_moment = true}; }
 
 // Steps every tensor of the plan; its step counters advance only when the report says stepped.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "hone/core/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
@@ -31,8 +32,8 @@ struct AdamGroup {
   bool operator==(const AdamGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming a field whose value makes no sense.
-void check_group(const AdamGroup& group);
+// Error{InvalidArgument} naming op and a field whose value makes no sense.
+void check_group(std::string_view op, const AdamGroup& group);
 inline RuleSlots rule_slots(const AdamGroup& group) {
   return {.momentum = true, .second_moment = true, .extra = group.amsgrad};
 }

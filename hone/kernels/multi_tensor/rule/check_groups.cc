@@ -10,63 +10,61 @@
 #include "hone/kernels/multi_tensor/schedule/check_step.h"
 
 namespace hone::kernels {
+namespace {
 
-void check_group(const SGDGroup& group) {
-  constexpr std::string_view kOp = "sgd_step";
-  check_at_least_zero(kOp, "lr", group.lr);
-  check_decay(kOp, "momentum", group.momentum);
-  HONE_CHECK(std::isfinite(group.dampening), kOp, "finite dampening", group.dampening);
-  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
-  HONE_CHECK(!group.nesterov || (group.momentum > 0 && group.dampening == 0), kOp,
+// What every group has.
+template <class Group>
+void check_rates(std::string_view op, const Group& group) {
+  check_at_least_zero(op, "lr", group.lr);
+  check_at_least_zero(op, "weight_decay", group.weight_decay);
+}
+
+}  // namespace
+
+void check_group(std::string_view op, const SGDGroup& group) {
+  check_rates(op, group);
+  check_decay(op, "momentum", group.momentum);
+  HONE_CHECK(std::isfinite(group.dampening), op, "finite dampening", group.dampening);
+  HONE_CHECK(!group.nesterov || (group.momentum > 0 && group.dampening == 0), op,
              "momentum above 0 and no dampening with nesterov",
              concat("momentum ", group.momentum, ", dampening ", group.dampening));
 }
 
-void check_group(const AdamGroup& group) {
-  constexpr std::string_view kOp = "adam_step";
-  check_at_least_zero(kOp, "lr", group.lr);
-  check_decay(kOp, "beta1", group.beta1);
-  check_decay(kOp, "beta2", group.beta2);
-  check_at_least_zero(kOp, "eps", group.eps);
-  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
+void check_group(std::string_view op, const AdamGroup& group) {
+  check_rates(op, group);
+  check_decay(op, "beta1", group.beta1);
+  check_decay(op, "beta2", group.beta2);
+  check_at_least_zero(op, "eps", group.eps);
 }
 
-void check_group(const TAMGroup& group) {
-  constexpr std::string_view kOp = "tam_step";
-  check_at_least_zero(kOp, "lr", group.lr);
-  check_decay(kOp, "momentum", group.momentum);
-  check_decay(kOp, "decay_rate", group.decay_rate);
-  check_decay(kOp, "beta2", group.beta2);
-  check_at_least_zero(kOp, "eps", group.eps);
-  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
-  check_at_least_zero(kOp, "eps_norm", group.eps_norm);
-  check_at_least_zero(kOp, "eps_corr", group.eps_corr);
-  if (group.fixed_damping) check_at_least_zero(kOp, "fixed_damping", *group.fixed_damping);
+void check_group(std::string_view op, const TAMGroup& group) {
+  check_rates(op, group);
+  check_decay(op, "momentum", group.momentum);
+  check_decay(op, "decay_rate", group.decay_rate);
+  check_decay(op, "beta2", group.beta2);
+  check_at_least_zero(op, "eps", group.eps);
+  check_at_least_zero(op, "eps_norm", group.eps_norm);
+  check_at_least_zero(op, "eps_corr", group.eps_corr);
+  if (group.fixed_damping) check_at_least_zero(op, "fixed_damping", *group.fixed_damping);
 }
 
-void check_group(const LionGroup& group) {
-  constexpr std::string_view kOp = "lion_step";
-  check_at_least_zero(kOp, "lr", group.lr);
-  check_decay(kOp, "beta1", group.beta1);
-  check_decay(kOp, "beta2", group.beta2);
-  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
+void check_group(std::string_view op, const LionGroup& group) {
+  check_rates(op, group);
+  check_decay(op, "beta1", group.beta1);
+  check_decay(op, "beta2", group.beta2);
 }
 
-void check_group(const AdagradGroup& group) {
-  constexpr std::string_view kOp = "adagrad_step";
-  check_at_least_zero(kOp, "lr", group.lr);
-  check_at_least_zero(kOp, "lr_decay", group.lr_decay);
-  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
-  check_at_least_zero(kOp, "eps", group.eps);
+void check_group(std::string_view op, const AdagradGroup& group) {
+  check_rates(op, group);
+  check_at_least_zero(op, "lr_decay", group.lr_decay);
+  check_at_least_zero(op, "eps", group.eps);
 }
 
-void check_group(const RMSpropGroup& group) {
-  constexpr std::string_view kOp = "rmsprop_step";
-  check_at_least_zero(kOp, "lr", group.lr);
-  check_decay(kOp, "alpha", group.alpha);
-  check_at_least_zero(kOp, "eps", group.eps);
-  check_at_least_zero(kOp, "weight_decay", group.weight_decay);
-  check_decay(kOp, "momentum", group.momentum);
+void check_group(std::string_view op, const RMSpropGroup& group) {
+  check_rates(op, group);
+  check_decay(op, "alpha", group.alpha);
+  check_at_least_zero(op, "eps", group.eps);
+  check_decay(op, "momentum", group.momentum);
 }
 
 }  // namespace hone::kernels

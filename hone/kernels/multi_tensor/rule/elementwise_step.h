@@ -61,8 +61,8 @@ class ElementwiseStep final : public StepRule {
 };
 
 // Steps every tensor of the plan; its step counters advance only when the report says stepped.
-// Found by the group's type: check_group(group) and rule_slots(group); the plan has the slots that
-// some group needs, and no others. kernel_of(group) is the kernel of its rule.
+// Found by the group's type: check_group(op, group) and rule_slots(group); the plan has the slots
+// that some group needs, and no others. kernel_of(group) is the kernel of its rule.
 // Error{InvalidArgument} naming `op` and what of plan, groups or control does not fit.
 template <class Group, class KernelOf>
 StepReport elementwise_step(std::string_view op, const MultiTensorPlan& plan,
@@ -72,7 +72,7 @@ StepReport elementwise_step(std::string_view op, const MultiTensorPlan& plan,
   RuleSlots all;
   std::vector<UpdateChunk<Scalars>> kernels;
   for (const Group& group : groups) {
-    check_group(group);
+    check_group(op, group);
     all = all | rule_slots(group);
     kernels.push_back(kernel_of(group));
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "hone/core/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
@@ -24,8 +25,8 @@ struct LionGroup {
   bool operator==(const LionGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming a field whose value makes no sense.
-void check_group(const LionGroup& group);
+// Error{InvalidArgument} naming op and a field whose value makes no sense.
+void check_group(std::string_view op, const LionGroup& group);
 inline RuleSlots rule_slots(const LionGroup&) { return {.momentum = true}; }
 
 // Steps every tensor of the plan; its step counters advance only when the report says stepped.

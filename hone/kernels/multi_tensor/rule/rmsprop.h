@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "hone/core/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
@@ -32,8 +33,8 @@ struct RMSpropGroup {
   bool operator==(const RMSpropGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming a field whose value makes no sense.
-void check_group(const RMSpropGroup& group);
+// Error{InvalidArgument} naming op and a field whose value makes no sense.
+void check_group(std::string_view op, const RMSpropGroup& group);
 inline RuleSlots rule_slots(const RMSpropGroup& group) {
   return {.momentum = group.momentum > 0, .second_moment = true, .extra = group.centered};
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string_view>
 
 #include "hone/core/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
@@ -28,8 +29,8 @@ struct SGDGroup {
   bool operator==(const SGDGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming a field whose value makes no sense.
-void check_group(const SGDGroup& group);
+// Error{InvalidArgument} naming op and a field whose value makes no sense.
+void check_group(std::string_view op, const SGDGroup& group);
 inline RuleSlots rule_slots(const SGDGroup& group) { return {.momentum = group.momentum > 0}; }
 
 // Steps every tensor of the plan. A tensor's first step is the one with counter 0; counters advance

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <span>
+#include <string_view>
 
 #include "hone/core/executor.h"
 #include "hone/kernels/multi_tensor/layout/chunk_operands.h"
@@ -57,8 +58,8 @@ struct TAMGroup {
   bool operator==(const TAMGroup&) const = default;
 };
 
-// Error{InvalidArgument} naming a field whose value makes no sense.
-void check_group(const TAMGroup& group);
+// Error{InvalidArgument} naming op and a field whose value makes no sense.
+void check_group(std::string_view op, const TAMGroup& group);
 
 // What one tensor does.
 struct TAMMethod {

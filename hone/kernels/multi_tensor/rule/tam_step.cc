@@ -101,11 +101,11 @@ class TAMStep final : public StepRule {
     return methods_.correlation.empty() ? &methods_.values[at] : methods_.correlation[at];
   }
   TAMScope scope_of(Index tensor) const { return method_of(tensor).scope; }
-  // Is each row measured where it is stepped?
+  // Whether each row is measured where it is stepped.
   bool steps_rows(Index tensor) const {
     return scope_of(tensor) == TAMScope::Row && !group_of(tensor).fixed_damping.has_value();
   }
-  // Does pass 1 measure this tensor?
+  // Whether pass 1 measures this tensor.
   bool measures_sums(Index tensor) const {
     return scope_of(tensor) != TAMScope::Row && !group_of(tensor).fixed_damping.has_value();
   }
@@ -182,7 +182,7 @@ void check_method(const MultiTensorPlan& plan, const TAMMethods& methods, Index 
 
 StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
                     const TAMMethods& methods, const StepControl& control, Executor& executor) {
-  for (const TAMGroup& group : groups) check_group(group);
+  for (const TAMGroup& group : groups) check_group(kOp, group);
   check_group_numbers(kOp, plan, groups.size());
   check_slot(kOp, plan, Slot::Momentum, "momentum", true);
   const bool corrects = std::any_of(groups.begin(), groups.end(),

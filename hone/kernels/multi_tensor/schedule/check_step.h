@@ -24,7 +24,8 @@ inline void check_step_control(std::string_view op, const StepControl& control) 
              "a finite positive inv_scale", control.inv_scale);
   HONE_CHECK(control.clip_norm >= 0, op, "clip_norm of at least 0", control.clip_norm);
   HONE_CHECK(control.clip_value >= 0, op, "clip_value of at least 0", control.clip_value);
-  HONE_CHECK(control.clip_value == 0 || control.clip_norm == 0 || std::isinf(control.clip_norm), op,
+  const auto limits = [](double clip) { return clip > 0 && !std::isinf(clip); };
+  HONE_CHECK(!limits(control.clip_value) || !limits(control.clip_norm), op,
              "clip_norm or clip_value", "both");
   HONE_CHECK(control.norm_type > 0, op, "a norm_type above 0", control.norm_type);
   check_decay(op, "ema_decay", control.ema_decay);

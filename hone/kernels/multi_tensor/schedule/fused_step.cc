@@ -32,8 +32,8 @@ bool all_within(const float* data, Index length, float largest) {
   return within;
 }
 
-// Is the norm not to be had from the sums of pass 1? They are of squares, and of limited gradients
-// where the rule measures them.
+// Whether the norm takes a sweep of its own, because the sums of pass 1 do not give it: they are
+// of squares, and of limited gradients where the rule measures them.
 bool sweeps_norm(const StepRule& rule, const StepControl& control) {
   return control.needs_global_norm() &&
          (control.norm_type != 2 ||

@@ -19,19 +19,19 @@ class StepRule {
 
   // What the rule itself needs from pass 1.
   virtual Statistics statistics() const { return Statistics::None; }
-  // Must this tensor's sums be known when prepare() is called for it?
+  // Whether this tensor's sums must be known when prepare() is called for it.
   virtual bool needs_sums(Index /*tensor*/) const { return true; }
-  // Does a tensor's update depend on the sums of all tensors?
+  // Whether a tensor's update depends on the sums of all tensors.
   virtual bool needs_all_sums() const { return false; }
   // Called before any prepare() when needs_all_sums().
   virtual void prepare_all(SumsOf /*sums_of*/, double /*grad_scale*/) {}
   // Computes the scalars of one tensor; grad_scale unscales and clips. May be called from several
   // workers for different tensors.
   virtual void prepare(Index tensor, const TorqueSums& sums, double grad_scale) = 0;
-  // Must update() get a chunk in one piece? (It holds whole rows.)
+  // Whether update() must get a chunk, which holds whole rows, in one piece.
   virtual bool wants_whole_chunks(Index /*tensor*/) const { return false; }
-  // May update() get a chunk with narrow moments (ChunkOperands::narrow)? If not, it gets copies in
-  // f32.
+  // Whether update() may get a chunk with narrow moments (ChunkOperands::narrow). Otherwise it gets
+  // copies in f32.
   virtual bool takes_narrow_moments(Index /*tensor*/) const { return false; }
   // Pass 2 on one chunk, after prepare(tensor). In a dry run the operands are copies that will be
   // dropped.
