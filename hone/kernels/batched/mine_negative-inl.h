@@ -88,6 +88,65 @@ void multiply_panels(const double* w, Index width, Index dim, const double* pane
   }
 }
 
+// to -= scale from
+HWY_INLINE void subtract_scaled(double scale, const double* HWY_RESTRICT from, Index count,
+                                double* HWY_RESTRICT to) {
+  const MineTag d;
+  const hn::CappedTag<double, 1> one;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const auto scales = hn::Set(d, scale);
+  Index i = 0;
+  for (; i + lanes <= count; i += lanes)
+    hn::StoreU(hn::NegMulAdd(scales, hn::LoadU(d, from + i), hn::LoadU(d, to + i)), d, to + i);
+  for (; i < count; ++i) {  // fused where the whole vectors are
+    const auto rest = hn::NegMulAdd(hn::Set(one, scale), hn::LoadU(one, from + i),
+                                    hn::LoadU(one, to + i));
+    hn::StoreU(rest, one, to + i);
+  }
+}
+
+HWY_INLINE void whiten_factor(const MineImage& image) {
+  for (Index i = 0; i < image.rank; ++i) {
+    const double* from = image.factor + i * image.dim;
+    const double* chol = image.chol + i * image.rank;
+    double* row = image.vectors + i * image.dim;
+    for (Index c = 0; c < image.dim; ++c) row[c] = from[c];
+    for (Index k = 0; k < i; ++k)
+      subtract_scaled(chol[k], image.vectors + k * image.dim, image.dim, row);
+    const double inverse = 1 / chol[i];
+    for (Index c = 0; c < image.dim; ++c) row[c] *= inverse;
+  }
+}
+
+void load_image(const MineImage& image) {
+  constexpr Index kLanes = MinePool::kPanelRows, kStride = MinePool::kTileRows;
+  const Index dim = image.dim;
+  whiten_factor(image);
+  for (Index i = 0; i < kLanes * dim; ++i) image.panel[i] = 0;
+  for (Index first = 0; first < image.parts; first += kLanes) {
+    const Index count = image.parts - first < kLanes ? image.parts - first : kLanes;
+    double* rows = image.vectors + (image.rank + first) * dim;
+    for (Index part = 0; part < count; ++part) {
+      const double* from = image.anchor + (first + part) * dim;
+      double square = 0;
+      for (Index c = 0; c < dim; ++c) {
+        const double value = from[c] - image.center[c];
+        rows[part * dim + c] = image.panel[c * kLanes + part] = value;
+        square += value * value;
+      }
+      image.square[first + part] = image.own[first + part] = square;
+    }
+    multiply_panels(image.vectors, image.rank, dim, image.panel, 1, image.products);
+    for (Index part = 0; part < count; ++part) {
+      for (Index r = 0; r < image.rank; ++r) {
+        const double along = image.products[r * kStride + part];
+        image.own[first + part] -= along * along;
+        subtract_scaled(along, image.vectors + r * dim, dim, rows + part * dim);
+      }
+    }
+  }
+}
+
 // Highway's EMU128 would answer the largest finite number where all lanes are infinite.
 HWY_INLINE double smallest_lane(hn::Vec<MineTag> v) {
   HWY_ALIGN double lanes[MinePool::kPanelRows / 2];

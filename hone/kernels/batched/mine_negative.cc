@@ -22,6 +22,7 @@
 #if HWY_ONCE
 namespace hone::kernels {
 
+HWY_EXPORT(load_image);
 HWY_EXPORT(multiply_panels);
 HWY_EXPORT(rank_tile);
 
@@ -48,118 +49,104 @@ double rounding_of(Index terms) {
   return 8 * static_cast<double>(terms) * std::numeric_limits<double>::epsilon();
 }
 
-double dot(const double* a, const double* b, Index count) {
-  double sum = 0;
-  for (Index i = 0; i < count; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
 bool is_allowed(const MineNegativeArgs& args, Index image, Index row) {
   if (args.owner != nullptr && args.owner[row] == image) return false;
   return args.pool_label == nullptr || args.pool_label[row] != args.anchor_label[image];
 }
 
-// One worker's part of the work; the metric and the anchors of one image at a time.
+// One worker's share of the images. A few of them meet every tile of the pool before the next tile,
+// so that a pool larger than the cache is read less often.
 class Miner {
  public:
+  static constexpr Index kImages = 8;
+
   Miner(const MineNegativeArgs& args, const MinePool& pool, double* scratch)
       : args_(args),
         pool_(pool),
-        vectors_(scratch),
-        panel_(vectors_ + (args.rank + args.parts) * args.dim),
+        panel_(scratch),
         products_(panel_ + kPanelRows * args.dim),
-        own_(products_ + (args.rank + args.parts) * kTileRows),
-        threshold_(own_ + args.parts),
-        lowest_(threshold_ + args.parts),
+        lowest_(products_ + (args.rank + args.parts) * kTileRows),
         lowest_beyond_(lowest_ + args.parts),
-        anchors_(vectors_ + args.rank * args.dim),
-        choices_(static_cast<std::size_t>(args.parts)) {}
+        images_(lowest_beyond_ + args.parts),
+        choices_(static_cast<std::size_t>(kImages * args.parts)) {}
 
   static Index scratch_doubles(const MineNegativeArgs& args) {
-    const Index width = args.rank + args.parts;
-    return round_up(width * (args.dim + kTileRows) + kPanelRows * args.dim + 4 * args.parts, 8);
+    const Index shared =
+        kPanelRows * args.dim + (args.rank + args.parts) * kTileRows + 2 * args.parts;
+    return round_up(shared + kImages * image_doubles(args), 8);
   }
 
-  void mine(Index image) {
+  // At most kImages.
+  void mine(Index begin, Index end) {
     std::fill(choices_.begin(), choices_.end(), Choice{});
-    load_metric(image);
-    project_anchors();
-    load_thresholds(image);
-    for (Index first = 0; first < pool_.panel_count(); first += kPanelsPerTile)
-      rank_rows(image, first, std::min(kPanelsPerTile, pool_.panel_count() - first));
-    for (Index part = 0; part < args_.parts; ++part) {
-      const Index row = choices_[static_cast<std::size_t>(part)].best().row;
-      args_.index[image * args_.parts + part] = std::max<Index>(row, 0);
-      args_.found[image * args_.parts + part] = row >= 0;
+    for (Index image = begin; image < end; ++image) load(image, slot_of(image - begin));
+    for (Index first = 0; first < pool_.panel_count(); first += kPanelsPerTile) {
+      const Index count = std::min(kPanelsPerTile, pool_.panel_count() - first);
+      for (Index image = begin; image < end; ++image)
+        rank_rows(image, slot_of(image - begin), first, count);
+    }
+    const Index anchors = (end - begin) * args_.parts;
+    for (Index at = 0; at < anchors; ++at) {
+      const Index row = choices_[static_cast<std::size_t>(at)].best().row;
+      args_.index[begin * args_.parts + at] = std::max<Index>(row, 0);
+      args_.found[begin * args_.parts + at] = row >= 0;
     }
   }
 
  private:
-  // V = L^-1 A^T and the anchors less the center; own = |p|^2.
-  void load_metric(Index image) {
-    const Index rank = args_.rank, dim = args_.dim;
-    const double* factor = args_.factor + image * rank * dim;
-    const double* chol = args_.chol + image * rank * rank;
-    for (Index i = 0; i < rank; ++i) {
-      double* row = vectors_ + i * dim;
-      std::copy_n(factor + i * dim, dim, row);
-      for (Index k = 0; k < i; ++k)
-        for (Index c = 0; c < dim; ++c) row[c] -= chol[i * rank + k] * vectors_[k * dim + c];
-      const double inverse = 1 / chol[i * rank + i];
-      for (Index c = 0; c < dim; ++c) row[c] *= inverse;
-    }
-    for (Index part = 0; part < args_.parts; ++part) {
-      const double* from = args_.anchor + (image * args_.parts + part) * dim;
-      double* row = anchors_ + part * dim;
-      for (Index c = 0; c < dim; ++c)
-        row[c] = from[c] - pool_.center[static_cast<std::size_t>(c)];
-      own_[part] = dot(row, row, dim);
-    }
+  // What is kept of an image while the tiles pass.
+  struct Slot {
+    double *vectors, *own, *threshold;
+    Choice* choices;
+  };
+
+  static Index image_doubles(const MineNegativeArgs& args) {
+    return (args.rank + args.parts) * args.dim + 2 * args.parts;
   }
 
-  // The anchors p become p' = p - V^T V p. own = |p|^2 - |V p|^2; threshold = |p|^2.
-  void project_anchors() {
-    const Index rank = args_.rank, dim = args_.dim;
-    std::copy_n(own_, args_.parts, threshold_);
-    for (Index first = 0; first < args_.parts; first += kPanelRows) {
-      const Index count = std::min(kPanelRows, args_.parts - first);
-      std::fill_n(panel_, kPanelRows * dim, 0.0);
-      for (Index part = 0; part < count; ++part)
-        for (Index c = 0; c < dim; ++c)
-          panel_[c * kPanelRows + part] = anchors_[(first + part) * dim + c];
-      HWY_DYNAMIC_DISPATCH(multiply_panels)(vectors_, rank, dim, panel_, 1, products_);
-      for (Index part = 0; part < count; ++part) {
-        double* row = anchors_ + (first + part) * dim;
-        for (Index r = 0; r < rank; ++r) {
-          const double along = products_[r * kTileRows + part];
-          own_[first + part] -= along * along;
-          for (Index c = 0; c < dim; ++c) row[c] -= along * vectors_[r * dim + c];
-        }
-      }
-    }
+  Slot slot_of(Index at) {
+    double* vectors = images_ + at * image_doubles(args_);
+    double* own = vectors + (args_.rank + args_.parts) * args_.dim;
+    return {vectors, own, own + args_.parts, choices_.data() + at * args_.parts};
   }
 
   // The rounding of delta q is relative to |p|^2 + |n|^2 and, by that of L, to |G| q. Sigma and G
   // are at most `size`, so that |n|^2 <= 2 |p|^2 + 2 size q.
-  void load_thresholds(Index image) {
-    const double* chol = args_.chol + image * args_.rank * args_.rank;
+  void load(Index image, const Slot& slot) {
+    const Index rank = args_.rank;
+    const double* chol = args_.chol + image * rank * rank;
+    HWY_DYNAMIC_DISPATCH(load_image)
+    ({.rank = rank,
+      .parts = args_.parts,
+      .dim = args_.dim,
+      .factor = args_.factor + image * rank * args_.dim,
+      .chol = chol,
+      .anchor = args_.anchor + image * args_.parts * args_.dim,
+      .center = pool_.center.data(),
+      .vectors = slot.vectors,
+      .square = slot.threshold,
+      .own = slot.own,
+      .panel = panel_,
+      .products = products_});
     const double delta = args_.delta[image];
-    const double size = delta + dot(chol, chol, args_.rank * args_.rank);
-    const double rounding = rounding_of(args_.dim + args_.rank) / delta;
+    double size = delta;
+    for (Index i = 0; i < rank * rank; ++i) size += chol[i] * chol[i];
+    const double rounding = rounding_of(args_.dim + rank) / delta;
     for (Index part = 0; part < args_.parts; ++part) {
+      double& threshold = slot.threshold[part];  // |p|^2 so far
       if (args_.mode == MineMode::Hardest) {
-        threshold_[part] = kInfinity;
+        threshold = kInfinity;
       } else {
         const double positive = args_.positive_q[image * args_.parts + part];
-        threshold_[part] = positive + rounding * (threshold_[part] + size * positive);
+        threshold = positive + rounding * (threshold + size * positive);
       }
     }
   }
 
-  void rank_rows(Index image, Index first, Index count) {
+  void rank_rows(Index image, const Slot& slot, Index first, Index count) {
     const Index row = first * kPanelRows;
     HWY_DYNAMIC_DISPATCH(multiply_panels)
-    (vectors_, args_.rank + args_.parts, args_.dim, pool_.panel(first), count, products_);
+    (slot.vectors, args_.rank + args_.parts, args_.dim, pool_.panel(first), count, products_);
     const MineTile tile{
         .rank = args_.rank,
         .parts = args_.parts,
@@ -170,8 +157,8 @@ class Miner {
         .image = image,
         .image_label = args_.anchor_label == nullptr ? 0 : args_.anchor_label[image],
         .inverse_delta = 1 / args_.delta[image],
-        .own = own_,
-        .threshold = threshold_,
+        .own = slot.own,
+        .threshold = slot.threshold,
         .products = products_,
         .lowest = lowest_,
         .lowest_beyond = lowest_beyond_};
@@ -181,15 +168,14 @@ class Miner {
       const auto offer = [&](double lowest, Nearest& nearest) {
         if (lowest < nearest.q) nearest = {lowest, row + (std::find(q, q + tile.rows, lowest) - q)};
       };
-      offer(lowest_[part], choices_[static_cast<std::size_t>(part)].any);
-      offer(lowest_beyond_[part], choices_[static_cast<std::size_t>(part)].beyond);
+      offer(lowest_[part], slot.choices[part].any);
+      offer(lowest_beyond_[part], slot.choices[part].beyond);
     }
   }
 
   const MineNegativeArgs& args_;
   const MinePool& pool_;
-  double *vectors_, *panel_, *products_, *own_, *threshold_, *lowest_, *lowest_beyond_;
-  double* anchors_;  // the rows of vectors_ after those of V
+  double *panel_, *products_, *lowest_, *lowest_beyond_, *images_;
   std::vector<Choice> choices_;
 };
 
@@ -324,13 +310,14 @@ void mine_negative(const MineNegativeArgs& args, Executor& executor) {
   const MinePool pool(args, !is_screened, executor);
   const Index doubles = is_screened ? args.parts * kTileRows : Miner::scratch_doubles(args);
   const Buffer scratch(executor.workers() * doubles * static_cast<Index>(sizeof(double)));
-  executor.parallel_for(args.batch, 1, [&](Index begin, Index end, int worker) {
+  // Two chunks for each worker, as long as they are not too large.
+  const Index grain = std::clamp<Index>(args.batch / (2 * executor.workers()), 1, Miner::kImages);
+  executor.parallel_for(args.batch, grain, [&](Index begin, Index end, int worker) {
     double* own = scratch.as<double>() + worker * doubles;
     if (is_screened) {
       for (Index image = begin; image < end; ++image) mine_screened(args, pool, image, own);
     } else {
-      Miner miner(args, pool, own);
-      for (Index image = begin; image < end; ++image) miner.mine(image);
+      Miner(args, pool, own).mine(begin, end);
     }
   });
 }

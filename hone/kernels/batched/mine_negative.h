@@ -22,8 +22,8 @@ enum class MineMode {
 // With V = L^-1 A^T, the pool's mean subtracted from p and n, and p' = p - V^T V p,
 //   delta q = (|n|^2 - |V n|^2) + (|p|^2 - |V p|^2) - 2 <p', n>,
 // the Woodbury form: (rank + parts) dim multiply-adds for each image and pool row. Each worker
-// needs (rank + parts) (dim + 64) + 16 dim doubles of scratch, or, with top_m, top_m (dim + rank)
-// more; a copy of the pool is shared.
+// needs about (rank + parts) (8 dim + 64) + 16 dim doubles of scratch, or, with top_m,
+// 64 parts + top_m (dim + rank); a copy of the pool is shared.
 struct MineNegativeArgs {
   Index batch = 0, parts = 0, rank = 0, dim = 0, pool_rows = 0;
   const double* anchor = nullptr;  // [batch, parts, dim]

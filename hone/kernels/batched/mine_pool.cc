@@ -56,13 +56,16 @@ MinePool::MinePool(const MineNegativeArgs& args, bool centered, Executor& execut
     for (Index row = begin * kPanelRows; row < std::min(rows, end * kPanelRows); ++row) {
       const double* from = args.pool + row * dim;
       double* to = panels.as<double>() + row / kPanelRows * dim * kPanelRows + row % kPanelRows;
-      double square = 0;
-      for (Index c = 0; c < dim; ++c) {
-        const double value = from[c] - center[static_cast<std::size_t>(c)];
-        to[c * kPanelRows] = value;
-        square += value * value;
-      }
-      squares[static_cast<std::size_t>(row)] = square;
+      for (Index c = 0; c < dim; ++c)
+        to[c * kPanelRows] = from[c] - center[static_cast<std::size_t>(c)];
+    }
+    for (Index at = begin; at < end; ++at) {
+      const Index first = at * kPanelRows, count = std::min(kPanelRows, rows - first);
+      double sums[kPanelRows] = {};
+      for (Index c = 0; c < dim; ++c)
+        for (Index i = 0; i < kPanelRows; ++i)
+          sums[i] += panel(at)[c * kPanelRows + i] * panel(at)[c * kPanelRows + i];
+      std::copy_n(sums, count, squares.begin() + first);
     }
   });
 }

@@ -26,6 +26,20 @@ struct MinePool {
   std::vector<Index> owner, label;  // the same with padding; empty where the argument is null
 };
 
+// The metric and the anchors of one image, made ready for products with the pool.
+struct MineImage {
+  Index rank = 0, parts = 0, dim = 0;
+  const double* factor = nullptr;  // [rank, dim]
+  const double* chol = nullptr;    // [rank, rank]
+  const double* anchor = nullptr;  // [parts, dim]
+  const double* center = nullptr;  // [dim]
+  double* vectors = nullptr;       // out [rank + parts, dim]: V = L^-1 A^T, then p' = p - V^T V p
+  double* square = nullptr;        // out [parts], |p|^2 less the center
+  double* own = nullptr;           // out [parts], |p|^2 - |V p|^2
+  double* panel = nullptr;         // scratch [dim, kPanelRows]
+  double* products = nullptr;      // scratch [rank, kTileRows]
+};
+
 // Up to kTileRows rows of the pool under the metric of one image.
 struct MineTile {
   Index rank = 0, parts = 0, rows = 0;  // rows: a multiple of kPanelRows
