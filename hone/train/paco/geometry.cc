@@ -297,7 +297,9 @@ Tensor whiten(const Tensor& x, const Tensor& root) {
 
 PartMetric make_metric(const Tensor& z1, const Tensor& z2, const MetricOptions& options,
                        FactorOf factor_of) {
-  PartMetric metric{.z1 = z1, .z2 = z2};
+  PartMetric metric;
+  metric.z1 = z1;
+  metric.z2 = z2;
   const auto dim = static_cast<double>(z1.size(2));
   if (options.pooled > 0) {
     const Tensor root = pooled_root(factor_of(z1.detach(), z2.detach()));

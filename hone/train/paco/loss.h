@@ -32,9 +32,9 @@ struct PacoLossOptions {
   Hinge hinge = Hinge::Relu;
   DistanceScale distance_scale = DistanceScale::SqrtDim;
   NegativePool pool = NegativePool::Distinct;
-  MetricOptions metric;
+  MetricOptions metric = {};
   // Matching.
-  MatchSchedule match;
+  MatchSchedule match = {};
   kernels::AssignmentMethod solver = kernels::AssignmentMethod::Auto;
   // Second-order alignment.
   SocMetric soc_metric = SocMetric::Frobenius;

@@ -31,7 +31,8 @@ Tensor draw_images(Index batch, const at::TensorOptions& options) {
 Pool make_pool(const PartMetric& metric, const Tensor& pool_images, bool draws) {
   const Index batch = metric.z1.size(0), parts = metric.z1.size(1);
   const auto counts = metric.z1.options().dtype(at::kLong);
-  Pool pool{.rows = at::cat({metric.z1.flatten(0, 1), metric.z2.flatten(0, 1)}).contiguous()};
+  Pool pool;
+  pool.rows = at::cat({metric.z1.flatten(0, 1), metric.z2.flatten(0, 1)}).contiguous();
   const Tensor owner = at::arange(batch, counts).repeat_interleave(parts).repeat({2});
   pool.owner = owner;
   if (!draws) return pool;
@@ -61,10 +62,10 @@ MinedNegatives mine_negatives(const PartMetric& metric, const Tensor& positive_q
   const at::NoGradGuard no_grad;
   if (options.top_m > 0) {
     fail_unsupported("mine_negatives", concat("no top_m on ", metric.z1.device().str()),
-                     options.top_m);
+                     concat(options.top_m));
   }
   const Pool pool = make_pool(metric, pool_images, options.draws_images);
-  const Index batch = metric.z1.size(0), parts = metric.z1.size(1), rows = pool.rows.size(0);
+  const Index batch = metric.z1.size(0), rows = pool.rows.size(0);
   const Tensor root = metric.chol.to(metric.z1.scalar_type());
   // V = L⁻¹ Aᵀ; q = (|p - n|² - |V (p - n)|²) / δ.
   const Tensor v = at::linalg_solve_triangular(root, metric.factor, /*upper=*/false);
@@ -88,7 +89,11 @@ MinedNegatives mine_negatives(const PartMetric& metric, const Tensor& positive_q
   if (options.mode == kernels::MineMode::Hardest) {
     return in_all_parts(pool, at_nearest.masked_fill(found.logical_not(), 0), found);
   }
-  const auto [beyond, at_beyond] = q.masked_fill(q <= positive_q.unsqueeze(2), none).min(2);
+  // The positive, which may be in the pool, is not beyond itself by rounding.
+  const Tensor lengths = anchor.square().sum(2) + other.square().sum(2).amax(1, true);
+  const double epsilon = q.scalar_type() == at::kDouble ? 0x1p-52 : 0x1p-23;
+  const Tensor least = positive_q + 16 * epsilon * lengths / metric.delta.unsqueeze(1);
+  const auto [beyond, at_beyond] = q.masked_fill(q <= least.unsqueeze(2), none).min(2);
   const Tensor chosen = at::where(at::isfinite(beyond), at_beyond, at_nearest);
   return in_all_parts(pool, chosen.masked_fill(found.logical_not(), 0), found);
 }

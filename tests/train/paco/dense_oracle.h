@@ -3,7 +3,7 @@
 
 #include <ATen/ATen.h>
 
-#include <limits>
+#include <algorithm>
 #include <vector>
 
 #include "hone/train/paco/geometry.h"
@@ -29,10 +29,9 @@ inline Tensor diagonal_of(const Tensor& value, Index dim) {
   return value * at::eye(dim, at::kDouble);
 }
 
-// The metric Σ of each image, by MetricOptions' definition, and the parts' whitening root.
+// The metric Σ of each image, by MetricOptions' definition.
 struct DenseMetric {
   std::vector<Tensor> sigma;
-  Tensor root;  // undefined where parts are not whitened
 };
 
 inline DenseMetric dense_metric(const Tensor& z1, const Tensor& z2, const MetricOptions& options) {
@@ -85,11 +84,12 @@ inline Tensor triplet_loss(const DenseMetric& metric, const Tensor& z1, const Te
   const Tensor pool = at::cat({z1.flatten(0, 1), z2.flatten(0, 1)});
   Tensor sum = at::zeros({}, at::kDouble);
   for (Index b = 0; b < batch; ++b) {
+    const Tensor inverse = at::linalg_inv(metric.sigma[static_cast<std::size_t>(b)]);
     for (Index k = 0; k < parts; ++k) {
       const Tensor p = z1[b][k];
       const auto to = [&](const Tensor& other) {
-        return distance_sq(metric.sigma[static_cast<std::size_t>(b)], p - other).sqrt() *
-               rules.scale;
+        const Tensor x = p - other;
+        return (x * at::matmul(inverse, x)).sum().sqrt() * rules.scale;
       };
       const Tensor positive = to(z2[b][matching[b][k].item<Index>()]);
       std::vector<Index> allowed;

@@ -89,10 +89,10 @@ struct Case {
 };
 
 std::vector<Case> all_cases() {
-  return {{"absolute", {.delta = DeltaMode::Absolute, .floor = 0.02}, {.alpha = 2}},
+  return {{"absolute", {.delta = DeltaMode::Absolute, .floor = 0.02}, {.alpha = 50}},
           {"hardest", {.rho = 0.5}, {.alpha = 2, .semi_hard = false}, DistanceScale::SqrtDim},
-          {"own images", {}, {.alpha = 1, .mask_owner = false, .mask_class = false}},
-          {"same class", {}, {.alpha = 1, .mask_class = false}},
+          {"own images", {}, {.alpha = 1000, .mask_owner = false, .mask_class = false}},
+          {"same class", {}, {.alpha = 3, .mask_class = false}},
           {"softplus", {.pooled = 0.4}, {.alpha = 0.2, .softplus = true}},
           {"shrink", {.delta = DeltaMode::Shrink, .floor = 0.01, .rho = 0.2}, {.alpha = 3}},
           {"screened", {}, {.alpha = 2, .top_m = 3}}};
@@ -160,7 +160,9 @@ TEST(Mining, by_operators_finds_what_the_kernel_finds) {
       EXPECT_TRUE(kernel.found.all().item<bool>());
       const Tensor owner = kernel.row.div(4, "floor").remainder(6);
       const Tensor own = at::arange(6, at::kLong).unsqueeze(1);
-      if ((masks & 1) != 0) EXPECT_FALSE((owner == own).any().item<bool>());
+      if ((masks & 1) != 0) {
+        EXPECT_FALSE((owner == own).any().item<bool>());
+      }
       if ((masks & 2) != 0) {
         const Tensor label = targets.index_select(0, owner.flatten()).reshape_as(owner);
         EXPECT_FALSE((label == targets.unsqueeze(1)).any().item<bool>());
