@@ -310,8 +310,8 @@ void mine_negative(const MineNegativeArgs& args, Executor& executor) {
   const MinePool pool(args, !is_screened, executor);
   const Index doubles = is_screened ? args.parts * kTileRows : Miner::scratch_doubles(args);
   const Buffer scratch(executor.workers() * doubles * static_cast<Index>(sizeof(double)));
-  // Two chunks for each worker, as long as they are not too large.
-  const Index grain = std::clamp<Index>(args.batch / (2 * executor.workers()), 1, Miner::kImages);
+  // Sixteen chunks at least: the pool of a small batch fits the cache.
+  const Index grain = std::clamp<Index>(args.batch / 16, 1, Miner::kImages);
   executor.parallel_for(args.batch, grain, [&](Index begin, Index end, int worker) {
     double* own = scratch.as<double>() + worker * doubles;
     if (is_screened) {

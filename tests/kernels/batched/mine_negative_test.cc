@@ -197,6 +197,17 @@ TEST(MineNegative, with_top_m_only_the_largest_cosines_compete) {
   EXPECT_EQ(triplet_loss(.3, 9, .5), 0);
 }
 
+TEST(MineNegative, with_top_m_the_first_of_equal_cosines_compete) {
+  const Mining mining{.metric = Metric(1, 0, 2, {}, {1}),
+                      .parts = 1,
+                      .anchor = {1, 0},
+                      .pool = {0, 5, 0, 1, 9, 0},
+                      .mode = MineMode::Hardest,
+                      .top_m = 2};
+  EXPECT_EQ(mine(mining).index, (Indices{0})) << "row 1 is nearer, but its cosine is that of row 0";
+  EXPECT_EQ(mine_by_definition(mining).index, (Indices{0}));
+}
+
 TEST(MineNegative, equals_plain_loops_over_the_definition) {
   std::uint64_t seed = 1;
   for (const auto& [batch, parts, dim] : {std::tuple<Index, Index, Index>{8, 4, 64},

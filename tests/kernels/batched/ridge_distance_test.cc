@@ -198,8 +198,12 @@ TEST(RidgeDistance, keeps_its_precision_in_the_span_of_the_factor) {
 // The pivots of a Gram matrix without full rank are rounding alone.
 TEST(RidgeGram, stands_factors_without_full_rank_of_any_size) {
   for (const double size : {1e-160, 1.0, 1e8, 1e140}) {
-    Doubles factor = normal_values(6 * 9, 9, size);
-    for (std::size_t i = 9; i < factor.size(); ++i) factor[i] = factor[i % 9];
+    Doubles factor = normal_values(6 * 9, 9, size);  // of which two rows span the others
+    for (std::size_t row = 2; row < 6; ++row) {
+      const double share = 1 / static_cast<double>(row);
+      for (std::size_t c = 0; c < 9; ++c)
+        factor[row * 9 + c] = share * factor[c] + (1 - share) * factor[9 + c];
+    }
     const Metric metric(1, 6, 9, factor, {1e-5});
     for (const double value : metric.chol) ASSERT_TRUE(std::isfinite(value)) << size;
     ASSERT_TRUE(std::isfinite(metric.logdet[0])) << size;
