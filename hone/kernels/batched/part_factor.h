@@ -11,11 +11,9 @@ namespace hone::kernels {
 // the factor is A^T: its rows i - 1 (i = 1 … parts - 1) are the rows of the Helmert matrix times
 // the parts of view 1,
 //   (z_0 + … + z_{i-1} - i z_i) / sqrt(i (i + 1) 2 (parts - 1)),
-// and as many rows of view 2 follow. The Helmert rows are an orthonormal basis of what is left of
-// the parts when their mean is subtracted, so that A has two columns fewer than the centered parts
-// and A^T A no direction that is zero for every input (Lancaster, "The Helmert Matrices", American
-// Mathematical Monthly 72, 1965). The sums run over differences to the first part: a mean far from
-// zero costs no precision. One part has no covariance; the factor then has no rows.
+// and as many rows of view 2 follow (HelmertRows). A has two columns fewer than the centered parts,
+// and A^T A no direction that is zero for every input. One part has no covariance; the factor then
+// has no rows.
 struct PartFactorArgs {
   Index batch = 0, parts = 0, dim = 0;
   const double* z1 = nullptr;  // [batch, parts, dim]

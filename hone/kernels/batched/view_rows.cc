@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "hone/core/check.h"
-#include "hone/kernels/batched/small_matrix.h"
 
 namespace hone::kernels {
 
@@ -19,17 +18,8 @@ void check_views(std::string_view op, const TwoViews& views) {
 
 ViewRows::ViewRows(const TwoViews& views)
     : views_(views),
-      helmert_(static_cast<std::size_t>((views.parts - 1) * views.parts)),
-      rows_(static_cast<std::size_t>(2 * (views.parts - 1) * views.dim)) {
-  const auto freedom = static_cast<double>(views.parts - 1);
-  for (Index i = 1; i < views.parts; ++i) {
-    double* row = helmert_.data() + (i - 1) * views.parts;
-    const auto ones = static_cast<double>(i);
-    const double scale = 1 / std::sqrt(ones * (ones + 1) * freedom);
-    std::fill_n(row, i, scale);
-    row[i] = -ones * scale;
-  }
-}
+      helmert_(views.parts, views.parts - 1),
+      rows_(static_cast<std::size_t>(2 * (views.parts - 1) * views.dim)) {}
 
 const double* ViewRows::load(Index image) {
   load(image, rows_.data());
@@ -39,14 +29,15 @@ const double* ViewRows::load(Index image) {
 void ViewRows::load(Index image, double* rows) const {
   const Index at = image * views_.parts * views_.dim;
   for (const double* z : {views_.z1, views_.z2}) {
-    mix_rows(helmert_.data(), rank(), z + at, views_.parts, views_.dim, rows);
+    helmert_.apply(z + at, views_.dim, rows);
     rows += rank() * views_.dim;
   }
 }
 
 void ViewRows::pull_back(const double* grad_rows, double* grad_z1, double* grad_z2) const {
   for (double* grad : {grad_z1, grad_z2}) {
-    mix_rows_transposed(helmert_.data(), views_.parts, grad_rows, rank(), views_.dim, grad);
+    std::fill_n(grad, views_.parts * views_.dim, 0.0);
+    helmert_.add_adjoint(grad_rows, views_.dim, grad);
     grad_rows += rank() * views_.dim;
   }
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hone/core/index.h"
+#include "hone/kernels/batched/helmert.h"
 
 namespace hone::kernels {
 
@@ -22,18 +23,16 @@ struct TwoViews {
 // positive, and on an epsilon that is not positive and finite.
 void check_views(std::string_view op, const TwoViews& views);
 
-// Turns the parts of one image into few rows that hold the covariances: with the Helmert matrix
-// H [parts - 1, parts], whose row i (from 1) is i ones and then -i over √(i (i + 1)), so that
-// H Hᵀ = I and Hᵀ H = I - 11ᵀ / parts,
-//   B_v = H z_v / √max(1, parts - 1),   Σ_v = ε I + B_vᵀ B_v.
-// Unlike centered parts these rows have no common null direction.
+// Turns the parts of one image into few rows that hold the covariances: the Helmert rows B_v of
+// each view, with the divisor parts - 1, for which Σ_v = ε I + B_vᵀ B_v. Unlike centered parts
+// these rows have no common null direction.
 class ViewRows {
  public:
   explicit ViewRows(const TwoViews& views);
 
   // Rows of each view: parts - 1.
   Index rank() const { return views_.parts - 1; }
-  // B_1 over B_2 of an image, [2 rank, dim], until the next call.
+  // B_1 and then B_2 of an image, [2 rank, dim], until the next call.
   const double* load(Index image);
   // The same to memory of the caller.
   void load(Index image, double* rows) const;
@@ -42,7 +41,7 @@ class ViewRows {
 
  private:
   TwoViews views_;
-  std::vector<double> helmert_;  // [rank, parts], over √(parts - 1)
+  HelmertRows helmert_;
   std::vector<double> rows_;
 };
 

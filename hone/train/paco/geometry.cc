@@ -236,9 +236,8 @@ struct CovarianceFunction : torch::autograd::Function<CovarianceFunction> {
     const auto kind = static_cast<SocMetric>(context->saved_data["metric"].toInt());
     const double epsilon = context->saved_data["epsilon"].toDouble();
     const kernels::TwoViews views = views_of(saved[0], saved[1], epsilon);
-    const kernels::CovGrad to{.grad_distance = data_of(grad),
-                              .grad_z1 = data_of(by_z1),
-                              .grad_z2 = data_of(by_z2)};
+    const kernels::CovGrad to{
+        .grad_distance = data_of(grad), .grad_z1 = data_of(by_z1), .grad_z2 = data_of(by_z2)};
     if (saved.size() == 4) {
       differentiate(kind, views, prototypes_of(saved[2], saved[3]), to);
     } else {
@@ -367,9 +366,8 @@ Tensor frobenius_distance(const Tensor& z1, const Tensor& z2) {
     return at::matmul(a, b.transpose(1, 2));
   };
   const Tensor cross = gram(difference, sum);
-  const Tensor square =
-      (gram(difference, difference) * gram(sum, sum)).sum({1, 2}) +
-      (cross * cross.transpose(1, 2)).sum({1, 2});
+  const Tensor square = (gram(difference, difference) * gram(sum, sum)).sum({1, 2}) +
+                        (cross * cross.transpose(1, 2)).sum({1, 2});
   return 2 * square;
 }
 
@@ -381,8 +379,8 @@ Tensor frobenius_prototype_distance(const Tensor& z1, const Tensor& z2, double e
   if (prototypes.dim() == 2) {
     return (rows.square().sum(1) + epsilon - own).square().sum(1) * used;
   }
-  const Tensor mean = at::matmul(rows.transpose(1, 2), rows) +
-                      epsilon * at::eye(rows.size(2), rows.options());
+  const Tensor mean =
+      at::matmul(rows.transpose(1, 2), rows) + epsilon * at::eye(rows.size(2), rows.options());
   return (mean - own).square().sum({1, 2}) * used;
 }
 
@@ -410,11 +408,11 @@ PartMetric part_metric(const Tensor& z1, const Tensor& z2, const MetricOptions& 
 }
 
 Tensor ridge_distance_sq(const PartMetric& metric, const Tensor& x) {
-  HONE_CHECK(x.dim() == 3 && x.size(0) == metric.factor.size(0) &&
-                 x.size(2) == metric.factor.size(2),
-             "ridge_distance_sq",
-             concat("[", metric.factor.size(0), ", rows, ", metric.factor.size(2), "]"),
-             c10::str(x.sizes()));
+  HONE_CHECK(
+      x.dim() == 3 && x.size(0) == metric.factor.size(0) && x.size(2) == metric.factor.size(2),
+      "ridge_distance_sq",
+      concat("[", metric.factor.size(0), ", rows, ", metric.factor.size(2), "]"),
+      c10::str(x.sizes()));
   if (!x.is_cpu()) return composed::ridge_distance_sq(metric, x);
   return RidgeDistanceFunction::apply(x.to(at::kDouble), metric.factor, metric.delta, metric.chol);
 }
@@ -438,8 +436,8 @@ Tensor prototype_distance(SocMetric metric, const Tensor& z1, const Tensor& z2, 
                           const Tensor& prototypes, const Tensor& label) {
   check_parts(z1, z2);
   const Index dim = z1.size(2);
-  const bool fits = (prototypes.dim() == 2 || prototypes.dim() == 3) &&
-                    prototypes.size(1) == dim && prototypes.size(-1) == dim;
+  const bool fits = (prototypes.dim() == 2 || prototypes.dim() == 3) && prototypes.size(1) == dim &&
+                    prototypes.size(-1) == dim;
   HONE_CHECK(fits, "prototype_distance", concat("prototypes of dim ", dim),
              c10::str(prototypes.sizes()));
   HONE_CHECK(label.dim() == 1 && label.size(0) == z1.size(0) && label.scalar_type() == at::kLong,

@@ -37,7 +37,7 @@ struct PartMetric {
   torch::Tensor z1, z2;  // [batch, parts, dim], differentiable; whitened where metrics are pooled
   torch::Tensor factor;  // Aᵀ, [batch, 2 (parts - 1), dim]
   torch::Tensor delta;   // [batch]
-  torch::Tensor chol;    // L of Aᵀ A + δ I = L Lᵀ, [batch, rank, rank] in fp64, without gradient
+  torch::Tensor chol;  // L of Aᵀ A + δ I = L Lᵀ, [batch, rank, rank] in fp64, without gradient
 };
 
 // Error{InvalidArgument} for parts that are not two floating tensors [batch, parts, dim] of one
@@ -61,9 +61,9 @@ torch::Tensor covariance_distance(SocMetric metric, const torch::Tensor& z1,
 // The squared distance of the mean covariance of the two views and prototypes[label], [batch]; 0
 // where the label is -1. prototypes: [classes, dim, dim], or [classes, dim] for diagonals; no
 // gradient flows to them.
-torch::Tensor prototype_distance(SocMetric metric, const torch::Tensor& z1,
-                                 const torch::Tensor& z2, double epsilon,
-                                 const torch::Tensor& prototypes, const torch::Tensor& label);
+torch::Tensor prototype_distance(SocMetric metric, const torch::Tensor& z1, const torch::Tensor& z2,
+                                 double epsilon, const torch::Tensor& prototypes,
+                                 const torch::Tensor& label);
 
 namespace composed {
 PartMetric part_metric(const torch::Tensor& z1, const torch::Tensor& z2,

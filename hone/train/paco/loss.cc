@@ -37,9 +37,9 @@ void check_targets(const Tensor& targets, Index batch, Index classes) {
   HONE_CHECK(targets.defined() && targets.scalar_type() == at::kLong && targets.dim() == 1 &&
                  targets.size(0) == batch,
              kOp, concat(batch, " int64 targets"),
-             targets.defined() ? concat(c10::str(targets.sizes()), " of ",
-                                        c10::toString(targets.scalar_type()))
-                               : std::string("none"));
+             targets.defined()
+                 ? concat(c10::str(targets.sizes()), " of ", c10::toString(targets.scalar_type()))
+                 : std::string("none"));
   if (!targets.is_cpu() || batch == 0) return;  // reading them would wait for the device
   const Index least = targets.min().item<Index>(), largest = targets.max().item<Index>();
   HONE_CHECK(least >= 0, kOp, "targets of at least 0", least);

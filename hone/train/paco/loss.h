@@ -73,8 +73,8 @@ class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
   explicit PacoLossImpl(const PacoLossOptions& options);
   void reset() override;
 
-  // z1, z2 [batch, parts, dim], targets int64 [batch] in [0, classes). `pool_images`, int64 [batch],
-  // replaces the images that OneImage draws (by LibTorch's generator).
+  // z1, z2 [batch, parts, dim], targets int64 [batch] in [0, classes). `pool_images`, int64
+  // [batch], replaces the images that OneImage draws (by LibTorch's generator).
   // Error{InvalidArgument} for other shapes and types, and targets out of range on the CPU.
   PacoLossOutput forward(const torch::Tensor& z1, const torch::Tensor& z2,
                          const torch::Tensor& targets, const torch::Tensor& pool_images = {});
@@ -112,7 +112,6 @@ struct WeightedCeOptions {
 // Attached the mean cross entropy times (1 - gamma) + gamma · mean w. logits [batch, classes],
 // targets int64 [batch], weight [batch]. Error{InvalidArgument} for options out of range.
 torch::Tensor weighted_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets,
-                                     const torch::Tensor& weight,
-                                     const WeightedCeOptions& options);
+                                     const torch::Tensor& weight, const WeightedCeOptions& options);
 
 }  // namespace hone::paco

@@ -36,9 +36,9 @@ Pool make_pool(const PartMetric& metric, const Tensor& pool_images, bool draws) 
   const Tensor owner = at::arange(batch, counts).repeat_interleave(parts).repeat({2});
   pool.owner = owner;
   if (!draws) return pool;
-  HONE_CHECK(!pool_images.defined() ||
-                 (pool_images.scalar_type() == at::kLong && pool_images.dim() == 1),
-             "mine_negatives", "pool_images as int64 numbers", c10::str(pool_images.sizes()));
+  HONE_CHECK(
+      !pool_images.defined() || (pool_images.scalar_type() == at::kLong && pool_images.dim() == 1),
+      "mine_negatives", "pool_images as int64 numbers", c10::str(pool_images.sizes()));
   const Tensor images = pool_images.defined() ? pool_images : draw_images(batch, counts);
   const Tensor first = at::arange(parts, counts).unsqueeze(0) + images.unsqueeze(1) * parts;
   pool.index = at::cat({first, first + batch * parts}, 1).flatten();

@@ -101,9 +101,8 @@ inline Tensor triplet_loss(const DenseMetric& metric, const Tensor& z1, const Te
       }
       const auto cosine = [&](Index n) {
         const Tensor u = pool[n];
-        return (p * u).sum().item<double>() /
-               (std::max(p.norm().item<double>(), 1e-12) *
-                std::max(u.norm().item<double>(), 1e-12));
+        return (p * u).sum().item<double>() / (std::max(p.norm().item<double>(), 1e-12) *
+                                               std::max(u.norm().item<double>(), 1e-12));
       };
       if (rules.top_m > 0 && static_cast<Index>(allowed.size()) > rules.top_m) {
         std::stable_sort(allowed.begin(), allowed.end(),

@@ -93,8 +93,8 @@ TEST(PartMetric, of_operators_is_that_of_the_kernels) {
       const PartMetric metric =
           operators ? composed::part_metric(z1, z2, options) : part_metric(z1, z2, options);
       const Tensor x = metric.z1 - metric.z2;
-      q[operators] = operators ? composed::ridge_distance_sq(metric, x)
-                               : ridge_distance_sq(metric, x);
+      q[operators] =
+          operators ? composed::ridge_distance_sq(metric, x) : ridge_distance_sq(metric, x);
       root_of(q[operators]).sum().backward();
       grads[operators][0] = z1.grad();
       grads[operators][1] = z2.grad();
@@ -115,7 +115,8 @@ TEST(PartMetric, without_gradient_is_a_constant) {
   const Tensor x = (z1 - z2).detach();
   for (Index b = 0; b < 2; ++b) {
     for (Index k = 0; k < 3; ++k) {
-      const Tensor w = at::matmul(at::linalg_inv(dense.sigma[static_cast<std::size_t>(b)]), x[b][k]);
+      const Tensor w =
+          at::matmul(at::linalg_inv(dense.sigma[static_cast<std::size_t>(b)]), x[b][k]);
       EXPECT_LE(worst(z1.grad()[b][k], 2 * w), 1e-10);
       EXPECT_LE(worst(z2.grad()[b][k], -2 * w), 1e-10);
     }
@@ -127,8 +128,7 @@ TEST(PartMetric, of_orthogonal_parts_saturates) {
   const Tensor basis = at::eye(8, at::kDouble);
   const Tensor z1 = basis.slice(0, 0, 4).unsqueeze(0), z2 = basis.slice(0, 4).unsqueeze(0);
   for (const double delta : {1.0, 0.1, 0.01, 1e-4}) {
-    const PartMetric metric =
-        part_metric(z1, z2, {.delta = DeltaMode::Absolute, .floor = delta});
+    const PartMetric metric = part_metric(z1, z2, {.delta = DeltaMode::Absolute, .floor = delta});
     const Tensor c1 = z1 - z1.mean(1, true), c2 = z2 - z2.mean(1, true);
     const Tensor across = ridge_distance_sq(metric, c1 - c2);
     const Tensor within = ridge_distance_sq(metric, c1 - c1.roll(1, 1));
@@ -173,9 +173,8 @@ TEST(CovarianceDistance, and_its_gradient_are_those_of_dense_matrices) {
       const auto metric = SocMetric::Frobenius;
       if (to_prototypes) {
         value[operators] =
-            operators
-                ? composed::frobenius_prototype_distance(z1, z2, 0.1, prototypes, label)
-                : prototype_distance(metric, z1, z2, 0.1, prototypes, label);
+            operators ? composed::frobenius_prototype_distance(z1, z2, 0.1, prototypes, label)
+                      : prototype_distance(metric, z1, z2, 0.1, prototypes, label);
       } else {
         value[operators] = operators ? composed::frobenius_distance(z1, z2)
                                      : covariance_distance(metric, z1, z2, 0.1);
@@ -228,7 +227,9 @@ TEST(PartGeometry, refuses_by_name) {
   EXPECT_THAT(refused(z, z, {.delta = DeltaMode::Shrink, .rho = 1}), HasSubstr("rho in [0, 1)"));
   EXPECT_THAT(refused(z, z, {.pooled = 1.5}), HasSubstr("pooled in [0, 1]"));
   const PartMetric metric = part_metric(z, z, {});
-  EXPECT_THAT(error_of([&] { ridge_distance_sq(metric, random({2, 3, 5})); }),
+  EXPECT_THAT(error_of([&] {
+                ridge_distance_sq(metric, random({2, 3, 5}));
+              }),
               HasSubstr("[2, rows, 4]"));
 }
 

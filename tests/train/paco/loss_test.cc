@@ -63,9 +63,9 @@ TEST(PartContrast, has_the_gradients_worked_out_by_hand) {
   TwoImages images;
   PacoLoss hardest(two_images_options(1, kHardest));
   hardest->forward(images.z1, images.z2, images.targets).pac.backward();
-  const Tensor by_z1 = numbers(
-      {.4914976, -.0937500, -.0129442, -.0312500, .0129442, .0312500, -.4914976, .0937500},
-      {2, 2, 2});
+  const Tensor by_z1 =
+      numbers({.4914976, -.0937500, -.0129442, -.0312500, .0129442, .0312500, -.4914976, .0937500},
+              {2, 2, 2});
   const Tensor by_z2 =
       numbers({-.09375, .09375, -.03125, .03125, .03125, -.03125, .09375, -.09375}, {2, 2, 2});
   EXPECT_LE((images.z1.grad() - by_z1).abs().max().item<double>(), 1e-7);
@@ -127,9 +127,10 @@ TEST(PartContrast, and_its_gradient_are_those_of_loops_over_dense_matrices) {
       z1.mutable_grad() = Tensor();
       z2.mutable_grad() = Tensor();
       TripletRules rules = one.rules;
-      if (one.scale == DistanceScale::SqrtDim) rules.scale = 1 / std::sqrt(static_cast<double>(dim));
-      const Tensor want = triplet_loss(dense_metric(z1, z2, one.metric), z1, z2, targets,
-                                       out.matching, rules);
+      if (one.scale == DistanceScale::SqrtDim)
+        rules.scale = 1 / std::sqrt(static_cast<double>(dim));
+      const Tensor want =
+          triplet_loss(dense_metric(z1, z2, one.metric), z1, z2, targets, out.matching, rules);
       want.backward();
       EXPECT_GT(want.item<double>(), 0) << one.name;
       EXPECT_LE(worst(out.pac, want), 1e-10) << one.name << " " << parts;
@@ -146,11 +147,10 @@ TEST(Mining, by_operators_finds_what_the_kernel_finds) {
       const Tensor z1 = random({6, 4, 8}), z2 = random({6, 4, 8});
       const PartMetric metric = part_metric(z1, z2, {});
       const Tensor q = ridge_distance_sq(metric, metric.z1 - metric.z2);
-      const MiningOptions options{
-          .mode = hardest ? kHardest : kernels::MineMode::SemiHard,
-          .mask_owner = (masks & 1) != 0,
-          .mask_class = (masks & 2) != 0,
-          .draws_images = masks == 1};
+      const MiningOptions options{.mode = hardest ? kHardest : kernels::MineMode::SemiHard,
+                                  .mask_owner = (masks & 1) != 0,
+                                  .mask_class = (masks & 2) != 0,
+                                  .draws_images = masks == 1};
       const Tensor targets = labels({0, 1, 2, 0, 1, 2}), images = labels({1, 2, 3, 4, 5, 0});
       const MinedNegatives kernel = mine_negatives(metric, q, targets, images, options);
       const MinedNegatives operators =
@@ -267,12 +267,11 @@ TEST(PacoLoss, is_finite_where_parts_coincide_or_nothing_is_a_negative) {
     Tensor targets;
   };
   const Tensor one = some.slice(0, 0, 1), same = some.slice(1, 0, 1).expand({3, 4, 6});
-  for (const Input& input : {Input{at::zeros_like(some), at::zeros_like(some), labels({0, 1, 2})},
-                             Input{some, some, labels({0, 1, 2})},
-                             Input{same, same, labels({0, 1, 2})},
-                             Input{some, some.flip(0), labels({1, 1, 1})},
-                             Input{one, one.flip(1), labels({0})},
-                             Input{some.slice(1, 0, 1), some.slice(1, 1, 2), labels({0, 1, 2})}}) {
+  for (const Input& input :
+       {Input{at::zeros_like(some), at::zeros_like(some), labels({0, 1, 2})},
+        Input{some, some, labels({0, 1, 2})}, Input{same, same, labels({0, 1, 2})},
+        Input{some, some.flip(0), labels({1, 1, 1})}, Input{one, one.flip(1), labels({0})},
+        Input{some.slice(1, 0, 1), some.slice(1, 1, 2), labels({0, 1, 2})}}) {
     for (const SocMetric metric :
          {SocMetric::Frobenius, SocMetric::Stein, SocMetric::LogEuclidean}) {
       const Tensor z1 = input.z1.clone().requires_grad_(), z2 = input.z2.clone().requires_grad_();
