@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/types.h>
+
+#include "hone/core/index.h"
+
+// The geometry of image parts: covariances of few vectors, and distances under them. Tensors z are
+// the parts of one view of each image, [batch, parts, dim]. On the CPU everything is computed in
+// fp64 by the kernels of kernels/batched, on other devices by the operators in `composed`, which
+// are also the tests' oracle, in the type of the parts with fp64 for small matrices. Gradients are
+// exact to first order and need no derivative of a factorization; a second derivative is
+// Error{Unsupported}. Autocast has no effect on them.
+namespace hone::paco {
+
+// What is added to the diagonal of the mean covariance of an image's views, per image, where A is
+// its factor:
+//   Absolute  δ = floor
+//   Relative  δ = max(floor, rho |A|² / dim): distances do not change when all parts are scaled,
+//             so that smaller features are no way to a smaller loss
+//   Shrink    A <- sqrt(1 - rho) A,  δ = floor + rho |A|² / dim  (Ledoit and Wolf, 2004)
+enum class DeltaMode { Absolute, Relative, Shrink };
+
+struct MetricOptions {
+  DeltaMode delta = DeltaMode::Relative;
+  double floor = 2e-5;  // above 0
+  double rho = 1;       // at least 0; for Shrink below 1
+  // Above 0, at most 1: parts are whitened by P = L Lᵀ, the mean of the covariances over the batch
+  // plus 0.001 tr / dim on its diagonal, and the metric of an image is that of pooled P plus
+  // (1 - pooled) of its own covariance. No gradient flows to P; delta, floor and rho are not used.
+  double pooled = 0;
+  bool grad = true;  // false: the metric is a constant
+};
+
+// One metric Σ = δ I + A Aᵀ for each image, and the parts in the coordinates in which it holds.
+struct PartMetric {
+  torch::Tensor z1, z2;  // [batch, parts, dim], differentiable; whitened where metrics are pooled
+  torch::Tensor factor;  // Aᵀ, [batch, 2 (parts - 1), dim]
+  torch::Tensor delta;   // [batch]
+  torch::Tensor chol;  // L of Aᵀ A + δ I = L Lᵀ, [batch, rank, rank] in fp64, without gradient
+};
+
+// Error{InvalidArgument} for parts that are not two floating tensors [batch, parts, dim] of one
+// shape, type and device, and for options out of range.
+PartMetric part_metric(const torch::Tensor& z1, const torch::Tensor& z2,
+                       const MetricOptions& options);
+
+// q = xᵀ Σ⁻¹ x for x [batch, rows, dim] in the metric's coordinates; [batch, rows].
+torch::Tensor ridge_distance_sq(const PartMetric& metric, const torch::Tensor& x);
+
+// sqrt(q), with gradient 0 where q is below 1e-30.
+torch::Tensor root_of(const torch::Tensor& q);
+
+enum class SocMetric { Frobenius, Stein, LogEuclidean };
+
+// The squared distance of the covariances of the two views, [batch], as kernels/batched/
+// cov_metric.h defines it. Other devices than the CPU: Frobenius only.
+torch::Tensor covariance_distance(SocMetric metric, const torch::Tensor& z1,
+                                  const torch::Tensor& z2, double epsilon);
+
+// The squared distance of the mean covariance of the two views and prototypes[label], [batch]; 0
+// where the label is -1. prototypes: [classes, dim, dim], or [classes, dim] for diagonals; no
+// gradient flows to them.
+torch::Tensor prototype_distance(SocMetric metric, const torch::Tensor& z1, const torch::Tensor& z2,
+                                 double epsilon, const torch::Tensor& prototypes,
+                                 const torch::Tensor& label);
+
+namespace composed {
+PartMetric part_metric(const torch::Tensor& z1, const torch::Tensor& z2,
+                       const MetricOptions& options);
+torch::Tensor ridge_distance_sq(const PartMetric& metric, const torch::Tensor& x);
+torch::Tensor frobenius_distance(const torch::Tensor& z1, const torch::Tensor& z2);
+torch::Tensor frobenius_prototype_distance(const torch::Tensor& z1, const torch::Tensor& z2,
+                                           double epsilon, const torch::Tensor& prototypes,
+                                           const torch::Tensor& label);
+}  // namespace composed
+
+}  // namespace hone::paco

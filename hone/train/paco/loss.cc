@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/paco/loss.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/functional/activation.h>
+#include <torch/nn/functional/loss.h>
+
+#include <cmath>
+
+#include "hone/core/check.h"
+#include "hone/kernels/batched/prototype.h"
+#include "hone/train/interop.h"
+#include "hone/train/paco/mining.h"
+
+namespace hone::paco {
+namespace {
+
+using torch::Tensor;
+
+constexpr std::string_view kOp = "PacoLoss";
+
+void check_options(const PacoLossOptions& options) {
+  HONE_CHECK(options.classes > 0, kOp, "classes above 0", options.classes);
+  HONE_CHECK(options.dim > 0, kOp, "dim above 0", options.dim);
+  HONE_CHECK(std::isfinite(options.alpha) && options.alpha >= 0, kOp,
+             "a finite alpha of at least 0", options.alpha);
+  HONE_CHECK(options.screen_top_m >= 0, kOp, "screen_top_m of at least 0", options.screen_top_m);
+  HONE_CHECK(std::isfinite(options.soc_epsilon) && options.soc_epsilon > 0, kOp,
+             "a finite soc_epsilon above 0", options.soc_epsilon);
+  HONE_CHECK(std::isfinite(options.beta) && options.beta >= 0, kOp, "a finite beta of at least 0",
+             options.beta);
+  HONE_CHECK(options.prototype_momentum >= 0 && options.prototype_momentum <= 1, kOp,
+             "prototype_momentum in [0, 1]", options.prototype_momentum);
+}
+
+void check_targets(const Tensor& targets, Index batch, Index classes) {
+  HONE_CHECK(targets.defined() && targets.scalar_type() == at::kLong && targets.dim() == 1 &&
+                 targets.size(0) == batch,
+             kOp, concat(batch, " int64 targets"),
+             targets.defined()
+                 ? concat(c10::str(targets.sizes()), " of ", c10::toString(targets.scalar_type()))
+                 : std::string("none"));
+  if (!targets.is_cpu() || batch == 0) return;  // reading them would wait for the device
+  const Index least = targets.min().item<Index>(), largest = targets.max().item<Index>();
+  HONE_CHECK(least >= 0, kOp, "targets of at least 0", least);
+  HONE_CHECK(largest < classes, kOp, concat("targets below ", classes), largest);
+}
+
+// rows [batch, parts, dim] at index [batch, parts].
+Tensor pick_parts(const Tensor& rows, const Tensor& index) {
+  return rows.gather(1, index.unsqueeze(2).expand({-1, -1, rows.size(2)}));
+}
+
+}  // namespace
+
+PacoLossImpl::PacoLossImpl(const PacoLossOptions& options) : options_(options) {
+  check_options(options_);
+  PacoLossImpl::reset();
+}
+
+void PacoLossImpl::reset() {
+  std::vector<Index> sizes{options_.classes, options_.dim};
+  if (options_.prototypes == Prototypes::Off) sizes = {0, options_.dim};
+  if (options_.prototypes == Prototypes::Full) sizes.push_back(options_.dim);
+  prototype = register_buffer("prototype", at::zeros(sizes, at::kFloat));
+  prototype_count = register_buffer("prototype_count", at::zeros({options_.classes}, at::kLong));
+  if (options_.prototypes == Prototypes::Off || options_.prototype_init == PrototypeInit::Skip) {
+    return;
+  }
+  const torch::NoGradGuard no_grad;
+  if (options_.prototypes == Prototypes::Diagonal) {
+    prototype.fill_(1);
+  } else {
+    prototype.copy_(at::eye(options_.dim, prototype.options()));
+  }
+}
+
+Tensor PacoLossImpl::match(const PartMetric& metric) const {
+  const torch::NoGradGuard no_grad;
+  if (options_.match.at(epoch_) == MatchMetric::Cosine) {
+    return match_parts(cosine_costs(metric.z1, metric.z2), options_.solver);
+  }
+  const Index batch = metric.z1.size(0), parts = metric.z1.size(1), dim = metric.z1.size(2);
+  const Tensor pairs = (metric.z1.unsqueeze(2) - metric.z2.unsqueeze(1));
+  const Tensor q = ridge_distance_sq(metric, pairs.reshape({batch, parts * parts, dim}));
+  return match_parts(q.sqrt().reshape({batch, parts, parts}).to(at::kDouble), options_.solver);
+}
+
+void PacoLossImpl::contrast(const PartMetric& metric, const Tensor& targets,
+                            const Tensor& pool_images, PacoLossOutput& out) const {
+  const Tensor &anchor = metric.z1, positive = pick_parts(metric.z2, out.matching);
+  const Tensor toward = anchor - positive;
+  MinedNegatives mined;
+  {
+    const torch::NoGradGuard no_grad;
+    mined = mine_negatives(metric, ridge_distance_sq(metric, toward), targets, pool_images,
+                           {.mode = options_.mining,
+                            .mask_owner = options_.mask_owner,
+                            .mask_class = options_.mask_class,
+                            .top_m = options_.screen_top_m,
+                            .draws_images = options_.pool == NegativePool::OneImage});
+  }
+  const Tensor pool = at::cat({metric.z1.flatten(0, 1), metric.z2.flatten(0, 1)});
+  const Tensor negative = pool.index_select(0, mined.row.flatten()).reshape_as(anchor);
+  const Tensor q = ridge_distance_sq(metric, at::cat({toward, anchor - negative}, 1));
+  const bool scaled = options_.distance_scale == DistanceScale::SqrtDim;
+  const double scale = scaled ? 1 / std::sqrt(static_cast<double>(options_.dim)) : 1;
+  const auto distances = (root_of(q) * scale).chunk(2, 1);
+  const Tensor excess = distances[0] - distances[1] + options_.alpha;
+  const Tensor hinge = options_.hinge == Hinge::Relu ? excess.relu() : at::softplus(excess);
+  const Tensor found = mined.found.to(excess.scalar_type());
+  out.pac = at::where(mined.found, hinge, at::zeros_like(hinge)).mean();
+  out.active_share = ((excess.detach() > 0).to(found.scalar_type()) * found).mean();
+  out.empty_share = 1 - found.mean();
+}
+
+Tensor PacoLossImpl::align(const Tensor& z1, const Tensor& z2, const Tensor& targets) const {
+  const SocMetric metric = options_.soc_metric;
+  Tensor soc = covariance_distance(metric, z1, z2, options_.soc_epsilon).mean();
+  if (options_.prototypes == Prototypes::Off || options_.beta == 0) return soc;
+  Tensor label = targets;
+  if (options_.prototype_init == PrototypeInit::Skip) {
+    const Tensor seen = prototype_count.index_select(0, targets) > 0;
+    label = at::where(seen, targets, at::full_like(targets, -1));
+  }
+  const Tensor to_class =
+      prototype_distance(metric, z1, z2, options_.soc_epsilon, prototype, label);
+  return soc + options_.beta * to_class.mean();
+}
+
+void PacoLossImpl::update_prototypes(const Tensor& z1, const Tensor& z2, const Tensor& targets) {
+  const torch::NoGradGuard no_grad;
+  const auto host = [](const Tensor& tensor, at::ScalarType type) {
+    return tensor.detach().to(at::kCPU, type).contiguous();
+  };
+  const Tensor a = host(z1, at::kDouble), b = host(z2, at::kDouble);
+  const Tensor label = host(targets, at::kLong), matrices = host(prototype, at::kDouble);
+  const Tensor counts = host(prototype_count, at::kLong).clone();
+  kernels::update_prototypes({.batch = a.size(0),
+                              .parts = a.size(1),
+                              .dim = a.size(2),
+                              .z1 = a.data_ptr<double>(),
+                              .z2 = b.data_ptr<double>(),
+                              .epsilon = options_.soc_epsilon},
+                             {.classes = options_.classes,
+                              .label = label.data_ptr<std::int64_t>(),
+                              .momentum = options_.prototype_momentum,
+                              .diagonal = options_.prototypes == Prototypes::Diagonal,
+                              .matrices = matrices.data_ptr<double>(),
+                              .counts = counts.data_ptr<std::int64_t>()},
+                             libtorch_executor());
+  prototype.copy_(matrices);
+  prototype_count.copy_(counts);
+}
+
+PacoLossOutput PacoLossImpl::forward(const Tensor& z1, const Tensor& z2, const Tensor& targets,
+                                     const Tensor& pool_images) {
+  PacoLossOutput out;
+  const PartMetric metric = part_metric(z1, z2, options_.metric);  // checks the parts
+  HONE_CHECK(z1.size(2) == options_.dim, kOp, concat("parts of dim ", options_.dim), z1.size(2));
+  HONE_CHECK(z1.size(0) > 0, kOp, "at least one image", z1.size(0));
+  check_targets(targets, z1.size(0), options_.classes);
+  out.matching = match(metric);
+  contrast(metric, targets, pool_images, out);
+  out.soc = align(z1, z2, targets);
+  out.delta = metric.delta.detach();
+  if (is_training() && options_.prototypes != Prototypes::Off) update_prototypes(z1, z2, targets);
+  return out;
+}
+
+Tensor weighted_cross_entropy(const Tensor& logits, const Tensor& targets, const Tensor& weight,
+                              const WeightedCeOptions& options) {
+  constexpr std::string_view kCe = "weighted_cross_entropy";
+  HONE_CHECK(options.gamma >= 0 && options.gamma <= 1, kCe, "gamma in [0, 1]", options.gamma);
+  HONE_CHECK(options.label_smoothing >= 0 && options.label_smoothing < 1, kCe,
+             "label_smoothing in [0, 1)", options.label_smoothing);
+  const Tensor each = at::cross_entropy_loss(logits, targets, /*weight=*/{}, at::Reduction::None,
+                                             /*ignore_index=*/-100, options.label_smoothing);
+  const double share = options.gamma;
+  switch (options.weight) {
+    case CeWeight::Off:
+      break;
+    case CeWeight::Detached: {
+      const Tensor constant = weight.detach().to(each.scalar_type());
+      const Tensor relative = constant / constant.mean().clamp_min(1e-30);
+      return (each * ((1 - share) + share * relative)).mean();
+    }
+    case CeWeight::Attached:
+      return each.mean() * ((1 - share) + share * weight.mean());
+  }
+  return each.mean();
+}
+
+}  // namespace hone::paco

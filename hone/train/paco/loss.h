@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/pimpl.h>
+
+#include "hone/kernels/batched/assignment.h"
+#include "hone/kernels/batched/mine_negative.h"
+#include "hone/train/paco/geometry.h"
+#include "hone/train/paco/matching.h"
+
+namespace hone::paco {
+
+// max(0, x) or ln(1 + eˣ).
+enum class Hinge { Relu, Softplus };
+// Distances are divided by sqrt(dim), or not.
+enum class DistanceScale { None, SqrtDim };
+// Where negatives come from: all parts of both views of the batch, or the parts of one other image
+// that is drawn for each image, shared by the batch.
+enum class NegativePool { Distinct, OneImage };
+enum class Prototypes { Off, Full, Diagonal };
+// A class before its first visit: it has no term, or its covariance is the identity.
+enum class PrototypeInit { Skip, Identity };
+
+struct PacoLossOptions {
+  Index classes = 0, dim = 0;  // of prototypes and parts; both must be set
+  // Part contrast.
+  double alpha = 0.2;  // margin, in units of the scaled distance
+  kernels::MineMode mining = kernels::MineMode::SemiHard;
+  Index screen_top_m = 0;  // 0: all rows compete
+  bool mask_owner = true, mask_class = true;
+  Hinge hinge = Hinge::Relu;
+  DistanceScale distance_scale = DistanceScale::SqrtDim;
+  NegativePool pool = NegativePool::Distinct;
+  MetricOptions metric = {};
+  // Matching.
+  MatchSchedule match = {};
+  kernels::AssignmentMethod solver = kernels::AssignmentMethod::Auto;
+  // Second-order alignment.
+  SocMetric soc_metric = SocMetric::Frobenius;
+  double soc_epsilon = 1e-5;  // on the diagonal of covariances; above 0
+  double beta = 0.05;         // weight of the prototype term
+  Prototypes prototypes = Prototypes::Full;
+  PrototypeInit prototype_init = PrototypeInit::Skip;
+  double prototype_momentum = 0.9;
+};
+
+struct PacoLossOutput {
+  torch::Tensor pac, soc;  // scalars, differentiable
+  torch::Tensor matching;  // int64 [batch, parts]: the part of view 2 of each part of view 1
+  // Without gradient: shares of the batch's anchors whose hinge is active and that have no allowed
+  // negative, and the δ of each image's metric [batch].
+  torch::Tensor active_share, empty_share, delta;
+};
+
+// The two losses of PaCo-2 on the parts of two views of each image.
+//
+// Part contrast: each part p of view 1 is an anchor, the part of view 2 that is matched with it the
+// positive, a row of a pool the negative; with d the Mahalanobis distance under the metric of p's
+// image,
+//   pac = mean over anchors of hinge(d(p, positive) - d(p, negative) + alpha).
+// An anchor without an allowed negative counts as 0. Selection has no gradient; the 2 batch parts
+// distances that enter the loss are computed with one.
+//
+// Second-order alignment: with Σ_v the covariance of view v's parts and P_y the prototype of the
+// image's class,
+//   soc = mean of D²(Σ_1, Σ_2) + beta mean of D²((Σ_1 + Σ_2) / 2, P_y).
+// In training, prototypes then take the batch: P <- momentum P + (1 - momentum) (Σ_1 + Σ_2) / 2.
+//
+// Buffers: `prototype` [classes, dim, dim] or [classes, dim], `prototype_count` int64 [classes].
+class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
+ public:
+  explicit PacoLossImpl(const PacoLossOptions& options);
+  void reset() override;
+
+  // z1, z2 [batch, parts, dim], targets int64 [batch] in [0, classes). `pool_images`, int64
+  // [batch], replaces the images that OneImage draws (by LibTorch's generator).
+  // Error{InvalidArgument} for other shapes and types, and targets out of range on the CPU.
+  PacoLossOutput forward(const torch::Tensor& z1, const torch::Tensor& z2,
+                         const torch::Tensor& targets, const torch::Tensor& pool_images = {});
+  // Decides by which metric parts are matched; counts from 0.
+  void set_epoch(Index epoch) { epoch_ = epoch; }
+  const PacoLossOptions& options() const { return options_; }
+
+  torch::Tensor prototype, prototype_count;
+
+ private:
+  torch::Tensor match(const PartMetric& metric) const;
+  void contrast(const PartMetric& metric, const torch::Tensor& targets,
+                const torch::Tensor& pool_images, PacoLossOutput& out) const;
+  torch::Tensor align(const torch::Tensor& z1, const torch::Tensor& z2,
+                      const torch::Tensor& targets) const;
+  void update_prototypes(const torch::Tensor& z1, const torch::Tensor& z2,
+                         const torch::Tensor& targets);
+
+  PacoLossOptions options_;
+  Index epoch_ = 0;
+};
+TORCH_MODULE(PacoLoss);
+
+// Detached: weights are constants with mean 1 and multiply each image's loss; Attached: their mean,
+// with its gradient, multiplies the mean loss, as the method was published.
+enum class CeWeight { Off, Detached, Attached };
+
+struct WeightedCeOptions {
+  CeWeight weight = CeWeight::Detached;
+  double gamma = 0.1;            // in [0, 1]
+  double label_smoothing = 0.1;  // in [0, 1)
+};
+
+// The mean over images of ((1 - gamma) + gamma ŵ) · cross entropy in nats, ŵ = w / mean w; for
+// Attached the mean cross entropy times (1 - gamma) + gamma · mean w. logits [batch, classes],
+// targets int64 [batch], weight [batch]. Error{InvalidArgument} for options out of range.
+torch::Tensor weighted_cross_entropy(const torch::Tensor& logits, const torch::Tensor& targets,
+                                     const torch::Tensor& weight, const WeightedCeOptions& options);
+
+}  // namespace hone::paco
