@@ -12,6 +12,7 @@ void add_benches(CLI::App& bench, Context& context) {
   add_bench_llm(bench, context);
   add_bench_optim(bench, context);
   add_bench_amp(bench, context);
+  add_bench_paco(bench, context);
 }
 
 }  // namespace hone::cli

@@ -18,7 +18,7 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
   auto options = std::make_shared<bench::BenchOptions>();
   verb->add_flag("--quick", options->quick, "Take fewer samples (about a minute)")
       ->envname("HONE_QUICK");
-  verb->add_option("--repeat", options->repeat,
+  verb->add_option("--repeat,--iterations", options->repeat,
                    "Number of timed rounds (default: until the interval of the median is narrow)")
       ->check(whole_number(1))
       ->envname("HONE_REPEAT");

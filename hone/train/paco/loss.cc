@@ -53,6 +53,36 @@ Tensor pick_parts(const Tensor& rows, const Tensor& index) {
 
 }  // namespace
 
+PartContrast part_contrast(const PartMetric& metric, const Tensor& matching, const Tensor& targets,
+                           const PacoLossOptions& options, const Tensor& pool_images) {
+  PartContrast out;
+  const Tensor &anchor = metric.z1, positive = pick_parts(metric.z2, matching);
+  const Tensor toward = anchor - positive;
+  MinedNegatives mined;
+  {
+    const torch::NoGradGuard no_grad;
+    mined = mine_negatives(metric, ridge_distance_sq(metric, toward), targets, pool_images,
+                           {.mode = options.mining,
+                            .mask_owner = options.mask_owner,
+                            .mask_class = options.mask_class,
+                            .top_m = options.screen_top_m,
+                            .draws_images = options.pool == NegativePool::OneImage});
+  }
+  const Tensor pool = at::cat({metric.z1.flatten(0, 1), metric.z2.flatten(0, 1)});
+  const Tensor negative = pool.index_select(0, mined.row.flatten()).reshape_as(anchor);
+  const Tensor q = ridge_distance_sq(metric, at::cat({toward, anchor - negative}, 1));
+  const bool scaled = options.distance_scale == DistanceScale::SqrtDim;
+  const double scale = scaled ? 1 / std::sqrt(static_cast<double>(anchor.size(2))) : 1;
+  const auto distances = (root_of(q) * scale).chunk(2, 1);
+  const Tensor excess = distances[0] - distances[1] + options.alpha;
+  const Tensor hinge = options.hinge == Hinge::Relu ? excess.relu() : at::softplus(excess);
+  const Tensor found = mined.found.to(excess.scalar_type());
+  out.loss = at::where(mined.found, hinge, at::zeros_like(hinge)).mean();
+  out.active_share = ((excess.detach() > 0).to(found.scalar_type()) * found).mean();
+  out.empty_share = 1 - found.mean();
+  return out;
+}
+
 PacoLossImpl::PacoLossImpl(const PacoLossOptions& options) : options_(options) {
   check_options(options_);
   PacoLossImpl::reset();
@@ -84,34 +114,6 @@ Tensor PacoLossImpl::match(const PartMetric& metric) const {
   const Tensor pairs = (metric.z1.unsqueeze(2) - metric.z2.unsqueeze(1));
   const Tensor q = ridge_distance_sq(metric, pairs.reshape({batch, parts * parts, dim}));
   return match_parts(q.sqrt().reshape({batch, parts, parts}).to(at::kDouble), options_.solver);
-}
-
-void PacoLossImpl::contrast(const PartMetric& metric, const Tensor& targets,
-                            const Tensor& pool_images, PacoLossOutput& out) const {
-  const Tensor &anchor = metric.z1, positive = pick_parts(metric.z2, out.matching);
-  const Tensor toward = anchor - positive;
-  MinedNegatives mined;
-  {
-    const torch::NoGradGuard no_grad;
-    mined = mine_negatives(metric, ridge_distance_sq(metric, toward), targets, pool_images,
-                           {.mode = options_.mining,
-                            .mask_owner = options_.mask_owner,
-                            .mask_class = options_.mask_class,
-                            .top_m = options_.screen_top_m,
-                            .draws_images = options_.pool == NegativePool::OneImage});
-  }
-  const Tensor pool = at::cat({metric.z1.flatten(0, 1), metric.z2.flatten(0, 1)});
-  const Tensor negative = pool.index_select(0, mined.row.flatten()).reshape_as(anchor);
-  const Tensor q = ridge_distance_sq(metric, at::cat({toward, anchor - negative}, 1));
-  const bool scaled = options_.distance_scale == DistanceScale::SqrtDim;
-  const double scale = scaled ? 1 / std::sqrt(static_cast<double>(options_.dim)) : 1;
-  const auto distances = (root_of(q) * scale).chunk(2, 1);
-  const Tensor excess = distances[0] - distances[1] + options_.alpha;
-  const Tensor hinge = options_.hinge == Hinge::Relu ? excess.relu() : at::softplus(excess);
-  const Tensor found = mined.found.to(excess.scalar_type());
-  out.pac = at::where(mined.found, hinge, at::zeros_like(hinge)).mean();
-  out.active_share = ((excess.detach() > 0).to(found.scalar_type()) * found).mean();
-  out.empty_share = 1 - found.mean();
 }
 
 Tensor PacoLossImpl::align(const Tensor& z1, const Tensor& z2, const Tensor& targets) const {
@@ -161,7 +163,10 @@ PacoLossOutput PacoLossImpl::forward(const Tensor& z1, const Tensor& z2, const T
   HONE_CHECK(z1.size(0) > 0, kOp, "at least one image", z1.size(0));
   check_targets(targets, z1.size(0), options_.classes);
   out.matching = match(metric);
-  contrast(metric, targets, pool_images, out);
+  const PartContrast contrast = part_contrast(metric, out.matching, targets, options_, pool_images);
+  out.pac = contrast.loss;
+  out.active_share = contrast.active_share;
+  out.empty_share = contrast.empty_share;
   out.soc = align(z1, z2, targets);
   out.delta = metric.delta.detach();
   if (is_training() && options_.prototypes != Prototypes::Off) update_prototypes(z1, z2, targets);

@@ -53,17 +53,24 @@ struct PacoLossOutput {
   torch::Tensor active_share, empty_share, delta;
 };
 
-// The two losses of PaCo-2 on the parts of two views of each image.
-//
-// Part contrast: each part p of view 1 is an anchor, the part of view 2 that is matched with it the
-// positive, a row of a pool the negative; with d the Mahalanobis distance under the metric of p's
-// image,
-//   pac = mean over anchors of hinge(d(p, positive) - d(p, negative) + alpha).
+struct PartContrast {
+  torch::Tensor loss;                       // scalar, differentiable
+  torch::Tensor active_share, empty_share;  // as in PacoLossOutput
+};
+
+// Each part p of view 1 is an anchor, the part of view 2 that `matching` gives it the positive, and
+// a row of a pool the negative; with d the Mahalanobis distance under the metric of p's image,
+//   loss = mean over anchors of hinge(d(p, positive) - d(p, negative) + alpha).
 // An anchor without an allowed negative counts as 0. Selection has no gradient; the 2 batch parts
-// distances that enter the loss are computed with one.
-//
-// Second-order alignment: with Σ_v the covariance of view v's parts and P_y the prototype of the
-// image's class,
+// distances that enter the loss are computed with one. Of the options, those of part contrast but
+// `metric` are read. pool_images as in PacoLoss.
+PartContrast part_contrast(const PartMetric& metric, const torch::Tensor& matching,
+                           const torch::Tensor& targets, const PacoLossOptions& options,
+                           const torch::Tensor& pool_images = {});
+
+// The two losses of PaCo-2 on the parts of two views of each image: part_contrast with the metrics
+// of the images, and second-order alignment: with Σ_v the covariance of view v's
+// parts and P_y the prototype of the image's class,
 //   soc = mean of D²(Σ_1, Σ_2) + beta mean of D²((Σ_1 + Σ_2) / 2, P_y).
 // In training, prototypes then take the batch: P <- momentum P + (1 - momentum) (Σ_1 + Σ_2) / 2.
 //
@@ -86,8 +93,6 @@ class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
 
  private:
   torch::Tensor match(const PartMetric& metric) const;
-  void contrast(const PartMetric& metric, const torch::Tensor& targets,
-                const torch::Tensor& pool_images, PacoLossOutput& out) const;
   torch::Tensor align(const torch::Tensor& z1, const torch::Tensor& z2,
                       const torch::Tensor& targets) const;
   void update_prototypes(const torch::Tensor& z1, const torch::Tensor& z2,

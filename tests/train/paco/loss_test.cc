@@ -320,7 +320,7 @@ TEST(PacoLoss, refuses_by_name) {
   EXPECT_THAT(refused(z, Tensor()), HasSubstr("2 int64 targets, got none"));
   EXPECT_THAT(refused(z.slice(0, 0, 0), labels({})), HasSubstr("at least one image"));
   const auto unfit = [](const PacoLossOptions& options) {
-    return error_of([&] { PacoLoss module(options); });
+    return error_of([&] { PacoLoss made(options); });
   };
   EXPECT_THAT(unfit({}), HasSubstr("classes above 0"));
   EXPECT_THAT(unfit({.classes = 1}), HasSubstr("dim above 0"));

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/bench/torch/bench_paco.h"
+#include "hone/cli/bench_verb.h"
+
+namespace hone::cli {
+
+void add_bench_paco(CLI::App& bench, Context& context) {
+  const auto options = std::make_shared<bench::BenchPacoOptions>();
+  CLI::App* verb = add_bench_verb(bench, context, "paco",
+                                  "Measure the losses of PaCo-2 and dense formulations of them",
+                                  [&context, options](bench::BenchRun& run, Measurer&) {
+                                    options->threads = context.common.threads;
+                                    bench::bench_paco(*options, run);
+                                  });
+  verb->add_option("--batch-size", options->batches, "Images per batch")
+      ->delimiter(',')
+      ->envname("HONE_BATCH_SIZE")
+      ->capture_default_str();
+  verb->add_option("--parts", options->parts, "Parts of an image in each view")
+      ->envname("HONE_PARTS")
+      ->capture_default_str();
+  verb->add_option("--dim", options->dim, "Numbers of a part")
+      ->envname("HONE_DIM")
+      ->capture_default_str();
+  verb->add_option("--against", options->against, "dense, operators, loops")
+      ->delimiter(',')
+      ->envname("HONE_AGAINST")
+      ->capture_default_str();
+}
+
+}  // namespace hone::cli
