@@ -124,13 +124,16 @@ TEST_F(Vision, validates_on_a_part_or_on_all_without_moving_anything) {
 TEST_F(Vision, results_do_not_depend_on_workers_or_memory) {
   std::vector<std::pair<double, double>> results;
   for (const char* workers : {"data.workers=0", "data.workers=1", "data.workers=3"}) {
-    results.push_back(learn(with({workers, "data.flip=true", "data.crop_padding=1"}), 8));
+    results.push_back(learn(
+        with({workers, "augment.flip=0.5", "augment.crop=random", "augment.crop_padding=1"}), 8));
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
-  EXPECT_NE(learn(with({"data.flip=true"}), 8), results[0]);
-  EXPECT_NE(learn(with({"data.crop_padding=1"}), 8), results[0]);
-  EXPECT_NE(learn(with({"data.flip=true", "data.crop_padding=1", "trainer.seed=2"}), 8),
+  EXPECT_NE(learn(with({"augment.flip=0.5"}), 8), results[0]);
+  EXPECT_NE(learn(with({"augment.crop=random", "augment.crop_padding=1"}), 8), results[0]);
+  EXPECT_NE(learn(with({"augment.flip=0.5", "augment.crop=random", "augment.crop_padding=1",
+                        "trainer.seed=2"}),
+                  8),
             results[0]);
 }
 
@@ -257,8 +260,9 @@ TEST(VisionNet, refuses_sizes_that_do_not_fit) {
 TEST(VisionConfig, refuses_values_by_key) {
   for (const char* bad :
        {"model.name=vit", "model.width=-1", "model.layers=65", "data.image_size=-1",
-        "data.crop_padding=-1", "data.validation_images=0", "data.memory_mb=-1", "data.workers=300",
-        "data.prefetch=0", "optim.name=lbfgs", "trainer.steps=0"}) {
+        "augment.crop_padding=-1", "augment.crop=left", "augment.flip=1.5",
+        "data.leaves.classes=1", "data.validation_images=0", "data.memory_mb=-1",
+        "data.workers=300", "data.prefetch=0", "optim.name=lbfgs", "trainer.steps=0"}) {
     VisionConfig config;
     config.data.path = "x";
     set_config(config, bad);
