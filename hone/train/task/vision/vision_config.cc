@@ -54,7 +54,7 @@ void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
       false);
   add("data.prefetch", &data.prefetch, "batches that are prepared ahead at most", false);
   const std::size_t before = entries.size();
-  add_entries(entries, data.leaves);
+  task::add_entries(entries, data.leaves);
   if (data.path == data::kLeavesName) return;
   for (std::size_t i = before; i < entries.size(); ++i) {
     entries[i].ignored_by = "another data.path than leaves";

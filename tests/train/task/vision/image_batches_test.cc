@@ -172,7 +172,7 @@ TEST(ImageBatches, augment_gray_images_as_gray_ones) {
 // ---- Prefetcher
 
 ImageValues marked(Index first, Index count) {
-  return {first, count, std::vector<float>(1, static_cast<float>(first * 1000 + count)), {}};
+  return {first, count, std::vector<float>(1, static_cast<float>(first * 1000 + count)), {}, {}};
 }
 
 TEST(Prefetcher, gives_what_was_asked_for_with_any_number_of_workers) {
