@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <sstream>
 
@@ -208,6 +209,47 @@ TEST_F(Vision, writes_a_model_with_names_classes_and_statistics) {
     ASSERT_EQ(tensor.bytes.size(), value.nbytes());
     EXPECT_EQ(std::memcmp(tensor.bytes.data(), value.data_ptr(), value.nbytes()), 0) << tensor.name;
   }
+}
+
+TEST_F(Vision, cuts_a_square_for_training_and_evaluation_that_the_model_remembers) {
+  const VisionConfig config = with({"augment.side=8", "augment.crop=random"});
+  const VisionSetup setup = set_up_vision(config);
+  EXPECT_EQ(setup.task->largest_sample()[0].sizes(), (std::vector<std::int64_t>{1, 1, 8, 8}));
+  EXPECT_TRUE(std::isfinite(setup.task->validate(true, {}).loss));
+  EXPECT_NE(learn(config, 4), learn(with({"augment.side=8"}), 4));
+  const auto folder = folder_.path() / "model";
+  write_vision_model(folder, {.net = setup.model,
+                              .classes = setup.data->corpus.classes,
+                              .stats = setup.data->stats,
+                              .image_side = 12});
+  const VisionModel model = read_vision_model(folder);
+  EXPECT_EQ(model.image_shape(), (data::ImageShape{1, 12, 12}));
+  EXPECT_EQ(model.cut().side, 8);
+  Json json = read_json_file(folder / "config.json");
+  json["image_side"] = 7;
+  write_json_file(folder / "config.json", json);
+  EXPECT_THROW(read_vision_model(folder), Error);
+  json.erase("image_side");
+  write_json_file(folder / "config.json", json);
+  EXPECT_EQ(read_vision_model(folder).image_shape(), (data::ImageShape{1, 8, 8}));
+  try {
+    set_up_vision(with({"augment.side=13"}));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("[augment.side] expected 0, or at most 12"));
+  }
+}
+
+TEST_F(Vision, draws_leaves_where_told) {
+  const VisionConfig config =
+      with({"data.path=leaves", "data.leaves.classes=3", "data.leaves.size=32",
+            "data.leaves.train=6", "data.leaves.val=2", "augment.ops=2", "augment.shuffle=0.5"});
+  const VisionSetup setup = set_up_vision(config);
+  EXPECT_EQ(setup.data->corpus.classes.size(), 3u);
+  EXPECT_EQ(setup.data->corpus.train.size(), 18);
+  EXPECT_EQ(setup.task->largest_sample()[0].sizes(), (std::vector<std::int64_t>{1, 3, 32, 32}));
+  EXPECT_TRUE(std::isfinite(setup.task->validate(true, {}).loss));
+  EXPECT_EQ(learn(config, 3), learn(config, 3));
 }
 
 TEST(VisionNet, has_the_parameters_and_names_of_the_published_resnet20) {
