@@ -226,7 +226,8 @@ void add_train(CLI::App& program, Context& context) {
   add_job(*verb, context, "lm", "Train a small language model, from its tokenizer on",
           "Text file, folder of texts or JSON lines (default: embedded stories)", run_lm);
   add_job(*verb, context, "vision", "Train a classifier of small images",
-          "Folder: MNIST's IDX files, CIFAR-10's batches, or images in a folder for each class",
+          "Folder: MNIST's IDX files, CIFAR-10's batches, or images in a folder for each class; or "
+          "leaves: drawn leaves (docs/guide-vision.md)",
           run_vision);
 }
 

@@ -20,15 +20,12 @@ namespace {
 constexpr Index kBatch = 64, kWorkers = 2, kPrefetch = 4;
 constexpr Index kKeptBytes = Index{1} << 30;
 
-data::ImageShape shape_of(const nn::VisionSpec& spec) {
-  return {spec.channels, spec.height, spec.image_width};
-}
-
 // Calls take(index of the image, its log-probabilities, its label).
 template <class Take>
 void score_part(const ClassifyOptions& options, task::VisionModel& model,
                 const data::ImagePart& part, const Take& take) {
-  const task::ImageBatches batches(part, shape_of(model.net->spec()), model.stats, /*seed=*/0);
+  const task::ImageBatches batches(part, model.image_shape(), model.stats, /*seed=*/0,
+                                   model.cut());
   Progress progress("classifying", part.size(), "images");
   task::score_images(
       model.net, batches,
@@ -64,7 +61,7 @@ std::vector<Index> match_classes(const std::vector<std::string>& model,
 ImageEvaluation evaluate(const ClassifyOptions& options, const std::filesystem::path& data) {
   prepare_libtorch(options.threads);
   task::VisionModel model = task::read_vision_model(options.model);
-  const data::ImageShape shape = shape_of(model.net->spec());
+  const data::ImageShape shape = model.image_shape();
   const data::ImageCorpus corpus = data::load_images(data,
                                                      {.side = shape.height,
                                                       .memory_bytes = kKeptBytes,
@@ -104,7 +101,7 @@ std::vector<ClassifiedImage> classify(const ClassifyOptions& options,
   task::VisionModel model = task::read_vision_model(options.model);
   top = std::min(top, static_cast<Index>(model.classes.size()));
   std::vector<ClassifiedImage> result(images.size());
-  const data::ImageShape shape = shape_of(model.net->spec());
+  const data::ImageShape shape = model.image_shape();
   const data::ImagePart files = data::read_image_files(images, shape);
   const auto read = [&](Index index, std::span<std::uint8_t> planes) {
     try {

@@ -27,7 +27,11 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   const optim::AveragedWeights averaged(*optimizer);
   TrainVisionResult result;
   result.model = job.out / "model";
-  task::write_vision_model(result.model, {setup.model, corpus.classes, setup.data->stats});
+  task::write_vision_model(result.model,
+                           {.net = setup.model,
+                            .classes = corpus.classes,
+                            .stats = setup.data->stats,
+                            .image_side = config.augment.side > 0 ? corpus.shape.height : 0});
   for (const torch::Tensor& parameter : setup.model->parameters()) {
     result.parameters += parameter.numel();
   }

@@ -25,6 +25,11 @@ struct Image {
   std::vector<std::uint8_t> pixels;
 };
 
+// The luma of ITU-R BT.601 in 8 bits, as Pillow's convert("L") rounds it.
+constexpr int luma(int red, int green, int blue) {
+  return (19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16;
+}
+
 // Larger images are rejected, and so are images with more than kMaxPixelsPerByte pixels per byte of
 // their file, which no encoder achieves. Decoding allocates at most 3 bytes per pixel, and 6 more
 // for a progressive JPEG.
@@ -37,6 +42,9 @@ inline constexpr Index kMaxPixelsPerByte = 1024;
 // Error{CorruptFile} for images that are damaged or cut short and for other content,
 // Error{Unsupported} for a CMYK JPEG.
 Image decode_image(std::span<const std::byte> file, std::string_view where, Index least_side = 0);
+
+// The image as a PNG of 8-bit RGB. Error{InvalidArgument} if it has no pixels.
+std::vector<std::byte> encode_png(const Image& image);
 
 // Whether the extension is .jpg, .jpeg, .png, .ppm or .pgm in upper or lower case.
 bool has_image_name(const std::filesystem::path& path);

@@ -76,6 +76,12 @@ ImagePart ImagePart::select(const std::vector<Index>& indices) const {
   return {shape_, std::move(labels), std::move(pixels)};
 }
 
+std::string hash_images(const ImageCorpus& corpus) {
+  return sha256_hex_of_text(
+      concat(corpus.shape.channels, ' ', corpus.shape.height, ' ', corpus.shape.width, ' ',
+             hash_part(corpus.train, corpus.shape), hash_part(corpus.held_out, corpus.shape)));
+}
+
 ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& options,
                         Executor& executor) {
   std::error_code error;
@@ -108,9 +114,7 @@ ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& o
     corpus.name = std::filesystem::absolute(path).lexically_normal().parent_path().filename();
   }
   if (options.held_out_only) return std::move(corpus);
-  corpus.hash = sha256_hex_of_text(
-      concat(corpus.shape.channels, ' ', corpus.shape.height, ' ', corpus.shape.width, ' ',
-             hash_part(corpus.train, corpus.shape), hash_part(corpus.held_out, corpus.shape)));
+  corpus.hash = hash_images(corpus);
   return std::move(corpus);
 }
 

@@ -106,8 +106,7 @@ void decode_file(const fs::path& path, ImageShape shape, std::span<std::uint8_t>
   std::vector<std::uint8_t> rgb(3 * plane);
   fit_to_square(image, shape.height, rgb);
   for (std::size_t i = 0; i < plane; ++i) {
-    const int luma = 19595 * rgb[i] + 38470 * rgb[plane + i] + 7471 * rgb[2 * plane + i];
-    planes[i] = static_cast<std::uint8_t>((luma + 0x8000) >> 16);
+    planes[i] = static_cast<std::uint8_t>(luma(rgb[i], rgb[plane + i], rgb[2 * plane + i]));
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "hone/data/image/image_corpus.h"
@@ -14,6 +15,9 @@ std::optional<ImageCorpus> read_idx_folder(const std::filesystem::path& folder);
 std::optional<ImageCorpus> read_cifar_folder(const std::filesystem::path& folder);
 ImageCorpus read_image_folder(const std::filesystem::path& folder, const ImageOptions& options,
                               Executor& executor);
+
+// What ImageCorpus::hash says.
+std::string hash_images(const ImageCorpus& corpus);
 
 // The content of an IDX file: unsigned bytes in one dimension (labels) or three (images). `where`
 // names the file in Error{CorruptFile}.

@@ -61,7 +61,7 @@ TEST(TrainVision, resumes_after_an_interrupt_to_the_same_model) {
     const test::TemporaryFolder whole, parts;
     TrainVisionJob job = tiny_job(whole.path(), model);
     job.config.trainer.steps = 12;
-    job.config.data.flip = true;
+    job.config.augment.flip = 0.5;
     const TrainVisionResult expected = train_vision(job);
     job.config.data.path = parts.path() / "data";
     test::write_bar_folder(parts.path() / "data", 12, 4, 200, 40);
@@ -96,9 +96,9 @@ TEST(TrainVision, refuses_to_resume_with_other_images_or_another_key) {
   };
   EXPECT_THAT(message(), HasSubstr("already holds a run"));
   job.resume = true;
-  job.config.data.flip = true;
-  EXPECT_THAT(message(), HasSubstr("data.flip"));
-  job.config.data.flip = false;
+  job.config.augment.flip = 0.5;
+  EXPECT_THAT(message(), HasSubstr("augment.flip"));
+  job.config.augment.flip = 0;
   test::write_bar_folder(folder.path() / "data", 12, 4, 196, 40);
   EXPECT_THAT(message(), HasSubstr("the images that the run was started with"));
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "hone/core/check.h"
 #include "hone/core/philox.h"
@@ -13,9 +14,20 @@
 namespace hone::task {
 namespace {
 
-// Philox streams, one for each kind of draw.
+// The stream of a seed that the order comes from; data::augment() has its own.
 constexpr std::uint32_t kOrderStream = 3;
-constexpr std::uint64_t kAugmentStream = std::uint64_t{1} << 62;
+
+// Planes [channels, height, width] as a picture; one channel becomes gray.
+data::Image to_image(const std::vector<std::uint8_t>& planes, const data::ImageShape& shape) {
+  data::Image image{shape.height, shape.width, {}};
+  const auto plane = static_cast<std::size_t>(shape.height * shape.width);
+  image.pixels.resize(3 * plane);
+  for (std::size_t c = 0; c < 3; ++c) {
+    const std::uint8_t* const from = planes.data() + (shape.channels == 1 ? 0 : c * plane);
+    for (std::size_t i = 0; i < plane; ++i) image.pixels[3 * i + c] = from[i];
+  }
+  return image;
+}
 
 }  // namespace
 
@@ -46,13 +58,31 @@ ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShap
 }
 
 ImageBatches::ImageBatches(const data::ImagePart& part, data::ImageShape shape,
-                           const ChannelStats& stats, std::uint64_t seed, Augmentation augmentation)
-    : part_(&part), shape_(shape), seed_(seed), augmentation_(augmentation) {
+                           const ChannelStats& stats, std::uint64_t seed,
+                           data::AugmentOptions augmentation, Index views)
+    : part_(&part),
+      shape_(shape),
+      view_shape_(shape),
+      seed_(seed),
+      augmentation_(std::move(augmentation)),
+      views_(views) {
   HONE_CHECK(part.size() > 0, "images", "at least one", part.size());
+  HONE_CHECK(views > 0, "images", "at least one view", views);
+  data::check_augment(augmentation_);
+  HONE_CHECK(shape.channels == 1 || shape.channels == 3 || data::changes_nothing(augmentation_),
+             "augmentation", "images of 1 or 3 channels", shape.channels);
+  if (augmentation_.side > 0) {
+    view_shape_.height = augmentation_.side;
+    view_shape_.width = augmentation_.side;
+  }
   for (std::size_t c = 0; c < stats.mean.size(); ++c) {
     for (int level = 0; level < 256; ++level) {
       table_.push_back(static_cast<float>((level / 255.0 - stats.mean[c]) / stats.std[c]));
     }
+  }
+  for (std::size_t c = 0; c < 3; ++c) {
+    const double mean = stats.mean[std::min(c, stats.mean.size() - 1)];
+    mean_[c] = static_cast<std::uint8_t>(std::clamp(std::round(255 * mean), 0.0, 255.0));
   }
 }
 
@@ -65,37 +95,51 @@ Index ImageBatches::index_of(Index sample) const {
                        std::uint64_t{block[0]} << 32 | block[1]);
 }
 
-void ImageBatches::fill(Index sample, std::vector<std::uint8_t>& planes, float* values) const {
-  const Index height = shape_.height, width = shape_.width;
-  part_->read(index_of(sample), planes);
-  PhiloxStream random(seed_, kAugmentStream | static_cast<std::uint64_t>(sample));
-  const auto shift = [&] {
-    const auto span = static_cast<std::uint32_t>(2 * augmentation_.crop_padding + 1);
-    return static_cast<Index>(random.below(span)) - augmentation_.crop_padding;
-  };
-  const Index down = shift(), right = shift();
-  const bool flip = augmentation_.flip && random.below(2) == 1;
-  for (Index row = 0; row < shape_.channels * height; ++row) {
-    const float* const table = table_.data() + row / height * 256;
-    const Index y = row % height + down;
-    const std::uint8_t* const from = planes.data() + (row / height * height + y) * width;
-    for (Index column = 0; column < width; ++column) {
-      const Index x = (flip ? width - 1 - column : column) + right;
-      const bool inside = y >= 0 && y < height && x >= 0 && x < width;
-      *values++ = inside ? table[from[x]] : 0;
-    }
+data::View ImageBatches::make_view(Index sample, Index view,
+                                   const std::vector<std::uint8_t>& planes) const {
+  data::AugmentOptions options = augmentation_;
+  if (views_ > 1 && view == 0) options.occlude = options.shuffle = 0;
+  return data::augment(to_image(planes, shape_), options,
+                       {.seed = seed_,
+                        .epoch = sample / part_->size(),
+                        .index = index_of(sample),
+                        .view = view},
+                       mean_);
+}
+
+void ImageBatches::normalize(const data::Image& image, float* values) const {
+  const Index plane = image.height * image.width;
+  for (Index at = 0; at < view_shape_.values(); ++at) {
+    const auto c = static_cast<std::size_t>(at / plane);
+    *values++ = table_[256 * c + image.pixels[static_cast<std::size_t>(3 * (at % plane)) + c]];
   }
 }
 
 ImageValues ImageBatches::make(Index first, Index count) const {
   HONE_TRACE_ZONE("read images", {"images", count});
-  ImageValues out{first, count, {}, {}};
-  const auto size = static_cast<std::size_t>(shape_.values());
-  out.images.resize(static_cast<std::size_t>(count) * size);
-  std::vector<std::uint8_t> planes(size);
+  ImageValues out{first, count, {}, {}, {}};
+  const auto size = static_cast<std::size_t>(view_shape_.values());
+  out.images.resize(static_cast<std::size_t>(views_ * count) * size);
+  out.geometry.resize(static_cast<std::size_t>(views_ * count));
+  std::vector<std::uint8_t> planes(static_cast<std::size_t>(shape_.values()));
+  const std::size_t plane = planes.size() / static_cast<std::size_t>(shape_.channels);
   for (Index i = 0; i < count; ++i) {
-    out.labels.push_back(part_->label(index_of(first + i)));
-    fill(first + i, planes, out.images.data() + static_cast<std::size_t>(i) * size);
+    const Index index = index_of(first + i);
+    out.labels.push_back(part_->label(index));
+    part_->read(index, planes);
+    for (Index view = 0; view < views_; ++view) {
+      const auto at = static_cast<std::size_t>(view * count + i);
+      float* const values = out.images.data() + at * size;
+      if (data::changes_nothing(augmentation_)) {
+        for (std::size_t k = 0; k < size; ++k) values[k] = table_[k / plane * 256 + planes[k]];
+        out.geometry[at].height = shape_.height;
+        out.geometry[at].width = shape_.width;
+        continue;
+      }
+      data::View made = make_view(first + i, view, planes);
+      normalize(made.image, values);
+      out.geometry[at] = std::move(made.geometry);
+    }
   }
   return out;
 }

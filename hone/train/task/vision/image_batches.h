@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "hone/data/image/augment.h"
 #include "hone/data/image/image_corpus.h"
 
 namespace hone::task {
@@ -15,26 +16,27 @@ struct ChannelStats {
 // Exact sums over all images; a channel of one value has standard deviation 1.
 ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape);
 
-struct Augmentation {
-  Index crop_padding = 0;  // shifts of up to this many pixels each way; uncovered pixels are 0
-  bool flip = false;       // left to right, one image in two
-};
-
-// The numbers of a batch: images [count, channels, height, width] normalized, labels [count].
+// The numbers of a batch: images [views, count, channels, height, width] normalized, labels
+// [count], and where the pixels of each view come from, [views, count].
 struct ImageValues {
   Index first = 0, count = 0;
   std::vector<float> images;
   std::vector<std::int64_t> labels;
+  std::vector<data::ViewGeometry> geometry;
 };
 
 // An endless sequence of images; each epoch draws its own order. Sample n of the run, including its
 // augmentation, is a pure function of (seed, n).
 class ImageBatches {
  public:
+  // Every image gives `views` views. The first of several is neither occluded nor shuffled.
+  // Augmented images have 1 or 3 channels. What a cut takes from beyond an image has the mean color
+  // of `stats`.
   ImageBatches(const data::ImagePart& part, data::ImageShape shape, const ChannelStats& stats,
-               std::uint64_t seed, Augmentation augmentation = {});
+               std::uint64_t seed, data::AugmentOptions augmentation = {}, Index views = 1);
 
-  const data::ImageShape& shape() const { return shape_; }
+  // Of a view.
+  const data::ImageShape& shape() const { return view_shape_; }
   Index images_per_epoch() const { return part_->size(); }
   // The index of the image of sample n.
   Index index_of(Index sample) const;
@@ -42,13 +44,16 @@ class ImageBatches {
   ImageValues make(Index first, Index count) const;
 
  private:
-  void fill(Index sample, std::vector<std::uint8_t>& planes, float* values) const;
+  data::View make_view(Index sample, Index view, const std::vector<std::uint8_t>& planes) const;
+  void normalize(const data::Image& image, float* values) const;
 
   const data::ImagePart* part_;
-  data::ImageShape shape_;
+  data::ImageShape shape_, view_shape_;
   std::vector<float> table_;  // value of each of 256 levels, by channel
   std::uint64_t seed_;
-  Augmentation augmentation_;
+  data::AugmentOptions augmentation_;
+  Index views_;
+  data::PixelColor mean_{};
 };
 
 }  // namespace hone::task

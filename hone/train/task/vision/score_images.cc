@@ -25,8 +25,9 @@ class EvaluationMode {
 }  // namespace
 
 std::vector<torch::Tensor> to_tensors(const ImageValues& values, const data::ImageShape& shape) {
+  const Index views = static_cast<Index>(values.images.size()) / shape.values();
   const torch::Tensor images =
-      at::empty({values.count, shape.channels, shape.height, shape.width}, at::kFloat);
+      at::empty({views, shape.channels, shape.height, shape.width}, at::kFloat);
   const torch::Tensor labels = at::empty({values.count}, at::kLong);
   std::memcpy(images.data_ptr(), values.images.data(), images.nbytes());
   std::memcpy(labels.data_ptr(), values.labels.data(), labels.nbytes());

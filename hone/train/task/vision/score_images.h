@@ -9,7 +9,7 @@
 
 namespace hone::task {
 
-// {images fp32 [count, channels, height, width], labels int64 [count]}.
+// {images fp32 [views * count, channels, height, width], labels int64 [count]}.
 std::vector<torch::Tensor> to_tensors(const ImageValues& values, const data::ImageShape& shape);
 
 struct ScoreOptions {

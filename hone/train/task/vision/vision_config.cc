@@ -4,6 +4,7 @@
 #include <array>
 
 #include "hone/core/check.h"
+#include "hone/data/leaves/leaves.h"
 
 namespace hone::task {
 namespace {
@@ -36,33 +37,88 @@ void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
   const EntryAdder add{entries};
   add("data.path", &data.path,
       "folder: MNIST's IDX files, CIFAR-10's binary batches, or a folder of images for each class, "
-      "below train/ and test/ (or val/) where there are such",
+      "below train/ and test/ (or val/) where there are such; leaves: drawn leaves",
       false);
   add("data.image_size", &data.image_size,
-      "side of the squares that images of a folder are cut and scaled to; 0: 64. IDX and CIFAR-10 "
-      "keep their size and take 0 or that");
-  add("data.crop_padding", &data.crop_padding,
-      "training images are shifted by up to this many pixels each way, over the mean color");
-  add("data.flip", &data.flip, "half of the training images are mirrored left to right");
+      "side of the squares that images of a folder are cut and scaled to; 0: 64. IDX, CIFAR-10 "
+      "and leaves keep their size and take 0 or that");
   add("data.validation_images", &data.validation_images,
       "held-out images of a validation during training; the last one takes all");
   add("data.memory_mb", &data.memory_mb,
-      "images of a folder are kept in memory up to this many MiB, and decoded again each time "
-      "beyond",
+      "images of a folder, and leaves, are kept in memory up to this many MiB, and decoded or "
+      "drawn again each time beyond",
       false);
   add("data.workers", &data.workers,
       "threads that prepare batches, with the same result for any number; 0: none, each is "
       "prepared when it is needed",
       false);
   add("data.prefetch", &data.prefetch, "batches that are prepared ahead at most", false);
+  const std::size_t before = entries.size();
+  task::add_entries(entries, data.leaves);
+  if (data.path == data::kLeavesName) return;
+  for (std::size_t i = before; i < entries.size(); ++i) {
+    entries[i].ignored_by = "another data.path than leaves";
+  }
 }
 
 }  // namespace
+
+void add_entries(ConfigEntries& entries, data::AugmentOptions& augment) {
+  const EntryAdder add{entries};
+  const auto unless = [&entries](bool used, const char* setting) {
+    if (!used) entries.back().ignored_by = setting;
+  };
+  add("augment.side", &augment.side,
+      "side of the square that is cut out of each image, from its middle for evaluation, and that "
+      "the model takes; 0: the whole image");
+  add("augment.crop", &augment.crop,
+      "where a training image is cut out: center; random, also beyond its edges by "
+      "augment.crop_padding");
+  add("augment.crop_padding", &augment.crop_padding,
+      "pixels that a random cut may reach beyond each edge, over the mean color");
+  unless(augment.crop != "center", "augment.crop = center");
+  add("augment.flip", &augment.flip,
+      "probability that a training image is mirrored left to right");
+  add("augment.ops", &augment.ops,
+      "operations on each training image, drawn with replacement from rotation, brightness, "
+      "contrast, saturation, hue and sharpness");
+  add("augment.magnitude", &augment.magnitude,
+      "how far these go, 0 to 10: rotation by up to 3 magnitude degrees; brightness, contrast and "
+      "saturation by factors of up to 1 +- 0.05 magnitude; hue by up to 0.02 magnitude turns; "
+      "sharpness by a factor of up to 1 +- 0.1 magnitude");
+  unless(augment.ops > 0, "augment.ops = 0");
+  add("augment.occlude", &augment.occlude,
+      "probability that a square of a training image gets its mean color");
+  add("augment.occlude_area", &augment.occlude_area,
+      "share of the area that this square has; its side is at most a quarter of the shorter one");
+  unless(augment.occlude > 0, "augment.occlude = 0");
+  add("augment.shuffle", &augment.shuffle,
+      "probability that cells of a grid on a training image change places in pairs");
+  add("augment.shuffle_cells", &augment.shuffle_cells, "cells that do, or all if there are fewer");
+  unless(augment.shuffle > 0, "augment.shuffle = 0");
+  add("augment.shuffle_grid", &augment.shuffle_grid,
+      "side of a cell in pixels; an image of less than 2 cells in an axis stays as it is");
+  unless(augment.shuffle > 0, "augment.shuffle = 0");
+}
+
+void add_entries(ConfigEntries& entries, data::LeavesOptions& leaves) {
+  const EntryAdder add{entries};
+  add("data.leaves.classes", &leaves.classes,
+      "2 to 1000 classes of leaves, which differ in the spacing of veins, the shape of blotches "
+      "and the distance of notches");
+  add("data.leaves.size", &leaves.size, "side of an image of a leaf, 32 to 512 pixels");
+  add("data.leaves.train", &leaves.train, "training images of each class");
+  add("data.leaves.val", &leaves.val, "held-out images of each class");
+  add("data.leaves.difficulty", &leaves.difficulty,
+      "0 to 1: how much those three vary within a class");
+  add("data.leaves.seed", &leaves.seed, "of the leaves");
+}
 
 ConfigEntries config_entries(VisionConfig& config) {
   ConfigEntries entries;
   add_entries(entries, config.model);
   add_entries(entries, config.data);
+  add_entries(entries, config.augment);
   add_entries(entries, config.optim, kRules);
   add_entries(entries, config.lr, kRules);
   add_entries(
@@ -84,13 +140,15 @@ void check_config(const VisionConfig& config) {
   check_range("model.width", config.model.width, 0, 1 << 16);
   check_range("model.layers", config.model.layers, 0, 64);
   const VisionConfig::Data& data = config.data;
-  HONE_CHECK(!data.path.empty(), "data.path", "a folder of images (--data)", "none");
+  HONE_CHECK(!data.path.empty(), "data.path", "a folder of images, or leaves (--data)",
+             "none");
   check_range("data.image_size", data.image_size, 0, 4096);
-  check_range("data.crop_padding", data.crop_padding, 0, 1024);
   check_range("data.validation_images", data.validation_images, 1, Index{1} << 40);
   check_range("data.memory_mb", data.memory_mb, 0, Index{1} << 30);
   check_range("data.workers", data.workers, 0, 256);
   check_range("data.prefetch", data.prefetch, 1, 1024);
+  data::check_leaves(data.leaves);
+  data::check_augment(config.augment);
   check_config(config.optim, kRules);
   check_config(config.lr);
   check_config(config.trainer);

@@ -4,6 +4,8 @@
 #include <string>
 
 #include "hone/core/config/config_table.h"
+#include "hone/data/image/augment.h"
+#include "hone/data/leaves/leaf_cues.h"
 #include "hone/train/optim/optim_config.h"
 #include "hone/train/trainer/trainer_config.h"
 
@@ -19,11 +21,11 @@ struct VisionConfig {
   struct Data {
     std::string path;
     Index image_size = 0;
-    Index crop_padding = 0;
-    bool flip = false;
+    data::LeavesOptions leaves;
     Index validation_images = 2000;
     Index memory_mb = 1024, workers = 2, prefetch = 4;
   } data;
+  data::AugmentOptions augment;
   optim::OptimConfig optim;
   optim::LrConfig lr;
   trainer::TrainerConfig trainer = {
@@ -32,6 +34,9 @@ struct VisionConfig {
 };
 
 ConfigEntries config_entries(VisionConfig& config);
+// The keys of [augment], and those of the leaves in [data].
+void add_entries(ConfigEntries& entries, data::AugmentOptions& augment);
+void add_entries(ConfigEntries& entries, data::LeavesOptions& leaves);
 // Rates and decays that train the small models well.
 optim::RuleTable vision_rules();
 // lr.peak, or the rule's where that is 0.

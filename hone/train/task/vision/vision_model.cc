@@ -123,7 +123,28 @@ class StoredTensors {
   std::map<std::string, torch::Tensor> by_name_;
 };
 
+// "image_side"; models that were written before it existed have none.
+Index read_image_side(const JsonFields& config, const nn::VisionSpec& spec) {
+  if (!config.has("image_side")) return 0;
+  const Index side = read_count(config, "image_side", 0, kMaxSide);
+  const Index least = std::max(spec.height, spec.image_width);
+  if (side != 0 && (side < least || spec.height != spec.image_width)) {
+    config.refuse("image_side", concat("0, or at least ", least, " for a square"), concat(side));
+  }
+  return side;
+}
+
 }  // namespace
+
+data::ImageShape VisionModel::image_shape() const {
+  const nn::VisionSpec& spec = net->spec();
+  if (image_side > 0) return {spec.channels, image_side, image_side};
+  return {spec.channels, spec.height, spec.image_width};
+}
+
+data::AugmentOptions VisionModel::cut() const {
+  return {.side = image_side > 0 ? net->spec().height : 0};
+}
 
 VisionModel read_vision_model(const fs::path& folder) {
   const fs::path path = folder / "config.json";
@@ -147,7 +168,10 @@ VisionModel read_vision_model(const fs::path& folder) {
   nn::VisionNet net(spec,
                     [stored](const nn::TensorRequest& request) { return stored->take(request); });
   stored->check_all_taken();
-  return {.net = net, .classes = std::move(classes), .stats = std::move(stats)};
+  return {.net = net,
+          .classes = std::move(classes),
+          .stats = std::move(stats),
+          .image_side = read_image_side(config, spec)};
 }
 
 void write_vision_model(const fs::path& folder, const VisionModel& model) {
@@ -160,6 +184,7 @@ void write_vision_model(const fs::path& folder, const VisionModel& model) {
                                                   {"channels", spec.channels},
                                                   {"height", spec.height},
                                                   {"image_width", spec.image_width},
+                                                  {"image_side", model.image_side},
                                                   {"classes", model.classes},
                                                   {"mean", model.stats.mean},
                                                   {"std", model.stats.std}});

@@ -15,11 +15,18 @@ struct VisionModel {
   nn::VisionNet net;
   std::vector<std::string> classes;  // by label
   ChannelStats stats;                // the model takes (value / 255 - mean) / std
+  // Images are scaled to squares of this side, and what the model takes is cut from their middle;
+  // 0: they are scaled to what it takes.
+  Index image_side = 0;
+
+  // Of an image before the cut, and the cut.
+  data::ImageShape image_shape() const;
+  data::AugmentOptions cut() const;
 };
 
 // model.safetensors (parameters and buffers by their names in the module) and config.json
 // ({"format": "hone-vision", "model", "width", "layers", "channels", "height", "image_width",
-// "classes", "mean", "std"}), through AtomicFolder.
+// "image_side", "classes", "mean", "std"}), through AtomicFolder.
 void write_vision_model(const std::filesystem::path& folder, const VisionModel& model);
 // Reads what write_vision_model wrote. Throws Error{NotFound}; Error{Unsupported} for a folder of
 // another format; Error{CorruptFile} for a config.json or a tensor that does not fit the model it

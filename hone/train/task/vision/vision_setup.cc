@@ -5,6 +5,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/data/leaves/leaves.h"
 #include "hone/train/interop.h"
 #include "hone/train/trainer/make_optimizer.h"
 
@@ -21,18 +22,31 @@ Index micro_batch_of(const VisionConfig& config, Index images) {
   return images;
 }
 
+data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::atomic<bool>* stop) {
+  const data::ImageOptions options{
+      .side = config.image_size, .memory_bytes = config.memory_mb << 20, .stop = stop};
+  if (config.path != data::kLeavesName) {
+    return data::load_images(config.path, options, libtorch_executor());
+  }
+  const data::LeavesCeiling ceiling = data::leaves_ceiling(config.leaves);
+  log_info(concat("leaves: at most ", 100 * ceiling.accuracy, " % (+- ",
+                  100 * ceiling.standard_error,
+                  ") can be classified correctly, as the classes overlap"));
+  return data::leaves_corpus(config.leaves, options, libtorch_executor());
+}
+
 }  // namespace
 
 VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop) {
   auto data = std::make_shared<VisionData>();
-  data->corpus = data::load_images(
-      config.data.path,
-      {.side = config.data.image_size, .memory_bytes = config.data.memory_mb << 20, .stop = stop},
-      libtorch_executor());
+  data->corpus = load_corpus(config.data, stop);
   const data::ImageCorpus& corpus = data->corpus;
   const Index side = config.data.image_size, own = corpus.shape.height;
   HONE_CHECK(side == 0 || (side == own && own == corpus.shape.width), "data.image_size",
              concat("0 or ", own, ", the size of these images"), side);
+  const Index cut = config.augment.side;
+  HONE_CHECK(cut == 0 || (cut <= own && own == corpus.shape.width), "augment.side",
+             concat("0, or at most ", own, " for square images"), cut);
   if (corpus.classes.size() < 2) {
     fail_corrupt(config.data.path, "images of at least two classes", concat(corpus.classes.size()));
   }
@@ -46,8 +60,8 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
                                      .width = config.model.width,
                                      .layers = config.model.layers,
                                      .channels = corpus.shape.channels,
-                                     .height = corpus.shape.height,
-                                     .image_width = corpus.shape.width,
+                                     .height = cut > 0 ? cut : corpus.shape.height,
+                                     .image_width = cut > 0 ? cut : corpus.shape.width,
                                      .classes = static_cast<Index>(corpus.classes.size())},
                       seed);
   auto task = std::make_unique<VisionTask>(
@@ -57,7 +71,7 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
           .accumulation_steps = config.trainer.accumulation_steps,
           .validation_images = config.data.validation_images,
           .seed = seed,
-          .augmentation = {.crop_padding = config.data.crop_padding, .flip = config.data.flip},
+          .augmentation = config.augment,
           .workers = config.data.workers,
           .prefetch = config.data.prefetch});
   return {std::move(data), model, std::move(task)};

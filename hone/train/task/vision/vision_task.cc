@@ -24,7 +24,8 @@ VisionTask::VisionTask(nn::VisionNet model, std::shared_ptr<const VisionData> da
       data_(std::move(data)),
       train_(data_->corpus.train, data_->corpus.shape, data_->stats, options.seed,
              options.augmentation),
-      held_out_(data_->corpus.held_out, data_->corpus.shape, data_->stats, options.seed),
+      held_out_(data_->corpus.held_out, data_->corpus.shape, data_->stats, options.seed,
+                {.side = options.augmentation.side}),
       samples_(options.micro_batch * options.accumulation_steps),
       micro_batches_(options.accumulation_steps),
       validation_images_(options.validation_images),
@@ -52,7 +53,7 @@ trainer::LossSum VisionTask::micro_batch(Index step, Index micro) {
   const Index first = samples_ * micro / micro_batches_,
               end = samples_ * (micro + 1) / micro_batches_;
   return loss_of(
-      to_tensors(prefetcher_->take(step * samples_ + first, end - first), data_->corpus.shape));
+      to_tensors(prefetcher_->take(step * samples_ + first, end - first), train_.shape()));
 }
 
 trainer::LossSum VisionTask::loss_of(const std::vector<torch::Tensor>& batch) {
@@ -62,7 +63,7 @@ trainer::LossSum VisionTask::loss_of(const std::vector<torch::Tensor>& batch) {
 }
 
 std::vector<torch::Tensor> VisionTask::largest_sample() {
-  return to_tensors(train_.make(0, 1), data_->corpus.shape);
+  return to_tensors(train_.make(0, 1), train_.shape());
 }
 
 double VisionTask::nominal_weight() const {

@@ -21,7 +21,7 @@ struct VisionData {
 struct VisionTaskOptions {
   Index micro_batch = 1, accumulation_steps = 1, validation_images = 1;
   std::uint64_t seed = 0;
-  Augmentation augmentation;
+  data::AugmentOptions augmentation;
   Index workers = 0, prefetch = 1;
 };
 

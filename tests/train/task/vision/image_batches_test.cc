@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -17,7 +18,7 @@
 namespace hone::task {
 namespace {
 
-constexpr data::ImageShape kShape = {2, 4, 4};
+constexpr data::ImageShape kShape = {3, 4, 4};
 
 // Image i has the pixel values i*64 + position, modulo 251.
 data::ImagePart numbered(Index count) {
@@ -31,7 +32,8 @@ data::ImagePart numbered(Index count) {
   return {kShape, std::move(labels), std::move(pixels)};
 }
 
-ChannelStats unit_stats() { return {{0, 0}, {1 / 255.0, 1 / 255.0}}; }  // values stay 0 to 255
+// Values stay 0 to 255.
+ChannelStats unit_stats() { return {{0, 0, 0}, {1 / 255.0, 1 / 255.0, 1 / 255.0}}; }
 
 TEST(MeasureChannels, gives_mean_and_deviation_of_each_channel) {
   const data::ImagePart part({2, 1, 2}, std::vector<std::uint8_t>{0, 0},
@@ -62,8 +64,9 @@ TEST(ImageBatches, take_every_image_once_an_epoch_in_another_order_each) {
 
 TEST(ImageBatches, normalize_and_give_the_same_sample_whatever_came_before) {
   const data::ImagePart part = numbered(23);
-  const ChannelStats stats{{0.25, 0.5}, {0.5, 2}};
-  const ImageBatches batches(part, kShape, stats, 5, {.crop_padding = 2, .flip = true});
+  const ChannelStats stats{{0.25, 0.5, 0.5}, {0.5, 2, 1}};
+  const ImageBatches batches(part, kShape, stats, 5,
+                             {.crop = "random", .crop_padding = 2, .flip = 0.5});
   const ImageValues all = batches.make(0, 40), one = batches.make(31, 1);
   const auto size = static_cast<std::size_t>(kShape.values());
   EXPECT_EQ(one.labels[0], all.labels[31]);
@@ -83,7 +86,8 @@ TEST(ImageBatches, normalize_and_give_the_same_sample_whatever_came_before) {
 TEST(ImageBatches, augment_by_whole_shifts_and_mirrors_only) {
   const data::ImagePart part = numbered(3);
   const ImageBatches plain(part, kShape, unit_stats(), 5);
-  const ImageBatches moved(part, kShape, unit_stats(), 5, {.crop_padding = 1, .flip = true});
+  const ImageBatches moved(part, kShape, unit_stats(), 5,
+                           {.crop = "random", .crop_padding = 1, .flip = 0.5});
   std::set<std::tuple<Index, Index, bool>> seen;
   for (Index sample = 0; sample < 200; ++sample) {
     const std::vector<float> from = plain.make(sample, 1).images, to = moved.make(sample, 1).images;
@@ -110,10 +114,65 @@ TEST(ImageBatches, augment_by_whole_shifts_and_mirrors_only) {
   EXPECT_EQ(seen.size(), 18u) << "every shift, mirrored and not";
 }
 
+// Values are whole numbers here, so that a pixel is found by where its geometry says.
+TEST(ImageBatches, give_views_of_the_same_image_and_say_where_their_pixels_come_from) {
+  const data::ImagePart part = numbered(5);
+  const ImageBatches plain(part, kShape, unit_stats(), 5);
+  const ImageBatches pairs(part, kShape, unit_stats(), 5,
+                           {.side = 2, .crop = "random", .flip = 0.5, .shuffle = 1,
+                            .shuffle_cells = 2, .shuffle_grid = 1},
+                           /*views=*/2);
+  EXPECT_EQ(pairs.shape(), (data::ImageShape{3, 2, 2}));
+  Index differ = 0;
+  for (Index sample = 0; sample < 40; ++sample) {
+    const std::vector<float> whole = plain.make(sample, 1).images;
+    const ImageValues got = pairs.make(sample, 1);
+    ASSERT_EQ(got.images.size(), 2u * 3 * 2 * 2);
+    ASSERT_EQ(got.geometry.size(), 2u);
+    EXPECT_TRUE(got.geometry[0].swaps.empty());
+    EXPECT_EQ(got.geometry[1].swaps.size(), 1u);
+    for (std::size_t view = 0; view < 2; ++view) {
+      for (std::size_t at = 0; at < 12; ++at) {
+        const data::Point from = got.geometry[view].inverse_map(
+            {static_cast<double>(at % 2) + 0.5, static_cast<double>(at / 2 % 2) + 0.5});
+        const auto source = at / 4 * 16 + static_cast<std::size_t>(from.y) * 4 +
+                            static_cast<std::size_t>(from.x);
+        EXPECT_EQ(got.images[12 * view + at], whole[source]);
+      }
+    }
+    differ += !std::equal(got.images.begin(), got.images.begin() + 12, got.images.begin() + 12);
+    const ImageValues many = pairs.make(sample, 3);
+    EXPECT_TRUE(std::equal(got.images.begin() + 12, got.images.end(),
+                           many.images.begin() + 3 * 12));
+  }
+  EXPECT_GT(differ, 20);
+}
+
+TEST(ImageBatches, cut_the_middle_where_nothing_is_random) {
+  const data::ImagePart part = numbered(5);
+  const ImageBatches plain(part, kShape, unit_stats(), 5);
+  const ImageBatches middle(part, kShape, unit_stats(), 5, {.side = 2});
+  const std::vector<float> whole = plain.make(3, 1).images, cut = middle.make(3, 1).images;
+  for (std::size_t at = 0; at < 12; ++at) {
+    EXPECT_EQ(cut[at], whole[at / 4 * 16 + (1 + at / 2 % 2) * 4 + 1 + at % 2]);
+  }
+}
+
+TEST(ImageBatches, augment_gray_images_as_gray_ones) {
+  const data::ImagePart part({1, 8, 8}, std::vector<std::uint8_t>{0},
+                             std::vector<std::uint8_t>(64, 100));
+  const ImageBatches batches(part, {1, 8, 8}, {{0}, {1 / 255.0}}, 5, {.ops = 3});
+  const ImageValues values = batches.make(0, 20);
+  EXPECT_EQ(values.images.size(), 20u * 64);
+  const std::set<float> levels(values.images.begin(), values.images.end());
+  EXPECT_GT(levels.size(), 5u) << "brightness varies";
+  EXPECT_THROW(ImageBatches(numbered(1), kShape, unit_stats(), 5, {.flip = 2}), Error);
+}
+
 // ---- Prefetcher
 
 ImageValues marked(Index first, Index count) {
-  return {first, count, std::vector<float>(1, static_cast<float>(first * 1000 + count)), {}};
+  return {first, count, std::vector<float>(1, static_cast<float>(first * 1000 + count)), {}, {}};
 }
 
 TEST(Prefetcher, gives_what_was_asked_for_with_any_number_of_workers) {

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <sstream>
 
@@ -124,13 +125,16 @@ TEST_F(Vision, validates_on_a_part_or_on_all_without_moving_anything) {
 TEST_F(Vision, results_do_not_depend_on_workers_or_memory) {
   std::vector<std::pair<double, double>> results;
   for (const char* workers : {"data.workers=0", "data.workers=1", "data.workers=3"}) {
-    results.push_back(learn(with({workers, "data.flip=true", "data.crop_padding=1"}), 8));
+    results.push_back(learn(
+        with({workers, "augment.flip=0.5", "augment.crop=random", "augment.crop_padding=1"}), 8));
   }
   EXPECT_EQ(results[0], results[1]);
   EXPECT_EQ(results[0], results[2]);
-  EXPECT_NE(learn(with({"data.flip=true"}), 8), results[0]);
-  EXPECT_NE(learn(with({"data.crop_padding=1"}), 8), results[0]);
-  EXPECT_NE(learn(with({"data.flip=true", "data.crop_padding=1", "trainer.seed=2"}), 8),
+  EXPECT_NE(learn(with({"augment.flip=0.5"}), 8), results[0]);
+  EXPECT_NE(learn(with({"augment.crop=random", "augment.crop_padding=1"}), 8), results[0]);
+  EXPECT_NE(learn(with({"augment.flip=0.5", "augment.crop=random", "augment.crop_padding=1",
+                        "trainer.seed=2"}),
+                  8),
             results[0]);
 }
 
@@ -207,6 +211,47 @@ TEST_F(Vision, writes_a_model_with_names_classes_and_statistics) {
   }
 }
 
+TEST_F(Vision, cuts_a_square_for_training_and_evaluation_that_the_model_remembers) {
+  const VisionConfig config = with({"augment.side=8", "augment.crop=random"});
+  const VisionSetup setup = set_up_vision(config);
+  EXPECT_EQ(setup.task->largest_sample()[0].sizes(), (std::vector<std::int64_t>{1, 1, 8, 8}));
+  EXPECT_TRUE(std::isfinite(setup.task->validate(true, {}).loss));
+  EXPECT_NE(learn(config, 4), learn(with({"augment.side=8"}), 4));
+  const auto folder = folder_.path() / "model";
+  write_vision_model(folder, {.net = setup.model,
+                              .classes = setup.data->corpus.classes,
+                              .stats = setup.data->stats,
+                              .image_side = 12});
+  const VisionModel model = read_vision_model(folder);
+  EXPECT_EQ(model.image_shape(), (data::ImageShape{1, 12, 12}));
+  EXPECT_EQ(model.cut().side, 8);
+  Json json = read_json_file(folder / "config.json");
+  json["image_side"] = 7;
+  write_json_file(folder / "config.json", json);
+  EXPECT_THROW(read_vision_model(folder), Error);
+  json.erase("image_side");
+  write_json_file(folder / "config.json", json);
+  EXPECT_EQ(read_vision_model(folder).image_shape(), (data::ImageShape{1, 8, 8}));
+  try {
+    set_up_vision(with({"augment.side=13"}));
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("[augment.side] expected 0, or at most 12"));
+  }
+}
+
+TEST_F(Vision, draws_leaves_where_told) {
+  const VisionConfig config =
+      with({"data.path=leaves", "data.leaves.classes=3", "data.leaves.size=32",
+            "data.leaves.train=6", "data.leaves.val=2", "augment.ops=2", "augment.shuffle=0.5"});
+  const VisionSetup setup = set_up_vision(config);
+  EXPECT_EQ(setup.data->corpus.classes.size(), 3u);
+  EXPECT_EQ(setup.data->corpus.train.size(), 18);
+  EXPECT_EQ(setup.task->largest_sample()[0].sizes(), (std::vector<std::int64_t>{1, 3, 32, 32}));
+  EXPECT_TRUE(std::isfinite(setup.task->validate(true, {}).loss));
+  EXPECT_EQ(learn(config, 3), learn(config, 3));
+}
+
 TEST(VisionNet, has_the_parameters_and_names_of_the_published_resnet20) {
   const nn::VisionNet net(
       nn::VisionSpec{.name = "resnet20", .channels = 3, .height = 32, .image_width = 32}, 1);
@@ -257,8 +302,9 @@ TEST(VisionNet, refuses_sizes_that_do_not_fit) {
 TEST(VisionConfig, refuses_values_by_key) {
   for (const char* bad :
        {"model.name=vit", "model.width=-1", "model.layers=65", "data.image_size=-1",
-        "data.crop_padding=-1", "data.validation_images=0", "data.memory_mb=-1", "data.workers=300",
-        "data.prefetch=0", "optim.name=lbfgs", "trainer.steps=0"}) {
+        "augment.crop_padding=-1", "augment.crop=left", "augment.flip=1.5",
+        "data.leaves.classes=1", "data.validation_images=0", "data.memory_mb=-1",
+        "data.workers=300", "data.prefetch=0", "optim.name=lbfgs", "trainer.steps=0"}) {
     VisionConfig config;
     config.data.path = "x";
     set_config(config, bad);
