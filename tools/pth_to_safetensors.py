@@ -403,6 +403,8 @@ def read_legacy(mapped, whole):
         begin += storage.count * storage.itemsize
         if begin > len(whole):
             raise damaged(f"The file ends within storage {quote(key)}.")
+    if begin != len(whole):
+        raise damaged(f"{len(whole) - begin} bytes follow the last storage.")
     for storage in storages.values():
         if storage.data is None:
             raise damaged(f"The file has no data for storage {quote(storage.key)}.")

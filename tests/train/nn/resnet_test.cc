@@ -141,6 +141,7 @@ TEST(ResNet, maps_halve_rounding_up) {
     for (const auto& [height, width] : {std::pair<Index, Index>{64, 64}, {33, 50}, {37, 4}}) {
       ResNet net(narrow_spec(model.name, 7, height, width), 1);
       net->eval();
+      net->to(at::kDouble);
       const Index features = model.features * kNarrow / model.width;
       const bool small = model.blocks.size() == 3;
       const auto side = [&](Index n, bool last) {
@@ -148,7 +149,7 @@ TEST(ResNet, maps_halve_rounding_up) {
         for (int i = 0; i < halvings + (last ? 1 : 0); ++i) n = half(n);
         return n;
       };
-      const Tensor images = at::ones({2, 3, height, width});
+      const Tensor images = at::ones({2, 3, height, width}, at::kDouble);
       EXPECT_EQ(net->forward_features(images).sizes(),
                 (Shape{2, features, side(height, true), side(width, true)}))
           << model.name;

@@ -15,7 +15,7 @@ struct VisionConfig {
     std::string name = "cnn";  // of nn::vision_models()
     Index width = 0;           // 0: the model's own
     Index layers = 2;          // hidden layers of mlp
-    std::string init;          // weights to start from
+    std::string init = {};     // weights to start from
   } model;
   struct Data {
     std::string path;

@@ -246,9 +246,10 @@ TEST_F(Vision, writes_a_model_with_names_classes_and_statistics) {
 }
 
 TEST(VisionNet, shapes_follow_the_image_and_seeds_the_weights) {
-  for (const std::string_view name : nn::vision_models()) {
+  for (const char* name : {"mlp", "cnn", "resnet20", "resnet18"}) {
     for (const auto& [height, width] : {std::pair<Index, Index>{28, 28}, {64, 64}, {33, 17}}) {
-      const nn::VisionSpec spec{.name = std::string(name),
+      const nn::VisionSpec spec{.name = name,
+                                .width = 8,
                                 .channels = 3,
                                 .height = height,
                                 .image_width = width,
