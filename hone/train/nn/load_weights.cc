@@ -26,7 +26,7 @@ using torch::Tensor;
 
 constexpr std::string_view kWrapper = "module.", kFile = "model.safetensors";
 constexpr std::array<std::string_view, 2> kClassifiers = {"fc.", "linear."};
-constexpr std::size_t kNamesShown = 3;
+constexpr std::size_t kNamesShown = 2;
 
 std::string shape_text(const Tensor& tensor) {
   std::string out = "[";
