@@ -20,7 +20,7 @@ namespace hone::cli {
 namespace {
 
 struct Options {
-  std::string config, data, out = "out";
+  std::string config, data, init, out = "out";
   std::vector<std::string> set;
   double minutes = 0;
   bool resume = false, fresh = false, memory_report = false, find_batch_size = false;
@@ -61,8 +61,8 @@ void read_recorded(Config& config, const std::filesystem::path& path) {
   config.given.clear();
 }
 
-// Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --seed
-// (trainer.seed), --set.
+// Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --init
+// (model.init), --seed (trainer.seed), --set.
 template <class Config>
 Config config_of(const Options& options, const Context& context) {
   Config config;
@@ -76,6 +76,9 @@ Config config_of(const Options& options, const Context& context) {
          "the configuration of the run to resume, or another by --config", "none");
   }
   if (!options.data.empty()) config.data.path = options.data;
+  if constexpr (requires { config.model.init; }) {
+    if (!options.init.empty()) config.model.init = options.init;
+  }
   if (context.common.seed) config.trainer.seed = static_cast<Index>(*context.common.seed);
   for (const std::string& assignment : options.set) set_config(config, assignment);
   return config;
@@ -188,14 +191,24 @@ void run_vision(const Options& options, Context& context) {
   context.finish(app::to_json(result), [&] { print_vision(result); });
 }
 
-void add_job(CLI::App& verb, Context& context, const char* name, const char* about,
-             const char* data, void (*run)(const Options&, Context&)) {
+struct Job {
+  const char *name, *about, *data;
+  void (*run)(const Options&, Context&);
+  bool has_init = false;
+};
+
+void add_job(CLI::App& verb, Context& context, const Job& made) {
   auto options = std::make_shared<Options>();
-  CLI::App* job = verb.add_subcommand(name, about);
+  CLI::App* job = verb.add_subcommand(made.name, made.about);
   job->add_option("--config", options->config, "TOML file (docs/config.md)");
   job->add_option("--set", options->set,
                   "key=value over file, --data and --seed, e.g. lr.peak=0.002");
-  job->add_option("--data", options->data, data)->check(not_empty());
+  job->add_option("--data", options->data, made.data)->check(not_empty());
+  if (made.has_init) {
+    job->add_option("--init", options->init,
+                    "Start from these weights: safetensors file, or folder of a model or a run")
+        ->check(not_empty());
+  }
   job->add_option("--out", options->out, "Folder of the run")->capture_default_str();
   CLI::Option* minutes =
       job->add_option("--minutes", options->minutes,
@@ -215,7 +228,7 @@ void add_job(CLI::App& verb, Context& context, const char* name, const char* abo
                 "in trainer.max_memory_mb")
       ->excludes(minutes);
   add_trace_option(*job, context);
-  job->callback([options, run, &context] { run(*options, context); });
+  job->callback([options, run = made.run, &context] { run(*options, context); });
 }
 
 }  // namespace
@@ -223,12 +236,18 @@ void add_job(CLI::App& verb, Context& context, const char* name, const char* abo
 void add_train(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand("train", "Train a model");
   verb->require_subcommand(1);
-  add_job(*verb, context, "lm", "Train a small language model, from its tokenizer on",
-          "Text file, folder of texts or JSON lines (default: embedded stories)", run_lm);
-  add_job(*verb, context, "vision", "Train a classifier of small images",
-          "Folder: MNIST's IDX files, CIFAR-10's batches, or images in a folder for each class; or "
-          "leaves: drawn leaves (docs/guide-vision.md)",
-          run_vision);
+  add_job(*verb, context,
+          {.name = "lm",
+           .about = "Train a small language model, from its tokenizer on",
+           .data = "Text file, folder of texts or JSON lines (default: embedded stories)",
+           .run = run_lm});
+  add_job(*verb, context,
+          {.name = "vision",
+           .about = "Train a classifier of images",
+           .data = "Folder: MNIST's IDX files, CIFAR-10's batches, or images in a folder for each "
+                   "class",
+           .run = run_vision,
+           .has_init = true});
 }
 
 }  // namespace hone::cli

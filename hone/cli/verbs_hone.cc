@@ -19,6 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 3> kTorchVerbs{"train", "classify", "demo"};
+constexpr std::array<std::string_view, 3> kTorchBenches{"optim", "amp", "paco"};
 
 fs::path torch_program() {
   std::error_code error;
@@ -53,8 +54,11 @@ std::span<const std::string_view> torch_verbs() { return kTorchVerbs; }
 
 int hand_over_to_torch(int argc, char** argv) {
   const auto words = words_of(argc, argv);
-  const bool needs = std::ranges::find(kTorchVerbs, words[0]) != kTorchVerbs.end() ||
-                     (words[0] == "bench" && words[1] == "optim");
+  const auto is_one_of = [](std::string_view word, std::span<const std::string_view> names) {
+    return std::ranges::find(names, word) != names.end();
+  };
+  const bool needs = is_one_of(words[0], kTorchVerbs) ||
+                     (words[0] == "bench" && is_one_of(words[1], kTorchBenches));
   // These also run without LibTorch, but with fewer rows or fewer commands in the help.
   const bool gains = words[0].empty() || (words[0] == "bench" && words[1] != "llm");
   if (!needs && !gains) return -1;

@@ -76,6 +76,32 @@ TEST_F(TrainVision, what_cannot_run_leaves_no_folder) {
   EXPECT_FALSE(fs::exists(out));
 }
 
+TEST_F(TrainVision, starts_from_given_weights) {
+  ASSERT_EQ(run_hone(train(path("first"), 40)).status, 0);
+  const std::string out = path("second");
+  const auto with = [&](const std::string& init) {
+    return train(out, 2) + Arguments{"--init", init};
+  };
+  write_bytes(path("text"), "no weights");
+  write_bytes(path("weights.pth"), "PK\x03\x04");
+  expect_refusal(with(""), 2);
+  expect_refusal(with(path("none")), 3, "nothing there");
+  expect_refusal(with(path("data")), 3, "no model in it");
+  expect_refusal(with(path("text")), 3);
+  expect_refusal(with(path("weights.pth")), 4);
+  const Arguments another{"--set", "model.name=cnn"};
+  expect_refusal(with(path("first")) + another, 2, "nothing in common");
+  EXPECT_FALSE(fs::exists(out));
+  const ProgramResult result = run_hone(with(path("first")) + Arguments{"--json"});
+  ASSERT_EQ(result.status, 0) << result.err;
+  const ProgramResult fresh = run_hone(train(path("third"), 2) + Arguments{"--json"});
+  const auto loss = [](const ProgramResult& run) {
+    return parse_json(run.out, "stdout").at("train_loss").get<double>();
+  };
+  EXPECT_LT(loss(result), loss(fresh));
+  EXPECT_THAT(read_text_file(out + "/train.toml"), HasSubstr(path("first")));
+}
+
 TEST_F(TrainVision, prints_the_memory_of_a_step) {
   const ProgramResult result =
       run_hone(train(path("none"), 5) +

@@ -172,8 +172,7 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
 // Then another run loses nothing by replacing it.
 bool ended_before_checkpoint(const fs::path& out) {
   std::error_code none;
-  const fs::path folder = out / "checkpoints";
-  return fs::is_directory(folder, none) && trainer::CheckpointStore(folder).steps().empty();
+  return fs::is_directory(out / "checkpoints", none) && !holds_checkpoint(out);
 }
 
 // All but what the new run replaces when it begins.
@@ -224,6 +223,12 @@ bool holds_run(const fs::path& out) {
   std::error_code ignored;
   return std::ranges::any_of(kRunParts,
                              [&](const char* part) { return fs::exists(out / part, ignored); });
+}
+
+bool holds_checkpoint(const fs::path& out) {
+  std::error_code none;
+  const fs::path folder = out / "checkpoints";
+  return fs::is_directory(folder, none) && !trainer::CheckpointStore(folder).steps().empty();
 }
 
 // A step allocates and frees the same megabytes, and handing them back to the system made the

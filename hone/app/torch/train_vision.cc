@@ -2,7 +2,9 @@
 #include "hone/app/torch/train_vision.h"
 
 #include "hone/app/torch/train_run.h"
+#include "hone/core/file_io.h"
 #include "hone/train/memory/device_memory.h"
+#include "hone/train/nn/load_weights.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/task/vision/vision_model.h"
 #include "hone/train/task/vision/vision_setup.h"
@@ -12,11 +14,20 @@ namespace hone::app {
 
 namespace {
 
+// A run that goes on has its weights and does not need those that it started from.
+task::VisionConfig with_needed_init(const TrainVisionJob& job) {
+  task::VisionConfig config = job.config;
+  if (job.resume && holds_checkpoint(job.out)) config.model.init.clear();
+  const std::string& init = config.model.init;
+  if (!init.empty()) check_output_spares(job.out, nn::weights_file_of(init));
+  return config;
+}
+
 TrainVisionResult run_job(const TrainVisionJob& job) {
   task::VisionConfig config = job.config;
   check_config(config);
   const TrainRun run(options_of(job), config.trainer);
-  const task::VisionSetup setup = task::set_up_vision(config, job.stop);
+  const task::VisionSetup setup = task::set_up_vision(with_needed_init(job), job.stop);
   const data::ImageCorpus& corpus = setup.data->corpus;
   run.fix(config.trainer, *setup.task);
   config.optim = trainer::apply_preset(config.optim, config.given, *setup.model);

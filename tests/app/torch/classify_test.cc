@@ -67,7 +67,7 @@ class Classify : public testing::Test {
 };
 
 TEST_F(Classify, measures_what_training_measured_on_the_same_images) {
-  for (const char* model : {"mlp", "cnn", "resnet20"}) {
+  for (const char* model : {"mlp", "cnn", "resnet20", "resnet18"}) {
     const TrainVisionResult trained = train(model);
     const ImageEvaluation result =
         evaluate_images({.model = trained.model, .threads = 1}, folder_.path() / "data");
@@ -183,7 +183,7 @@ TEST_F(Classify, refuses_a_model_that_is_not_what_it_says) {
   };
   EXPECT_THAT(config("format", "other", ErrorCategory::Unsupported), HasSubstr("hone-vision"));
   EXPECT_THAT(config("format", 3), HasSubstr("format"));
-  EXPECT_THAT(config("model", "vit"), HasSubstr("mlp, cnn or resnet20"));
+  EXPECT_THAT(config("model", "vit"), HasSubstr("resnet50 or resnet56, got vit"));
   EXPECT_THAT(config("model", "cnn"), HasSubstr("tensor conv1.weight"));
   EXPECT_THAT(config("width", 16), HasSubstr("[16, 144]"));
   EXPECT_THAT(config("width", std::int64_t{1} << 40), HasSubstr("65536 for width"));

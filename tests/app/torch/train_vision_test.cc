@@ -11,6 +11,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
 #include "hone/train/trainer/metrics_log.h"
+#include "tests/support/error_of.h"
 #include "tests/support/image_files.h"
 #include "tests/support/test_data.h"
 
@@ -78,6 +79,39 @@ TEST(TrainVision, resumes_after_an_interrupt_to_the_same_model) {
                 read_text_file(expected.model / "model.safetensors"))
         << model;
   }
+}
+
+TEST(TrainVision, starts_from_the_weights_of_a_run_and_goes_on_without_them) {
+  const test::TemporaryFolder folder;
+  TrainVisionJob first = tiny_job(folder.path() / "first", "resnet20");
+  const TrainVisionResult trained = train_vision(first);
+  TrainVisionJob job = tiny_job(folder.path(), "resnet20");
+  job.config.trainer.steps = 4;
+  job.config.trainer.seed = 1;
+  job.config.model.init = first.out;
+  const TrainVisionResult expected = train_vision(job);
+  EXPECT_LT(*expected.train_loss, 2 * *trained.train_loss + 0.1) << "a new model has 1.4";
+
+  job.out = folder.path() / "parts";
+  const std::atomic<bool> stop{true};  // after the first step
+  job.stop = &stop;
+  EXPECT_THROW(train_vision(job), Error);
+  job.stop = nullptr;
+  job.resume = true;
+  job.config.model.init = folder.path() / "other";
+  EXPECT_THAT(test::error_of([&] { train_vision(job); }), HasSubstr("model.init"));
+  std::filesystem::remove_all(first.out);
+  job.config.model.init = first.out;
+  EXPECT_TRUE(read_text_file(train_vision(job).model / "model.safetensors") ==
+              read_text_file(expected.model / "model.safetensors"));
+
+  job.resume = false;
+  job.fresh = true;
+  EXPECT_THAT(test::error_of([&] { train_vision(job); }), HasSubstr("first")) << "it is gone";
+  job.config.model.init = job.out / "model";
+  EXPECT_THAT(test::error_of([&] { train_vision(job); }),
+              HasSubstr("The output must not contain the input"));
+  EXPECT_TRUE(std::filesystem::exists(job.out / "model" / "model.safetensors"));
 }
 
 TEST(TrainVision, refuses_to_resume_with_other_images_or_another_key) {

@@ -5,6 +5,7 @@
 
 #include "hone/core/check.h"
 #include "hone/data/leaves/leaves.h"
+#include "hone/train/nn/vision.h"
 
 namespace hone::task {
 namespace {
@@ -19,18 +20,20 @@ constexpr std::array<optim::RuleDefaults, 8> kRules = {
      {.name = "adatam", .peak = 3e-4},
      {.name = "adatamw", .peak = 3e-4, .weight_decay = 0.1}}};
 
-constexpr std::array<std::string_view, 3> kModels = {"mlp", "cnn", "resnet20"};
-
 void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
   const EntryAdder add{entries};
   add("model.name", &model.name,
       "mlp; cnn: 3 x 3 convolutions with GroupNorm, each followed by a 2 x 2 maximum, until the "
-      "side is at most 8; resnet20: He et al. (2015) for CIFAR-10, with BatchNorm");
+      "side is at most 8; He et al. (2015) with BatchNorm: resnet20, resnet56 for CIFAR-10, "
+      "resnet18, resnet34, resnet50 for ImageNet");
   add("model.width", &model.width,
       "units of a hidden layer (mlp), channels of the first convolution (cnn: a multiple of 8); 0: "
-      "mlp 256, cnn 32, resnet20 16");
+      "mlp 256, cnn 32, resnet20 and resnet56 16, other ResNets 64");
   add("model.layers", &model.layers, "hidden layers of mlp");
   if (model.name != "mlp") entries.back().ignored_by = concat("model.name = ", model.name);
+  add("model.init", &model.init,
+      "safetensors file, or folder of a model or a finished run, whose weights replace the new "
+      "ones of the same name and shape; empty: none");
 }
 
 void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
@@ -126,7 +129,7 @@ ConfigEntries config_entries(VisionConfig& config) {
       {.samples = "images",
        .seed = "of initial weights, data order and augmentation",
        .max_memory = "MiB that tensors may take; where a step would exceed it, micro-batches "
-                     "are halved (not of resnet20, whose BatchNorm would then give other "
+                     "are halved (not of a ResNet, whose BatchNorm would then give other "
                      "results), else the run ends; 0: no limit"});
   return entries;
 }
@@ -136,7 +139,7 @@ optim::RuleTable vision_rules() { return kRules; }
 double peak_of(const VisionConfig& config) { return peak_of(config.optim, config.lr, kRules); }
 
 void check_config(const VisionConfig& config) {
-  check_choice("model.name", config.model.name, kModels);
+  check_choice("model.name", config.model.name, nn::vision_models());
   check_range("model.width", config.model.width, 0, 1 << 16);
   check_range("model.layers", config.model.layers, 0, 64);
   const VisionConfig::Data& data = config.data;

@@ -14,9 +14,10 @@ namespace hone::task {
 // The configuration of `hone train vision`; docs/config.md lists every key.
 struct VisionConfig {
   struct Model {
-    std::string name = "cnn";  // mlp, resnet20
+    std::string name = "cnn";  // of nn::vision_models()
     Index width = 0;           // 0: the model's own
     Index layers = 2;          // hidden layers of mlp
+    std::string init = {};     // weights to start from
   } model;
   struct Data {
     std::string path;

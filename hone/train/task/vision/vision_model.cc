@@ -165,8 +165,8 @@ VisionModel read_vision_model(const fs::path& folder) {
   ChannelStats stats{.mean = read_numbers(config, "mean", spec.channels, 0),
                      .std = read_numbers(config, "std", spec.channels, 1e-9)};
   auto stored = std::make_shared<StoredTensors>(folder / "model.safetensors");
-  nn::VisionNet net(spec,
-                    [stored](const nn::TensorRequest& request) { return stored->take(request); });
+  const nn::VisionNet net = nn::make_vision_net(
+      spec, [stored](const nn::TensorRequest& request) { return stored->take(request); });
   stored->check_all_taken();
   return {.net = net,
           .classes = std::move(classes),

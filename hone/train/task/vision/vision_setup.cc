@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/task/vision/vision_setup.h"
 
+#include <filesystem>
 #include <utility>
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/data/leaves/leaves.h"
 #include "hone/train/interop.h"
+#include "hone/train/nn/load_weights.h"
 #include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::task {
@@ -35,6 +37,18 @@ data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::atomi
   return data::leaves_corpus(config.leaves, options, libtorch_executor());
 }
 
+// Another number of classes is no reason to warn.
+void initialize(nn::VisionNetImpl& model, const std::string& from) {
+  const std::filesystem::path file = nn::weights_file_of(from);
+  const nn::LoadedWeights loaded = nn::load_weights(model, file);
+  const std::string mismatches = loaded.mismatches();
+  const std::string text = concat("model.init: ", loaded.tensors, " tensors of ", file.string(),
+                                  " loaded", mismatches.empty() ? "" : "; ", mismatches);
+  const bool is_backbone_whole =
+      loaded.missing.empty() && loaded.unexpected.empty() && loaded.misshaped.empty();
+  log(is_backbone_whole ? LogLevel::Info : LogLevel::Warning, text);
+}
+
 }  // namespace
 
 VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop) {
@@ -56,24 +70,27 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
                   corpus.shape.channels, " x ", corpus.shape.height, " x ", corpus.shape.width,
                   corpus.train.in_memory() ? "" : ", decoded as they are needed"));
   const auto seed = static_cast<std::uint64_t>(config.trainer.seed);
-  nn::VisionNet model(nn::VisionSpec{.name = config.model.name,
-                                     .width = config.model.width,
-                                     .layers = config.model.layers,
-                                     .channels = corpus.shape.channels,
-                                     .height = cut > 0 ? cut : corpus.shape.height,
-                                     .image_width = cut > 0 ? cut : corpus.shape.width,
-                                     .classes = static_cast<Index>(corpus.classes.size())},
-                      seed);
+  nn::VisionNet model = nn::make_vision_net({.name = config.model.name,
+                                             .width = config.model.width,
+                                             .layers = config.model.layers,
+                                             .channels = corpus.shape.channels,
+                                             .height = cut > 0 ? cut : corpus.shape.height,
+                                             .image_width = cut > 0 ? cut : corpus.shape.width,
+                                             .classes = static_cast<Index>(corpus.classes.size())},
+                                            seed);
+  if (!config.model.init.empty()) initialize(*model, config.model.init);
+  const Index micro_batch = micro_batch_of(config, corpus.train.size());
+  HONE_CHECK(!model->mixes_batch() || micro_batch > 1, "trainer.micro_batch",
+             concat("at least 2 for the BatchNorm of ", config.model.name), micro_batch);
   auto task = std::make_unique<VisionTask>(
       model, data,
-      VisionTaskOptions{
-          .micro_batch = micro_batch_of(config, corpus.train.size()),
-          .accumulation_steps = config.trainer.accumulation_steps,
-          .validation_images = config.data.validation_images,
-          .seed = seed,
-          .augmentation = config.augment,
-          .workers = config.data.workers,
-          .prefetch = config.data.prefetch});
+      VisionTaskOptions{.micro_batch = micro_batch,
+                        .accumulation_steps = config.trainer.accumulation_steps,
+                        .validation_images = config.data.validation_images,
+                        .seed = seed,
+                        .augmentation = config.augment,
+                        .workers = config.data.workers,
+                        .prefetch = config.data.prefetch});
   return {std::move(data), model, std::move(task)};
 }
 

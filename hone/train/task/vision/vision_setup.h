@@ -9,7 +9,8 @@
 
 namespace hone::task {
 
-// The images, the model and the task of a configuration, at step 0.
+// The images, the model and the task of a configuration, at step 0. What model.init gave and did
+// not give is logged.
 struct VisionSetup {
   std::shared_ptr<const VisionData> data;
   nn::VisionNet model;

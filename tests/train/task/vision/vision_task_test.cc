@@ -5,9 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <map>
-#include <sstream>
 
 #include "hone/core/check.h"
 #include "hone/core/error.h"
@@ -20,6 +21,7 @@
 #include "hone/train/task/vision/vision_setup.h"
 #include "hone/train/trainer/memory_parts.h"
 #include "hone/train/trainer/probe_step.h"
+#include "tests/support/error_of.h"
 #include "tests/support/image_files.h"
 #include "tests/support/test_data.h"
 
@@ -75,6 +77,41 @@ TEST_F(Vision, every_model_learns_with_every_rule_at_its_own_rate) {
       EXPECT_LT(last, 0.9 * first) << model << ' ' << rule.name;
     }
   }
+}
+
+TEST_F(Vision, batch_norm_needs_two_images) {
+  EXPECT_NO_THROW(set_up_vision(with({"model.name=cnn", "trainer.micro_batch=1"})));
+  EXPECT_THAT(test::error_of([&] {
+                set_up_vision(with({"model.name=resnet18", "trainer.micro_batch=1"}));
+              }),
+              HasSubstr("[trainer.micro_batch] expected at least 2"));
+}
+
+TEST_F(Vision, starts_from_the_weights_of_a_file_and_says_what_it_left_out) {
+  const VisionSetup first = set_up_vision(with({"model.name=resnet20", "trainer.seed=7"}));
+  const auto folder = folder_.path() / "model";
+  write_vision_model(folder, {first.model, first.data->corpus.classes, first.data->stats});
+  set_log_level(LogLevel::Info);
+  const auto start = [&](const char* name) {
+    testing::internal::CaptureStderr();
+    VisionConfig config = with({name, "trainer.seed=8"});
+    config.model.init = folder.string();
+    VisionSetup setup = set_up_vision(config);
+    return std::pair(std::move(setup), testing::internal::GetCapturedStderr());
+  };
+  const auto [same, log] = start("model.name=resnet20");
+  EXPECT_THAT(log, HasSubstr("model.safetensors loaded\n"));
+  const auto expected = first.model->named_parameters();
+  for (const auto& item : same.model->named_parameters()) {
+    EXPECT_TRUE(item.value().equal(expected[item.key()])) << item.key();
+  }
+  const auto [deeper, deeper_log] = start("model.name=resnet56");
+  EXPECT_THAT(deeper_log, HasSubstr("missing: layer1.3.conv1.weight"));
+  EXPECT_EQ(std::ranges::count(deeper_log, '\n'), std::ranges::count(log, '\n'));
+  EXPECT_TRUE(deeper.model->named_parameters()["layer1.2.conv2.weight"].equal(
+      expected["layer1.2.conv2.weight"]));
+  EXPECT_THAT(test::error_of([&] { start("model.name=mlp"); }), HasSubstr("No tensor fits"));
+  testing::internal::GetCapturedStderr();
 }
 
 TEST_F(Vision, takes_no_image_twice_into_a_batch) {
@@ -252,27 +289,17 @@ TEST_F(Vision, draws_leaves_where_told) {
   EXPECT_EQ(learn(config, 3), learn(config, 3));
 }
 
-TEST(VisionNet, has_the_parameters_and_names_of_the_published_resnet20) {
-  const nn::VisionNet net(
-      nn::VisionSpec{.name = "resnet20", .channels = 3, .height = 32, .image_width = 32}, 1);
-  Index parameters = 0;
-  for (const auto& parameter : net->parameters()) parameters += parameter.numel();
-  EXPECT_EQ(parameters, 269722);  // akamaster/pytorch_resnet_cifar10: 0.27 M
-  const auto names = net->named_parameters();
-  for (const char* name : {"conv1.weight", "bn1.bias", "layer1.0.conv1.weight",
-                           "layer3.2.bn2.weight", "linear.bias"}) {
-    EXPECT_TRUE(names.contains(name)) << name;
-  }
-  EXPECT_TRUE(net->named_buffers().contains("layer2.0.bn1.running_var"));
-  EXPECT_EQ(net->forward(at::zeros({2, 3, 32, 32})).sizes(), (std::vector<std::int64_t>{2, 10}));
-}
-
 TEST(VisionNet, shapes_follow_the_image_and_seeds_the_weights) {
-  for (const char* name : {"mlp", "cnn", "resnet20"}) {
+  for (const char* name : {"mlp", "cnn", "resnet20", "resnet18"}) {
     for (const auto& [height, width] : {std::pair<Index, Index>{28, 28}, {64, 64}, {33, 17}}) {
-      const nn::VisionSpec spec{
-          .name = name, .channels = 3, .height = height, .image_width = width, .classes = 5};
-      nn::VisionNet net(spec, 1), same(spec, 1), other(spec, 2);
+      const nn::VisionSpec spec{.name = name,
+                                .width = 8,
+                                .channels = 3,
+                                .height = height,
+                                .image_width = width,
+                                .classes = 5};
+      nn::VisionNet net = nn::make_vision_net(spec, 1), same = nn::make_vision_net(spec, 1),
+                    other = nn::make_vision_net(spec, 2);
       const torch::Tensor images = at::ones({3, 3, height, width});
       net->eval(), same->eval(), other->eval();
       EXPECT_EQ(net->forward(images).size(1), 5);
@@ -292,10 +319,11 @@ TEST(VisionNet, refuses_sizes_that_do_not_fit) {
     }
     return std::string();
   };
-  EXPECT_THAT(message({.name = "vit"}), HasSubstr("mlp, cnn or resnet20, got vit"));
+  EXPECT_THAT(message({.name = "vit"}), HasSubstr("resnet50 or resnet56, got vit"));
   EXPECT_THAT(message({.name = "cnn", .width = 12}), HasSubstr("a multiple of 8"));
   EXPECT_THAT(message({.name = "cnn", .height = 3}), HasSubstr("at least 4 pixels"));
   EXPECT_THAT(message({.classes = 1}), HasSubstr("two classes"));
+  EXPECT_THAT(message({.name = "cnn", .classes = 0}), HasSubstr("two classes"));
   EXPECT_EQ(message({.name = "mlp"}), "");
 }
 

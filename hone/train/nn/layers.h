@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/module.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hone/core/index.h"
+
+namespace hone::nn {
+
+// A tensor that a model requests while it is built.
+struct TensorRequest {
+  std::string name;
+  std::vector<std::int64_t> sizes;
+  double value = 0;  // initial value of a new model, unless std > 0 selects normal(0, std)
+  double std = 0;
+  torch::ScalarType type = torch::kFloat;
+};
+using TensorSource = std::function<torch::Tensor(const TensorRequest&)>;
+// The tensors of a new model, drawn from Philox(seed) with one stream per random tensor.
+TensorSource new_tensors(std::uint64_t seed);
+
+struct ConvShape {
+  Index in = 0, out = 0;  // channels
+  Index kernel = 3, stride = 1;
+  Index groups = 0;  // of the normalization
+};
+
+// A square convolution without bias, padded by half of its kernel, and the normalization of its
+// output: over groups of channels of each image or, if groups is 0, over each channel of the batch.
+struct NormedConv {
+  torch::Tensor weight, scale, shift;
+  torch::Tensor running_mean, running_var, batches;  // of batch normalization
+  Index stride = 1, groups = 0;
+
+  torch::Tensor forward(const torch::Tensor& x, bool training) const;
+};
+
+struct LinearLayer {
+  torch::Tensor weight, bias;
+
+  torch::Tensor forward(const torch::Tensor& x) const;
+};
+
+// Builds layers from a source of tensors, and registers their parameters and buffers in a module
+// under the given names ("layer1.0.conv1"). Convolutions and linear layers are initialized as
+// normal(0, √(gain / inputs)), convolutions with a gain of 2, biases as 0.
+class LayerBuilder {
+ public:
+  LayerBuilder(torch::nn::Module& module, TensorSource source)
+      : module_(module), source_(std::move(source)) {}
+
+  NormedConv normed_conv(const std::string& conv, const std::string& norm, const ConvShape& shape);
+  LinearLayer linear(const std::string& name, Index in, Index out, double gain);
+
+ private:
+  // The module that owns "layer1.0.conv1", and the last part of the name.
+  std::pair<torch::nn::Module*, std::string> owner_of(const std::string& name);
+  torch::Tensor parameter(const TensorRequest& request);
+  torch::Tensor buffer(const TensorRequest& request);
+
+  torch::nn::Module& module_;
+  TensorSource source_;
+};
+
+}  // namespace hone::nn

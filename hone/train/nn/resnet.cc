@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/nn/resnet.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "hone/core/check.h"
+
+namespace hone::nn {
+namespace {
+
+using torch::Tensor;
+
+constexpr Index kBottleneckExpansion = 4;
+constexpr std::array<ResNetLayout, 5> kLayouts = {
+    {{.name = "resnet18", .width = 64, .blocks = {2, 2, 2, 2}},
+     {.name = "resnet34", .width = 64, .blocks = {3, 4, 6, 3}},
+     {.name = "resnet50", .width = 64, .bottleneck = true, .blocks = {3, 4, 6, 3}},
+     {.name = "resnet20", .width = 16, .blocks = {3, 3, 3, 0}},
+     {.name = "resnet56", .width = 16, .blocks = {9, 9, 9, 0}}}};
+
+const ResNetLayout& layout_of(std::string_view name) {
+  const ResNetLayout* const layout = find_resnet(name);
+  HONE_CHECK(layout != nullptr, "ResNet", "the name of a ResNet", name);
+  return *layout;
+}
+
+Index expansion_of(const ResNetLayout& layout) {
+  return layout.bottleneck ? kBottleneckExpansion : 1;
+}
+
+// Takes every second pixel and pads the channels with zeros on both sides.
+Tensor subsample(const Tensor& x, Index channels) {
+  const Index added = channels - x.size(1);
+  if (added == 0) return x;
+  const Tensor small = x.slice(2, 0, x.size(2), 2).slice(3, 0, x.size(3), 2);
+  return at::constant_pad_nd(small, {0, 0, 0, 0, added / 2, added - added / 2}, 0);
+}
+
+}  // namespace
+
+const ResNetLayout* find_resnet(std::string_view name) {
+  const auto* const found = std::ranges::find(kLayouts, name, &ResNetLayout::name);
+  return found == kLayouts.end() ? nullptr : found;
+}
+
+ResNetImpl::ResNetImpl(const VisionSpec& spec, TensorSource source)
+    : VisionNetImpl(resolve(spec)), layout_(layout_of(spec.name)) {
+  LayerBuilder build(*this, std::move(source));
+  const bool small = layout_.is_for_cifar();
+  const Index width = this->spec().width, classes = this->spec().classes;
+  stem_ = build.normed_conv("conv1", "bn1",
+                            {.in = this->spec().channels,
+                             .out = width,
+                             .kernel = small ? 3 : 7,
+                             .stride = small ? 1 : 2});
+  Index channels = width;
+  for (Index stage = 0; stage < (small ? 3 : 4); ++stage) {
+    std::vector<Block>& blocks = stages_.emplace_back();
+    for (Index i = 0; i < layout_.blocks[static_cast<std::size_t>(stage)]; ++i) {
+      blocks.push_back(build_block(build, stage, i, channels));
+      channels = blocks.back().convs.back().weight.size(0);
+    }
+  }
+  if (classes > 0) head_ = build.linear(small ? "linear" : "fc", channels, classes, 1);
+}
+
+ResNetImpl::Block ResNetImpl::build_block(LayerBuilder& build, Index stage, Index index,
+                                          Index channels) const {
+  const std::string at = concat("layer", stage + 1, ".", index, ".");
+  const Index stride = stage > 0 && index == 0 ? 2 : 1;
+  const Index inner = spec().width << stage, out = inner * expansion_of(layout_);
+  Block block;
+  const auto add = [&](const ConvShape& shape) {
+    const std::size_t number = block.convs.size() + 1;
+    block.convs.push_back(
+        build.normed_conv(concat(at, "conv", number), concat(at, "bn", number), shape));
+  };
+  if (layout_.bottleneck) {
+    add({.in = channels, .out = inner, .kernel = 1});
+    add({.in = inner, .out = inner, .stride = stride});
+    add({.in = inner, .out = out, .kernel = 1});
+  } else {
+    add({.in = channels, .out = out, .stride = stride});
+    add({.in = out, .out = out});
+  }
+  if (!layout_.is_for_cifar() && (stride != 1 || channels != out)) {
+    block.downsample =
+        build.normed_conv(at + "downsample.0", at + "downsample.1",
+                          {.in = channels, .out = out, .kernel = 1, .stride = stride});
+  }
+  return block;
+}
+
+Tensor ResNetImpl::forward_block(const Block& block, const Tensor& x) const {
+  Tensor y = block.convs.front().forward(x, is_training());
+  for (std::size_t i = 1; i < block.convs.size(); ++i) {
+    y = block.convs[i].forward(y.relu(), is_training());
+  }
+  const Tensor shortcut =
+      block.downsample ? block.downsample->forward(x, is_training()) : subsample(x, y.size(1));
+  return (y + shortcut).relu();
+}
+
+Tensor ResNetImpl::forward_features(const Tensor& images, Stage stage) const {
+  HONE_CHECK(images.dim() == 4 && images.size(1) == spec().channels, spec().name,
+             concat("images [batch, ", spec().channels, ", height, width]"),
+             concat(images.dim(), " dimensions, the second of ",
+                    images.dim() > 1 ? images.size(1) : Index{0}));
+  Tensor x = stem_.forward(images, is_training()).relu();
+  if (!layout_.is_for_cifar()) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});
+  const std::size_t count = stages_.size() - (stage == Stage::Penultimate ? 1 : 0);
+  for (std::size_t i = 0; i < count; ++i) {
+    for (const Block& block : stages_[i]) x = forward_block(block, x);
+  }
+  return x;
+}
+
+Index ResNetImpl::feature_channels(Stage stage) const {
+  const auto last = static_cast<Index>(stages_.size()) - (stage == Stage::Penultimate ? 2 : 1);
+  return (spec().width << last) * expansion_of(layout_);
+}
+
+Tensor ResNetImpl::logits_of(const Tensor& images) const {
+  const Tensor mean = forward_features(images).mean({2, 3});
+  return head_ ? head_->forward(mean) : mean;
+}
+
+}  // namespace hone::nn

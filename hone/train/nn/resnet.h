@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/pimpl.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "hone/train/nn/layers.h"
+#include "hone/train/nn/vision.h"
+
+namespace hone::nn {
+
+struct ResNetLayout {
+  std::string_view name;
+  Index width = 0;                   // channels of the stem
+  bool bottleneck = false;           // blocks of 1 x 1, 3 x 3, 1 x 1 instead of two 3 x 3
+  std::array<Index, 4> blocks = {};  // of each stage; a network for CIFAR has three
+
+  bool is_for_cifar() const { return blocks.back() == 0; }
+};
+// resnet18, resnet34, resnet50, resnet20 or resnet56; null for another name.
+const ResNetLayout* find_resnet(std::string_view name);
+
+// He et al., "Deep residual learning for image recognition" (2015), with BatchNorm. Stage s has
+// width · 2^s channels (bottleneck: four times as many), and every stage but the first halves the
+// map, rounding up.
+//  resnet18, resnet34, resnet50  for ImageNet: 7 x 7 convolution of stride 2, 3 x 3 maximum of
+//      stride 2, four stages, mean, linear "fc". Shortcuts that change the shape are 1 x 1
+//      convolutions ("downsample"). A bottleneck's stride is that of its 3 x 3 convolution.
+//      Parameters and buffers have the names, shapes and order of torchvision, which timm shares.
+//  resnet20, resnet56  for CIFAR-10: 3 x 3 convolution, three stages, mean, linear "linear".
+//      Shortcuts have no parameters: every second pixel, the added channels zero (option A). Names
+//      as in akamaster/pytorch_resnet_cifar10.
+class ResNetImpl final : public VisionNetImpl {
+ public:
+  enum class Stage { Penultimate, Last };
+
+  // A spec without classes has no linear layer; forward() then returns the mean [batch, channels].
+  ResNetImpl(const VisionSpec& spec, TensorSource source);
+  ResNetImpl(const VisionSpec& spec, std::uint64_t seed) : ResNetImpl(spec, new_tensors(seed)) {}
+
+  // The map of a stage before the mean, [batch, feature_channels(stage), rows, columns], for images
+  // of any size. Throws Error{InvalidArgument} for another number of channels.
+  torch::Tensor forward_features(const torch::Tensor& images, Stage stage = Stage::Last) const;
+  Index feature_channels(Stage stage = Stage::Last) const;
+  bool mixes_batch() const override { return true; }
+
+ private:
+  struct Block {
+    std::vector<NormedConv> convs;
+    std::optional<NormedConv> downsample;
+  };
+
+  Block build_block(LayerBuilder& build, Index stage, Index index, Index channels) const;
+  torch::Tensor forward_block(const Block& block, const torch::Tensor& x) const;
+  torch::Tensor logits_of(const torch::Tensor& images) const override;
+
+  const ResNetLayout& layout_;
+  NormedConv stem_;
+  std::vector<std::vector<Block>> stages_;
+  std::optional<LinearLayer> head_;
+};
+TORCH_MODULE(ResNet);
+
+}  // namespace hone::nn
