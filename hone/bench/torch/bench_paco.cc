@@ -60,7 +60,7 @@ void add_whole_loss(const PartContrastWork& work, const std::string& batch, Benc
   bench_case.name = batch + "/whole_loss";
   paco::PacoLossOptions options{.classes = 16, .dim = work.z1.size(2)};
   options.match = {paco::MatchMetric::Mahalanobis, 0};
-  const paco::PacoLoss module(options);
+  paco::PacoLoss module(options);
   bench_case.contestants.push_back({.name = "hone",
                                     .run =
                                         [module, work]() mutable {
