@@ -28,8 +28,7 @@ using MineTag = hn::CappedTag<double, static_cast<std::size_t>(MinePool::kPanelR
 // multiply-adds a cycle. They are separate variables, because sizeless vectors cannot form arrays.
 template <int kRows>
 HWY_INLINE void multiply_rows_of_panel(const double* HWY_RESTRICT w, Index dim,
-                                       const double* HWY_RESTRICT panel,
-                                       double* HWY_RESTRICT out) {
+                                       const double* HWY_RESTRICT panel, double* HWY_RESTRICT out) {
   const MineTag d;
   using V = hn::Vec<MineTag>;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
@@ -77,12 +76,24 @@ void multiply_panels(const double* w, Index width, Index dim, const double* pane
       const double* from = w + row * dim;
       double* sums = to + row * MinePool::kTileRows;
       switch ((block + 1) * width / blocks - row) {
-        case 1: multiply_rows_of_panel<1>(from, dim, panel, sums); break;
-        case 2: multiply_rows_of_panel<2>(from, dim, panel, sums); break;
-        case 3: multiply_rows_of_panel<3>(from, dim, panel, sums); break;
-        case 4: multiply_rows_of_panel<4>(from, dim, panel, sums); break;
-        case 5: multiply_rows_of_panel<5>(from, dim, panel, sums); break;
-        default: multiply_rows_of_panel<6>(from, dim, panel, sums); break;
+        case 1:
+          multiply_rows_of_panel<1>(from, dim, panel, sums);
+          break;
+        case 2:
+          multiply_rows_of_panel<2>(from, dim, panel, sums);
+          break;
+        case 3:
+          multiply_rows_of_panel<3>(from, dim, panel, sums);
+          break;
+        case 4:
+          multiply_rows_of_panel<4>(from, dim, panel, sums);
+          break;
+        case 5:
+          multiply_rows_of_panel<5>(from, dim, panel, sums);
+          break;
+        default:
+          multiply_rows_of_panel<6>(from, dim, panel, sums);
+          break;
       }
     }
   }
@@ -99,8 +110,8 @@ HWY_INLINE void subtract_scaled(double scale, const double* HWY_RESTRICT from, I
   for (; i + lanes <= count; i += lanes)
     hn::StoreU(hn::NegMulAdd(scales, hn::LoadU(d, from + i), hn::LoadU(d, to + i)), d, to + i);
   for (; i < count; ++i) {  // fused where the whole vectors are
-    const auto rest = hn::NegMulAdd(hn::Set(one, scale), hn::LoadU(one, from + i),
-                                    hn::LoadU(one, to + i));
+    const auto rest =
+        hn::NegMulAdd(hn::Set(one, scale), hn::LoadU(one, from + i), hn::LoadU(one, to + i));
     hn::StoreU(rest, one, to + i);
   }
 }

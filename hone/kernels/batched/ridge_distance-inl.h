@@ -9,45 +9,21 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
+
 #include "hone/kernels/batched/ridge_distance.h"
+#include "hone/kernels/batched/row_ops-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-HWY_INLINE double dot(const double* a, const double* b, Index count) {
-  const hn::ScalableTag<double> d;
-  const auto lanes = static_cast<Index>(hn::Lanes(d));
-  auto even = hn::Zero(d), odd = even;
-  Index i = 0;
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    even = hn::MulAdd(hn::LoadU(d, a + i), hn::LoadU(d, b + i), even);
-    odd = hn::MulAdd(hn::LoadU(d, a + i + lanes), hn::LoadU(d, b + i + lanes), odd);
-  }
-  double tail = 0;
-  for (; i < count; ++i) tail += a[i] * b[i];
-  return hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd))) + tail;
-}
-
-// to[i] = scale from[i] + (add ? to[i] : 0)
-HWY_INLINE void scale_row(const double* from, double scale, bool add, Index count, double* to) {
-  const hn::ScalableTag<double> d;
-  const auto lanes = static_cast<Index>(hn::Lanes(d));
-  const auto scales = hn::Set(d, scale);
-  Index i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    const auto base = add ? hn::LoadU(d, to + i) : hn::Zero(d);
-    hn::StoreU(hn::MulAdd(scales, hn::LoadU(d, from + i), base), d, to + i);
-  }
-  for (; i < count; ++i) to[i] = scale * from[i] + (add ? to[i] : 0);
-}
-
 // A^T A on and below the diagonal of `gram` [rank, rank].
 void gram_of_factor(const double* factor, Index rank, Index dim, double* gram) {
   for (Index i = 0; i < rank; ++i)
     for (Index j = 0; j <= i; ++j)
-      gram[i * rank + j] = dot(factor + i * dim, factor + j * dim, dim);
+      gram[i * rank + j] = dot_rows(factor + i * dim, factor + j * dim, dim);
 }
 
 // Replaces A^T x in y by the solution of L L^T y = A^T x.
@@ -97,7 +73,7 @@ HWY_INLINE void distances_of_image(const RidgeDistanceArgs& args, Index image) {
     const double* x = args.x + row * args.dim;
     double* y = args.y + row * args.rank;
     double* w = args.w == nullptr ? nullptr : args.w + row * args.dim;
-    for (Index i = 0; i < args.rank; ++i) y[i] = dot(factor + i * args.dim, x, args.dim);
+    for (Index i = 0; i < args.rank; ++i) y[i] = dot_rows(factor + i * args.dim, x, args.dim);
     solve_gram(chol, args.rank, y);
     double penalty = 0;
     for (Index i = 0; i < args.rank; ++i) penalty += y[i] * y[i];
@@ -106,16 +82,22 @@ HWY_INLINE void distances_of_image(const RidgeDistanceArgs& args, Index image) {
 }
 
 HWY_INLINE void grads_of_image(const RidgeDistanceGradArgs& args, Index image) {
+  const Index dim = args.dim, first = image * args.rows;
+  double* by_x = args.grad_x == nullptr ? nullptr : args.grad_x + first * dim;
+  double* by_factor =
+      args.grad_factor == nullptr ? nullptr : args.grad_factor + image * args.rank * dim;
+  if (by_x != nullptr) std::fill_n(by_x, args.rows * dim, 0.0);
+  if (by_factor != nullptr) std::fill_n(by_factor, args.rank * dim, 0.0);
   double by_delta = 0;
-  for (Index row = image * args.rows; row < (image + 1) * args.rows; ++row) {
-    const double* w = args.w + row * args.dim;
-    const double g = args.grad_q[row];
-    if (args.grad_x != nullptr) scale_row(w, 2 * g, false, args.dim, args.grad_x + row * args.dim);
-    if (args.grad_delta != nullptr) by_delta -= g * dot(w, w, args.dim);
-    if (args.grad_factor == nullptr) continue;
+  for (Index row = 0; row < args.rows; ++row) {
+    const double* w = args.w + (first + row) * dim;
+    const double* y = args.y + (first + row) * args.rank;
+    const double g = args.grad_q[first + row];
+    if (by_x != nullptr) add_scaled_row(2 * g, w, by_x + row * dim, dim);
+    if (args.grad_delta != nullptr) by_delta -= g * dot_rows(w, w, dim);
+    if (by_factor == nullptr) continue;
     for (Index i = 0; i < args.rank; ++i) {
-      double* to = args.grad_factor + (image * args.rank + i) * args.dim;
-      scale_row(w, -2 * g * args.y[row * args.rank + i], row > image * args.rows, args.dim, to);
+      add_scaled_row(-2 * g * y[i], w, by_factor + i * dim, dim);
     }
   }
   if (args.grad_delta != nullptr) args.grad_delta[image] = by_delta;

@@ -94,9 +94,6 @@ void ridge_distance_grad(const RidgeDistanceGradArgs& args, Executor& executor) 
   HONE_TRACE_ZONE("ridge_distance_grad", {"batch", args.batch}, {"rows", args.rows},
                   {"rank", args.rank}, {"dim", args.dim});
   check_sizes("ridge_distance_grad", args.batch, args.rows, args.rank, args.dim);
-  if (args.rows == 0 && args.grad_factor != nullptr) {
-    std::fill_n(args.grad_factor, args.batch * args.rank * args.dim, 0.0);
-  }
   const Index grain = rows_per_chunk(2 * (args.rows + args.rank) * args.dim);
   executor.parallel_for(args.batch, grain, [&](Index begin, Index end, int) {
     HWY_DYNAMIC_DISPATCH(grads_of_images)(args, begin, end);
