@@ -17,33 +17,33 @@ namespace {
 
 using torch::Tensor;
 
-constexpr std::string_view kOp = "PacoLoss";
+constexpr std::string_view kLoss = "PacoLoss";
 
 void check_options(const PacoLossOptions& options) {
-  HONE_CHECK(options.classes > 0, kOp, "classes above 0", options.classes);
-  HONE_CHECK(options.dim > 0, kOp, "dim above 0", options.dim);
-  HONE_CHECK(std::isfinite(options.alpha) && options.alpha >= 0, kOp,
+  HONE_CHECK(options.classes > 0, kLoss, "classes above 0", options.classes);
+  HONE_CHECK(options.dim > 0, kLoss, "dim above 0", options.dim);
+  HONE_CHECK(std::isfinite(options.alpha) && options.alpha >= 0, kLoss,
              "a finite alpha of at least 0", options.alpha);
-  HONE_CHECK(options.screen_top_m >= 0, kOp, "screen_top_m of at least 0", options.screen_top_m);
-  HONE_CHECK(std::isfinite(options.soc_epsilon) && options.soc_epsilon > 0, kOp,
+  HONE_CHECK(options.screen_top_m >= 0, kLoss, "screen_top_m of at least 0", options.screen_top_m);
+  HONE_CHECK(std::isfinite(options.soc_epsilon) && options.soc_epsilon > 0, kLoss,
              "a finite soc_epsilon above 0", options.soc_epsilon);
-  HONE_CHECK(std::isfinite(options.beta) && options.beta >= 0, kOp, "a finite beta of at least 0",
+  HONE_CHECK(std::isfinite(options.beta) && options.beta >= 0, kLoss, "a finite beta of at least 0",
              options.beta);
-  HONE_CHECK(options.prototype_momentum >= 0 && options.prototype_momentum <= 1, kOp,
+  HONE_CHECK(options.prototype_momentum >= 0 && options.prototype_momentum <= 1, kLoss,
              "prototype_momentum in [0, 1]", options.prototype_momentum);
 }
 
 void check_targets(const Tensor& targets, Index batch, Index classes) {
   HONE_CHECK(targets.defined() && targets.scalar_type() == at::kLong && targets.dim() == 1 &&
                  targets.size(0) == batch,
-             kOp, concat(batch, " int64 targets"),
+             kLoss, concat(batch, " int64 targets"),
              targets.defined()
                  ? concat(c10::str(targets.sizes()), " of ", c10::toString(targets.scalar_type()))
                  : std::string("none"));
   if (!targets.is_cpu() || batch == 0) return;  // reading them would wait for the device
   const Index least = targets.min().item<Index>(), largest = targets.max().item<Index>();
-  HONE_CHECK(least >= 0, kOp, "targets of at least 0", least);
-  HONE_CHECK(largest < classes, kOp, concat("targets below ", classes), largest);
+  HONE_CHECK(least >= 0, kLoss, "targets of at least 0", least);
+  HONE_CHECK(largest < classes, kLoss, concat("targets below ", classes), largest);
 }
 
 // rows [batch, parts, dim] at index [batch, parts].
@@ -159,8 +159,8 @@ PacoLossOutput PacoLossImpl::forward(const Tensor& z1, const Tensor& z2, const T
                                      const Tensor& pool_images) {
   PacoLossOutput out;
   const PartMetric metric = part_metric(z1, z2, options_.metric);  // checks the parts
-  HONE_CHECK(z1.size(2) == options_.dim, kOp, concat("parts of dim ", options_.dim), z1.size(2));
-  HONE_CHECK(z1.size(0) > 0, kOp, "at least one image", z1.size(0));
+  HONE_CHECK(z1.size(2) == options_.dim, kLoss, concat("parts of dim ", options_.dim), z1.size(2));
+  HONE_CHECK(z1.size(0) > 0, kLoss, "at least one image", z1.size(0));
   check_targets(targets, z1.size(0), options_.classes);
   out.matching = match(metric);
   const PartContrast contrast = part_contrast(metric, out.matching, targets, options_, pool_images);

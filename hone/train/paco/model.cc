@@ -14,7 +14,7 @@ namespace {
 
 using torch::Tensor;
 
-constexpr std::string_view kOp = "PacoModel";
+constexpr std::string_view kModel = "PacoModel";
 
 void cap(std::string_view what, Index most, Index& value) {
   if (value <= most) return;
@@ -24,13 +24,14 @@ void cap(std::string_view what, Index most, Index& value) {
 }
 
 PacoModelOptions settle(PacoModelOptions options) {
-  HONE_CHECK(nn::find_resnet(options.backbone.name) != nullptr, kOp, "a ResNet as backbone",
+  HONE_CHECK(nn::find_resnet(options.backbone.name) != nullptr, kModel, "a ResNet as backbone",
              options.backbone.name);
-  HONE_CHECK(options.classes > 1, kOp, "at least 2 classes", options.classes);
-  HONE_CHECK(options.sampler.parts > 0, kOp, "parts above 0", options.sampler.parts);
-  HONE_CHECK(options.dim > 0, kOp, "dim above 0", options.dim);
+  HONE_CHECK(options.classes > 1, kModel, "at least 2 classes", options.classes);
+  HONE_CHECK(options.sampler.parts > 0, kModel, "parts above 0", options.sampler.parts);
+  HONE_CHECK(options.dim > 0, kModel, "dim above 0", options.dim);
   for (const double weight : {options.lambda_pac, options.eta_soc}) {
-    HONE_CHECK(std::isfinite(weight) && weight >= 0, kOp, "finite weights of at least 0", weight);
+    HONE_CHECK(std::isfinite(weight) && weight >= 0, kModel, "finite weights of at least 0",
+               weight);
   }
   if (options.enforce_caps) {
     cap("parts", kPartsCap, options.sampler.parts);
@@ -70,8 +71,8 @@ PacoModelImpl::PacoModelImpl(PacoModelOptions options) : options_(settle(std::mo
 
 PacoOutput PacoModelImpl::forward(const Tensor& view1, const Tensor& view2, const Tensor& targets) {
   const bool has_two = view2.defined();
-  HONE_CHECK(has_two || !targets.defined(), kOp, "two views with targets", "one");
-  HONE_CHECK(!has_two || view2.sizes().equals(view1.sizes()), kOp,
+  HONE_CHECK(has_two || !targets.defined(), kModel, "two views with targets", "one");
+  HONE_CHECK(!has_two || view2.sizes().equals(view1.sizes()), kModel,
              concat("a second view of ", c10::str(view1.sizes())),
              has_two ? c10::str(view2.sizes()) : std::string("none"));
   std::vector<View> views;
