@@ -19,6 +19,7 @@ supported.
 """
 
 import argparse
+import contextlib
 import io
 import json
 import math
@@ -493,18 +494,25 @@ def write_safetensors(path, tensors):
     except OSError as error:
         raise Refused(WRITE_FAILED, f"{path} cannot be written: {error.strerror}.") from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
     return 8 + len(text) + offset
 
 
 def convert(source, target, key=None):
     """Returns (tensors written, bytes written, names left out). Raises Refused."""
-    if target.is_dir():
-        raise Refused(USAGE, f"{target} is a folder.")
-    if target.exists() and source.exists() and target.samefile(source):
-        raise Refused(USAGE, "The output must not be the input.")
-    if source.exists() and not source.is_file():  # opening a pipe might never end
-        raise damaged("The input is no regular file.")
+    try:
+        if target.is_dir():
+            raise Refused(USAGE, f"{target} is a folder.")
+    except OSError as error:
+        raise Refused(WRITE_FAILED, f"{target} cannot be written: {error.strerror}.") from error
+    try:
+        if target.exists() and source.exists() and target.samefile(source):
+            raise Refused(USAGE, "The output must not be the input.")
+        if source.exists() and not source.is_file():  # opening a pipe might never end
+            raise damaged("The input is no regular file.")
+    except OSError as error:
+        raise damaged(f"The file cannot be read: {error.strerror}.") from error
     try:
         file = open(source, "rb")
     except OSError as error:
@@ -529,6 +537,9 @@ def main(arguments=None):
     parser.add_argument("target", metavar="OUT.safetensors", type=pathlib.Path)
     parser.add_argument("--key", help="entry of the file that holds the tensors")
     options = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):  # names of files that the terminal cannot show
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
     try:
         count, size, others = convert(options.source, options.target, options.key)
     except Refused as refusal:

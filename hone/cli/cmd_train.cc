@@ -245,7 +245,7 @@ void add_train(CLI::App& program, Context& context) {
           {.name = "vision",
            .about = "Train a classifier of images",
            .data = "Folder: MNIST's IDX files, CIFAR-10's batches, or images in a folder for each "
-                   "class",
+                   "class; or leaves: drawn leaves (docs/guide-vision.md)",
            .run = run_vision,
            .has_init = true});
 }

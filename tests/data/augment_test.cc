@@ -192,8 +192,7 @@ void expect_geometry(const View& view, double tolerance) {
   Index inside = 0;
   for (Index y = 0; y < view.image.height; ++y) {
     for (Index x = 0; x < view.image.width; ++x) {
-      const std::uint8_t* const color =
-          view.image.pixels.data() + 3 * (y * view.image.width + x);
+      const std::uint8_t* const color = view.image.pixels.data() + 3 * (y * view.image.width + x);
       const Point at{static_cast<double>(x) + 0.5, static_cast<double>(y) + 0.5};
       const Point from = view.geometry.inverse_map(at), back = view.geometry.map(from);
       if (tolerance == 0) {
@@ -283,8 +282,8 @@ TEST(Augment, magnitude_bounds_rotation_and_none_leaves_the_image) {
   const Image image = random_image(16, 16);
   double least = 1;
   for (Index i = 0; i < 600; ++i) {
-    least = std::min(least,
-                     augment(image, {.ops = 1}, {.seed = 3, .index = i}).geometry.to_source.xx);
+    least =
+        std::min(least, augment(image, {.ops = 1}, {.seed = 3, .index = i}).geometry.to_source.xx);
     EXPECT_EQ(augment(image, {.ops = 2, .magnitude = 0}, {.seed = 3, .index = i}).image.pixels,
               image.pixels);
   }
@@ -312,8 +311,8 @@ TEST(Augment, occludes_one_square_with_the_mean_color) {
     EXPECT_EQ(box.width, 56);
     const auto before = colors_of(image), colors = colors_of(view.image);
     for (Index at = 0; at < 224 * 224; ++at) {
-      const bool erased = box.contains({static_cast<double>(at % 224) + 0.5,
-                                        static_cast<double>(at / 224) + 0.5});
+      const bool erased =
+          box.contains({static_cast<double>(at % 224) + 0.5, static_cast<double>(at / 224) + 0.5});
       ASSERT_EQ(colors[static_cast<std::size_t>(at)],
                 erased ? mean : before[static_cast<std::size_t>(at)]);
     }
@@ -348,8 +347,13 @@ TEST(Augment, shuffles_distinct_cells_in_pairs) {
   EXPECT_EQ(swaps(32, 48, 5), 2u) << "an odd number";
 }
 
-const AugmentOptions kAll = {.crop = "random", .crop_padding = 3, .flip = 0.5,   .ops = 4,
-                             .magnitude = 10,  .occlude = 0.5,    .shuffle = 0.5};
+const AugmentOptions kAll = {.crop = "random",
+                             .crop_padding = 3,
+                             .flip = 0.5,
+                             .ops = 4,
+                             .magnitude = 10,
+                             .occlude = 0.5,
+                             .shuffle = 0.5};
 
 TEST(Augment, takes_images_of_any_shape) {
   for (const auto& [height, width] :

@@ -96,8 +96,7 @@ TEST(LeavesCeiling, is_the_closed_form_where_there_is_one) {
     const double deviation = cue_deviation(difficulty);
     // Two levels of each cue, all eight triples: every cue is decided alone, half a unit away.
     const LeavesCeiling eight = leaves_ceiling({.classes = 8, .difficulty = difficulty});
-    EXPECT_NEAR(eight.accuracy, std::pow(normal_cdf(0.5 / deviation), 3),
-                4 * eight.standard_error);
+    EXPECT_NEAR(eight.accuracy, std::pow(normal_cdf(0.5 / deviation), 3), 4 * eight.standard_error);
     // Two classes that differ by one unit in all three cues.
     const LeavesCeiling two = leaves_ceiling({.classes = 2, .difficulty = difficulty});
     EXPECT_NEAR(two.accuracy, normal_cdf(std::sqrt(3.0) / 2 / deviation),
@@ -334,9 +333,8 @@ TEST_F(LeafColors, tell_neither_the_class_nor_a_level) {
                 "classes");
   const char* const names[] = {"veins", "blotches", "notches"};
   for (std::size_t cue = 0; cue < 3; ++cue) {
-    expect_chance(
-        right_by_logistic_regression(with_levels(train, cue), with_levels(test, cue), 3), kCount,
-        1.0 / 3, names[cue]);
+    expect_chance(right_by_logistic_regression(with_levels(train, cue), with_levels(test, cue), 3),
+                  kCount, 1.0 / 3, names[cue]);
   }
   // The same regression does see a trace: one mean that is moved by half its deviation.
   Examples seen = with_levels(train, 0), seen_test = with_levels(test, 0);

@@ -24,8 +24,7 @@ constexpr Index kKeptBytes = Index{1} << 30;
 template <class Take>
 void score_part(const ClassifyOptions& options, task::VisionModel& model,
                 const data::ImagePart& part, const Take& take) {
-  const task::ImageBatches batches(part, model.image_shape(), model.stats, /*seed=*/0,
-                                   model.cut());
+  const task::ImageBatches batches(part, model.image_shape(), model.stats, /*seed=*/0, model.cut());
   Progress progress("classifying", part.size(), "images");
   task::score_images(
       model.net, batches,

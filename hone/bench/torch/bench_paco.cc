@@ -14,7 +14,7 @@
 namespace hone::bench {
 namespace {
 
-constexpr Index kMostLoopImages = 32;
+constexpr Index kMostLoopImages = 32, kMostImages = 1024, kMostParts = 64, kMostDim = 1024;
 
 // Parts of two views that resemble each other, of images of 16 classes.
 PartContrastWork make_work(Index batch, Index parts, Index dim) {
@@ -76,15 +76,18 @@ void add_whole_loss(const PartContrastWork& work, const std::string& batch, Benc
 }  // namespace
 
 void bench_paco(const BenchPacoOptions& options, BenchRun& run) {
-  HONE_CHECK(options.parts > 1 && options.dim > 0, "bench paco", "parts above 1 and dim above 0",
-             concat(options.parts, " and ", options.dim));
+  HONE_CHECK(options.parts > 1 && options.parts <= kMostParts, "bench paco",
+             concat("2 to ", kMostParts, " parts"), options.parts);
+  HONE_CHECK(options.dim > 0 && options.dim <= kMostDim, "bench paco",
+             concat("a dim of 1 to ", kMostDim), options.dim);
   for (const std::string& way : options.against) {
     HONE_CHECK(way != "hone", "bench paco", "dense, operators or loops", way);
     part_contrast_run(way);
   }
   set_torch_threads(options.threads > 0 ? options.threads : usable_cpus());
   for (const Index batch : options.batches) {
-    HONE_CHECK(batch > 1, "bench paco", "batches of at least 2 images", batch);
+    HONE_CHECK(batch > 1 && batch <= kMostImages, "bench paco",
+               concat("batches of 2 to ", kMostImages, " images"), batch);
     const PartContrastWork work = make_work(batch, options.parts, options.dim);
     const std::string name = concat("b", batch);
     add_part_contrast(options, work, name, run);

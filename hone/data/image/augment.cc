@@ -57,12 +57,18 @@ Box random_box(const Image& image, const AugmentOptions& options, PhiloxStream& 
 void apply_random_op(View& view, double magnitude, PhiloxStream& random) {
   Image& image = view.image;
   switch (random.below(6)) {
-    case 0: return rotate(view, draw_near(random, 0, 3 * magnitude));
-    case 1: return adjust_brightness(image, draw_near(random, 1, 0.05 * magnitude));
-    case 2: return adjust_contrast(image, draw_near(random, 1, 0.05 * magnitude));
-    case 3: return adjust_saturation(image, draw_near(random, 1, 0.05 * magnitude));
-    case 4: return adjust_hue(image, draw_near(random, 0, 0.02 * magnitude));
-    default: return adjust_sharpness(image, draw_near(random, 1, 0.1 * magnitude));
+    case 0:
+      return rotate(view, draw_near(random, 0, 3 * magnitude));
+    case 1:
+      return adjust_brightness(image, draw_near(random, 1, 0.05 * magnitude));
+    case 2:
+      return adjust_contrast(image, draw_near(random, 1, 0.05 * magnitude));
+    case 3:
+      return adjust_saturation(image, draw_near(random, 1, 0.05 * magnitude));
+    case 4:
+      return adjust_hue(image, draw_near(random, 0, 0.02 * magnitude));
+    default:
+      return adjust_sharpness(image, draw_near(random, 1, 0.1 * magnitude));
   }
 }
 

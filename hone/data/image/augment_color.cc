@@ -16,8 +16,8 @@ void check_factor(const char* op, double factor) {
 
 // In single precision, as Pillow has it: truncation makes the difference visible.
 std::uint8_t blend(int other, int value, double factor) {
-  const float mixed = static_cast<float>(other) +
-                      static_cast<float>(factor) * static_cast<float>(value - other);
+  const float mixed =
+      static_cast<float>(other) + static_cast<float>(factor) * static_cast<float>(value - other);
   return static_cast<std::uint8_t>(std::clamp(mixed, 0.0f, 255.0f));
 }
 
@@ -40,12 +40,18 @@ Color turn_hue(const Color& rgb, double turns) {
   const double whole = std::floor(h), f = h - whole, s = range / most;
   const double p = most * (1 - s), q = most * (1 - s * f), t = most * (1 - s * (1 - f));
   switch (static_cast<int>(whole) % 6) {
-    case 0: return {most, t, p};
-    case 1: return {q, most, p};
-    case 2: return {p, most, t};
-    case 3: return {p, q, most};
-    case 4: return {t, p, most};
-    default: return {most, p, q};
+    case 0:
+      return {most, t, p};
+    case 1:
+      return {q, most, p};
+    case 2:
+      return {p, most, t};
+    case 3:
+      return {p, q, most};
+    case 4:
+      return {t, p, most};
+    default:
+      return {most, p, q};
   }
 }
 

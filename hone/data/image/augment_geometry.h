@@ -21,9 +21,7 @@ struct Affine {
   double xx = 1, xy = 0, x0 = 0;
   double yx = 0, yy = 1, y0 = 0;
 
-  Point operator()(Point p) const {
-    return {xx * p.x + xy * p.y + x0, yx * p.x + yy * p.y + y0};
-  }
+  Point operator()(Point p) const { return {xx * p.x + xy * p.y + x0, yx * p.x + yy * p.y + y0}; }
 };
 // a(b(p)).
 Affine compose(const Affine& a, const Affine& b);
@@ -41,11 +39,11 @@ struct CellSwap {
 
 // Where the pixels of a view come from in the image that it was made of.
 struct ViewGeometry {
-  Index height = 0, width = 0;     // of the view
-  Affine to_source, from_source;   // crop, flip and rotation; inverse to each other
-  Box erased;                      // before the swaps; empty where nothing is erased
-  Index cell = 0;                  // side of the swapped cells
-  std::vector<CellSwap> swaps;     // of distinct cells
+  Index height = 0, width = 0;    // of the view
+  Affine to_source, from_source;  // crop, flip and rotation; inverse to each other
+  Box erased;                     // before the swaps; empty where nothing is erased
+  Index cell = 0;                 // side of the swapped cells
+  std::vector<CellSwap> swaps;    // of distinct cells
 
   // A point of the view in coordinates of the source, which may be outside of it. For flips, crops
   // and swaps of points at whole or half pixels the result is exact.

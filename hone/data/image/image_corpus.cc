@@ -14,12 +14,14 @@ namespace hone::data {
 namespace {
 
 // Hashes all pixels and labels piece by piece, without copying them as a whole.
-std::string hash_part(const ImagePart& part, const ImageShape& shape) {
+std::string hash_part(const ImagePart& part, const ImageShape& shape,
+                      const std::atomic<bool>* stop) {
   std::string text;
   std::vector<std::uint8_t> planes(static_cast<std::size_t>(shape.values()));
   constexpr Index kPiece = 256;
   std::vector<std::byte> piece;
   for (Index i = 0; i < part.size(); ++i) {
+    check_not_stopped(stop);
     part.read(i, planes);
     const auto* bytes = reinterpret_cast<const std::byte*>(planes.data());
     piece.insert(piece.end(), bytes, bytes + planes.size());
@@ -76,10 +78,16 @@ ImagePart ImagePart::select(const std::vector<Index>& indices) const {
   return {shape_, std::move(labels), std::move(pixels)};
 }
 
-std::string hash_images(const ImageCorpus& corpus) {
-  return sha256_hex_of_text(
-      concat(corpus.shape.channels, ' ', corpus.shape.height, ' ', corpus.shape.width, ' ',
-             hash_part(corpus.train, corpus.shape), hash_part(corpus.held_out, corpus.shape)));
+void check_not_stopped(const std::atomic<bool>* stop) {
+  if (stop != nullptr && *stop) {
+    throw Error(ErrorCategory::Cancelled, "[images] Reading was interrupted.");
+  }
+}
+
+std::string hash_images(const ImageCorpus& corpus, const std::atomic<bool>* stop) {
+  return sha256_hex_of_text(concat(
+      corpus.shape.channels, ' ', corpus.shape.height, ' ', corpus.shape.width, ' ',
+      hash_part(corpus.train, corpus.shape, stop), hash_part(corpus.held_out, corpus.shape, stop)));
 }
 
 ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& options,
@@ -114,7 +122,7 @@ ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& o
     corpus.name = std::filesystem::absolute(path).lexically_normal().parent_path().filename();
   }
   if (options.held_out_only) return std::move(corpus);
-  corpus.hash = hash_images(corpus);
+  corpus.hash = hash_images(corpus, options.stop);
   return std::move(corpus);
 }
 

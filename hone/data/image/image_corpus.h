@@ -39,6 +39,9 @@ class ImagePart {
   Decoder decode_;
 };
 
+// Error{Cancelled} when stop is not null and true. For loops over images.
+void check_not_stopped(const std::atomic<bool>* stop);
+
 struct ImageCorpus {
   std::string name;
   ImageShape shape;

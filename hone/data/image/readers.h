@@ -17,7 +17,7 @@ ImageCorpus read_image_folder(const std::filesystem::path& folder, const ImageOp
                               Executor& executor);
 
 // What ImageCorpus::hash says.
-std::string hash_images(const ImageCorpus& corpus);
+std::string hash_images(const ImageCorpus& corpus, const std::atomic<bool>* stop);
 
 // The content of an IDX file: unsigned bytes in one dimension (labels) or three (images). `where`
 // names the file in Error{CorruptFile}.

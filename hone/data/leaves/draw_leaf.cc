@@ -83,10 +83,7 @@ Affine draw_pose(PhiloxStream& random) {
   const double cosine = cos_turns(turns), sine = sin_turns(turns);
   const Affine center{.x0 = -x, .y0 = -y};
   const Affine turn{.xx = cosine, .xy = -sine, .yx = sine, .yy = cosine};
-  const Affine scale{.xx = 1 / length,
-                     .x0 = 0.5,
-                     .yx = shear / length,
-                     .yy = aspect / length};
+  const Affine scale{.xx = 1 / length, .x0 = 0.5, .yx = shear / length, .yy = aspect / length};
   return compose(scale, compose(turn, center));
 }
 
@@ -205,16 +202,15 @@ double blotch_at(const Leaf& leaf, const Side& side, double u, double w) {
   double dark = 0;
   for (const Point& blotch : side.blotches) {
     const double du = u - blotch.x, dw = w - blotch.y;
-    const double square = leaf.blotch_uu * du * du + 2 * leaf.blotch_uw * du * dw +
-                          leaf.blotch_ww * dw * dw;
+    const double square =
+        leaf.blotch_uu * du * du + 2 * leaf.blotch_uw * du * dw + leaf.blotch_ww * dw * dw;
     dark = std::max(dark, std::min(1.0, 2 * (1 - square)));
   }
   return dark;
 }
 
 double vein_at(const Leaf& leaf, const Side& side, double u, double w) {
-  const double wobble =
-      0.25 * sin_turns(side.wobble_u * u + side.wobble_w * w + side.wobble_phase);
+  const double wobble = 0.25 * sin_turns(side.wobble_u * u + side.wobble_w * w + side.wobble_phase);
   const double t = (u - leaf.vein_slope * w) / leaf.spacing + side.vein_phase + wobble;
   const double off = std::abs(t - std::floor(t + 0.5));  // from the nearest vein, in spacings
   constexpr double kSoft = 0.12;
@@ -239,8 +235,7 @@ bool paint_leaf(const Leaf& leaf, Point p, Rgb& color) {
   const double vein = w < kRib ? 1 : kVeinContrast * vein_at(leaf, side, u, w);
   color = mix(leaf.color, leaf.vein_color, vein);
   const double side_light = on.y < 0 ? leaf.side_light : -leaf.side_light;
-  const double light =
-      1 + leaf.light_x * (p.x - 0.5) + leaf.light_y * (p.y - 0.5) + side_light;
+  const double light = 1 + leaf.light_x * (p.x - 0.5) + leaf.light_y * (p.y - 0.5) + side_light;
   color = scaled(color, light * (1 - kBlotchContrast * blotch_at(leaf, side, u, w)));
   return true;
 }
@@ -304,8 +299,7 @@ Image draw_leaf(const LeafCues& cues, Index levels, Index side, std::uint64_t ke
   Image image{side, side, std::vector<std::uint8_t>(3 * count)};
   for (std::size_t c = 0; c < 3; ++c) {
     const double own = mean + kTint[c] + between(random, -0.04, 0.04);
-    finish_channel(channels[c], own, deviation * between(random, 0.9, 1.1), c, grain,
-                   image.pixels);
+    finish_channel(channels[c], own, deviation * between(random, 0.9, 1.1), c, grain, image.pixels);
   }
   return image;
 }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "hone/core/check.h"
 #include "hone/core/config/config_table.h"
 #include "hone/data/portable_math.h"
 
@@ -31,12 +32,17 @@ double square_distance(const LeafCues& a, const LeafCues& b) {
 
 }  // namespace
 
+constexpr Index kMostLeaves = 1'000'000;
+
 void check_leaves(const LeavesOptions& options) {
   check_range("data.leaves.classes", options.classes, 2, 1000);
   check_range("data.leaves.size", options.size, 32, 512);
   check_range("data.leaves.train", options.train, 1, 100'000);
   check_range("data.leaves.val", options.val, 1, 100'000);
   check_range("data.leaves.test", options.test, 0, 100'000);
+  const Index images = options.classes * (options.train + options.val + options.test);
+  HONE_CHECK(images <= kMostLeaves, "data.leaves", concat("at most ", kMostLeaves, " images"),
+             images);
   check_range("data.leaves.difficulty", options.difficulty, 0, 1);
   check_range("data.leaves.seed", options.seed, 0, Index{1} << 62);
 }
@@ -96,9 +102,8 @@ LeavesCeiling leaves_ceiling(const LeavesOptions& options) {
     const LeafCues& own = means[static_cast<std::size_t>(draw % options.classes)];
     const LeafCues seen = shifted(own, deviation, random);
     const double distance = square_distance(seen, own);
-    right += std::ranges::none_of(means, [&](const LeafCues& mean) {
-      return square_distance(seen, mean) < distance;
-    });
+    right += std::ranges::none_of(
+        means, [&](const LeafCues& mean) { return square_distance(seen, mean) < distance; });
   }
   const double share = static_cast<double>(right) / static_cast<double>(kCeilingDraws);
   return {share, std::sqrt(share * (1 - share) / static_cast<double>(kCeilingDraws))};

@@ -24,9 +24,12 @@ std::string padded(Index number, Index count, std::size_t least) {
 
 Index images_of(const LeavesOptions& options, LeafSplit split) {
   switch (split) {
-    case LeafSplit::Train: return options.train;
-    case LeafSplit::Val: return options.val;
-    default: return options.test;
+    case LeafSplit::Train:
+      return options.train;
+    case LeafSplit::Val:
+      return options.val;
+    default:
+      return options.test;
   }
 }
 
@@ -104,7 +107,7 @@ ImageCorpus leaves_corpus(const LeavesOptions& options, const ImageOptions& imag
       *part = keep_in_memory(*part, corpus.shape, image_options.stop, executor);
     }
   }
-  corpus.hash = hash_images(corpus);
+  corpus.hash = hash_images(corpus, image_options.stop);
   return corpus;
 }
 
@@ -129,9 +132,9 @@ void write_leaves(const LeavesOptions& options, const fs::path& folder, Executor
         [&, part = split, where = out.staging() / name](Index begin, Index end, int) {
           for (Index i = begin; i < end; ++i) {
             const Index label = i / each, index = i % each;
-            write_png(where / names[static_cast<std::size_t>(label)] /
-                          (padded(index, each, 4) + ".png"),
-                      draw_image(options, part, label, index));
+            write_png(
+                where / names[static_cast<std::size_t>(label)] / (padded(index, each, 4) + ".png"),
+                draw_image(options, part, label, index));
           }
         });
   }

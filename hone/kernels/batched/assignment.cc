@@ -180,9 +180,8 @@ void assign_by_table(const AssignmentArgs& args, Executor& executor) {
 
 void assign_hungarian(const AssignmentArgs& args, Executor& executor) {
   const Index parts = args.parts;
-  assign_images(
-      "assign_hungarian", args, 4 * parts * parts * parts, executor,
-      [=](const double* cost, Index* perm) { solve_hungarian(cost, parts, perm); });
+  assign_images("assign_hungarian", args, 4 * parts * parts * parts, executor,
+                [=](const double* cost, Index* perm) { solve_hungarian(cost, parts, perm); });
 }
 
 void assign_greedy(const AssignmentArgs& args, Executor& executor) {

@@ -150,11 +150,9 @@ class LogEuclideanFull : public FullMeasure {
   void grad(const double* rows, Index image, double* grad_rows) {
     load(rows, image);
     for (double& value : matrix_) value *= 2;
-    spectrum_.log_grad(
-        [&](const double* x, Index count, double* out) {
-          mix_rows(x, count, matrix_.data(), dim_, dim_, out);
-        },
-        grad_rows);
+    spectrum_.log_grad([&](const double* x, Index count,
+                           double* out) { mix_rows(x, count, matrix_.data(), dim_, dim_, out); },
+                       grad_rows);
     for (std::size_t i = 0; i < root_.size(); ++i) grad_rows[i] /= std::sqrt(2 * epsilon_);
   }
 

@@ -303,8 +303,8 @@ void check(const MineNegativeArgs& args) {
 }  // namespace
 
 void mine_negative(const MineNegativeArgs& args, Executor& executor) {
-  HONE_TRACE_ZONE("mine_negative", {"batch", args.batch}, {"parts", args.parts},
-                  {"dim", args.dim}, {"pool_rows", args.pool_rows});
+  HONE_TRACE_ZONE("mine_negative", {"batch", args.batch}, {"parts", args.parts}, {"dim", args.dim},
+                  {"pool_rows", args.pool_rows});
   check(args);
   const bool is_screened = args.top_m > 0 && args.top_m < args.pool_rows;
   const MinePool pool(args, !is_screened, executor);

@@ -59,7 +59,7 @@ void update_prototypes(const TwoViews& views, const PrototypeUpdate& update, Exe
           double square = 0;
           for (Index k = 0; k < count; ++k) square += of[k * dim + i] * of[k * dim + i];
           move_mean(update.matrices[update.label[image] * dim + i], share,
-               views.epsilon + square / 2);
+                    views.epsilon + square / 2);
           continue;
         }
         mix_row(of + i, dim, of, count, dim, products.data());

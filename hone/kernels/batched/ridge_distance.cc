@@ -80,8 +80,8 @@ void ridge_gram(const RidgeGramArgs& args, Executor& executor) {
 }
 
 void ridge_distance(const RidgeDistanceArgs& args, Executor& executor) {
-  HONE_TRACE_ZONE("ridge_distance", {"batch", args.batch}, {"rows", args.rows},
-                  {"rank", args.rank}, {"dim", args.dim});
+  HONE_TRACE_ZONE("ridge_distance", {"batch", args.batch}, {"rows", args.rows}, {"rank", args.rank},
+                  {"dim", args.dim});
   check_sizes("ridge_distance", args.batch, args.rows, args.rank, args.dim);
   check_ridge_deltas("ridge_distance", args.delta, args.batch);
   const Index grain = rows_per_chunk(2 * (args.rows + args.rank) * args.dim);

@@ -72,8 +72,7 @@ struct RidgeDistanceGradArgs {
 };
 
 // Error{InvalidArgument} on a negative batch, rows or rank, and on a dim that is not positive.
-void ridge_distance_grad(const RidgeDistanceGradArgs& args,
-                         Executor& executor = serial_executor());
+void ridge_distance_grad(const RidgeDistanceGradArgs& args, Executor& executor = serial_executor());
 
 // Error{InvalidArgument} in the name of `op` unless every delta is positive and finite.
 void check_ridge_deltas(std::string_view op, const double* delta, Index batch);

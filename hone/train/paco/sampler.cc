@@ -30,8 +30,7 @@ Tensor in_working_type(const Tensor& tensor) {
 void check_map(const char* op, const Tensor& map, Index rank) {
   HONE_REQUIRE(map.defined(), op, "The map is an undefined tensor.");
   HONE_CHECK(map.dim() == rank, op, concat(rank, " dimensions"), map.dim());
-  HONE_CHECK(map.is_floating_point(), op, "a floating-point type",
-             at::toString(map.scalar_type()));
+  HONE_CHECK(map.is_floating_point(), op, "a floating-point type", at::toString(map.scalar_type()));
   HONE_CHECK(map.size(1) > 0 && map.size(-2) > 0 && map.size(-1) > 0, op, "a nonempty map",
              c10::str(map.sizes()));
 }

@@ -152,8 +152,8 @@ TEST(Assignment, hungarian_finds_the_optimum_that_duals_prove) {
         const bool tight = hidden[i / size] == static_cast<Index>(i % size);
         cost[i] = u[i / size] + v[i % size] + (tight ? 0.0 : 1.0 + random.below(50));
       }
-      const double least = std::accumulate(u.begin(), u.end(), 0.0) +
-                           std::accumulate(v.begin(), v.end(), 0.0);
+      const double least =
+          std::accumulate(u.begin(), u.end(), 0.0) + std::accumulate(v.begin(), v.end(), 0.0);
       for (const AssignmentMethod method : {AssignmentMethod::Hungarian, AssignmentMethod::Auto})
         EXPECT_EQ(assigned(method, cost, parts), (Assigned{hidden, {least}}));
     }

@@ -187,11 +187,8 @@ void expect_all(const Values& values, double want) {
 
 TEST(CovMetric, values_of_three_parts_by_hand) {
   // Σ_1 = [[4.25, 1], [1, 1.25]], Σ_2 = [[1.25, .5], [.5, 7.25]].
-  const Batch batch{.parts = 3,
-                    .dim = 2,
-                    .epsilon = 0.25,
-                    .z1 = {1, 2, -1, 0, 3, 1},
-                    .z2 = {0, 1, 2, 2, 1, -3}};
+  const Batch batch{
+      .parts = 3, .dim = 2, .epsilon = 0.25, .z1 = {1, 2, -1, 0, 3, 1}, .z2 = {0, 1, 2, 2, 1, -3}};
   EXPECT_NEAR(measured(Metric::Frobenius, batch).distance[0], 45.5, 1e-12);
   EXPECT_NEAR(measured(Metric::Stein, batch).distance[0], 0.590350353, 1e-9);
   EXPECT_NEAR(measured(Metric::LogEuclidean, batch).distance[0], 5.161161703, 1e-9);
@@ -199,8 +196,7 @@ TEST(CovMetric, values_of_three_parts_by_hand) {
 
 TEST(CovMetric, values_of_crossed_pairs_by_hand) {
   // Σ_1 = diag(2 + ε, ε), Σ_2 = diag(ε, 2 + ε).
-  const Batch batch{
-      .parts = 2, .dim = 2, .epsilon = 1, .z1 = {1, 0, -1, 0}, .z2 = {0, 1, 0, -1}};
+  const Batch batch{.parts = 2, .dim = 2, .epsilon = 1, .z1 = {1, 0, -1, 0}, .z2 = {0, 1, 0, -1}};
   EXPECT_NEAR(measured(Metric::Frobenius, batch).distance[0], 8, 1e-14);
   EXPECT_NEAR(measured(Metric::Stein, batch).distance[0], std::log(4.0 / 3), 1e-15);
   EXPECT_NEAR(measured(Metric::LogEuclidean, batch).distance[0], 2 * std::pow(std::log(3), 2),
@@ -210,9 +206,8 @@ TEST(CovMetric, values_of_crossed_pairs_by_hand) {
 // One dimension: ‖Σ_1 - Σ_2‖² = 4 (a² - b²)² for parts ±a and ±b.
 TEST(CovMetric, frobenius_of_one_dimension_by_hand) {
   const double a = 1.25, b = 0.5;
-  const Batch got = measured(
-      Metric::Frobenius,
-      {.parts = 2, .dim = 1, .epsilon = 0.1, .z1 = {a, -a}, .z2 = {b, -b}});
+  const Batch got = measured(Metric::Frobenius,
+                             {.parts = 2, .dim = 1, .epsilon = 0.1, .z1 = {a, -a}, .z2 = {b, -b}});
   EXPECT_NEAR(got.distance[0], 4 * std::pow(a * a - b * b, 2), 1e-14);
   EXPECT_NEAR(got.by_z1[0] - got.by_z1[1], 16 * a * (a * a - b * b), 1e-13);
   EXPECT_NEAR(got.by_z2[0] - got.by_z2[1], -16 * b * (a * a - b * b), 1e-13);
@@ -302,8 +297,8 @@ TEST(CovMetricGradient, of_frobenius_has_the_closed_form) {
       const Matrix r = weighted_sum(1, a, -1, b);
       for (const int view : {0, 1}) {
         const std::vector<Real>& z = view == 0 ? z1 : z2;
-        const Real factor = (got->label.empty() ? (view == 0 ? 4 : -4) : 2) /
-                            static_cast<Real>(parts - 1);
+        const Real factor =
+            (got->label.empty() ? (view == 0 ? 4 : -4) : 2) / static_cast<Real>(parts - 1);
         std::vector<Real> mean_part(r.n);
         for (std::size_t i = 0; i < z.size(); ++i)
           mean_part[i % r.n] += z[i] / static_cast<Real>(parts);
@@ -519,9 +514,9 @@ TEST(CovMetricHostile, wrong_prototypes_are_refused_by_name) {
     Batch wrong = batch;
     wrong.label[1] = bad;
     for (const Metric metric : kMetrics) {
-      EXPECT_THAT(error_of([&] { measured(metric, wrong); }),
-                  HasSubstr("expected labels in [-1, 2), got " + std::to_string(bad) +
-                            " for image 1"));
+      EXPECT_THAT(
+          error_of([&] { measured(metric, wrong); }),
+          HasSubstr("expected labels in [-1, 2), got " + std::to_string(bad) + " for image 1"));
     }
   }
   for (const double bad : {-50.0, std::nan("")}) {

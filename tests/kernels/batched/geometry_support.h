@@ -60,8 +60,7 @@ inline void expect_near(const Doubles& got, const Doubles& want, double toleranc
 // Doubles that end where the next page must not be touched.
 class GuardedDoubles {
  public:
-  explicit GuardedDoubles(const Doubles& values)
-      : memory_(std::vector<float>(2 * values.size())) {
+  explicit GuardedDoubles(const Doubles& values) : memory_(std::vector<float>(2 * values.size())) {
     std::copy(values.begin(), values.end(), data());
   }
   double* data() const { return reinterpret_cast<double*>(memory_.data()); }

@@ -211,8 +211,14 @@ TEST(MineNegative, with_top_m_the_first_of_equal_cosines_compete) {
 TEST(MineNegative, equals_plain_loops_over_the_definition) {
   std::uint64_t seed = 1;
   for (const auto& [batch, parts, dim] : {std::tuple<Index, Index, Index>{8, 4, 64},
-                                          {3, 2, 2}, {5, 3, 7}, {20, 4, 16}, {2, 1, 5}, {4, 8, 33},
-                                          {2, 20, 50}, {1, 4, 64}, {7, 4, 3}}) {
+                                          {3, 2, 2},
+                                          {5, 3, 7},
+                                          {20, 4, 16},
+                                          {2, 1, 5},
+                                          {4, 8, 33},
+                                          {2, 20, 50},
+                                          {1, 4, 64},
+                                          {7, 4, 3}}) {
     for (const double delta : {0.0201, 1.0}) {
       for (const int masks : {0, 1, 2, 3}) {
         Mining mining = random_mining(batch, parts, dim, delta, seed += 10);
@@ -222,8 +228,8 @@ TEST(MineNegative, equals_plain_loops_over_the_definition) {
           for (const Index top_m : {0, 1, 5, 32, 100000}) {
             mining.mode = mode, mining.top_m = top_m;
             Mining dense = mining;  // where a positive is in the pool, its distance is equal
-            dense.positive_q = distances_between(
-                dense.metric, dense.anchor, dense.pool.data() + batch * parts * dim, true);
+            dense.positive_q = distances_between(dense.metric, dense.anchor,
+                                                 dense.pool.data() + batch * parts * dim, true);
             ASSERT_EQ(mine(mining), mine_by_definition(dense))
                 << batch << "x" << parts << "x" << dim << " delta " << delta << " masks " << masks
                 << " top_m " << top_m << (mode == MineMode::Hardest ? " hardest" : " semi-hard");
@@ -336,9 +342,9 @@ TEST(MineNegativeHostile, an_anchor_or_metric_that_is_not_finite_finds_nothing) 
     Mining mining = random_mining(4, 3, 8, 0.5, 100);
     mining.top_m = top_m;
     Mined want = mine(mining);
-    mining.anchor[8 * 2 + 5] = kDoubleNan;                // part 2 of image 0
-    mining.anchor[8 * 4 + 5] = kDoubleInfinity;           // part 1 of image 1
-    mining.metric.factor[2 * 4 * 8 + 1] = kDoubleNan;     // image 2
+    mining.anchor[8 * 2 + 5] = kDoubleNan;             // part 2 of image 0
+    mining.anchor[8 * 4 + 5] = kDoubleInfinity;        // part 1 of image 1
+    mining.metric.factor[2 * 4 * 8 + 1] = kDoubleNan;  // image 2
     for (std::size_t i = 0; i < 16; ++i) mining.metric.chol[2 * 16 + i] = kDoubleNan;
     for (const std::size_t lost : {2, 4, 6, 7, 8}) want.index[lost] = 0, want.found[lost] = 0;
     EXPECT_EQ(mine(mining), want);
@@ -385,8 +391,7 @@ TEST(MineNegativeHostile, names_the_argument_that_is_wrong) {
   EXPECT_THAT(error({.parts = 1, .dim = 0}), HasSubstr("expected dim > 0, got 0"));
   EXPECT_THAT(error({.parts = 1, .dim = 1, .pool_rows = -4}),
               HasSubstr("expected pool_rows >= 0, got -4"));
-  EXPECT_THAT(error({.parts = 1, .dim = 1, .top_m = -1}),
-              HasSubstr("expected top_m >= 0, got -1"));
+  EXPECT_THAT(error({.parts = 1, .dim = 1, .top_m = -1}), HasSubstr("expected top_m >= 0, got -1"));
   const Index label = 0;
   EXPECT_THAT(error({.parts = 1, .dim = 1, .pool_label = &label}),
               HasSubstr("[mine_negative] Labels of the pool and of the anchors are given"));

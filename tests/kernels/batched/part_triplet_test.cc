@@ -250,8 +250,7 @@ class DenseLoss {
         const Doubles centered = centered_parts(*z, image);
         for (std::size_t k = 0; k < parts_; ++k) {
           double along = 0;
-          for (std::size_t c = 0; c < dim_; ++c)
-            along += w[at * dim_ + c] * centered[k * dim_ + c];
+          for (std::size_t c = 0; c < dim_; ++c) along += w[at * dim_ + c] * centered[k * dim_ + c];
           for (std::size_t c = 0; c < dim_; ++c)
             (*by_z)[(image * parts_ + k) * dim_ + c] -=
                 2 * by_q[at] * along * w[at * dim_ + c] / weight();
@@ -311,8 +310,8 @@ TEST(PartTriplets, of_images_with_one_label_have_no_negatives) {
 
 TEST(PartTriplets, equal_dense_loops_in_loss_and_gradient) {
   std::uint64_t seed = 1;
-  for (const auto& [batch, parts, dim] : {std::tuple<Index, Index, Index>{2, 2, 3}, {3, 4, 16},
-                                          {5, 3, 9}, {8, 4, 24}, {4, 6, 40}}) {
+  for (const auto& [batch, parts, dim] :
+       {std::tuple<Index, Index, Index>{2, 2, 3}, {3, 4, 16}, {5, 3, 9}, {8, 4, 24}, {4, 6, 40}}) {
     for (const double delta : {0.0201, 1.0}) {
       for (const MineMode mode : {MineMode::SemiHard, MineMode::Hardest}) {
         for (const bool has_labels : {false, true}) {
@@ -379,8 +378,8 @@ TEST(PartTriplets, of_degenerate_parts_have_no_nan) {
   for (const auto& [z1, z2] : {std::pair{same, same}, std::pair{zeros(96), zeros(96)},
                                std::pair{some, some}, std::pair{some, same}}) {
     for (const MineMode mode : {MineMode::SemiHard, MineMode::Hardest}) {
-      const Loss loss = loss_of({.batch = 3, .parts = 4, .dim = 8, .z1 = z1, .z2 = z2,
-                                 .delta = 1e-3, .mode = mode});
+      const Loss loss = loss_of(
+          {.batch = 3, .parts = 4, .dim = 8, .z1 = z1, .z2 = z2, .delta = 1e-3, .mode = mode});
       EXPECT_TRUE(std::isfinite(loss.value));
       for (std::size_t i = 0; i < 96; ++i) {
         ASSERT_TRUE(std::isfinite(loss.z1[i]));

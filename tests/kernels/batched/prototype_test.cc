@@ -54,8 +54,8 @@ struct Bank {
   Index classes = 0, dim = 0;
   bool diagonal = false;
   double momentum = 0.9;
-  Values matrices = Values(static_cast<std::size_t>(classes * dim * (diagonal ? 1 : dim)),
-                           std::nan(""));
+  Values matrices =
+      Values(static_cast<std::size_t>(classes * dim * (diagonal ? 1 : dim)), std::nan(""));
   Indices counts = Indices(static_cast<std::size_t>(classes));
 
   void take(const Images& images, Executor& executor = serial_executor()) {
@@ -123,8 +123,8 @@ TEST(Prototypes, equal_the_closed_form) {
         }
         Matrix want(static_cast<std::size_t>(dim));
         for (std::size_t j = 0; j < means.size(); ++j) {
-          const Real later = std::pow(static_cast<Real>(momentum),
-                                      static_cast<int>(means.size() - 1 - j));
+          const Real later =
+              std::pow(static_cast<Real>(momentum), static_cast<int>(means.size() - 1 - j));
           want = weighted_sum(1, want, later * (j == 0 ? 1 : 1 - momentum), means[j]);
         }
         for (std::size_t i = 0; i < want.at.size(); ++i) {

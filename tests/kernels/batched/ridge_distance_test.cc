@@ -44,9 +44,12 @@ std::string name_of(const Shape& shape) {
 
 Metric random_metric(const Shape& shape, double delta, std::uint64_t seed,
                      Executor& executor = serial_executor()) {
-  return {shape.batch, shape.rank, shape.dim,
+  return {shape.batch,
+          shape.rank,
+          shape.dim,
           normal_values(shape.batch * shape.rank * shape.dim, seed, 0.5),
-          Doubles(static_cast<std::size_t>(shape.batch), delta), executor};
+          Doubles(static_cast<std::size_t>(shape.batch), delta),
+          executor};
 }
 
 Doubles random_x(const Shape& shape, std::uint64_t seed) {
@@ -316,15 +319,20 @@ TEST(RidgeDistanceGradient, is_the_derivative_of_the_distance) {
     }
     return result;
   };
-  test::expect_near(got.x, slopes(x, [&](const Doubles& at) {
-                      return objective(metric.factor, metric.delta, at);
-                    }), 1e-8, "x");
-  test::expect_near(got.factor, slopes(metric.factor, [&](const Doubles& factor) {
-                      return objective(factor, metric.delta, x);
-                    }), 1e-8, "factor");
-  test::expect_near(got.delta, slopes(metric.delta, [&](const Doubles& delta) {
-                      return objective(metric.factor, delta, x);
-                    }), 1e-8, "delta");
+  test::expect_near(
+      got.x,
+      slopes(x, [&](const Doubles& at) { return objective(metric.factor, metric.delta, at); }),
+      1e-8, "x");
+  test::expect_near(
+      got.factor,
+      slopes(metric.factor,
+             [&](const Doubles& factor) { return objective(factor, metric.delta, x); }),
+      1e-8, "factor");
+  test::expect_near(
+      got.delta,
+      slopes(metric.delta,
+             [&](const Doubles& delta) { return objective(metric.factor, delta, x); }),
+      1e-8, "delta");
 }
 
 // With w = Sigma^-1 x from elimination, d q / d Sigma = -w w^T: -2 (sum g w w^T) A for the factor
@@ -348,8 +356,7 @@ TEST(RidgeDistanceGradient, matches_the_dense_formula) {
         const std::size_t at = (image * rank + i) * dim;
         double along = 0;
         for (std::size_t c = 0; c < dim; ++c) along += w[c] * metric.factor[at + c];
-        for (std::size_t c = 0; c < dim; ++c)
-          want.factor[at + c] -= 2 * grad_q[row] * along * w[c];
+        for (std::size_t c = 0; c < dim; ++c) want.factor[at + c] -= 2 * grad_q[row] * along * w[c];
       }
     }
     const DistanceGrads got = grads_of(metric, distances_of(metric, x), grad_q);
@@ -422,7 +429,7 @@ TEST(RidgeDistance, has_the_same_bits_for_any_number_of_workers) {
 TEST(RidgeDistanceHostile, a_nan_stays_in_its_row_or_image) {
   const Shape shape{3, 2, 6, 13};
   Doubles x = random_x(shape, 30), factor = normal_values(3 * 6 * 13, 31);
-  x[0] = kDoubleNan;                  // row 0 of image 0
+  x[0] = kDoubleNan;                      // row 0 of image 0
   factor[(1 * 6 + 2) * 13] = kDoubleNan;  // image 1
   const Metric metric(3, 6, 13, factor, Doubles(3, 0.5));
   EXPECT_FALSE(std::isnan(metric.logdet[0]));
@@ -456,9 +463,8 @@ TEST(RidgeDistanceHostile, names_the_argument_that_is_wrong) {
   EXPECT_THAT(with_delta(kDoubleNan), HasSubstr("delta for image 1, got nan"));
   EXPECT_THAT(with_delta(test::kDoubleInfinity), HasSubstr("delta for image 1, got inf"));
   const double delta = 0;
-  EXPECT_THAT(
-      test::error_of([&] { ridge_distance({.batch = 1, .dim = 2, .delta = &delta}); }),
-      HasSubstr("[ridge_distance] expected a positive, finite delta for image 0, got 0"));
+  EXPECT_THAT(test::error_of([&] { ridge_distance({.batch = 1, .dim = 2, .delta = &delta}); }),
+              HasSubstr("[ridge_distance] expected a positive, finite delta for image 0, got 0"));
   EXPECT_THAT(test::error_of([] { ridge_gram({.batch = -1, .dim = 2}); }),
               HasSubstr("[ridge_gram] expected batch >= 0, got -1"));
   EXPECT_THAT(test::error_of([] { ridge_gram({.rank = -3, .dim = 2}); }),

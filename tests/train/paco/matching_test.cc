@@ -96,8 +96,8 @@ TEST(Matching, equals_brute_force) {
     for (Index image = 0; image < costs.size(0); ++image) {
       const Permutation want = by_brute_force(costs[image]);
       EXPECT_EQ(row_of(by_kernel, image), want);
-      EXPECT_NEAR(total_of(costs[image], row_of(by_hungarian, image)),
-                  total_of(costs[image], want), 1e-12);
+      EXPECT_NEAR(total_of(costs[image], row_of(by_hungarian, image)), total_of(costs[image], want),
+                  1e-12);
     }
   }
 }
@@ -206,8 +206,11 @@ TEST(Matching, refuses_other_costs) {
          "[match_parts] expected costs [images, parts, parts], got [1, 0, 0]");
   refuse(at::zeros({1, 8, 8}, at::kDouble), AssignmentMethod::Table, "expected parts <= 7, got 8");
   refuse(at::full({1, 2, 2}, std::nan(""), at::kDouble), any, "got nan at [0, 0, 0]");
-  expect_refusal([] { composed::match_by_table(at::zeros({1, 8, 8}, at::kDouble)); },
-                 "[match_by_table] expected parts <= 7, got 8");
+  expect_refusal(
+      [] {
+        composed::match_by_table(at::zeros({1, 8, 8}, at::kDouble));
+      },
+      "[match_by_table] expected parts <= 7, got 8");
 }
 
 TEST(Matching, refuses_other_views) {

@@ -111,8 +111,8 @@ TEST(Sampler, keeps_peaks_apart) {
   // A fraction of a side that is not the other: rows apart by 3, columns by 1.
   const Tensor wide = at::zeros({1, 1, 20, 9});
   EXPECT_EQ(cells_of(sample_parts(wide, fraction_options(10)).peaks),
-            (std::vector<Cell>{{0, 0}, {0, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 5}, {0, 6}, {0, 7},
-                               {0, 8}, {3, 0}}));
+            (std::vector<Cell>{
+                {0, 0}, {0, 1}, {0, 2}, {0, 3}, {0, 4}, {0, 5}, {0, 6}, {0, 7}, {0, 8}, {3, 0}}));
 }
 
 TEST(Sampler, averages_the_cells_of_a_window_that_the_map_has) {
@@ -228,7 +228,9 @@ Oracle by_loops(const OracleInput& in) {
   const auto f = in.map.accessor<double, 3>();
   const std::vector<double> norm = norm_of(in.map);
   const auto saliency = in.options.saliency == Saliency::Norm ? norm : attention_of(in.map);
-  Oracle out{{}, at::zeros({parts, channels}, at::kDouble), at::zeros({}, at::kDouble),
+  Oracle out{{},
+             at::zeros({parts, channels}, at::kDouble),
+             at::zeros({}, at::kDouble),
              at::zeros_like(in.map)};
   const auto share_of = [&](double sum, Index count) { return sum / static_cast<double>(count); };
   double weight = 0;
@@ -236,9 +238,8 @@ Oracle by_loops(const OracleInput& in) {
     Cell best{-1, -1};
     for (Index i = 0; i < height * width; ++i) {
       const Cell cell{i / width, i % width};
-      const bool open = std::none_of(out.peaks.begin(), out.peaks.end(), [&](Cell peak) {
-        return distance(peak, cell) <= half;
-      });
+      const bool open = std::none_of(out.peaks.begin(), out.peaks.end(),
+                                     [&](Cell peak) { return distance(peak, cell) <= half; });
       if (open && (best.first < 0 || saliency[i] > saliency[best.first * width + best.second])) {
         best = cell;
       }

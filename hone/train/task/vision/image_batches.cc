@@ -31,12 +31,14 @@ data::Image to_image(const std::vector<std::uint8_t>& planes, const data::ImageS
 
 }  // namespace
 
-ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape) {
+ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape,
+                              const std::atomic<bool>* stop) {
   const auto channels = static_cast<std::size_t>(shape.channels);
   const auto plane = static_cast<std::size_t>(shape.height * shape.width);
   std::vector<std::array<std::uint64_t, 256>> counts(channels);
   std::vector<std::uint8_t> planes(channels * plane);
   for (Index i = 0; i < part.size(); ++i) {
+    data::check_not_stopped(stop);
     part.read(i, planes);
     for (std::size_t at = 0; at < planes.size(); ++at) ++counts[at / plane][planes[at]];
   }
@@ -99,12 +101,10 @@ data::View ImageBatches::make_view(Index sample, Index view,
                                    const std::vector<std::uint8_t>& planes) const {
   data::AugmentOptions options = augmentation_;
   if (views_ > 1 && view == 0) options.occlude = options.shuffle = 0;
-  return data::augment(to_image(planes, shape_), options,
-                       {.seed = seed_,
-                        .epoch = sample / part_->size(),
-                        .index = index_of(sample),
-                        .view = view},
-                       mean_);
+  return data::augment(
+      to_image(planes, shape_), options,
+      {.seed = seed_, .epoch = sample / part_->size(), .index = index_of(sample), .view = view},
+      mean_);
 }
 
 void ImageBatches::normalize(const data::Image& image, float* values) const {

@@ -13,8 +13,10 @@ namespace hone::task {
 struct ChannelStats {
   std::vector<double> mean, std;
 };
-// Exact sums over all images; a channel of one value has standard deviation 1.
-ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape);
+// Exact sums over all images; a channel of one value has standard deviation 1. Error{Cancelled}
+// when stop becomes true.
+ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape,
+                              const std::atomic<bool>* stop = nullptr);
 
 // The numbers of a batch: images [views, count, channels, height, width] normalized, labels
 // [count], and where the pixels of each view come from, [views, count].

@@ -80,8 +80,7 @@ void add_entries(ConfigEntries& entries, data::AugmentOptions& augment) {
   add("augment.crop_padding", &augment.crop_padding,
       "pixels that a random cut may reach beyond each edge, over the mean color");
   unless(augment.crop != "center", "augment.crop = center");
-  add("augment.flip", &augment.flip,
-      "probability that a training image is mirrored left to right");
+  add("augment.flip", &augment.flip, "probability that a training image is mirrored left to right");
   add("augment.ops", &augment.ops,
       "operations on each training image, drawn with replacement from rotation, brightness, "
       "contrast, saturation, hue and sharpness");
@@ -143,8 +142,7 @@ void check_config(const VisionConfig& config) {
   check_range("model.width", config.model.width, 0, 1 << 16);
   check_range("model.layers", config.model.layers, 0, 64);
   const VisionConfig::Data& data = config.data;
-  HONE_CHECK(!data.path.empty(), "data.path", "a folder of images, or leaves (--data)",
-             "none");
+  HONE_CHECK(!data.path.empty(), "data.path", "a folder of images, or leaves (--data)", "none");
   check_range("data.image_size", data.image_size, 0, 4096);
   check_range("data.validation_images", data.validation_images, 1, Index{1} << 40);
   check_range("data.memory_mb", data.memory_mb, 0, Index{1} << 30);

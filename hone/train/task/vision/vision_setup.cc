@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/task/vision/vision_setup.h"
 
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -31,9 +32,9 @@ data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::atomi
     return data::load_images(config.path, options, libtorch_executor());
   }
   const data::LeavesCeiling ceiling = data::leaves_ceiling(config.leaves);
-  log_info(concat("leaves: at most ", 100 * ceiling.accuracy, " % (+- ",
-                  100 * ceiling.standard_error,
-                  ") can be classified correctly, as the classes overlap"));
+  const auto percent = [](double share) { return std::round(1e4 * share) / 100; };
+  log_info(concat("leaves: who knew the cues exactly would classify ", percent(ceiling.accuracy),
+                  " % (+- ", percent(ceiling.standard_error), ") correctly"));
   return data::leaves_corpus(config.leaves, options, libtorch_executor());
 }
 
@@ -64,7 +65,7 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
   if (corpus.classes.size() < 2) {
     fail_corrupt(config.data.path, "images of at least two classes", concat(corpus.classes.size()));
   }
-  data->stats = measure_channels(corpus.train, corpus.shape);
+  data->stats = measure_channels(corpus.train, corpus.shape, stop);
   log_info(concat(corpus.name, ": ", corpus.train.size(), " images to train on, ",
                   corpus.held_out.size(), " held out; ", corpus.classes.size(), " classes, ",
                   corpus.shape.channels, " x ", corpus.shape.height, " x ", corpus.shape.width,

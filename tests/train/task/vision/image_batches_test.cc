@@ -119,8 +119,12 @@ TEST(ImageBatches, give_views_of_the_same_image_and_say_where_their_pixels_come_
   const data::ImagePart part = numbered(5);
   const ImageBatches plain(part, kShape, unit_stats(), 5);
   const ImageBatches pairs(part, kShape, unit_stats(), 5,
-                           {.side = 2, .crop = "random", .flip = 0.5, .shuffle = 1,
-                            .shuffle_cells = 2, .shuffle_grid = 1},
+                           {.side = 2,
+                            .crop = "random",
+                            .flip = 0.5,
+                            .shuffle = 1,
+                            .shuffle_cells = 2,
+                            .shuffle_grid = 1},
                            /*views=*/2);
   EXPECT_EQ(pairs.shape(), (data::ImageShape{3, 2, 2}));
   Index differ = 0;
@@ -135,15 +139,15 @@ TEST(ImageBatches, give_views_of_the_same_image_and_say_where_their_pixels_come_
       for (std::size_t at = 0; at < 12; ++at) {
         const data::Point from = got.geometry[view].inverse_map(
             {static_cast<double>(at % 2) + 0.5, static_cast<double>(at / 2 % 2) + 0.5});
-        const auto source = at / 4 * 16 + static_cast<std::size_t>(from.y) * 4 +
-                            static_cast<std::size_t>(from.x);
+        const auto source =
+            at / 4 * 16 + static_cast<std::size_t>(from.y) * 4 + static_cast<std::size_t>(from.x);
         EXPECT_EQ(got.images[12 * view + at], whole[source]);
       }
     }
     differ += !std::equal(got.images.begin(), got.images.begin() + 12, got.images.begin() + 12);
     const ImageValues many = pairs.make(sample, 3);
-    EXPECT_TRUE(std::equal(got.images.begin() + 12, got.images.end(),
-                           many.images.begin() + 3 * 12));
+    EXPECT_TRUE(
+        std::equal(got.images.begin() + 12, got.images.end(), many.images.begin() + 3 * 12));
   }
   EXPECT_GT(differ, 20);
 }

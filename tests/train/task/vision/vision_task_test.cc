@@ -330,9 +330,9 @@ TEST(VisionNet, refuses_sizes_that_do_not_fit) {
 TEST(VisionConfig, refuses_values_by_key) {
   for (const char* bad :
        {"model.name=vit", "model.width=-1", "model.layers=65", "data.image_size=-1",
-        "augment.crop_padding=-1", "augment.crop=left", "augment.flip=1.5",
-        "data.leaves.classes=1", "data.validation_images=0", "data.memory_mb=-1",
-        "data.workers=300", "data.prefetch=0", "optim.name=lbfgs", "trainer.steps=0"}) {
+        "augment.crop_padding=-1", "augment.crop=left", "augment.flip=1.5", "data.leaves.classes=1",
+        "data.validation_images=0", "data.memory_mb=-1", "data.workers=300", "data.prefetch=0",
+        "optim.name=lbfgs", "trainer.steps=0"}) {
     VisionConfig config;
     config.data.path = "x";
     set_config(config, bad);
