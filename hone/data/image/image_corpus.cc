@@ -21,7 +21,7 @@ std::string hash_part(const ImagePart& part, const ImageShape& shape,
   constexpr Index kPiece = 256;
   std::vector<std::byte> piece;
   for (Index i = 0; i < part.size(); ++i) {
-    check_not_stopped(stop);
+    check_not_stopped(part, stop);
     part.read(i, planes);
     const auto* bytes = reinterpret_cast<const std::byte*>(planes.data());
     piece.insert(piece.end(), bytes, bytes + planes.size());
@@ -78,8 +78,8 @@ ImagePart ImagePart::select(const std::vector<Index>& indices) const {
   return {shape_, std::move(labels), std::move(pixels)};
 }
 
-void check_not_stopped(const std::atomic<bool>* stop) {
-  if (stop != nullptr && *stop) {
+void check_not_stopped(const ImagePart& part, const std::atomic<bool>* stop) {
+  if (!part.in_memory() && stop != nullptr && *stop) {
     throw Error(ErrorCategory::Cancelled, "[images] Reading was interrupted.");
   }
 }

@@ -39,8 +39,9 @@ class ImagePart {
   Decoder decode_;
 };
 
-// Error{Cancelled} when stop is not null and true. For loops over images.
-void check_not_stopped(const std::atomic<bool>* stop);
+// For loops over images: Error{Cancelled} when stop is not null and true, and reading them takes
+// long because they are not in memory.
+void check_not_stopped(const ImagePart& part, const std::atomic<bool>* stop);
 
 struct ImageCorpus {
   std::string name;

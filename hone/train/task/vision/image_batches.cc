@@ -38,7 +38,7 @@ ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShap
   std::vector<std::array<std::uint64_t, 256>> counts(channels);
   std::vector<std::uint8_t> planes(channels * plane);
   for (Index i = 0; i < part.size(); ++i) {
-    data::check_not_stopped(stop);
+    data::check_not_stopped(part, stop);
     part.read(i, planes);
     for (std::size_t at = 0; at < planes.size(); ++at) ++counts[at / plane][planes[at]];
   }

@@ -13,8 +13,8 @@ namespace hone::task {
 struct ChannelStats {
   std::vector<double> mean, std;
 };
-// Exact sums over all images; a channel of one value has standard deviation 1. Error{Cancelled}
-// when stop becomes true.
+// Exact sums over all images; a channel of one value has standard deviation 1. Error{Cancelled} as
+// data::check_not_stopped().
 ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape,
                               const std::atomic<bool>* stop = nullptr);
 
