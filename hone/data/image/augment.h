@@ -43,7 +43,7 @@ struct ViewKey {
 View augment(Image image, const AugmentOptions& options, const ViewKey& key,
              PixelColor outside = {0, 0, 0});
 
-// The side of the square of AugmentOptions::occlude in a view of this size; 0 if there is no room.
+// The side of the square of AugmentOptions::occlude in a view of this size; 0 if none fits.
 Index occlusion_side(Index height, Index width, double area);
 
 }  // namespace hone::data

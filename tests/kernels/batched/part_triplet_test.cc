@@ -135,7 +135,7 @@ Indices positives_of(const Triplets& t) {
   return rows;
 }
 
-// A row to measure where there is no negative; it gets no gradient.
+// The row that stands in where an anchor has no negative; its gradient is zero.
 Indices or_first(Indices rows) {
   for (Index& row : rows) row = std::max<Index>(row, 0);
   return rows;

@@ -36,7 +36,7 @@ VisionSpec narrow_spec(const char* name, Index classes, Index height, Index widt
   return spec;
 }
 
-// For a network whose values nobody reads.
+// For networks whose values do not matter.
 Tensor any_values(const TensorRequest& request) { return at::empty(request.sizes, request.type); }
 
 Index count_parameters(const ResNet& net) {

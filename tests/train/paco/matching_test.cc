@@ -16,6 +16,8 @@
 
 #include "hone/core/error.h"
 
+#include "tests/support/refusal.h"
+
 namespace hone::paco {
 namespace {
 
@@ -181,19 +183,9 @@ TEST(Matching, switches_at_epoch) {
   EXPECT_EQ(cosine.at(100), MatchMetric::Cosine);
 }
 
-void expect_refusal(const std::function<void()>& call, const std::string& message) {
-  try {
-    call();
-    ADD_FAILURE() << "accepted; expected: " << message;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
-    EXPECT_THAT(error.what(), HasSubstr(message));
-  }
-}
-
 TEST(Matching, refuses_other_costs) {
   const auto refuse = [](const Tensor& costs, AssignmentMethod method, const std::string& message) {
-    expect_refusal([&] { match_parts(costs, method); }, message);
+    EXPECT_THAT(hone::test::refusal([&] { match_parts(costs, method); }), HasSubstr(message));
   };
   const AssignmentMethod any = AssignmentMethod::Auto;
   refuse({}, any, "[match_parts] expected fp64 costs, got an undefined tensor");
@@ -206,17 +198,17 @@ TEST(Matching, refuses_other_costs) {
          "[match_parts] expected costs [images, parts, parts], got [1, 0, 0]");
   refuse(at::zeros({1, 8, 8}, at::kDouble), AssignmentMethod::Table, "expected parts <= 7, got 8");
   refuse(at::full({1, 2, 2}, std::nan(""), at::kDouble), any, "got nan at [0, 0, 0]");
-  expect_refusal(
-      [] {
-        composed::match_by_table(at::zeros({1, 8, 8}, at::kDouble));
-      },
-      "[match_by_table] expected parts <= 7, got 8");
+  EXPECT_THAT(hone::test::refusal([] {
+                composed::match_by_table(at::zeros({1, 8, 8}, at::kDouble));
+              }),
+              HasSubstr("[match_by_table] expected parts <= 7, got 8"));
 }
 
 TEST(Matching, refuses_other_views) {
   const Tensor z = at::zeros({2, 3, 4});
   const auto refuse = [](const Tensor& z1, const Tensor& z2, const std::string& message) {
-    expect_refusal([&] { cosine_costs(z1, z2); }, "[cosine_costs] " + message);
+    EXPECT_THAT(hone::test::refusal([&] { cosine_costs(z1, z2); }),
+                HasSubstr("[cosine_costs] " + message));
   };
   refuse(z, {}, "A view is an undefined tensor.");
   refuse(z, z.to(at::kLong), "expected floating-point parts, got Float and Long");

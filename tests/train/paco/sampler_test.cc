@@ -20,6 +20,8 @@
 #include "hone/core/error.h"
 #include "hone/train/amp/autocast_guard.h"
 
+#include "tests/support/refusal.h"
+
 namespace hone::paco {
 namespace {
 
@@ -406,20 +408,11 @@ TEST(Sampler, takes_a_batch_without_images) {
   EXPECT_EQ(composed::find_peaks(at::zeros({0, 7, 7}), {}).cells.size(0), 0);
 }
 
-void expect_refusal(const std::function<void()>& call, const std::string& message) {
-  try {
-    call();
-    ADD_FAILURE() << "accepted; expected: " << message;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
-    EXPECT_THAT(error.what(), HasSubstr(message));
-  }
-}
-
 TEST(Sampler, refuses_other_maps) {
   const auto refuse = [](const Tensor& map, const SamplerOptions& options,
                          const std::string& message) {
-    expect_refusal([&] { sample_parts(map, options); }, "[sample_parts] " + message);
+    EXPECT_THAT(hone::test::refusal([&] { sample_parts(map, options); }),
+                HasSubstr("[sample_parts] " + message));
   };
   const Tensor map = at::ones({2, 3, 4, 4});
   refuse({}, {}, "The map is an undefined tensor.");
@@ -437,7 +430,8 @@ TEST(Sampler, refuses_other_maps) {
 TEST(Sampler, refuses_other_peaks) {
   const Tensor map = at::ones({1, 3, 4, 5});
   const auto refuse = [&](const Tensor& peaks, const std::string& message) {
-    expect_refusal([&] { parts_at(map, peaks, 3); }, "[parts_at] " + message);
+    EXPECT_THAT(hone::test::refusal([&] { parts_at(map, peaks, 3); }),
+                HasSubstr("[parts_at] " + message));
   };
   refuse({}, "expected int64 peaks, got an undefined tensor");
   refuse(at::zeros({1, 2, 2}), "expected int64 peaks, got Float");

@@ -38,7 +38,7 @@ data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::atomi
   return data::leaves_corpus(config.leaves, options, libtorch_executor());
 }
 
-// Another number of classes is no reason to warn.
+// A classifier with another number of classes is expected and does not cause a warning.
 void initialize(nn::VisionNetImpl& model, const std::string& from) {
   const std::filesystem::path file = nn::weights_file_of(from);
   const nn::LoadedWeights loaded = nn::load_weights(model, file);
