@@ -11,21 +11,12 @@
 
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
+#include "hone/train/exact_scope.h"
 
 namespace hone::paco {
 namespace {
 
 using torch::Tensor;
-
-// Exact products of at least fp32, whatever scope the caller is in.
-struct ExactScope {
-  c10::impl::ExcludeDispatchKeyGuard no_autocast{c10::autocast_dispatch_keyset};
-  at::NoTF32Guard no_tf32;
-};
-
-Tensor in_working_type(const Tensor& tensor) {
-  return tensor.to(tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-}
 
 void check_map(const char* op, const Tensor& map, Index rank) {
   HONE_REQUIRE(map.defined(), op, "The map is an undefined tensor.");
