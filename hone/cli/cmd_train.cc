@@ -64,8 +64,7 @@ void read_recorded(Config& config, const std::filesystem::path& path) {
 // Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --init
 // (model.init), --seed (trainer.seed), --set.
 template <class Config>
-Config config_of(const Options& options, const Context& context) {
-  Config config;
+Config config_of(const Options& options, const Context& context, Config config) {
   const std::filesystem::path recorded = std::filesystem::path(options.out) / "train.toml";
   if (!options.config.empty()) {
     read_config(config, options.config);
@@ -85,8 +84,8 @@ Config config_of(const Options& options, const Context& context) {
 }
 
 template <class Config>
-app::TrainJob<Config> train_job(const Options& options, const Context& context) {
-  return {.config = config_of<Config>(options, context),
+app::TrainJob<Config> train_job(const Options& options, const Context& context, Config config) {
+  return {.config = config_of(options, context, std::move(config)),
           .out = options.out,
           .resume = options.resume,
           .fresh = options.fresh,
@@ -96,8 +95,8 @@ app::TrainJob<Config> train_job(const Options& options, const Context& context) 
 }
 
 template <class Config>
-app::MemoryJob<Config> memory_job(const Options& options, const Context& context) {
-  return {.config = config_of<Config>(options, context),
+app::MemoryJob<Config> memory_job(const Options& options, const Context& context, Config config) {
+  return {.config = config_of(options, context, std::move(config)),
           .threads = context.common.threads,
           .search_batch = options.find_batch_size};
 }
@@ -126,6 +125,7 @@ void print_vision(const app::TrainVisionResult& result) {
   print_steps(result, result.images_per_s, "images/s");
   std::printf("held-out loss %.4f nats, accuracy %.2f %% of %lld classes\n", result.val_loss,
               100 * result.val_accuracy, static_cast<long long>(result.classes));
+  if (!result.guard.empty()) std::printf("guard against collapse: %s\n", result.guard.c_str());
   std::printf("model: %s\n", escape_controls(result.model.string()).c_str());
 }
 
@@ -168,27 +168,36 @@ void print_memory(const app::MemoryMeasurement& result, const std::string& sampl
 void run_lm(const Options& options, Context& context) {
   using task::LmConfig;
   if (options.memory_report || options.find_batch_size) {
-    const app::MemoryLmResult result = app::memory_lm(memory_job<LmConfig>(options, context));
+    const app::MemoryLmResult result = app::memory_lm(memory_job(options, context, LmConfig()));
     return context.finish(app::to_json(result), [&] {
       print_memory(result, concat("windows of ", result.positions, " tokens"), &result.predicted);
     });
   }
   const Interrupt interrupt;
-  const app::TrainLmResult result = app::train_lm(train_job<LmConfig>(options, context));
+  const app::TrainLmResult result = app::train_lm(train_job(options, context, LmConfig()));
   context.finish(app::to_json(result), [&] { print_lm(result); });
 }
 
-void run_vision(const Options& options, Context& context) {
-  using task::VisionConfig;
+void run_images(const Options& options, Context& context, const task::VisionConfig& start) {
   if (options.memory_report || options.find_batch_size) {
-    const app::MemoryMeasurement result =
-        app::memory_vision(memory_job<VisionConfig>(options, context));
+    const app::MemoryMeasurement result = app::memory_vision(memory_job(options, context, start));
     return context.finish(app::to_json(result), [&] { print_memory(result, "images", nullptr); });
   }
   const Interrupt interrupt;
-  const app::TrainVisionResult result =
-      app::train_vision(train_job<VisionConfig>(options, context));
+  const app::TrainVisionJob job = train_job(options, context, start);
+  const bool contrasts = start.loss.method == "paco";
+  HONE_CHECK(!contrasts || job.config.loss.method == "paco", "loss.method",
+             "paco for train paco (train vision has the others)", job.config.loss.method);
+  const app::TrainVisionResult result = app::train_vision(job);
   context.finish(app::to_json(result), [&] { print_vision(result); });
+}
+
+void run_vision(const Options& options, Context& context) {
+  run_images(options, context, task::VisionConfig());
+}
+
+void run_paco(const Options& options, Context& context) {
+  run_images(options, context, task::part_contrast_config());
 }
 
 struct Job {
@@ -247,6 +256,12 @@ void add_train(CLI::App& program, Context& context) {
            .data = "Folder: MNIST's IDX files, CIFAR-10's batches, or images in a folder for each "
                    "class; or leaves: drawn leaves (docs/guide-vision.md)",
            .run = run_vision,
+           .has_init = true});
+  add_job(*verb, context,
+          {.name = "paco",
+           .about = "Train a classifier of fine-grained images with part contrast (PaCo-2)",
+           .data = "Images as for train vision (docs/guide-paco.md)",
+           .run = run_paco,
            .has_init = true});
 }
 

@@ -14,13 +14,14 @@ namespace hone::app {
 namespace {
 
 MemoryMeasurement run_job(const MemoryVisionJob& job) {
-  task::VisionConfig config = job.config;
+  task::VisionConfig config = task::apply_preset(job.config);
   check_config(config);
   at::set_num_threads(job.threads > 0 ? job.threads : usable_cpus());
   const memory::MemoryMeter meter;  // before the model, so that its weights count
   const task::VisionSetup setup = task::set_up_vision(config);
-  config.optim = trainer::apply_preset(config.optim, config.given, *setup.model);
-  const auto optimizer = task::make_optimizer(config, *setup.model);
+  const torch::nn::Module& module = setup.task->objective().module();
+  config.optim = trainer::apply_preset(config.optim, config.given, module);
+  const auto optimizer = task::make_optimizer(config, module);
   return measure_run(*setup.task, *optimizer, config.trainer, job.search_batch);
 }
 

@@ -15,8 +15,7 @@ namespace hone::app {
 namespace {
 
 // A run that goes on has its weights and does not need those that it started from.
-task::VisionConfig with_needed_init(const TrainVisionJob& job) {
-  task::VisionConfig config = job.config;
+task::VisionConfig with_needed_init(const TrainVisionJob& job, task::VisionConfig config) {
   if (job.resume && holds_checkpoint(job.out)) config.model.init.clear();
   const std::string& init = config.model.init;
   if (!init.empty()) check_output_spares(job.out, nn::weights_file_of(init));
@@ -24,14 +23,15 @@ task::VisionConfig with_needed_init(const TrainVisionJob& job) {
 }
 
 TrainVisionResult run_job(const TrainVisionJob& job) {
-  task::VisionConfig config = job.config;
+  task::VisionConfig config = task::apply_preset(job.config);
   check_config(config);
   const TrainRun run(options_of(job), config.trainer);
-  const task::VisionSetup setup = task::set_up_vision(with_needed_init(job), job.stop);
+  const task::VisionSetup setup = task::set_up_vision(with_needed_init(job, config), job.stop);
   const data::ImageCorpus& corpus = setup.data->corpus;
   run.fix(config.trainer, *setup.task);
-  config.optim = trainer::apply_preset(config.optim, config.given, *setup.model);
-  const auto optimizer = task::make_optimizer(config, *setup.model);
+  const torch::nn::Module& module = setup.task->objective().module();
+  config.optim = trainer::apply_preset(config.optim, config.given, module);
+  const auto optimizer = task::make_optimizer(config, module);
   const trainer::TrainResult trained = run.train(
       facts_of(config), config.lr, config.trainer,
       {.name = corpus.name, .hash = corpus.hash, .kind = "images"}, *setup.task, *optimizer);
@@ -56,6 +56,9 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   result.images_per_s = trained.tokens_per_s;
   result.loop_share = trained.loop_share;
   result.seconds = run.seconds();
+  result.method = config.loss.method;
+  if (const auto verdict = setup.task->verdict()) result.guard = name_of(*verdict);
+  result.objective = setup.task->objective().report();
   result.out = job.out;
   return result;
 }
@@ -78,6 +81,9 @@ Json to_json(const TrainVisionResult& result) {
           {"parameters", result.parameters},
           {"classes", result.classes},
           {"broken_images", result.broken_images},
+          {"method", result.method},
+          {"guard", result.guard.empty() ? Json() : Json(result.guard)},
+          {"objective", result.objective},
           {"out", result.out.string()},
           {"model", result.model.string()}};
 }

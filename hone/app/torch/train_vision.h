@@ -18,6 +18,9 @@ struct TrainVisionResult {
   std::optional<double> train_loss, images_per_s;  // copied from TrainResult, as is loop_share
   double val_loss = 0, val_accuracy = 0;
   double loop_share = 0, seconds = 0;
+  std::string method;  // loss.method
+  std::string guard;   // the worst that the guard against collapse has seen; empty: it was off
+  Json objective;      // Objective::report()
   std::filesystem::path out, model;  // model has model.safetensors and config.json
 };
 
@@ -25,8 +28,8 @@ struct TrainVisionResult {
 TrainVisionResult train_vision(const TrainVisionJob& job);
 
 // {"steps", "skipped_steps", "train_loss", "val_loss", "val_accuracy", "images_per_s",
-// "loop_share", "seconds", "parameters", "classes", "broken_images", "out", "model"}; null for
-// what is absent.
+// "loop_share", "seconds", "parameters", "classes", "broken_images", "method", "guard",
+// "objective", "out", "model"}; null for what is absent.
 Json to_json(const TrainVisionResult& result);
 
 }  // namespace hone::app

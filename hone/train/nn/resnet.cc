@@ -105,18 +105,36 @@ Tensor ResNetImpl::forward_block(const Block& block, const Tensor& x) const {
   return (y + shortcut).relu();
 }
 
-Tensor ResNetImpl::forward_features(const Tensor& images, Stage stage) const {
+Tensor ResNetImpl::forward_stages(const Tensor& images) const {
   HONE_CHECK(images.dim() == 4 && images.size(1) == spec().channels, spec().name,
              concat("images [batch, ", spec().channels, ", height, width]"),
              concat(images.dim(), " dimensions, the second of ",
                     images.dim() > 1 ? images.size(1) : Index{0}));
   Tensor x = stem_.forward(images, is_training()).relu();
   if (!layout_.is_for_cifar()) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});
-  const std::size_t count = stages_.size() - (stage == Stage::Penultimate ? 1 : 0);
-  for (std::size_t i = 0; i < count; ++i) {
+  for (std::size_t i = 0; i + 1 < stages_.size(); ++i) {
     for (const Block& block : stages_[i]) x = forward_block(block, x);
   }
   return x;
+}
+
+Tensor ResNetImpl::forward_last_stage(Tensor x) const {
+  for (const Block& block : stages_.back()) x = forward_block(block, x);
+  return x;
+}
+
+ResNetImpl::Maps ResNetImpl::forward_maps(const Tensor& images) const {
+  const Tensor before = forward_stages(images);
+  return {before, forward_last_stage(before)};
+}
+
+Tensor ResNetImpl::forward_features(const Tensor& images, Stage stage) const {
+  const Tensor before = forward_stages(images);
+  return stage == Stage::Penultimate ? before : forward_last_stage(before);
+}
+
+Tensor ResNetImpl::classify(const Tensor& means) const {
+  return head_ ? head_->forward(means) : means;
 }
 
 Index ResNetImpl::feature_channels(Stage stage) const {
@@ -125,8 +143,7 @@ Index ResNetImpl::feature_channels(Stage stage) const {
 }
 
 Tensor ResNetImpl::logits_of(const Tensor& images) const {
-  const Tensor mean = forward_features(images).mean({2, 3});
-  return head_ ? head_->forward(mean) : mean;
+  return classify(forward_features(images).mean({2, 3}));
 }
 
 }  // namespace hone::nn

@@ -46,6 +46,13 @@ class ResNetImpl final : public VisionNetImpl {
   // The map of a stage before the mean, [batch, feature_channels(stage), rows, columns], for images
   // of any size. Throws Error{InvalidArgument} for another number of channels.
   torch::Tensor forward_features(const torch::Tensor& images, Stage stage = Stage::Last) const;
+  // Both of them in one pass.
+  struct Maps {
+    torch::Tensor penultimate, last;
+  };
+  Maps forward_maps(const torch::Tensor& images) const;
+  // The logits of means over the last map, [batch, feature_channels()]; without classes the means.
+  torch::Tensor classify(const torch::Tensor& means) const;
   Index feature_channels(Stage stage = Stage::Last) const;
   bool mixes_batch() const override { return true; }
 
@@ -57,6 +64,9 @@ class ResNetImpl final : public VisionNetImpl {
 
   Block build_block(LayerBuilder& build, Index stage, Index index, Index channels) const;
   torch::Tensor forward_block(const Block& block, const torch::Tensor& x) const;
+  // The map before the last stage, and that stage.
+  torch::Tensor forward_stages(const torch::Tensor& images) const;
+  torch::Tensor forward_last_stage(torch::Tensor x) const;
   torch::Tensor logits_of(const torch::Tensor& images) const override;
 
   const ResNetLayout& layout_;

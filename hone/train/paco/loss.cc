@@ -25,6 +25,8 @@ void check_options(const PacoLossOptions& options) {
   HONE_CHECK(std::isfinite(options.alpha) && options.alpha >= 0, kLoss,
              "a finite alpha of at least 0", options.alpha);
   HONE_CHECK(options.screen_top_m >= 0, kLoss, "screen_top_m of at least 0", options.screen_top_m);
+  HONE_CHECK(std::isfinite(options.match_floor) && options.match_floor >= 0, kLoss,
+             "a finite match_floor of at least 0", options.match_floor);
   HONE_CHECK(std::isfinite(options.soc_epsilon) && options.soc_epsilon > 0, kLoss,
              "a finite soc_epsilon above 0", options.soc_epsilon);
   HONE_CHECK(std::isfinite(options.beta) && options.beta >= 0, kLoss, "a finite beta of at least 0",
@@ -105,14 +107,20 @@ void PacoLossImpl::reset() {
   }
 }
 
-Tensor PacoLossImpl::match(const PartMetric& metric) const {
+Tensor PacoLossImpl::match(const Tensor& z1, const Tensor& z2, const PartMetric& metric) const {
   const torch::NoGradGuard no_grad;
   if (options_.match.at(epoch_) == MatchMetric::Cosine) {
     return match_parts(cosine_costs(metric.z1, metric.z2), options_.solver);
   }
-  const Index batch = metric.z1.size(0), parts = metric.z1.size(1), dim = metric.z1.size(2);
-  const Tensor pairs = (metric.z1.unsqueeze(2) - metric.z2.unsqueeze(1));
-  const Tensor q = ridge_distance_sq(metric, pairs.reshape({batch, parts * parts, dim}));
+  PartMetric own = metric;
+  if (options_.match_floor > 0) {
+    MetricOptions options = options_.metric;
+    options.floor = options_.match_floor;
+    own = part_metric(z1, z2, options);
+  }
+  const Index batch = own.z1.size(0), parts = own.z1.size(1), dim = own.z1.size(2);
+  const Tensor pairs = (own.z1.unsqueeze(2) - own.z2.unsqueeze(1));
+  const Tensor q = ridge_distance_sq(own, pairs.reshape({batch, parts * parts, dim}));
   return match_parts(q.sqrt().reshape({batch, parts, parts}).to(at::kDouble), options_.solver);
 }
 
@@ -162,7 +170,7 @@ PacoLossOutput PacoLossImpl::forward(const Tensor& z1, const Tensor& z2, const T
   HONE_CHECK(z1.size(2) == options_.dim, kLoss, concat("parts of dim ", options_.dim), z1.size(2));
   HONE_CHECK(z1.size(0) > 0, kLoss, "at least one image", z1.size(0));
   check_targets(targets, z1.size(0), options_.classes);
-  out.matching = match(metric);
+  out.matching = match(z1, z2, metric);
   const PartContrast contrast = part_contrast(metric, out.matching, targets, options_, pool_images);
   out.pac = contrast.loss;
   out.active_share = contrast.active_share;

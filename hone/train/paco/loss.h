@@ -35,6 +35,7 @@ struct PacoLossOptions {
   MetricOptions metric = {};
   // Matching.
   MatchSchedule match = {};
+  double match_floor = 0;  // metric.floor while parts are matched; 0: the same
   kernels::AssignmentMethod solver = kernels::AssignmentMethod::Auto;
   // Second-order alignment.
   SocMetric soc_metric = SocMetric::Frobenius;
@@ -87,12 +88,14 @@ class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
                          const torch::Tensor& targets, const torch::Tensor& pool_images = {});
   // Decides by which metric parts are matched; counts from 0.
   void set_epoch(Index epoch) { epoch_ = epoch; }
+  Index epoch() const { return epoch_; }
   const PacoLossOptions& options() const { return options_; }
 
   torch::Tensor prototype, prototype_count;
 
  private:
-  torch::Tensor match(const PartMetric& metric) const;
+  torch::Tensor match(const torch::Tensor& z1, const torch::Tensor& z2,
+                      const PartMetric& metric) const;
   torch::Tensor align(const torch::Tensor& z1, const torch::Tensor& z2,
                       const torch::Tensor& targets) const;
   void update_prototypes(const torch::Tensor& z1, const torch::Tensor& z2,
@@ -104,7 +107,8 @@ class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
 TORCH_MODULE(PacoLoss);
 
 // Detached: weights are constants with mean 1 and multiply each image's loss; Attached: their mean,
-// with its gradient, multiplies the mean loss, as the method was published.
+// with its gradient, multiplies the mean loss, as the method was published. PacoModel's weights are
+// the means over both views or, for Attached, those of view 1.
 enum class CeWeight { Off, Detached, Attached };
 
 struct WeightedCeOptions {

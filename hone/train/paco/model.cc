@@ -2,12 +2,13 @@
 #include "hone/train/paco/model.h"
 
 #include <ATen/ATen.h>
-#include <torch/nn/modules/linear.h>
 
 #include <cmath>
 
 #include "hone/core/check.h"
+#include "hone/core/clock.h"
 #include "hone/core/log.h"
+#include "hone/core/trace.h"
 
 namespace hone::paco {
 namespace {
@@ -23,10 +24,17 @@ void cap(std::string_view what, Index most, Index& value) {
   value = most;
 }
 
-PacoModelOptions settle(PacoModelOptions options) {
+nn::ResNet make_backbone(const PacoModelOptions& options) {
   HONE_CHECK(nn::find_resnet(options.backbone.name) != nullptr, kModel, "a ResNet as backbone",
              options.backbone.name);
   HONE_CHECK(options.classes > 1, kModel, "at least 2 classes", options.classes);
+  nn::VisionSpec spec = options.backbone;
+  spec.classes = options.classes;
+  return nn::ResNet(nn::resolve(spec), options.seed);
+}
+
+PacoModelOptions settle(PacoModelOptions options, const nn::VisionSpec& spec) {
+  HONE_CHECK(spec.classes > 1, kModel, "a backbone of at least 2 classes", spec.classes);
   HONE_CHECK(options.sampler.parts > 0, kModel, "parts above 0", options.sampler.parts);
   HONE_CHECK(options.dim > 0, kModel, "dim above 0", options.dim);
   for (const double weight : {options.lambda_pac, options.eta_soc}) {
@@ -37,36 +45,57 @@ PacoModelOptions settle(PacoModelOptions options) {
     cap("parts", kPartsCap, options.sampler.parts);
     cap("dim", kDimCap, options.dim);
   }
-  options.backbone.classes = 0;
+  if (options.sampler.window % 2 == 0) {
+    log_warning(concat("PacoModel: a window of ", options.sampler.window, " acts as one of ",
+                       options.sampler.window + 1));
+  }
+  options.backbone = spec;
+  options.classes = spec.classes;
   options.loss.classes = options.classes;
   options.loss.dim = options.dim;
   return options;
 }
 
-struct View {
-  Tensor map, mean;
+// The time since the last call.
+class StopWatch {
+ public:
+  double lap() {
+    const std::int64_t before = std::exchange(at_, steady_clock().now_ns());
+    return seconds_between(before, at_);
+  }
+
+ private:
+  std::int64_t at_ = steady_clock().now_ns();
 };
+
+double number(const Tensor& scalar) { return scalar.item<double>(); }
 
 }  // namespace
 
-PacoModelImpl::PacoModelImpl(PacoModelOptions options) : options_(settle(std::move(options))) {
-  backbone = register_module("backbone", nn::ResNet(nn::resolve(options_.backbone), options_.seed));
+PacoModelImpl::PacoModelImpl(PacoModelOptions options)
+    : PacoModelImpl(make_backbone(options), options) {}
+
+PacoModelImpl::PacoModelImpl(nn::ResNet network, PacoModelOptions options)
+    : options_(settle(std::move(options), network->spec())) {
+  backbone = register_module("backbone", std::move(network));
   const Index channels = backbone->feature_channels(options_.stage);
-  const nn::TensorSource source = nn::new_tensors(options_.seed + 1);
-  const auto normal = [&](const char* name, Index rows, double variance) {
-    return source({.name = name,
-                   .sizes = {rows, channels},
-                   .std = std::sqrt(variance / static_cast<double>(channels))});
-  };
   projection = register_module(
       "projection",
       torch::nn::Linear(torch::nn::LinearOptions(channels, options_.dim).bias(false)));
-  classifier = register_module("classifier", torch::nn::Linear(channels, options_.classes));
   loss = register_module("loss", PacoLoss(options_.loss));
   const torch::NoGradGuard no_grad;
-  projection->weight.copy_(normal("projection", options_.dim, 2));
-  classifier->weight.copy_(normal("classifier", options_.classes, 1));
-  classifier->bias.zero_();
+  const nn::TensorSource source = nn::new_tensors(options_.seed + 1);
+  projection->weight.copy_(source({.name = "projection",
+                                   .sizes = {options_.dim, channels},
+                                   .std = std::sqrt(2 / static_cast<double>(channels))}));
+}
+
+std::vector<nn::ResNetImpl::Maps> PacoModelImpl::look(const Tensor& view1, const Tensor& view2) {
+  if (!view2.defined()) return {backbone->forward_maps(view1)};
+  if (!options_.joint_views) return {backbone->forward_maps(view1), backbone->forward_maps(view2)};
+  const auto both = backbone->forward_maps(at::cat({view1, view2}));
+  const auto before = both.penultimate.chunk(2), last = both.last.chunk(2);
+  return {{before[0], last[0]}, {before[1], last[1]}};
 }
 
 PacoOutput PacoModelImpl::forward(const Tensor& view1, const Tensor& view2, const Tensor& targets) {
@@ -75,37 +104,90 @@ PacoOutput PacoModelImpl::forward(const Tensor& view1, const Tensor& view2, cons
   HONE_CHECK(!has_two || view2.sizes().equals(view1.sizes()), kModel,
              concat("a second view of ", c10::str(view1.sizes())),
              has_two ? c10::str(view2.sizes()) : std::string("none"));
-  std::vector<View> views;
-  const auto look = [&](const Tensor& images) {
-    const Tensor map = backbone->forward_features(images, options_.stage);
-    views.push_back({map, map.mean({2, 3})});
-  };
-  if (has_two && options_.joint_views) {
-    look(at::cat({view1, view2}));
-    const View both = views.front();
-    views.clear();
-    for (const Index half : {0, 1}) {
-      views.push_back({both.map.chunk(2)[static_cast<std::size_t>(half)],
-                       both.mean.chunk(2)[static_cast<std::size_t>(half)]});
-    }
-  } else {
-    look(view1);
-    if (has_two) look(view2);
-  }
+  StopWatch watch;
+  LastStep step;
+  const auto maps = look(view1, view2);
+  step.backbone_seconds = watch.lap();
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  const at::ScalarType type = projection->weight.scalar_type();
   PacoOutput out;
-  out.features = has_two ? (views[0].mean + views[1].mean) / 2 : views[0].mean;
-  out.logits = classifier->forward(out.features);
+  out.features = maps[0].last.mean({2, 3}, /*keepdim=*/false, type);
+  if (has_two) out.features = (out.features + maps[1].last.mean({2, 3}, false, type)) / 2;
+  out.logits = backbone->classify(out.features);
   if (!targets.defined()) return out;
-  out.view1 = sample_parts(views[0].map, options_.sampler);
-  out.view2 = sample_parts(views[1].map, options_.sampler);
-  const auto project = [&](const Tensor& parts) { return projection->forward(parts); };
-  out.parts = loss->forward(project(out.view1.parts), project(out.view2.parts), targets);
+  const auto sample = [&](const nn::ResNetImpl::Maps& view) {
+    return sample_parts(
+        options_.stage == nn::ResNetImpl::Stage::Last ? view.last : view.penultimate,
+        options_.sampler);
+  };
+  out.view1 = sample(maps[0]);
+  out.view2 = sample(maps[1]);
+  const auto project = [&](const Tensor& parts) { return projection->forward(parts.to(type)); };
+  const Tensor z1 = project(out.view1.parts), z2 = project(out.view2.parts);
+  step.parts_seconds = watch.lap();
+  out.parts = loss->forward(z1, z2, targets);
   out.pac = out.parts.pac;
   out.soc = out.parts.soc;
-  out.ce = weighted_cross_entropy(out.logits, targets, (out.view1.weight + out.view2.weight) / 2,
-                                  options_.ce);
+  const bool published = options_.ce.weight == CeWeight::Attached;
+  const Tensor weight = published ? out.view1.weight : (out.view1.weight + out.view2.weight) / 2;
+  out.ce = weighted_cross_entropy(out.logits, targets, weight, options_.ce);
   out.total = out.ce + options_.lambda_pac * out.pac + options_.eta_soc * out.soc;
+  step.losses_seconds = watch.lap();
+  step.delta = out.parts.delta;
+  step.active_share = out.parts.active_share;
+  step.empty_share = out.parts.empty_share;
+  step.anchors = z1.size(0) * z1.size(1);
+  step.pool = 2 * step.anchors;
+  last_ = std::move(step);
   return out;
+}
+
+Json PacoModelImpl::optimization_info() const {
+  Index parameters = 0, trainable = 0;
+  for (const Tensor& parameter : this->parameters()) {
+    parameters += parameter.numel();
+    if (parameter.requires_grad()) trainable += parameter.numel();
+  }
+  const PacoLossOptions& options = loss->options();
+  const bool small = options_.sampler.parts <= kPartsCap && options_.dim <= kDimCap;
+  Json info = {{"backbone", options_.backbone.name},
+               {"num_classes", options_.classes},
+               {"feature_dim", backbone->feature_channels(options_.stage)},
+               {"reduced_dim", options_.dim},
+               {"num_parts", options_.sampler.parts},
+               {"total_params", parameters},
+               {"trainable_params", trainable},
+               {"current_epoch", loss->epoch()},
+               {"using_mahalanobis", options.match.at(loss->epoch()) == MatchMetric::Mahalanobis},
+               {"class_prototypes_initialized", loss->prototype_count.gt(0).sum().item<Index>()},
+               {"geometry_dtype", projection->weight.is_cpu() ? "f64" : "f32"},
+               {"optimizations",
+                {{"small_params", small},
+                 {"vectorized_pac", true},
+                 {"two_stage_negatives", options.screen_top_m > 0},
+                 {"frobenius_soc", options.soc_metric == SocMetric::Frobenius},
+                 {"limited_negatives_pool", options.pool == NegativePool::OneImage}}}};
+  if (!last_.delta.defined()) {
+    info["last_step"] = nullptr;
+    return info;
+  }
+  const Index dim = options_.dim;
+  info["last_step"] = {{"effective_delta",
+                        {{"min", number(last_.delta.min())},
+                         {"median", number(last_.delta.median())},
+                         {"max", number(last_.delta.max())}}},
+                       {"active_hinge_share", number(last_.active_share)},
+                       {"empty_share", number(last_.empty_share)},
+                       {"seconds",
+                        {{"backbone", last_.backbone_seconds},
+                         {"parts", last_.parts_seconds},
+                         {"losses", last_.losses_seconds}}},
+                       {"saved",
+                        {{"factorized_side", 2 * (options_.sampler.parts - 1)},
+                         {"full_side", dim},
+                         {"distance_bytes",
+                          last_.anchors * last_.pool * dim * static_cast<Index>(sizeof(double))}}}};
+  return info;
 }
 
 }  // namespace hone::paco

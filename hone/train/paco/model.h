@@ -3,6 +3,7 @@
 
 #include <torch/nn/modules/linear.h>
 
+#include "hone/core/json_io.h"
 #include "hone/train/nn/resnet.h"
 #include "hone/train/paco/loss.h"
 #include "hone/train/paco/sampler.h"
@@ -15,10 +16,11 @@ namespace hone::paco {
 inline constexpr Index kPartsCap = 4, kDimCap = 64;
 
 struct PacoModelOptions {
-  nn::VisionSpec backbone{.name = "resnet18", .channels = 3};  // a ResNet; its classes are not read
-  nn::ResNetImpl::Stage stage = nn::ResNetImpl::Stage::Last;   // the map that parts are taken from
-  Index classes = 0;                                           // must be set
-  Index dim = 64;                                              // of a part
+  // A ResNet; its classes are not read.
+  nn::VisionSpec backbone{.name = "resnet18", .channels = 3};
+  nn::ResNetImpl::Stage stage = nn::ResNetImpl::Stage::Last;  // the map that parts are taken from
+  Index classes = 0;                                          // must be set
+  Index dim = 64;                                             // of a part
   bool enforce_caps = true;
   // true: both views go through the backbone as one batch, and share BatchNorm's statistics.
   bool joint_views = false;
@@ -33,34 +35,59 @@ struct PacoModelOptions {
 struct PacoOutput {
   torch::Tensor logits;               // [batch, classes]
   torch::Tensor total, ce, pac, soc;  // scalars; total = ce + lambda_pac pac + eta_soc soc
-  torch::Tensor features;             // [batch, channels], the mean over the map, of both views
+  torch::Tensor features;  // [batch, channels], the mean over the last map, and over both views
   SampledParts view1, view2;
   PacoLossOutput parts;
 };
 
-// A ResNet, a projection of parts without bias, a linear classifier of the mean feature, and
-// PacoLoss. Parameters and buffers: backbone.*, projection.weight [dim, channels], classifier.*,
-// loss.prototype, loss.prototype_count.
+// A ResNet with its classifier, a projection of parts without bias, and PacoLoss. Parameters and
+// buffers: backbone.*, projection.weight [dim, channels of the stage], loss.prototype,
+// loss.prototype_count. Autocast has an effect on the backbone only.
 class PacoModelImpl : public torch::nn::Module {
  public:
   // Error{InvalidArgument} for a backbone that is not a ResNet and options out of range.
   explicit PacoModelImpl(PacoModelOptions options);
+  // Of this backbone, which has a classifier; `options.backbone` and `classes` are not read.
+  PacoModelImpl(nn::ResNet network, PacoModelOptions options);
 
   // Images [batch, channels, height, width]. One view: the logits. Two views: the logits of the
   // mean of their features and, with targets int64 [batch], the losses.
   // Error{InvalidArgument} for targets without a second view.
   PacoOutput forward(const torch::Tensor& view1, const torch::Tensor& view2 = {},
                      const torch::Tensor& targets = {});
+  // From 0; decides by which metric parts are matched.
   void set_epoch(Index epoch) { loss->set_epoch(epoch); }
   // After the caps.
   const PacoModelOptions& options() const { return options_; }
 
+  // What the model is, which of its shortcuts are on, and what they saved in the last forward pass
+  // with targets, against the published formulation for the same batch:
+  //  {"backbone", "num_classes", "feature_dim", "reduced_dim", "num_parts", "total_params",
+  //   "trainable_params", "current_epoch", "using_mahalanobis", "class_prototypes_initialized",
+  //   "geometry_dtype", "optimizations": {"small_params", "vectorized_pac", "two_stage_negatives",
+  //   "frobenius_soc", "limited_negatives_pool"}, "last_step": {"effective_delta": {"min",
+  //   "median", "max"}, "active_hinge_share", "empty_share", "seconds": {"backbone", "parts",
+  //   "losses"}, "saved": {"factorized_side", "full_side", "distance_bytes"}}}
+  // "last_step" is null before the first such pass. Seconds are those of the host;
+  // "factorized_side" is the side of the matrix that is factorized for an image in place of
+  // "full_side", and "distance_bytes" what differences of all anchors and negatives would take.
+  // Reads from the device.
+  Json optimization_info() const;
+
   nn::ResNet backbone{nullptr};
-  torch::nn::Linear projection{nullptr}, classifier{nullptr};
+  torch::nn::Linear projection{nullptr};
   PacoLoss loss{nullptr};
 
  private:
+  struct LastStep {
+    torch::Tensor delta, active_share, empty_share;
+    double backbone_seconds = 0, parts_seconds = 0, losses_seconds = 0;
+    Index anchors = 0, pool = 0;
+  };
+  std::vector<nn::ResNetImpl::Maps> look(const torch::Tensor& view1, const torch::Tensor& view2);
+
   PacoModelOptions options_;
+  LastStep last_;
 };
 TORCH_MODULE(PacoModel);
 

@@ -14,7 +14,7 @@
 namespace hone::trainer {
 namespace {
 
-constexpr std::array<MetricsColumn, 11> kColumns = {
+constexpr std::array<MetricsColumn, 17> kColumns = {
     {{"loss", "train/loss", &MetricsRow::loss},
      {"lr", "train/lr", &MetricsRow::lr},
      {"grad_norm", "train/grad_norm", &MetricsRow::grad_norm},
@@ -25,7 +25,13 @@ constexpr std::array<MetricsColumn, 11> kColumns = {
      {"val_accuracy", "validation/accuracy", &MetricsRow::val_accuracy},
      {"found_inf", "train/found_inf", &MetricsRow::found_inf},
      {"skipped", "train/skipped", &MetricsRow::skipped},
-     {"growth_tracker", "train/growth_tracker", &MetricsRow::growth_tracker}}};
+     {"growth_tracker", "train/growth_tracker", &MetricsRow::growth_tracker},
+     {"ce", "train/ce", &MetricsRow::ce},
+     {"aux", "train/aux", &MetricsRow::aux},
+     {"pac", "train/pac", &MetricsRow::pac},
+     {"soc", "train/soc", &MetricsRow::soc},
+     {"active_share", "train/active_share", &MetricsRow::active_share},
+     {"empty_share", "train/empty_share", &MetricsRow::empty_share}}};
 
 std::string exact(double value) {
   std::array<char, 40> text;

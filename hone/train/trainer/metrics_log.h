@@ -25,6 +25,10 @@ struct MetricsRow {
   std::optional<double> found_inf{}, skipped{};
   // Steps without overflow since the loss scale changed, this one included; empty without a scale.
   std::optional<double> growth_tracker{};
+  // Terms of the loss, of jobs that have several: cross entropy, supervised contrast or triplets,
+  // part contrast, second-order alignment; and the shares of anchors whose hinge is active and that
+  // have no negative.
+  std::optional<double> ce{}, aux{}, pac{}, soc{}, active_share{}, empty_share{};
 };
 
 // The columns after `step`, in order.

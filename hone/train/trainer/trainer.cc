@@ -162,7 +162,7 @@ Trainer::GroupSum Trainer::accumulate(Task& task, Index step) {
   using memory::PhaseScope;
   const double nominal = task.nominal_weight();
   GroupSum group;
-  std::vector<torch::Tensor> sums;
+  std::vector<LossSum> sums;
   for (Index micro = 0; micro < options_.accumulation_steps; ++micro) {
     LossSum loss;
     {
@@ -174,10 +174,17 @@ Trainer::GroupSum Trainer::accumulate(Task& task, Index step) {
     HONE_TRACE_ZONE("backward", {"step", step}, {"micro_batch", micro});
     const PhaseScope backward(Phase::Backward);
     precision_.scale(loss.sum / nominal).backward();
-    sums.push_back(loss.sum.detach());
     group.weight += loss.weight;
+    loss.sum = loss.sum.detach();
+    sums.push_back(std::move(loss));
   }
-  for (const torch::Tensor& sum : sums) group.loss += sum.item<double>();
+  for (const LossSum& loss : sums) {
+    group.loss += loss.sum.item<double>();
+    for (const auto& [column, mean] : loss.terms) {
+      auto& term = group.terms.*column;
+      term = term.value_or(0) + mean.item<double>() * loss.weight / group.weight;
+    }
+  }
   return group;
 }
 
@@ -199,7 +206,7 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
   drop_gradients(run.optimizer);
   const std::int64_t begin = clock_.now_ns();
   run.memory.run(done_, [&] { group = accumulate(run.task, done_); });
-  const auto [sum, weight] = group;
+  const double sum = group.loss, weight = group.weight;
   HONE_CHECK(weight > 0, "trainer", "a batch in which something counts", weight);
   // An infinite limit measures the norm and clips nothing.
   const double limit =
@@ -221,7 +228,9 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
   } else {
     run.task.restore_buffers();
   }
-  MetricsRow row{.loss = sum / weight, .grad_norm = done.report.grad_norm};
+  MetricsRow row = group.terms;
+  row.loss = sum / weight;
+  row.grad_norm = done.report.grad_norm;
   if (precision_.skips()) {
     row.found_inf = done.found_inf;
     row.skipped = !done.report.stepped;

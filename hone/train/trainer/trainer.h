@@ -22,10 +22,17 @@
 
 namespace hone::trainer {
 
+// A part of the loss for a column of the metrics: a scalar without gradient, the mean over a
+// micro-batch.
+struct LossTerm {
+  std::optional<double> MetricsRow::*column;
+  torch::Tensor mean;
+};
 // Σ of losses over a micro-batch and what it is a sum over (tokens that count, samples).
 struct LossSum {
   torch::Tensor sum;  // scalar with gradient
   double weight = 0;
+  std::vector<LossTerm> terms = {};
 };
 
 struct Validation {
@@ -130,6 +137,7 @@ class Trainer {
   StepOutcome run_step(Run& run);
   struct GroupSum {
     double loss = 0, weight = 0;
+    MetricsRow terms;  // their means over the group
   };
   GroupSum accumulate(Task& task, Index step);
   bool is_due(Index every) const { return every > 0 && done_ % every == 0; }

@@ -95,7 +95,7 @@ TEST(PacoModel, is_the_same_for_the_same_seed) {
     EXPECT_TRUE(weight.value().equal(equal[weight.key()])) << weight.key();
   }
   EXPECT_FALSE(model->projection->weight.equal(other->projection->weight));
-  EXPECT_FALSE(model->classifier->weight.equal(other->classifier->weight));
+  EXPECT_FALSE(model->backbone->parameters().front().equal(other->backbone->parameters().front()));
 }
 
 TEST(PacoModel, reduces_parts_and_dimension_with_a_warning_each) {

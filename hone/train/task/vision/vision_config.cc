@@ -121,6 +121,8 @@ ConfigEntries config_entries(VisionConfig& config) {
   add_entries(entries, config.model);
   add_entries(entries, config.data);
   add_entries(entries, config.augment);
+  add_entries(entries, config.loss);
+  add_entries(entries, config.paco, config.loss);
   add_entries(entries, config.optim, kRules);
   add_entries(entries, config.lr, kRules);
   add_entries(
@@ -131,6 +133,36 @@ ConfigEntries config_entries(VisionConfig& config) {
                      "are halved (not of a ResNet, whose BatchNorm would then give other "
                      "results), else the run ends; 0: no limit"});
   return entries;
+}
+
+// The rates of the published code, and its augmentation of two views.
+VisionConfig part_contrast_config() {
+  VisionConfig config;
+  config.model.name = "resnet20";
+  config.augment.flip = 0.5;
+  config.augment.ops = 2;
+  config.augment.occlude = 0.3;
+  config.augment.shuffle = 0.3;
+  config.loss.method = "paco";
+  config.loss.label_smoothing = 0.1;
+  config.loss.on_collapse = "stop";
+  config.optim.weight_decay = 1e-4;
+  config.lr.peak = 1e-3;
+  config.trainer.steps = 2000;
+  config.trainer.micro_batch = 32;
+  config.trainer.clip_norm = 1;
+  return config;
+}
+
+VisionConfig apply_preset(VisionConfig config) {
+  check_config(config.paco);
+  const ConfigEntries entries = config_entries(config);
+  for (const std::string_view setting : preset_settings(config.paco.preset)) {
+    const std::string_view key = setting.substr(0, setting.find('='));
+    if (!config.given.contains(key)) set_entry(entries, setting);
+  }
+  config.paco.preset = "none";
+  return config;
 }
 
 optim::RuleTable vision_rules() { return kRules; }
@@ -150,6 +182,8 @@ void check_config(const VisionConfig& config) {
   check_range("data.prefetch", data.prefetch, 1, 1024);
   data::check_leaves(data.leaves);
   data::check_augment(config.augment);
+  check_config(config.loss);
+  check_config(config.paco);
   check_config(config.optim, kRules);
   check_config(config.lr);
   check_config(config.trainer);

@@ -7,11 +7,12 @@
 #include "hone/data/image/augment.h"
 #include "hone/data/leaves/leaf_cues.h"
 #include "hone/train/optim/optim_config.h"
+#include "hone/train/task/vision/loss_config.h"
 #include "hone/train/trainer/trainer_config.h"
 
 namespace hone::task {
 
-// The configuration of `hone train vision`; docs/config.md lists every key.
+// The configuration of `hone train vision` and `hone train paco`; docs/config.md lists every key.
 struct VisionConfig {
   struct Model {
     std::string name = "cnn";  // of nn::vision_models()
@@ -27,6 +28,8 @@ struct VisionConfig {
     Index memory_mb = 1024, workers = 2, prefetch = 4;
   } data;
   data::AugmentOptions augment;
+  LossConfig loss;
+  PacoConfig paco;
   optim::OptimConfig optim;
   optim::LrConfig lr;
   trainer::TrainerConfig trainer = {
@@ -35,6 +38,10 @@ struct VisionConfig {
 };
 
 ConfigEntries config_entries(VisionConfig& config);
+// The defaults of `hone train paco`.
+VisionConfig part_contrast_config();
+// Replaces paco.preset by its values for the keys that were not given.
+VisionConfig apply_preset(VisionConfig config);
 // The keys of [augment], and those of the leaves in [data].
 void add_entries(ConfigEntries& entries, data::AugmentOptions& augment);
 void add_entries(ConfigEntries& entries, data::LeavesOptions& leaves);

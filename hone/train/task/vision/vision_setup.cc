@@ -50,6 +50,34 @@ void initialize(nn::VisionNetImpl& model, const std::string& from) {
   log(is_backbone_whole ? LogLevel::Info : LogLevel::Warning, text);
 }
 
+// What a collapse most likely comes from.
+std::optional<CollapseGuardOptions> guard_options(const VisionConfig& config,
+                                                  const data::ImageCorpus& corpus,
+                                                  Index micro_batch) {
+  if (config.loss.on_collapse == "off") return std::nullopt;
+  const bool is_paco = config.loss.method == "paco";
+  const Index step = micro_batch * config.trainer.accumulation_steps;
+  CollapseGuardOptions out;
+  out.classes = static_cast<Index>(corpus.classes.size());
+  out.warm_up_epochs =
+      (config.lr.warm_up_steps * step + corpus.train.size() - 1) / corpus.train.size();
+  out.contrasts = is_paco && config.paco.lambda_pac > 0;
+  out.stops = config.loss.on_collapse == "stop";
+  out.if_silent = "Raise paco.alpha, the margin.";
+  if (is_paco && config.paco.ce_weight == "attached" && config.paco.gamma > 0) {
+    out.if_shrinking =
+        "With paco.ce_weight = attached, smaller features are a smaller loss: set it to detached.";
+    out.if_collapsed = out.if_shrinking;
+    return out;
+  }
+  out.if_shrinking = "Lower lr.peak or optim.weight_decay.";
+  out.if_collapsed = "Lower lr.peak, or start from trained weights (model.init).";
+  if (is_paco && config.paco.lambda_pac > 1) {
+    out.if_collapsed = "Lower paco.lambda_pac or lr.peak.";
+  }
+  return out;
+}
+
 }  // namespace
 
 VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop) {
@@ -84,21 +112,22 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
   HONE_CHECK(!model->mixes_batch() || micro_batch > 1, "trainer.micro_batch",
              concat("at least 2 for the BatchNorm of ", config.model.name), micro_batch);
   auto task = std::make_unique<VisionTask>(
-      model, data,
+      model, make_objective(config.loss, config.paco, model, seed), data,
       VisionTaskOptions{.micro_batch = micro_batch,
                         .accumulation_steps = config.trainer.accumulation_steps,
                         .validation_images = config.data.validation_images,
                         .seed = seed,
                         .augmentation = config.augment,
                         .workers = config.data.workers,
-                        .prefetch = config.data.prefetch});
+                        .prefetch = config.data.prefetch,
+                        .guard = guard_options(config, corpus, micro_batch)});
   return {std::move(data), model, std::move(task)};
 }
 
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,
-                                                            const nn::VisionNetImpl& model) {
+                                                            const torch::nn::Module& module) {
   return trainer::make_optimizer(optim::fill_defaults(config.optim, vision_rules()),
-                                 peak_of(config), model);
+                                 peak_of(config), module);
 }
 
 }  // namespace hone::task

@@ -19,7 +19,8 @@ struct VisionSetup {
 // stop: ImageOptions'.
 VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop = nullptr);
 
+// `module` is the objective's.
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,
-                                                            const nn::VisionNetImpl& model);
+                                                            const torch::nn::Module& module);
 
 }  // namespace hone::task

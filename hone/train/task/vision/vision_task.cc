@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -18,12 +19,13 @@ torch::Tensor loss_sum(const torch::Tensor& logits, const torch::Tensor& labels)
 
 }  // namespace
 
-VisionTask::VisionTask(nn::VisionNet model, std::shared_ptr<const VisionData> data,
-                       const VisionTaskOptions& options)
+VisionTask::VisionTask(nn::VisionNet model, std::unique_ptr<Objective> objective,
+                       std::shared_ptr<const VisionData> data, const VisionTaskOptions& options)
     : model_(std::move(model)),
+      objective_(std::move(objective)),
       data_(std::move(data)),
       train_(data_->corpus.train, data_->corpus.shape, data_->stats, options.seed,
-             options.augmentation),
+             options.augmentation, objective_->views()),
       held_out_(data_->corpus.held_out, data_->corpus.shape, data_->stats, options.seed,
                 {.side = options.augmentation.side}),
       samples_(options.micro_batch * options.accumulation_steps),
@@ -32,7 +34,13 @@ VisionTask::VisionTask(nn::VisionNet model, std::shared_ptr<const VisionData> da
       validation_batch_(options.micro_batch),
       workers_(options.workers),
       prefetch_(options.prefetch),
-      prefetcher_(std::make_unique<Prefetcher>(train_, workers_, prefetch_)) {}
+      prefetcher_(std::make_unique<Prefetcher>(train_, workers_, prefetch_)) {
+  if (options.guard) guard_.emplace(*options.guard);
+}
+
+std::optional<CollapseVerdict> VisionTask::verdict() const {
+  return guard_ ? std::optional(guard_->verdict()) : std::nullopt;
+}
 
 void VisionTask::restore_buffers() {
   for (const Buffer& buffer : before_step_) buffer.tensor.copy_(buffer.copy);
@@ -43,27 +51,49 @@ void VisionTask::begin_step(Index step) {
   if (step_ == step) return restore_buffers();
   step_ = step;
   before_step_.clear();
-  for (const torch::Tensor& buffer : model_->buffers()) {
+  for (const torch::Tensor& buffer : objective_->module().buffers()) {
     before_step_.push_back({buffer, buffer.clone()});
   }
+  if (!guard_) return;
+  for (const auto& [name, value] : guard_->state()) before_step_.push_back({value, value.clone()});
 }
 
 trainer::LossSum VisionTask::micro_batch(Index step, Index micro) {
   if (micro == 0) begin_step(step);
   const Index first = samples_ * micro / micro_batches_,
               end = samples_ * (micro + 1) / micro_batches_;
-  return loss_of(
-      to_tensors(prefetcher_->take(step * samples_ + first, end - first), train_.shape()));
+  const Index sample = step * samples_ + first;
+  const auto batch = to_tensors(prefetcher_->take(sample, end - first), train_.shape());
+  return loss_of(ViewBatch{.views = batch[0].split(end - first),
+                           .targets = batch[1],
+                           .epoch = sample / train_.images_per_epoch()});
+}
+
+trainer::LossSum VisionTask::loss_of(const ViewBatch& batch) {
+  const ObjectiveLoss loss = objective_->loss(batch);
+  if (guard_) {
+    guard_->observe({.epoch = batch.epoch,
+                     .logits = loss.logits,
+                     .targets = batch.targets,
+                     .features = loss.features,
+                     .active_share = loss.active_share});
+  }
+  const auto images = static_cast<double>(batch.targets.size(0));
+  return {.sum = loss.mean * images, .weight = images, .terms = loss.terms};
 }
 
 trainer::LossSum VisionTask::loss_of(const std::vector<torch::Tensor>& batch) {
-  HONE_CHECK(batch.size() == 2, "VisionTask", "images and labels", batch.size());
-  return {.sum = loss_sum(model_->forward(batch[0]), batch[1]),
-          .weight = static_cast<double>(batch[0].size(0))};
+  const auto views = static_cast<std::size_t>(objective_->views());
+  HONE_CHECK(batch.size() == views + 1, "VisionTask", concat(views, " views and labels"),
+             batch.size());
+  return loss_of(ViewBatch{.views = {batch.begin(), batch.end() - 1}, .targets = batch.back()});
 }
 
 std::vector<torch::Tensor> VisionTask::largest_sample() {
-  return to_tensors(train_.make(0, 1), train_.shape());
+  const auto sample = to_tensors(train_.make(0, 1), train_.shape());
+  std::vector<torch::Tensor> out = sample[0].split(1);
+  out.push_back(sample[1]);
+  return out;
 }
 
 double VisionTask::nominal_weight() const {
@@ -102,9 +132,11 @@ trainer::Validation VisionTask::validate(bool all, const trainer::BatchDone& bat
 }
 
 std::vector<trainer::CheckpointTensor> VisionTask::weights() {
+  const torch::nn::Module& module = objective_->module();
   std::vector<trainer::CheckpointTensor> out;
-  for (const auto& item : model_->named_parameters()) out.push_back({item.key(), item.value()});
-  for (const auto& item : model_->named_buffers()) out.push_back({item.key(), item.value()});
+  for (const auto& item : module.named_parameters()) out.push_back({item.key(), item.value()});
+  for (const auto& item : module.named_buffers()) out.push_back({item.key(), item.value()});
+  if (guard_) std::ranges::copy(guard_->state(), std::back_inserter(out));
   return out;
 }
 

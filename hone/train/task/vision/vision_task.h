@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "hone/train/nn/vision.h"
+#include "hone/train/task/vision/collapse_guard.h"
 #include "hone/train/task/vision/image_batches.h"
+#include "hone/train/task/vision/objective.h"
 #include "hone/train/task/vision/prefetcher.h"
 #include "hone/train/trainer/trainer.h"
 
@@ -23,22 +25,25 @@ struct VisionTaskOptions {
   std::uint64_t seed = 0;
   data::AugmentOptions augmentation;
   Index workers = 0, prefetch = 1;
+  std::optional<CollapseGuardOptions> guard = {};
 };
 
-// Classification of images with the mean of the cross-entropy.
+// Classification of images with the mean of an objective. Validation is that of the network alone,
+// with cross entropy.
 class VisionTask final : public trainer::Task {
  public:
-  VisionTask(nn::VisionNet model, std::shared_ptr<const VisionData> data,
-             const VisionTaskOptions& options);
+  // `objective` trains `model`.
+  VisionTask(nn::VisionNet model, std::unique_ptr<Objective> objective,
+             std::shared_ptr<const VisionData> data, const VisionTaskOptions& options);
   VisionTask(const VisionTask&) = delete;
   VisionTask& operator=(const VisionTask&) = delete;
 
   trainer::LossSum micro_batch(Index step, Index micro) override;
   double nominal_weight() const override;
   trainer::Validation validate(bool all, const trainer::BatchDone& batch_done) override;
-  // Parameters, then buffers.
+  // Parameters and buffers of the objective's module, and the guard's state.
   std::vector<trainer::CheckpointTensor> weights() override;
-  // One image: {images, labels}.
+  // One image: {view, …, labels}.
   std::vector<torch::Tensor> largest_sample() override;
   trainer::LossSum loss_of(const std::vector<torch::Tensor>& batch) override;
   void restore_buffers() override;
@@ -46,13 +51,20 @@ class VisionTask final : public trainer::Task {
   Index halve_micro_batches() override;
   bool halve_validation_batches() override;
 
+  Objective& objective() { return *objective_; }
+  // Nothing if collapses are not looked at.
+  std::optional<CollapseVerdict> verdict() const;
+
  private:
   struct Buffer {
     torch::Tensor tensor, copy;
   };
   void begin_step(Index step);
+  trainer::LossSum loss_of(const ViewBatch& batch);
 
   nn::VisionNet model_;
+  std::unique_ptr<Objective> objective_;
+  std::optional<CollapseGuard> guard_;
   std::shared_ptr<const VisionData> data_;
   ImageBatches train_, held_out_;
   Index samples_;        // of a step

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/task/vision/objective.h"
+
+#include <ATen/ATen.h>
+#include <torch/nn/modules/linear.h>
+
+#include <cmath>
+
+#include "hone/core/check.h"
+#include "hone/train/loss/supcon.h"
+#include "hone/train/loss/triplet.h"
+
+namespace hone::task {
+namespace {
+
+using torch::Tensor;
+using trainer::MetricsRow;
+
+constexpr Index kContrastDim = 128;  // of SupCon's projection (Khosla et al., 2020)
+
+nn::ResNet resnet_of(const nn::VisionNet& net, const LossConfig& loss) {
+  const auto resnet = std::dynamic_pointer_cast<nn::ResNetImpl>(net.ptr());
+  HONE_CHECK(resnet != nullptr, "model.name", concat("a ResNet for loss.method = ", loss.method),
+             net->spec().name);
+  return resnet;
+}
+
+// Cross entropy of all views, which go through the network as one batch, and for SupCon and
+// triplets a loss of their features.
+class FeatureObjective final : public Objective {
+ public:
+  FeatureObjective(const LossConfig& loss, nn::VisionNet net, std::uint64_t seed)
+      : loss_(loss), net_(std::move(net)) {
+    resnet_ = std::dynamic_pointer_cast<nn::ResNetImpl>(net_.ptr());
+    if (loss_.method == "ce") return;
+    resnet_ = resnet_of(net_, loss_).ptr();
+    if (loss_.method != "supcon") return;
+    const Index channels = resnet_->feature_channels();
+    projection_ = torch::nn::Linear(torch::nn::LinearOptions(channels, kContrastDim).bias(false));
+    const torch::NoGradGuard no_grad;
+    projection_->weight.copy_(
+        nn::new_tensors(seed + 1)({.name = "projection",
+                                   .sizes = {kContrastDim, channels},
+                                   .std = std::sqrt(1 / static_cast<double>(channels))}));
+    both_ = std::make_shared<torch::nn::Module>();
+    both_->register_module("backbone", net_.ptr());
+    both_->register_module("projection", projection_);
+  }
+
+  torch::nn::Module& module() override { return both_ ? *both_ : *net_.ptr(); }
+  Index views() const override { return loss_.views; }
+
+  ObjectiveLoss loss(const ViewBatch& batch) override {
+    const bool is_one = batch.views.size() == 1;
+    const Tensor images = is_one ? batch.views[0] : at::cat(batch.views);
+    const Tensor targets = is_one ? batch.targets : batch.targets.repeat({std::ssize(batch.views)});
+    const auto of_first = [&](const Tensor& rows) {
+      return rows.narrow(0, 0, batch.targets.size(0));
+    };
+    Tensor features, logits;
+    if (resnet_) {
+      features = resnet_->forward_features(images).mean({2, 3});
+      logits = resnet_->classify(features);
+    } else {
+      logits = net_->forward(images);
+    }
+    ObjectiveLoss out;
+    out.mean = at::cross_entropy_loss(logits, targets, {}, at::Reduction::Mean, -100,
+                                      loss_.label_smoothing);
+    out.logits = of_first(logits);
+    if (resnet_) out.features = of_first(features);
+    if (loss_.method == "ce") return out;
+    out.terms.push_back({&MetricsRow::ce, out.mean.detach()});
+    const Tensor aux = contrast(features, targets, out.terms);
+    out.terms.push_back({&MetricsRow::aux, aux.detach()});
+    out.mean = out.mean + loss_.aux_weight * aux;
+    return out;
+  }
+
+ private:
+  Tensor contrast(const Tensor& features, const Tensor& targets,
+                  std::vector<trainer::LossTerm>& terms) {
+    if (loss_.method == "supcon") {
+      return loss::supervised_contrastive(projection_->forward(features), targets,
+                                          {.temperature = loss_.temperature});
+    }
+    const loss::TripletLoss triplet =
+        loss::batch_hard_triplet(features, targets, {.margin = loss_.margin});
+    terms.push_back({&MetricsRow::active_share, triplet.active_share});
+    return triplet.loss;
+  }
+
+  LossConfig loss_;
+  nn::VisionNet net_;
+  std::shared_ptr<nn::ResNetImpl> resnet_;  // net_, or null
+  torch::nn::Linear projection_{nullptr};
+  std::shared_ptr<torch::nn::Module> both_;  // net_ and projection_, or null
+};
+
+class PartObjective final : public Objective {
+ public:
+  PartObjective(const LossConfig& loss, const PacoConfig& paco, const nn::VisionNet& net,
+                std::uint64_t seed)
+      : model_(resnet_of(net, loss), options_of(loss, paco, seed)) {}
+
+  torch::nn::Module& module() override { return *model_; }
+  Index views() const override { return 2; }
+
+  ObjectiveLoss loss(const ViewBatch& batch) override {
+    model_->set_epoch(batch.epoch);
+    const paco::PacoOutput out = model_->forward(batch.views[0], batch.views[1], batch.targets);
+    const Tensor& active = out.parts.active_share;
+    return {.mean = out.total,
+            .logits = out.logits,
+            .features = out.features,
+            .active_share = active,
+            .terms = {{&MetricsRow::ce, out.ce.detach()},
+                      {&MetricsRow::pac, out.pac.detach()},
+                      {&MetricsRow::soc, out.soc.detach()},
+                      {&MetricsRow::active_share, active},
+                      {&MetricsRow::empty_share, out.parts.empty_share}}};
+  }
+  Json report() const override { return model_->optimization_info(); }
+
+ private:
+  static paco::PacoModelOptions options_of(const LossConfig& loss, const PacoConfig& paco,
+                                           std::uint64_t seed) {
+    paco::PacoModelOptions options = model_options(paco, loss);
+    options.seed = seed;
+    return options;
+  }
+
+  paco::PacoModel model_;
+};
+
+}  // namespace
+
+std::unique_ptr<Objective> make_objective(const LossConfig& loss, const PacoConfig& paco,
+                                          nn::VisionNet net, std::uint64_t seed) {
+  if (loss.method == "paco") return std::make_unique<PartObjective>(loss, paco, net, seed);
+  return std::make_unique<FeatureObjective>(loss, std::move(net), seed);
+}
+
+}  // namespace hone::task

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "hone/core/json_io.h"
+#include "hone/train/nn/vision.h"
+#include "hone/train/task/vision/loss_config.h"
+#include "hone/train/trainer/trainer.h"
+
+namespace hone::task {
+
+struct ViewBatch {
+  std::vector<torch::Tensor> views;  // each [images, channels, height, width]
+  torch::Tensor targets;             // int64 [images]
+  Index epoch = 0;                   // passes over the images before this one
+};
+
+struct ObjectiveLoss {
+  torch::Tensor mean;  // over the images; scalar with gradient
+  // Of one view or of the mean of both, [images, classes]; and, of a ResNet, the means over its
+  // last map, [images, channels].
+  torch::Tensor logits, features;
+  torch::Tensor active_share;  // of part contrast; else undefined
+  std::vector<trainer::LossTerm> terms;
+};
+
+// What training minimizes over images.
+class Objective {
+ public:
+  virtual ~Objective() = default;
+  // The network and whatever else is trained, each parameter and buffer once.
+  virtual torch::nn::Module& module() = 0;
+  virtual Index views() const = 0;
+  virtual ObjectiveLoss loss(const ViewBatch& batch) = 0;
+  // For the result of a run; null: nothing to say.
+  virtual Json report() const { return {}; }
+};
+
+// Of loss.method. Error{InvalidArgument} names the key where the network is none of those that it
+// can train. `seed` is of new weights.
+std::unique_ptr<Objective> make_objective(const LossConfig& loss, const PacoConfig& paco,
+                                          nn::VisionNet net, std::uint64_t seed);
+
+}  // namespace hone::task
