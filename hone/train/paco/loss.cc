@@ -18,6 +18,8 @@ namespace {
 using torch::Tensor;
 
 constexpr std::string_view kLoss = "PacoLoss";
+// cdist's mode without products of rows, which cancel.
+constexpr std::int64_t kCdistByDifferences = 2;
 
 void check_options(const PacoLossOptions& options) {
   HONE_CHECK(options.classes > 0, kLoss, "classes above 0", options.classes);
@@ -110,10 +112,12 @@ Tensor PacoLossImpl::match(const PartMetric& metric) const {
   if (options_.match.at(epoch_) == MatchMetric::Cosine) {
     return match_parts(cosine_costs(metric.z1, metric.z2), options_.solver);
   }
-  const Index batch = metric.z1.size(0), parts = metric.z1.size(1), dim = metric.z1.size(2);
-  const Tensor pairs = (metric.z1.unsqueeze(2) - metric.z2.unsqueeze(1));
-  const Tensor q = ridge_distance_sq(metric, pairs.reshape({batch, parts * parts, dim}));
-  return match_parts(q.sqrt().reshape({batch, parts, parts}).to(at::kDouble), options_.solver);
+  const Tensor center = at::cat({metric.z1, metric.z2}, 1).mean(1, true);
+  const auto place = [&](const Tensor& z) {
+    return ridge_coordinates(metric, z - center).to(at::kDouble);
+  };
+  const Tensor costs = at::cdist(place(metric.z1), place(metric.z2), 2, kCdistByDifferences);
+  return match_parts(costs, options_.solver);
 }
 
 Tensor PacoLossImpl::align(const Tensor& z1, const Tensor& z2, const Tensor& targets) const {
