@@ -112,12 +112,11 @@ Tensor PacoLossImpl::match(const PartMetric& metric) const {
   if (options_.match.at(epoch_) == MatchMetric::Cosine) {
     return match_parts(cosine_costs(metric.z1, metric.z2), options_.solver);
   }
-  const Tensor center = at::cat({metric.z1, metric.z2}, 1).mean(1, true);
-  const auto place = [&](const Tensor& z) {
-    return ridge_coordinates(metric, z - center).to(at::kDouble);
-  };
-  const Tensor costs = at::cdist(place(metric.z1), place(metric.z2), 2, kCdistByDifferences);
-  return match_parts(costs, options_.solver);
+  const Tensor parts = at::cat({metric.z1, metric.z2}, 1);
+  // Without their mean, which would cost the differences of coordinates digits.
+  const Tensor placed = ridge_coordinates(metric, parts - parts.mean(1, true)).to(at::kDouble);
+  const auto views = placed.chunk(2, 1);
+  return match_parts(at::cdist(views[0], views[1], 2, kCdistByDifferences), options_.solver);
 }
 
 Tensor PacoLossImpl::align(const Tensor& z1, const Tensor& z2, const Tensor& targets) const {
