@@ -54,6 +54,11 @@ Json make_row(const BenchCase& bench_case, const std::string& impl, const Spread
   return row;
 }
 
+// The interval of fewer rounds covers the truth far less often than it says: of one, it is a point.
+bool has_interval(const Measurement& measurement) {
+  return static_cast<Index>(measurement.seconds.front().size()) >= kLeastRounds;
+}
+
 const char* verdict_of(const RatioInterval& interval) {
   if (interval.is_tie()) return "tie";
   return interval.ratio > 1 ? "faster" : "slower";
@@ -182,7 +187,7 @@ void BenchRun::add_memory_share(const BenchCase& bench_case, const Probed& probe
   const double moved = bench_case.bytes / memory.bytes, share = moved * times.ratio;
   if (share < row.value("share_of_roof", 0.0)) return;
   row["share_of_roof"] = share;
-  row["share_ci"] = {moved * times.low, moved * times.high};
+  if (has_interval(pair)) row["share_ci"] = {moved * times.low, moved * times.high};
 }
 
 void BenchRun::append_ratios(const BenchCase& bench_case, const Measurement& measurement) {
@@ -192,12 +197,17 @@ void BenchRun::append_ratios(const BenchCase& bench_case, const Measurement& mea
     for (Index j = 0; j < count; ++j) {
       if (!is_ours(i) || is_ours(j)) continue;
       const RatioInterval interval = measurer_.speedup(measurement, i, j);
-      ratios_.push_back({{"case", bench_case.name},
-                         {"impl", measurement.names[static_cast<std::size_t>(i)]},
-                         {"against", measurement.names[static_cast<std::size_t>(j)]},
-                         {"ratio", interval.ratio},
-                         {"ci", {interval.low, interval.high}},
-                         {"verdict", verdict_of(interval)}});
+      Json ratio{{"case", bench_case.name},
+                 {"impl", measurement.names[static_cast<std::size_t>(i)]},
+                 {"against", measurement.names[static_cast<std::size_t>(j)]},
+                 {"ratio", interval.ratio}};
+      if (has_interval(measurement)) {
+        ratio["ci"] = {interval.low, interval.high};
+        ratio["verdict"] = verdict_of(interval);
+      } else {
+        ratio["no_interval"] = concat("no interval from fewer than ", kLeastRounds, " rounds");
+      }
+      ratios_.push_back(std::move(ratio));
     }
   }
 }
@@ -221,11 +231,15 @@ std::string BenchRun::table() const {
                         row["n"].get<Index>(), rate_text(row));
   }
   for (const Json& ratio : ratios_) {
-    text += fmt::format("{:<{}}  {} against {}: {:.3f}x [{:.3f}, {:.3f}] {}\n",
-                        ratio["case"].get<std::string>(), case_width,
-                        ratio["impl"].get<std::string>(), ratio["against"].get<std::string>(),
-                        ratio["ratio"].get<double>(), ratio["ci"][0].get<double>(),
-                        ratio["ci"][1].get<double>(), ratio["verdict"].get<std::string>());
+    text += fmt::format("{:<{}}  {} against {}: {:.3f}x ", ratio["case"].get<std::string>(),
+                        case_width, ratio["impl"].get<std::string>(),
+                        ratio["against"].get<std::string>(), ratio["ratio"].get<double>());
+    if (ratio.contains("ci")) {
+      text += fmt::format("[{:.3f}, {:.3f}] {}\n", ratio["ci"][0].get<double>(),
+                          ratio["ci"][1].get<double>(), ratio["verdict"].get<std::string>());
+    } else {
+      text += concat("(", ratio["no_interval"].get_ref<const std::string&>(), ")\n");
+    }
   }
   return text;
 }

@@ -41,7 +41,9 @@ struct BenchCase {
 // (share_of_roof: of memory or arithmetic, the larger; of memory also roof_gb_per_s and the share's
 // 95 % interval share_ci, or no_memory_share: the reason why there is none)
 // ratios[]{case,impl,against,ratio,ci[2],verdict} (ratio > 1: impl is faster; verdict
-// faster|slower|tie).
+// faster|slower|tie). Below kLeastRounds rounds there is no interval and no verdict: no_interval
+// has the reason, and rows have no share_ci.
+inline constexpr Index kLeastRounds = 5;
 class BenchRun {
  public:
   BenchRun(Measurer& measurer, const BenchOptions& options);

@@ -62,7 +62,7 @@ void read_recorded(Config& config, const std::filesystem::path& path) {
 }
 
 // Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --init
-// (model.init), --seed (trainer.seed), --set.
+// (model.init), --seed (trainer.seed), --set. An assignment that contradicts --init is refused.
 template <class Config>
 Config config_of(const Options& options, const Context& context, Config config) {
   const std::filesystem::path recorded = std::filesystem::path(options.out) / "train.toml";
@@ -80,6 +80,10 @@ Config config_of(const Options& options, const Context& context, Config config) 
   }
   if (context.common.seed) config.trainer.seed = static_cast<Index>(*context.common.seed);
   for (const std::string& assignment : options.set) set_config(config, assignment);
+  if constexpr (requires { config.model.init; }) {
+    HONE_CHECK(options.init.empty() || config.model.init == options.init, "train vision",
+               "either --init or --set model.init", "both");
+  }
   return config;
 }
 

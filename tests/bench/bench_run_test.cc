@@ -159,6 +159,25 @@ TEST_F(BenchRunTest, repeat_fixes_the_number_of_rounds_and_quick_lowers_it) {
   EXPECT_THROW(BenchRun(*measurer_, {.repeat = -1}), Error);
 }
 
+TEST_F(BenchRunTest, few_rounds_give_a_ratio_without_an_interval_and_a_verdict) {
+  for (const Index rounds : {1, 4, 5}) {
+    BenchRun run(*measurer_, {.repeat = rounds});
+    run.add(make_case());
+    const bool enough = rounds == 5;
+    const Json report = run.report(), ratio = report["ratios"][0], row = report["rows"][0];
+    EXPECT_DOUBLE_EQ(ratio["ratio"].get<double>(), 2);
+    EXPECT_EQ(ratio.contains("ci"), enough) << rounds;
+    EXPECT_EQ(ratio.contains("verdict"), enough) << rounds;
+    EXPECT_EQ(ratio.contains("no_interval"), !enough) << rounds;
+    EXPECT_EQ(row.contains("share_ci"), enough) << rounds;
+    EXPECT_DOUBLE_EQ(row["share_of_roof"].get<double>(), 0.5);
+    const std::string table = run.table();
+    EXPECT_NE(table.find("2.000x"), std::string::npos);
+    EXPECT_EQ(table.find("faster") != std::string::npos, enough) << table;
+    EXPECT_EQ(table.find("fewer than 5 rounds") != std::string::npos, !enough) << table;
+  }
+}
+
 TEST_F(BenchRunTest, table_names_every_contestant_and_ratio) {
   BenchRun run(*measurer_, {});
   run.add(make_case());

@@ -85,6 +85,9 @@ TEST_F(TrainVision, starts_from_given_weights) {
   write_bytes(path("text"), "no weights");
   write_bytes(path("weights.pth"), "PK\x03\x04");
   expect_refusal(with(""), 2);
+  const ProgramResult twice = run_hone(with(path("first")) + Arguments{"--set", "model.init=x"});
+  EXPECT_EQ(twice.status, 2);
+  EXPECT_THAT(twice.err, HasSubstr("either --init or --set model.init, got both"));
   expect_refusal(with(path("none")), 3, "nothing there");
   expect_refusal(with(path("data")), 3, "no model in it");
   expect_refusal(with(path("text")), 3);

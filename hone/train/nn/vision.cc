@@ -79,6 +79,8 @@ class Cnn final : public VisionNetImpl {
 
 std::span<const std::string_view> vision_models() { return kModels; }
 
+Index least_image_side(std::string_view name) { return name == "mlp" ? 1 : 4; }
+
 VisionSpec resolve(VisionSpec spec) {
   check_choice("model.name", spec.name, kModels);
   const bool is_mlp = spec.name == "mlp", is_cnn = spec.name == "cnn";
@@ -92,7 +94,7 @@ VisionSpec resolve(VisionSpec spec) {
   if (spec.width == 0) spec.width = is_mlp ? 256 : is_cnn ? 32 : resnet->width;
   HONE_CHECK(!is_cnn || spec.width % kGroups == 0, "model.width",
              concat("a multiple of ", kGroups, " for cnn"), spec.width);
-  const Index least = is_mlp ? 1 : 4;
+  const Index least = least_image_side(spec.name);
   HONE_CHECK(std::min(spec.height, spec.image_width) >= least, "vision model",
              concat("images of at least ", least, " pixels a side"),
              std::min(spec.height, spec.image_width));

@@ -23,6 +23,8 @@ struct VisionSpec {
   Index classes = 10;  // 0: a ResNet without its linear layer
 };
 std::span<const std::string_view> vision_models();
+// The least side of an image that a model takes.
+Index least_image_side(std::string_view name);
 // Fills in the width. Throws Error{InvalidArgument} for an unknown name or an unsuitable size.
 VisionSpec resolve(VisionSpec spec);
 

@@ -96,27 +96,38 @@ struct PartFactorFunction : torch::autograd::Function<PartFactorFunction> {
   }
 };
 
+// Of kernels::ridge_distance.
+struct RidgeSolution {
+  Tensor y, w, q;
+};
+
+RidgeSolution solve_ridge(const Tensor& x, const Tensor& factor, const Tensor& delta,
+                          const Tensor& chol) {
+  const Tensor rows = x.contiguous(), a = factor.contiguous(), d = delta.contiguous();
+  const Index batch = rows.size(0), count = rows.size(1), rank = a.size(1);
+  const RidgeSolution out{at::empty({batch, count, rank}, rows.options()), at::empty_like(rows),
+                          at::empty({batch, count}, rows.options())};
+  kernels::ridge_distance({.batch = batch,
+                           .rows = count,
+                           .rank = rank,
+                           .dim = rows.size(2),
+                           .factor = data_of(a),
+                           .chol = data_of(chol),
+                           .delta = data_of(d),
+                           .x = data_of(rows),
+                           .y = data_of(out.y),
+                           .w = data_of(out.w),
+                           .q = data_of(out.q)},
+                          libtorch_executor());
+  return out;
+}
+
 struct RidgeDistanceFunction : torch::autograd::Function<RidgeDistanceFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& factor,
                         const Tensor& delta, const Tensor& chol) {
-    const Tensor rows = x.contiguous(), a = factor.contiguous(), d = delta.contiguous();
-    const Index batch = rows.size(0), count = rows.size(1), rank = a.size(1);
-    const Tensor y = at::empty({batch, count, rank}, rows.options());
-    const Tensor w = at::empty_like(rows), q = at::empty({batch, count}, rows.options());
-    kernels::ridge_distance({.batch = batch,
-                             .rows = count,
-                             .rank = rank,
-                             .dim = rows.size(2),
-                             .factor = data_of(a),
-                             .chol = data_of(chol),
-                             .delta = data_of(d),
-                             .x = data_of(rows),
-                             .y = data_of(y),
-                             .w = data_of(w),
-                             .q = data_of(q)},
-                            libtorch_executor());
-    context->save_for_backward({y, w});
-    return q;
+    const RidgeSolution solution = solve_ridge(x, factor, delta, chol);
+    context->save_for_backward({solution.y, solution.w});
+    return solution.q;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
@@ -294,6 +305,19 @@ Tensor whiten(const Tensor& x, const Tensor& root) {
   return white.reshape(x.sizes()).to(x.scalar_type());
 }
 
+void check_rows(const char* op, const PartMetric& metric, const Tensor& x) {
+  const Tensor& factor = metric.factor;
+  HONE_CHECK(x.dim() == 3 && x.size(0) == factor.size(0) && x.size(2) == factor.size(2), op,
+             concat("[", factor.size(0), ", rows, ", factor.size(2), "]"), c10::str(x.sizes()));
+}
+
+// y of ridge_distance_sq, without gradient.
+Tensor coefficients_by_operators(const PartMetric& metric, const Tensor& x) {
+  const at::NoGradGuard no_grad;
+  const Tensor right = at::matmul(metric.factor, x.transpose(1, 2)).to(at::kDouble);
+  return at::cholesky_solve(right, metric.chol).transpose(1, 2).to(x.scalar_type());
+}
+
 PartMetric make_metric(const Tensor& z1, const Tensor& z2, const MetricOptions& options,
                        FactorOf factor_of) {
   PartMetric metric;
@@ -346,14 +370,16 @@ PartMetric part_metric(const Tensor& z1, const Tensor& z2, const MetricOptions& 
 }
 
 Tensor ridge_distance_sq(const PartMetric& metric, const Tensor& x) {
-  Tensor y;
-  {
-    const at::NoGradGuard no_grad;
-    const Tensor right = at::matmul(metric.factor, x.transpose(1, 2)).to(at::kDouble);
-    y = at::cholesky_solve(right, metric.chol).transpose(1, 2).to(x.scalar_type());
-  }
+  const Tensor y = coefficients_by_operators(metric, x);
   const Tensor rest = x - at::matmul(y, metric.factor);
   return rest.square().sum(2) / metric.delta.unsqueeze(1) + y.square().sum(2);
+}
+
+Tensor ridge_coordinates(const PartMetric& metric, const Tensor& x) {
+  const at::NoGradGuard no_grad;
+  const Tensor y = coefficients_by_operators(metric, x);
+  const Tensor rest = x - at::matmul(y, metric.factor);
+  return at::cat({rest / metric.delta.sqrt().reshape({-1, 1, 1}), y}, 2);
 }
 
 Tensor frobenius_distance(const Tensor& z1, const Tensor& z2) {
@@ -408,13 +434,18 @@ PartMetric part_metric(const Tensor& z1, const Tensor& z2, const MetricOptions& 
 }
 
 Tensor ridge_distance_sq(const PartMetric& metric, const Tensor& x) {
-  HONE_CHECK(
-      x.dim() == 3 && x.size(0) == metric.factor.size(0) && x.size(2) == metric.factor.size(2),
-      "ridge_distance_sq",
-      concat("[", metric.factor.size(0), ", rows, ", metric.factor.size(2), "]"),
-      c10::str(x.sizes()));
+  check_rows("ridge_distance_sq", metric, x);
   if (!x.is_cpu()) return composed::ridge_distance_sq(metric, x);
   return RidgeDistanceFunction::apply(x.to(at::kDouble), metric.factor, metric.delta, metric.chol);
+}
+
+Tensor ridge_coordinates(const PartMetric& metric, const Tensor& x) {
+  check_rows("ridge_coordinates", metric, x);
+  if (!x.is_cpu()) return composed::ridge_coordinates(metric, x);
+  const at::NoGradGuard no_grad;
+  const RidgeSolution solution =
+      solve_ridge(x.to(at::kDouble), metric.factor, metric.delta, metric.chol);
+  return at::cat({solution.w * metric.delta.sqrt().reshape({-1, 1, 1}), solution.y}, 2);
 }
 
 Tensor root_of(const Tensor& q) {

@@ -48,6 +48,11 @@ PartMetric part_metric(const torch::Tensor& z1, const torch::Tensor& z2,
 // q = xᵀ Σ⁻¹ x for x [batch, rows, dim] in the metric's coordinates; [batch, rows].
 torch::Tensor ridge_distance_sq(const PartMetric& metric, const torch::Tensor& x);
 
+// Coordinates [batch, rows, dim + rank] in which these distances are Euclidean: sqrt(δ) Σ⁻¹ x, then
+// Aᵀ Σ⁻¹ x, whose squared length is q. As they are linear in x, the distances between all pairs of
+// rows need one solution for each row. No gradient flows through them.
+torch::Tensor ridge_coordinates(const PartMetric& metric, const torch::Tensor& x);
+
 // sqrt(q), with gradient 0 where q is below 1e-30.
 torch::Tensor root_of(const torch::Tensor& q);
 
@@ -69,6 +74,7 @@ namespace composed {
 PartMetric part_metric(const torch::Tensor& z1, const torch::Tensor& z2,
                        const MetricOptions& options);
 torch::Tensor ridge_distance_sq(const PartMetric& metric, const torch::Tensor& x);
+torch::Tensor ridge_coordinates(const PartMetric& metric, const torch::Tensor& x);
 torch::Tensor frobenius_distance(const torch::Tensor& z1, const torch::Tensor& z2);
 torch::Tensor frobenius_prototype_distance(const torch::Tensor& z1, const torch::Tensor& z2,
                                            double epsilon, const torch::Tensor& prototypes,

@@ -18,6 +18,8 @@ namespace {
 using torch::Tensor;
 
 constexpr std::string_view kLoss = "PacoLoss";
+// cdist's mode without products of rows, which cancel.
+constexpr std::int64_t kCdistByDifferences = 2;
 
 void check_options(const PacoLossOptions& options) {
   HONE_CHECK(options.classes > 0, kLoss, "classes above 0", options.classes);
@@ -118,10 +120,11 @@ Tensor PacoLossImpl::match(const Tensor& z1, const Tensor& z2, const PartMetric&
     options.floor = options_.match_floor;
     own = part_metric(z1, z2, options);
   }
-  const Index batch = own.z1.size(0), parts = own.z1.size(1), dim = own.z1.size(2);
-  const Tensor pairs = (own.z1.unsqueeze(2) - own.z2.unsqueeze(1));
-  const Tensor q = ridge_distance_sq(own, pairs.reshape({batch, parts * parts, dim}));
-  return match_parts(q.sqrt().reshape({batch, parts, parts}).to(at::kDouble), options_.solver);
+  const Tensor parts = at::cat({own.z1, own.z2}, 1);
+  // Without their mean, which would cost the differences of coordinates digits.
+  const Tensor placed = ridge_coordinates(own, parts - parts.mean(1, true)).to(at::kDouble);
+  const auto views = placed.chunk(2, 1);
+  return match_parts(at::cdist(views[0], views[1], 2, kCdistByDifferences), options_.solver);
 }
 
 Tensor PacoLossImpl::align(const Tensor& z1, const Tensor& z2, const Tensor& targets) const {

@@ -75,6 +75,9 @@ PartContrast part_contrast(const PartMetric& metric, const torch::Tensor& matchi
 //   soc = mean of D²(Σ_1, Σ_2) + beta mean of D²((Σ_1 + Σ_2) / 2, P_y).
 // In training, prototypes then take the batch: P <- momentum P + (1 - momentum) (Σ_1 + Σ_2) / 2.
 //
+// Without prototypes, the time of a step grows like batch² parts² dim, for mining, and like
+// batch parts² (parts + dim).
+//
 // Buffers: `prototype` [classes, dim, dim] or [classes, dim], `prototype_count` int64 [classes].
 class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
  public:

@@ -42,6 +42,8 @@ TEST(TrainVision, learns_and_writes_metrics_and_model) {
   EXPECT_EQ(result.steps, 40);
   EXPECT_EQ(result.classes, 4);
   EXPECT_GT(result.val_accuracy, 0.9);
+  // The steps took a part of the time.
+  EXPECT_GE(result.images_per_s.value() * result.seconds, 40 * 20) << "images, not batches";
   const auto rows = trainer::read_metrics(result.out / "metrics.csv");
   ASSERT_EQ(rows.size(), 40u);
   EXPECT_FALSE(rows[0].val_accuracy);

@@ -104,6 +104,28 @@ TEST(PartMetric, of_operators_is_that_of_the_kernels) {
   }
 }
 
+TEST(RidgeCoordinates, have_the_distances_of_the_metric) {
+  at::manual_seed(7);
+  for (const MetricOptions& options : all_options()) {
+    for (const Index parts : {1, 4}) {
+      if (parts == 1 && options.pooled > 0) continue;
+      const Tensor z1 = random({3, parts, 9}).requires_grad_(), z2 = random({3, parts, 9});
+      const PartMetric metric = part_metric(z1, z2, options);
+      const Tensor e1 = ridge_coordinates(metric, metric.z1);
+      const Tensor e2 = ridge_coordinates(metric, metric.z2);
+      EXPECT_FALSE(e1.requires_grad());
+      EXPECT_EQ(e1.size(2), 9 + 2 * (parts - 1));
+      EXPECT_LE(worst(e1.square().sum(2), ridge_distance_sq(metric, metric.z1)), 1e-12);
+      for (Index k = 0; k < parts; ++k) {
+        const Tensor want = ridge_distance_sq(metric, metric.z1 - metric.z2.roll(k, 1));
+        EXPECT_LE(worst((e1 - e2.roll(k, 1)).square().sum(2), want), 1e-11) << parts << k;
+      }
+      if (parts == 1) continue;
+      EXPECT_LE(worst(composed::ridge_coordinates(metric, metric.z1), e1), 1e-11);
+    }
+  }
+}
+
 TEST(PartMetric, without_gradient_is_a_constant) {
   at::manual_seed(5);
   const Tensor z1 = random({2, 3, 5}).requires_grad_(), z2 = random({2, 3, 5}).requires_grad_();
@@ -231,6 +253,10 @@ TEST(PartGeometry, refuses_by_name) {
                 ridge_distance_sq(metric, random({2, 3, 5}));
               }),
               HasSubstr("[2, rows, 4]"));
+  EXPECT_THAT(error_of([&] {
+                ridge_coordinates(metric, random({2, 3, 5}));
+              }),
+              HasSubstr("[ridge_coordinates] expected [2, rows, 4]"));
 }
 
 TEST(PartGeometry, has_no_second_derivative) {

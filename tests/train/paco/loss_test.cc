@@ -259,6 +259,44 @@ TEST(PacoLoss, switches_from_cosine_at_the_end_of_the_warm_up) {
   }
 }
 
+TEST(PacoLoss, matches_parts_by_the_distances_of_dense_matrices) {
+  at::manual_seed(19);
+  for (const auto& [parts, pooled] : {std::pair<Index, double>{1, 0}, {4, 0}, {4, 0.4}, {9, 0}}) {
+    // A large common mean must not cost digits.
+    const Tensor z1 = random({6, parts, 12}) + 1e4, z2 = random({6, parts, 12}) + 1e4;
+    PacoLossOptions options{.classes = 6, .dim = 12};
+    options.match = {MatchMetric::Mahalanobis, 0};
+    options.metric.pooled = pooled;
+    PacoLoss module(options);
+    const Tensor got = module->forward(z1, z2, at::arange(6, at::kLong)).matching;
+    const auto dense = dense_metric(z1, z2, options.metric);
+    const Tensor costs = at::empty({6, parts, parts}, at::kDouble);
+    for (Index b = 0; b < 6; ++b) {
+      const Tensor& sigma = dense.sigma[static_cast<std::size_t>(b)];
+      for (Index k = 0; k < parts; ++k) {
+        for (Index j = 0; j < parts; ++j) {
+          costs[b][k][j] = test::distance_sq(sigma, z1[b][k] - z2[b][j]).sqrt();
+        }
+      }
+    }
+    EXPECT_TRUE(got.equal(match_parts(costs, options.solver))) << parts << " " << pooled;
+  }
+}
+
+TEST(PacoLoss, finds_permuted_parts_again_by_the_metric) {
+  at::manual_seed(20);
+  const Tensor z1 = random({3, 6, 16}), order = at::randperm(6, at::kLong);
+  const Tensor back = order.argsort().expand({3, 6});
+  PacoLossOptions options{.classes = 3, .dim = 16};
+  options.match = {MatchMetric::Mahalanobis, 0};
+  PacoLoss module(options);
+  const auto out = module->forward(z1, z1.index_select(1, order), labels({0, 1, 2}));
+  EXPECT_TRUE(out.matching.equal(back));
+  const Tensor twice = z1.slice(1, 0, 1).expand({3, 6, 16});  // all distances are 0
+  EXPECT_TRUE(module->forward(twice, twice, labels({0, 1, 2}))
+                  .matching.equal(at::arange(6, at::kLong).expand({3, 6})));
+}
+
 TEST(PacoLoss, is_finite_where_parts_coincide_or_nothing_is_a_negative) {
   at::manual_seed(17);
   const Tensor some = random({3, 4, 6});

@@ -184,6 +184,9 @@ void check_config(const VisionConfig& config) {
   data::check_augment(config.augment);
   check_config(config.loss);
   check_config(config.paco);
+  const Index least = nn::least_image_side(config.model.name);
+  HONE_CHECK(config.augment.side == 0 || config.augment.side >= least, "augment.side",
+             concat("0, or at least ", least, " for ", config.model.name), config.augment.side);
   check_config(config.optim, kRules);
   check_config(config.lr);
   check_config(config.trainer);

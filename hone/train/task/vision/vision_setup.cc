@@ -7,6 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/core/mmap_file.h"
 #include "hone/data/leaves/leaves.h"
 #include "hone/train/interop.h"
 #include "hone/train/nn/load_weights.h"
@@ -81,6 +82,8 @@ std::optional<CollapseGuardOptions> guard_options(const VisionConfig& config,
 }  // namespace
 
 VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop) {
+  // Opened before images are loaded, which takes long.
+  if (!config.model.init.empty()) MmapFile{nn::weights_file_of(config.model.init)};
   auto data = std::make_shared<VisionData>();
   data->corpus = load_corpus(config.data, stop);
   const data::ImageCorpus& corpus = data->corpus;

@@ -114,6 +114,16 @@ TEST_F(Vision, starts_from_the_weights_of_a_file_and_says_what_it_left_out) {
   testing::internal::GetCapturedStderr();
 }
 
+TEST_F(Vision, looks_for_weights_to_start_from_before_it_loads_images) {
+  VisionConfig config = with({"data.path=/nonexistent/images"});
+  const std::string message = test::error_of([&] { set_up_vision(config); });
+  EXPECT_THAT(message, HasSubstr("images"));
+  for (const auto& init : {folder_.path() / "absent.safetensors", folder_.path()}) {
+    config.model.init = init.string();
+    EXPECT_THAT(test::error_of([&] { set_up_vision(config); }), HasSubstr(init.string()));
+  }
+}
+
 TEST_F(Vision, takes_no_image_twice_into_a_batch) {
   set_log_level(LogLevel::Warning);
   testing::internal::CaptureStderr();
@@ -345,6 +355,20 @@ TEST(VisionConfig, refuses_values_by_key) {
     EXPECT_THAT(message, HasSubstr(std::string(bad, std::string(bad).find('=')))) << bad;
   }
   EXPECT_THROW(check_config(VisionConfig()), Error) << "no data";
+}
+
+TEST(VisionConfig, refuses_a_cut_that_is_too_small_for_the_model) {
+  const auto message = [](const char* model, Index side) {
+    VisionConfig config;
+    config.data.path = "x";
+    config.model.name = model;
+    config.augment.side = side;
+    return test::error_of([&] { check_config(config); });
+  };
+  EXPECT_THAT(message("cnn", 1), HasSubstr("[augment.side] expected 0, or at least 4 for cnn"));
+  EXPECT_THAT(message("resnet18", 3), HasSubstr("[augment.side] expected 0, or at least 4"));
+  EXPECT_EQ(message("cnn", 4), "no error");
+  EXPECT_EQ(message("mlp", 1), "no error");
 }
 
 TEST(VisionConfig, lr_follows_the_rule_and_every_rule_has_one) {
