@@ -5,6 +5,7 @@
 #include <torch/nn/functional/activation.h>
 #include <torch/nn/functional/loss.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "hone/core/check.h"
@@ -53,6 +54,13 @@ void check_targets(const Tensor& targets, Index batch, Index classes) {
 // rows [batch, parts, dim] at index [batch, parts].
 Tensor pick_parts(const Tensor& rows, const Tensor& index) {
   return rows.gather(1, index.unsqueeze(2).expand({-1, -1, rows.size(2)}));
+}
+
+// Of the covariance of parts z [batch, parts, dim] plus epsilon on its diagonal: [batch].
+Tensor covariance_trace(const Tensor& z, double epsilon) {
+  const auto freedom = static_cast<double>(std::max<Index>(z.size(1) - 1, 1));
+  const Tensor centered = z - z.mean(1, /*keepdim=*/true);
+  return centered.square().sum({1, 2}) / freedom + epsilon * static_cast<double>(z.size(2));
 }
 
 }  // namespace
@@ -129,15 +137,28 @@ Tensor PacoLossImpl::match(const Tensor& z1, const Tensor& z2, const PartMetric&
 
 Tensor PacoLossImpl::align(const Tensor& z1, const Tensor& z2, const Tensor& targets) const {
   const SocMetric metric = options_.soc_metric;
-  Tensor soc = covariance_distance(metric, z1, z2, options_.soc_epsilon).mean();
+  const double epsilon = options_.soc_epsilon;
+  const bool scaled = options_.soc_scale == SocScale::Trace && metric == SocMetric::Frobenius;
+  Tensor soc = covariance_distance(metric, z1, z2, epsilon), trace1, trace2;
+  if (scaled) {
+    trace1 = covariance_trace(z1, epsilon);
+    trace2 = covariance_trace(z2, epsilon);
+    soc = soc / ((trace1 + trace2) / 2).square();
+  }
+  soc = soc.mean();
   if (options_.prototypes == Prototypes::Off || options_.beta == 0) return soc;
   Tensor label = targets;
   if (options_.prototype_init == PrototypeInit::Skip) {
     const Tensor seen = prototype_count.index_select(0, targets) > 0;
     label = at::where(seen, targets, at::full_like(targets, -1));
   }
-  const Tensor to_class =
-      prototype_distance(metric, z1, z2, options_.soc_epsilon, prototype, label);
+  Tensor to_class = prototype_distance(metric, z1, z2, epsilon, prototype, label);
+  if (scaled) {
+    const Tensor diagonals =
+        options_.prototypes == Prototypes::Full ? prototype.diagonal(0, 1, 2) : prototype;
+    const Tensor trace = diagonals.sum(1).index_select(0, targets);
+    to_class = to_class / ((trace1 + trace2) / 4 + trace / 2).square();
+  }
   return soc + options_.beta * to_class.mean();
 }
 

@@ -27,6 +27,7 @@ PacoLossOptions published_options(PrototypeInit init) {
   options.pool = NegativePool::OneImage;
   options.metric = {.delta = DeltaMode::Absolute, .floor = 1e-5};
   options.match = {MatchMetric::Cosine, 0};
+  options.soc_scale = SocScale::None;
   options.soc_epsilon = kEpsilon;
   options.prototype_init = init;
   return options;
@@ -60,9 +61,12 @@ TEST(CollapsedFeatures, cost_a_uniform_guess_and_the_margin) {
 TEST(CollapsedFeatures, have_finite_gradients_through_sampler_and_losses) {
   at::manual_seed(1);
   const Tensor some = at::randn({1, 8, 7, 7}).expand({3, 8, 7, 7});
-  for (const auto& [map, parts] :
-       {std::pair<Tensor, Index>{at::zeros({3, 8, 7, 7}), 4}, {at::ones({3, 8, 7, 7}), 1},
-        {some, 1}, {some, 4}, {at::randn({1, 8, 2, 2}), 4}, {at::randn({3, 8, 7, 7}), 4}}) {
+  for (const auto& [map, parts] : {std::pair<Tensor, Index>{at::zeros({3, 8, 7, 7}), 4},
+                                   {at::ones({3, 8, 7, 7}), 1},
+                                   {some, 1},
+                                   {some, 4},
+                                   {at::randn({1, 8, 2, 2}), 4},
+                                   {at::randn({3, 8, 7, 7}), 4}}) {
     const Tensor features = map.clone().requires_grad_();
     const Tensor weight = at::randn({6, 8}).requires_grad_();
     // The window suppresses all of a small map, so that peaks repeat.
@@ -93,8 +97,7 @@ TEST(WeightedCrossEntropy, falls_with_the_scale_of_attached_weights_only) {
   const Tensor targets = at::tensor({0, 1, 2, 0, 1}, at::kLong);
   const Tensor weight = at::rand({5}, at::kDouble) + 14;
   const auto loss = [&](CeWeight kind, double scale) {
-    return weighted_cross_entropy(logits, targets, scale * weight, {.weight = kind})
-        .item<double>();
+    return weighted_cross_entropy(logits, targets, scale * weight, {.weight = kind}).item<double>();
   };
   for (const double scale : {0.5, 0.01, 1e-6}) {
     EXPECT_NEAR(loss(CeWeight::Detached, scale), loss(CeWeight::Detached, 1), 1e-12);

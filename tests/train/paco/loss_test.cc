@@ -204,6 +204,7 @@ TEST(SecondOrderAlignment, takes_the_values_worked_out_by_hand) {
     const Tensor z1 = numbers({1, 0, -1, 0}, {1, 2, 2}), z2 = numbers({0, 1, 0, -1}, {1, 2, 2});
     PacoLossOptions options = two_images_options(1, kHardest);
     options.prototype_init = init;
+    options.soc_scale = SocScale::None;
     PacoLoss module(options);
     EXPECT_NEAR(module->forward(z1, z2, labels({0})).soc.item<double>(), want, 1e-12);
   }
@@ -213,12 +214,69 @@ TEST(SecondOrderAlignment, of_one_dimension_is_a_polynomial) {
   const double a = 1.5, b = 0.5;
   const Tensor z1 = numbers({a, -a}, {1, 2, 1}).requires_grad_(), z2 = numbers({b, -b}, {1, 2, 1});
   PacoLossOptions options{.classes = 1, .dim = 1};
+  options.soc_scale = SocScale::None;
   PacoLoss module(options);
   const Tensor soc = module->forward(z1, z2, labels({0})).soc;
   EXPECT_NEAR(soc.item<double>(), 4 * std::pow(a * a - b * b, 2), 1e-12);
   soc.backward();
   const Tensor along_a = z1.grad()[0][0][0] - z1.grad()[0][1][0];
   EXPECT_NEAR(along_a.item<double>(), 16 * a * (a * a - b * b), 1e-11);
+}
+
+// With ε = 0.25 the covariances are [[4.25, 1], [1, 1.25]] and [[1.25, 0.5], [0.5, 7.25]], whose
+// squared distance is 45.5 and whose traces are 5.5 and 8.5; against the identity, their mean
+// [[2.75, 0.75], [0.75, 4.25]] has 14.75 and trace 7 (to 2).
+TEST(SecondOrderAlignment, is_relative_to_the_traces_of_both_covariances) {
+  const Tensor z1 = numbers({1, 2, -1, 0, 3, 1}, {1, 3, 2});
+  const Tensor z2 = numbers({0, 1, 2, 2, 1, -3}, {1, 3, 2});
+  PacoLossOptions options{.classes = 1, .dim = 2};
+  options.soc_epsilon = 0.25;
+  options.beta = 0.5;
+  for (const Prototypes kind : {Prototypes::Full, Prototypes::Diagonal}) {
+    options.prototypes = kind;
+    options.prototype_init = PrototypeInit::Identity;
+    const double off_diagonal = kind == Prototypes::Full ? 2 * 0.75 * 0.75 : 0;
+    const double to_class = 1.75 * 1.75 + 3.25 * 3.25 + off_diagonal;
+    PacoLoss module(options);
+    EXPECT_NEAR(module->forward(z1, z2, labels({0})).soc.item<double>(),
+                45.5 / 49 + 0.5 * to_class / (4.5 * 4.5), 1e-12);
+  }
+}
+
+TEST(SecondOrderAlignment, does_not_change_when_parts_are_scaled) {
+  at::manual_seed(5);
+  PacoLossOptions options{.classes = 4, .dim = 6};
+  options.soc_epsilon = 1e-14;
+  options.prototypes = Prototypes::Off;
+  const Tensor z1 = at::randn({4, 4, 6}, at::kDouble).requires_grad_();
+  const Tensor z2 = at::randn({4, 4, 6}, at::kDouble).requires_grad_();
+  PacoLoss module(options);
+  const Tensor loss = module->forward(z1, z2, labels({0, 1, 2, 3})).soc;
+  loss.backward();
+  EXPECT_LE(worst(module->forward(7 * z1, 7 * z2, labels({0, 1, 2, 3})).soc, loss), 1e-11);
+  const Tensor products = at::cat({z1 * z1.grad(), z2 * z2.grad()}).detach();
+  EXPECT_GT(loss.item<double>(), 0);
+  EXPECT_LE(loss.item<double>(), 4);
+  EXPECT_LE(std::abs(products.sum().item<double>()), 1e-10 * products.abs().sum().item<double>());
+}
+
+TEST(PacoLoss, matches_with_a_floor_of_its_own) {
+  at::manual_seed(6);
+  const Tensor z1 = at::randn({32, 4, 6}, at::kDouble);
+  const Tensor z2 = z1 + at::randn({32, 4, 6}, at::kDouble);
+  const Tensor targets = at::arange(32, at::kLong);
+  PacoLossOptions options{.classes = 32, .dim = 6};
+  options.match.warmup_epochs = 0;
+  options.metric = {.delta = DeltaMode::Absolute, .floor = 1e-3};
+  const PacoLossOutput plain = PacoLoss(options)->forward(z1, z2, targets);
+  options.match_floor = 10;
+  const PacoLossOutput apart = PacoLoss(options)->forward(z1, z2, targets);
+  options.match_floor = 0;
+  options.metric.floor = 10;
+  const PacoLossOutput large = PacoLoss(options)->forward(z1, z2, targets);
+  EXPECT_TRUE(apart.matching.equal(large.matching));
+  EXPECT_FALSE(apart.matching.equal(plain.matching));
+  EXPECT_TRUE(apart.delta.equal(plain.delta));
 }
 
 TEST(Prototypes, are_moving_averages_in_the_order_of_the_batch) {

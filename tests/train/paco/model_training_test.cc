@@ -62,8 +62,8 @@ TEST(PacoModel, weighs_cross_entropy_by_both_views_alike) {
   const Tensor first = out.view1.weight.mean(), second = out.view2.weight.mean();
   ASSERT_GT((first - second).abs().item<double>(), 1e-3 * first.item<double>());
   EXPECT_NEAR(out.ce.item<double>(), swapped.ce.item<double>(), 1e-5 * out.ce.item<double>());
-  const Tensor plain = weighted_cross_entropy(out.logits, labels(4), out.view1.weight,
-                                              {.weight = CeWeight::Off});
+  const Tensor plain =
+      weighted_cross_entropy(out.logits, labels(4), out.view1.weight, {.weight = CeWeight::Off});
   const Tensor want = plain * (first + second) / 2;
   EXPECT_NEAR(out.ce.item<double>(), want.item<double>(), 1e-5 * want.item<double>());
 }

@@ -87,7 +87,7 @@ std::vector<Tensor> everything(const PacoLossOptions& options, const Tensor& sta
   losses->forward(z1.detach(), z2.detach(), targets);  // prototypes for what follows
   const PacoLossOutput out = losses->forward(z1, z2, targets);
   (out.pac + out.soc).backward();
-  return {out.pac.detach(), out.soc.detach(), out.matching, out.delta,
+  return {out.pac.detach(), out.soc.detach(), out.matching,     out.delta,
           z1.grad(),        z2.grad(),        losses->prototype};
 }
 

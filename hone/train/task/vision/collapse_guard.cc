@@ -65,7 +65,8 @@ void CollapseGuard::observe(const Observation& seen) {
 }
 
 void CollapseGuard::end_period() {
-  const Tensor sums = sums_.cpu(), predicted = predicted_.cpu();
+  const Tensor sums = sums_.to(at::kCPU, at::kDouble, /*non_blocking=*/false, /*copy=*/true);
+  const Tensor predicted = predicted_.to(at::kCPU, at::kLong, false, true);
   sums_.zero_();
   predicted_.zero_();
   const double* const sum = sums.const_data_ptr<double>();

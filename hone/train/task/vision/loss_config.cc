@@ -35,8 +35,9 @@ constexpr auto kCompat = std::to_array<std::string_view>(
     {"paco.ce_weight=attached", "paco.pool=one_image", "paco.mask_owner=false",
      "paco.mask_class=false", "paco.screen_top_m=32", "paco.delta=absolute",
      "paco.delta_floor=1.11e-3", "paco.match_floor=1.01e-3", "paco.distance_scale=none",
-     "paco.prototype_init=identity", "paco.suppression=fraction", "paco.repeat_peaks=true",
-     "loss.label_smoothing=0", "trainer.clip_norm=0", "lr.warm_up_steps=0"});
+     "paco.prototype_init=identity", "paco.soc_scale=none", "paco.suppression=fraction",
+     "paco.repeat_peaks=true", "loss.label_smoothing=0", "trainer.clip_norm=0",
+     "lr.warm_up_steps=0"});
 constexpr auto kRobust = std::to_array<std::string_view>(
     {"paco.ce_weight=off", "paco.pooled=0.5", "paco.hinge=softplus"});
 
@@ -130,6 +131,11 @@ void add_soc_entries(Adder& add, PacoConfig& paco) {
   add("paco.eta_soc", &paco.eta_soc, "weight of second-order alignment");
   add("paco.soc_metric", &paco.soc_metric,
       "distance of covariances: frobenius, stein, log_euclidean");
+  add("paco.soc_scale", &paco.soc_scale,
+      "what frobenius is divided by: trace, the squared mean trace of both covariances, so that "
+      "the "
+      "scale of features does not matter; none, as published");
+  add.ignored_if(paco.soc_metric != "frobenius", concat("paco.soc_metric = ", paco.soc_metric));
   add("paco.soc_epsilon", &paco.soc_epsilon, "added to the diagonal of these covariances");
   add("paco.beta", &paco.beta, "weight of the distance to the covariance of the class");
   add("paco.prototype", &paco.prototype, "that covariance: full, diagonal, off");
@@ -185,6 +191,8 @@ paco::PacoLossOptions loss_options(const PacoConfig& paco) {
                                     {{"frobenius", SocMetric::Frobenius},
                                      {"stein", SocMetric::Stein},
                                      {"log_euclidean", SocMetric::LogEuclidean}});
+  to.soc_scale = choose<SocScale>("paco.soc_scale", paco.soc_scale,
+                                  {{"trace", SocScale::Trace}, {"none", SocScale::None}});
   to.soc_epsilon = paco.soc_epsilon;
   to.beta = paco.beta;
   to.prototypes = choose<Prototypes>(

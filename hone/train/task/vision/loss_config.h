@@ -36,7 +36,7 @@ struct PacoConfig {
   bool metric_grad = true;
   std::string match_metric = "mahalanobis", solver = "auto";
   Index warm_up_epochs = 3;
-  std::string soc_metric = "frobenius";
+  std::string soc_metric = "frobenius", soc_scale = "trace";
   double soc_epsilon = 1e-5;
   std::string prototype = "full", prototype_init = "skip";
   double prototype_momentum = 0.9;
