@@ -9,9 +9,11 @@
 #include "hone/cli/interrupt.h"
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
+#include "hone/cli/verbs.h"
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/core/names.h"
+#include "hone/core/text_format.h"
 
 namespace hone::cli {
 namespace {
@@ -34,25 +36,50 @@ void print_images(const std::vector<app::ClassifiedImage>& images) {
   }
 }
 
-void print_evaluation(const app::ImageEvaluation& result) {
-  std::printf("%lld images, accuracy %.2f %%, loss %.4f nats\n",
-              static_cast<long long>(result.images), 100 * result.accuracy, result.loss);
-  for (const auto& [name, images, right] : result.classes) {
-    std::printf("%-24s %lld of %lld\n", escape_controls(name).c_str(),
-                static_cast<long long>(right), static_cast<long long>(images));
+std::string percent(double share) { return fixed(100 * share, 2) + " %"; }
+
+void print_card(const app::VisionCard& card) {
+  const auto print = [](const auto&... parts) { std::puts(concat(parts...).c_str()); };
+  print(card.images, " images, accuracy ", percent(card.accuracy), ", loss ", fixed(card.loss, 4),
+        " nats");
+  print("top-5 ", percent(card.top5_accuracy), ", balanced accuracy ",
+        percent(card.balanced_accuracy));
+  print("calibration error ", percent(card.ece), " in ", card.reliability.size(), " bins");
+  if (const auto& scaling = card.scaling) {
+    print("temperature ", fixed(scaling->temperature, 3), " of the even images: that of the ",
+          scaling->images, " odd ones from ", percent(scaling->error), " to ",
+          percent(scaling->scaled_error));
+  }
+  if (card.neighbor_accuracy) {
+    print("nearest neighbors (", card.neighbors, ") ", percent(*card.neighbor_accuracy));
+  }
+  if (card.fisher_ratio) print("Fisher ratio ", fixed(*card.fisher_ratio, 3));
+  if (const auto& other = card.comparison) {
+    print("baseline ", escape_controls(other->baseline), ": accuracy ", percent(other->accuracy),
+          ", difference ", fixed(100 * other->difference, 2), " points [",
+          fixed(100 * other->low, 2), ", ", fixed(100 * other->high, 2), "]");
+  }
+  for (const auto& [name, predicted, images] : card.confused) {
+    print("confused: ", escape_controls(name), " taken for ", escape_controls(predicted), ", ",
+          images, images == 1 ? " image" : " images");
+  }
+  for (const auto& [name, images, right] : card.classes) {
+    print(align_left(escape_controls(name), 24), ' ', right, " of ", images);
   }
 }
 
 void run(const Options& options, Context& context) {
   HONE_CHECK(options.images.empty() != options.data.empty(), "classify", "either images or --data",
              options.data.empty() ? "neither" : "both");
+  if (!options.data.empty()) {
+    app::VisionEvalOptions job;
+    job.model = options.model;
+    job.data = options.data;
+    return run_vision_eval(job, context);
+  }
   const Interrupt interrupt;
   const app::ClassifyOptions job{
       .model = options.model, .threads = context.common.threads, .stop = &Interrupt::flag()};
-  if (!options.data.empty()) {
-    const app::ImageEvaluation result = app::evaluate_images(job, options.data);
-    return context.finish(app::to_json(result), [&] { print_evaluation(result); });
-  }
   const auto images =
       app::classify_images(job, {options.images.begin(), options.images.end()}, options.top);
   context.finish(app::to_json(images), [&] { print_images(images); });
@@ -65,15 +92,25 @@ void run(const Options& options, Context& context) {
 
 }  // namespace
 
+void run_vision_eval(const app::VisionEvalOptions& options, Context& context) {
+  const Interrupt interrupt;
+  app::VisionEvalOptions job = options;
+  job.seed = context.common.seed.value_or(0);
+  job.threads = context.common.threads;
+  job.stop = &Interrupt::flag();
+  const app::VisionCard card = app::evaluate_vision(job);
+  context.finish(app::to_json(card), [&] { print_card(card); });
+}
+
 void add_classify(CLI::App& program, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = program.add_subcommand(
-      "classify", "Classify images, or measure the accuracy of a classifier");
+      "classify", "Classify images, or measure a classifier as `hone eval` does");
   verb->add_option("MODEL", options->model, "Model folder that `hone train vision` wrote")
       ->required();
   verb->add_option("IMAGE", options->images, "Image files: JPEG, PNG, PGM or PPM");
   verb->add_option("--data", options->data,
-                   "Folder as for `hone train vision`; measures the accuracy on its held-out part");
+                   "Folder as for `hone train vision`, or leaves: prints the card of `hone eval`");
   verb->add_option("--top", options->top, "Number of classes to print for each image")
       ->check(whole_number(1))
       ->capture_default_str();

@@ -1,43 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "hone/app/eval_lm.h"
+#include "hone/app/torch/eval_vision.h"
+#include "hone/app/vision_folder.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/runtime_options.h"
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
+#include "hone/cli/verbs.h"
 #include "hone/core/check.h"
 
 namespace hone::cli {
 namespace {
 
 struct EvalCommand {
-  app::EvalOptions job;
-  std::string data, ids_file;
+  app::EvalOptions text;
+  app::VisionEvalOptions vision;
+  std::string model, data, baseline, ids_file, report;
   RuntimeChoice runtime;
+  // Those of one kind of model.
+  std::vector<CLI::Option*> text_options, vision_options;
 };
 
 void add_options(CLI::App& verb, EvalCommand& command) {
-  verb.add_option("model", command.job.model, "Model folder, *.gguf or llama2.c *.bin")->required();
+  verb.add_option("model", command.model,
+                  "Language model (folder, *.gguf or llama2.c *.bin), or folder of a classifier "
+                  "that `hone train vision` wrote")
+      ->required();
   auto* data = verb.add_option_group("data", "Exactly one of these options");
-  data->add_option("--data", command.data, "UTF-8 text file")->envname("HONE_DATA");
-  data->add_option("--token-ids", command.ids_file, "FILE with a JSON array of ids")
-      ->envname("HONE_TOKEN_IDS");
+  data->add_option("--data", command.data,
+                   "UTF-8 text file; for a classifier a folder of images, whose held-out part is "
+                   "used, or leaves: those that it was trained on")
+      ->envname("HONE_DATA");
+  command.text_options.push_back(
+      data->add_option("--token-ids", command.ids_file, "FILE with a JSON array of ids")
+          ->envname("HONE_TOKEN_IDS"));
   data->require_option(1);
-  verb.add_option("--baseline", command.job.baseline, "Model to compare to, token by token")
+  verb.add_option("--baseline", command.baseline,
+                  "Model to compare to, token by token or image by image")
       ->envname("HONE_BASELINE");
-  verb.add_option("--tokenizer", command.job.tokenizer, "Tokenizer to use if the model has none")
-      ->envname("HONE_TOKENIZER");
-  verb.add_option("--max-tokens", command.job.max_tokens, "Use only the first N tokens")
-      ->check(whole_number(1))
-      ->envname("HONE_MAX_TOKENS");
-  verb.add_option("--window", command.job.window,
-                  "Tokens per window (default: the model's context, at most 1024)")
-      ->check(whole_number(2))
-      ->envname("HONE_WINDOW");
+}
+
+void add_text_options(CLI::App& verb, EvalCommand& command) {
+  const auto keep = [&](CLI::Option* option) { command.text_options.push_back(option); };
+  keep(verb.add_option("--tokenizer", command.text.tokenizer,
+                       "Tokenizer to use if the model has none")
+           ->envname("HONE_TOKENIZER"));
+  keep(verb.add_option("--max-tokens", command.text.max_tokens, "Use only the first N tokens")
+           ->check(whole_number(1))
+           ->envname("HONE_MAX_TOKENS"));
+  keep(verb.add_option("--window", command.text.window,
+                       "Tokens per window (default: the model's context, at most 1024)")
+           ->check(whole_number(2))
+           ->envname("HONE_WINDOW"));
   add_runtime_options(verb, command.runtime);
+  keep(verb.get_option("--kv"));
+  keep(verb.get_option("--act"));
+}
+
+void add_vision_options(CLI::App& verb, EvalCommand& command) {
+  const auto keep = [&](CLI::Option* option) { command.vision_options.push_back(option); };
+  keep(verb.add_option("--ece-bins", command.vision.ece_bins,
+                       "Of a classifier: bins of the calibration error")
+           ->check(whole_number(1, 1000))
+           ->capture_default_str());
+  keep(verb.add_option("--neighbors", command.vision.neighbors,
+                       "Of a ResNet: nearest images that vote on the class of each")
+           ->check(whole_number(1))
+           ->capture_default_str());
+  keep(verb.add_option("--report", command.report,
+                       "Of a classifier: write charts, and the parts of images, to FILE as HTML")
+           ->check(not_empty()));
+}
+
+// An option whose variable is set does not count as given: a variable holds for all commands.
+void refuse_options(const std::vector<CLI::Option*>& options, const std::string& reason) {
+  for (const CLI::Option* option : options) {
+    const std::string variable = option->get_envname();
+    const bool is_given = option->count() > 0 &&
+                          (variable.empty() || std::getenv(variable.c_str()) == nullptr);
+    HONE_REQUIRE(!is_given, option->get_name(), reason);
+  }
 }
 
 void print_card(const Json& card) {
@@ -46,8 +95,10 @@ void print_card(const Json& card) {
   std::fputs(text.c_str(), stdout);
 }
 
-void run_eval(Context& context, EvalCommand& command) {
-  app::EvalOptions& job = command.job;
+void run_text_eval(Context& context, EvalCommand& command) {
+  app::EvalOptions& job = command.text;
+  job.model = command.model;
+  job.baseline = command.baseline;
   job.data_name = command.data + command.ids_file;
   if (!command.data.empty()) job.documents = app::read_eval_text(command.data);
   if (!command.ids_file.empty()) job.token_ids = read_token_ids(command.ids_file);
@@ -59,13 +110,34 @@ void run_eval(Context& context, EvalCommand& command) {
   context.finish(card, [&] { print_card(card); });
 }
 
+void run_eval(Context& context, EvalCommand& command) {
+  if (app::is_vision_model(command.model)) {
+    refuse_options(command.text_options,
+                   concat("This option is for language models, and ", command.model,
+                          " is a classifier of images."));
+    command.vision.model = command.model;
+    command.vision.baseline = command.baseline;
+    command.vision.data = command.data;
+    command.vision.report = command.report;
+    return run_vision_eval(command.vision, context);
+  }
+  refuse_options(command.vision_options,
+                 concat("This option is for classifiers that `hone train vision` wrote, and ",
+                        command.model, " is none."));
+  HONE_REQUIRE(!app::is_vision_model(command.baseline), "baseline",
+               "This is a classifier of images, and the model is none.");
+  run_text_eval(context, command);
+}
+
 }  // namespace
 
 void add_eval(CLI::App& program, Context& context) {
-  CLI::App* verb =
-      program.add_subcommand("eval", "Measure the quality of a language model on held-out text");
+  CLI::App* verb = program.add_subcommand(
+      "eval", "Measure a language model on held-out text, or a classifier on held-out images");
   auto command = std::make_shared<EvalCommand>();
   add_options(*verb, *command);
+  add_text_options(*verb, *command);
+  add_vision_options(*verb, *command);
   add_trace_option(*verb, context);
   verb->callback([&context, command] { run_eval(context, *command); });
 }

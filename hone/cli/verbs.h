@@ -4,6 +4,7 @@
 #include <span>
 #include <string_view>
 
+#include "hone/app/torch/eval_vision.h"
 #include "hone/cli/command.h"
 
 namespace hone::cli {
@@ -14,6 +15,10 @@ void add_torch_verbs(CLI::App& program, Context& context);
 
 // The commands that this program leaves to `hone-torch`; empty in `hone-torch`.
 std::span<const std::string_view> torch_verbs();
+
+// Evaluates a classifier of images and prints its card. Only in `hone-torch`, to which
+// hand_over_to_torch() leaves such a model.
+void run_vision_eval(const app::VisionEvalOptions& options, Context& context);
 
 // If the command needs LibTorch, replaces `hone` by the `hone-torch` next to it and does not
 // return; otherwise returns -1. Throws Error{Unsupported} if hone-torch is needed but absent. In

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hone/app/vision_folder.h"
 #include "hone/cli/verbs.h"
 #include "hone/core/check.h"
 
@@ -37,6 +38,13 @@ std::vector<std::string_view> words_of(int argc, char** argv) {
   return words;
 }
 
+// `eval` takes models of both kinds. If only its baseline is a classifier of images, hone-torch
+// refuses that.
+bool names_vision_model(int argc, char** argv) {
+  return std::any_of(argv + 1, argv + argc,
+                     [](const char* word) { return app::is_vision_model(word); });
+}
+
 // LibTorch's threads spin for milliseconds while they wait for each other, so that another program
 // that uses one of their cores makes training three times as slow. With this setting they spin for
 // some tens of microseconds, as hone's own threads do, then sleep: 2 % slower alone, 2.4 times as
@@ -52,13 +60,18 @@ void add_torch_verbs(CLI::App&, Context&) {}
 
 std::span<const std::string_view> torch_verbs() { return kTorchVerbs; }
 
+void run_vision_eval(const app::VisionEvalOptions&, Context&) {
+  fail(ErrorCategory::Internal, "eval", "A classifier of images was not left to hone-torch.");
+}
+
 int hand_over_to_torch(int argc, char** argv) {
   const auto words = words_of(argc, argv);
   const auto is_one_of = [](std::string_view word, std::span<const std::string_view> names) {
     return std::ranges::find(names, word) != names.end();
   };
   const bool needs = is_one_of(words[0], kTorchVerbs) ||
-                     (words[0] == "bench" && is_one_of(words[1], kTorchBenches));
+                     (words[0] == "bench" && is_one_of(words[1], kTorchBenches)) ||
+                     (words[0] == "eval" && names_vision_model(argc, argv));
   // These also run without LibTorch, but with fewer rows or fewer commands in the help.
   const bool gains = words[0].empty() || (words[0] == "bench" && words[1] != "llm");
   if (!needs && !gains) return -1;

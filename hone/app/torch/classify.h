@@ -33,19 +33,4 @@ std::vector<ClassifiedImage> classify_images(const ClassifyOptions& options,
                                              Index top);
 Json to_json(const std::vector<ClassifiedImage>& images);
 
-struct ClassAccuracy {
-  std::string name;
-  Index images = 0, right = 0;
-};
-struct ImageEvaluation {
-  Index images = 0, broken_images = 0;
-  double loss = 0, accuracy = 0;  // mean cross-entropy in nats; fraction of images
-  std::vector<ClassAccuracy> classes;
-};
-// Evaluates the model on the held-out part of labeled images (data::load_images). Throws
-// Error{InvalidArgument} if they do not have the size of the model's images or have a class that it
-// does not know.
-ImageEvaluation evaluate_images(const ClassifyOptions& options, const std::filesystem::path& data);
-Json to_json(const ImageEvaluation& evaluation);
-
 }  // namespace hone::app

@@ -3,6 +3,7 @@
 
 #include "hone/app/torch/train_run.h"
 #include "hone/core/file_io.h"
+#include "hone/data/leaves/leaves.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/optim/averaged_weights.h"
@@ -20,6 +21,11 @@ task::VisionConfig with_needed_init(const TrainVisionJob& job, task::VisionConfi
   const std::string& init = config.model.init;
   if (!init.empty()) check_output_spares(job.out, nn::weights_file_of(init));
   return config;
+}
+
+std::optional<data::LeavesOptions> leaves_of(const task::VisionConfig::Data& data) {
+  if (data.path != data::kLeavesName) return std::nullopt;
+  return data.leaves;
 }
 
 TrainVisionResult run_job(const TrainVisionJob& job) {
@@ -42,7 +48,8 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
                            {.net = setup.model,
                             .classes = corpus.classes,
                             .stats = setup.data->stats,
-                            .image_side = config.augment.side > 0 ? corpus.shape.height : 0});
+                            .image_side = config.augment.side > 0 ? corpus.shape.height : 0,
+                            .leaves = leaves_of(config.data)});
   for (const torch::Tensor& parameter : setup.model->parameters()) {
     result.parameters += parameter.numel();
   }

@@ -142,8 +142,9 @@ Index ResNetImpl::feature_channels(Stage stage) const {
   return (spec().width << last) * expansion_of(layout_);
 }
 
-Tensor ResNetImpl::logits_of(const Tensor& images) const {
-  return classify(forward_features(images).mean({2, 3}));
+VisionOutputs ResNetImpl::outputs_of(const Tensor& images) const {
+  const Tensor means = forward_features(images).mean({2, 3});
+  return {classify(means), means};
 }
 
 }  // namespace hone::nn

@@ -67,7 +67,7 @@ class ResNetImpl final : public VisionNetImpl {
   // The map before the last stage, and that stage.
   torch::Tensor forward_stages(const torch::Tensor& images) const;
   torch::Tensor forward_last_stage(torch::Tensor x) const;
-  torch::Tensor logits_of(const torch::Tensor& images) const override;
+  VisionOutputs outputs_of(const torch::Tensor& images) const override;
 
   const ResNetLayout& layout_;
   NormedConv stem_;

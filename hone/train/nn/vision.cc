@@ -35,10 +35,10 @@ class Mlp final : public VisionNetImpl {
   }
 
  private:
-  Tensor logits_of(const Tensor& images) const override {
+  VisionOutputs outputs_of(const Tensor& images) const override {
     Tensor x = images.flatten(1);
     for (const LinearLayer& layer : hidden_) x = layer.forward(x).relu();
-    return last_.forward(x);
+    return {last_.forward(x), {}};
   }
 
   std::vector<LinearLayer> hidden_;
@@ -63,12 +63,12 @@ class Cnn final : public VisionNetImpl {
   }
 
  private:
-  Tensor logits_of(const Tensor& images) const override {
+  VisionOutputs outputs_of(const Tensor& images) const override {
     Tensor x = images;
     for (const NormedConv& conv : convs_) {
       x = at::max_pool2d(conv.forward(x, is_training()).relu(), {2, 2});
     }
-    return last_.forward(x.flatten(1));
+    return {last_.forward(x.flatten(1)), {}};
   }
 
   std::vector<NormedConv> convs_;
@@ -101,7 +101,7 @@ VisionSpec resolve(VisionSpec spec) {
   return spec;
 }
 
-Tensor VisionNetImpl::forward(const Tensor& images) const {
+VisionOutputs VisionNetImpl::forward_with_features(const Tensor& images) const {
   HONE_CHECK(
       images.dim() == 4 && images.size(1) == spec_.channels && images.size(2) == spec_.height &&
           images.size(3) == spec_.image_width,
@@ -109,7 +109,7 @@ Tensor VisionNetImpl::forward(const Tensor& images) const {
       concat("images [batch, ", spec_.channels, ", ", spec_.height, ", ", spec_.image_width, "]"),
       concat(images.dim(), " dimensions, the last of ", images.size(-1)));
   HONE_TRACE_ZONE("model", {"images", images.size(0)}, {"bytes", images.nbytes()});
-  return logits_of(images);
+  return outputs_of(images);
 }
 
 VisionNet make_vision_net(const VisionSpec& spec, TensorSource source) {

@@ -28,12 +28,20 @@ Index least_image_side(std::string_view name);
 // Fills in the width. Throws Error{InvalidArgument} for an unknown name or an unsuitable size.
 VisionSpec resolve(VisionSpec spec);
 
+struct VisionOutputs {
+  torch::Tensor logits;    // [batch, classes]
+  torch::Tensor features;  // [batch, channels], the mean of a ResNet's last map; else undefined
+};
+
 // A classifier of images of one size. Convolutions and linear layers are initialized as normal(0,
 // √(2 / inputs)), the last one as normal(0, √(1 / inputs)), biases as 0.
 class VisionNetImpl : public torch::nn::Module {
  public:
   // images [batch, channels, height, width] -> logits [batch, classes].
-  torch::Tensor forward(const torch::Tensor& images) const;
+  torch::Tensor forward(const torch::Tensor& images) const {
+    return forward_with_features(images).logits;
+  }
+  VisionOutputs forward_with_features(const torch::Tensor& images) const;
   const VisionSpec& spec() const { return spec_; }
   // Whether, in training, an image's output depends on the others in its batch.
   virtual bool mixes_batch() const { return false; }
@@ -43,7 +51,7 @@ class VisionNetImpl : public torch::nn::Module {
   explicit VisionNetImpl(VisionSpec spec) : spec_(std::move(spec)) {}
 
  private:
-  virtual torch::Tensor logits_of(const torch::Tensor& images) const = 0;
+  virtual VisionOutputs outputs_of(const torch::Tensor& images) const = 0;
 
   VisionSpec spec_;
 };

@@ -51,6 +51,9 @@ Json block_json(const MachineCard& card) {
 Json block_json(const LineChart& chart) { return to_json(chart); }
 Json block_json(const ScatterChart& chart) { return to_json(chart); }
 Json block_json(const BarChart& chart) { return to_json(chart); }
+Json block_json(const Heatmap& map) { return to_json(map); }
+Json block_json(const PointCloud& cloud) { return to_json(cloud); }
+Json block_json(const Pictures& pictures) { return to_json(pictures); }
 
 const MachineCard* find_machine(const Report& report) {
   for (const Section& section : report.sections) {

@@ -10,6 +10,7 @@
 #include "hone/core/json_io.h"
 #include "hone/tune/report/chart.h"
 #include "hone/tune/report/figure.h"
+#include "hone/tune/report/pictures.h"
 
 namespace hone::tune {
 
@@ -43,7 +44,8 @@ struct MachineCard {
   std::vector<std::pair<std::string, std::string>> facts;
 };
 
-using Block = std::variant<Prose, Table, Samples, MachineCard, LineChart, ScatterChart, BarChart>;
+using Block = std::variant<Prose, Table, Samples, MachineCard, LineChart, ScatterChart, BarChart,
+                           Heatmap, PointCloud, Pictures>;
 
 struct Section {
   std::string heading;

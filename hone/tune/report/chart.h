@@ -62,15 +62,46 @@ struct BarChart {
   std::optional<ReferenceLine> reference;
 };
 
+// Counts of images, rows by columns of the same names, each shaded by its share of its row. Names
+// are left out where there is no room for all.
+struct Heatmap {
+  std::string title, note;
+  std::string row_label, column_label;
+  std::vector<std::string> names;
+  std::vector<Index> counts;  // row by row
+};
+
+// Points colored by group. The page lists the colors of at most kGroupColors groups; beyond, groups
+// share colors, and a point's name is in its tooltip only.
+inline constexpr std::size_t kGroupColors = 20;  // as in the page's style
+struct CloudPoint {
+  double x = 0, y = 0;
+  std::size_t group = 0;
+};
+struct PointCloud {
+  std::string title, note;
+  std::string x_label, y_label;
+  std::vector<std::string> groups;
+  std::vector<CloudPoint> points;
+};
+// The CSS class that has the color of a group.
+std::string group_color(std::size_t group);
+
 enum class ChartWidth { Wide, Phone };
 std::string draw(const LineChart& chart, ChartWidth width);
 std::string draw(const ScatterChart& chart, ChartWidth width);
 std::string draw(const BarChart& chart, ChartWidth width);
+// Throws Error{InvalidArgument} for another number of counts.
+std::string draw(const Heatmap& map, ChartWidth width);
+// Throws Error{InvalidArgument} for a point of a group that does not exist.
+std::string draw(const PointCloud& cloud, ChartWidth width);
 
 // All numbers that a chart shows.
 Json to_json(const LineChart& chart);
 Json to_json(const ScatterChart& chart);
 Json to_json(const BarChart& chart);
+Json to_json(const Heatmap& map);  // cells that are not 0 as [row, column, count]
+Json to_json(const PointCloud& cloud);
 
 // Reduces to at most `limit` points (limit >= 4), keeping the lowest and the highest of each
 // stretch.

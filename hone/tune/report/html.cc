@@ -18,8 +18,21 @@ void open_caption(std::string& out, const std::string& title, const std::string&
 }
 
 template <class Chart>
+void write_legend(std::string&, const Chart&) {}
+
+void write_legend(std::string& out, const PointCloud& cloud) {
+  if (cloud.groups.size() > kGroupColors) return;
+  out += "<ul class=\"legend\">";
+  for (std::size_t i = 0; i < cloud.groups.size(); ++i) {
+    out += concat("<li class=\"", group_color(i), "\">", escape_markup(cloud.groups[i]), "</li>");
+  }
+  out += "</ul>\n";
+}
+
+template <class Chart>
 void write_chart(std::string& out, const Chart& chart) {
   open_caption(out, chart.title, chart.note);
+  write_legend(out, chart);
   out += concat("<div class=\"wide\">", draw(chart, ChartWidth::Wide), "</div>\n");
   out += concat("<div class=\"phone\">", draw(chart, ChartWidth::Phone), "</div>\n</figure>\n");
 }
@@ -27,6 +40,19 @@ void write_chart(std::string& out, const Chart& chart) {
 void write_block(std::string& out, const LineChart& chart) { write_chart(out, chart); }
 void write_block(std::string& out, const ScatterChart& chart) { write_chart(out, chart); }
 void write_block(std::string& out, const BarChart& chart) { write_chart(out, chart); }
+void write_block(std::string& out, const Heatmap& map) { write_chart(out, map); }
+void write_block(std::string& out, const PointCloud& cloud) { write_chart(out, cloud); }
+
+void write_block(std::string& out, const Pictures& pictures) {
+  open_caption(out, pictures.title, pictures.note);
+  out += "<div class=\"pictures\">\n";
+  for (const Picture& picture : pictures.pictures) {
+    out += concat("<div", picture.marked ? " class=\"marked\"" : "", ">", draw(picture), "<b>",
+                  escape_markup(picture.name), "</b><span>", escape_markup(picture.note),
+                  "</span></div>\n");
+  }
+  out += "</div>\n</figure>\n";
+}
 
 void write_paragraphs(std::string& out, std::string_view text) {
   while (!text.empty()) {

@@ -8,11 +8,13 @@ const std::string_view kPageStyle = R"CSS(
   color-scheme: light dark;
   --paper: #fcfbf8; --ink: #1c1e21; --muted: #5d636b; --rule: #e3dfd6; --wash: #f4f1ea;
   --accent: #0a6a6e; --second: #a9501b; --quiet: #87919b; --third: #5b4b9a;
+  --tone0: 42%; --tone1: 56%;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --paper: #14171a; --ink: #e9e7e2; --muted: #a0a6ad; --rule: #2d3238; --wash: #1c2024;
     --accent: #5fc7c2; --second: #efa264; --quiet: #7c8792; --third: #b3a4f0;
+    --tone0: 62%; --tone1: 76%;
   }
 }
 * { box-sizing: border-box; }
@@ -72,6 +74,35 @@ svg .value { fill: var(--muted); } svg .value.ours { fill: var(--ink); font-weig
 svg .group-name { font-weight: 600; }
 svg .label, svg .group-name, svg .value, svg .reference-name { paint-order: stroke;
   stroke: var(--paper); stroke-width: 4px; stroke-linejoin: round; }
+svg .heat { rx: 0; } svg .heat.frame { fill: var(--wash); stroke: var(--rule); }
+svg .heat.hit { fill: var(--accent); } svg .heat.miss { fill: var(--second); }
+svg .q1 { fill-opacity: .16; } svg .q2 { fill-opacity: .28; } svg .q3 { fill-opacity: .4; }
+svg .q4 { fill-opacity: .52; } svg .q5 { fill-opacity: .64; } svg .q6 { fill-opacity: .76; }
+svg .q7 { fill-opacity: .88; } svg .q8 { fill-opacity: 1; }
+.c0 { --c: hsl(0 70% var(--tone0)); } .c1 { --c: hsl(138 45% var(--tone1)); }
+.c2 { --c: hsl(275 70% var(--tone0)); } .c3 { --c: hsl(53 45% var(--tone1)); }
+.c4 { --c: hsl(190 70% var(--tone0)); } .c5 { --c: hsl(328 45% var(--tone1)); }
+.c6 { --c: hsl(105 70% var(--tone0)); } .c7 { --c: hsl(243 45% var(--tone1)); }
+.c8 { --c: hsl(20 70% var(--tone0)); } .c9 { --c: hsl(158 45% var(--tone1)); }
+.c10 { --c: hsl(295 70% var(--tone0)); } .c11 { --c: hsl(73 45% var(--tone1)); }
+.c12 { --c: hsl(210 70% var(--tone0)); } .c13 { --c: hsl(348 45% var(--tone1)); }
+.c14 { --c: hsl(125 70% var(--tone0)); } .c15 { --c: hsl(263 45% var(--tone1)); }
+.c16 { --c: hsl(40 70% var(--tone0)); } .c17 { --c: hsl(178 45% var(--tone1)); }
+.c18 { --c: hsl(315 70% var(--tone0)); } .c19 { --c: hsl(93 45% var(--tone1)); }
+svg .cloud { fill: var(--c); fill-opacity: .75; }
+.legend { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; margin: 0 0 .9rem; padding: 0;
+  list-style: none; font-size: .86rem; color: var(--muted); }
+.legend li::before { content: ""; display: inline-block; width: .65rem; height: .65rem;
+  border-radius: 50%; background: var(--c); margin-right: .4rem; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fill, minmax(9.5rem, 1fr));
+  gap: 1.25rem 1rem; font-size: .86rem; line-height: 1.4; }
+.pictures b, .pictures span { display: block; overflow-wrap: anywhere; }
+.pictures b { font-weight: 600; margin-top: .35rem; } .pictures .marked b { color: var(--second); }
+.pictures span { color: var(--muted); }
+svg image { image-rendering: pixelated; }
+svg .box { fill: none; stroke: #ffd23f; stroke-width: 2.5; rx: 0; }
+svg .box-name { fill: #ffd23f; font-weight: 700; paint-order: stroke; stroke: #1c1e21;
+  stroke-width: 3px; stroke-linejoin: round; }
 .scroll { overflow-x: auto; margin: 0 -1.5rem; padding: 0 1.5rem; }
 table { border-collapse: collapse; width: 100%; font-size: .93rem; line-height: 1.4; }
 th { text-align: right; vertical-align: bottom; padding: 0; border-bottom: 1.5px solid var(--ink); }

@@ -157,6 +157,19 @@ void SvgWriter::add_text(Point at, std::string_view text, Anchor anchor, std::st
                  number(at.x), number(at.y), name_of(anchor), escape_markup(text));
 }
 
+void SvgWriter::add_upward_text(Point at, std::string_view text, std::string_view classes) {
+  fmt::format_to(std::back_inserter(out_),
+                 "<text class=\"{}\" transform=\"translate({} {}) rotate(-90)\">{}</text>\n",
+                 classes, number(at.x), number(at.y), escape_markup(text));
+}
+
+void SvgWriter::add_image(Point corner, Point size, std::string_view address) {
+  fmt::format_to(std::back_inserter(out_),
+                 "<image x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" href=\"{}\"/>\n",
+                 number(corner.x), number(corner.y), number(size.x), number(size.y),
+                 escape_markup(address));
+}
+
 std::string SvgWriter::finish() { return std::move(out_ += "</svg>\n"); }
 
 }  // namespace hone::tune

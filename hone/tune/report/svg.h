@@ -33,7 +33,10 @@ class SvgWriter {
   void add_rectangle(Point corner, Point size, std::string_view classes,
                      std::string_view tooltip = {});
   void add_text(Point at, std::string_view text, Anchor anchor, std::string_view classes);
-  // Reads upwards.
+  // Reads upwards from `at`.
+  void add_upward_text(Point at, std::string_view text, std::string_view classes);
+  // `address` is that of the image's data: nothing is fetched.
+  void add_image(Point corner, Point size, std::string_view address);
 
   // Returns the finished element. The writer must not be used afterwards.
   std::string finish();

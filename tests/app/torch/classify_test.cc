@@ -66,24 +66,6 @@ class Classify : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-TEST_F(Classify, measures_what_training_measured_on_the_same_images) {
-  for (const char* model : {"mlp", "cnn", "resnet20", "resnet18"}) {
-    const TrainVisionResult trained = train(model);
-    const ImageEvaluation result =
-        evaluate_images({.model = trained.model, .threads = 1}, folder_.path() / "data");
-    EXPECT_EQ(result.images, 40);
-    EXPECT_EQ(result.accuracy, trained.val_accuracy) << model;
-    EXPECT_NEAR(result.loss, trained.val_loss, 1e-5 * trained.val_loss) << model;
-    Index images = 0, right = 0;
-    for (const ClassAccuracy& own : result.classes) {
-      images += own.images;
-      right += own.right;
-    }
-    EXPECT_EQ(images, 40);
-    EXPECT_EQ(static_cast<double>(right) / 40, result.accuracy);
-  }
-}
-
 // softmax(W₂ relu(W₁ x + b₁) + b₂), x = (v / 255 - mean) / std, from the file's tensors in fp64.
 TEST_F(Classify, names_the_classes_of_files_with_the_probabilities_of_the_formula) {
   const fs::path folder = train("mlp").model;
@@ -133,39 +115,6 @@ TEST_F(Classify, an_image_that_cannot_be_decoded_is_named_beside_the_others) {
   }
   EXPECT_EQ(to_json(images).at("images").at(0).count("error"), 0u);
   EXPECT_EQ(to_json(images).at("images").at(2).count("error"), 1u);
-}
-
-TEST_F(Classify, a_part_of_the_classes_is_measured_by_name_an_unknown_one_refused) {
-  const fs::path pictures = folder_.path() / "pictures";
-  const auto write = [&](const char* name, Index row, int count) {
-    for (int i = 0; i < count; ++i) {
-      const auto seed = static_cast<std::uint64_t>(i);
-      std::string pixels;
-      for (const char c : test::bar_picture(12, row, seed)) pixels += std::string(3, c);
-      test::write_bytes(pictures / name / (std::to_string(i) + ".ppm"),
-                        test::ppm_file(12, 12, pixels));
-    }
-  };
-  write("top", 1, 20), write("middle", 5, 20), write("bottom", 9, 20);
-  TrainVisionJob job;
-  job.config.model = {.name = "mlp", .width = 16};
-  job.config.data = {.path = pictures.string(), .image_size = 12};
-  job.config.lr.warm_up_steps = 2;
-  job.config.trainer.steps = 30;
-  job.config.trainer.micro_batch = 20;
-  job.out = folder_.path() / "run";
-  job.threads = 1;
-  const TrainVisionResult trained = train_vision(job);
-  ASSERT_EQ(trained.val_accuracy, 1);
-  const ClassifyOptions options{.model = trained.model, .threads = 1};
-  fs::remove_all(pictures / "middle");  // "top" is now the second of two
-  const ImageEvaluation part = evaluate_images(options, pictures);
-  EXPECT_EQ(part.accuracy, 1);
-  EXPECT_EQ(part.images, 4) << "every tenth is held out";
-  write("sideways", 1, 20);
-  EXPECT_THROW(evaluate_images(options, pictures), Error);
-  test::write_bar_folder(folder_.path() / "gray", 12, 3, 30, 10);
-  EXPECT_THROW(evaluate_images(options, folder_.path() / "gray"), Error) << "another shape";
 }
 
 TEST_F(Classify, refuses_a_model_that_is_not_what_it_says) {

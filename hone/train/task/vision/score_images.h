@@ -20,9 +20,22 @@ struct ScoreOptions {
 using TakeScores =
     std::function<void(Index first, const torch::Tensor& logits, const torch::Tensor& labels)>;
 
+// What a model makes of images, one row for each.
+struct ImageScores {
+  torch::Tensor logits;    // fp32 [images, classes]
+  torch::Tensor features;  // fp32 [images, channels] as nn::VisionOutputs; undefined without them
+};
+
 // Computes the logits [batch, classes] of every sample with the model in evaluation mode, batch by
 // batch. The model is in training mode afterwards, also after an exception.
 void score_images(nn::VisionNet& model, const ImageBatches& batches, const ScoreOptions& options,
                   const TakeScores& take);
+
+// Every image of one epoch, options.count of them, in the order of the part, by one forward pass.
+// `batch_done` learns after each batch how many images are done, and may throw. The model is in
+// training mode afterwards.
+ImageScores gather_scores(nn::VisionNet& model, const ImageBatches& batches,
+                          const ScoreOptions& options,
+                          const std::function<void(Index done)>& batch_done);
 
 }  // namespace hone::task

@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -134,6 +136,97 @@ Index read_image_side(const JsonFields& config, const nn::VisionSpec& spec) {
   return side;
 }
 
+Json leaves_json(const data::LeavesOptions& leaves) {
+  return {{"classes", leaves.classes}, {"size", leaves.size},
+          {"train", leaves.train},     {"val", leaves.val},
+          {"test", leaves.test},       {"difficulty", leaves.difficulty},
+          {"seed", leaves.seed}};
+}
+
+// "leaves" of a model whose classes and image shape are known.
+std::optional<data::LeavesOptions> read_leaves(const JsonFields& config, Index classes,
+                                               const data::ImageShape& shape) {
+  const std::optional<JsonFields> fields = config.object("leaves");
+  if (!fields) return std::nullopt;
+  const data::LeavesOptions leaves{.classes = fields->required_integer("classes"),
+                                   .size = fields->required_integer("size"),
+                                   .train = fields->required_integer("train"),
+                                   .val = fields->required_integer("val"),
+                                   .test = fields->required_integer("test"),
+                                   .difficulty = fields->required_number("difficulty"),
+                                   .seed = fields->required_integer("seed")};
+  try {
+    data::check_leaves(leaves);
+  } catch (const Error& error) {
+    throw Error(ErrorCategory::CorruptFile, concat(config.where(), ": ", error.what()));
+  }
+  if (leaves.classes != classes || shape != data::ImageShape{3, leaves.size, leaves.size}) {
+    config.refuse("leaves", "the classes and the size of the model's images",
+                  concat(leaves.classes, " classes, ", leaves.size, " pixels a side"));
+  }
+  return leaves;
+}
+
+// The values of a choice, by their names in config.json.
+template <class Value>
+using Choice = std::array<std::pair<std::string_view, Value>, 2>;
+using Stage = nn::ResNetImpl::Stage;
+constexpr Choice<Stage> kStages = {{{"last", Stage::Last}, {"penultimate", Stage::Penultimate}}};
+constexpr Choice<paco::Saliency> kSaliencies = {
+    {{"attention", paco::Saliency::Attention}, {"norm", paco::Saliency::Norm}}};
+constexpr Choice<paco::Suppression> kSuppressions = {
+    {{"window", paco::Suppression::Window}, {"fraction", paco::Suppression::Fraction}}};
+
+template <class Value>
+std::string_view name_of(const Choice<Value>& choice, Value value) {
+  return choice[choice[0].second == value ? 0 : 1].first;
+}
+
+template <class Value>
+Value read_choice(const JsonFields& fields, std::string_view key, const Choice<Value>& choice) {
+  const std::string name = fields.string(key).value_or("");
+  for (const auto& [known, value] : choice) {
+    if (name == known) return value;
+  }
+  fields.refuse(key, concat(choice[0].first, " or ", choice[1].first), quote_name(name));
+}
+
+Json parts_json(const PartSpec& parts) {
+  const paco::SamplerOptions& sampler = parts.sampler;
+  return {{"stage", name_of(kStages, parts.stage)},
+          {"count", sampler.parts},
+          {"window", sampler.window},
+          {"saliency", name_of(kSaliencies, sampler.saliency)},
+          {"suppression", name_of(kSuppressions, sampler.suppression)},
+          {"fraction", sampler.fraction}};
+}
+
+// The cells of a ResNet's map: every stage but the first halves both sides, rounding up, and a
+// network for ImageNet halves them twice before.
+Index cells_of(const nn::VisionSpec& spec, const nn::ResNetLayout& layout, Stage stage) {
+  const int halvings = (layout.is_for_cifar() ? 2 : 5) - (stage == Stage::Penultimate ? 1 : 0);
+  const Index cell = Index{1} << halvings;
+  return ceil_div(spec.height, cell) * ceil_div(spec.image_width, cell);
+}
+
+std::optional<PartSpec> read_parts(const JsonFields& config, const nn::VisionSpec& spec) {
+  const std::optional<JsonFields> fields = config.object("parts");
+  if (!fields) return std::nullopt;
+  const nn::ResNetLayout* const resnet = nn::find_resnet(spec.name);
+  if (resnet == nullptr) config.refuse("parts", "no parts of a model other than a ResNet", "parts");
+  PartSpec parts{.stage = read_choice(*fields, "stage", kStages), .sampler = {}};
+  paco::SamplerOptions& sampler = parts.sampler;
+  sampler.parts = read_count(*fields, "count", 1, cells_of(spec, *resnet, parts.stage));
+  sampler.window = read_count(*fields, "window", 1, kMaxSide);
+  sampler.saliency = read_choice(*fields, "saliency", kSaliencies);
+  sampler.suppression = read_choice(*fields, "suppression", kSuppressions);
+  sampler.fraction = fields->required_number("fraction");
+  if (!(sampler.fraction >= 0 && sampler.fraction <= 1)) {
+    fields->refuse("fraction", "0 to 1", concat(sampler.fraction));
+  }
+  return parts;
+}
+
 }  // namespace
 
 data::ImageShape VisionModel::image_shape() const {
@@ -168,26 +261,32 @@ VisionModel read_vision_model(const fs::path& folder) {
   const nn::VisionNet net = nn::make_vision_net(
       spec, [stored](const nn::TensorRequest& request) { return stored->take(request); });
   stored->check_all_taken();
-  return {.net = net,
-          .classes = std::move(classes),
-          .stats = std::move(stats),
-          .image_side = read_image_side(config, spec)};
+  VisionModel model{.net = net,
+                    .classes = std::move(classes),
+                    .stats = std::move(stats),
+                    .image_side = read_image_side(config, spec)};
+  model.leaves = read_leaves(config, spec.classes, model.image_shape());
+  model.parts = read_parts(config, spec);
+  return model;
 }
 
 void write_vision_model(const fs::path& folder, const VisionModel& model) {
   const nn::VisionSpec& spec = model.net->spec();
+  Json config = {{"format", kFormat},
+                 {"model", spec.name},
+                 {"width", spec.width},
+                 {"layers", spec.layers},
+                 {"channels", spec.channels},
+                 {"height", spec.height},
+                 {"image_width", spec.image_width},
+                 {"image_side", model.image_side},
+                 {"classes", model.classes},
+                 {"mean", model.stats.mean},
+                 {"std", model.stats.std}};
+  if (model.leaves) config["leaves"] = leaves_json(*model.leaves);
+  if (model.parts) config["parts"] = parts_json(*model.parts);
   AtomicFolder out(folder);
-  write_json_file(out.staging() / "config.json", {{"format", kFormat},
-                                                  {"model", spec.name},
-                                                  {"width", spec.width},
-                                                  {"layers", spec.layers},
-                                                  {"channels", spec.channels},
-                                                  {"height", spec.height},
-                                                  {"image_width", spec.image_width},
-                                                  {"image_side", model.image_side},
-                                                  {"classes", model.classes},
-                                                  {"mean", model.stats.mean},
-                                                  {"std", model.stats.std}});
+  write_json_file(out.staging() / "config.json", config);
   write_tensors(out.staging() / "model.safetensors", tensors_of(*model.net), {{"format", "pt"}});
   out.commit();
 }

@@ -2,13 +2,23 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "hone/data/leaves/leaf_cues.h"
+#include "hone/train/nn/resnet.h"
 #include "hone/train/nn/vision.h"
+#include "hone/train/paco/sampler.h"
 #include "hone/train/task/vision/image_batches.h"
 
 namespace hone::task {
+
+// Where a ResNet's parts were taken from in training.
+struct PartSpec {
+  nn::ResNetImpl::Stage stage = nn::ResNetImpl::Stage::Last;
+  paco::SamplerOptions sampler;
+};
 
 // A trained classifier and what it needs to be used.
 struct VisionModel {
@@ -18,6 +28,8 @@ struct VisionModel {
   // Images are scaled to squares of this side, and what the model takes is cut from their middle;
   // 0: they are scaled to what it takes.
   Index image_side = 0;
+  std::optional<data::LeavesOptions> leaves = {};  // those that it was trained on
+  std::optional<PartSpec> parts = {};              // of a ResNet that was trained with parts
 
   // Of an image before the cut, and the cut.
   data::ImageShape image_shape() const;
@@ -26,7 +38,10 @@ struct VisionModel {
 
 // model.safetensors (parameters and buffers by their names in the module) and config.json
 // ({"format": "hone-vision", "model", "width", "layers", "channels", "height", "image_width",
-// "image_side", "classes", "mean", "std"}), through AtomicFolder.
+// "image_side", "classes", "mean", "std"}), through AtomicFolder. Where they are set, config.json
+// also has "leaves": {"classes", "size", "train", "val", "test", "difficulty", "seed"} and "parts":
+// {"stage": "last" or "penultimate", "count", "window", "saliency": "attention" or "norm",
+// "suppression": "window" or "fraction", "fraction"}.
 void write_vision_model(const std::filesystem::path& folder, const VisionModel& model);
 // Reads what write_vision_model wrote. Throws Error{NotFound}; Error{Unsupported} for a folder of
 // another format; Error{CorruptFile} for a config.json or a tensor that does not fit the model it

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <filesystem>
+
+#include "hone/train/task/vision/score_images.h"
+#include "hone/train/task/vision/vision_model.h"
+
+namespace hone::app {
+
+// What a classifier makes of every image of a part, in its order, with progress on stderr. Throws
+// Error{Cancelled} soon after stop, if not null, becomes true, and Error{CorruptFile} that names
+// the model's folder for logits that are not finite.
+task::ImageScores score_part(task::VisionModel& model, const std::filesystem::path& folder,
+                             const data::ImagePart& part, const std::atomic<bool>* stop);
+
+}  // namespace hone::app

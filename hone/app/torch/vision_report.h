@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "hone/app/torch/eval_vision.h"
+#include "hone/tune/report/bundle.h"
+
+namespace hone::app {
+
+// What the report of a classifier shows besides its card.
+struct VisionReportData {
+  std::string model, data;           // names
+  std::vector<std::string> classes;  // by label
+  std::vector<Index> labels, predictions;
+  std::vector<tune::Point> plane;  // of each image; empty without features
+  std::vector<tune::Picture> pictures;
+};
+
+// Card, calibration, confusion, features and parts. More than 100 classes are reduced to those with
+// the most wrong images in the drawing of the confusion matrix, and points to 2000.
+tune::Report make_vision_report(const VisionCard& card, const VisionReportData& data);
+
+}  // namespace hone::app

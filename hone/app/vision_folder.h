@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+
+namespace hone::app {
+
+// Whether this is the folder of a classifier that `hone train vision` wrote: its config.json says
+// "format": "hone-vision". False for whatever cannot be read.
+bool is_vision_model(const std::filesystem::path& path);
+
+}  // namespace hone::app

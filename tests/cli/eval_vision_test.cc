@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// `hone eval` and `hone classify --data` on classifiers of images.
+#include <gmock/gmock.h>
+
+#include "hone/core/file_io.h"
+#include "hone/core/json_io.h"
+#include "tests/cli/cli_fixture.h"
+#include "tests/support/image_files.h"
+
+namespace hone::test {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+class EvalVision : public Cli {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(fs::path(HONE_PROGRAM).parent_path() / "hone-torch"))
+      GTEST_SKIP() << "built without LibTorch";
+    write_bar_folder(path("data"), 12, 3, 60, 15);
+    model_ = train({"--data", path("data"), "--set", "model.name=mlp"});
+  }
+  // The folder of a model that was trained for a moment.
+  std::string train(const Arguments& more, const std::string& out = "run") const {
+    const ProgramResult result =
+        run_hone(Arguments{"train", "vision", "-q", "--out", path(out), "--threads", "1", "--set",
+                           "trainer.micro_batch=16", "--set", "trainer.steps=20", "--set",
+                           "model.width=8"} +
+                 more);
+    EXPECT_EQ(result.status, 0) << result.err;
+    return path(out + "/model");
+  }
+  Arguments eval(const Arguments& more) const { return Arguments{"eval", model_} + more; }
+
+  std::string model_;
+};
+
+TEST_F(EvalVision, prints_the_same_card_as_classify) {
+  const Arguments data{"--data", path("data"), "--threads", "1"};
+  const Json card = json_of(eval(data));
+  EXPECT_EQ(card, json_of(Arguments{"classify", model_} + data));
+  for (const char* key : {"images", "broken_images", "loss", "accuracy", "classes",
+                          "top5_accuracy", "balanced_accuracy", "ece", "temperature"}) {
+    EXPECT_FALSE(card.at(key).is_null()) << key;
+  }
+  for (const char* key : {"fisher_ratio", "neighbor_accuracy", "baseline"}) {
+    EXPECT_TRUE(card.at(key).is_null()) << key;
+  }
+  EXPECT_EQ(card.at("images"), 15);
+  EXPECT_EQ(card.at("reliability").size(), 15u);
+  EXPECT_EQ(json_of(eval(data + Arguments{"--ece-bins", "4"})).at("reliability").size(), 4u);
+  const ProgramResult text = run_hone(eval(data));
+  EXPECT_THAT(text.out, HasSubstr("15 images, accuracy"));
+  EXPECT_EQ(text.out, run_hone(Arguments{"classify", model_} + data).out);
+}
+
+TEST_F(EvalVision, finds_the_model_behind_the_options_too) {
+  EXPECT_EQ(run_hone({"eval", "--data", path("data"), model_}).status, 0);
+  EXPECT_EQ(run_hone({"eval", "--data=" + path("data"), "--", model_}).status, 0);
+}
+
+TEST_F(EvalVision, writes_a_report_and_compares) {
+  const std::string other =
+      train({"--data", path("data"), "--set", "model.name=mlp", "--seed", "5"}, "other");
+  const Json card = json_of(eval({"--data", path("data"), "--report", path("report.html"),
+                                  "--baseline", other, "--seed", "3"}));
+  EXPECT_EQ(card.at("baseline").at("model"), other);
+  EXPECT_EQ(card.at("baseline").at("difference_ci").size(), 2u);
+  EXPECT_THAT(read_text_file(path("report.html")), HasSubstr("Confusion matrix"));
+  expect_refusal(eval({"--data", path("data"), "--report", path("data")}), 2, "a folder");
+  expect_refusal(eval({"--data", path("data"), "--report", model_ + "/config.json"}), 2);
+  EXPECT_EQ(read_json_file(model_ + "/config.json").at("format"), "hone-vision");
+}
+
+TEST_F(EvalVision, refuses_options_of_the_other_kind_by_name) {
+  const std::string text = write_tiny_model(), data = path("data");
+  const std::vector<Arguments> of_language{{"--window", "8"},
+                                           {"--max-tokens", "8"},
+                                           {"--tokenizer", text},
+                                           {"--kv", "f32"},
+                                           {"--act", "f32"}};
+  const auto expect_named = [](const Arguments& arguments, const std::string& option) {
+    const ProgramResult result = run_hone(arguments);
+    EXPECT_EQ(result.status, 2) << option;
+    EXPECT_EQ(result.out, "") << option;
+    EXPECT_TRUE(result.err.starts_with("hone: [" + option + "] This option is for")) << result.err;
+  };
+  for (const Arguments& option : of_language) {
+    expect_named(eval({"--data", data}) + option, option[0]);
+  }
+  expect_named(eval({"--token-ids", data}), "--token-ids");
+  write_text_file(path("text"), "a text");
+  for (const Arguments& option : std::vector<Arguments>{
+           {"--ece-bins", "4"}, {"--neighbors", "3"}, {"--report", path("x.html")}}) {
+    expect_named(Arguments{"eval", text, "--data", path("text")} + option, option[0]);
+  }
+  expect_refusal({"eval", text, "--data", path("text"), "--baseline", model_}, 2, "no classifier");
+  expect_refusal(eval({"--data", data, "--baseline", text}), 4, "no language model");
+  EXPECT_FALSE(fs::exists(path("x.html")));
+}
+
+TEST_F(EvalVision, ignores_the_variables_of_the_other_kind) {
+  const ProgramResult result =
+      Program(hone_argv(eval({"--data", path("data")})), {"HONE_WINDOW=64", "HONE_KV=f32"}).wait();
+  EXPECT_EQ(result.status, 0) << result.err;
+}
+
+TEST_F(EvalVision, refuses_what_it_cannot_measure) {
+  expect_refusal(eval({"--data", path("none")}), 3);
+  expect_refusal(eval({"--data", path("data"), "--ece-bins", "0"}), 2);
+  expect_refusal(eval({"--data", path("data"), "--neighbors", "0"}), 2);
+  expect_refusal(eval({"--data", path("data"), "--baseline", path("none")}), 3);
+  expect_refusal(eval({}), 2, "no data");
+  expect_refusal({"eval", path("none"), "--data", path("data")}, 3);
+  write_bar_folder(path("more"), 12, 5, 60, 15);
+  expect_refusal(eval({"--data", path("more")}), 2, "a class that it does not know");
+  for (const char* verb : {"eval", "classify"}) {
+    expect_refusal({verb, model_, "--data", "leaves"}, 2, "not trained on leaves");
+  }
+  Json config = read_json_file(model_ + "/config.json");
+  config["parts"] = 3;
+  write_json_file(model_ + "/config.json", config);
+  expect_refusal(eval({"--data", path("data")}), 3, "parts of another type");
+  write_text_file(model_ + "/config.json", "{\"format\": \"hone-vision\"");
+  expect_refusal(eval({"--data", path("data")}), 3, "half a config");
+}
+
+TEST_F(EvalVision, takes_the_leaves_of_the_training) {
+  const std::string model = train({"--data", "leaves", "--set", "model.name=resnet20", "--set",
+                                   "data.leaves.classes=3", "--set", "data.leaves.size=32", "--set",
+                                   "data.leaves.train=6", "--set", "data.leaves.val=4"},
+                                  "leafy");
+  const Arguments data{"--data", "leaves", "--threads", "1"};
+  const Json card = json_of(Arguments{"eval", model} + data);
+  EXPECT_EQ(card.at("images"), 12);
+  EXPECT_FALSE(card.at("neighbor_accuracy").is_null());
+  EXPECT_EQ(card, json_of(Arguments{"classify", model} + data));
+}
+
+}  // namespace
+}  // namespace hone::test
