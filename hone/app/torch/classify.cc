@@ -31,9 +31,8 @@ std::vector<ClassifiedImage> classify(const ClassifyOptions& options,
       std::ranges::fill(planes, std::uint8_t{0});
     }
   };
-  const task::ImageScores scores =
-      score_part(model, options.model, {shape, std::vector<std::uint16_t>(images.size()), read},
-                 options.stop);
+  const task::ImageScores scores = score_part(
+      model, options.model, {shape, std::vector<std::uint16_t>(images.size()), read}, options.stop);
   const auto [values, labels] = at::log_softmax(scores.logits, 1, at::kDouble).topk(top);
   for (std::size_t i = 0; i < images.size(); ++i) {
     result[i].path = images[i];

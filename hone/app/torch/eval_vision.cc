@@ -189,8 +189,8 @@ std::string report_of(const VisionEvalOptions& options, const data::ImageCorpus&
   if (scored.model.parts) {
     const std::vector<Index> examples =
         choose_examples(scored.labels, scored.predictions, kExamples);
-    data.pictures = part_pictures(scored.model, corpus.held_out, examples, scored.labels,
-                                  scored.predictions);
+    data.pictures =
+        part_pictures(scored.model, corpus.held_out, examples, scored.labels, scored.predictions);
   }
   return tune::render_html(make_vision_report(card, data));
 }

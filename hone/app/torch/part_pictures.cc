@@ -22,8 +22,7 @@ data::Image to_image(const float* values, const data::ImageShape& shape,
   image.pixels.resize(3 * plane);
   for (std::size_t i = 0; i < image.pixels.size(); ++i) {
     const std::size_t channel = shape.channels == 3 ? i % 3 : 0;
-    const double value =
-        values[channel * plane + i / 3] * stats.std[channel] + stats.mean[channel];
+    const double value = values[channel * plane + i / 3] * stats.std[channel] + stats.mean[channel];
     image.pixels[i] = static_cast<std::uint8_t>(std::clamp(std::round(255 * value), 0.0, 255.0));
   }
   return image;
@@ -75,15 +74,14 @@ std::vector<tune::Picture> part_pictures(task::VisionModel& model, const data::I
     tune::Picture& picture = pictures[place];
     picture.name = name;
     picture.marked = predictions[index] != labels[index];
-    picture.note = !picture.marked
-                       ? "right"
-                       : concat("wrong: ",
-                                model.classes[static_cast<std::size_t>(predictions[index])]);
+    picture.note =
+        !picture.marked
+            ? "right"
+            : concat("wrong: ", model.classes[static_cast<std::size_t>(predictions[index])]);
     picture.width = shape.width;
     picture.height = shape.height;
-    picture.png = data::encode_png(
-        to_image(values.images.data() + static_cast<Index>(i) * shape.values(), shape,
-                 model.stats));
+    picture.png = data::encode_png(to_image(
+        values.images.data() + static_cast<Index>(i) * shape.values(), shape, model.stats));
     for (const task::PartBox& box : boxes[i]) {
       picture.boxes.push_back(
           {box.left, box.top, box.width, box.height, concat(picture.boxes.size() + 1)});

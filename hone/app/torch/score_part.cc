@@ -12,16 +12,14 @@ task::ImageScores score_part(task::VisionModel& model, const std::filesystem::pa
                              const data::ImagePart& part, const std::atomic<bool>* stop) {
   const task::ImageBatches batches(part, model.image_shape(), model.stats, /*seed=*/0, model.cut());
   Progress progress("classifying", part.size(), "images");
-  task::ImageScores scores =
-      task::gather_scores(model.net, batches,
-                          {.count = part.size(), .batch = 64, .workers = 2, .prefetch = 4},
-                          [&](Index done) {
-                            progress.update(done);
-                            if (stop != nullptr && *stop) {
-                              throw Error(ErrorCategory::Cancelled,
-                                          "[classify] The run was interrupted.");
-                            }
-                          });
+  task::ImageScores scores = task::gather_scores(
+      model.net, batches, {.count = part.size(), .batch = 64, .workers = 2, .prefetch = 4},
+      [&](Index done) {
+        progress.update(done);
+        if (stop != nullptr && *stop) {
+          throw Error(ErrorCategory::Cancelled, "[classify] The run was interrupted.");
+        }
+      });
   if (!at::isfinite(scores.logits).all().item<bool>()) {
     fail_corrupt(folder.string(), "The model computes NaN or infinite logits.");
   }

@@ -49,7 +49,8 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
                             .classes = corpus.classes,
                             .stats = setup.data->stats,
                             .image_side = config.augment.side > 0 ? corpus.shape.height : 0,
-                            .leaves = leaves_of(config.data)});
+                            .leaves = leaves_of(config.data),
+                            .parts = setup.task->objective().parts()});
   for (const torch::Tensor& parameter : setup.model->parameters()) {
     result.parameters += parameter.numel();
   }

@@ -202,9 +202,8 @@ tune::Report make_vision_report(const VisionCard& card, const VisionReportData& 
   report.title = "Evaluation of a classifier";
   report.subtitle = concat(data.model, " on the held-out images of ", data.data);
   report.headlines = headlines_of(card);
-  report.sections = {{"Card", "", {card_table(card)}},
-                     calibration_section(card),
-                     confusion_section(card, data)};
+  report.sections = {
+      {"Card", "", {card_table(card)}}, calibration_section(card), confusion_section(card, data)};
   if (!data.plane.empty()) {
     report.sections.push_back({"Features", "", {feature_cloud(data)}});
   }

@@ -122,8 +122,8 @@ std::optional<double> neighbor_accuracy(const Tensor& features, std::span<const 
     const Tensor similarities = unit.narrow(0, first, rows).mm(unit.t()).contiguous();
     const double* const values = similarities.const_data_ptr<double>();
     for (Index i = 0; i < rows; ++i) {
-      std::vector<Index> nearest = nearest_images(
-          {values + i * images, static_cast<std::size_t>(images)}, first + i, count);
+      std::vector<Index> nearest =
+          nearest_images({values + i * images, static_cast<std::size_t>(images)}, first + i, count);
       for (Index& image : nearest) image = labels[static_cast<std::size_t>(image)];
       right += vote(nearest) == labels[static_cast<std::size_t>(first + i)];
     }

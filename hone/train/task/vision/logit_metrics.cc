@@ -14,7 +14,7 @@ namespace {
 using torch::Tensor;
 
 // Contiguous fp64.
-Tensor checked(const Tensor& logits) {
+Tensor checked_logits(const Tensor& logits) {
   HONE_CHECK(logits.defined() && logits.dim() == 2 && logits.size(0) > 0 && logits.size(1) > 0 &&
                  logits.is_cpu() && logits.is_floating_point(),
              "logits", "a CPU tensor [images, classes] of floating-point numbers",
@@ -22,7 +22,7 @@ Tensor checked(const Tensor& logits) {
   return logits.detach().to(at::kDouble).contiguous();
 }
 
-void check_labels(const Tensor& logits, std::span<const Index> labels) {
+void check_label_count(const Tensor& logits, std::span<const Index> labels) {
   HONE_CHECK(static_cast<Index>(labels.size()) == logits.size(0), "labels",
              concat(logits.size(0), " of them"), labels.size());
   for (const Index label : labels) {
@@ -57,7 +57,7 @@ Slope slope_at(const Tensor& z, const Tensor& own, double beta) {
 }  // namespace
 
 std::vector<Index> predict_classes(const Tensor& logits) {
-  const Tensor values = checked(logits);
+  const Tensor values = checked_logits(logits);
   std::vector<Index> out;
   for (Index i = 0; i < values.size(0); ++i) {
     const auto row = row_of(values, i);
@@ -68,8 +68,8 @@ std::vector<Index> predict_classes(const Tensor& logits) {
 
 double top_accuracy(const Tensor& logits, std::span<const Index> labels, Index k) {
   HONE_CHECK(k > 0, "top_accuracy", "at least one class", k);
-  const Tensor values = checked(logits);
-  check_labels(values, labels);
+  const Tensor values = checked_logits(logits);
+  check_label_count(values, labels);
   Index right = 0;
   for (Index i = 0; i < values.size(0); ++i) {
     const auto row = row_of(values, i);
@@ -84,16 +84,16 @@ double top_accuracy(const Tensor& logits, std::span<const Index> labels, Index k
 }
 
 double mean_nll(const Tensor& logits, std::span<const Index> labels) {
-  const Tensor values = checked(logits);
-  check_labels(values, labels);
+  const Tensor values = checked_logits(logits);
+  check_label_count(values, labels);
   return -values.log_softmax(1).gather(1, column_of(labels)).mean().item<double>();
 }
 
 Confidences confidences_of(const Tensor& logits, std::span<const Index> labels,
                            double temperature) {
   HONE_CHECK(temperature > 0, "temperature", "above 0", temperature);
-  const Tensor values = checked(logits);
-  check_labels(values, labels);
+  const Tensor values = checked_logits(logits);
+  check_label_count(values, labels);
   const Tensor shares = (values / temperature).softmax(1);
   const std::vector<Index> predicted = predict_classes(values);
   Confidences out;
@@ -106,8 +106,8 @@ Confidences confidences_of(const Tensor& logits, std::span<const Index> labels,
 }
 
 double fit_temperature(const Tensor& logits, std::span<const Index> labels) {
-  const Tensor z = checked(logits);
-  check_labels(z, labels);
+  const Tensor z = checked_logits(logits);
+  check_label_count(z, labels);
   const Tensor own = z.gather(1, column_of(labels));
   double low = 1 / kMostTemperature, high = 1 / kLeastTemperature;
   if (slope_at(z, own, low).first >= 0) return kMostTemperature;
@@ -127,8 +127,8 @@ double fit_temperature(const Tensor& logits, std::span<const Index> labels) {
 
 TemperatureScaling scale_temperature(const Tensor& logits, std::span<const Index> labels,
                                      Index bins) {
-  const Tensor values = checked(logits);
-  check_labels(values, labels);
+  const Tensor values = checked_logits(logits);
+  check_label_count(values, labels);
   HONE_CHECK(labels.size() >= 2, "scale_temperature", "at least two images", labels.size());
   std::vector<Index> even, odd;
   for (std::size_t i = 0; i < labels.size(); ++i) (i % 2 == 0 ? even : odd).push_back(labels[i]);

@@ -31,11 +31,9 @@ class FeatureObjective final : public Objective {
  public:
   FeatureObjective(const LossConfig& loss, nn::VisionNet net, std::uint64_t seed)
       : loss_(loss), net_(std::move(net)) {
-    resnet_ = std::dynamic_pointer_cast<nn::ResNetImpl>(net_.ptr());
     if (loss_.method == "ce") return;
-    resnet_ = resnet_of(net_, loss_).ptr();
+    const Index channels = resnet_of(net_, loss_)->feature_channels();
     if (loss_.method != "supcon") return;
-    const Index channels = resnet_->feature_channels();
     projection_ = torch::nn::Linear(torch::nn::LinearOptions(channels, kContrastDim).bias(false));
     const torch::NoGradGuard no_grad;
     projection_->weight.copy_(
@@ -57,18 +55,12 @@ class FeatureObjective final : public Objective {
     const auto of_first = [&](const Tensor& rows) {
       return rows.narrow(0, 0, batch.targets.size(0));
     };
-    Tensor features, logits;
-    if (resnet_) {
-      features = resnet_->forward_features(images).mean({2, 3});
-      logits = resnet_->classify(features);
-    } else {
-      logits = net_->forward(images);
-    }
+    const auto [logits, features] = net_->forward_with_features(images);
     ObjectiveLoss out;
     out.mean = at::cross_entropy_loss(logits, targets, {}, at::Reduction::Mean, -100,
                                       loss_.label_smoothing);
     out.logits = of_first(logits);
-    if (resnet_) out.features = of_first(features);
+    if (features.defined()) out.features = of_first(features);
     if (loss_.method == "ce") return out;
     out.terms.push_back({&MetricsRow::ce, out.mean.detach()});
     const Tensor aux = contrast(features, targets, out.terms);
@@ -92,7 +84,6 @@ class FeatureObjective final : public Objective {
 
   LossConfig loss_;
   nn::VisionNet net_;
-  std::shared_ptr<nn::ResNetImpl> resnet_;  // net_, or null
   torch::nn::Linear projection_{nullptr};
   std::shared_ptr<torch::nn::Module> both_;  // net_ and projection_, or null
 };
@@ -121,6 +112,9 @@ class PartObjective final : public Objective {
                       {&MetricsRow::empty_share, out.parts.empty_share}}};
   }
   Json report() const override { return model_->optimization_info(); }
+  std::optional<PartSpec> parts() const override {
+    return PartSpec{.stage = model_->options().stage, .sampler = model_->options().sampler};
+  }
 
  private:
   static paco::PacoModelOptions options_of(const LossConfig& loss, const PacoConfig& paco,

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "hone/core/json_io.h"
 #include "hone/train/nn/vision.h"
 #include "hone/train/task/vision/loss_config.h"
+#include "hone/train/task/vision/vision_model.h"
 #include "hone/train/trainer/trainer.h"
 
 namespace hone::task {
@@ -36,6 +38,8 @@ class Objective {
   virtual ObjectiveLoss loss(const ViewBatch& batch) = 0;
   // For the result of a run; null: nothing to say.
   virtual Json report() const { return {}; }
+  // How it finds parts, if it does.
+  virtual std::optional<PartSpec> parts() const { return {}; }
 };
 
 // Of loss.method. Error{InvalidArgument} names the key where the network is none of those that it

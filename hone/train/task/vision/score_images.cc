@@ -71,16 +71,17 @@ ImageScores gather_scores(nn::VisionNet& model, const ImageBatches& batches,
   HONE_CHECK(options.count == batches.images_per_epoch(), "gather_scores",
              concat(batches.images_per_epoch(), " images, one epoch"), options.count);
   ImageScores all;
-  for_each_batch(
-      model, batches, options, [&](Index first, const torch::Tensor& images, const torch::Tensor&) {
-        const nn::VisionOutputs outputs = model->forward_with_features(images);
-        const torch::Tensor places = at::empty({images.size(0)}, at::kLong);
-        auto* const place = places.data_ptr<std::int64_t>();
-        for (Index i = 0; i < images.size(0); ++i) place[i] = batches.index_of(first + i);
-        put_rows(all.logits, outputs.logits, places, options.count);
-        put_rows(all.features, outputs.features, places, options.count);
-        batch_done(first + images.size(0));
-      });
+  for_each_batch(model, batches, options,
+                 [&](Index first, const torch::Tensor& images, const torch::Tensor&) {
+                   const nn::VisionOutputs outputs = model->forward_with_features(images);
+                   const torch::Tensor places = at::empty({images.size(0)}, at::kLong);
+                   auto* const place = places.data_ptr<std::int64_t>();
+                   for (Index i = 0; i < images.size(0); ++i)
+                     place[i] = batches.index_of(first + i);
+                   put_rows(all.logits, outputs.logits, places, options.count);
+                   put_rows(all.features, outputs.features, places, options.count);
+                   batch_done(first + images.size(0));
+                 });
   return all;
 }
 

@@ -137,9 +137,8 @@ Index read_image_side(const JsonFields& config, const nn::VisionSpec& spec) {
 }
 
 Json leaves_json(const data::LeavesOptions& leaves) {
-  return {{"classes", leaves.classes}, {"size", leaves.size},
-          {"train", leaves.train},     {"val", leaves.val},
-          {"test", leaves.test},       {"difficulty", leaves.difficulty},
+  return {{"classes", leaves.classes}, {"size", leaves.size}, {"train", leaves.train},
+          {"val", leaves.val},         {"test", leaves.test}, {"difficulty", leaves.difficulty},
           {"seed", leaves.seed}};
 }
 
