@@ -10,6 +10,7 @@
 #include "hone/train/task/vision/image_batches.h"
 #include "hone/train/task/vision/objective.h"
 #include "hone/train/task/vision/prefetcher.h"
+#include "hone/train/task/vision/score_images.h"
 #include "hone/train/trainer/trainer.h"
 
 namespace hone::task {
@@ -28,8 +29,8 @@ struct VisionTaskOptions {
   std::optional<CollapseGuardOptions> guard = {};
 };
 
-// Classification of images with the mean of an objective. Validation is that of the network alone,
-// with cross entropy.
+// Classification of images with the mean of an objective, on the device that the model is on.
+// Validation is that of the network alone, with cross entropy.
 class VisionTask final : public trainer::Task {
  public:
   // `objective` trains `model`.
@@ -66,6 +67,7 @@ class VisionTask final : public trainer::Task {
   std::unique_ptr<Objective> objective_;
   std::optional<CollapseGuard> guard_;
   std::shared_ptr<const VisionData> data_;
+  BatchPlace place_;
   ImageBatches train_, held_out_;
   Index samples_;        // of a step
   Index micro_batches_;  // of a step; micro m has samples ⌊m·samples/micro_batches⌋ and on
