@@ -34,6 +34,10 @@ void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
   add("model.init", &model.init,
       "safetensors file, or folder of a model or a finished run, whose weights replace the new "
       "ones of the same name and shape; empty: none");
+  add("model.channels_last", &model.channels_last,
+      "weights of convolutions and images in the layout in which channels are the fastest "
+      "dimension");
+  if (model.name == "mlp") entries.back().ignored_by = "model.name = mlp";
 }
 
 void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {

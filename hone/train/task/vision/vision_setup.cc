@@ -119,6 +119,8 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
   HONE_CHECK(!model->mixes_batch() || micro_batch > 1, "trainer.micro_batch",
              concat("at least 2 for the BatchNorm of ", config.model.name), micro_batch);
   auto objective = make_objective(config.loss, config.paco, model, seed);
+  const bool channels_last = config.model.channels_last && config.model.name != "mlp";
+  if (channels_last) nn::use_channels_last(objective->module());
   objective->module().to(device);
   auto task = std::make_unique<VisionTask>(
       model, std::move(objective), data,
@@ -129,6 +131,7 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
                         .augmentation = config.augment,
                         .workers = config.data.workers,
                         .prefetch = config.data.prefetch,
+                        .channels_last = channels_last,
                         .guard = guard_options(config, corpus, micro_batch)});
   return {std::move(data), model, std::move(task)};
 }

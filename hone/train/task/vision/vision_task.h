@@ -26,6 +26,7 @@ struct VisionTaskOptions {
   std::uint64_t seed = 0;
   data::AugmentOptions augmentation;
   Index workers = 0, prefetch = 1;
+  bool channels_last = false;  // of images; nn::use_channels_last() is for the model
   std::optional<CollapseGuardOptions> guard = {};
 };
 
