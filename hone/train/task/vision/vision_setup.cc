@@ -115,6 +115,7 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
                                              .classes = static_cast<Index>(corpus.classes.size())},
                                             seed);
   if (!config.model.init.empty()) initialize(*model, config.model.init);
+  model->set_recompute_every(config.trainer.recompute_every);
   const Index micro_batch = micro_batch_of(config, corpus.train.size());
   HONE_CHECK(!model->mixes_batch() || micro_batch > 1, "trainer.micro_batch",
              concat("at least 2 for the BatchNorm of ", config.model.name), micro_batch);

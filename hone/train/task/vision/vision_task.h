@@ -49,6 +49,7 @@ class VisionTask final : public trainer::Task {
   std::vector<torch::Tensor> largest_sample() override;
   trainer::LossSum loss_of(const std::vector<torch::Tensor>& batch) override;
   void restore_buffers() override;
+  bool recompute_activations() override { return model_->set_recompute_every(1); }
   // 0 for a model that mixes the images of a batch, because halving would change what it learns.
   Index halve_micro_batches() override;
   bool halve_validation_batches() override;
