@@ -174,7 +174,8 @@ void run_lm(const Options& options, Context& context) {
   if (options.memory_report || options.find_batch_size) {
     const app::MemoryLmResult result = app::memory_lm(memory_job(options, context, LmConfig()));
     return context.finish(app::to_json(result), [&] {
-      print_memory(result, concat("windows of ", result.positions, " tokens"), &result.predicted);
+      print_memory(result, concat("windows of ", result.positions, " tokens"),
+                   result.predicted ? &*result.predicted : nullptr);
     });
   }
   const Interrupt interrupt;

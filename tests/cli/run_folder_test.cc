@@ -287,6 +287,23 @@ TEST_F(RunFolder, what_cannot_run_leaves_no_folder) {
   EXPECT_FALSE(fs::exists(out));
 }
 
+TEST_F(RunFolder, a_device_that_is_not_there_ends_with_4_and_an_unknown_one_with_2) {
+  const std::string out = path("new");
+  const auto on = [&](const char* device) {
+    return train(out, 3) + Arguments{"--set", std::string("trainer.device=") + device};
+  };
+  expect_refusal(on("cuda:63"), 4);
+  if (!fs::exists("/dev/nvidiactl")) expect_refusal(on("cuda"), 4);
+  expect_refusal(on("cuda:63") + Arguments{"--find-batch-size"}, 4);
+  expect_refusal(on("gpu"), 2);
+  EXPECT_THAT(run_hone(on("gpu")).err, HasSubstr("expected cpu, cuda or cuda:N, got gpu"));
+  expect_refusal(on("cuda") + Arguments{"--set", "trainer.max_memory_mb=64"}, 2);
+  EXPECT_FALSE(fs::exists(out));
+  ASSERT_EQ(run_hone(train(out, 3)).status, 0);
+  expect_refusal(on("cuda:63") + Arguments{"--resume"}, 4, "the key may change");
+  EXPECT_EQ(run_hone(on("cpu") + Arguments{"--resume"}).status, 0);
+}
+
 TEST_F(RunFolder, an_unknown_key_ends_with_2_names_the_nearest_and_leaves_nothing) {
   const std::string out = path("new"), toml = path("t.toml");
   write_text_file(toml, "[trainer]\ngradient_checkpointing = true\nrecompute_evry = 1\n");

@@ -76,6 +76,19 @@ TEST_F(TrainVision, what_cannot_run_leaves_no_folder) {
   EXPECT_FALSE(fs::exists(out));
 }
 
+TEST_F(TrainVision, a_device_that_is_not_there_ends_with_4_and_an_unknown_one_with_2) {
+  const std::string out = path("new");
+  const auto on = [&](const char* device) {
+    return train(out, 5) + Arguments{"--set", std::string("trainer.device=") + device};
+  };
+  expect_refusal(on("cuda:63"), 4);
+  expect_refusal(on("cuda:63") + Arguments{"--memory-report"}, 4);
+  expect_refusal(on("gpu"), 2);
+  EXPECT_THAT(run_hone(on("gpu")).err, HasSubstr("expected cpu, cuda or cuda:N, got gpu"));
+  expect_refusal(on("cuda") + Arguments{"--set", "trainer.max_memory_mb=64"}, 2);
+  EXPECT_FALSE(fs::exists(out));
+}
+
 TEST_F(TrainVision, starts_from_given_weights) {
   ASSERT_EQ(run_hone(train(path("first"), 40)).status, 0);
   const std::string out = path("second");

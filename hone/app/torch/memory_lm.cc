@@ -2,6 +2,7 @@
 #include "hone/app/torch/memory_lm.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/Device.h>
 
 #include "hone/core/cpu_info.h"
 #include "hone/train/memory/device_memory.h"
@@ -24,8 +25,10 @@ MemoryLmResult run_job(const MemoryLmJob& job) {
   const auto optimizer = task::make_optimizer(config, *setup.model);
   MemoryLmResult result;
   result.positions = setup.task.largest_sample()[0].size(1);
-  result.predicted = task::predict_memory(config, setup.model->architecture().vocab_size,
-                                          config.trainer.micro_batch, result.positions);
+  if (trainer::device_of(config.trainer).is_cpu()) {
+    result.predicted = task::predict_memory(config, setup.model->architecture().vocab_size,
+                                            config.trainer.micro_batch, result.positions);
+  }
   static_cast<MemoryMeasurement&>(result) =
       measure_run(setup.task, *optimizer, config.trainer, job.search_batch);
   return result;
@@ -40,7 +43,7 @@ MemoryLmResult memory_lm(const MemoryLmJob& job) {
 Json to_json(const MemoryLmResult& result) {
   Json out = to_json(static_cast<const MemoryMeasurement&>(result));
   out["positions"] = result.positions;
-  out["predicted"] = to_json(result.predicted);
+  if (result.predicted) out["predicted"] = to_json(*result.predicted);
   return out;
 }
 

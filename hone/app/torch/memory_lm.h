@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
+
 #include "hone/app/torch/memory_run.h"
 #include "hone/train/task/lm/lm_config.h"
 
@@ -10,14 +12,16 @@ using MemoryLmJob = MemoryJob<task::LmConfig>;
 
 struct MemoryLmResult : MemoryMeasurement {
   Index positions = 0;
-  trainer::MemoryParts predicted;
+  std::optional<trainer::MemoryParts> predicted;  // on the CPU
 };
 
 // Determines the memory of a training step of this configuration on the longest windows of its
-// text, by prediction and by real steps. Neither trains nor writes anything.
+// text, by prediction and by real steps. Neither trains nor writes anything. Throws
+// Error{Unsupported} for a device whose memory DeviceMeter does not count.
 MemoryLmResult memory_lm(const MemoryLmJob& job);
 
-// The fields of a MemoryMeasurement, and "positions", "predicted": {part: bytes, …}.
+// The fields of a MemoryMeasurement, "positions" and, if there is one, "predicted": {part: bytes,
+// …}.
 Json to_json(const MemoryLmResult& result);
 
 }  // namespace hone::app

@@ -21,10 +21,8 @@ MemoryMeasurement measure_run(trainer::Task& task, optim::MultiTensorOptimizer& 
   result.resident = memory::resident_bytes();
   if (search_batch) {
     trainer::BatchSearchOptions options{.accumulates = config.accumulation_steps > 1};
-    if (config.max_memory_mb > 0) {
-      options.limit = 1;
-      options.budget_bytes = config.max_memory_mb << 20;
-    }
+    options.budget_bytes = trainer::max_memory_bytes(config);
+    if (options.budget_bytes > 0) options.limit = 1;
     result.search = trainer::find_batch_size(task, optimizer, sample, options);
   }
   return result;

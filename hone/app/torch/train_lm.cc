@@ -21,7 +21,9 @@ namespace fs = std::filesystem;
 void export_model(const fs::path& folder, const nn::Llama& model, const task::LmData& data) {
   HONE_TRACE_ZONE("export model");
   std::vector<model_io::NamedMatrix> tensors;
-  for (const NamedTensor& named : model->hugging_face_tensors()) {
+  std::vector<NamedTensor> on_host = model->hugging_face_tensors();  // until they are written
+  for (NamedTensor& named : on_host) {
+    named.value = named.value.to(at::kCPU);
     HONE_CHECK(named.value.is_contiguous(), "export", "contiguous weights", named.name);
     const bool is_vector = named.value.dim() == 1;
     StoredMatrix matrix;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,16 @@ void check_facts(const Json& recorded, const ConfigFacts& config, const DataFact
     log_warning(concat("the run was started with ", threads, " threads and continues with ",
                        at::get_num_threads(), ": results differ in the last bits"));
   }
+  constexpr const char* kDevice = "trainer.device";
+  const auto device_in = [&](const Json& json) {
+    return json.value(kDevice, config.defaults.at(kDevice).get<std::string>());
+  };
+  const std::string before = device_in(recorded.at("config")),
+                    now = device_in(entries_to_json(config.entries));
+  if (before != now) {
+    log_warning(concat("the run was started with ", kDevice, " = ", before, " and continues with ",
+                       now, ": results differ in the last bits"));
+  }
 }
 
 // Reads a key as it was recorded.
@@ -107,7 +118,7 @@ class KeptBuffers {
 };
 
 // bf16 where it makes forward and backward passes faster.
-std::string choose_precision(trainer::Task& task) {
+std::string choose_precision(trainer::Task& task, c10::DeviceType device) {
   HONE_TRACE_ZONE("choose precision");
   const KeptBuffers buffers(task);
   const auto try_pass = [&task] {
@@ -118,16 +129,22 @@ std::string choose_precision(trainer::Task& task) {
   };
   const auto measurer = make_measurer();
   const amp::PrecisionChoice choice =
-      amp::choose_precision(try_pass, at::kCPU, *measurer, {.max_seconds = kPrecisionSeconds});
+      amp::choose_precision(try_pass, device, *measurer, {.max_seconds = kPrecisionSeconds});
   log_info(concat("amp.precision: ", choice.reason));
   return choice.use_bf16 ? "bf16" : "fp32";
+}
+
+amp::AmpOptions amp_options_of(const trainer::TrainerConfig& config) {
+  amp::AmpOptions options = amp::amp_options(config.amp);
+  options.device = trainer::device_of(config).type();
+  return options;
 }
 
 Index steps_for(const RunOptions& job, trainer::Task& task, const trainer::TrainerConfig& config) {
   HONE_TRACE_ZONE("measure a step");
   const double minutes = job.minutes;
   const KeptBuffers buffers(task);
-  const amp::MixedPrecision precision(amp::amp_options(config.amp));
+  const amp::MixedPrecision precision(amp_options_of(config));
   const amp::AutocastGuard autocast = precision.autocast();
   const double step_seconds =
       trainer::measure_step_seconds(task, config.accumulation_steps, kProbeSteps);
@@ -159,11 +176,12 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   options.keep_checkpoints = config.keep_checkpoints;
   options.folder = out;
   options.ema_decay = config.ema_decay;
-  options.amp = amp::amp_options(config.amp);
+  options.amp = amp_options_of(config);
   options.amp.skip_nonfinite = config.skip_nonfinite;
   options.amp.max_skipped_steps = config.max_skipped_steps;
-  options.max_memory_bytes = config.max_memory_mb << 20;
+  options.max_memory_bytes = trainer::max_memory_bytes(config);
   options.metrics = trainer::parse_metrics_formats(config.metrics);
+  options.device = trainer::device_of(config);
   options.seed = static_cast<std::uint64_t>(config.seed);
   options.facts = run_facts(facts, data);
   return options;
@@ -232,10 +250,12 @@ bool holds_checkpoint(const fs::path& out) {
 }
 
 // A step allocates and frees the same megabytes, and handing them back to the system made the
-// matrix products up to twice as slow (page faults; EPYC, 2048 x 1024 outputs).
-void prepare_libtorch(int threads) {
+// matrix products up to twice as slow (page faults; EPYC, 2048 x 1024 outputs). cuBLAS is
+// deterministic with a workspace of this kind, which must be chosen before its first product.
+void prepare_libtorch(int threads, c10::Device device) {
   at::set_num_threads(threads > 0 ? threads : usable_cpus());
-  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
+  if (!device.is_cpu()) ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/!device.is_cpu());
   at::globalContext().setDeterministicFillUninitializedMemory(false);
 #ifdef __GLIBC__
   ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
@@ -249,11 +269,12 @@ TrainRun::TrainRun(RunOptions options, const trainer::TrainerConfig& config)
   HONE_CHECK(std::isfinite(minutes) && minutes >= 0, "minutes", "a finite number above 0", minutes);
   lock_ = std::make_unique<FolderLock>(options_.out);
   check_earlier_run(options_);
-  prepare_libtorch(options_.threads);
-  HONE_CHECK(minutes == 0 || config.max_memory_mb == 0, "minutes",
+  prepare_libtorch(options_.threads, trainer::device_of(config));
+  const bool is_limited = trainer::max_memory_bytes(config) > 0;
+  HONE_CHECK(minutes == 0 || !is_limited, "minutes",
              "no trainer.max_memory_mb, which may change how long a step takes",
              config.max_memory_mb);
-  if (config.max_memory_mb > 0) meter_.emplace();
+  if (is_limited) meter_.emplace();
 }
 
 void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
@@ -265,7 +286,9 @@ void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
     if (!recorded.is_null()) take_recorded(recorded, name, field);
     return !recorded.is_null();
   };
-  if (is_auto && !take("amp.precision", &precision)) precision = choose_precision(task);
+  if (is_auto && !take("amp.precision", &precision)) {
+    precision = choose_precision(task, trainer::device_of(config).type());
+  }
   if (is_timed && !take("trainer.steps", &config.steps)) {
     config.steps = steps_for(options_, task, config);
   }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <torch/types.h>
+
 #include <atomic>
 #include <filesystem>
 #include <memory>
@@ -28,9 +30,10 @@ bool holds_run(const std::filesystem::path& out);
 // Whether it contains a checkpoint of a run, damaged or not.
 bool holds_checkpoint(const std::filesystem::path& out);
 
-// Makes results reproducible bit for bit on the same machine and number of threads, and keeps freed
-// memory.
-void prepare_libtorch(int threads);
+// Makes results on the CPU reproducible bit for bit on the same machine and number of threads, and
+// keeps freed memory. On another device, operators are deterministic where LibTorch has a
+// deterministic one.
+void prepare_libtorch(int threads, c10::Device device = at::kCPU);
 
 // The same job without its configuration.
 struct RunOptions {

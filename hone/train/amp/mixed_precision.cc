@@ -27,7 +27,7 @@ std::optional<double> MixedPrecision::loss_scale() const {
 }
 
 amp::AutocastGuard MixedPrecision::autocast() const {
-  return amp::AutocastGuard(at::kCPU, options_.precision, options_.precision != at::kFloat);
+  return amp::AutocastGuard(options_.device, options_.precision, options_.precision != at::kFloat);
 }
 
 torch::Tensor MixedPrecision::scale(const torch::Tensor& loss) {
@@ -35,7 +35,8 @@ torch::Tensor MixedPrecision::scale(const torch::Tensor& loss) {
 }
 
 PrecisionStep MixedPrecision::step(optim::MultiTensorOptimizer& optimizer,
-                                   optim::StepControl control, Index step, double loss) {
+                                   optim::StepControl control, Index step,
+                                   const std::function<double()>& loss) {
   control.skip_nonfinite = true;
   PrecisionStep done;
   if (scaler_) {
@@ -48,7 +49,7 @@ PrecisionStep MixedPrecision::step(optim::MultiTensorOptimizer& optimizer,
     done.found_inf = !std::isfinite(done.report.grad_norm);
   }
   skipped_ = done.report.stepped ? 0 : skipped_ + 1;
-  if (!done.report.stepped) check_skip(done.report, step, loss);
+  if (!done.report.stepped) check_skip(done.report, step, loss());
   return done;
 }
 

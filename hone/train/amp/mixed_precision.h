@@ -3,6 +3,7 @@
 
 #include <torch/types.h>
 
+#include <functional>
 #include <optional>
 
 #include "hone/core/json_io.h"
@@ -16,7 +17,8 @@ namespace hone::amp {
 // The precision of products in forward passes, whether losses are scaled, and what happens to a
 // step whose gradient is not finite.
 struct AmpOptions {
-  at::ScalarType precision = at::kFloat;  // kBFloat16 and kHalf: an autocast scope of the CPU
+  at::ScalarType precision = at::kFloat;  // kBFloat16 and kHalf: an autocast scope of `device`
+  c10::DeviceType device = at::kCPU;
   std::optional<amp::GradScalerOptions> scaler;
   bool skip_nonfinite = false;                 // skips such a step; with a scaler it always does
   Index max_skipped_steps = kMaxSkippedSteps;  // this many in a row end the run
@@ -46,9 +48,10 @@ class MixedPrecision {
   torch::Tensor scale(const torch::Tensor& loss);
   // Unscales the gradients, runs the optimizer's step and then the scaler's update. A step whose
   // gradient is not finite changes nothing. Throws Error{Internal} that names `step` (from 0) if it
-  // may not be skipped, and after max_skipped_steps in a row.
+  // may not be skipped, and after max_skipped_steps in a row. `loss` is called for messages only,
+  // because reading it may wait for a device.
   PrecisionStep step(optim::MultiTensorOptimizer& optimizer, optim::StepControl control, Index step,
-                     double loss);
+                     const std::function<double()>& loss);
 
   // The scaler's state; null without a scaler.
   Json state_dict() const;

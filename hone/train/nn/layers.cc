@@ -25,13 +25,17 @@ TensorSource new_tensors(std::uint64_t seed) {
   };
 }
 
-Tensor NormedConv::forward(const Tensor& x, bool training) const {
+// Recomputes with copies of the running statistics, which take the update, so that the operator is
+// the one that ran before.
+Tensor NormedConv::forward(const Tensor& x, NormMode mode) const {
   const Index padding = weight.size(2) / 2;
   const Tensor y = at::conv2d(x, weight, {}, stride, padding);
   if (groups > 0) return at::group_norm(y, groups, scale, shift, kNormEps, false);
-  if (training) batches.add_(1);
-  return at::batch_norm(y, scale, shift, running_mean, running_var, training, kBatchMomentum,
-                        kNormEps, false);
+  if (mode == NormMode::Train) batches.add_(1);
+  const bool again = mode == NormMode::Recompute;
+  return at::batch_norm(y, scale, shift, again ? running_mean.clone() : running_mean,
+                        again ? running_var.clone() : running_var, mode != NormMode::Evaluate,
+                        kBatchMomentum, kNormEps, false);
 }
 
 Tensor LinearLayer::forward(const Tensor& x) const { return at::linear(x, weight, bias); }

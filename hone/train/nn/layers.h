@@ -32,6 +32,13 @@ struct ConvShape {
   Index groups = 0;  // of the normalization
 };
 
+// What batch normalization uses and changes.
+enum class NormMode {
+  Evaluate,   // the running statistics
+  Train,      // those of the batch, which also move the running ones
+  Recompute,  // as Train, to the same bits, for a batch that has moved the running ones already
+};
+
 // A square convolution without bias, padded by half of its kernel, and the normalization of its
 // output: over groups of channels of each image or, if groups is 0, over each channel of the batch.
 struct NormedConv {
@@ -39,7 +46,7 @@ struct NormedConv {
   torch::Tensor running_mean, running_var, batches;  // of batch normalization
   Index stride = 1, groups = 0;
 
-  torch::Tensor forward(const torch::Tensor& x, bool training) const;
+  torch::Tensor forward(const torch::Tensor& x, NormMode mode) const;
 };
 
 struct LinearLayer {

@@ -69,6 +69,8 @@ LlamaImpl::LlamaImpl(const model_io::Architecture& architecture, std::uint64_t s
     : architecture_(architecture), backend_(resolve(backend)) {
   model_io::validate(architecture_, "Llama");
   rope_ = make_rope_table(architecture_);
+  register_buffer("rope_cos", rope_.cos);  // so that they follow the module to a device
+  register_buffer("rope_sin", rope_.sin);
   const Index vocab = architecture_.vocab_size, hidden = architecture_.hidden_size;
   embed_tokens_ = register_parameter("embed_tokens", at::zeros({vocab, hidden}));
   const double init_std = 1 / std::sqrt(static_cast<double>(hidden));

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/train/nn/recompute.h"
 
 namespace hone::nn {
 namespace {
@@ -95,14 +96,39 @@ ResNetImpl::Block ResNetImpl::build_block(LayerBuilder& build, Index stage, Inde
   return block;
 }
 
-Tensor ResNetImpl::forward_block(const Block& block, const Tensor& x) const {
-  Tensor y = block.convs.front().forward(x, is_training());
+bool ResNetImpl::set_recompute_every(Index k) {
+  HONE_CHECK(k >= 0, spec().name, "k >= 0 for recomputing every k-th block", k);
+  return std::exchange(recompute_every_, k) != k;
+}
+
+Tensor ResNetImpl::forward_block(const Block& block, const Tensor& x, NormMode mode) {
+  Tensor y = block.convs.front().forward(x, mode);
   for (std::size_t i = 1; i < block.convs.size(); ++i) {
-    y = block.convs[i].forward(y.relu(), is_training());
+    y = block.convs[i].forward(y.relu(), mode);
   }
   const Tensor shortcut =
-      block.downsample ? block.downsample->forward(x, is_training()) : subsample(x, y.size(1));
+      block.downsample ? block.downsample->forward(x, mode) : subsample(x, y.size(1));
   return (y + shortcut).relu();
+}
+
+// The segment counts its own runs: whatever follows the first belongs to a backward pass, by when
+// the module may be in another mode.
+Tensor ResNetImpl::run_block(const Block& block, Index number, const Tensor& x) const {
+  const NormMode mode = is_training() ? NormMode::Train : NormMode::Evaluate;
+  if (recompute_every_ == 0 || number % recompute_every_ != 0) return forward_block(block, x, mode);
+  const auto segment = [block, next = mode](const Tensors& in) mutable -> Tensors {
+    const NormMode now = next;
+    if (now == NormMode::Train) next = NormMode::Recompute;
+    return {forward_block(block, in[0], now)};
+  };
+  return recompute(segment, {x})[0];
+}
+
+Tensor ResNetImpl::run_stage(std::size_t stage, Tensor x) const {
+  Index number = 0;  // of a block, through all stages
+  for (std::size_t i = 0; i < stage; ++i) number += std::ssize(stages_[i]);
+  for (const Block& block : stages_[stage]) x = run_block(block, number++, x);
+  return x;
 }
 
 Tensor ResNetImpl::forward_stages(const Tensor& images) const {
@@ -110,17 +136,15 @@ Tensor ResNetImpl::forward_stages(const Tensor& images) const {
              concat("images [batch, ", spec().channels, ", height, width]"),
              concat(images.dim(), " dimensions, the second of ",
                     images.dim() > 1 ? images.size(1) : Index{0}));
-  Tensor x = stem_.forward(images, is_training()).relu();
+  const NormMode mode = is_training() ? NormMode::Train : NormMode::Evaluate;
+  Tensor x = stem_.forward(images, mode).relu();
   if (!layout_.is_for_cifar()) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});
-  for (std::size_t i = 0; i + 1 < stages_.size(); ++i) {
-    for (const Block& block : stages_[i]) x = forward_block(block, x);
-  }
+  for (std::size_t i = 0; i + 1 < stages_.size(); ++i) x = run_stage(i, x);
   return x;
 }
 
 Tensor ResNetImpl::forward_last_stage(Tensor x) const {
-  for (const Block& block : stages_.back()) x = forward_block(block, x);
-  return x;
+  return run_stage(stages_.size() - 1, std::move(x));
 }
 
 ResNetImpl::Maps ResNetImpl::forward_maps(const Tensor& images) const {

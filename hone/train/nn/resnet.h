@@ -55,6 +55,8 @@ class ResNetImpl final : public VisionNetImpl {
   torch::Tensor classify(const torch::Tensor& means) const;
   Index feature_channels(Stage stage = Stage::Last) const;
   bool mixes_batch() const override { return true; }
+  // The running statistics of a block that is computed again move once.
+  bool set_recompute_every(Index k) override;
 
  private:
   struct Block {
@@ -63,7 +65,9 @@ class ResNetImpl final : public VisionNetImpl {
   };
 
   Block build_block(LayerBuilder& build, Index stage, Index index, Index channels) const;
-  torch::Tensor forward_block(const Block& block, const torch::Tensor& x) const;
+  static torch::Tensor forward_block(const Block& block, const torch::Tensor& x, NormMode mode);
+  torch::Tensor run_block(const Block& block, Index number, const torch::Tensor& x) const;
+  torch::Tensor run_stage(std::size_t stage, torch::Tensor x) const;
   // The map before the last stage, and that stage.
   torch::Tensor forward_stages(const torch::Tensor& images) const;
   torch::Tensor forward_last_stage(torch::Tensor x) const;
@@ -73,6 +77,7 @@ class ResNetImpl final : public VisionNetImpl {
   NormedConv stem_;
   std::vector<std::vector<Block>> stages_;
   std::optional<LinearLayer> head_;
+  Index recompute_every_ = 0;
 };
 TORCH_MODULE(ResNet);
 

@@ -65,8 +65,9 @@ class Cnn final : public VisionNetImpl {
  private:
   VisionOutputs outputs_of(const Tensor& images) const override {
     Tensor x = images;
+    const NormMode mode = is_training() ? NormMode::Train : NormMode::Evaluate;
     for (const NormedConv& conv : convs_) {
-      x = at::max_pool2d(conv.forward(x, is_training()).relu(), {2, 2});
+      x = at::max_pool2d(conv.forward(x, mode).relu(), {2, 2});
     }
     return {last_.forward(x.flatten(1)), {}};
   }
@@ -110,6 +111,13 @@ VisionOutputs VisionNetImpl::forward_with_features(const Tensor& images) const {
       concat(images.dim(), " dimensions, the last of ", images.size(-1)));
   HONE_TRACE_ZONE("model", {"images", images.size(0)}, {"bytes", images.nbytes()});
   return outputs_of(images);
+}
+
+void use_channels_last(torch::nn::Module& module) {
+  for (torch::Tensor& parameter : module.parameters()) {
+    if (parameter.dim() != 4) continue;
+    parameter.set_data(parameter.detach().contiguous(at::MemoryFormat::ChannelsLast));
+  }
 }
 
 VisionNet make_vision_net(const VisionSpec& spec, TensorSource source) {

@@ -45,6 +45,11 @@ class VisionNetImpl : public torch::nn::Module {
   const VisionSpec& spec() const { return spec_; }
   // Whether, in training, an image's output depends on the others in its batch.
   virtual bool mixes_batch() const { return false; }
+  // From now on, blocks 0, k, 2k, … keep only their inputs for the backward pass and are computed
+  // again there (nn::recompute); 0: none. Outputs, gradients and buffers keep their bits; where a
+  // batch passes in several calls before the backward pass, sums of their gradients may be added in
+  // another order. Returns false if that is already so or the model has no blocks.
+  virtual bool set_recompute_every(Index /*k*/) { return false; }
 
  protected:
   // Takes a spec that resolve() has returned.
@@ -56,6 +61,11 @@ class VisionNetImpl : public torch::nn::Module {
   VisionSpec spec_;
 };
 TORCH_MODULE(VisionNet);
+
+// Gives the weights of convolutions the layout in which channels are the fastest dimension, which
+// convolutions on such images are faster with on some devices. Their optimizer is made afterwards,
+// so that its state has it too.
+void use_channels_last(torch::nn::Module& module);
 
 // Builds one of
 //  mlp  layers x (linear, ReLU), linear

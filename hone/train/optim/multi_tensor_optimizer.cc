@@ -109,7 +109,7 @@ void follow_layout(const std::string& op, const std::string& label, const torch:
              c10::str(param.sizes()));
   const at::ScalarType now = state.scalar_type();
   const bool widen = wanted == at::kFloat && now != at::kFloat;
-  if (!widen && state.strides().equals(param.strides())) return;
+  if (!widen && same_layout(state, param)) return;
   const torch::Tensor values = now == at::kFloat ? state : decode_moment(state, scale);
   torch::Tensor made, made_scale;
   encode_moment(values, param, widen ? at::kFloat : now, made, made_scale);
@@ -171,8 +171,7 @@ StateDtype MultiTensorOptimizer::state_dtype_for(const torch::Tensor& param,
   }
   // Narrow state takes dense memory in one order.
   const Index row_length = row_length_for(param, options);
-  const bool dense = param.is_non_overlapping_and_dense() &&
-                     param.strides().equals(grad.strides()) &&
+  const bool dense = param.is_non_overlapping_and_dense() && same_layout(param, grad) &&
                      (row_length == 0 || param.is_contiguous());
   if (!dense) return StateDtype::Float32;
   if (wanted != StateDtype::Block8) return wanted;
@@ -498,8 +497,7 @@ std::vector<TensorPlanEntry> MultiTensorOptimizer::plan() const {
       const Index index = parameter++;
       const torch::Tensor& grad = param.grad();
       if (!grad.defined()) continue;
-      const bool flat =
-          param.is_non_overlapping_and_dense() && grad.strides().equals(param.strides());
+      const bool flat = param.is_non_overlapping_and_dense() && same_layout(grad, param);
       TensorPlanEntry entry;
       entry.group = static_cast<Index>(g);
       entry.parameter = index;

@@ -96,7 +96,7 @@ void bring_to(const torch::Tensor& param, torch::Tensor& value, torch::Tensor* s
     value = decode_moment(value, scale != nullptr ? *scale : torch::Tensor());
     if (scale != nullptr) *scale = torch::Tensor();
   }
-  const bool fits = value.strides().equals(param.strides()) && value.device() == param.device();
+  const bool fits = same_layout(value, param) && value.device() == param.device();
   if (!fits) value = copy_like(value, param);
 }
 

@@ -37,6 +37,13 @@ void allocate_moment(const torch::Tensor& param, at::ScalarType type, torch::Ten
 
 }  // namespace
 
+bool same_layout(const torch::Tensor& a, const torch::Tensor& b) {
+  for (Index d = 0; d < a.dim(); ++d) {
+    if (a.size(d) > 1 && a.stride(d) != b.stride(d)) return false;
+  }
+  return true;
+}
+
 bool shares_block(const torch::Tensor& param) { return param.is_non_overlapping_and_dense(); }
 
 std::vector<torch::Tensor> zeros_in_one_block(const std::vector<const torch::Tensor*>& params) {

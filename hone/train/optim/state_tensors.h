@@ -13,6 +13,9 @@ namespace hone::optim {
 
 // Tensors that hold optimizer state.
 
+// Whether two tensors of one shape have their elements in the same order and distances in memory.
+// Strides of dimensions of size one mean nothing: operators return any.
+bool same_layout(const torch::Tensor& a, const torch::Tensor& b);
 // Whether the state of this parameter goes into a block shared with others, where it lies on few
 // pages (huge ones where the system has them), one tensor after the other.
 bool shares_block(const torch::Tensor& param);

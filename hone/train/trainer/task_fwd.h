@@ -7,6 +7,10 @@ namespace at {
 class Tensor;
 }
 
+namespace c10 {
+struct Device;
+}
+
 namespace hone::optim {
 class MultiTensorOptimizer;
 }

@@ -17,15 +17,24 @@
 #include "hone/core/progress.h"
 #include "hone/core/trace.h"
 #include "hone/train/optim/averaged_weights.h"
+#include "hone/train/optim/state_tensors.h"
 #include "hone/train/trainer/metrics_log.h"
 
 namespace hone::trainer {
 namespace {
 
 constexpr std::string_view kStatePrefix = "optimizer.";
-constexpr const char* kRandomState = "random.cpu";
+constexpr std::string_view kRandomPrefix = "random.";
 
-at::Generator cpu_generator() { return at::detail::getDefaultCPUGenerator(); }
+// The generators that a task on `device` may draw from, by their names in a checkpoint.
+std::vector<std::pair<std::string, at::Generator>> generators_of(c10::Device device) {
+  std::vector<std::pair<std::string, at::Generator>> out = {
+      {concat(kRandomPrefix, "cpu"), at::detail::getDefaultCPUGenerator()}};
+  if (device.is_cuda()) {
+    out.emplace_back(concat(kRandomPrefix, "cuda"), at::globalContext().defaultGenerator(device));
+  }
+  return out;
+}
 
 void drop_gradients(torch::optim::Optimizer& optimizer) {
   for (auto& group : optimizer.param_groups()) {
@@ -33,20 +42,28 @@ void drop_gradients(torch::optim::Optimizer& optimizer) {
   }
 }
 
-std::vector<CheckpointTensor> collect_state(const optim::MultiTensorOptimizer& optimizer) {
-  std::vector<CheckpointTensor> out = {{kRandomState, cpu_generator().get_state()}};
+std::vector<CheckpointTensor> collect_state(const optim::MultiTensorOptimizer& optimizer,
+                                            c10::Device device) {
+  std::vector<CheckpointTensor> out;
+  for (const auto& [name, generator] : generators_of(device)) {
+    out.push_back({name, generator.get_state()});
+  }
   for (const optim::NamedState& entry : optimizer.export_state()) {
     out.push_back({concat(kStatePrefix, entry.parameter, ".", entry.name), entry.value});
   }
   return out;
 }
 
+// The state of a generator that this device does not have is left out, and one that the checkpoint
+// lacks stays as it is.
 void restore_state(const std::vector<CheckpointTensor>& stored,
-                   optim::MultiTensorOptimizer& optimizer) {
+                   optim::MultiTensorOptimizer& optimizer, c10::Device device) {
   std::vector<optim::NamedState> state;
   for (const CheckpointTensor& tensor : stored) {
-    if (tensor.name == kRandomState) {
-      cpu_generator().set_state(tensor.value);
+    if (tensor.name.starts_with(kRandomPrefix)) {
+      for (auto& [name, generator] : generators_of(device)) {
+        if (name == tensor.name) generator.set_state(tensor.value);
+      }
       continue;
     }
     const std::size_t begin = kStatePrefix.size(), dot = tensor.name.find('.', begin);
@@ -125,7 +142,9 @@ Trainer::Trainer(TrainerOptions options, const Clock& clock)
              options_.accumulation_steps);
   HONE_CHECK(options_.ema_decay >= 0 && options_.ema_decay < 1, "trainer",
              "an ema_decay of at least 0 and below 1", options_.ema_decay);
-  cpu_generator().set_current_seed(options_.seed);
+  for (auto& [name, generator] : generators_of(options_.device)) {
+    generator.set_current_seed(options_.seed);
+  }
 }
 
 bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
@@ -137,7 +156,7 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
              concat("at least the ", checkpoint->step, " steps that are done"), options_.steps);
   if (options_.check_facts) options_.check_facts(facts.at("run"), checkpoint->step);
   restore_weights(checkpoint->weights, task.weights());
-  restore_state(checkpoint->state, optimizer);
+  restore_state(checkpoint->state, optimizer, options_.device);
   if (facts.contains("memory_actions")) {
     memory_actions_ = MemoryActions::from_json(facts.at("memory_actions"));
     options_.accumulation_steps = memory_actions_.apply(task, options_.accumulation_steps);
@@ -155,14 +174,36 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
   return true;
 }
 
-// Runs forward and backward over the micro-batches of a step. Losses are read after the last one,
-// so that no device is waited for in between.
+MetricsRow Trainer::GroupSum::read() const {
+  std::vector<torch::Tensor> scalars;
+  const auto add = [&](const torch::Tensor& scalar) {
+    scalars.push_back(scalar.to(parts.front().sum.device(), at::kDouble).reshape({}));
+  };
+  for (const LossSum& part : parts) {
+    add(part.sum);
+    for (const LossTerm& term : part.terms) add(term.mean);
+  }
+  const std::vector<double> values = optim::read_scalars(scalars);
+  auto value = values.begin();
+  MetricsRow row;
+  double sum = 0;
+  for (const LossSum& part : parts) {
+    sum += *value++;
+    for (const LossTerm& term : part.terms) {
+      std::optional<double>& mean = row.*term.column;
+      mean = mean.value_or(0) + *value++ * part.weight / weight;
+    }
+  }
+  row.loss = sum / weight;
+  return row;
+}
+
+// Runs forward and backward over the micro-batches of a step, and reads nothing from a device.
 Trainer::GroupSum Trainer::accumulate(Task& task, Index step) {
   using memory::Phase;
   using memory::PhaseScope;
   const double nominal = task.nominal_weight();
   GroupSum group;
-  std::vector<LossSum> sums;
   for (Index micro = 0; micro < options_.accumulation_steps; ++micro) {
     LossSum loss;
     {
@@ -176,14 +217,7 @@ Trainer::GroupSum Trainer::accumulate(Task& task, Index step) {
     precision_.scale(loss.sum / nominal).backward();
     group.weight += loss.weight;
     loss.sum = loss.sum.detach();
-    sums.push_back(std::move(loss));
-  }
-  for (const LossSum& loss : sums) {
-    group.loss += loss.sum.item<double>();
-    for (const auto& [column, mean] : loss.terms) {
-      auto& term = group.terms.*column;
-      term = term.value_or(0) + mean.item<double>() * loss.weight / group.weight;
-    }
+    group.parts.push_back(std::move(loss));
   }
   return group;
 }
@@ -206,7 +240,7 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
   drop_gradients(run.optimizer);
   const std::int64_t begin = clock_.now_ns();
   run.memory.run(done_, [&] { group = accumulate(run.task, done_); });
-  const double sum = group.loss, weight = group.weight;
+  const double weight = group.weight;
   HONE_CHECK(weight > 0, "trainer", "a batch in which something counts", weight);
   // An infinite limit measures the norm and clips nothing.
   const double limit =
@@ -221,15 +255,15 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
                             .clip_value = options_.clip_value,
                             .norm_type = options_.norm_type,
                             .ema_decay = optim::warmed_ema_decay(options_.ema_decay, taken_)},
-                           done_, sum / weight);
+                           done_, [&] { return group.read().loss; });
   });
   if (done.report.stepped) {
     ++taken_;
   } else {
     run.task.restore_buffers();
   }
-  MetricsRow row = group.terms;
-  row.loss = sum / weight;
+  // Read after the optimizer's report, so that a device is waited for once.
+  MetricsRow row = group.read();
   row.grad_norm = done.report.grad_norm;
   if (precision_.skips()) {
     row.found_inf = done.found_inf;
@@ -286,7 +320,7 @@ void Trainer::save(Run& run) {
   store_.save({.step = done_,
                .facts = std::move(facts),
                .weights = run.task.weights(),
-               .state = collect_state(run.optimizer)},
+               .state = collect_state(run.optimizer, options_.device)},
               options_.keep_checkpoints, best_step_);
 }
 
@@ -395,10 +429,13 @@ double measure_step_seconds(Task& task, Index accumulation_steps, Index repeats,
   std::vector<double> seconds;
   for (Index repeat = 0; repeat <= repeats; ++repeat) {
     const std::int64_t begin = clock.now_ns();
+    torch::Tensor last;
     for (Index micro = 0; micro < accumulation_steps; ++micro) {
       const LossSum loss = task.micro_batch(repeat, micro);
       (loss.sum / task.nominal_weight()).backward();
+      last = loss.sum.detach();
     }
+    last.item<double>();  // waits for the device
     if (repeat > 0) seconds.push_back(seconds_between(begin, clock.now_ns()));
     for (const CheckpointTensor& weight : task.weights()) {
       weight.value.mutable_grad() = torch::Tensor();

@@ -83,7 +83,8 @@ struct TrainerOptions {
   std::filesystem::path folder;        // metrics.csv and checkpoints/ lie here
   Index max_memory_bytes = 0;          // of CPU tensors, MemoryBudget; 0: no limit
   std::vector<MetricsFormat> metrics;  // in addition to metrics.csv
-  std::uint64_t seed = 0;              // of LibTorch's CPU generator, for tasks that draw from it
+  c10::Device device = at::kCPU;       // of the task's weights
+  std::uint64_t seed = 0;  // of LibTorch's generators of the CPU and `device`, for tasks that draw
   // Moving average of the weights, updated in the fused step. It is what validation uses and what
   // AveragedWeights returns afterwards. The decay follows warmed_ema_decay(); 0: none.
   double ema_decay = 0;
@@ -116,7 +117,8 @@ class Trainer {
   // Resumes from the newest complete checkpoint, if there is one. fit() then produces the bits of
   // the uninterrupted run, even if this run is longer than the one that ended there. Returns false
   // and changes nothing if there is no checkpoint. Throws Error{InvalidArgument} if check_facts
-  // refuses, if more steps are done than the run has, or if tensors or scheduler do not fit.
+  // refuses, if more steps are done than the run has, or if tensors or scheduler do not fit. The
+  // checkpoint may come from another device.
   bool resume(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler);
 
   // Runs to the end with checkpoints and a last validation on all held-out data. The scheduler,
@@ -136,8 +138,10 @@ class Trainer {
   };
   StepOutcome run_step(Run& run);
   struct GroupSum {
-    double loss = 0, weight = 0;
-    MetricsRow terms;  // their means over the group
+    std::vector<LossSum> parts;  // of the micro-batches, without their graphs
+    double weight = 0;
+    // loss and terms, means over the group. Waits for the device, once.
+    MetricsRow read() const;
   };
   GroupSum accumulate(Task& task, Index step);
   bool is_due(Index every) const { return every > 0 && done_ % every == 0; }

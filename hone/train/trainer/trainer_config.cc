@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "hone/core/check.h"
+#include "hone/train/device.h"
 #include "hone/train/trainer/metrics_sinks.h"
 
 namespace hone::trainer {
@@ -42,7 +43,12 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
       "steps between checkpoints; 0: only at the end", false);
   add("trainer.keep_checkpoints", &trainer.keep_checkpoints,
       "newest checkpoints kept, besides the best one", false);
+  add("trainer.device", &trainer.device,
+      "where the model is trained: cpu; cuda, which is cuda:0; or cuda:N", false);
   add("trainer.max_memory_mb", &trainer.max_memory_mb, std::string(words.max_memory));
+  if (trainer.device != "cpu") {
+    entries.back().ignored_by = concat("trainer.device = ", trainer.device);
+  }
   add("trainer.skip_nonfinite", &trainer.skip_nonfinite,
       "a step whose gradient is not finite is skipped, as it always is with amp.precision fp16; "
       "false: it ends the run",
@@ -54,6 +60,11 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
   }
   add("trainer.metrics", &trainer.metrics,
       "where the row of each step goes: csv (always), jsonl, tensorboard", false);
+  add("trainer.recompute_every", &trainer.recompute_every,
+      concat("activations of ", words.parts,
+             " 0, k, 2k, ... are recomputed: they keep only their inputs for the backward pass and "
+             "are computed again there; results keep their bits; 0: none"),
+      false);
 }
 
 void check_config(const TrainerConfig& trainer) {
@@ -69,9 +80,11 @@ void check_config(const TrainerConfig& trainer) {
   check_range("trainer.validate_every", trainer.validate_every, 0, Index{1} << 40);
   check_range("trainer.checkpoint_every", trainer.checkpoint_every, 0, Index{1} << 40);
   check_range("trainer.keep_checkpoints", trainer.keep_checkpoints, 1, 10000);
+  static_cast<void>(device_of(trainer));
   check_range("trainer.max_memory_mb", trainer.max_memory_mb, 0, Index{1} << 30);
   check_range("trainer.max_skipped_steps", trainer.max_skipped_steps, 1, Index{1} << 40);
   static_cast<void>(parse_metrics_formats(trainer.metrics));
+  check_range("trainer.recompute_every", trainer.recompute_every, 0, 512);
 }
 
 double norm_type_of(const std::string& clip_norm_type) {
@@ -81,6 +94,14 @@ double norm_type_of(const std::string& clip_norm_type) {
   HONE_CHECK(read.ec == std::errc() && read.ptr == end && number > 0, "trainer.clip_norm_type",
              "a number above 0 or inf", clip_norm_type);
   return number;
+}
+
+c10::Device device_of(const TrainerConfig& trainer) {
+  return parse_device("trainer.device", trainer.device);
+}
+
+Index max_memory_bytes(const TrainerConfig& trainer) {
+  return device_of(trainer).is_cpu() ? trainer.max_memory_mb << 20 : 0;
 }
 
 }  // namespace hone::trainer

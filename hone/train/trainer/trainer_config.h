@@ -7,6 +7,7 @@
 
 #include "hone/core/config/config_table.h"
 #include "hone/train/amp/amp_config.h"
+#include "hone/train/trainer/task_fwd.h"
 
 namespace hone::trainer {
 
@@ -17,21 +18,29 @@ struct TrainerConfig {
   std::string clip_norm_type = "2";
   Index seed = 0;
   Index validate_every = 200, checkpoint_every = 200, keep_checkpoints = 2;
+  std::string device = "cpu";
   Index max_memory_mb = 0;
   bool skip_nonfinite = false;
   Index max_skipped_steps = amp::kMaxSkippedSteps;
   std::vector<std::string> metrics = {"csv"};
+  Index recompute_every = 0;
   amp::AmpConfig amp{};
 };
 
-// What the job calls its samples ("windows"), and what a seed and the limit of memory do to it.
+// What the job calls its samples ("windows"), what a seed and the limit of memory do to it, and
+// what it can recompute ("layers").
 struct TrainerWords {
-  std::string_view samples, seed, max_memory;
+  std::string_view samples, seed, max_memory, parts;
 };
+// The last entry is trainer.recompute_every.
 void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWords& words);
 // Error{InvalidArgument} names the key.
 void check_config(const TrainerConfig& trainer);
 // trainer.clip_norm_type as the number that it is.
 double norm_type_of(const std::string& clip_norm_type);
+// trainer.device; Error{InvalidArgument} if it is not the name of one.
+c10::Device device_of(const TrainerConfig& trainer);
+// trainer.max_memory_mb in bytes; 0, no limit, on devices other than the CPU.
+Index max_memory_bytes(const TrainerConfig& trainer);
 
 }  // namespace hone::trainer

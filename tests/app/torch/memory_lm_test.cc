@@ -30,10 +30,11 @@ TEST(MemoryLm, reports_both_columns_and_the_largest_micro_batch_within_a_limit) 
   job.config.trainer.max_memory_mb = 8;
   const MemoryLmResult result = memory_lm(job);
   EXPECT_EQ(result.measured.weights, 4 * result.parameters);
-  EXPECT_EQ(result.measured.state, result.predicted.state);
+  ASSERT_TRUE(result.predicted);
+  EXPECT_EQ(result.measured.state, result.predicted->state);
   EXPECT_NEAR(static_cast<double>(result.measured.total()),
-              static_cast<double>(result.predicted.total()),
-              0.05 * static_cast<double>(result.predicted.total()));
+              static_cast<double>(result.predicted->total()),
+              0.05 * static_cast<double>(result.predicted->total()));
   EXPECT_EQ(result.search->limit_bytes, 8 << 20);
   const Index most = result.search->batch;
   job.search_batch = false;

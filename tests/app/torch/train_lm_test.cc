@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "hone/app/torch/memory_lm.h"
 #include "hone/app/torch/train_run.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
@@ -44,6 +45,19 @@ TrainLmJob tiny_job(const std::filesystem::path& folder) {
   job.out = folder / "run";
   job.threads = 1;
   return job;
+}
+
+TEST(TrainLm, refuses_a_device_that_is_not_there_and_leaves_nothing) {
+  const test::TemporaryFolder folder;
+  TrainLmJob job = tiny_job(folder.path());
+  job.config.trainer.device = "cuda:63";
+  const MemoryLmJob memory{.config = job.config, .threads = 1};
+  for (const auto& message :
+       {test::refusal([&] { train_lm(job); }, ErrorCategory::Unsupported),
+        test::refusal([&] { memory_lm(memory); }, ErrorCategory::Unsupported)}) {
+    EXPECT_THAT(message, HasSubstr("[trainer.device] expected a CUDA device"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(job.out));
 }
 
 TEST(TrainLm, learns_and_exports_a_model_that_opens) {

@@ -9,10 +9,14 @@
 #include "hone/app/torch/memory_vision.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
+#include "hone/core/json_io.h"
 #include "hone/core/log.h"
+#include "hone/core/sha256.h"
+#include "hone/train/trainer/checkpoint.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/support/error_of.h"
 #include "tests/support/image_files.h"
+#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::app {
@@ -196,9 +200,49 @@ TEST(MemoryVision, the_limit_of_the_configuration_reaches_the_trainer) {
   job.config.trainer.micro_batch = 400;
   job.config.trainer.max_memory_mb = 8;
   EXPECT_EQ(train_vision(job).steps, 2);
-  job.config.model.name = "resnet20";
+  job.config.model.name = "resnet20";  // which is not split
+  job.config.trainer.max_memory_mb = 4;
   job.fresh = true;
   EXPECT_THROW(train_vision(job), Error);
+}
+
+// Rewrites what the newest checkpoint records as the device.
+void record_device(const std::filesystem::path& out, Index step, const char* device) {
+  const auto manifest =
+      trainer::CheckpointStore(out / "checkpoints").path_of(step) / "manifest.json";
+  Json json = read_json_file(manifest);
+  json["facts"]["run"]["config"]["trainer.device"] = device;
+  json["facts_sha256"] = sha256_hex_of_text(json["facts"].dump());
+  write_json_file(manifest, json);
+}
+
+TEST(TrainVision, goes_on_where_another_device_began) {
+  const test::TemporaryFolder folder;
+  TrainVisionJob job = tiny_job(folder.path(), "resnet20");
+  job.config.trainer.steps = 6;
+  const TrainVisionResult expected = train_vision(job);
+  job.out = folder.path() / "parts";
+  const std::atomic<bool> stop{true};  // after the first step
+  job.stop = &stop;
+  EXPECT_THROW(train_vision(job), Error);
+  job.stop = nullptr;
+  job.resume = true;
+  record_device(job.out, 1, "\"cuda:3\"");
+  EXPECT_TRUE(read_text_file(train_vision(job).model / "model.safetensors") ==
+              read_text_file(expected.model / "model.safetensors"));
+}
+
+TEST(TrainVision, refuses_a_device_that_is_not_there_and_leaves_nothing) {
+  const test::TemporaryFolder folder;
+  TrainVisionJob job = tiny_job(folder.path(), "cnn");
+  job.config.trainer.device = "cuda:63";
+  MemoryVisionJob memory{.config = job.config, .threads = 1};
+  for (const auto& message :
+       {test::refusal([&] { train_vision(job); }, ErrorCategory::Unsupported),
+        test::refusal([&] { memory_vision(memory); }, ErrorCategory::Unsupported)}) {
+    EXPECT_THAT(message, HasSubstr("[trainer.device] expected a CUDA device"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(job.out));
 }
 
 }  // namespace

@@ -299,6 +299,25 @@ TEST(DropIn, a_parameter_may_change_its_memory_format) {
   EXPECT_TRUE(torch::allclose(p, q, 1e-5, 1e-6));
 }
 
+// Convolutions of 1 x 1 give gradients of such strides where channels are last.
+TEST(DropIn, dimensions_of_size_one_may_have_any_stride) {
+  const std::vector<std::int64_t> sizes = {64, 16, 1, 1};
+  torch::Tensor p = torch::ones(sizes).requires_grad_(), q = torch::ones(sizes).requires_grad_();
+  AdamW own({p}, AdamWOptions(0.01).state_dtype(StateDtype::BFloat16));
+  AdamW plain({q}, AdamWOptions(0.01).state_dtype(StateDtype::BFloat16));
+  for (int step = 0; step < 3; ++step) {
+    const torch::Tensor grad = torch::randn(sizes);
+    p.mutable_grad() = grad.clone().as_strided(sizes, {16, 1, 16, 16});
+    q.mutable_grad() = grad.clone();
+    ASSERT_NE(p.grad().strides(), p.strides());
+    EXPECT_EQ(own.plan()[0].kernel, "fused");
+    EXPECT_EQ(own.plan()[0].state_dtype, StateDtype::BFloat16);
+    own.step();
+    plain.step();
+  }
+  EXPECT_TRUE(p.equal(q));
+}
+
 // State in fewer bits follows too: as fp32 where gradients and parameter differ in layout.
 TEST(DropIn, narrow_state_and_averages_follow_a_change_of_memory_format) {
   for (const StateDtype dtype : {StateDtype::Float32, StateDtype::BFloat16, StateDtype::Block8}) {

@@ -63,16 +63,11 @@ void add_entries(ConfigEntries& entries, LmConfig::Trainer& trainer) {
        .max_memory =
            "MiB that tensors may take; where a step would exceed it: all layers are computed "
            "again in the backward pass, then micro-batches are halved, else the run ends; "
-           "0: no limit"});
+           "0: no limit",
+       .parts = "layers"});
   entries.push_back({"trainer.matmul", &trainer.matmul,
                      "library of f32 matrix products: onednn, mkl, or auto (onednn on AVX-512 "
                      "processors that are not Intel's)"});
-  entries.push_back(
-      {"trainer.recompute_every", &trainer.recompute_every,
-       "activations of layers 0, k, 2k, ... are recomputed: they keep only their inputs for "
-       "the backward pass and are computed again there; results keep their bits; 0: "
-       "none",
-       false});
 }
 
 void check_model(const LmConfig::Model& model) {
@@ -108,7 +103,6 @@ void check_data(const LmConfig::Data& data) {
 
 void check_trainer(const LmConfig::Trainer& trainer) {
   check_config(trainer);
-  check_range("trainer.recompute_every", trainer.recompute_every, 0, 512);
   check_choice("trainer.matmul", trainer.matmul,
                std::array<std::string_view, 3>{"auto", "onednn", "mkl"});
 }

@@ -34,7 +34,6 @@ struct LmConfig {
   optim::LrConfig lr;
   struct Trainer : trainer::TrainerConfig {
     std::string matmul = "auto";
-    Index recompute_every = 0;
   } trainer;
   ConfigKeys given;  // keys that a file or an assignment has set
 };

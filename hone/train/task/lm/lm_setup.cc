@@ -5,11 +5,14 @@
 #include <string_view>
 #include <utility>
 
+#include "hone/train/device.h"
 #include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::task {
 
 LmSetup set_up_lm(const LmConfig& config) {
+  const c10::Device device = trainer::device_of(config.trainer);
+  select_device("trainer.device", device);
   LmData data = load_lm_data(config);
   model_io::Architecture architecture = make_architecture(config, data.tokenizer->vocab_size());
   architecture.bos_id = data.tokenizer->bos();
@@ -17,6 +20,7 @@ LmSetup set_up_lm(const LmConfig& config) {
   nn::Llama model(architecture, static_cast<std::uint64_t>(config.trainer.seed),
                   nn::parse_matmul_backend(config.trainer.matmul));
   model->set_recompute_every(config.trainer.recompute_every);
+  model->to(device);
   LmTask task(model, training_windows(config, data), data.held_out, config.trainer.micro_batch,
               config.trainer.accumulation_steps, config.data.validation_tokens);
   return {std::move(data), model, std::move(task)};

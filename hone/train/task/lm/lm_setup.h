@@ -9,7 +9,8 @@
 
 namespace hone::task {
 
-// The text, the model and the task of a configuration, at step 0.
+// The text, the model, on its device, and the task of a configuration, at step 0. Throws
+// Error{Unsupported} if trainer.device is not there.
 struct LmSetup {
   LmData data;
   nn::Llama model;

@@ -12,11 +12,13 @@
 
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
+#include "hone/train/device.h"
 
 namespace hone::task {
 LmTask::LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index micro_batch,
                Index accumulation_steps, Index validation_tokens)
     : model_(std::move(model)),
+      device_(model_->parameters().front().device()),
       train_(std::move(train)),
       held_out_(std::move(held_out)),
       samples_(micro_batch * accumulation_steps),
@@ -33,13 +35,13 @@ trainer::LossSum LmTask::micro_batch(Index step, Index micro) {
     HONE_TRACE_ZONE("data", {"windows", end - first});
     return train_.batch(step * samples_ + first, end - first);
   }();
-  return {.sum = model_->loss_sum(batch.ids, batch.targets),
+  return {.sum = model_->loss_sum(send(batch.ids, device_), send(batch.targets, device_)),
           .weight = static_cast<double>(batch.predicted)};
 }
 
 std::vector<torch::Tensor> LmTask::largest_sample() {
   const TokenBatch batch = train_.longest();
-  return {batch.ids, batch.targets};
+  return {send(batch.ids, device_), send(batch.targets, device_)};
 }
 
 trainer::LossSum LmTask::loss_of(const std::vector<torch::Tensor>& batch) {
@@ -82,7 +84,8 @@ trainer::Validation LmTask::validate(bool all, const trainer::BatchDone& batch_d
     auto* to = rows.data_ptr<std::int64_t>();
     for (const Index begin : begins) to = std::copy_n(tokens.data() + begin, length, to);
     const torch::Tensor targets = rows.narrow(1, 1, length - 1).contiguous();
-    nats += model_->loss_sum(rows.narrow(1, 0, length - 1).contiguous(), targets).item<double>();
+    const torch::Tensor ids = rows.narrow(1, 0, length - 1).contiguous();
+    nats += model_->loss_sum(send(ids, device_), send(targets, device_)).item<double>();
     predicted += targets.numel();
     const auto* target = targets.data_ptr<std::int64_t>();
     for (Index i = 0; i < targets.numel(); ++i) {

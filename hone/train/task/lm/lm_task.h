@@ -16,7 +16,8 @@ struct HeldOutText {
   std::vector<Index> bytes_of_token;  // by id
 };
 
-// Next-token prediction with a Llama over windows of its context.
+// Next-token prediction with a Llama over windows of its context, on the device that the model is
+// on.
 class LmTask final : public trainer::Task {
  public:
   LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index micro_batch,
@@ -38,6 +39,7 @@ class LmTask final : public trainer::Task {
 
  private:
   nn::Llama model_;
+  c10::Device device_;
   TokenWindows train_;
   HeldOutText held_out_;
   Index samples_;        // of a step

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "hone/core/check.h"
+#include "hone/train/device.h"
 #include "hone/train/task/vision/prefetcher.h"
 
 namespace hone::task {
@@ -32,7 +33,7 @@ void for_each_batch(nn::VisionNet& model, const ImageBatches& batches, const Sco
   Prefetcher prefetcher(batches, options.workers, options.prefetch, options.count);
   for (Index first = 0; first < options.count; first += options.batch) {
     const Index count = std::min(options.batch, options.count - first);
-    const auto batch = to_tensors(prefetcher.take(first, count), batches.shape());
+    const auto batch = to_tensors(prefetcher.take(first, count), batches.shape(), options.place);
     take(first, batch[0], batch[1]);
   }
 }
@@ -42,19 +43,22 @@ void put_rows(torch::Tensor& all, const torch::Tensor& rows, const torch::Tensor
               Index images) {
   if (!rows.defined()) return;
   if (!all.defined()) all = at::empty({images, rows.size(1)}, at::kFloat);
-  all.index_copy_(0, places, rows.to(at::kFloat));
+  all.index_copy_(0, places, rows.to(at::kCPU, at::kFloat));
 }
 
 }  // namespace
 
-std::vector<torch::Tensor> to_tensors(const ImageValues& values, const data::ImageShape& shape) {
+std::vector<torch::Tensor> to_tensors(const ImageValues& values, const data::ImageShape& shape,
+                                      const BatchPlace& place) {
   const Index views = static_cast<Index>(values.images.size()) / shape.values();
-  const torch::Tensor images =
-      at::empty({views, shape.channels, shape.height, shape.width}, at::kFloat);
-  const torch::Tensor labels = at::empty({values.count}, at::kLong);
+  const torch::Tensor images = at::empty({views, shape.channels, shape.height, shape.width},
+                                         host_options(at::kFloat, place.device));
+  const torch::Tensor labels = at::empty({values.count}, host_options(at::kLong, place.device));
   std::memcpy(images.data_ptr(), values.images.data(), images.nbytes());
   std::memcpy(labels.data_ptr(), values.labels.data(), labels.nbytes());
-  return {images, labels};
+  const auto format =
+      place.channels_last ? at::MemoryFormat::ChannelsLast : at::MemoryFormat::Contiguous;
+  return {send(images, place.device).contiguous(format), send(labels, place.device)};
 }
 
 void score_images(nn::VisionNet& model, const ImageBatches& batches, const ScoreOptions& options,

@@ -9,13 +9,21 @@
 
 namespace hone::task {
 
-// {images fp32 [views * count, channels, height, width], labels int64 [count]}.
-std::vector<torch::Tensor> to_tensors(const ImageValues& values, const data::ImageShape& shape);
+// Where the tensors of a batch are, and the order of an image's values there.
+struct BatchPlace {
+  c10::Device device = at::kCPU;
+  bool channels_last = false;
+};
+// {images fp32 [views * count, channels, height, width], labels int64 [count]}. The host does not
+// wait for their copies to a device.
+std::vector<torch::Tensor> to_tensors(const ImageValues& values, const data::ImageShape& shape,
+                                      const BatchPlace& place = {});
 
 struct ScoreOptions {
   Index count = 0;  // samples from 0
   Index batch = 1;
   Index workers = 0, prefetch = 1;  // Prefetcher's
+  BatchPlace place = {};            // the model's
 };
 using TakeScores =
     std::function<void(Index first, const torch::Tensor& logits, const torch::Tensor& labels)>;
@@ -27,7 +35,8 @@ struct ImageScores {
 };
 
 // Computes the logits [batch, classes] of every sample with the model in evaluation mode, batch by
-// batch. The model is in training mode afterwards, also after an exception.
+// batch; they and the labels are where the model is. The model is in training mode afterwards, also
+// after an exception.
 void score_images(nn::VisionNet& model, const ImageBatches& batches, const ScoreOptions& options,
                   const TakeScores& take);
 

@@ -5,6 +5,7 @@
 
 #include "hone/core/check.h"
 #include "hone/data/leaves/leaves.h"
+#include "hone/train/nn/resnet.h"
 #include "hone/train/nn/vision.h"
 
 namespace hone::task {
@@ -34,6 +35,10 @@ void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
   add("model.init", &model.init,
       "safetensors file, or folder of a model or a finished run, whose weights replace the new "
       "ones of the same name and shape; empty: none");
+  add("model.channels_last", &model.channels_last,
+      "weights of convolutions and images in the layout in which channels are the fastest "
+      "dimension");
+  if (model.name == "mlp") entries.back().ignored_by = "model.name = mlp";
 }
 
 void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
@@ -129,9 +134,13 @@ ConfigEntries config_entries(VisionConfig& config) {
       entries, config.trainer,
       {.samples = "images",
        .seed = "of initial weights, data order and augmentation",
-       .max_memory = "MiB that tensors may take; where a step would exceed it, micro-batches "
-                     "are halved (not of a ResNet, whose BatchNorm would then give other "
-                     "results), else the run ends; 0: no limit"});
+       .max_memory = "MiB that tensors may take; where a step would exceed it: the blocks of a "
+                     "ResNet are computed again in the backward pass, micro-batches of other "
+                     "models, which have no BatchNorm, are halved, else the run ends; 0: no limit",
+       .parts = "the blocks of a ResNet, counted through its stages,"});
+  if (nn::find_resnet(config.model.name) == nullptr) {
+    entries.back().ignored_by = concat("model.name = ", config.model.name);
+  }
   return entries;
 }
 

@@ -19,6 +19,7 @@ struct VisionConfig {
     Index width = 0;           // 0: the model's own
     Index layers = 2;          // hidden layers of mlp
     std::string init = {};     // weights to start from
+    bool channels_last = false;
   } model;
   struct Data {
     std::string path;

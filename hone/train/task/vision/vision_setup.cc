@@ -9,6 +9,7 @@
 #include "hone/core/log.h"
 #include "hone/core/mmap_file.h"
 #include "hone/data/leaves/leaves.h"
+#include "hone/train/device.h"
 #include "hone/train/interop.h"
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/trainer/make_optimizer.h"
@@ -64,6 +65,7 @@ std::optional<CollapseGuardOptions> guard_options(const VisionConfig& config,
       (config.lr.warm_up_steps * step + corpus.train.size() - 1) / corpus.train.size();
   out.contrasts = is_paco && config.paco.lambda_pac > 0;
   out.stops = config.loss.on_collapse == "stop";
+  out.device = trainer::device_of(config.trainer);
   out.if_silent = "Raise paco.alpha, the margin.";
   if (is_paco && config.paco.ce_weight == "attached" && config.paco.gamma > 0) {
     out.if_shrinking =
@@ -82,6 +84,8 @@ std::optional<CollapseGuardOptions> guard_options(const VisionConfig& config,
 }  // namespace
 
 VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop) {
+  const c10::Device device = trainer::device_of(config.trainer);
+  select_device("trainer.device", device);
   // Opened before images are loaded, which takes long.
   if (!config.model.init.empty()) MmapFile{nn::weights_file_of(config.model.init)};
   auto data = std::make_shared<VisionData>();
@@ -111,11 +115,16 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
                                              .classes = static_cast<Index>(corpus.classes.size())},
                                             seed);
   if (!config.model.init.empty()) initialize(*model, config.model.init);
+  model->set_recompute_every(config.trainer.recompute_every);
   const Index micro_batch = micro_batch_of(config, corpus.train.size());
   HONE_CHECK(!model->mixes_batch() || micro_batch > 1, "trainer.micro_batch",
              concat("at least 2 for the BatchNorm of ", config.model.name), micro_batch);
+  auto objective = make_objective(config.loss, config.paco, model, seed);
+  const bool channels_last = config.model.channels_last && config.model.name != "mlp";
+  if (channels_last) nn::use_channels_last(objective->module());
+  objective->module().to(device);
   auto task = std::make_unique<VisionTask>(
-      model, make_objective(config.loss, config.paco, model, seed), data,
+      model, std::move(objective), data,
       VisionTaskOptions{.micro_batch = micro_batch,
                         .accumulation_steps = config.trainer.accumulation_steps,
                         .validation_images = config.data.validation_images,
@@ -123,6 +132,7 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
                         .augmentation = config.augment,
                         .workers = config.data.workers,
                         .prefetch = config.data.prefetch,
+                        .channels_last = channels_last,
                         .guard = guard_options(config, corpus, micro_batch)});
   return {std::move(data), model, std::move(task)};
 }

@@ -9,8 +9,8 @@
 
 namespace hone::task {
 
-// The images, the model and the task of a configuration, at step 0. What model.init gave and did
-// not give is logged.
+// The images, the model, on its device, and the task of a configuration, at step 0. What model.init
+// gave and did not give is logged. Throws Error{Unsupported} if trainer.device is not there.
 struct VisionSetup {
   std::shared_ptr<const VisionData> data;
   nn::VisionNet model;

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/train/task/vision/score_images.h"
 
 namespace hone::task {
 namespace {
@@ -24,6 +23,8 @@ VisionTask::VisionTask(nn::VisionNet model, std::unique_ptr<Objective> objective
     : model_(std::move(model)),
       objective_(std::move(objective)),
       data_(std::move(data)),
+      place_{.device = model_->parameters().front().device(),
+             .channels_last = options.channels_last},
       train_(data_->corpus.train, data_->corpus.shape, data_->stats, options.seed,
              options.augmentation, objective_->views()),
       held_out_(data_->corpus.held_out, data_->corpus.shape, data_->stats, options.seed,
@@ -63,7 +64,7 @@ trainer::LossSum VisionTask::micro_batch(Index step, Index micro) {
   const Index first = samples_ * micro / micro_batches_,
               end = samples_ * (micro + 1) / micro_batches_;
   const Index sample = step * samples_ + first;
-  const auto batch = to_tensors(prefetcher_->take(sample, end - first), train_.shape());
+  const auto batch = to_tensors(prefetcher_->take(sample, end - first), train_.shape(), place_);
   return loss_of(ViewBatch{.views = batch[0].split(end - first),
                            .targets = batch[1],
                            .epoch = sample / train_.images_per_epoch()});
@@ -90,7 +91,7 @@ trainer::LossSum VisionTask::loss_of(const std::vector<torch::Tensor>& batch) {
 }
 
 std::vector<torch::Tensor> VisionTask::largest_sample() {
-  const auto sample = to_tensors(train_.make(0, 1), train_.shape());
+  const auto sample = to_tensors(train_.make(0, 1), train_.shape(), place_);
   std::vector<torch::Tensor> out = sample[0].split(1);
   out.push_back(sample[1]);
   return out;
@@ -117,14 +118,17 @@ trainer::Validation VisionTask::validate(bool all, const trainer::BatchDone& bat
   double nats = 0;
   Index right = 0;
   if (batch_done) batch_done(0, count);
-  score_images(
-      model_, held_out_,
-      {.count = count, .batch = validation_batch_, .workers = workers_, .prefetch = prefetch_},
-      [&](Index first, const torch::Tensor& logits, const torch::Tensor& labels) {
-        nats += loss_sum(logits, labels).item<double>();
-        right += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
-        if (batch_done) batch_done(first + labels.numel(), count);
-      });
+  score_images(model_, held_out_,
+               {.count = count,
+                .batch = validation_batch_,
+                .workers = workers_,
+                .prefetch = prefetch_,
+                .place = place_},
+               [&](Index first, const torch::Tensor& logits, const torch::Tensor& labels) {
+                 nats += loss_sum(logits, labels).item<double>();
+                 right += logits.argmax(1).eq(labels).sum().item<std::int64_t>();
+                 if (batch_done) batch_done(first + labels.numel(), count);
+               });
   trainer::Validation out;
   out.loss = nats / static_cast<double>(count);
   out.accuracy = static_cast<double>(right) / static_cast<double>(count);

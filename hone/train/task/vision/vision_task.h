@@ -10,6 +10,7 @@
 #include "hone/train/task/vision/image_batches.h"
 #include "hone/train/task/vision/objective.h"
 #include "hone/train/task/vision/prefetcher.h"
+#include "hone/train/task/vision/score_images.h"
 #include "hone/train/trainer/trainer.h"
 
 namespace hone::task {
@@ -25,11 +26,12 @@ struct VisionTaskOptions {
   std::uint64_t seed = 0;
   data::AugmentOptions augmentation;
   Index workers = 0, prefetch = 1;
+  bool channels_last = false;  // of images; nn::use_channels_last() is for the model
   std::optional<CollapseGuardOptions> guard = {};
 };
 
-// Classification of images with the mean of an objective. Validation is that of the network alone,
-// with cross entropy.
+// Classification of images with the mean of an objective, on the device that the model is on.
+// Validation is that of the network alone, with cross entropy.
 class VisionTask final : public trainer::Task {
  public:
   // `objective` trains `model`.
@@ -47,6 +49,7 @@ class VisionTask final : public trainer::Task {
   std::vector<torch::Tensor> largest_sample() override;
   trainer::LossSum loss_of(const std::vector<torch::Tensor>& batch) override;
   void restore_buffers() override;
+  bool recompute_activations() override { return model_->set_recompute_every(1); }
   // 0 for a model that mixes the images of a batch, because halving would change what it learns.
   Index halve_micro_batches() override;
   bool halve_validation_batches() override;
@@ -66,6 +69,7 @@ class VisionTask final : public trainer::Task {
   std::unique_ptr<Objective> objective_;
   std::optional<CollapseGuard> guard_;
   std::shared_ptr<const VisionData> data_;
+  BatchPlace place_;
   ImageBatches train_, held_out_;
   Index samples_;        // of a step
   Index micro_batches_;  // of a step; micro m has samples ⌊m·samples/micro_batches⌋ and on

@@ -94,6 +94,8 @@ TEST(LmConfig, refuses_values_out_of_range_by_key) {
                           "trainer.recompute_every=-1",
                           "trainer.metrics=xml",
                           "trainer.max_memory_mb=-1",
+                          "trainer.device=gpu",
+                          "trainer.device=cuda:-1",
                           "trainer.clip_value=-1",
                           "trainer.clip_norm_type=0",
                           "trainer.clip_norm_type=two",

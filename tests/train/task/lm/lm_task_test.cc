@@ -11,6 +11,7 @@
 
 #include "hone/core/error.h"
 #include "hone/train/task/lm/lm_config.h"
+#include "tests/support/host_reads.h"
 
 namespace hone::task {
 namespace {
@@ -85,6 +86,32 @@ TEST(LmTask, names_every_batch_of_a_validation_and_ends_where_that_throws) {
     if (samples > 1) throw Error(ErrorCategory::Cancelled, "stop");
   };
   EXPECT_THROW(task.validate(true, stop), Error);
+}
+
+// Tensors that are not fp32 on the CPU go through the operators that those on another device do.
+TEST(LmTask, reads_no_tensor_before_the_loss_is_read) {
+  nn::Llama model = tiny_model();
+  model->set_recompute_every(1);
+  model->to(at::kDouble);
+  LmTask task = task_over(model, {{some_tokens(22), {22}}, std::vector<Index>(kVocab, 1)}, 1000);
+  const test::HostReads reads;
+  const trainer::LossSum loss = task.micro_batch(0, 0);
+  (loss.sum / task.nominal_weight()).backward();
+  EXPECT_EQ(reads.count(), 0);
+  EXPECT_GT(loss.sum.item<double>(), 0);
+  for (const trainer::CheckpointTensor& weight : task.weights()) {
+    EXPECT_TRUE(weight.value.grad().defined()) << weight.name;
+  }
+}
+
+TEST(LmTask, follows_the_device_of_its_model_with_everything) {
+  nn::Llama model = tiny_model();
+  ASSERT_EQ(model->buffers().size(), 2u) << "the tables of the positions";
+  model->to(at::kMeta);
+  for (const torch::Tensor& parameter : model->parameters()) EXPECT_TRUE(parameter.is_meta());
+  for (const torch::Tensor& buffer : model->buffers()) EXPECT_TRUE(buffer.is_meta());
+  LmTask task = task_over(model, {{some_tokens(22), {22}}, {}}, 1000);
+  for (const torch::Tensor& tensor : task.largest_sample()) EXPECT_TRUE(tensor.is_meta());
 }
 
 }  // namespace
