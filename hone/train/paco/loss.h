@@ -19,9 +19,9 @@ enum class DistanceScale { None, SqrtDim };
 // that is drawn for each image, shared by the batch.
 enum class NegativePool { Distinct, OneImage };
 enum class Prototypes { Off, Full, Diagonal };
-// What SocMetric::Frobenius is divided by: nothing, as the method was published, or the squared mean
-// of the traces of the two covariances. Then it is at most 4 and does not change when all parts are
-// scaled, so that smaller features are no way to a smaller loss.
+// What SocMetric::Frobenius is divided by: nothing, as the method was published, or the squared
+// mean of the traces of the two covariances. Then it is at most 4 and does not change when all
+// parts are scaled, so that smaller features are no way to a smaller loss.
 enum class SocScale { None, Trace };
 // A class before its first visit: it has no term, or its covariance is the identity.
 enum class PrototypeInit { Skip, Identity };
@@ -44,8 +44,8 @@ struct PacoLossOptions {
   // Second-order alignment.
   SocMetric soc_metric = SocMetric::Frobenius;
   SocScale soc_scale = SocScale::Trace;  // not of other metrics
-  double soc_epsilon = 1e-5;  // on the diagonal of covariances; above 0
-  double beta = 0.05;         // weight of the prototype term
+  double soc_epsilon = 1e-5;             // on the diagonal of covariances; above 0
+  double beta = 0.05;                    // weight of the prototype term
   Prototypes prototypes = Prototypes::Full;
   PrototypeInit prototype_init = PrototypeInit::Skip;
   double prototype_momentum = 0.9;

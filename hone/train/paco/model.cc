@@ -111,9 +111,9 @@ PacoOutput PacoModelImpl::forward(const Tensor& view1, const Tensor& view2, cons
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
   const at::ScalarType type = projection->weight.scalar_type();
   PacoOutput out;
-  out.features = maps[0].last.mean({2, 3}, /*keepdim=*/false, type);
-  if (has_two) out.features = (out.features + maps[1].last.mean({2, 3}, false, type)) / 2;
-  out.logits = backbone->classify(out.features);
+  out.features1 = maps[0].last.mean({2, 3}, /*keepdim=*/false, type);
+  if (has_two) out.features2 = maps[1].last.mean({2, 3}, false, type);
+  out.logits = backbone->classify(has_two ? (out.features1 + out.features2) / 2 : out.features1);
   if (!targets.defined()) return out;
   const auto sample = [&](const nn::ResNetImpl::Maps& view) {
     return sample_parts(
@@ -130,7 +130,13 @@ PacoOutput PacoModelImpl::forward(const Tensor& view1, const Tensor& view2, cons
   out.soc = out.parts.soc;
   const bool published = options_.ce.weight == CeWeight::Attached;
   const Tensor weight = published ? out.view1.weight : (out.view1.weight + out.view2.weight) / 2;
-  out.ce = weighted_cross_entropy(out.logits, targets, weight, options_.ce);
+  const auto entropy = [&](const Tensor& logits) {
+    return weighted_cross_entropy(logits, targets, weight, options_.ce);
+  };
+  out.ce = options_.ce_views == CeViews::Mean ? entropy(out.logits)
+                                              : (entropy(backbone->classify(out.features1)) +
+                                                 entropy(backbone->classify(out.features2))) /
+                                                    2;
   out.total = out.ce + options_.lambda_pac * out.pac + options_.eta_soc * out.soc;
   step.losses_seconds = watch.lap();
   step.delta = out.parts.delta;

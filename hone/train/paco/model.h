@@ -15,6 +15,10 @@ namespace hone::paco {
 // own, whatever the dimension.
 inline constexpr Index kPartsCap = 4, kDimCap = 64;
 
+// What cross entropy is of: the logits of each view, or, as the method was published, of the mean
+// of their features, which a model for one image never sees again.
+enum class CeViews { Each, Mean };
+
 struct PacoModelOptions {
   // A ResNet; its classes are not read.
   nn::VisionSpec backbone{.name = "resnet18", .channels = 3};
@@ -27,6 +31,7 @@ struct PacoModelOptions {
   SamplerOptions sampler = {};
   PacoLossOptions loss = {};  // classes and dim are the model's
   WeightedCeOptions ce = {};
+  CeViews ce_views = CeViews::Each;
   double lambda_pac = 1, eta_soc = 0.1;  // weights of the two losses
   std::uint64_t seed = 0;                // of new weights
 };
@@ -35,7 +40,8 @@ struct PacoModelOptions {
 struct PacoOutput {
   torch::Tensor logits;               // [batch, classes]
   torch::Tensor total, ce, pac, soc;  // scalars; total = ce + lambda_pac pac + eta_soc soc
-  torch::Tensor features;  // [batch, channels], the mean over the last map, and over both views
+  // [batch, channels], the mean over the last map, of each view that there is.
+  torch::Tensor features1, features2;
   SampledParts view1, view2;
   PacoLossOutput parts;
 };

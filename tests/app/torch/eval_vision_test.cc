@@ -227,8 +227,8 @@ TEST_F(EvalLeaves, are_refused_for_a_model_that_was_not_trained_on_them) {
 TEST_F(EvalLeaves, the_report_shows_parts_and_spares_what_exists) {
   const TrainVisionResult trained = train_on_leaves("run", 4, 7);
   task::VisionModel model = task::read_vision_model(trained.model);
-  model.parts = task::PartSpec{.stage = nn::ResNetImpl::Stage::Last,
-                               .sampler = {.parts = 3, .window = 3}};
+  model.parts =
+      task::PartSpec{.stage = nn::ResNetImpl::Stage::Last, .sampler = {.parts = 3, .window = 3}};
   write_vision_model(trained.model, model);
   VisionEvalOptions options = options_of(trained);
   options.data = "leaves";
@@ -240,8 +240,8 @@ TEST_F(EvalLeaves, the_report_shows_parts_and_spares_what_exists) {
   EXPECT_THAT(html, HasSubstr("Confusion matrix"));
   EXPECT_THAT(html, HasSubstr("leaf_03"));
   EXPECT_EQ(evaluate_vision(options).loss, card.loss) << "a report may be replaced";
-  for (const fs::path& path : {folder_.path(), trained.model / "config.json",
-                               folder_.path() / "absent" / "report.html"}) {
+  for (const fs::path& path :
+       {folder_.path(), trained.model / "config.json", folder_.path() / "absent" / "report.html"}) {
     options.report = path;
     EXPECT_THROW(evaluate_vision(options), Error) << path;
   }

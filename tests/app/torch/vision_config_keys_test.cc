@@ -23,14 +23,10 @@ namespace {
 namespace fs = std::filesystem;
 using Settings = std::vector<std::string>;
 
-const Settings kBase{"model.name=mlp",
-                     "model.width=8",
-                     "data.validation_images=8",
-                     "lr.warm_up_steps=1",
-                     "trainer.steps=4",
-                     "trainer.micro_batch=8",
-                     "trainer.validate_every=2",
-                     "trainer.checkpoint_every=4"};
+const Settings kBase{"model.name=mlp",           "model.width=8",
+                     "data.validation_images=8", "lr.warm_up_steps=1",
+                     "trainer.steps=4",          "trainer.micro_batch=8",
+                     "trainer.validate_every=2", "trainer.checkpoint_every=4"};
 const Settings kLeaves{"data.path=leaves", "data.leaves.classes=3", "data.leaves.size=32",
                        "data.leaves.train=8", "data.leaves.val=4"};
 

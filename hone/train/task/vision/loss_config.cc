@@ -32,12 +32,12 @@ Enum choose(std::string_view key, std::string_view value, const Choice<Enum> (&c
 
 // As the method was published, with the constants of its optimized code.
 constexpr auto kCompat = std::to_array<std::string_view>(
-    {"paco.ce_weight=attached", "paco.pool=one_image", "paco.mask_owner=false",
-     "paco.mask_class=false", "paco.screen_top_m=32", "paco.delta=absolute",
-     "paco.delta_floor=1.11e-3", "paco.match_floor=1.01e-3", "paco.distance_scale=none",
-     "paco.prototype_init=identity", "paco.soc_scale=none", "paco.suppression=fraction",
-     "paco.repeat_peaks=true", "loss.label_smoothing=0", "trainer.clip_norm=0",
-     "lr.warm_up_steps=0"});
+    {"paco.ce_weight=attached", "paco.ce_views=mean", "paco.pool=one_image",
+     "paco.mask_owner=false", "paco.mask_class=false", "paco.screen_top_m=32",
+     "paco.delta=absolute", "paco.delta_floor=1.11e-3", "paco.match_floor=1.01e-3",
+     "paco.distance_scale=none", "paco.prototype_init=identity", "paco.soc_scale=none",
+     "paco.suppression=fraction", "paco.repeat_peaks=true", "loss.label_smoothing=0",
+     "trainer.clip_norm=0", "lr.warm_up_steps=0"});
 constexpr auto kRobust = std::to_array<std::string_view>(
     {"paco.ce_weight=off", "paco.pooled=0.5", "paco.hinge=softplus"});
 
@@ -147,6 +147,9 @@ void add_soc_entries(Adder& add, PacoConfig& paco) {
   add("paco.ce_weight", &paco.ce_weight,
       "weights of images in the cross entropy by the norm of their parts: detached, constants of "
       "mean 1; attached, with a gradient, as published; off");
+  add("paco.ce_views", &paco.ce_views,
+      "cross entropy is that of each view, or of the mean of their features, as published: each, "
+      "mean");
   add("paco.gamma", &paco.gamma, "share of these weights, 0 to 1");
   add.ignored_if(paco.ce_weight == "off", "paco.ce_weight = off");
 }
@@ -305,6 +308,8 @@ paco::PacoModelOptions model_options(const PacoConfig& paco, const LossConfig& l
                                         {"off", CeWeight::Off}}),
             .gamma = paco.gamma,
             .label_smoothing = loss.label_smoothing};
+  out.ce_views = choose<CeViews>("paco.ce_views", paco.ce_views,
+                                 {{"each", CeViews::Each}, {"mean", CeViews::Mean}});
   out.lambda_pac = paco.lambda_pac;
   out.eta_soc = paco.eta_soc;
   out.loss = loss_options(paco);

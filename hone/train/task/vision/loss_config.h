@@ -26,7 +26,7 @@ struct PacoConfig {
   std::string stage = "last", saliency = "attention", suppression = "window";
   double suppression_fraction = 0.1;
   double lambda_pac = 1, eta_soc = 0.1, alpha = 0.2, beta = 0.05, gamma = 0.1;
-  std::string ce_weight = "detached", pool = "distinct";
+  std::string ce_weight = "detached", ce_views = "each", pool = "distinct";
   bool mask_owner = true, mask_class = true;
   std::string mining = "semi_hard";
   Index screen_top_m = 0;

@@ -103,7 +103,7 @@ class PartObjective final : public Objective {
     const Tensor& active = out.parts.active_share;
     return {.mean = out.total,
             .logits = out.logits,
-            .features = out.features,
+            .features = out.features1,
             .active_share = active,
             .terms = {{&MetricsRow::ce, out.ce.detach()},
                       {&MetricsRow::pac, out.pac.detach()},

@@ -152,6 +152,7 @@ TEST(PacoPreset, compat_is_the_published_method) {
   EXPECT_EQ(options.loss.distance_scale, paco::DistanceScale::None);
   EXPECT_EQ(options.loss.prototype_init, paco::PrototypeInit::Identity);
   EXPECT_EQ(options.loss.soc_scale, paco::SocScale::None);
+  EXPECT_EQ(options.ce_views, paco::CeViews::Mean);
   EXPECT_EQ(options.sampler.suppression, paco::Suppression::Fraction);
   EXPECT_EQ(options.sampler.fraction, 0.1);
   EXPECT_TRUE(options.sampler.allow_repeats);

@@ -237,7 +237,7 @@ TEST_F(Vision, a_memory_report_leaves_weights_and_running_means_alone) {
 }
 
 TEST_F(Vision, writes_a_model_with_names_classes_and_statistics) {
-  const VisionSetup setup = set_up_vision(with({"model.name=resnet20"}));
+  const VisionSetup setup = set_up_vision(with({"model.name=resnet20", "loss.on_collapse=off"}));
   const auto folder = folder_.path() / "model";
   write_vision_model(folder, {setup.model, setup.data->corpus.classes, setup.data->stats});
   const Json json = read_json_file(folder / "config.json");
