@@ -69,10 +69,12 @@ CALIBRATION_STEPS = (10, 40)
 
 
 def grid_of(method):
-    """Three settings: two rates and a third of the method's weight, or three rates."""
+    """Three settings: three rates, or two rates and two values of the method's weight."""
     weight = METHODS[method][2]
-    third = {"lr.peak": 0.001, weight: 0.3} if weight else {"lr.peak": 0.0003}
-    return [{"lr.peak": 0.001}, {"lr.peak": 0.003}, third]
+    if weight is None:
+        return [{"lr.peak": 0.001}, {"lr.peak": 0.003}, {"lr.peak": 0.01}]
+    return [{"lr.peak": 0.001, weight: 0.3}, {"lr.peak": 0.003, weight: 0.3},
+            {"lr.peak": 0.003, weight: 1}]
 
 
 def steps_within(minutes, runs, times):

@@ -32,8 +32,8 @@ OWN = {"ce": {"loss.method", "loss.views"},
 def accuracy_of(method, settings, part, seed):
     """On "grid" the third setting is the best one; on "final" the ranking is reversed, so that only
     a choice that has seen the final data would take the first."""
-    third = settings["lr.peak"] == "0.0003" or "0.3" in (settings.get("loss.aux_weight"),
-                                                         settings.get("paco.lambda_pac"))
+    third = settings["lr.peak"] == "0.01" or "1" in (settings.get("loss.aux_weight"),
+                                                      settings.get("paco.lambda_pac"))
     place = 2 if third else float(settings["lr.peak"]) > 0.002
     order = place if part == "grid" else 2 - place
     gain = {"ce": 0, "supcon": 0.01, "triplet": 0, "paco": 0.02}[method]

@@ -172,8 +172,8 @@ class DryRun(unittest.TestCase):
         self.assertEqual(self.study().returncode, 0)
         # The third setting is the best of the grid and the worst on the final data.
         chosen = self.report()["chosen"]
-        self.assertEqual(chosen["ce"], {"lr.peak": 0.0003})
-        self.assertEqual(chosen["paco"], {"lr.peak": 0.001, "paco.lambda_pac": 0.3})
+        self.assertEqual(chosen["ce"], {"lr.peak": 0.01})
+        self.assertEqual(chosen["paco"], {"lr.peak": 0.003, "paco.lambda_pac": 1})
         for call in self.calls()[GRID:]:
             own = chosen[call["method"]]
             self.assertEqual({key: float(call["set"][key]) for key in own}, own)
@@ -265,7 +265,7 @@ class DryRun(unittest.TestCase):
         done = self.study()
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertEqual(self.report()["chosen"]["ce"], {"lr.peak": 0.003})
-        self.assertIn("| ce | lr.peak=0.0003 | 0.00 | inf | diverged |  |", done.stdout)
+        self.assertIn("| ce | lr.peak=0.01 | 0.00 | inf | diverged |  |", done.stdout)
 
     def test_a_wrong_option_ends_the_study(self):
         self.plan(refuse=2)

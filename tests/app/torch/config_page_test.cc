@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -30,8 +31,7 @@ std::vector<std::string> rows_below(const std::string& heading) {
 }
 
 template <class Config>
-std::vector<std::string> rows_of() {
-  Config config;
+std::vector<std::string> rows_of(Config config = {}) {
   std::vector<std::string> rows;
   for (const ConfigEntry& entry : config_entries(config)) {
     std::ostringstream row;
@@ -46,6 +46,12 @@ TEST(ConfigPage, lists_exactly_the_keys_types_defaults_and_meanings_of_the_parse
   EXPECT_THAT(rows_below("## `hone train lm`"), testing::ContainerEq(rows_of<task::LmConfig>()));
   EXPECT_THAT(rows_below("## `hone train vision`"),
               testing::ContainerEq(rows_of<task::VisionConfig>()));
+  const std::vector<std::string> vision = rows_of<task::VisionConfig>();
+  std::vector<std::string> differing;
+  for (const std::string& row : rows_of(task::part_contrast_config())) {
+    if (std::ranges::find(vision, row) == vision.end()) differing.push_back(row);
+  }
+  EXPECT_THAT(rows_below("## `hone train paco`"), testing::ContainerEq(differing));
 }
 
 }  // namespace
