@@ -8,6 +8,7 @@
 
 #include "hone/core/log.h"
 #include "hone/data/leaves/leaves.h"
+#include "hone/train/amp/autocast_guard.h"
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/paco/model.h"
@@ -91,6 +92,23 @@ TEST(PacoModel, has_the_cross_entropy_of_each_view_or_of_their_mean) {
   EXPECT_NEAR(out.ce.item<double>(), entropy(out.logits), 1e-6);
   EXPECT_NEAR(each->forward(one, two, labels(4)).ce.item<double>(), of_each, 1e-6);
   EXPECT_GT(std::abs(of_each - entropy(out.logits)), 1e-4);
+}
+
+// Features are those of bf16 convolutions; what follows them is computed in fp32.
+TEST(PacoModel, has_only_its_backbone_in_autocast) {
+  at::manual_seed(2);
+  PacoModel model(small());
+  const Tensor one = at::randn({4, 3, 32, 32}), two = at::randn({4, 3, 32, 32});
+  const PacoOutput plain = model->forward(one, two, labels(4));
+  const amp::AutocastGuard autocast(at::kCPU, at::kBFloat16);
+  ASSERT_TRUE(autocast.report().active) << autocast.report().reason;
+  const PacoOutput out = model->forward(one, two, labels(4));
+  for (const Tensor& tensor : {out.features1, out.logits, out.view1.parts, out.ce}) {
+    EXPECT_EQ(tensor.scalar_type(), at::kFloat);
+  }
+  EXPECT_FALSE(out.features1.equal(plain.features1)) << "the backbone is in bf16";
+  const amp::AutocastGuard off(at::kCPU, at::kBFloat16, false);
+  EXPECT_TRUE(out.logits.equal(model->backbone->classify((out.features1 + out.features2) / 2)));
 }
 
 TEST(PacoModel, keeps_parts_and_dimensions_up_to_the_caps_silently) {

@@ -68,7 +68,6 @@ TEST(TrainerConfig, names_a_device_that_may_change_within_a_run) {
     return entries;
   };
   cuda.trainer.device = "cuda:1";
-  EXPECT_EQ(hash_entries(entries_of(cpu)), hash_entries(entries_of(cuda)));
   const Json recorded = entries_to_json(entries_of(cpu)), defaults = recorded;
   EXPECT_NO_THROW(check_same_entries(recorded, entries_of(cuda), defaults));
   check_config(cuda.trainer);

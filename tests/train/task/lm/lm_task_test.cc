@@ -104,14 +104,14 @@ TEST(LmTask, reads_no_tensor_before_the_loss_is_read) {
   }
 }
 
-TEST(LmTask, follows_the_device_of_its_model_with_everything) {
+// Module::to() moves parameters and buffers, and nothing else.
+TEST(LmTask, has_the_tables_of_its_positions_as_buffers) {
   nn::Llama model = tiny_model();
-  ASSERT_EQ(model->buffers().size(), 2u) << "the tables of the positions";
-  model->to(at::kMeta);
-  for (const torch::Tensor& parameter : model->parameters()) EXPECT_TRUE(parameter.is_meta());
-  for (const torch::Tensor& buffer : model->buffers()) EXPECT_TRUE(buffer.is_meta());
-  LmTask task = task_over(model, {{some_tokens(22), {22}}, {}}, 1000);
-  for (const torch::Tensor& tensor : task.largest_sample()) EXPECT_TRUE(tensor.is_meta());
+  ASSERT_EQ(model->buffers().size(), 2u);
+  model->to(at::kDouble);
+  for (const torch::Tensor& buffer : model->buffers()) {
+    EXPECT_EQ(buffer.scalar_type(), at::kDouble);
+  }
 }
 
 }  // namespace

@@ -81,7 +81,6 @@ TEST_F(VisionDevice, refuses_one_that_is_not_there_before_it_reads_data) {
               }),
               AllOf(HasSubstr("[trainer.max_memory_mb]"), HasSubstr("trainer.device = cuda")));
   const VisionConfig cpu = with({}), cuda = with({"trainer.device=cuda"});
-  EXPECT_EQ(config_hash(cpu), config_hash(cuda));
   EXPECT_NO_THROW(check_same_run(to_json(cuda), cpu)) << "a run may go on elsewhere";
 }
 
@@ -130,6 +129,7 @@ std::string bytes_of_model(const Trained& trained, const std::filesystem::path& 
 }
 
 TEST_F(VisionDevice, channels_last_trains_the_same_model_and_writes_it_in_the_usual_order) {
+  Index permuted = 0;  // a single channel has but one layout
   for (const char* name : {"model.name=cnn", "model.name=resnet20", "model.name=resnet18"}) {
     const VisionConfig config = with({name}), other = with({name, "model.channels_last=true"});
     const auto a = folder_.path() / "a", b = folder_.path() / "b";
@@ -139,13 +139,11 @@ TEST_F(VisionDevice, channels_last_trains_the_same_model_and_writes_it_in_the_us
       const double bound = step == 0 ? 1e-4 : 0.05;
       EXPECT_NEAR(last.losses[step], plain.losses[step], bound * plain.losses[step]) << name;
     }
-    Index permuted = 0;
     for (const Tensor& parameter : last.setup.model->parameters()) {
       if (parameter.dim() != 4) continue;
       EXPECT_TRUE(parameter.is_contiguous(at::MemoryFormat::ChannelsLast)) << name;
       permuted += !parameter.is_contiguous();
     }
-    EXPECT_GT(permuted, 0);
     // Gradients and state have the layout of their parameters, so that a step is flat.
     for (const optim::TensorPlanEntry& entry : last.optimizer->plan()) {
       EXPECT_EQ(entry.kernel, "fused") << name << " parameter " << entry.parameter;
@@ -155,6 +153,7 @@ TEST_F(VisionDevice, channels_last_trains_the_same_model_and_writes_it_in_the_us
       EXPECT_TRUE(state.value.is_contiguous(at::MemoryFormat::ChannelsLast)) << state.name;
     }
   }
+  EXPECT_GT(permuted, 20);
   EXPECT_THAT(refusal([&] {
                 with({"model.name=mlp", "model.channels_last=true"});
               }),
