@@ -83,8 +83,8 @@ void add_vision_options(CLI::App& verb, EvalCommand& command) {
 void refuse_options(const std::vector<CLI::Option*>& options, const std::string& reason) {
   for (const CLI::Option* option : options) {
     const std::string variable = option->get_envname();
-    const bool is_given = option->count() > 0 &&
-                          (variable.empty() || std::getenv(variable.c_str()) == nullptr);
+    const bool is_given =
+        option->count() > 0 && (variable.empty() || std::getenv(variable.c_str()) == nullptr);
     HONE_REQUIRE(!is_given, option->get_name(), reason);
   }
 }
@@ -112,9 +112,8 @@ void run_text_eval(Context& context, EvalCommand& command) {
 
 void run_eval(Context& context, EvalCommand& command) {
   if (app::is_vision_model(command.model)) {
-    refuse_options(command.text_options,
-                   concat("This option is for language models, and ", command.model,
-                          " is a classifier of images."));
+    refuse_options(command.text_options, concat("This option is for language models, and ",
+                                                command.model, " is a classifier of images."));
     command.vision.model = command.model;
     command.vision.baseline = command.baseline;
     command.vision.data = command.data;

@@ -23,11 +23,10 @@ class EvalVision : public Cli {
   }
   // The folder of a model that was trained for a moment.
   std::string train(const Arguments& more, const std::string& out = "run") const {
-    const ProgramResult result =
-        run_hone(Arguments{"train", "vision", "-q", "--out", path(out), "--threads", "1", "--set",
-                           "trainer.micro_batch=16", "--set", "trainer.steps=20", "--set",
-                           "model.width=8"} +
-                 more);
+    const ProgramResult result = run_hone(
+        Arguments{"train", "vision", "-q", "--out", path(out), "--threads", "1", "--set",
+                  "trainer.micro_batch=16", "--set", "trainer.steps=20", "--set", "model.width=8"} +
+        more);
     EXPECT_EQ(result.status, 0) << result.err;
     return path(out + "/model");
   }
@@ -40,8 +39,8 @@ TEST_F(EvalVision, prints_the_same_card_as_classify) {
   const Arguments data{"--data", path("data"), "--threads", "1"};
   const Json card = json_of(eval(data));
   EXPECT_EQ(card, json_of(Arguments{"classify", model_} + data));
-  for (const char* key : {"images", "broken_images", "loss", "accuracy", "classes",
-                          "top5_accuracy", "balanced_accuracy", "ece", "temperature"}) {
+  for (const char* key : {"images", "broken_images", "loss", "accuracy", "classes", "top5_accuracy",
+                          "balanced_accuracy", "ece", "temperature"}) {
     EXPECT_FALSE(card.at(key).is_null()) << key;
   }
   for (const char* key : {"fisher_ratio", "neighbor_accuracy", "baseline"}) {

@@ -128,9 +128,13 @@ std::vector<std::byte> bytes_of(std::string_view text) {
 
 // The vectors of RFC 4648, section 10.
 TEST(Base64, has_the_values_of_the_standard) {
-  const std::pair<std::string_view, std::string_view> vectors[] = {
-      {"", ""},          {"f", "Zg=="},        {"fo", "Zm8="},        {"foo", "Zm9v"},
-      {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}, {"foobar", "Zm9vYmFy"}};
+  const std::pair<std::string_view, std::string_view> vectors[] = {{"", ""},
+                                                                   {"f", "Zg=="},
+                                                                   {"fo", "Zm8="},
+                                                                   {"foo", "Zm9v"},
+                                                                   {"foob", "Zm9vYg=="},
+                                                                   {"fooba", "Zm9vYmE="},
+                                                                   {"foobar", "Zm9vYmFy"}};
   for (const auto& [text, expected] : vectors) EXPECT_EQ(base64(bytes_of(text)), expected);
   EXPECT_EQ(base64(bytes_of("\xff\xfb\xbf")), "//u/");
 }

@@ -102,8 +102,8 @@ TEST(SupervisedContrastive, and_its_gradient_are_those_of_loops) {
     for (const double temperature : {0.07, 0.5, 3.0}) {
       for (const Index dim : {2, 5, 17}) {
         const Tensor features = random({std::ssize(targets), dim});
-        const Evaluated want = evaluate(
-            [&](const Tensor& x) { return by_loops(x, targets, temperature); }, features);
+        const Evaluated want =
+            evaluate([&](const Tensor& x) { return by_loops(x, targets, temperature); }, features);
         ASSERT_TRUE(at::isfinite(want.value).item<bool>());
         const Evaluated got = evaluate(supcon(targets, temperature), features);
         // Of two rows, the softmax has one: nothing to learn.
@@ -130,9 +130,9 @@ TEST(SupervisedContrastive, takes_equal_rows) {
 
 TEST(SupervisedContrastive, depends_on_directions_and_not_on_their_order) {
   at::manual_seed(23);
-  test::expect_invariant([](const Tensor& x,
-                            const Tensor& targets) { return supervised_contrastive(x, targets); },
-                         random({9, 7}), labels({0, 1, 2, 0, 1, 2, 0, 0, 8}));
+  test::expect_invariant(
+      [](const Tensor& x, const Tensor& targets) { return supervised_contrastive(x, targets); },
+      random({9, 7}), labels({0, 1, 2, 0, 1, 2, 0, 0, 8}));
 }
 
 TEST(SupervisedContrastive, is_zero_without_positives) {
@@ -233,8 +233,8 @@ TEST(SupervisedContrastive, refuses_by_name) {
   refuse({}, targets, 0.1, "The features are an undefined tensor.");
   refuse(rows, {}, 0.1, "The targets are an undefined tensor.");
   refuse(rows.to(at::kLong), targets, 0.1, "expected features of a floating-point type, got Long");
-  for (const Tensor& other : {at::ones({2}), at::ones({2, 3, 1}), at::ones({0, 3}),
-                              at::ones({2, 0}), at::ones({})}) {
+  for (const Tensor& other :
+       {at::ones({2}), at::ones({2, 3, 1}), at::ones({0, 3}), at::ones({2, 0}), at::ones({})}) {
     refuse(other, targets, 0.1, "expected features [rows, dim], neither of them 0, got [");
   }
   refuse(rows, targets.to(at::kInt), 0.1, "expected int64 targets, got Int");

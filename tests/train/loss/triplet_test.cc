@@ -117,8 +117,8 @@ TEST(BatchHardTriplet, and_its_gradient_are_those_of_loops) {
       for (const Index dim : {2, 5, 17}) {
         const Tensor features = random({std::ssize(targets), dim});
         const ByLoops by_rows = by_loops(features, targets, margin);
-        const Evaluated want = evaluate(
-            [&](const Tensor& x) { return by_loops(x, targets, margin).loss; }, features);
+        const Evaluated want =
+            evaluate([&](const Tensor& x) { return by_loops(x, targets, margin).loss; }, features);
         expect_same(evaluate(triplet(targets, margin), features), want,
                     concat(targets.size(), " ", margin, " ", dim));
         EXPECT_NEAR(active_share(features, targets, margin), by_rows.active_share, 1e-15);
@@ -147,9 +147,9 @@ TEST(BatchHardTriplet, takes_equal_rows) {
 
 TEST(BatchHardTriplet, depends_on_directions_and_not_on_their_order) {
   at::manual_seed(33);
-  test::expect_invariant([](const Tensor& x, const Tensor& targets) {
-    return batch_hard_triplet(x, targets).loss;
-  }, random({9, 7}), labels({0, 1, 2, 0, 1, 2, 0, 0, 8}));
+  test::expect_invariant(
+      [](const Tensor& x, const Tensor& targets) { return batch_hard_triplet(x, targets).loss; },
+      random({9, 7}), labels({0, 1, 2, 0, 1, 2, 0, 0, 8}));
 }
 
 TEST(BatchHardTriplet, is_zero_without_anchors) {
