@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "hone/core/log.h"
@@ -116,6 +117,19 @@ TEST(PacoModel, reduces_parts_and_dimension_with_a_warning_each) {
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
   EXPECT_EQ(large->options().sampler.parts, 6);
   EXPECT_EQ(large->projection->weight.size(0), 128);
+}
+
+TEST(PacoModel, names_the_side_that_an_even_window_acts_with) {
+  set_log_level(LogLevel::Warning);
+  for (const Index window : {4, 5}) {
+    PacoModelOptions options = small();
+    options.sampler.window = window;
+    testing::internal::CaptureStderr();
+    const PacoModel model(options);
+    const std::string log = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(std::ranges::count(log, '\n'), window == 4 ? 1 : 0) << log;
+    EXPECT_EQ(log.find("a window of 4 acts as one of 5") != std::string::npos, window == 4) << log;
+  }
 }
 
 // Squares in one of four colors, in noise.
