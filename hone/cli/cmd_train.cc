@@ -36,7 +36,7 @@ template <class Config>
 using OtherConfig =
     std::conditional_t<std::is_same_v<Config, task::LmConfig>, task::VisionConfig, task::LmConfig>;
 template <class Config>
-constexpr const char* kVerb = std::is_same_v<Config, task::LmConfig> ? "lm" : "vision";
+constexpr const char* kVerb = std::is_same_v<Config, task::LmConfig> ? "lm" : "vision or paco";
 
 template <class Config>
 bool is_config_of(const std::filesystem::path& path) {
@@ -88,8 +88,9 @@ Config config_of(const Options& options, const Context& context, Config config) 
 }
 
 template <class Config>
-app::TrainJob<Config> train_job(const Options& options, const Context& context, Config config) {
-  return {.config = config_of(options, context, std::move(config)),
+app::TrainJob<Config> train_job(const Options& options, const Context& context,
+                                const Config& config) {
+  return {.config = config,
           .out = options.out,
           .resume = options.resume,
           .fresh = options.fresh,
@@ -99,8 +100,9 @@ app::TrainJob<Config> train_job(const Options& options, const Context& context, 
 }
 
 template <class Config>
-app::MemoryJob<Config> memory_job(const Options& options, const Context& context, Config config) {
-  return {.config = config_of(options, context, std::move(config)),
+app::MemoryJob<Config> memory_job(const Options& options, const Context& context,
+                                  const Config& config) {
+  return {.config = config,
           .threads = context.common.threads,
           .search_batch = options.find_batch_size};
 }
@@ -170,30 +172,29 @@ void print_memory(const app::MemoryMeasurement& result, const std::string& sampl
 }
 
 void run_lm(const Options& options, Context& context) {
-  using task::LmConfig;
+  const auto config = config_of(options, context, task::LmConfig());
   if (options.memory_report || options.find_batch_size) {
-    const app::MemoryLmResult result = app::memory_lm(memory_job(options, context, LmConfig()));
+    const app::MemoryLmResult result = app::memory_lm(memory_job(options, context, config));
     return context.finish(app::to_json(result), [&] {
       print_memory(result, concat("windows of ", result.positions, " tokens"),
                    result.predicted ? &*result.predicted : nullptr);
     });
   }
   const Interrupt interrupt;
-  const app::TrainLmResult result = app::train_lm(train_job(options, context, LmConfig()));
+  const app::TrainLmResult result = app::train_lm(train_job(options, context, config));
   context.finish(app::to_json(result), [&] { print_lm(result); });
 }
 
 void run_images(const Options& options, Context& context, const task::VisionConfig& start) {
+  const task::VisionConfig config = config_of(options, context, start);
+  HONE_CHECK(start.loss.method != "paco" || config.loss.method == "paco", "loss.method",
+             "paco for train paco (train vision has the others)", config.loss.method);
   if (options.memory_report || options.find_batch_size) {
-    const app::MemoryMeasurement result = app::memory_vision(memory_job(options, context, start));
+    const app::MemoryMeasurement result = app::memory_vision(memory_job(options, context, config));
     return context.finish(app::to_json(result), [&] { print_memory(result, "images", nullptr); });
   }
   const Interrupt interrupt;
-  const app::TrainVisionJob job = train_job(options, context, start);
-  const bool contrasts = start.loss.method == "paco";
-  HONE_CHECK(!contrasts || job.config.loss.method == "paco", "loss.method",
-             "paco for train paco (train vision has the others)", job.config.loss.method);
-  const app::TrainVisionResult result = app::train_vision(job);
+  const app::TrainVisionResult result = app::train_vision(train_job(options, context, config));
   context.finish(app::to_json(result), [&] { print_vision(result); });
 }
 

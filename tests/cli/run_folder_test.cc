@@ -212,7 +212,7 @@ TEST_F(RunFolder, a_run_of_the_other_verb_is_named) {
   const Arguments resume{"train", "vision", "--resume", "--out", out};
   expect_refusal(resume, 2);
   EXPECT_THAT(run_hone(resume).err,
-              HasSubstr("expected a run of train vision, got a run of train lm"));
+              HasSubstr("expected a run of train vision or paco, got a run of train lm"));
 }
 
 TEST_F(RunFolder, resuming_without_a_configuration_or_a_whole_checkpoint_says_so) {

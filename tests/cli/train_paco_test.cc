@@ -20,8 +20,8 @@ using Keys = std::vector<std::string>;
 constexpr std::size_t kSteps = 32;  // 8 passes over 24 images
 const Keys kTiny{"model.name=resnet20", "model.width=8", "trainer.micro_batch=6",
                  "lr.warm_up_steps=2"};
-const Keys kLeaves{"data.path=leaves",          "data.leaves.classes=3", "data.leaves.size=32",
-                   "data.leaves.train=8",       "data.leaves.val=4",     "trainer.steps=32",
+const Keys kLeaves{"data.path=leaves",           "data.leaves.classes=3",    "data.leaves.size=32",
+                   "data.leaves.train=8",        "data.leaves.val=4",        "trainer.steps=32",
                    "trainer.checkpoint_every=5", "trainer.validate_every=12"};
 // LibTorch's generator draws in each step, and the matching changes after the first pass.
 const Keys kDrawing{"paco.pool=one_image", "paco.warm_up_epochs=1"};
@@ -370,8 +370,8 @@ TEST_F(TrainThatCannotLearn, is_judged_across_a_resume) {
   const Json before =
       json_of(job("vision", "run", mlp("warn")) + Arguments{"--set", "trainer.steps=50"});
   EXPECT_EQ(before.at("guard"), "ok");
-  const ProgramResult result = run_hone(resume("vision", path("run")) +
-                                        Arguments{"--set", "trainer.steps=70", "--json"});
+  const ProgramResult result =
+      run_hone(resume("vision", path("run")) + Arguments{"--set", "trainer.steps=70", "--json"});
   ASSERT_EQ(result.status, 0) << result.err;
   EXPECT_EQ(parse_json(result.out, "stdout").at("guard"), "collapsed");
   EXPECT_THAT(result.err, HasSubstr(kCollapse));

@@ -94,12 +94,9 @@ std::map<std::string, Change> loss_changes() {
   const Settings resnet{"model.name=resnet20"};
   const Settings supcon{"model.name=resnet20", "loss.method=supcon"};
   const Settings triplet{"model.name=resnet20", "loss.method=triplet"};
-  return {{"loss.method", {"supcon", resnet}},
-          {"loss.views", {"2", {"augment.flip=0.5"}}},
-          {"loss.label_smoothing", {"0.2"}},
-          {"loss.aux_weight", {"0.5", supcon}},
-          {"loss.temperature", {"0.3", supcon}},
-          {"loss.margin", {"0.4", triplet}},
+  return {{"loss.method", {"supcon", resnet}},   {"loss.views", {"2", {"augment.flip=0.5"}}},
+          {"loss.label_smoothing", {"0.2"}},     {"loss.aux_weight", {"0.5", supcon}},
+          {"loss.temperature", {"0.3", supcon}}, {"loss.margin", {"0.4", triplet}},
           {"loss.on_collapse", {"off"}}};
 }
 
