@@ -188,13 +188,20 @@ void PacoLossImpl::update_prototypes(const Tensor& z1, const Tensor& z2, const T
 }
 
 PacoLossOutput PacoLossImpl::forward(const Tensor& z1, const Tensor& z2, const Tensor& targets,
-                                     const Tensor& pool_images) {
+                                     const Tensor& pool_images, const Tensor& is_paired) {
   PacoLossOutput out;
   const PartMetric metric = part_metric(z1, z2, options_.metric);  // checks the parts
   HONE_CHECK(z1.size(2) == options_.dim, kLoss, concat("parts of dim ", options_.dim), z1.size(2));
   HONE_CHECK(z1.size(0) > 0, kLoss, "at least one image", z1.size(0));
   check_targets(targets, z1.size(0), options_.classes);
   out.matching = match(z1, z2, metric);
+  if (is_paired.defined()) {
+    HONE_CHECK(is_paired.scalar_type() == at::kBool && is_paired.sizes().equals(targets.sizes()),
+               kLoss, concat("is_paired of bool ", c10::str(targets.sizes())),
+               concat(c10::toString(is_paired.scalar_type()), " ", c10::str(is_paired.sizes())));
+    const Tensor in_order = at::arange(z1.size(1), out.matching.options());
+    out.matching = at::where(is_paired.unsqueeze(1), in_order, out.matching);
+  }
   const PartContrast contrast = part_contrast(metric, out.matching, targets, options_, pool_images);
   out.pac = contrast.loss;
   out.active_share = contrast.active_share;

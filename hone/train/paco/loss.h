@@ -91,9 +91,11 @@ class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
 
   // z1, z2 [batch, parts, dim], targets int64 [batch] in [0, classes). `pool_images`, int64
   // [batch], replaces the images that OneImage draws (by LibTorch's generator).
+  // Parts of images that `is_paired`, bool [batch], marks are matched in their order.
   // Error{InvalidArgument} for other shapes and types, and targets out of range on the CPU.
   PacoLossOutput forward(const torch::Tensor& z1, const torch::Tensor& z2,
-                         const torch::Tensor& targets, const torch::Tensor& pool_images = {});
+                         const torch::Tensor& targets, const torch::Tensor& pool_images = {},
+                         const torch::Tensor& is_paired = {});
   // Decides by which metric parts are matched; counts from 0.
   void set_epoch(Index epoch) { epoch_ = epoch; }
   Index epoch() const { return epoch_; }

@@ -41,6 +41,7 @@ PacoModelOptions settle(PacoModelOptions options, const nn::VisionSpec& spec) {
     HONE_CHECK(std::isfinite(weight) && weight >= 0, kModel, "finite weights of at least 0",
                weight);
   }
+  HONE_CHECK(options.refresh_every > 0, kModel, "refresh_every above 0", options.refresh_every);
   if (options.enforce_caps) {
     cap("parts", kPartsCap, options.sampler.parts);
     cap("dim", kDimCap, options.dim);
@@ -83,6 +84,10 @@ PacoModelImpl::PacoModelImpl(nn::ResNet network, PacoModelOptions options)
       "projection",
       torch::nn::Linear(torch::nn::LinearOptions(channels, options_.dim).bias(false)));
   loss = register_module("loss", PacoLoss(options_.loss));
+  if (options_.refresh_every > 1) {
+    peaks = register_module(
+        "peaks", PeakCache(options_.images, options_.sampler.parts, options_.refresh_every));
+  }
   const torch::NoGradGuard no_grad;
   const nn::TensorSource source = nn::new_tensors(options_.seed + 1);
   projection->weight.copy_(source({.name = "projection",
@@ -98,7 +103,23 @@ std::vector<nn::ResNetImpl::Maps> PacoModelImpl::look(const Tensor& view1, const
   return {{before[0], last[0]}, {before[1], last[1]}};
 }
 
-PacoOutput PacoModelImpl::forward(const Tensor& view1, const Tensor& view2, const Tensor& targets) {
+Tensor PacoModelImpl::sample(const std::vector<nn::ResNetImpl::Maps>& maps,
+                             const ShownImages& shown, PacoOutput& out) {
+  const bool is_last = options_.stage == nn::ResNetImpl::Stage::Last;
+  const Tensor &map1 = is_last ? maps[0].last : maps[0].penultimate,
+               &map2 = is_last ? maps[1].last : maps[1].penultimate;
+  const bool keeps = !peaks.is_empty() && !shown.images.empty();
+  const MapSize size{map1.size(2), map1.size(3)};
+  KnownPeaks known;
+  if (keeps) known = peaks->recall(shown, size);
+  out.view1 = sample_parts(map1, options_.sampler, {known.cells1, known.is_known});
+  out.view2 = sample_parts(map2, options_.sampler, {known.cells2, known.is_known});
+  if (keeps) peaks->end_visit(shown, size, known, out.view1.peaks);
+  return known.is_known;
+}
+
+PacoOutput PacoModelImpl::forward(const Tensor& view1, const Tensor& view2, const Tensor& targets,
+                                  const ShownImages& shown) {
   const bool has_two = view2.defined();
   HONE_CHECK(has_two || !targets.defined(), kModel, "two views with targets", "one");
   HONE_CHECK(!has_two || view2.sizes().equals(view1.sizes()), kModel,
@@ -115,17 +136,11 @@ PacoOutput PacoModelImpl::forward(const Tensor& view1, const Tensor& view2, cons
   if (has_two) out.features2 = maps[1].last.mean({2, 3}, false, type);
   out.logits = backbone->classify(has_two ? (out.features1 + out.features2) / 2 : out.features1);
   if (!targets.defined()) return out;
-  const auto sample = [&](const nn::ResNetImpl::Maps& view) {
-    return sample_parts(
-        options_.stage == nn::ResNetImpl::Stage::Last ? view.last : view.penultimate,
-        options_.sampler);
-  };
-  out.view1 = sample(maps[0]);
-  out.view2 = sample(maps[1]);
+  const Tensor is_paired = sample(maps, shown, out);
   const auto project = [&](const Tensor& parts) { return projection->forward(parts.to(type)); };
   const Tensor z1 = project(out.view1.parts), z2 = project(out.view2.parts);
   step.parts_seconds = watch.lap();
-  out.parts = loss->forward(z1, z2, targets);
+  out.parts = loss->forward(z1, z2, targets, /*pool_images=*/{}, is_paired);
   out.pac = out.parts.pac;
   out.soc = out.parts.soc;
   const bool published = options_.ce.weight == CeWeight::Attached;
@@ -172,7 +187,8 @@ Json PacoModelImpl::optimization_info() const {
                  {"vectorized_pac", true},
                  {"two_stage_negatives", options.screen_top_m > 0},
                  {"frobenius_soc", options.soc_metric == SocMetric::Frobenius},
-                 {"limited_negatives_pool", options.pool == NegativePool::OneImage}}}};
+                 {"limited_negatives_pool", options.pool == NegativePool::OneImage}}},
+               {"peak_cache", peaks.is_empty() ? Json() : peaks->report()}};
   if (!last_.delta.defined()) {
     info["last_step"] = nullptr;
     return info;

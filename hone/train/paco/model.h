@@ -6,6 +6,7 @@
 #include "hone/core/json_io.h"
 #include "hone/train/nn/resnet.h"
 #include "hone/train/paco/loss.h"
+#include "hone/train/paco/peak_cache.h"
 #include "hone/train/paco/sampler.h"
 
 namespace hone::paco {
@@ -33,6 +34,8 @@ struct PacoModelOptions {
   WeightedCeOptions ce = {};
   CeViews ce_views = CeViews::Each;
   double lambda_pac = 1, eta_soc = 0.1;  // weights of the two losses
+  // Above 1: peaks of as many images are kept for several visits (PeakCache), on the CPU only.
+  Index refresh_every = 1, images = 0;
   std::uint64_t seed = 0;                // of new weights
 };
 
@@ -48,7 +51,8 @@ struct PacoOutput {
 
 // A ResNet with its classifier, a projection of parts without bias, and PacoLoss. Parameters and
 // buffers: backbone.*, projection.weight [dim, channels of the stage], loss.prototype,
-// loss.prototype_count. Autocast has an effect on the backbone only.
+// loss.prototype_count and, with refresh_every above 1, those of PeakCache as peaks.*. Autocast has
+// an effect on the backbone only.
 class PacoModelImpl : public torch::nn::Module {
  public:
   // Error{InvalidArgument} for a backbone that is not a ResNet and options out of range.
@@ -57,10 +61,11 @@ class PacoModelImpl : public torch::nn::Module {
   PacoModelImpl(nn::ResNet network, PacoModelOptions options);
 
   // Images [batch, channels, height, width]. One view: the logits. Two views: the logits of the
-  // mean of their features and, with targets int64 [batch], the losses.
-  // Error{InvalidArgument} for targets without a second view.
+  // mean of their features and, with targets int64 [batch], the losses. Kept peaks are used, their
+  // parts matched in their order, and visits counted, where it is known what the batch shows.
+  // Error{InvalidArgument} for targets without a second view, and as PeakCache.
   PacoOutput forward(const torch::Tensor& view1, const torch::Tensor& view2 = {},
-                     const torch::Tensor& targets = {});
+                     const torch::Tensor& targets = {}, const ShownImages& shown = {});
   // From 0; decides by which metric parts are matched.
   void set_epoch(Index epoch) { loss->set_epoch(epoch); }
   // After the caps.
@@ -71,10 +76,12 @@ class PacoModelImpl : public torch::nn::Module {
   //  {"backbone", "num_classes", "feature_dim", "reduced_dim", "num_parts", "total_params",
   //   "trainable_params", "current_epoch", "using_mahalanobis", "class_prototypes_initialized",
   //   "geometry_dtype", "optimizations": {"small_params", "vectorized_pac", "two_stage_negatives",
-  //   "frobenius_soc", "limited_negatives_pool"}, "last_step": {"effective_delta": {"min",
+  //   "frobenius_soc", "limited_negatives_pool"}, "peak_cache": {"refresh_every", "detections",
+  //   "reused"}, "last_step": {"effective_delta": {"min",
   //   "median", "max"}, "active_hinge_share", "empty_share", "seconds": {"backbone", "parts",
   //   "losses"}, "saved": {"factorized_side", "full_side", "distance_bytes"}}}
-  // "last_step" is null before the first such pass. Seconds are those of the host;
+  // "last_step" is null before the first such pass, "peak_cache" without one; its counts are of
+  // visits of images. Seconds are those of the host;
   // "factorized_side" is the side of the matrix that is factorized for an image in place of
   // "full_side", and "distance_bytes" what differences of all anchors and negatives would take.
   // Reads from the device.
@@ -83,6 +90,7 @@ class PacoModelImpl : public torch::nn::Module {
   nn::ResNet backbone{nullptr};
   torch::nn::Linear projection{nullptr};
   PacoLoss loss{nullptr};
+  PeakCache peaks{nullptr};  // null with refresh_every 1
 
  private:
   struct LastStep {
@@ -91,6 +99,10 @@ class PacoModelImpl : public torch::nn::Module {
     Index anchors = 0, pool = 0;
   };
   std::vector<nn::ResNetImpl::Maps> look(const torch::Tensor& view1, const torch::Tensor& view2);
+  // Of the maps of both views, into view1 and view2 of `out`. Returns whose peaks were known, bool
+  // [batch], or an undefined tensor.
+  torch::Tensor sample(const std::vector<nn::ResNetImpl::Maps>& maps, const ShownImages& shown,
+                       PacoOutput& out);
 
   PacoModelOptions options_;
   LastStep last_;

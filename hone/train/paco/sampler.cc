@@ -142,6 +142,39 @@ Peaks search_maps(const Tensor& scores, const SamplerOptions& options) {
   return {cells, at::scalar_tensor(exhausted, at::kLong)};
 }
 
+void check_peaks(const char* op, const Tensor& map, const Tensor& peaks) {
+  HONE_CHECK(peaks.defined() && peaks.scalar_type() == at::kLong, op, "int64 peaks",
+             peaks.defined() ? at::toString(peaks.scalar_type()) : "an undefined tensor");
+  HONE_CHECK(peaks.dim() == 3 && peaks.size(0) == map.size(0) && peaks.size(2) == 2, op,
+             concat("peaks [", map.size(0), ", parts, 2]"), c10::str(peaks.sizes()));
+  HONE_CHECK(peaks.device() == map.device(), op, concat("peaks on ", map.device().str()),
+             peaks.device().str());
+  if (!peaks.is_cpu()) return;
+  const Index height = map.size(2), width = map.size(3);
+  const Tensor sides = at::tensor({height, width}, at::kLong);
+  HONE_CHECK(peaks.ge(0).logical_and(peaks.lt(sides)).all().item<bool>(), op,
+             concat("peaks in a map of ", height, " x ", width), "one outside of it");
+}
+
+void check_given(const char* op, const Tensor& map, const GivenPeaks& given, Index parts) {
+  check_peaks(op, map, given.cells);
+  HONE_CHECK(given.cells.size(1) == parts, op, concat(parts, " given peaks of an image"),
+             given.cells.size(1));
+  const Tensor& mask = given.is_given;
+  HONE_CHECK(mask.defined() && mask.scalar_type() == at::kBool && mask.dim() == 1 &&
+                 mask.size(0) == map.size(0),
+             op, concat("is_given of bool [", map.size(0), "]"),
+             mask.defined() ? concat(c10::toString(mask.scalar_type()), " ", c10::str(mask.sizes()))
+                            : std::string("an undefined tensor"));
+}
+
+// Of a map and its norm over channels.
+Peaks salient_cells(const Tensor& map, const Tensor& norm, const SamplerOptions& options) {
+  return find_peaks(options.saliency == Saliency::Attention ? attention_saliency(map.detach())
+                                                            : norm.detach().squeeze(1),
+                    options);
+}
+
 Tensor scores_of(const Tensor& saliency, const SamplerOptions& options) {
   check_map("find_peaks", saliency, 3);
   check_sampler("find_peaks", saliency, options);
@@ -184,33 +217,30 @@ Peaks find_peaks(const Tensor& saliency, const SamplerOptions& options) {
 Tensor parts_at(const Tensor& features, const Tensor& peaks, Index window) {
   check_map("parts_at", features, 4);
   check_window("parts_at", window);
-  HONE_CHECK(peaks.defined() && peaks.scalar_type() == at::kLong, "parts_at", "int64 peaks",
-             peaks.defined() ? at::toString(peaks.scalar_type()) : "an undefined tensor");
-  HONE_CHECK(peaks.dim() == 3 && peaks.size(0) == features.size(0) && peaks.size(2) == 2,
-             "parts_at", concat("peaks [", features.size(0), ", parts, 2]"),
-             c10::str(peaks.sizes()));
-  HONE_CHECK(peaks.device() == features.device(), "parts_at",
-             concat("peaks on ", features.device().str()), peaks.device().str());
+  check_peaks("parts_at", features, peaks);
   const Index height = features.size(2), width = features.size(3);
-  if (peaks.is_cpu()) {
-    const Tensor sides = at::tensor({height, width}, at::kLong);
-    HONE_CHECK(peaks.ge(0).logical_and(peaks.lt(sides)).all().item<bool>(), "parts_at",
-               concat("peaks in a map of ", height, " x ", width), "one outside of it");
-  }
   const ExactScope exact;
   return marked_means(in_working_type(features),
                       within_reach(peaks, height, width, {window / 2, window / 2}));
 }
 
-SampledParts sample_parts(const Tensor& features, const SamplerOptions& options) {
+SampledParts sample_parts(const Tensor& features, const SamplerOptions& options,
+                          const GivenPeaks& given) {
   check_map("sample_parts", features, 4);
   check_sampler("sample_parts", features, options);
+  if (given.cells.defined()) check_given("sample_parts", features, given, options.parts);
   HONE_TRACE_ZONE("sample_parts", {"images", features.size(0)}, {"parts", options.parts});
   const ExactScope exact;
   const Tensor map = in_working_type(features), norm = channel_norm(map);
-  Tensor saliency = norm.detach().squeeze(1);
-  if (options.saliency == Saliency::Attention) saliency = attention_saliency(map.detach());
-  const Peaks peaks = find_peaks(saliency, options);
+  Peaks peaks;
+  if (given.cells.defined()) {
+    const Tensor others = given.is_given.logical_not().nonzero().squeeze(1);
+    const auto of_others = [&](const Tensor& all) { return all.detach().index_select(0, others); };
+    peaks = salient_cells(of_others(map), of_others(norm), options);
+    peaks.cells = given.cells.index_copy(0, others, peaks.cells);
+  } else {
+    peaks = salient_cells(map, norm, options);
+  }
   const Index half = options.window / 2;
   const Tensor marked = within_reach(peaks.cells, map.size(2), map.size(3), {half, half});
   return {marked_means(map, marked), peaks.cells, marked_means(norm, marked).mean({1, 2}),

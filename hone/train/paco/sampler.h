@@ -56,9 +56,16 @@ struct SampledParts {
                             // features' norm over channels; differentiable, by 0 where F = 0
   torch::Tensor exhausted;  // as Peaks
 };
-// The peaks of the features' saliency, through which no gradient flows, and their parts. Throws
-// Error{InvalidArgument} as find_peaks and parts_at.
-SampledParts sample_parts(const torch::Tensor& features, const SamplerOptions& options);
+// Peaks that need no search.
+struct GivenPeaks {
+  torch::Tensor cells;     // int64 [B, K, 2]; undefined: none are given
+  torch::Tensor is_given;  // bool [B]: whose peaks they are
+};
+// The peaks of the features' saliency, through which no gradient flows, and their parts. With
+// given peaks, only the maps of the other images are searched, and the host waits for the device.
+// Throws Error{InvalidArgument} as find_peaks and parts_at.
+SampledParts sample_parts(const torch::Tensor& features, const SamplerOptions& options,
+                          const GivenPeaks& given = {});
 
 namespace composed {
 // find_peaks by operators that run on every device: what CUDA tensors use, and the tests' oracle.

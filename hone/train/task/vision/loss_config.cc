@@ -83,6 +83,9 @@ void add_part_entries(Adder& add, PacoConfig& paco) {
   add("paco.repeat_peaks", &paco.repeat_peaks,
       "where all cells are suppressed, the first cell is a peak again, instead of the best cell "
       "that is none");
+  add("paco.refresh_every", &paco.refresh_every,
+      "the peaks of an image are searched at one of this many visits and stay where they are in "
+      "the image on the others; 1: at every visit; above 1 on the CPU only");
 }
 
 void add_contrast_entries(Adder& add, PacoConfig& paco) {
@@ -256,6 +259,7 @@ void check_config(const PacoConfig& paco) {
   check_range("paco.dim", paco.dim, 1, 512);
   check_range("paco.window", paco.window, 1, 512);
   check_range("paco.suppression_fraction", paco.suppression_fraction, 0, 1);
+  check_range("paco.refresh_every", paco.refresh_every, 1, Index{1} << 40);
   for (const auto& [key, value] : {std::pair{"paco.lambda_pac", paco.lambda_pac},
                                    {"paco.eta_soc", paco.eta_soc},
                                    {"paco.alpha", paco.alpha},
@@ -292,6 +296,7 @@ paco::PacoModelOptions model_options(const PacoConfig& paco, const LossConfig& l
   out.dim = paco.dim;
   out.enforce_caps = paco.caps;
   out.joint_views = paco.joint_views;
+  out.refresh_every = paco.refresh_every;
   out.sampler = {
       .parts = paco.parts,
       .window = paco.window,

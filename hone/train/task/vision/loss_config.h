@@ -25,6 +25,7 @@ struct PacoConfig {
   bool caps = true, joint_views = false, repeat_peaks = false;
   std::string stage = "last", saliency = "attention", suppression = "window";
   double suppression_fraction = 0.1;
+  Index refresh_every = 1;
   double lambda_pac = 1, eta_soc = 0.1, alpha = 0.2, beta = 0.05, gamma = 0.1;
   std::string ce_weight = "detached", ce_views = "each", pool = "distinct";
   bool mask_owner = true, mask_class = true;

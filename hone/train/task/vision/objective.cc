@@ -91,15 +91,16 @@ class FeatureObjective final : public Objective {
 class PartObjective final : public Objective {
  public:
   PartObjective(const LossConfig& loss, const PacoConfig& paco, const nn::VisionNet& net,
-                std::uint64_t seed)
-      : model_(resnet_of(net, loss), options_of(loss, paco, seed)) {}
+                std::uint64_t seed, Index images)
+      : model_(resnet_of(net, loss), options_of(loss, paco, seed, images)) {}
 
   torch::nn::Module& module() override { return *model_; }
   Index views() const override { return 2; }
 
   ObjectiveLoss loss(const ViewBatch& batch) override {
     model_->set_epoch(batch.epoch);
-    const paco::PacoOutput out = model_->forward(batch.views[0], batch.views[1], batch.targets);
+    const paco::PacoOutput out =
+        model_->forward(batch.views[0], batch.views[1], batch.targets, batch.shown);
     const Tensor& active = out.parts.active_share;
     return {.mean = out.total,
             .logits = out.logits,
@@ -118,9 +119,10 @@ class PartObjective final : public Objective {
 
  private:
   static paco::PacoModelOptions options_of(const LossConfig& loss, const PacoConfig& paco,
-                                           std::uint64_t seed) {
+                                           std::uint64_t seed, Index images) {
     paco::PacoModelOptions options = model_options(paco, loss);
     options.seed = seed;
+    options.images = images;
     return options;
   }
 
@@ -130,8 +132,8 @@ class PartObjective final : public Objective {
 }  // namespace
 
 std::unique_ptr<Objective> make_objective(const LossConfig& loss, const PacoConfig& paco,
-                                          nn::VisionNet net, std::uint64_t seed) {
-  if (loss.method == "paco") return std::make_unique<PartObjective>(loss, paco, net, seed);
+                                          nn::VisionNet net, std::uint64_t seed, Index images) {
+  if (loss.method == "paco") return std::make_unique<PartObjective>(loss, paco, net, seed, images);
   return std::make_unique<FeatureObjective>(loss, std::move(net), seed);
 }
 

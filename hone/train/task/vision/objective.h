@@ -17,6 +17,7 @@ struct ViewBatch {
   std::vector<torch::Tensor> views;  // each [images, channels, height, width]
   torch::Tensor targets;             // int64 [images]
   Index epoch = 0;                   // passes over the images before this one
+  paco::ShownImages shown = {};      // empty: not known
 };
 
 struct ObjectiveLoss {
@@ -43,8 +44,9 @@ class Objective {
 };
 
 // Of loss.method. Error{InvalidArgument} names the key where the network is none of those that it
-// can train. `seed` is of new weights.
+// can train. `seed` is of new weights, `images` the number of those to train on, for
+// paco.refresh_every above 1.
 std::unique_ptr<Objective> make_objective(const LossConfig& loss, const PacoConfig& paco,
-                                          nn::VisionNet net, std::uint64_t seed);
+                                          nn::VisionNet net, std::uint64_t seed, Index images = 0);
 
 }  // namespace hone::task

@@ -85,6 +85,8 @@ std::optional<CollapseGuardOptions> guard_options(const VisionConfig& config,
 
 VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop) {
   const c10::Device device = trainer::device_of(config.trainer);
+  HONE_CHECK(device.is_cpu() || config.paco.refresh_every == 1, "paco.refresh_every",
+             concat("1 with trainer.device = ", config.trainer.device), config.paco.refresh_every);
   select_device("trainer.device", device);
   // Opened before images are loaded, which takes long.
   if (!config.model.init.empty()) MmapFile{nn::weights_file_of(config.model.init)};
@@ -119,7 +121,7 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
   const Index micro_batch = micro_batch_of(config, corpus.train.size());
   HONE_CHECK(!model->mixes_batch() || micro_batch > 1, "trainer.micro_batch",
              concat("at least 2 for the BatchNorm of ", config.model.name), micro_batch);
-  auto objective = make_objective(config.loss, config.paco, model, seed);
+  auto objective = make_objective(config.loss, config.paco, model, seed, corpus.train.size());
   const bool channels_last = config.model.channels_last && config.model.name != "mlp";
   if (channels_last) nn::use_channels_last(objective->module());
   objective->module().to(device);

@@ -64,10 +64,14 @@ trainer::LossSum VisionTask::micro_batch(Index step, Index micro) {
   const Index first = samples_ * micro / micro_batches_,
               end = samples_ * (micro + 1) / micro_batches_;
   const Index sample = step * samples_ + first;
-  const auto batch = to_tensors(prefetcher_->take(sample, end - first), train_.shape(), place_);
+  ImageValues values = prefetcher_->take(sample, end - first);
+  const auto batch = to_tensors(values, train_.shape(), place_);
+  paco::ShownImages shown{.images = {}, .geometry = std::move(values.geometry)};
+  for (Index i = first; i < end; ++i) shown.images.push_back(train_.index_of(step * samples_ + i));
   return loss_of(ViewBatch{.views = batch[0].split(end - first),
                            .targets = batch[1],
-                           .epoch = sample / train_.images_per_epoch()});
+                           .epoch = sample / train_.images_per_epoch(),
+                           .shown = std::move(shown)});
 }
 
 trainer::LossSum VisionTask::loss_of(const ViewBatch& batch) {
