@@ -34,6 +34,10 @@ void check(const BenchCase& bench_case) {
              bench_case.ours.size());
   HONE_CHECK(bench_case.extra.empty() || bench_case.extra.size() == count, "bench",
              concat("0 or ", count, " entries in `extra`"), bench_case.extra.size());
+  for (const Quotient& quotient : bench_case.quotients) {
+    HONE_CHECK(std::max(quotient.of, quotient.over) < count, "bench",
+               concat("a quotient of ", count, " contestants"), quotient.name);
+  }
   HONE_REQUIRE(bench_case.memory == nullptr || bench_case.no_memory_share.empty(), "bench",
                "A case has either a memory probe or a reason why it has none.");
 }
@@ -64,6 +68,31 @@ const char* verdict_of(const RatioInterval& interval) {
   return interval.ratio > 1 ? "faster" : "slower";
 }
 
+const char* verdict_of(const RatioInterval& interval, double most) {
+  if (interval.high <= most) return "within";
+  return interval.low > most ? "above" : "open";
+}
+
+// The interval and its verdict, if there is one, or the reason why there is no interval.
+void add_interval(const Measurement& measurement, const RatioInterval& interval,
+                  const char* verdict, Json& row) {
+  if (has_interval(measurement)) {
+    row["ci"] = {interval.low, interval.high};
+    if (verdict != nullptr) row["verdict"] = verdict;
+  } else {
+    row["no_interval"] = concat("no interval from fewer than ", kLeastRounds, " rounds");
+  }
+}
+
+// "[0.9, 1.1] tie", or the reason why there is no interval.
+std::string interval_text(const Json& row, int digits) {
+  if (!row.contains("ci")) {
+    return concat("(", row["no_interval"].get_ref<const std::string&>(), ")\n");
+  }
+  return fmt::format("[{:.{}f}, {:.{}f}] {}\n", row["ci"][0].get<double>(), digits,
+                     row["ci"][1].get<double>(), digits, row.value("verdict", ""));
+}
+
 // "12.34 GB/s" or "1.2 GFLOP/s" or nothing, whichever the row has.
 std::string rate_text(const Json& row) {
   std::string text;
@@ -80,6 +109,11 @@ std::string rate_text(const Json& row) {
       text += fmt::format(" [{:.0f}, {:.0f}]", 100 * row["share_ci"][0].get<double>(),
                           100 * row["share_ci"][1].get<double>());
     }
+  }
+  if (row.contains("mining_bytes")) {
+    text += fmt::format(" mining in {:.3f} MB, dense pool {:.3f} MB",
+                        row["mining_bytes"].get<double>() * 1e-6,
+                        row["dense_pool_bytes"].get<double>() * 1e-6);
   }
   if (row.contains("no_memory_share")) {
     text += " " + row["no_memory_share"].get_ref<const std::string&>();
@@ -134,6 +168,10 @@ void BenchRun::add(const BenchCase& bench_case) {
       rows_.push_back(std::move(row));
     }
     append_ratios(bench_case, probed.work);
+    append_quotients(bench_case, probed.work);
+  }
+  for (const auto& [name, why] : bench_case.skipped) {
+    rows_.push_back({{"case", bench_case.name}, {"impl", name}, {"status", "skipped: " + why}});
   }
   for (const std::string& name : bench_case.absent) {
     rows_.push_back({{"case", bench_case.name}, {"impl", name}, {"status", "absent"}});
@@ -201,19 +239,30 @@ void BenchRun::append_ratios(const BenchCase& bench_case, const Measurement& mea
                  {"impl", measurement.names[static_cast<std::size_t>(i)]},
                  {"against", measurement.names[static_cast<std::size_t>(j)]},
                  {"ratio", interval.ratio}};
-      if (has_interval(measurement)) {
-        ratio["ci"] = {interval.low, interval.high};
-        ratio["verdict"] = verdict_of(interval);
-      } else {
-        ratio["no_interval"] = concat("no interval from fewer than ", kLeastRounds, " rounds");
-      }
+      add_interval(measurement, interval, verdict_of(interval), ratio);
       ratios_.push_back(std::move(ratio));
     }
   }
 }
 
+void BenchRun::append_quotients(const BenchCase& bench_case, const Measurement& measurement) {
+  for (const Quotient& quotient : bench_case.quotients) {
+    const RatioInterval interval = measurer_.speedup(measurement, static_cast<Index>(quotient.over),
+                                                     static_cast<Index>(quotient.of));
+    const bool has_bar = quotient.most > 0;
+    Json row{{"case", bench_case.name}, {"name", quotient.name}, {"quotient", interval.ratio}};
+    if (has_bar) row["most"] = quotient.most;
+    add_interval(measurement, interval, has_bar ? verdict_of(interval, quotient.most) : nullptr,
+                 row);
+    quotients_.push_back(std::move(row));
+  }
+}
+
 Json BenchRun::report() const {
-  return {{"machine", describe_machine()}, {"rows", rows_}, {"ratios", ratios_}};
+  return {{"machine", describe_machine()},
+          {"rows", rows_},
+          {"ratios", ratios_},
+          {"quotients", quotients_}};
 }
 
 std::string BenchRun::table() const {
@@ -234,12 +283,13 @@ std::string BenchRun::table() const {
     text += fmt::format("{:<{}}  {} against {}: {:.3f}x ", ratio["case"].get<std::string>(),
                         case_width, ratio["impl"].get<std::string>(),
                         ratio["against"].get<std::string>(), ratio["ratio"].get<double>());
-    if (ratio.contains("ci")) {
-      text += fmt::format("[{:.3f}, {:.3f}] {}\n", ratio["ci"][0].get<double>(),
-                          ratio["ci"][1].get<double>(), ratio["verdict"].get<std::string>());
-    } else {
-      text += concat("(", ratio["no_interval"].get_ref<const std::string&>(), ")\n");
-    }
+    text += interval_text(ratio, 3);
+  }
+  for (const Json& row : quotients_) {
+    text += fmt::format("{:<{}}  {}: {:.5f} ", row["case"].get<std::string>(), case_width,
+                        row["name"].get<std::string>(), row["quotient"].get<double>());
+    if (row.contains("most")) text += fmt::format("of at most {} ", row["most"].get<double>());
+    text += interval_text(row, 5);
   }
   return text;
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hone/core/json_io.h"
@@ -15,6 +16,13 @@ struct BenchOptions {
   bool quick = false;  // fewer samples: the whole bench within a minute
   Index repeat = 0;    // fixed number of timed rounds; 0: until the interval is narrow
   const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled} before the next sample
+};
+
+// The time of one contestant over that of another: a share, or growth with size.
+struct Quotient {
+  std::string name;              // "b32 / b8"
+  std::size_t of = 0, over = 0;  // contestants
+  double most = 0;               // a bar; 0: none
 };
 
 // One piece of work and its contestants.
@@ -34,6 +42,9 @@ struct BenchCase {
   double roof_gflop_per_s = 0;      // measured in this run
   std::vector<Json> extra;          // per contestant: fields added to its row; may be empty
   std::vector<std::string> absent;  // peers that are not installed: a row with "status":"absent"
+  // Contestants that are left out, and why: a row with "status":"skipped: <why>".
+  std::vector<std::pair<std::string, std::string>> skipped = {};
+  std::vector<Quotient> quotients = {};
 };
 
 // Measures cases one after another and collects the document of `hone bench --json`:
@@ -41,8 +52,9 @@ struct BenchCase {
 // (share_of_roof: of memory or arithmetic, the larger; of memory also roof_gb_per_s and the share's
 // 95 % interval share_ci, or no_memory_share: the reason why there is none)
 // ratios[]{case,impl,against,ratio,ci[2],verdict} (ratio > 1: impl is faster; verdict
-// faster|slower|tie). Below kLeastRounds rounds there is no interval and no verdict: no_interval
-// has the reason, and rows have no share_ci.
+// faster|slower|tie), quotients[]{case,name,quotient,ci[2]} (with a bar also most, and by the
+// interval a verdict within|above|open). Below kLeastRounds rounds there is no interval and no
+// verdict: no_interval has the reason, and rows have no share_ci.
 inline constexpr Index kLeastRounds = 5;
 class BenchRun {
  public:
@@ -64,10 +76,11 @@ class BenchRun {
   void add_memory_share(const BenchCase& bench_case, const Probed& probed, std::size_t contestant,
                         Json& row) const;
   void append_ratios(const BenchCase& bench_case, const Measurement& measurement);
+  void append_quotients(const BenchCase& bench_case, const Measurement& measurement);
 
   Measurer& measurer_;
   BenchOptions options_;
-  Json rows_ = Json::array(), ratios_ = Json::array();
+  Json rows_ = Json::array(), ratios_ = Json::array(), quotients_ = Json::array();
 };
 
 }  // namespace hone::bench

@@ -22,6 +22,10 @@ void add_bench_paco(CLI::App& bench, Context& context) {
   verb->add_option("--dim", options->dim, "Numbers of a part")
       ->envname("HONE_DIM")
       ->capture_default_str();
+  verb->add_flag("--whole-step", options->whole_step,
+                 "Also measure training steps of ResNet-18 at 224 pixels and ResNet-20 at 64, and "
+                 "what share of them the losses take")
+      ->envname("HONE_WHOLE_STEP");
   verb->add_option("--against", options->against, "dense, operators, loops")
       ->delimiter(',')
       ->envname("HONE_AGAINST")

@@ -102,9 +102,8 @@ app::TrainJob<Config> train_job(const Options& options, const Context& context,
 template <class Config>
 app::MemoryJob<Config> memory_job(const Options& options, const Context& context,
                                   const Config& config) {
-  return {.config = config,
-          .threads = context.common.threads,
-          .search_batch = options.find_batch_size};
+  return {
+      .config = config, .threads = context.common.threads, .search_batch = options.find_batch_size};
 }
 
 // Steps, rate and training loss; a figure that there is not is left out.

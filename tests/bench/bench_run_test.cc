@@ -136,6 +136,57 @@ TEST_F(BenchRunTest, absent_peers_have_a_row) {
   EXPECT_NE(run.table().find("absent"), std::string::npos);
 }
 
+TEST_F(BenchRunTest, skipped_contestants_have_a_row_with_the_reason) {
+  BenchRun run(*measurer_, {});
+  BenchCase bench_case = make_case();
+  bench_case.skipped = {{"loops", "too slow"}};
+  run.add(bench_case);
+  const Json row = run.report()["rows"][3];
+  EXPECT_EQ(row["impl"], "loops");
+  EXPECT_EQ(row["status"], "skipped: too slow");
+  EXPECT_NE(run.table().find("skipped: too slow"), std::string::npos);
+}
+
+// q4 takes 4 ms, q8 1 ms.
+TEST_F(BenchRunTest, quotients_are_times_over_times_and_are_held_to_their_bars) {
+  BenchRun run(*measurer_, {});
+  BenchCase bench_case = make_case();
+  bench_case.quotients = {
+      {"q4 / q8", 1, 0}, {"share", 0, 1, 0.3}, {"at the bar", 0, 1, 0.25}, {"more", 0, 1, 0.2}};
+  run.add(bench_case);
+  const Json all = run.report()["quotients"];
+  ASSERT_EQ(all.size(), 4u);
+  EXPECT_EQ(all[0]["case"], "4x4");
+  EXPECT_EQ(all[0]["name"], "q4 / q8");
+  EXPECT_DOUBLE_EQ(all[0]["quotient"].get<double>(), 4);
+  EXPECT_DOUBLE_EQ(all[0]["ci"][0].get<double>(), 4);
+  EXPECT_DOUBLE_EQ(all[0]["ci"][1].get<double>(), 4);
+  EXPECT_FALSE(all[0].contains("most"));
+  EXPECT_FALSE(all[0].contains("verdict"));
+  EXPECT_DOUBLE_EQ(all[1]["quotient"].get<double>(), 0.25);
+  EXPECT_DOUBLE_EQ(all[1]["most"].get<double>(), 0.3);
+  EXPECT_EQ(all[1]["verdict"], "within");
+  EXPECT_EQ(all[2]["verdict"], "within");
+  EXPECT_EQ(all[3]["verdict"], "above");
+  const std::string table = run.table();
+  EXPECT_NE(table.find("share: 0.25000 of at most 0.3 [0.25000, 0.25000] within"),
+            std::string::npos)
+      << table;
+  bench_case.quotients = {{"nobody", 0, 3}};
+  EXPECT_THROW(run.add(bench_case), Error);
+}
+
+TEST_F(BenchRunTest, few_rounds_give_a_quotient_without_a_verdict) {
+  BenchRun run(*measurer_, {.repeat = 4});
+  BenchCase bench_case = make_case();
+  bench_case.quotients = {{"share", 0, 1, 0.3}};
+  run.add(bench_case);
+  const Json row = run.report()["quotients"][0];
+  EXPECT_DOUBLE_EQ(row["quotient"].get<double>(), 0.25);
+  EXPECT_TRUE(row.contains("no_interval"));
+  EXPECT_FALSE(row.contains("ci") || row.contains("verdict"));
+}
+
 TEST_F(BenchRunTest, extra_fields_are_added_to_their_row) {
   BenchRun run(*measurer_, {});
   BenchCase bench_case = make_case();

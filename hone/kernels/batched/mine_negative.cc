@@ -70,6 +70,10 @@ class Miner {
         images_(lowest_beyond_ + args.parts),
         choices_(static_cast<std::size_t>(kImages * args.parts)) {}
 
+  // What a worker's Miner allocates itself.
+  static Index choice_bytes(const MineNegativeArgs& args) {
+    return kImages * args.parts * static_cast<Index>(sizeof(Choice));
+  }
   static Index scratch_doubles(const MineNegativeArgs& args) {
     const Index shared =
         kPanelRows * args.dim + (args.rank + args.parts) * kTileRows + 2 * args.parts;
@@ -320,6 +324,11 @@ void mine_negative(const MineNegativeArgs& args, Executor& executor) {
       Miner(args, pool, own).mine(begin, end);
     }
   });
+}
+
+Index mine_negative_bytes(const MineNegativeArgs& args, int workers) {
+  const Index doubles = MinePool::numbers(args) + workers * Miner::scratch_doubles(args);
+  return doubles * static_cast<Index>(sizeof(double)) + workers * Miner::choice_bytes(args);
 }
 
 }  // namespace hone::kernels

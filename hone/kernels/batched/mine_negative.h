@@ -59,6 +59,10 @@ struct MineNegativeArgs {
 // positive, on a delta that is not positive and finite, and where only one of the labels is given.
 void mine_negative(const MineNegativeArgs& args, Executor& executor = serial_executor());
 
+// The bytes that mine_negative allocates for itself at its peak, without top_m and with owner and
+// labels. Reads the sizes in `args` alone.
+Index mine_negative_bytes(const MineNegativeArgs& args, int workers);
+
 // Plain loops over the definition with dense factorizations of Sigma; does not read chol. A row is
 // beyond the positive if its distance is larger.
 void mine_negative_ref(const MineNegativeArgs& args);

@@ -16,6 +16,11 @@ struct MinePool {
   // Subtracts the mean of the rows unless `centered` is false.
   MinePool(const MineNegativeArgs& args, bool centered, Executor& executor);
 
+  // How many numbers of 8 bytes it has, with owner and label.
+  static Index numbers(const MineNegativeArgs& args) {
+    return args.dim + round_up(args.pool_rows, kPanelRows) * (args.dim + 3);
+  }
+
   Index panel_count() const { return ceil_div(rows, kPanelRows); }
   const double* panel(Index at) const { return panels.as<double>() + at * dim * kPanelRows; }
 

@@ -36,7 +36,7 @@ struct PacoModelOptions {
   double lambda_pac = 1, eta_soc = 0.1;  // weights of the two losses
   // Above 1: peaks of as many images are kept for several visits (PeakCache), on the CPU only.
   Index refresh_every = 1, images = 0;
-  std::uint64_t seed = 0;                // of new weights
+  std::uint64_t seed = 0;  // of new weights
 };
 
 // What is not computed is undefined.

@@ -81,8 +81,8 @@ KnownPeaks PeakCacheImpl::recall(const ShownImages& batch, MapSize map) const {
   const auto* const age = ages.const_data_ptr<std::int64_t>();
   for (Index i = 0; i < size; ++i) {
     const Index image = batch.images[i];
-    HONE_CHECK(image >= 0 && image < ages.size(0), kCache,
-               concat("images below ", ages.size(0)), image);
+    HONE_CHECK(image >= 0 && image < ages.size(0), kCache, concat("images below ", ages.size(0)),
+               image);
     if (age[image] == 0) continue;
     const double* const kept = points.const_data_ptr<double>() + image * parts * 2;
     const auto find = [&](const ViewGeometry& view, const Tensor& cells) {
@@ -100,9 +100,8 @@ KnownPeaks PeakCacheImpl::recall(const ShownImages& batch, MapSize map) const {
 void PeakCacheImpl::end_visit(const ShownImages& batch, MapSize map, const KnownPeaks& known,
                               const Tensor& cells) {
   const Index size = std::ssize(batch.images), parts = points.size(1);
-  HONE_CHECK(cells.sizes().equals(known.cells1.sizes()) && cells.scalar_type() == at::kLong,
-             kCache, concat("int64 cells ", c10::str(known.cells1.sizes())),
-             c10::str(cells.sizes()));
+  HONE_CHECK(cells.sizes().equals(known.cells1.sizes()) && cells.scalar_type() == at::kLong, kCache,
+             concat("int64 cells ", c10::str(known.cells1.sizes())), c10::str(cells.sizes()));
   const Tensor peaks = cells.contiguous(), before = ages.clone();
   const auto* const age = before.const_data_ptr<std::int64_t>();
   for (Index i = 0; i < size; ++i) {

@@ -155,6 +155,7 @@ std::map<std::string, Change> contrast_changes() {
           {"paco.mask_class", {"false", with({})}},
           {"paco.hinge", {"softplus", with({})}},
           {"paco.distance_scale", {"none", with({})}},
+          {"paco.refresh_every", {"3", with(passes)}},
           {"paco.delta", {"absolute", with({})}},
           {"paco.delta_floor", {"0.01", with({"paco.delta=absolute"})}},
           {"paco.match_floor", {"100", with(thin)}},

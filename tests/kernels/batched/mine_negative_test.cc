@@ -5,11 +5,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cmath>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "hone/core/thread_pool.h"
@@ -404,6 +406,45 @@ TEST(MineNegativeHostile, names_the_argument_that_is_wrong) {
   mining.metric.delta[0] = -1;
   EXPECT_THAT(test::error_of([&] { mine(mining); }),
               HasSubstr("[mine_negative] expected a positive, finite delta for image 0, got -1"));
+}
+
+// Runs serially, as three workers, and notes how much is allocated before each loop.
+class WatchingExecutor final : public Executor {
+ public:
+  static Index bytes_in_use() {
+    const struct mallinfo2 info = ::mallinfo2();
+    return static_cast<Index>(info.uordblks + info.hblkhd);
+  }
+  int workers() const override { return 3; }
+  void parallel_for(Index n, Index grain, RangeBody body) override {
+    most = std::max(most, bytes_in_use());
+    serial_executor().parallel_for(n, grain, body);
+  }
+  PublishTicket parallel_publish(PublishWork work) override {
+    return serial_executor().parallel_publish(std::move(work));
+  }
+  void wait_left(PublishTicket ticket) override { serial_executor().wait_left(ticket); }
+
+  Index most = 0;
+};
+
+TEST(MineNegative, allocates_as_much_as_it_tells) {
+  Mining mining = random_mining(256, 4, 16, 0.5, 170);
+  mask_owners(mining);
+  mask_labels(mining);
+  Mined out;
+  const MineNegativeArgs args = mining.args(out);
+  WatchingExecutor executor;
+  const Index before = WatchingExecutor::bytes_in_use();
+  mine_negative(args, executor);
+  const Index held = executor.most - before;
+  if (held == 0) GTEST_SKIP() << "A sanitizer's allocator does not count.";
+  // Pages and headers of the allocator, and what is allocated within a loop; each list of the pool
+  // and each worker's scratch is larger.
+  constexpr Index kMargin = 8192;
+  ASSERT_EQ(args.pool_rows, 2048);
+  EXPECT_NEAR(static_cast<double>(held),
+              static_cast<double>(mine_negative_bytes(args, executor.workers())), kMargin);
 }
 
 TEST(MineNegativeHostile, reads_up_to_the_page_and_no_further) {

@@ -210,11 +210,17 @@ TEST(PeakCache, counts_an_image_that_is_in_a_batch_twice_once) {
 
 TEST(PeakCache, refuses_by_name) {
   PeakCache cache(3, 2, 2);
-  EXPECT_THAT(error_of([&] { cache->recall({{3}, {plain(), plain()}}, kMap); }),
+  EXPECT_THAT(error_of([&] {
+                cache->recall({{3}, {plain(), plain()}}, kMap);
+              }),
               HasSubstr("[PeakCache] expected images below 3, got 3"));
-  EXPECT_THAT(error_of([&] { cache->recall({{-1}, {plain(), plain()}}, kMap); }),
+  EXPECT_THAT(error_of([&] {
+                cache->recall({{-1}, {plain(), plain()}}, kMap);
+              }),
               HasSubstr("got -1"));
-  EXPECT_THAT(error_of([&] { cache->recall({{0}, {plain()}}, kMap); }),
+  EXPECT_THAT(error_of([&] {
+                cache->recall({{0}, {plain()}}, kMap);
+              }),
               HasSubstr("the geometry of 2 views, got 1"));
   EXPECT_THAT(error_of([&] { visit(cache, plain(), plain(), {{0, 0}}); }), HasSubstr("[1, 2, 2]"));
   EXPECT_THAT(error_of([&] { PeakCache(0, 2, 2); }), HasSubstr("at least one image"));
@@ -328,8 +334,8 @@ TEST(PacoModel, keeps_nothing_of_images_that_it_does_not_know) {
   FrozenModel second(2);
   const Tensor images = at::randn({4, 3, 32, 32});
   second.model->forward(images, images, at::tensor({0, 1, 2, 0}, at::kLong));
-  for (const Tensor& state : {second.model->peaks->points, second.model->peaks->ages,
-                              second.model->peaks->counts}) {
+  for (const Tensor& state :
+       {second.model->peaks->points, second.model->peaks->ages, second.model->peaks->counts}) {
     EXPECT_FALSE(state.any().item<bool>());
   }
 }

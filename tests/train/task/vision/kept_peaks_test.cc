@@ -91,9 +91,8 @@ TEST_F(KeptPeaks, are_searched_on_one_of_so_many_visits) {
 }
 
 TEST_F(KeptPeaks, are_searched_where_a_view_does_not_show_them) {
-  const VisionSetup setup =
-      set_up({"paco.refresh_every=2", "augment.flip=0.5", "augment.occlude=1",
-              "augment.crop=random", "augment.crop_padding=2"});
+  const VisionSetup setup = set_up({"paco.refresh_every=2", "augment.flip=0.5", "augment.occlude=1",
+                                    "augment.crop=random", "augment.crop_padding=2"});
   losses_of(setup, 0, 2 * kStepsOfEpoch);
   const Json report = cache_report(setup);
   EXPECT_GT(report.at("detections"), kImages);
@@ -156,12 +155,15 @@ TEST_F(KeptPeaks, are_not_those_of_a_memory_probe_and_no_part_of_the_model) {
 
 TEST_F(KeptPeaks, are_refused_by_name) {
   EXPECT_THAT(error_of([&] { with({"paco.refresh_every=0"}); }), HasSubstr("[paco.refresh_every]"));
-  EXPECT_THAT(error_of([&] { with({"loss.method=ce", "paco.refresh_every=2"}); }),
+  EXPECT_THAT(error_of([&] {
+                with({"loss.method=ce", "paco.refresh_every=2"});
+              }),
               HasSubstr("no effect with loss.method = ce"));
-  EXPECT_THAT(error_of([&] { set_up({"paco.refresh_every=2", "trainer.device=cuda:1"}); }),
+  EXPECT_THAT(error_of([&] {
+                set_up({"paco.refresh_every=2", "trainer.device=cuda:1"});
+              }),
               HasSubstr("[paco.refresh_every] expected 1 with trainer.device = cuda:1, got 2"));
-  EXPECT_THAT(error_of([&] { set_up({"trainer.device=cuda:63"}); }),
-              HasSubstr("[trainer.device]"));
+  EXPECT_THAT(error_of([&] { set_up({"trainer.device=cuda:63"}); }), HasSubstr("[trainer.device]"));
 }
 
 }  // namespace
