@@ -46,9 +46,9 @@ void print_card(const app::VisionCard& card) {
         percent(card.balanced_accuracy));
   print("calibration error ", percent(card.ece), " in ", card.reliability.size(), " bins");
   if (const auto& scaling = card.scaling) {
-    print("temperature ", fixed(scaling->temperature, 3), " of the even images: that of the ",
-          scaling->images, " odd ones from ", percent(scaling->error), " to ",
-          percent(scaling->scaled_error));
+    print("temperature ", fixed(scaling->temperature, 3),
+          ", fitted on the images of even index, changes that of the ", scaling->images,
+          " others from ", percent(scaling->error), " to ", percent(scaling->scaled_error));
   }
   if (card.neighbor_accuracy) {
     print("nearest neighbors (", card.neighbors, ") ", percent(*card.neighbor_accuracy));

@@ -81,7 +81,7 @@ Config config_of(const Options& options, const Context& context, Config config) 
   if (context.common.seed) config.trainer.seed = static_cast<Index>(*context.common.seed);
   for (const std::string& assignment : options.set) set_config(config, assignment);
   if constexpr (requires { config.model.init; }) {
-    HONE_CHECK(options.init.empty() || config.model.init == options.init, "train vision",
+    HONE_CHECK(options.init.empty() || config.model.init == options.init, "model.init",
                "either --init or --set model.init", "both");
   }
   return config;

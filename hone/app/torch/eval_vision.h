@@ -61,8 +61,9 @@ struct VisionCard {
 
 // Scores the held-out images once and writes the report, if there shall be one. Throws
 // Error{InvalidArgument} if the images do not have the size of the model's or a class that it does
-// not know, for leaves of a model that was not trained on any, for a baseline of other leaves, and
-// for a report in the place of a folder or of a file of the inputs.
+// not know, for leaves of a model that was not trained on any, for a baseline that was not trained
+// on as many classes of leaves of this size, and for a report in the place of a folder or of a file
+// of the inputs.
 VisionCard evaluate_vision(const VisionEvalOptions& options);
 Json to_json(const VisionCard& card);
 

@@ -3,21 +3,35 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include "hone/core/check.h"
 #include "hone/core/progress.h"
 
 namespace hone::app {
+namespace {
+
+constexpr Index kMostImages = 64, kMostPixels = Index{1} << 22;
+
+// Of images of this shape in a batch: 64 of up to 256 x 256 pixels, fewer larger ones, whose maps
+// would take gigabytes.
+Index batch_of(const data::ImageShape& shape) {
+  return std::clamp<Index>(kMostPixels / (shape.height * shape.width), 1, kMostImages);
+}
+
+}  // namespace
 
 task::ImageScores score_part(task::VisionModel& model, const std::filesystem::path& folder,
                              const data::ImagePart& part, const std::atomic<bool>* stop) {
   const task::ImageBatches batches(part, model.image_shape(), model.stats, /*seed=*/0, model.cut());
   Progress progress("classifying", part.size(), "images");
   task::ImageScores scores = task::gather_scores(
-      model.net, batches, {.count = part.size(), .batch = 64, .workers = 2, .prefetch = 4},
+      model.net, batches,
+      {.count = part.size(), .batch = batch_of(batches.shape()), .workers = 2, .prefetch = 4},
       [&](Index done) {
         progress.update(done);
         if (stop != nullptr && *stop) {
-          throw Error(ErrorCategory::Cancelled, "[classify] The run was interrupted.");
+          throw Error(ErrorCategory::Cancelled, "[score images] The run was interrupted.");
         }
       });
   if (!at::isfinite(scores.logits).all().item<bool>()) {

@@ -132,15 +132,17 @@ tune::Heatmap confusion_map(const VisionReportData& data) {
     map.names.push_back(data.classes[static_cast<std::size_t>(label)]);
   }
   map.note = "Shaded by the share of the row; point at a cell for names and numbers.";
-  if (shown.size() == kMostRows) {
-    map.note += concat(" At most ", kMostRows, " classes are drawn, those with the most errors.");
-  }
+  bool is_all = true;
   map.counts.resize(shown.size() * shown.size());
   for (std::size_t i = 0; i < data.labels.size(); ++i) {
     const auto row = place.find(data.labels[i]), column = place.find(data.predictions[i]);
-    if (row == place.end() || column == place.end()) continue;
+    if (row == place.end() || column == place.end()) {
+      is_all = false;
+      continue;
+    }
     ++map.counts[row->second * shown.size() + column->second];
   }
+  if (!is_all) map.note += concat(" The ", kMostRows, " classes with the most errors are drawn.");
   return map;
 }
 

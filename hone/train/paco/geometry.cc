@@ -47,7 +47,7 @@ void check_parts(const Tensor& z1, const Tensor& z2) {
              z2.device().str());
 }
 
-void check_options(const MetricOptions& options) {
+void check_options(const MetricOptions& options, Index parts) {
   constexpr std::string_view kOp = "part_metric";
   HONE_CHECK(options.floor > 0 && std::isfinite(options.floor), kOp, "a finite floor above 0",
              options.floor);
@@ -55,6 +55,8 @@ void check_options(const MetricOptions& options) {
   HONE_CHECK(options.rho >= 0 && (shrinks ? options.rho < 1 : std::isfinite(options.rho)), kOp,
              shrinks ? "rho in [0, 1)" : "a finite rho of at least 0", options.rho);
   HONE_CHECK(options.pooled >= 0 && options.pooled <= 1, kOp, "pooled in [0, 1]", options.pooled);
+  // One part has no covariance: P would be its ridge alone, and distances by it without bounds.
+  HONE_CHECK(options.pooled == 0 || parts > 1, kOp, "at least two parts for pooled metrics", parts);
 }
 
 struct Sizes {
@@ -359,7 +361,7 @@ namespace composed {
 
 PartMetric part_metric(const Tensor& z1, const Tensor& z2, const MetricOptions& options) {
   check_parts(z1, z2);
-  check_options(options);
+  check_options(options, z1.size(1));
   PartMetric metric = make_metric(z1, z2, options, factor_by_operators);
   const at::NoGradGuard no_grad;
   const Tensor wide = metric.factor.to(at::kDouble);
@@ -415,7 +417,7 @@ Tensor frobenius_prototype_distance(const Tensor& z1, const Tensor& z2, double e
 PartMetric part_metric(const Tensor& z1, const Tensor& z2, const MetricOptions& options) {
   check_parts(z1, z2);
   if (!z1.is_cpu()) return composed::part_metric(z1, z2, options);
-  check_options(options);
+  check_options(options, z1.size(1));
   PartMetric metric = make_metric(dense(z1), dense(z2), options, factor_by_kernel);
   const at::NoGradGuard no_grad;
   const Tensor factor = metric.factor.contiguous(), delta = metric.delta.contiguous();

@@ -28,6 +28,7 @@ struct MetricOptions {
   // Above 0, at most 1: parts are whitened by P = L Lᵀ, the mean of the covariances over the batch
   // plus 0.001 tr / dim on its diagonal, and the metric of an image is that of pooled P plus
   // (1 - pooled) of its own covariance. No gradient flows to P; delta, floor and rho are not used.
+  // Takes two parts or more.
   double pooled = 0;
   bool grad = true;  // false: the metric is a constant
 };

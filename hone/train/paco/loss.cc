@@ -123,7 +123,7 @@ Tensor PacoLossImpl::match(const Tensor& z1, const Tensor& z2, const PartMetric&
     return match_parts(cosine_costs(metric.z1, metric.z2), options_.solver);
   }
   PartMetric own = metric;
-  if (options_.match_floor > 0) {
+  if (options_.match_floor > 0 && options_.metric.pooled == 0) {
     MetricOptions options = options_.metric;
     options.floor = options_.match_floor;
     own = part_metric(z1, z2, options);

@@ -39,7 +39,8 @@ struct PacoLossOptions {
   MetricOptions metric = {};
   // Matching.
   MatchSchedule match = {};
-  double match_floor = 0;  // metric.floor while parts are matched; 0: the same
+  // metric.floor while parts are matched; 0: the same. Not used by pooled metrics.
+  double match_floor = 0;
   kernels::AssignmentMethod solver = kernels::AssignmentMethod::Auto;
   // Second-order alignment.
   SocMetric soc_metric = SocMetric::Frobenius;

@@ -93,11 +93,19 @@ TEST(VisionReport, of_many_classes_draws_those_with_errors_and_some_of_the_point
   for (const char* name : {"class500", "class700", "class799"}) {
     EXPECT_TRUE(std::ranges::count(map->names, name) == 1) << name;
   }
-  EXPECT_THAT(map->note, HasSubstr("100 classes"));
+  EXPECT_THAT(map->note, HasSubstr("The 100 classes with the most errors are drawn."));
   const auto* cloud = find_block<tune::PointCloud>(report);
   EXPECT_EQ(cloud->points.size(), 2000u);
   EXPECT_THAT(cloud->note, HasSubstr("2000 of 2400"));
   EXPECT_THAT(render_html(report), Not(HasSubstr("class=\"legend\"")));
+}
+
+TEST(VisionReport, of_a_hundred_classes_leaves_none_out) {
+  const Example given = example(100);
+  const tune::Report report = make_vision_report(given.card, given.data);
+  const auto* map = find_block<tune::Heatmap>(report);
+  EXPECT_EQ(map->names.size(), 100u);
+  EXPECT_THAT(map->note, Not(HasSubstr("classes")));
 }
 
 TEST(VisionReport, names_from_files_stay_text) {

@@ -248,6 +248,9 @@ TEST(PartGeometry, refuses_by_name) {
   EXPECT_THAT(refused(z, z, {.rho = -1}), HasSubstr("a finite rho of at least 0"));
   EXPECT_THAT(refused(z, z, {.delta = DeltaMode::Shrink, .rho = 1}), HasSubstr("rho in [0, 1)"));
   EXPECT_THAT(refused(z, z, {.pooled = 1.5}), HasSubstr("pooled in [0, 1]"));
+  const Tensor one = random({2, 1, 4});
+  EXPECT_THAT(refused(one, one, {.pooled = 0.5}),
+              HasSubstr("at least two parts for pooled metrics, got 1"));
   const PartMetric metric = part_metric(z, z, {});
   EXPECT_THAT(error_of([&] {
                 ridge_distance_sq(metric, random({2, 3, 5}));

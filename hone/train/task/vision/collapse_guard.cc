@@ -33,7 +33,7 @@ std::string_view name_of(CollapseVerdict verdict) {
 CollapseGuard::CollapseGuard(CollapseGuardOptions options)
     : options_(std::move(options)),
       sums_(at::zeros({SumCount}, at::device(options_.device).dtype(at::kDouble))),
-      predicted_(at::zeros({options_.classes}, at::device(options_.device).dtype(at::kLong))),
+      counts_(at::zeros({2, options_.classes}, at::device(options_.device).dtype(at::kLong))),
       memory_(at::zeros({SlotCount}, at::kDouble)) {}
 
 CollapseVerdict CollapseGuard::verdict() const {
@@ -41,7 +41,7 @@ CollapseVerdict CollapseGuard::verdict() const {
 }
 
 std::vector<trainer::CheckpointTensor> CollapseGuard::state() {
-  return {{"guard.sums", sums_}, {"guard.predicted", predicted_}, {"guard.memory", memory_}};
+  return {{"guard.sums", sums_}, {"guard.counts", counts_}, {"guard.memory", memory_}};
 }
 
 void CollapseGuard::observe(const Observation& seen) {
@@ -61,22 +61,26 @@ void CollapseGuard::observe(const Observation& seen) {
   const Tensor hinges = seen.active_share.defined() ? seen.active_share.to(at::kDouble) : zero();
   const Tensor count = at::full({}, images, sums_.options());
   sums_.add_(at::stack({entropy, norms, hinges * images, count, at::ones_like(count)}));
-  predicted_.add_(at::one_hot(seen.logits.argmax(1), options_.classes).sum(0));
+  const Tensor rows = at::stack({seen.logits.argmax(1), seen.targets});
+  counts_.add_(at::one_hot(rows, options_.classes).sum(1));
 }
 
 void CollapseGuard::end_period() {
   const Tensor sums = sums_.to(at::kCPU, at::kDouble, /*non_blocking=*/false, /*copy=*/true);
-  const Tensor predicted = predicted_.to(at::kCPU, at::kLong, false, true);
+  const Tensor counts = counts_.to(at::kCPU, at::kLong, false, true);
   sums_.zero_();
-  predicted_.zero_();
+  counts_.zero_();
   const double* const sum = sums.const_data_ptr<double>();
   double* const memory = memory_.data_ptr<double>();
   const double images = sum[Images], entropy = sum[CrossEntropy] / images;
   const double norm = sum[Norms] / images, chance = std::log(static_cast<double>(options_.classes));
-  const double most = predicted.max().item<double>() / images;
+  const Index favorite = counts[0].argmax().item<Index>();
+  const double most = counts[0][favorite].item<double>() / images;
+  const double own = counts[1][favorite].item<double>() / images;
+  const bool is_one_class = most > std::max(kOneClassShare, (1 + own) / 2);
   if (memory[FirstNorm] == 0) memory[FirstNorm] = norm;
   const bool is_warm = memory[Epoch] >= static_cast<double>(options_.warm_up_epochs);
-  const bool is_chance = !(entropy < kNearChance * chance) || most > kOneClassShare;
+  const bool is_chance = !(entropy < kNearChance * chance) || is_one_class;
   const bool is_silent = options_.contrasts && sum[Hinges] / images < kSilentShare;
   memory[ChancePeriods] = is_warm && is_chance ? memory[ChancePeriods] + 1 : 0;
   memory[SilentPeriods] = is_silent ? memory[SilentPeriods] + 1 : 0;

@@ -15,7 +15,9 @@ enum class CollapseVerdict {
   Ok,
   Silent,     // part contrast has had fewer than 0.5 % active hinges in three periods
   Shrinking,  // the features have less than half the norm that they had in the first period
-  Collapsed,  // the cross entropy is that of chance, or one class is predicted for all, in three
+  // In three, the cross entropy is that of chance, or one class is predicted for all: for more
+  // than 95 %, and for more than half of the images of other classes.
+  Collapsed,
 };
 std::string_view name_of(CollapseVerdict verdict);
 
@@ -31,7 +33,7 @@ struct CollapseGuardOptions {
 };
 
 // Watches training for the collapse of its features, without reading from a device but once in a
-// period: a pass over the images, or as many as give kLeastSteps steps.
+// period: a pass over the images, or as many as give kLeastSteps micro-batches.
 class CollapseGuard {
  public:
   static constexpr Index kLeastSteps = 20;
@@ -42,7 +44,7 @@ class CollapseGuard {
   // [images, channels] or undefined, and the share of active hinges, a scalar, or undefined.
   struct Observation {
     Index epoch = 0;
-    torch::Tensor logits, targets, features, active_share;
+    torch::Tensor logits, targets, features = {}, active_share = {};
   };
   // The first one of a new epoch ends a period: its verdict, if it is not Ok and new, is a warning,
   // or with `stops`, if it is Collapsed, Error{Internal}.
@@ -56,9 +58,9 @@ class CollapseGuard {
   void end_period();
 
   CollapseGuardOptions options_;
-  // fp64 {cross entropy, norms, hinges, images, micro-batches}, int64 predictions by class: sums of
-  // the period, on the device of the logits.
-  torch::Tensor sums_, predicted_;
+  // fp64 {cross entropy, norms, hinges, images, micro-batches}, and int64 {predictions, targets} by
+  // class: sums of the period, on the device of the logits.
+  torch::Tensor sums_, counts_;
   torch::Tensor memory_;  // fp64 on the host, by Slot
 };
 

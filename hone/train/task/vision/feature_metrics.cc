@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -50,10 +51,11 @@ std::pair<Tensor, Index> compact(std::span<const Index> labels) {
 
 // The class of most of the neighbors, which are given from the nearest one on.
 Index vote(std::span<const Index> nearest) {
+  std::unordered_map<Index, Index> votes;
+  for (const Index label : nearest) ++votes[label];
   Index best = nearest.front();
-  const auto votes = [&](Index label) { return std::ranges::count(nearest, label); };
   for (const Index label : nearest) {
-    if (votes(label) > votes(best)) best = label;
+    if (votes[label] > votes[best]) best = label;
   }
   return best;
 }

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "hone/core/check.h"
 
@@ -16,18 +15,19 @@ ConfusionMatrix::ConfusionMatrix(std::span<const Index> labels, std::span<const 
   HONE_CHECK(classes > 0, "confusion matrix", "at least one class", classes);
   HONE_CHECK(labels.size() == predictions.size(), "confusion matrix",
              concat(labels.size(), " predictions"), predictions.size());
-  counts_.resize(static_cast<std::size_t>(classes * classes));
+  images_.resize(static_cast<std::size_t>(classes));
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const auto [low, high] = std::minmax(labels[i], predictions[i]);
     HONE_CHECK(low >= 0 && high < classes, "confusion matrix", concat("classes below ", classes),
                low < 0 ? low : high);
-    ++counts_[static_cast<std::size_t>(labels[i] * classes + predictions[i])];
+    ++counts_[{labels[i], predictions[i]}];
+    ++images_[static_cast<std::size_t>(labels[i])];
   }
 }
 
-Index ConfusionMatrix::images_of(Index label) const {
-  const auto row = counts_.begin() + label * classes_;
-  return std::accumulate(row, row + classes_, Index{0});
+Index ConfusionMatrix::at(Index label, Index prediction) const {
+  const auto found = counts_.find({label, prediction});
+  return found == counts_.end() ? 0 : found->second;
 }
 
 double balanced_accuracy(const ConfusionMatrix& confusion) {
@@ -44,11 +44,8 @@ double balanced_accuracy(const ConfusionMatrix& confusion) {
 
 std::vector<ConfusedPair> most_confused(const ConfusionMatrix& confusion, Index limit) {
   std::vector<ConfusedPair> pairs;
-  for (Index label = 0; label < confusion.classes(); ++label) {
-    for (Index other = 0; other < confusion.classes(); ++other) {
-      const Index images = confusion.at(label, other);
-      if (label != other && images > 0) pairs.push_back({label, other, images});
-    }
+  for (const auto& [pair, images] : confusion.counts()) {
+    if (pair.first != pair.second) pairs.push_back({pair.first, pair.second, images});
   }
   std::ranges::stable_sort(pairs, std::ranges::greater(), &ConfusedPair::images);
   if (static_cast<Index>(pairs.size()) > limit) pairs.resize(static_cast<std::size_t>(limit));

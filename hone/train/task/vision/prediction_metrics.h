@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hone/core/index.h"
@@ -13,20 +15,23 @@ namespace hone::task {
 // and predictions are below the number of classes; Error{InvalidArgument} for others and for spans
 // of different lengths.
 
-// How often images of one class were taken for another.
+// How often images of one class were taken for another. Takes memory for the pairs that occur: the
+// square of tens of thousands of classes would be gigabytes.
 class ConfusionMatrix {
  public:
   ConfusionMatrix(std::span<const Index> labels, std::span<const Index> predictions, Index classes);
 
   Index classes() const { return classes_; }
-  Index at(Index label, Index prediction) const {
-    return counts_[static_cast<std::size_t>(label * classes_ + prediction)];
-  }
-  Index images_of(Index label) const;  // the sum of a row
+  Index at(Index label, Index prediction) const;
+  // The sum of a row.
+  Index images_of(Index label) const { return images_[static_cast<std::size_t>(label)]; }
+  // Of {label, prediction}, those that are not 0.
+  const std::map<std::pair<Index, Index>, Index>& counts() const { return counts_; }
 
  private:
   Index classes_;
-  std::vector<Index> counts_;
+  std::map<std::pair<Index, Index>, Index> counts_;
+  std::vector<Index> images_;
 };
 
 // The mean over the classes that occur of the share of their images that is classified correctly.

@@ -193,6 +193,10 @@ void check_config(const VisionConfig& config) {
   data::check_augment(config.augment);
   check_config(config.loss);
   check_config(config.paco);
+  // Again in make_objective(), but before images are loaded.
+  HONE_CHECK(config.loss.method == "ce" || nn::find_resnet(config.model.name) != nullptr,
+             "model.name", concat("a ResNet for loss.method = ", config.loss.method),
+             config.model.name);
   const Index least = nn::least_image_side(config.model.name);
   HONE_CHECK(config.augment.side == 0 || config.augment.side >= least, "augment.side",
              concat("0, or at least ", least, " for ", config.model.name), config.augment.side);

@@ -197,7 +197,8 @@ Json parts_json(const PartSpec& parts) {
           {"window", sampler.window},
           {"saliency", name_of(kSaliencies, sampler.saliency)},
           {"suppression", name_of(kSuppressions, sampler.suppression)},
-          {"fraction", sampler.fraction}};
+          {"fraction", sampler.fraction},
+          {"repeats", sampler.allow_repeats}};
 }
 
 // The cells of a ResNet's map: every stage but the first halves both sides, rounding up, and a
@@ -223,6 +224,7 @@ std::optional<PartSpec> read_parts(const JsonFields& config, const nn::VisionSpe
   if (!(sampler.fraction >= 0 && sampler.fraction <= 1)) {
     fields->refuse("fraction", "0 to 1", concat(sampler.fraction));
   }
+  sampler.allow_repeats = fields->boolean("repeats").value_or(false);
   return parts;
 }
 

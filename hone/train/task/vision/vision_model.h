@@ -41,7 +41,7 @@ struct VisionModel {
 // "image_side", "classes", "mean", "std"}), through AtomicFolder. Where they are set, config.json
 // also has "leaves": {"classes", "size", "train", "val", "test", "difficulty", "seed"} and "parts":
 // {"stage": "last" or "penultimate", "count", "window", "saliency": "attention" or "norm",
-// "suppression": "window" or "fraction", "fraction"}.
+// "suppression": "window" or "fraction", "fraction", "repeats": true or false}.
 void write_vision_model(const std::filesystem::path& folder, const VisionModel& model);
 // Reads what write_vision_model wrote. Throws Error{NotFound}; Error{Unsupported} for a folder of
 // another format; Error{CorruptFile} for a config.json or a tensor that does not fit the model it

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/task/vision/vision_setup.h"
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <utility>
@@ -58,11 +59,13 @@ std::optional<CollapseGuardOptions> guard_options(const VisionConfig& config,
                                                   Index micro_batch) {
   if (config.loss.on_collapse == "off") return std::nullopt;
   const bool is_paco = config.loss.method == "paco";
-  const Index step = micro_batch * config.trainer.accumulation_steps;
   CollapseGuardOptions out;
   out.classes = static_cast<Index>(corpus.classes.size());
-  out.warm_up_epochs =
-      (config.lr.warm_up_steps * step + corpus.train.size() - 1) / corpus.train.size();
+  // In fp64, where the product of three large settings does not overflow.
+  const double images = static_cast<double>(config.lr.warm_up_steps) *
+                        static_cast<double>(micro_batch * config.trainer.accumulation_steps);
+  const double epochs = std::ceil(images / static_cast<double>(corpus.train.size()));
+  out.warm_up_epochs = static_cast<Index>(std::min(epochs, 1e15));
   out.contrasts = is_paco && config.paco.lambda_pac > 0;
   out.stops = config.loss.on_collapse == "stop";
   out.device = trainer::device_of(config.trainer);

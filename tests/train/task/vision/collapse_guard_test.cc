@@ -91,6 +91,27 @@ TEST(CollapseGuard, takes_one_class_for_all_images_for_a_collapse) {
   EXPECT_EQ(guard.verdict(), CollapseVerdict::Collapsed);
 }
 
+// Of 49 images of 50 in one class, a model that learns predicts that class for as many.
+TEST(CollapseGuard, allows_a_class_that_most_images_have) {
+  constexpr Index kMany = 50;
+  const Tensor targets = at::zeros({kMany}, at::kLong);
+  targets[0] = 1;
+  for (const bool learns : {true, false}) {
+    CollapseGuard guard(watching());
+    const Tensor answers = learns ? targets : at::zeros_like(targets);
+    const Tensor logits = 5 * at::one_hot(answers, kClasses).to(at::kFloat);
+    for (Index epoch = 0; epoch < 4; ++epoch) {
+      for (Index step = 0; step < CollapseGuard::kLeastSteps; ++step) {
+        guard.observe({.epoch = epoch,
+                       .logits = logits,
+                       .targets = targets,
+                       .active_share = at::full({}, 0.5)});
+      }
+    }
+    EXPECT_EQ(guard.verdict(), learns ? CollapseVerdict::Ok : CollapseVerdict::Collapsed);
+  }
+}
+
 TEST(CollapseGuard, allows_chance_while_the_rate_rises) {
   CollapseGuardOptions options = watching();
   options.warm_up_epochs = 5;

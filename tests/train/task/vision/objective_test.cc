@@ -190,6 +190,7 @@ TEST(PacoConfig, refuses_values_by_key) {
         {"loss.on_collapse=cry", "[loss.on_collapse] expected off, warn or stop"},
         {"loss.margin=0.1", "no effect with loss.method = paco"},
         {"loss.views=1", "loss.method = paco, which takes 2"},
+        {"model.name=cnn", "[model.name] expected a ResNet for loss.method = paco, got cnn"},
         {"paco.suppression_fraction=0.2", "no effect with paco.suppression = window"}}) {
     VisionConfig config = part_contrast_config();
     config.data.path = "leaves";

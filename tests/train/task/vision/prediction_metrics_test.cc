@@ -42,6 +42,17 @@ TEST(ConfusionMatrix, counts_what_a_loop_counts_and_its_rows_sum_to_the_classes)
   }
 }
 
+// The square of this many classes would take 34 GB.
+TEST(ConfusionMatrix, takes_as_many_classes_as_a_model_can_have) {
+  constexpr Index kClasses = 65535;
+  const ConfusionMatrix confusion(Labels{0, kClasses - 1}, Labels{kClasses - 1, kClasses - 1},
+                                  kClasses);
+  EXPECT_EQ(confusion.at(0, kClasses - 1), 1);
+  EXPECT_EQ(confusion.at(kClasses - 1, 0), 0);
+  EXPECT_EQ(balanced_accuracy(confusion), 0.5);
+  EXPECT_EQ(most_confused(confusion, 10).size(), 1u);
+}
+
 TEST(ConfusionMatrix, refuses_labels_out_of_range_and_other_lengths) {
   EXPECT_THROW(ConfusionMatrix(Labels{2}, Labels{0}, 2), Error);
   EXPECT_THROW(ConfusionMatrix(Labels{0}, Labels{-1}, 2), Error);

@@ -46,7 +46,8 @@ class VisionModelFolder : public testing::Test {
                                           .window = 4,
                                           .saliency = paco::Saliency::Norm,
                                           .suppression = paco::Suppression::Fraction,
-                                          .fraction = 0.125}}};
+                                          .fraction = 0.125,
+                                          .allow_repeats = true}}};
   }
   // What reading says of the folder whose config.json has another value at a path; null removes it.
   std::string refusal(const std::string& pointer, const Json& value) const {
@@ -81,6 +82,7 @@ TEST_F(VisionModelFolder, keeps_leaves_and_parts) {
   EXPECT_EQ(model.parts->sampler.saliency, paco::Saliency::Norm);
   EXPECT_EQ(model.parts->sampler.suppression, paco::Suppression::Fraction);
   EXPECT_EQ(model.parts->sampler.fraction, 0.125);
+  EXPECT_TRUE(model.parts->sampler.allow_repeats);
 }
 
 TEST_F(VisionModelFolder, names_the_other_choices_too) {
@@ -95,6 +97,7 @@ TEST_F(VisionModelFolder, names_the_other_choices_too) {
   EXPECT_EQ(read.parts->stage, Stage::Last);
   EXPECT_EQ(read.parts->sampler.saliency, paco::Saliency::Attention);
   EXPECT_EQ(read.parts->sampler.suppression, paco::Suppression::Window);
+  EXPECT_FALSE(read.parts->sampler.allow_repeats);
 }
 
 TEST_F(VisionModelFolder, has_neither_without_them) {
@@ -139,6 +142,8 @@ TEST_F(VisionModelFolder, refuses_parts_that_a_sampler_does_not_take) {
   EXPECT_THAT(refusal("/parts/fraction", 1.01), HasSubstr("0 to 1 for fraction"));
   EXPECT_THAT(refusal("/parts/fraction", -0.1), HasSubstr("0 to 1 for fraction"));
   EXPECT_THAT(refusal("/parts/fraction", Json()), HasSubstr("There is no fraction"));
+  EXPECT_THAT(refusal("/parts/repeats", 1), HasSubstr("for repeats, got"));
+  EXPECT_EQ(refusal("/parts/repeats", Json()), "no error") << "of models written before it was";
 }
 
 TEST_F(VisionModelFolder, refuses_parts_of_what_is_no_resnet) {
