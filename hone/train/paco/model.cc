@@ -3,7 +3,9 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
@@ -20,7 +22,7 @@ constexpr std::string_view kModel = "PacoModel";
 void cap(std::string_view what, Index most, Index& value) {
   if (value <= most) return;
   log_warning(concat("PacoModel: ", what, " = ", value, " is reduced to ", most,
-                     " (enforce_caps = false keeps it)"));
+                     " (it stays with enforce_caps = false, the key paco.caps)"));
   value = most;
 }
 
@@ -110,6 +112,13 @@ Tensor PacoModelImpl::sample(const std::vector<nn::ResNetImpl::Maps>& maps,
                &map2 = is_last ? maps[1].last : maps[1].penultimate;
   const bool keeps = !peaks.is_empty() && !shown.images.empty();
   const MapSize size{map1.size(2), map1.size(3)};
+  const Index window = 2 * (options_.sampler.window / 2) + 1;
+  if (window > std::min(map1.size(2), map1.size(3)) && !std::exchange(has_warned_, true)) {
+    log_warning(concat("PacoModel: windows of ", window, " cells cover the map of ", map1.size(2),
+                       " x ", map1.size(3),
+                       ", so that parts are nearly the same: lower the window, paco.window, or "
+                       "take the penultimate map, paco.stage, or larger images"));
+  }
   KnownPeaks known;
   if (keeps) known = peaks->recall(shown, size);
   out.view1 = sample_parts(map1, options_.sampler, {known.cells1, known.is_known});

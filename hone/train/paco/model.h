@@ -106,6 +106,7 @@ class PacoModelImpl : public torch::nn::Module {
 
   PacoModelOptions options_;
   LastStep last_;
+  bool has_warned_ = false;  // of windows that cover the map
 };
 TORCH_MODULE(PacoModel);
 

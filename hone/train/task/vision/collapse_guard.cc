@@ -16,9 +16,11 @@ namespace {
 using torch::Tensor;
 
 enum Sum : Index { CrossEntropy, Norms, Hinges, Images, MicroBatches, SumCount };
-enum Slot : Index { Epoch, FirstNorm, ChancePeriods, SilentPeriods, Worst, SlotCount };
+enum Slot : Index { Epoch, FirstNorm, LastEntropy, ChancePeriods, SilentPeriods, Worst, SlotCount };
 
 constexpr double kSilentShare = 0.005, kShrunkShare = 0.5;
+constexpr double kFalls =
+    0.998;  // a cross entropy below this share of the last period's is falling
 constexpr double kNearChance = 0.98, kOneClassShare = 0.95;
 constexpr double kPeriods = 3;
 
@@ -48,8 +50,7 @@ void CollapseGuard::observe(const Observation& seen) {
   const torch::NoGradGuard no_grad;
   double* const memory = memory_.data_ptr<double>();
   if (static_cast<double>(seen.epoch) > memory[Epoch]) {
-    const double steps = sums_.select(0, MicroBatches).item<double>();
-    if (steps >= static_cast<double>(kLeastSteps)) end_period();
+    if (is_period()) end_period(options_.stops);
     memory[Epoch] = static_cast<double>(seen.epoch);
   }
   const auto images = static_cast<double>(seen.targets.size(0));
@@ -65,7 +66,15 @@ void CollapseGuard::observe(const Observation& seen) {
   counts_.add_(at::one_hot(rows, options_.classes).sum(1));
 }
 
-void CollapseGuard::end_period() {
+bool CollapseGuard::is_period() const {
+  return sums_.select(0, MicroBatches).item<double>() >= static_cast<double>(kLeastSteps);
+}
+
+void CollapseGuard::finish() {
+  if (is_period()) end_period(/*stops=*/false);
+}
+
+void CollapseGuard::end_period(bool stops) {
   const Tensor sums = sums_.to(at::kCPU, at::kDouble, /*non_blocking=*/false, /*copy=*/true);
   const Tensor counts = counts_.to(at::kCPU, at::kLong, false, true);
   sums_.zero_();
@@ -82,7 +91,9 @@ void CollapseGuard::end_period() {
   const bool is_warm = memory[Epoch] >= static_cast<double>(options_.warm_up_epochs);
   const bool is_chance = !(entropy < kNearChance * chance) || is_one_class;
   const bool is_silent = options_.contrasts && sum[Hinges] / images < kSilentShare;
-  memory[ChancePeriods] = is_warm && is_chance ? memory[ChancePeriods] + 1 : 0;
+  const bool falls = entropy < kFalls * memory[LastEntropy];
+  memory[LastEntropy] = entropy;
+  memory[ChancePeriods] = is_warm && is_chance && !falls ? memory[ChancePeriods] + 1 : 0;
   memory[SilentPeriods] = is_silent ? memory[SilentPeriods] + 1 : 0;
   auto verdict = CollapseVerdict::Ok;
   std::string text;
@@ -102,7 +113,7 @@ void CollapseGuard::end_period() {
   const bool is_new = verdict > this->verdict();
   memory[Worst] = std::max(memory[Worst], static_cast<double>(verdict));
   const std::string where = concat("After pass ", memory[Epoch] + 1, " over the images ");
-  if (verdict == CollapseVerdict::Collapsed && options_.stops) {
+  if (verdict == CollapseVerdict::Collapsed && stops) {
     fail(ErrorCategory::Internal, "train", where + text);
   }
   if (is_new) log_warning(where + text);

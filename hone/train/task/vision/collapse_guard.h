@@ -49,13 +49,16 @@ class CollapseGuard {
   // The first one of a new epoch ends a period: its verdict, if it is not Ok and new, is a warning,
   // or with `stops`, if it is Collapsed, Error{Internal}.
   void observe(const Observation& seen);
+  // Judges what has been seen since the last period, if it is one; never throws.
+  void finish();
   // The worst so far.
   CollapseVerdict verdict() const;
   // Everything that observe() changes.
   std::vector<trainer::CheckpointTensor> state();
 
  private:
-  void end_period();
+  void end_period(bool stops);
+  bool is_period() const;
 
   CollapseGuardOptions options_;
   // fp64 {cross entropy, norms, hinges, images, micro-batches}, and int64 {predictions, targets} by

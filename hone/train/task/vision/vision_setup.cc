@@ -84,12 +84,22 @@ std::optional<CollapseGuardOptions> guard_options(const VisionConfig& config,
   return out;
 }
 
+// What part contrast has on the CPU only.
+void check_for_device(const VisionConfig& config, c10::Device device) {
+  if (device.is_cpu() || config.loss.method != "paco") return;
+  const PacoConfig& paco = config.paco;
+  const std::string with = concat(" with trainer.device = ", config.trainer.device);
+  HONE_CHECK(paco.refresh_every == 1, "paco.refresh_every", "1" + with, paco.refresh_every);
+  HONE_CHECK(paco.screen_top_m == 0, "paco.screen_top_m", "0" + with, paco.screen_top_m);
+  HONE_CHECK(paco.soc_metric == "frobenius", "paco.soc_metric", "frobenius" + with,
+             paco.soc_metric);
+}
+
 }  // namespace
 
 VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop) {
   const c10::Device device = trainer::device_of(config.trainer);
-  HONE_CHECK(device.is_cpu() || config.paco.refresh_every == 1, "paco.refresh_every",
-             concat("1 with trainer.device = ", config.trainer.device), config.paco.refresh_every);
+  check_for_device(config, device);
   select_device("trainer.device", device);
   // Opened before images are loaded, which takes long.
   if (!config.model.init.empty()) MmapFile{nn::weights_file_of(config.model.init)};

@@ -39,8 +39,10 @@ VisionTask::VisionTask(nn::VisionNet model, std::unique_ptr<Objective> objective
   if (options.guard) guard_.emplace(*options.guard);
 }
 
-std::optional<CollapseVerdict> VisionTask::verdict() const {
-  return guard_ ? std::optional(guard_->verdict()) : std::nullopt;
+std::optional<CollapseVerdict> VisionTask::verdict() {
+  if (!guard_) return std::nullopt;
+  guard_->finish();
+  return guard_->verdict();
 }
 
 void VisionTask::restore_buffers() {
@@ -50,13 +52,14 @@ void VisionTask::restore_buffers() {
 // A step that is run again with less memory starts from the same buffers.
 void VisionTask::begin_step(Index step) {
   if (step_ == step) return restore_buffers();
-  step_ = step;
+  step_.reset();  // until all copies are made, for which there may be no memory
   before_step_.clear();
   for (const torch::Tensor& buffer : objective_->module().buffers()) {
     before_step_.push_back({buffer, buffer.clone()});
   }
-  if (!guard_) return;
-  for (const auto& [name, value] : guard_->state()) before_step_.push_back({value, value.clone()});
+  const auto watched = guard_ ? guard_->state() : std::vector<trainer::CheckpointTensor>();
+  for (const auto& [name, value] : watched) before_step_.push_back({value, value.clone()});
+  step_ = step;
 }
 
 trainer::LossSum VisionTask::micro_batch(Index step, Index micro) {

@@ -55,8 +55,8 @@ class VisionTask final : public trainer::Task {
   bool halve_validation_batches() override;
 
   Objective& objective() { return *objective_; }
-  // Nothing if collapses are not looked at.
-  std::optional<CollapseVerdict> verdict() const;
+  // At the end of training; nothing if collapses are not looked at.
+  std::optional<CollapseVerdict> verdict();
 
  private:
   struct Buffer {

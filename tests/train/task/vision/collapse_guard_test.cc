@@ -133,6 +133,24 @@ TEST(CollapseGuard, says_where_part_contrast_is_silent) {
   }
 }
 
+TEST(CollapseGuard, allows_a_cross_entropy_near_chance_that_falls) {
+  CollapseGuard guard(watching());
+  for (Index epoch = 0; epoch < 6; ++epoch) {
+    observe(guard, epoch, epoch + 1, {.sure = 0.007 * static_cast<double>(epoch)});
+  }
+  EXPECT_EQ(guard.verdict(), CollapseVerdict::Ok);
+}
+
+TEST(CollapseGuard, judges_the_last_period_at_the_end_without_stopping) {
+  CollapseGuardOptions options = watching();
+  options.stops = true;
+  CollapseGuard guard(options);
+  observe(guard, 0, 3, {.sure = 0});
+  EXPECT_EQ(guard.verdict(), CollapseVerdict::Ok);
+  guard.finish();
+  EXPECT_EQ(guard.verdict(), CollapseVerdict::Collapsed);
+}
+
 TEST(CollapseGuard, stops_where_told) {
   CollapseGuardOptions options = watching();
   options.stops = true;
