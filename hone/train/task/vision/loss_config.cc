@@ -233,8 +233,8 @@ void add_entries(ConfigEntries& entries, LossConfig& loss) {
   add.ignored_if(loss.method != "triplet", own);
   add("loss.on_collapse", &loss.on_collapse,
       "what follows when the features shrink, or the model predicts by chance or one class for "
-      "all (docs/guide-paco.md): warn;
-  entries.back().fixed_in_run = false;  // a run that was stopped may go on stop the run; off, it is not looked at");
+      "all (docs/guide-paco.md): warn; stop the run; off, it is not looked at");
+  entries.back().fixed_in_run = false;  // a run that was stopped may go on
 }
 
 void add_entries(ConfigEntries& entries, PacoConfig& paco, const LossConfig& loss) {
