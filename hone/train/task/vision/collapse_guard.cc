@@ -91,7 +91,7 @@ void CollapseGuard::end_period(bool stops) {
   const bool is_warm = memory[Epoch] >= static_cast<double>(options_.warm_up_epochs);
   const bool is_chance = !(entropy < kNearChance * chance) || is_one_class;
   const bool is_silent = options_.contrasts && sum[Hinges] / images < kSilentShare;
-  const bool falls = entropy < kFalls * memory[LastEntropy];
+  const bool falls = entropy < std::min(chance, kFalls * memory[LastEntropy]);
   memory[LastEntropy] = entropy;
   memory[ChancePeriods] = is_warm && is_chance && !falls ? memory[ChancePeriods] + 1 : 0;
   memory[SilentPeriods] = is_silent ? memory[SilentPeriods] + 1 : 0;
