@@ -41,11 +41,12 @@ from train_run import (MAX_PAIRS, RunFailed, json_of, kept_run, paired_differenc
 
 GRID_SEED, FIRST_SEED = 1, 2
 COMMON = {
-    "model.name": "resnet20", "loss.label_smoothing": 0.1, "loss.on_collapse": "warn",
-    "augment.flip": 0.5, "augment.ops": 2, "augment.magnitude": 5, "augment.occlude": 0.3,
-    "augment.shuffle": 0.3, "optim.name": "adamw", "optim.weight_decay": 1e-4,
-    "lr.schedule": "cosine", "trainer.micro_batch": 32, "trainer.clip_norm": 1,
-    "trainer.validate_every": 0, "trainer.checkpoint_every": 50, "trainer.keep_checkpoints": 1,
+    "model.name": "resnet20", "model.channels_last": "true", "loss.label_smoothing": 0.1,
+    "loss.on_collapse": "warn", "augment.flip": 0.5, "augment.ops": 2, "augment.magnitude": 5,
+    "augment.occlude": 0.3, "augment.shuffle": 0.3, "optim.name": "adamw",
+    "optim.weight_decay": 1e-4, "lr.schedule": "cosine", "trainer.micro_batch": 32,
+    "trainer.clip_norm": 1, "trainer.validate_every": 0, "trainer.checkpoint_every": 50,
+    "trainer.keep_checkpoints": 1,
 }
 LEAVES = {"data.leaves.val": 40}  # of each class; the default of 10 would be coarse
 LEAVES_SEEDS = {"grid": 1, "final": 2}

@@ -39,9 +39,16 @@ using ConfigEntries = std::vector<ConfigEntry>;
 // Appends keys: `const EntryAdder add{entries}; add("lr.peak", &lr.peak, "highest rate");`
 struct EntryAdder {
   ConfigEntries& entries;
+  std::string ignored_by = {};  // of all of these keys; see ConfigEntry
+
   void operator()(std::string_view name, ConfigField field, std::string meaning,
                   bool fixed_in_run = true) const {
     entries.push_back({name, field, std::move(meaning), fixed_in_run});
+    entries.back().ignored_by = ignored_by;
+  }
+  // The last key has no effect with `setting` if that is so.
+  void ignored_if(bool is_so, std::string setting) const {
+    if (is_so && ignored_by.empty()) entries.back().ignored_by = std::move(setting);
   }
 };
 using ConfigKeys = std::set<std::string, std::less<>>;

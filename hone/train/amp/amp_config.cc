@@ -12,10 +12,7 @@ namespace hone::amp {
 void add_entries(ConfigEntries& entries, AmpConfig& amp) {
   const std::string unscaled =
       amp.precision == "fp16" ? std::string() : concat("amp.precision = ", amp.precision);
-  const auto add = [&](std::string_view name, ConfigField field, std::string meaning) {
-    entries.push_back({name, field, std::move(meaning)});
-    entries.back().ignored_by = unscaled;
-  };
+  const EntryAdder add{entries, unscaled};
   entries.push_back(
       {"amp.precision", &amp.precision,
        "what forward and backward passes multiply in; weights, gradients and state stay fp32. "

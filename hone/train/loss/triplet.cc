@@ -20,7 +20,8 @@ using torch::Tensor;
 constexpr std::string_view kTriplet = "batch_hard_triplet";
 constexpr std::int64_t kByDifferences = 2;  // of cdist: no products, so that equal rows tie
 
-// For each row, the rows to compare it with, int64 [rows]; any where it is no anchor, bool [rows].
+// For each row, the rows to compare it with, int64 [rows], and whether it is an anchor, bool
+// [rows]; if it is not, the former mean nothing.
 struct HardestPairs {
   Tensor positive, negative, is_anchor;
 };

@@ -114,7 +114,7 @@ Tensor ResNetImpl::forward_block(const Block& block, const Tensor& x, NormMode m
 // The segment counts its own runs: whatever follows the first belongs to a backward pass, by when
 // the module may be in another mode.
 Tensor ResNetImpl::run_block(const Block& block, Index number, const Tensor& x) const {
-  const NormMode mode = is_training() ? NormMode::Train : NormMode::Evaluate;
+  const NormMode mode = norm_mode();
   if (recompute_every_ == 0 || number % recompute_every_ != 0) return forward_block(block, x, mode);
   const auto segment = [block, next = mode](const Tensors& in) mutable -> Tensors {
     const NormMode now = next;
@@ -136,8 +136,7 @@ Tensor ResNetImpl::forward_stages(const Tensor& images) const {
              concat("images [batch, ", spec().channels, ", height, width]"),
              concat(images.dim(), " dimensions, the second of ",
                     images.dim() > 1 ? images.size(1) : Index{0}));
-  const NormMode mode = is_training() ? NormMode::Train : NormMode::Evaluate;
-  Tensor x = stem_.forward(images, mode).relu();
+  Tensor x = stem_.forward(images, norm_mode()).relu();
   if (!layout_.is_for_cifar()) x = at::max_pool2d(x, {3, 3}, {2, 2}, {1, 1});
   for (std::size_t i = 0; i + 1 < stages_.size(); ++i) x = run_stage(i, x);
   return x;

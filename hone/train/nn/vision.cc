@@ -65,9 +65,8 @@ class Cnn final : public VisionNetImpl {
  private:
   VisionOutputs outputs_of(const Tensor& images) const override {
     Tensor x = images;
-    const NormMode mode = is_training() ? NormMode::Train : NormMode::Evaluate;
     for (const NormedConv& conv : convs_) {
-      x = at::max_pool2d(conv.forward(x, mode).relu(), {2, 2});
+      x = at::max_pool2d(conv.forward(x, norm_mode()).relu(), {2, 2});
     }
     return {last_.forward(x.flatten(1)), {}};
   }

@@ -52,6 +52,7 @@ class VisionNetImpl : public torch::nn::Module {
   virtual bool set_recompute_every(Index /*k*/) { return false; }
 
  protected:
+  NormMode norm_mode() const { return is_training() ? NormMode::Train : NormMode::Evaluate; }
   // Takes a spec that resolve() has returned.
   explicit VisionNetImpl(VisionSpec spec) : spec_(std::move(spec)) {}
 

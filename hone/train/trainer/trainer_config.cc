@@ -23,9 +23,7 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
   add("trainer.accumulation_steps", &trainer.accumulation_steps,
       "forward passes per optimizer step");
   add("trainer.clip_norm", &trainer.clip_norm, "limit of the global gradient norm; 0: none");
-  if (trainer.clip_value > 0) {
-    entries.back().ignored_by = concat("trainer.clip_value = ", trainer.clip_value);
-  }
+  add.ignored_if(trainer.clip_value > 0, concat("trainer.clip_value = ", trainer.clip_value));
   add("trainer.clip_norm_type", &trainer.clip_norm_type,
       "p of that norm, which the metrics have, too: a number above 0, or inf for the largest "
       "magnitude");
@@ -46,18 +44,15 @@ void add_entries(ConfigEntries& entries, TrainerConfig& trainer, const TrainerWo
   add("trainer.device", &trainer.device,
       "where the model is trained: cpu; cuda, which is cuda:0; or cuda:N", false);
   add("trainer.max_memory_mb", &trainer.max_memory_mb, std::string(words.max_memory));
-  if (trainer.device != "cpu") {
-    entries.back().ignored_by = concat("trainer.device = ", trainer.device);
-  }
+  add.ignored_if(trainer.device != "cpu", concat("trainer.device = ", trainer.device));
   add("trainer.skip_nonfinite", &trainer.skip_nonfinite,
       "a step whose gradient is not finite is skipped, as it always is with amp.precision fp16; "
       "false: it ends the run",
       false);
   add("trainer.max_skipped_steps", &trainer.max_skipped_steps,
       "steps skipped in a row that end the run", false);
-  if (!trainer.skip_nonfinite && trainer.amp.precision != "fp16") {
-    entries.back().ignored_by = "trainer.skip_nonfinite = false";
-  }
+  add.ignored_if(!trainer.skip_nonfinite && trainer.amp.precision != "fp16",
+                 "trainer.skip_nonfinite = false");
   add("trainer.metrics", &trainer.metrics,
       "where the row of each step goes: csv (always), jsonl, tensorboard", false);
   add("trainer.recompute_every", &trainer.recompute_every,

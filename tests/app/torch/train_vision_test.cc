@@ -40,6 +40,15 @@ TrainVisionJob tiny_job(const std::filesystem::path& folder, const char* model) 
   return job;
 }
 
+// Afterwards the job goes on.
+void interrupt_after_a_step(TrainVisionJob& job) {
+  const std::atomic<bool> stop{true};
+  job.stop = &stop;
+  EXPECT_THROW(train_vision(job), Error);
+  job.stop = nullptr;
+  job.resume = true;
+}
+
 TEST(TrainVision, learns_and_writes_metrics_and_model) {
   const test::TemporaryFolder folder;
   const TrainVisionResult result = train_vision(tiny_job(folder.path(), "cnn"));
@@ -73,11 +82,7 @@ TEST(TrainVision, resumes_after_an_interrupt_to_the_same_model) {
     job.config.data.path = parts.path() / "data";
     test::write_bar_folder(parts.path() / "data", 12, 4, 200, 40);
     job.out = parts.path() / "run";
-    const std::atomic<bool> stop{true};  // after the first step
-    job.stop = &stop;
-    EXPECT_THROW(train_vision(job), Error);
-    job.stop = nullptr;
-    job.resume = true;
+    interrupt_after_a_step(job);
     job.config.data.workers = 0;
     const TrainVisionResult result = train_vision(job);
     EXPECT_EQ(result.val_loss, expected.val_loss) << model;
@@ -99,11 +104,7 @@ TEST(TrainVision, starts_from_the_weights_of_a_run_and_goes_on_without_them) {
   EXPECT_LT(*expected.train_loss, 2 * *trained.train_loss + 0.1) << "a new model has 1.4";
 
   job.out = folder.path() / "parts";
-  const std::atomic<bool> stop{true};  // after the first step
-  job.stop = &stop;
-  EXPECT_THROW(train_vision(job), Error);
-  job.stop = nullptr;
-  job.resume = true;
+  interrupt_after_a_step(job);
   job.config.model.init = folder.path() / "other";
   EXPECT_THAT(test::error_of([&] { train_vision(job); }), HasSubstr("model.init"));
   std::filesystem::remove_all(first.out);
@@ -223,11 +224,7 @@ TEST(TrainVision, goes_on_where_another_device_began) {
   job.config.trainer.steps = 6;
   const TrainVisionResult expected = train_vision(job);
   job.out = folder.path() / "parts";
-  const std::atomic<bool> stop{true};  // after the first step
-  job.stop = &stop;
-  EXPECT_THROW(train_vision(job), Error);
-  job.stop = nullptr;
-  job.resume = true;
+  interrupt_after_a_step(job);
   record_device(job.out, 1, "\"cuda:3\"");
   EXPECT_TRUE(read_text_file(train_vision(job).model / "model.safetensors") ==
               read_text_file(expected.model / "model.safetensors"));

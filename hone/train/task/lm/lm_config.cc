@@ -45,7 +45,7 @@ void add_entries(ConfigEntries& entries, LmConfig::Data& data) {
       "bpe: byte-level BPE trained on the training part; byte: one token per byte");
   add("data.vocab_size", &data.vocab_size,
       "tokens of the BPE vocabulary, the end-of-text token included");
-  if (data.tokenizer == "byte") entries.back().ignored_by = "data.tokenizer = byte";
+  add.ignored_if(data.tokenizer == "byte", "data.tokenizer = byte");
   add("data.windows", &data.windows,
       "document: a training window is one document, a longer one is cut every context tokens; "
       "stream: windows are cut from all documents as one stream. A single text is always a stream");

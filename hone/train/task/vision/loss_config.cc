@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/train/paco/model.h"
 
 namespace hone::task {
 namespace {
@@ -41,27 +42,7 @@ constexpr auto kCompat = std::to_array<std::string_view>(
 constexpr auto kRobust = std::to_array<std::string_view>(
     {"paco.ce_weight=off", "paco.pooled=0.5", "paco.hinge=softplus"});
 
-// The keys behind a choice of what they belong to.
-class Adder {
- public:
-  Adder(ConfigEntries& entries, std::string ignored_by)
-      : entries_(entries), ignored_by_(std::move(ignored_by)) {}
-
-  void operator()(std::string_view name, ConfigField field, std::string meaning) {
-    EntryAdder{entries_}(name, field, std::move(meaning));
-    entries_.back().ignored_by = ignored_by_;
-  }
-  // The last key has no effect if `unused`.
-  void ignored_if(bool unused, std::string setting) {
-    if (unused && ignored_by_.empty()) entries_.back().ignored_by = std::move(setting);
-  }
-
- private:
-  ConfigEntries& entries_;
-  std::string ignored_by_;
-};
-
-void add_part_entries(Adder& add, PacoConfig& paco) {
+void add_part_entries(const EntryAdder& add, PacoConfig& paco) {
   add("paco.preset", &paco.preset,
       "exact: the defaults; compat: as the method was published; robust: one metric for all "
       "images in part (paco.pooled = 0.5), softplus, no weights of images; none: the keys as they "
@@ -77,7 +58,8 @@ void add_part_entries(Adder& add, PacoConfig& paco) {
   add("paco.saliency", &paco.saliency,
       "what parts are peaks of: attention; norm of the features, for maps of both signs");
   add("paco.suppression", &paco.suppression,
-      "how far around a peak there is no other: window, half of paco.window; fraction of the map");
+      "how far around a peak no other peak is taken: window, half of paco.window; fraction, a "
+      "share of the map");
   add("paco.suppression_fraction", &paco.suppression_fraction, "that fraction of the map's side");
   add.ignored_if(paco.suppression == "window", "paco.suppression = window");
   add("paco.repeat_peaks", &paco.repeat_peaks,
@@ -88,7 +70,7 @@ void add_part_entries(Adder& add, PacoConfig& paco) {
       "the image on the others; 1: at every visit; above 1 on the CPU only");
 }
 
-void add_contrast_entries(Adder& add, PacoConfig& paco) {
+void add_contrast_entries(const EntryAdder& add, PacoConfig& paco) {
   add("paco.lambda_pac", &paco.lambda_pac, "weight of part contrast");
   add("paco.alpha", &paco.alpha, "margin of part contrast, in units of its distances");
   add("paco.mining", &paco.mining,
@@ -108,8 +90,7 @@ void add_contrast_entries(Adder& add, PacoConfig& paco) {
   add("paco.delta", &paco.delta,
       "what the diagonal of an image's metric gets: absolute, paco.delta_floor; relative, "
       "paco.rho times the mean variance of a dimension, and at least that floor; shrink, their "
-      "sum, "
-      "and the covariance times 1 - paco.rho");
+      "sum, and the covariance times 1 - paco.rho");
   add.ignored_if(!pooled.empty(), pooled);
   add("paco.delta_floor", &paco.delta_floor, "variance, in units of the parts");
   add.ignored_if(!pooled.empty(), pooled);
@@ -130,14 +111,13 @@ void add_contrast_entries(Adder& add, PacoConfig& paco) {
       "of the matching: auto, table (up to 7 parts), hungarian, greedy, sinkhorn");
 }
 
-void add_soc_entries(Adder& add, PacoConfig& paco) {
+void add_soc_entries(const EntryAdder& add, PacoConfig& paco) {
   add("paco.eta_soc", &paco.eta_soc, "weight of second-order alignment");
   add("paco.soc_metric", &paco.soc_metric,
       "distance of covariances: frobenius, stein, log_euclidean");
   add("paco.soc_scale", &paco.soc_scale,
       "what frobenius is divided by: trace, the squared mean trace of both covariances, so that "
-      "the "
-      "scale of features does not matter; none, as published");
+      "the scale of features does not matter; none, as published");
   add.ignored_if(paco.soc_metric != "frobenius", concat("paco.soc_metric = ", paco.soc_metric));
   add("paco.soc_epsilon", &paco.soc_epsilon, "added to the diagonal of these covariances");
   add("paco.beta", &paco.beta, "weight of the distance to the covariance of the class");
@@ -214,7 +194,7 @@ paco::PacoLossOptions loss_options(const PacoConfig& paco) {
 }  // namespace
 
 void add_entries(ConfigEntries& entries, LossConfig& loss) {
-  Adder add(entries, "");
+  const EntryAdder add{entries};
   add("loss.method", &loss.method,
       "ce: cross entropy; supcon, triplet: and supervised contrast or batch-hard triplets of the "
       "features of a ResNet; paco: and part contrast (hone train paco)");
@@ -233,12 +213,12 @@ void add_entries(ConfigEntries& entries, LossConfig& loss) {
   add.ignored_if(loss.method != "triplet", own);
   add("loss.on_collapse", &loss.on_collapse,
       "what follows when the features shrink, or the model predicts by chance or one class for "
-      "all (docs/guide-paco.md): warn; stop the run; off, it is not looked at");
-  entries.back().fixed_in_run = false;  // a run that was stopped may go on
+      "all (docs/guide-paco.md): warn; stop the run; off, it is not looked at",
+      /*fixed_in_run=*/false);
 }
 
 void add_entries(ConfigEntries& entries, PacoConfig& paco, const LossConfig& loss) {
-  Adder add(entries, loss.method == "paco" ? "" : concat("loss.method = ", loss.method));
+  const EntryAdder add{entries, loss.method == "paco" ? "" : concat("loss.method = ", loss.method)};
   add_part_entries(add, paco);
   add_contrast_entries(add, paco);
   add_soc_entries(add, paco);

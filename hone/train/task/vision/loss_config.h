@@ -6,7 +6,10 @@
 #include <string_view>
 
 #include "hone/core/config/config_table.h"
-#include "hone/train/paco/model.h"
+
+namespace hone::paco {
+struct PacoModelOptions;
+}
 
 namespace hone::task {
 

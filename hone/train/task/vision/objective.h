@@ -7,6 +7,7 @@
 
 #include "hone/core/json_io.h"
 #include "hone/train/nn/vision.h"
+#include "hone/train/paco/peak_cache.h"
 #include "hone/train/task/vision/loss_config.h"
 #include "hone/train/task/vision/vision_model.h"
 #include "hone/train/trainer/trainer.h"

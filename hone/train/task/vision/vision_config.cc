@@ -2,6 +2,7 @@
 #include "hone/train/task/vision/vision_config.h"
 
 #include <array>
+#include <utility>
 
 #include "hone/core/check.h"
 #include "hone/data/leaves/leaves.h"
@@ -31,14 +32,14 @@ void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
       "units of a hidden layer (mlp), channels of the first convolution (cnn: a multiple of 8); 0: "
       "mlp 256, cnn 32, resnet20 and resnet56 16, other ResNets 64");
   add("model.layers", &model.layers, "hidden layers of mlp");
-  if (model.name != "mlp") entries.back().ignored_by = concat("model.name = ", model.name);
+  add.ignored_if(model.name != "mlp", concat("model.name = ", model.name));
   add("model.init", &model.init,
       "safetensors file, or folder of a model or a finished run, whose weights replace the new "
       "ones of the same name and shape; empty: none");
   add("model.channels_last", &model.channels_last,
       "weights of convolutions and images in the layout in which channels are the fastest "
       "dimension");
-  if (model.name == "mlp") entries.back().ignored_by = "model.name = mlp";
+  add.ignored_if(model.name == "mlp", "model.name = mlp");
 }
 
 void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
@@ -61,21 +62,14 @@ void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
       "prepared when it is needed",
       false);
   add("data.prefetch", &data.prefetch, "batches that are prepared ahead at most", false);
-  const std::size_t before = entries.size();
-  task::add_entries(entries, data.leaves);
-  if (data.path == data::kLeavesName) return;
-  for (std::size_t i = before; i < entries.size(); ++i) {
-    entries[i].ignored_by = "another data.path than leaves";
-  }
+  task::add_entries(entries, data.leaves,
+                    data.path == data::kLeavesName ? "" : "another data.path than leaves");
 }
 
 }  // namespace
 
 void add_entries(ConfigEntries& entries, data::AugmentOptions& augment) {
   const EntryAdder add{entries};
-  const auto unless = [&entries](bool used, const char* setting) {
-    if (!used) entries.back().ignored_by = setting;
-  };
   add("augment.side", &augment.side,
       "side of the square that is cut out of each image, from its middle for evaluation, and that "
       "the model takes; 0: the whole image");
@@ -84,7 +78,7 @@ void add_entries(ConfigEntries& entries, data::AugmentOptions& augment) {
       "augment.crop_padding");
   add("augment.crop_padding", &augment.crop_padding,
       "pixels that a random cut may reach beyond each edge, over the mean color");
-  unless(augment.crop != "center", "augment.crop = center");
+  add.ignored_if(augment.crop == "center", "augment.crop = center");
   add("augment.flip", &augment.flip, "probability that a training image is mirrored left to right");
   add("augment.ops", &augment.ops,
       "operations on each training image, drawn with replacement from rotation, brightness, "
@@ -93,23 +87,23 @@ void add_entries(ConfigEntries& entries, data::AugmentOptions& augment) {
       "how far these go, 0 to 10: rotation by up to 3 magnitude degrees; brightness, contrast and "
       "saturation by factors of up to 1 +- 0.05 magnitude; hue by up to 0.02 magnitude turns; "
       "sharpness by a factor of up to 1 +- 0.1 magnitude");
-  unless(augment.ops > 0, "augment.ops = 0");
+  add.ignored_if(augment.ops <= 0, "augment.ops = 0");
   add("augment.occlude", &augment.occlude,
       "probability that a square of a training image gets its mean color");
   add("augment.occlude_area", &augment.occlude_area,
       "share of the area that this square has; its side is at most a quarter of the shorter one");
-  unless(augment.occlude > 0, "augment.occlude = 0");
+  add.ignored_if(augment.occlude <= 0, "augment.occlude = 0");
   add("augment.shuffle", &augment.shuffle,
       "probability that cells of a grid on a training image change places in pairs");
   add("augment.shuffle_cells", &augment.shuffle_cells, "cells that do, or all if there are fewer");
-  unless(augment.shuffle > 0, "augment.shuffle = 0");
+  add.ignored_if(augment.shuffle <= 0, "augment.shuffle = 0");
   add("augment.shuffle_grid", &augment.shuffle_grid,
       "side of a cell in pixels; an image of less than 2 cells in an axis stays as it is");
-  unless(augment.shuffle > 0, "augment.shuffle = 0");
+  add.ignored_if(augment.shuffle <= 0, "augment.shuffle = 0");
 }
 
-void add_entries(ConfigEntries& entries, data::LeavesOptions& leaves) {
-  const EntryAdder add{entries};
+void add_entries(ConfigEntries& entries, data::LeavesOptions& leaves, std::string ignored_by) {
+  const EntryAdder add{entries, std::move(ignored_by)};
   add("data.leaves.classes", &leaves.classes,
       "2 to 1000 classes of leaves, which differ in the spacing of veins, the shape of blotches "
       "and the distance of notches");

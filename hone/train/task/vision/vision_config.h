@@ -45,7 +45,7 @@ VisionConfig part_contrast_config();
 VisionConfig apply_preset(VisionConfig config);
 // The keys of [augment], and those of the leaves in [data].
 void add_entries(ConfigEntries& entries, data::AugmentOptions& augment);
-void add_entries(ConfigEntries& entries, data::LeavesOptions& leaves);
+void add_entries(ConfigEntries& entries, data::LeavesOptions& leaves, std::string ignored_by);
 // Rates and decays that train the small models well.
 optim::RuleTable vision_rules();
 // lr.peak, or the rule's where that is 0.
