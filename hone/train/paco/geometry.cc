@@ -32,21 +32,6 @@ void refuse_second_derivative() {
   }
 }
 
-void check_parts(const Tensor& z1, const Tensor& z2) {
-  constexpr std::string_view kOp = "part geometry";
-  HONE_CHECK(z1.defined() && z2.defined() && z1.dim() == 3 && z2.sizes().equals(z1.sizes()) &&
-                 z1.size(1) > 0 && z1.size(2) > 0,
-             kOp, "two views of parts [batch, parts, dim]",
-             z1.defined() && z2.defined()
-                 ? concat(c10::str(z1.sizes()), " and ", c10::str(z2.sizes()))
-                 : std::string("an undefined tensor"));
-  HONE_CHECK(z1.is_floating_point() && z2.scalar_type() == z1.scalar_type(), kOp,
-             "parts of one floating type",
-             concat(c10::toString(z1.scalar_type()), " and ", c10::toString(z2.scalar_type())));
-  HONE_CHECK(z2.device() == z1.device(), kOp, concat("parts on ", z1.device().str()),
-             z2.device().str());
-}
-
 void check_options(const MetricOptions& options, Index parts) {
   constexpr std::string_view kOp = "part_metric";
   HONE_CHECK(options.floor > 0 && std::isfinite(options.floor), kOp, "a finite floor above 0",
@@ -291,11 +276,11 @@ Tensor factor_by_operators(const Tensor& z1, const Tensor& z2) {
 }
 
 // L of the mean of A Aᵀ over the batch plus a ridge.
-Tensor pooled_root(const Tensor& factor) {
+Tensor pooled_root(const Tensor& factor, double floor) {
   const Tensor rows = factor.detach().to(at::kDouble).flatten(0, 1);
   const Tensor mean =
       at::matmul(rows.t(), rows) / static_cast<double>(std::max<Index>(factor.size(0), 1));
-  const Tensor ridge = (kPooledRidge * mean.diagonal().mean()).clamp_min(kLeastSquare);
+  const Tensor ridge = (kPooledRidge * mean.diagonal().mean()).clamp_min(floor);
   const Tensor identity = at::eye(mean.size(0), mean.options());
   return at::linalg_cholesky(mean + ridge * identity);
 }
@@ -327,7 +312,7 @@ PartMetric make_metric(const Tensor& z1, const Tensor& z2, const MetricOptions& 
   metric.z2 = z2;
   const auto dim = static_cast<double>(z1.size(2));
   if (options.pooled > 0) {
-    const Tensor root = pooled_root(factor_of(z1.detach(), z2.detach()));
+    const Tensor root = pooled_root(factor_of(z1.detach(), z2.detach()), options.floor);
     metric.z1 = whiten(z1, root);
     metric.z2 = whiten(z2, root);
   }
@@ -356,6 +341,21 @@ PartMetric make_metric(const Tensor& z1, const Tensor& z2, const MetricOptions& 
 }
 
 }  // namespace
+
+void check_parts(const Tensor& z1, const Tensor& z2) {
+  constexpr std::string_view kOp = "part geometry";
+  HONE_CHECK(z1.defined() && z2.defined() && z1.dim() == 3 && z2.sizes().equals(z1.sizes()) &&
+                 z1.size(1) > 0 && z1.size(2) > 0,
+             kOp, "two views of parts [batch, parts, dim]",
+             z1.defined() && z2.defined()
+                 ? concat(c10::str(z1.sizes()), " and ", c10::str(z2.sizes()))
+                 : std::string("an undefined tensor"));
+  HONE_CHECK(z1.is_floating_point() && z2.scalar_type() == z1.scalar_type(), kOp,
+             "parts of one floating type",
+             concat(c10::toString(z1.scalar_type()), " and ", c10::toString(z2.scalar_type())));
+  HONE_CHECK(z2.device() == z1.device(), kOp, concat("parts on ", z1.device().str()),
+             z2.device().str());
+}
 
 namespace composed {
 
@@ -402,7 +402,7 @@ Tensor frobenius_distance(const Tensor& z1, const Tensor& z2) {
 Tensor frobenius_prototype_distance(const Tensor& z1, const Tensor& z2, double epsilon,
                                     const Tensor& prototypes, const Tensor& label) {
   const Tensor rows = factor_by_operators(z1, z2);
-  const Tensor own = prototypes.to(z1.scalar_type()).index_select(0, label.clamp_min(0));
+  const Tensor own = prototypes.index_select(0, label.clamp_min(0)).to(z1.scalar_type());
   const Tensor used = (label >= 0).to(z1.scalar_type());
   if (prototypes.dim() == 2) {
     return (rows.square().sum(1) + epsilon - own).square().sum(1) * used;
@@ -479,9 +479,15 @@ Tensor prototype_distance(SocMetric metric, const Tensor& z1, const Tensor& z2, 
     require_frobenius(metric, z1);
     return composed::frobenius_prototype_distance(z1, z2, epsilon, prototypes, label);
   }
+  const Index classes = prototypes.size(0);
+  const Index largest = label.numel() > 0 ? label.max().item<Index>() : -1;
+  HONE_CHECK(largest < classes, "prototype_distance", concat("labels below ", classes), largest);
+  // Copies of those of the batch alone, which the backward pass keeps.
+  const auto [used, row] = at::_unique(label.clamp_min(0), /*sorted=*/true, /*inverse=*/true);
+  const Tensor own = classes > 0 ? prototypes.detach().index_select(0, used) : prototypes.detach();
   return CovarianceFunction::apply(dense(z1), dense(z2), static_cast<std::int64_t>(metric), epsilon,
-                                   std::optional<Tensor>(dense(prototypes.detach())),
-                                   std::optional<Tensor>(label.contiguous()));
+                                   std::optional<Tensor>(dense(own)),
+                                   std::optional<Tensor>(at::where(label < 0, label, row)));
 }
 
 }  // namespace hone::paco

@@ -26,8 +26,8 @@ struct MetricOptions {
   double floor = 2e-5;  // above 0
   double rho = 1;       // at least 0; for Shrink below 1
   // Above 0, at most 1: parts are whitened by P = L Lᵀ, the mean of the covariances over the batch
-  // plus 0.001 tr / dim on its diagonal, and the metric of an image is that of pooled P plus
-  // (1 - pooled) of its own covariance. No gradient flows to P; delta, floor and rho are not used.
+  // plus max(floor, 0.001 tr / dim) on its diagonal, and the metric of an image is that of pooled P
+  // plus (1 - pooled) of its own covariance. No gradient flows to P; delta and rho are not used.
   // Takes two parts or more.
   double pooled = 0;
   bool grad = true;  // false: the metric is a constant
@@ -41,8 +41,11 @@ struct PartMetric {
   torch::Tensor chol;  // L of Aᵀ A + δ I = L Lᵀ, [batch, rank, rank] in fp64, without gradient
 };
 
-// Error{InvalidArgument} for parts that are not two floating tensors [batch, parts, dim] of one
-// shape, type and device, and for options out of range.
+// Error{InvalidArgument} unless parts are two floating tensors [batch, parts, dim] of one shape,
+// type and device.
+void check_parts(const torch::Tensor& z1, const torch::Tensor& z2);
+
+// Parts must be finite. Error{InvalidArgument} as check_parts and for options out of range.
 PartMetric part_metric(const torch::Tensor& z1, const torch::Tensor& z2,
                        const MetricOptions& options);
 
@@ -66,7 +69,8 @@ torch::Tensor covariance_distance(SocMetric metric, const torch::Tensor& z1,
 
 // The squared distance of the mean covariance of the two views and prototypes[label], [batch]; 0
 // where the label is -1. prototypes: [classes, dim, dim], or [classes, dim] for diagonals; no
-// gradient flows to them.
+// gradient flows to them, and those of other classes are not read. They may change before the
+// backward pass.
 torch::Tensor prototype_distance(SocMetric metric, const torch::Tensor& z1, const torch::Tensor& z2,
                                  double epsilon, const torch::Tensor& prototypes,
                                  const torch::Tensor& label);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "hone/core/check.h"
 #include "hone/kernels/batched/prototype.h"
@@ -61,6 +62,15 @@ Tensor covariance_trace(const Tensor& z, double epsilon) {
   const auto freedom = static_cast<double>(std::max<Index>(z.size(1) - 1, 1));
   const Tensor centered = z - z.mean(1, /*keepdim=*/true);
   return centered.square().sum({1, 2}) / freedom + epsilon * static_cast<double>(z.size(2));
+}
+
+// 0; NaN where parts are not finite or the sum of their squares is not in fp32. A scalar of their
+// type and device.
+Tensor fault_of(const Tensor& z1, const Tensor& z2) {
+  const torch::NoGradGuard no_grad;
+  const auto squares = [](const Tensor& z) { return z.to(at::kDouble).square().sum(); };
+  const Tensor is_sound = squares(z1) + squares(z2) <= std::numeric_limits<float>::max();
+  return at::where(is_sound, 0.0, std::numeric_limits<double>::quiet_NaN()).to(z1.scalar_type());
 }
 
 }  // namespace
@@ -156,44 +166,44 @@ Tensor PacoLossImpl::align(const Tensor& z1, const Tensor& z2, const Tensor& tar
   if (scaled) {
     const Tensor diagonals =
         options_.prototypes == Prototypes::Full ? prototype.diagonal(0, 1, 2) : prototype;
-    const Tensor trace = diagonals.sum(1).index_select(0, targets);
+    const Tensor trace = diagonals.index_select(0, targets).sum(1);
     to_class = to_class / ((trace1 + trace2) / 4 + trace / 2).square();
   }
   return soc + options_.beta * to_class.mean();
 }
 
+// Reads and writes those of the batch's classes alone.
 void PacoLossImpl::update_prototypes(const Tensor& z1, const Tensor& z2, const Tensor& targets) {
   const torch::NoGradGuard no_grad;
   const auto host = [](const Tensor& tensor, at::ScalarType type) {
     return tensor.detach().to(at::kCPU, type).contiguous();
   };
   const Tensor a = host(z1, at::kDouble), b = host(z2, at::kDouble);
-  const Tensor label = host(targets, at::kLong), matrices = host(prototype, at::kDouble);
-  const Tensor counts = host(prototype_count, at::kLong).clone();
+  const auto [classes, row] = at::_unique(targets, /*sorted=*/true, /*return_inverse=*/true);
+  const Tensor label = host(row, at::kLong);
+  const Tensor matrices = host(prototype.index_select(0, classes), at::kDouble);
+  const Tensor counts = host(prototype_count.index_select(0, classes), at::kLong);
   kernels::update_prototypes({.batch = a.size(0),
                               .parts = a.size(1),
                               .dim = a.size(2),
                               .z1 = a.data_ptr<double>(),
                               .z2 = b.data_ptr<double>(),
                               .epsilon = options_.soc_epsilon},
-                             {.classes = options_.classes,
+                             {.classes = classes.size(0),
                               .label = label.data_ptr<std::int64_t>(),
                               .momentum = options_.prototype_momentum,
                               .diagonal = options_.prototypes == Prototypes::Diagonal,
                               .matrices = matrices.data_ptr<double>(),
                               .counts = counts.data_ptr<std::int64_t>()},
                              libtorch_executor());
-  prototype.copy_(matrices);
-  prototype_count.copy_(counts);
+  prototype.index_copy_(0, classes, matrices.to(prototype.options()));
+  prototype_count.index_copy_(0, classes, counts.to(prototype_count.options()));
 }
 
-PacoLossOutput PacoLossImpl::forward(const Tensor& z1, const Tensor& z2, const Tensor& targets,
-                                     const Tensor& pool_images, const Tensor& is_paired) {
-  PacoLossOutput out;
-  const PartMetric metric = part_metric(z1, z2, options_.metric);  // checks the parts
-  HONE_CHECK(z1.size(2) == options_.dim, kLoss, concat("parts of dim ", options_.dim), z1.size(2));
-  HONE_CHECK(z1.size(0) > 0, kLoss, "at least one image", z1.size(0));
-  check_targets(targets, z1.size(0), options_.classes);
+void PacoLossImpl::contrast(const Tensor& z1, const Tensor& z2, const Tensor& targets,
+                            const Tensor& pool_images, const Tensor& is_paired,
+                            PacoLossOutput& out) const {
+  const PartMetric metric = part_metric(z1, z2, options_.metric);
   out.matching = match(z1, z2, metric);
   if (is_paired.defined()) {
     HONE_CHECK(is_paired.scalar_type() == at::kBool && is_paired.sizes().equals(targets.sizes()),
@@ -206,9 +216,31 @@ PacoLossOutput PacoLossImpl::forward(const Tensor& z1, const Tensor& z2, const T
   out.pac = contrast.loss;
   out.active_share = contrast.active_share;
   out.empty_share = contrast.empty_share;
-  out.soc = align(z1, z2, targets);
   out.delta = metric.delta.detach();
-  if (is_training() && options_.prototypes != Prototypes::Off) update_prototypes(z1, z2, targets);
+}
+
+PacoLossOutput PacoLossImpl::forward(const Tensor& z1, const Tensor& z2, const Tensor& targets,
+                                     const Tensor& pool_images, const Tensor& is_paired) {
+  check_parts(z1, z2);
+  HONE_CHECK(z1.size(2) == options_.dim, kLoss, concat("parts of dim ", options_.dim), z1.size(2));
+  HONE_CHECK(z1.size(0) > 0, kLoss, "at least one image", z1.size(0));
+  check_targets(targets, z1.size(0), options_.classes);
+  // Kernels refuse what is not finite: they get zeros instead, and the results the fault.
+  const Tensor fault = fault_of(z1, z2), is_sound = fault == 0;
+  const Tensor fault_with_grad = fault * (z1.mean() + z2.mean());
+  const Tensor sound1 = at::where(is_sound, z1, 0), sound2 = at::where(is_sound, z2, 0);
+  PacoLossOutput out;
+  if (options_.contrasts) {
+    contrast(sound1, sound2, targets, pool_images, is_paired, out);
+    out.pac = out.pac + fault_with_grad;
+    for (Tensor* figure : {&out.active_share, &out.empty_share, &out.delta}) {
+      *figure = *figure + fault;
+    }
+  }
+  if (!options_.aligns) return out;
+  out.soc = align(sound1, sound2, targets) + fault_with_grad;
+  const bool keeps = is_training() && options_.prototypes != Prototypes::Off;
+  if (keeps && is_sound.item<bool>()) update_prototypes(sound1, sound2, targets);
   return out;
 }
 

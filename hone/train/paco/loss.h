@@ -28,6 +28,8 @@ enum class PrototypeInit { Skip, Identity };
 
 struct PacoLossOptions {
   Index classes = 0, dim = 0;  // of prototypes and parts; both must be set
+  // false: that loss is not computed. Without alignment, prototypes stay as they are.
+  bool contrasts = true, aligns = true;
   // Part contrast.
   double alpha = 0.2;  // margin, in units of the scaled distance
   kernels::MineMode mining = kernels::MineMode::SemiHard;
@@ -52,6 +54,7 @@ struct PacoLossOptions {
   double prototype_momentum = 0.9;
 };
 
+// What is not computed is undefined; of part contrast that is all but soc.
 struct PacoLossOutput {
   torch::Tensor pac, soc;  // scalars, differentiable
   torch::Tensor matching;  // int64 [batch, parts]: the part of view 2 of each part of view 1
@@ -93,6 +96,8 @@ class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
   // z1, z2 [batch, parts, dim], targets int64 [batch] in [0, classes). `pool_images`, int64
   // [batch], replaces the images that OneImage draws (by LibTorch's generator).
   // Parts of images that `is_paired`, bool [batch], marks are matched in their order.
+  // Where parts are not finite, or the sum of all their squares is not in fp32, the losses, all
+  // their gradients, shares and δ are NaN, and prototypes stay as they are.
   // Error{InvalidArgument} for other shapes and types, and targets out of range on the CPU.
   PacoLossOutput forward(const torch::Tensor& z1, const torch::Tensor& z2,
                          const torch::Tensor& targets, const torch::Tensor& pool_images = {},
@@ -105,6 +110,10 @@ class PacoLossImpl : public torch::nn::Cloneable<PacoLossImpl> {
   torch::Tensor prototype, prototype_count;
 
  private:
+  // Into `out`, everything but soc.
+  void contrast(const torch::Tensor& z1, const torch::Tensor& z2, const torch::Tensor& targets,
+                const torch::Tensor& pool_images, const torch::Tensor& is_paired,
+                PacoLossOutput& out) const;
   torch::Tensor match(const torch::Tensor& z1, const torch::Tensor& z2,
                       const PartMetric& metric) const;
   torch::Tensor align(const torch::Tensor& z1, const torch::Tensor& z2,

@@ -56,6 +56,8 @@ PacoModelOptions settle(PacoModelOptions options, const nn::VisionSpec& spec) {
   options.classes = spec.classes;
   options.loss.classes = options.classes;
   options.loss.dim = options.dim;
+  options.loss.contrasts = options.lambda_pac > 0;
+  options.loss.aligns = options.eta_soc > 0;
   return options;
 }
 
@@ -161,7 +163,9 @@ PacoOutput PacoModelImpl::forward(const Tensor& view1, const Tensor& view2, cons
                                               : (entropy(backbone->classify(out.features1)) +
                                                  entropy(backbone->classify(out.features2))) /
                                                     2;
-  out.total = out.ce + options_.lambda_pac * out.pac + options_.eta_soc * out.soc;
+  out.total = out.ce;
+  if (out.pac.defined()) out.total = out.total + options_.lambda_pac * out.pac;
+  if (out.soc.defined()) out.total = out.total + options_.eta_soc * out.soc;
   step.losses_seconds = watch.lap();
   step.delta = out.parts.delta;
   step.active_share = out.parts.active_share;
@@ -198,26 +202,29 @@ Json PacoModelImpl::optimization_info() const {
                  {"frobenius_soc", options.soc_metric == SocMetric::Frobenius},
                  {"limited_negatives_pool", options.pool == NegativePool::OneImage}}},
                {"peak_cache", peaks.is_empty() ? Json() : peaks->report()}};
-  if (!last_.delta.defined()) {
-    info["last_step"] = nullptr;
-    return info;
+  info["last_step"] = nullptr;
+  if (last_.anchors == 0) return info;
+  Json step = {{"effective_delta", nullptr},
+               {"active_hinge_share", nullptr},
+               {"empty_share", nullptr},
+               {"seconds",
+                {{"backbone", last_.backbone_seconds},
+                 {"parts", last_.parts_seconds},
+                 {"losses", last_.losses_seconds}}},
+               {"saved", nullptr}};
+  if (last_.delta.defined()) {
+    const Index dim = options_.dim;
+    step["effective_delta"] = {{"min", number(last_.delta.min())},
+                               {"median", number(last_.delta.median())},
+                               {"max", number(last_.delta.max())}};
+    step["active_hinge_share"] = number(last_.active_share);
+    step["empty_share"] = number(last_.empty_share);
+    step["saved"] = {{"factorized_side", 2 * (options_.sampler.parts - 1)},
+                     {"full_side", dim},
+                     {"distance_bytes",
+                      last_.anchors * last_.pool * dim * static_cast<Index>(sizeof(double))}};
   }
-  const Index dim = options_.dim;
-  info["last_step"] = {{"effective_delta",
-                        {{"min", number(last_.delta.min())},
-                         {"median", number(last_.delta.median())},
-                         {"max", number(last_.delta.max())}}},
-                       {"active_hinge_share", number(last_.active_share)},
-                       {"empty_share", number(last_.empty_share)},
-                       {"seconds",
-                        {{"backbone", last_.backbone_seconds},
-                         {"parts", last_.parts_seconds},
-                         {"losses", last_.losses_seconds}}},
-                       {"saved",
-                        {{"factorized_side", 2 * (options_.sampler.parts - 1)},
-                         {"full_side", dim},
-                         {"distance_bytes",
-                          last_.anchors * last_.pool * dim * static_cast<Index>(sizeof(double))}}}};
+  info["last_step"] = std::move(step);
   return info;
 }
 

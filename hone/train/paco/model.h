@@ -30,10 +30,11 @@ struct PacoModelOptions {
   // true: both views go through the backbone as one batch, and share BatchNorm's statistics.
   bool joint_views = false;
   SamplerOptions sampler = {};
-  PacoLossOptions loss = {};  // classes and dim are the model's
+  PacoLossOptions loss = {};  // classes, dim, contrasts and aligns are the model's
   WeightedCeOptions ce = {};
   CeViews ce_views = CeViews::Each;
-  double lambda_pac = 1, eta_soc = 0.1;  // weights of the two losses
+  // Weights of the two losses; what has a weight of 0 is not computed (PacoLossOptions).
+  double lambda_pac = 1, eta_soc = 0.1;
   // Above 1: peaks of as many images are kept for several visits (PeakCache), on the CPU only.
   Index refresh_every = 1, images = 0;
   std::uint64_t seed = 0;  // of new weights
@@ -80,8 +81,9 @@ class PacoModelImpl : public torch::nn::Module {
   //   "reused"}, "last_step": {"effective_delta": {"min",
   //   "median", "max"}, "active_hinge_share", "empty_share", "seconds": {"backbone", "parts",
   //   "losses"}, "saved": {"factorized_side", "full_side", "distance_bytes"}}}
-  // "last_step" is null before the first such pass, "peak_cache" without one; its counts are of
-  // visits of images. Seconds are those of the host;
+  // "last_step" is null before the first such pass, and all of it but "seconds" where part contrast
+  // is not computed; "peak_cache" is null without one, and its counts are of visits of images.
+  // Seconds are those of the host;
   // "factorized_side" is the side of the matrix that is factorized for an image in place of
   // "full_side", and "distance_bytes" what differences of all anchors and negatives would take.
   // Reads from the device.
@@ -96,7 +98,7 @@ class PacoModelImpl : public torch::nn::Module {
   struct LastStep {
     torch::Tensor delta, active_share, empty_share;
     double backbone_seconds = 0, parts_seconds = 0, losses_seconds = 0;
-    Index anchors = 0, pool = 0;
+    Index anchors = 0, pool = 0;  // 0: there was none
   };
   std::vector<nn::ResNetImpl::Maps> look(const torch::Tensor& view1, const torch::Tensor& view2);
   // Of the maps of both views, into view1 and view2 of `out`. Returns whose peaks were known, bool

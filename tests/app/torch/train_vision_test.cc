@@ -153,6 +153,29 @@ TEST(TrainVision, fixes_steps_from_minutes_without_moving_running_means) {
   EXPECT_LT(result.seconds, 60);
 }
 
+// The projection of parts then has no gradient, and no state in the optimizer.
+TEST(TrainVision, leaves_out_losses_without_a_weight_and_resumes_without_them) {
+  const test::TemporaryFolder whole, parts;
+  const auto job_in = [](const test::TemporaryFolder& folder) {
+    TrainVisionJob job = tiny_job(folder.path(), "resnet20");
+    job.config.loss.method = "paco";
+    job.config.paco.lambda_pac = job.config.paco.eta_soc = 0;
+    job.config.trainer.steps = 4;
+    return job;
+  };
+  const TrainVisionResult expected = train_vision(job_in(whole));
+  const auto rows = trainer::read_metrics(expected.out / "metrics.csv");
+  ASSERT_EQ(rows.size(), 4u);
+  for (const trainer::MetricsRow& row : rows) {
+    EXPECT_EQ(row.ce.value(), row.loss);
+    EXPECT_FALSE(row.pac || row.soc || row.active_share || row.empty_share);
+  }
+  TrainVisionJob job = job_in(parts);
+  interrupt_after_a_step(job);
+  EXPECT_TRUE(read_text_file(train_vision(job).model / "model.safetensors") ==
+              read_text_file(expected.model / "model.safetensors"));
+}
+
 TEST(TrainVision, leaves_out_broken_images_and_says_how_many) {
   const test::TemporaryFolder folder;
   TrainVisionJob job = tiny_job(folder.path(), "mlp");

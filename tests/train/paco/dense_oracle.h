@@ -41,7 +41,8 @@ inline DenseMetric dense_metric(const Tensor& z1, const Tensor& z2, const Metric
   DenseMetric metric;
   if (options.pooled > 0) {
     Tensor pooled = at::stack(mean).mean(0).detach();
-    pooled = pooled + diagonal_of(1e-3 * pooled.diagonal().mean(), dim);
+    const Tensor ridge = (1e-3 * pooled.diagonal().mean()).clamp_min(options.floor);
+    pooled = pooled + diagonal_of(ridge, dim);
     for (const Tensor& own : mean) {
       metric.sigma.push_back(options.pooled * pooled + (1 - options.pooled) * own);
     }

@@ -70,6 +70,43 @@ TEST(PacoModel, gives_logits_of_one_view_and_losses_of_two) {
   EXPECT_TRUE(both.logits.allclose(mean, 1e-4, 1e-5));
 }
 
+TEST(PacoModel, does_not_compute_a_loss_without_a_weight) {
+  at::manual_seed(4);
+  const Tensor one = at::randn({4, 3, 32, 32}), two = at::randn({4, 3, 32, 32});
+  const Tensor targets = at::tensor({0, 1, 2, 0}, at::kLong);
+  const PacoOutput whole = PacoModel(small())->forward(one, two, targets);
+  for (const auto& [pac, soc] : {std::pair{0.0, 0.1}, {1.0, 0.0}, {0.0, 0.0}}) {
+    PacoModelOptions options = small();
+    options.lambda_pac = pac;
+    options.eta_soc = soc;
+    PacoModel model(options);
+    EXPECT_TRUE(model->optimization_info().at("last_step").is_null());
+    const PacoOutput out = model->forward(one, two, targets);
+    Tensor total = out.ce;
+    ASSERT_EQ(out.pac.defined(), pac > 0);
+    ASSERT_EQ(out.soc.defined(), soc > 0);
+    if (pac > 0) {
+      EXPECT_TRUE(out.pac.equal(whole.pac));
+      total = total + out.pac;
+    }
+    if (soc > 0) {
+      EXPECT_TRUE(out.soc.equal(whole.soc));
+      total = total + 0.1 * out.soc;
+    }
+    EXPECT_TRUE(out.ce.equal(whole.ce));
+    EXPECT_NEAR(out.total.item<double>(), total.item<double>(), 1e-6);
+    out.total.backward();
+    EXPECT_EQ(model->projection->weight.grad().defined(), pac + soc > 0);
+    EXPECT_EQ(model->loss->prototype_count.sum().item<Index>(), soc > 0 ? 4 : 0);
+    const Json info = model->optimization_info(), &step = info.at("last_step");
+    EXPECT_EQ(info.at("class_prototypes_initialized"), soc > 0 ? 3 : 0);
+    for (const char* name : {"effective_delta", "active_hinge_share", "empty_share", "saved"}) {
+      EXPECT_EQ(step.at(name).is_null(), pac == 0) << name;
+    }
+    EXPECT_GT(step.at("seconds").at("backbone").get<double>(), 0);
+  }
+}
+
 TEST(PacoModel, takes_views_as_one_batch_where_told) {
   at::manual_seed(2);
   PacoModelOptions options = small();

@@ -110,13 +110,15 @@ void CollapseGuard::end_period(bool stops) {
     text = concat("part contrast is silent (", 100 * sum[Hinges] / images,
                   " % of its hinges are active). ", options_.if_silent);
   }
-  const bool is_new = verdict > this->verdict();
+  const bool is_new = verdict > std::max(this->verdict(), said_);
   memory[Worst] = std::max(memory[Worst], static_cast<double>(verdict));
   const std::string where = concat("After pass ", memory[Epoch] + 1, " over the images ");
   if (verdict == CollapseVerdict::Collapsed && stops) {
     fail(ErrorCategory::Internal, "train", where + text);
   }
-  if (is_new) log_warning(where + text);
+  if (!is_new) return;
+  said_ = verdict;
+  log_warning(where + text);
 }
 
 }  // namespace hone::task

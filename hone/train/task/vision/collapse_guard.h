@@ -47,7 +47,8 @@ class CollapseGuard {
     torch::Tensor logits, targets, features = {}, active_share = {};
   };
   // The first one of a new epoch ends a period: its verdict, if it is not Ok and new, is a warning,
-  // or with `stops`, if it is Collapsed, Error{Internal}.
+  // or with `stops`, if it is Collapsed, Error{Internal}. The state may be set back in between: a
+  // verdict that was a warning is none again.
   void observe(const Observation& seen);
   // Judges what has been seen since the last period, if it is one; never throws.
   void finish();
@@ -65,6 +66,7 @@ class CollapseGuard {
   // class: sums of the period, on the device of the logits.
   torch::Tensor sums_, counts_;
   torch::Tensor memory_;  // fp64 on the host, by Slot
+  CollapseVerdict said_ = CollapseVerdict::Ok;  // the worst that was a warning
 };
 
 }  // namespace hone::task

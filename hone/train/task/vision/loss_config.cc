@@ -71,7 +71,7 @@ void add_part_entries(const EntryAdder& add, PacoConfig& paco) {
 }
 
 void add_contrast_entries(const EntryAdder& add, PacoConfig& paco) {
-  add("paco.lambda_pac", &paco.lambda_pac, "weight of part contrast");
+  add("paco.lambda_pac", &paco.lambda_pac, "weight of part contrast; 0: it is not computed");
   add("paco.alpha", &paco.alpha, "margin of part contrast, in units of its distances");
   add("paco.mining", &paco.mining,
       "the negative of an anchor: semi_hard, the nearest part beyond the positive, or the nearest "
@@ -92,8 +92,9 @@ void add_contrast_entries(const EntryAdder& add, PacoConfig& paco) {
       "paco.rho times the mean variance of a dimension, and at least that floor; shrink, their "
       "sum, and the covariance times 1 - paco.rho");
   add.ignored_if(!pooled.empty(), pooled);
-  add("paco.delta_floor", &paco.delta_floor, "variance, in units of the parts");
-  add.ignored_if(!pooled.empty(), pooled);
+  add("paco.delta_floor", &paco.delta_floor,
+      "variance, in units of the parts; with paco.pooled, the least on the diagonal of the batch's "
+      "mean covariance");
   add("paco.match_floor", &paco.match_floor, "the same while parts are matched; 0: equal to it");
   add.ignored_if(!pooled.empty(), pooled);
   add("paco.rho", &paco.rho, "share of paco.delta");
@@ -112,7 +113,9 @@ void add_contrast_entries(const EntryAdder& add, PacoConfig& paco) {
 }
 
 void add_soc_entries(const EntryAdder& add, PacoConfig& paco) {
-  add("paco.eta_soc", &paco.eta_soc, "weight of second-order alignment");
+  add("paco.eta_soc", &paco.eta_soc,
+      "weight of second-order alignment; 0: it is not computed, and covariances of classes are not "
+      "kept up");
   add("paco.soc_metric", &paco.soc_metric,
       "distance of covariances: frobenius, stein, log_euclidean");
   add("paco.soc_scale", &paco.soc_scale,

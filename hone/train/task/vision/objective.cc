@@ -9,6 +9,7 @@
 #include "hone/core/check.h"
 #include "hone/train/loss/supcon.h"
 #include "hone/train/loss/triplet.h"
+#include "hone/train/paco/model.h"
 
 namespace hone::task {
 namespace {
@@ -101,16 +102,25 @@ class PartObjective final : public Objective {
     model_->set_epoch(batch.epoch);
     const paco::PacoOutput out =
         model_->forward(batch.views[0], batch.views[1], batch.targets, batch.shown);
-    const Tensor& active = out.parts.active_share;
-    return {.mean = out.total,
-            .logits = out.logits,
-            .features = out.features1,
-            .active_share = active,
-            .terms = {{&MetricsRow::ce, out.ce.detach()},
-                      {&MetricsRow::pac, out.pac.detach()},
-                      {&MetricsRow::soc, out.soc.detach()},
-                      {&MetricsRow::active_share, active},
-                      {&MetricsRow::empty_share, out.parts.empty_share}}};
+    ObjectiveLoss loss{.mean = out.total,
+                       .logits = out.logits,
+                       .features = out.features1,
+                       .active_share = out.parts.active_share,
+                       .terms = {}};
+    const trainer::LossTerm terms[] = {{&MetricsRow::ce, out.ce},
+                                       {&MetricsRow::pac, out.pac},
+                                       {&MetricsRow::soc, out.soc},
+                                       {&MetricsRow::active_share, out.parts.active_share},
+                                       {&MetricsRow::empty_share, out.parts.empty_share}};
+    for (const auto& [column, mean] : terms) {
+      if (mean.defined()) loss.terms.push_back({column, mean.detach()});
+    }
+    return loss;
+  }
+  std::vector<Tensor> class_buffers() const override {
+    std::vector<Tensor> buffers{model_->loss->prototype_count};
+    if (model_->loss->prototype.size(0) > 0) buffers.push_back(model_->loss->prototype);
+    return buffers;
   }
   Json report() const override { return model_->optimization_info(); }
   std::optional<PartSpec> parts() const override {

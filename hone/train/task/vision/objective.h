@@ -27,7 +27,7 @@ struct ObjectiveLoss {
   // last map, [images, channels].
   torch::Tensor logits, features;
   torch::Tensor active_share;  // of part contrast; else undefined
-  std::vector<trainer::LossTerm> terms;
+  std::vector<trainer::LossTerm> terms;  // those that are computed
 };
 
 // What training minimizes over images.
@@ -38,6 +38,8 @@ class Objective {
   virtual torch::nn::Module& module() = 0;
   virtual Index views() const = 0;
   virtual ObjectiveLoss loss(const ViewBatch& batch) = 0;
+  // Buffers [classes, …] of which loss() changes the rows of the batch's classes alone.
+  virtual std::vector<torch::Tensor> class_buffers() const { return {}; }
   // For the result of a run; null: nothing to say.
   virtual Json report() const { return {}; }
   // How it finds parts, if it does.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <tuple>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -46,7 +47,17 @@ std::optional<CollapseVerdict> VisionTask::verdict() {
 }
 
 void VisionTask::restore_buffers() {
-  for (const Buffer& buffer : before_step_) buffer.tensor.copy_(buffer.copy);
+  for (const auto& [tensor, copy, rows] : before_step_) {
+    rows.defined() ? tensor.index_copy_(0, rows, copy) : tensor.copy_(copy);
+  }
+}
+
+torch::Tensor VisionTask::classes_of(Index step) const {
+  std::vector<std::int64_t> labels;
+  for (Index i = 0; i < samples_; ++i) {
+    labels.push_back(data_->corpus.train.label(train_.index_of(step * samples_ + i)));
+  }
+  return std::get<0>(at::_unique(at::tensor(labels, at::kLong))).to(place_.device);
 }
 
 // A step that is run again with less memory starts from the same buffers.
@@ -54,8 +65,13 @@ void VisionTask::begin_step(Index step) {
   if (step_ == step) return restore_buffers();
   step_.reset();  // until all copies are made, for which there may be no memory
   before_step_.clear();
+  const std::vector<torch::Tensor> by_class = objective_->class_buffers();
+  const torch::Tensor rows = by_class.empty() ? torch::Tensor() : classes_of(step);
   for (const torch::Tensor& buffer : objective_->module().buffers()) {
-    before_step_.push_back({buffer, buffer.clone()});
+    const bool has_rows = std::ranges::any_of(
+        by_class, [&](const torch::Tensor& own) { return own.is_same(buffer); });
+    before_step_.push_back(has_rows ? Buffer{buffer, buffer.index_select(0, rows), rows}
+                                    : Buffer{buffer, buffer.clone()});
   }
   const auto watched = guard_ ? guard_->state() : std::vector<trainer::CheckpointTensor>();
   for (const auto& [name, value] : watched) before_step_.push_back({value, value.clone()});

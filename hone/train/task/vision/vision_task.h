@@ -61,8 +61,11 @@ class VisionTask final : public trainer::Task {
  private:
   struct Buffer {
     torch::Tensor tensor, copy;
+    torch::Tensor rows = {};  // of the tensor, which `copy` has; undefined: all
   };
   void begin_step(Index step);
+  // int64, each once, on the device.
+  torch::Tensor classes_of(Index step) const;
   trainer::LossSum loss_of(const ViewBatch& batch);
 
   nn::VisionNet model_;

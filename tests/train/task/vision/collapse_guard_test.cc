@@ -75,6 +75,24 @@ TEST(CollapseGuard, warns_once_of_features_below_half_of_their_first_norm) {
   EXPECT_EQ(warning.find("shrink"), warning.rfind("shrink"));
 }
 
+// As where a step is run again with less memory, or skipped, after its first micro-batch has ended
+// a period.
+TEST(CollapseGuard, warns_once_where_its_state_is_set_back) {
+  CollapseGuard guard(watching());
+  observe(guard, 0, 1, {.norm = 8});
+  observe(guard, 1, 2, {.norm = 3});
+  std::vector<Tensor> before;
+  for (const auto& item : guard.state()) before.push_back(item.value.clone());
+  const auto run = [&] { observe(guard, 2, 3, {.norm = 3}); };
+  EXPECT_THAT(warnings_of(run), HasSubstr("the features shrink"));
+  for (std::size_t i = 0; i < before.size(); ++i) guard.state()[i].value.copy_(before[i]);
+  EXPECT_EQ(guard.verdict(), CollapseVerdict::Ok);
+  EXPECT_EQ(warnings_of(run), "");
+  EXPECT_EQ(guard.verdict(), CollapseVerdict::Shrinking);
+  EXPECT_THAT(warnings_of([&] { observe(guard, 3, 7, {.sure = 0, .norm = 3}); }),
+              HasSubstr("predicts by chance"));
+}
+
 TEST(CollapseGuard, takes_three_periods_at_chance_for_a_collapse) {
   CollapseGuard guard(watching());
   observe(guard, 0, 2, {.sure = 0.01});

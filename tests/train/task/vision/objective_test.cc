@@ -8,6 +8,7 @@
 #include "hone/train/loss/supcon.h"
 #include "hone/train/loss/triplet.h"
 #include "hone/train/nn/resnet.h"
+#include "hone/train/paco/model.h"
 #include "hone/train/task/vision/vision_config.h"
 #include "tests/support/error_of.h"
 
@@ -114,6 +115,22 @@ TEST(Objective, of_part_contrast_trains_the_network_that_it_is_given) {
   EXPECT_EQ(report.at("class_prototypes_initialized"), 3);
   EXPECT_EQ(report.at("last_step").at("saved").at("factorized_side"), 6);
   EXPECT_FALSE(report.at("using_mahalanobis"));
+}
+
+TEST(Objective, of_part_contrast_has_the_terms_that_it_computes) {
+  using Row = trainer::MetricsRow;
+  for (const auto& [pac, soc] : {std::pair{0.0, 0.1}, {1.0, 0.0}}) {
+    const auto objective = make_objective(
+        {.method = "paco"}, {.dim = 8, .lambda_pac = pac, .eta_soc = soc}, small_net(), 1);
+    const ObjectiveLoss loss = objective->loss(two_views());
+    EXPECT_EQ(term(loss, &Row::pac) >= 0, pac > 0);
+    EXPECT_EQ(term(loss, &Row::active_share) >= 0, pac > 0);
+    EXPECT_EQ(term(loss, &Row::empty_share) >= 0, pac > 0);
+    EXPECT_EQ(term(loss, &Row::soc) >= 0, soc > 0);
+    EXPECT_GT(term(loss, &Row::ce), 0);
+    EXPECT_EQ(loss.active_share.defined(), pac > 0) << "what the guard watches";
+    for (const auto& [column, mean] : loss.terms) EXPECT_TRUE(mean.defined());
+  }
 }
 
 TEST(Objective, refuses_networks_without_a_map) {

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "hone/train/paco/model.h"
 #include "hone/train/task/vision/vision_config.h"
 
 namespace hone::task {

@@ -210,6 +210,35 @@ TEST_F(Vision, a_step_that_is_skipped_leaves_running_means_as_they_were) {
   }
 }
 
+TEST_F(Vision, a_step_that_is_skipped_or_tried_again_moves_prototypes_once) {
+  for (const char* kind : {"full", "diagonal", "off"}) {
+    const VisionSetup setup = set_up_vision(
+        with({"model.name=resnet20", "loss.method=paco", "trainer.micro_batch=2",
+              "trainer.accumulation_steps=2", concat("paco.prototype=", kind).c_str()}));
+    const auto buffers_after = [&](Index step) {
+      for (const Index micro : {0, 1}) setup.task->micro_batch(step, micro);
+      std::map<std::string, torch::Tensor> out;
+      for (const auto& item : setup.task->objective().module().named_buffers()) {
+        out.emplace(item.key(), item.value().clone());
+      }
+      return out;
+    };
+    const auto expect_equal = [&](const std::map<std::string, torch::Tensor>& want) {
+      for (const auto& item : setup.task->objective().module().named_buffers()) {
+        EXPECT_TRUE(item.value().equal(want.at(item.key()))) << kind << ' ' << item.key();
+      }
+    };
+    const auto before = buffers_after(0), once = buffers_after(1);
+    for (const char* name : {"loss.prototype", "loss.prototype_count"}) {
+      EXPECT_EQ(once.at(name).equal(before.at(name)), kind == std::string("off")) << name;
+    }
+    buffers_after(1);
+    expect_equal(once);
+    setup.task->restore_buffers();
+    expect_equal(before);
+  }
+}
+
 TEST_F(Vision, a_step_that_is_tried_again_moves_running_means_once) {
   const VisionSetup setup = set_up_vision(with({"model.name=resnet20"}));
   const torch::Tensor mean = setup.model->named_buffers()["bn1.running_mean"];
