@@ -16,8 +16,8 @@
 #include "hone/data/leaves/leaves.h"
 #include "hone/train/interop.h"
 #include "hone/train/memory/device_memory.h"
-#include "hone/train/task/vision/feature_metrics.h"
-#include "hone/train/task/vision/logit_metrics.h"
+#include "hone/train/task/vision/metrics/feature_metrics.h"
+#include "hone/train/task/vision/metrics/logit_metrics.h"
 #include "hone/tune/quality/block_bootstrap.h"
 
 namespace hone::app {

@@ -10,7 +10,7 @@
 
 #include "hone/core/index.h"
 #include "hone/core/json_io.h"
-#include "hone/train/task/vision/prediction_metrics.h"
+#include "hone/train/task/vision/metrics/prediction_metrics.h"
 
 namespace hone::app {
 

@@ -21,7 +21,7 @@ MemoryMeasurement run_job(const MemoryVisionJob& job) {
   const task::VisionSetup setup = task::set_up_vision(config);
   const torch::nn::Module& module = setup.task->objective().module();
   config.optim = trainer::apply_preset(config.optim, config.given, module);
-  const auto optimizer = task::make_optimizer(config, module);
+  const auto optimizer = task::make_optimizer(config, setup);
   return measure_run(*setup.task, *optimizer, config.trainer, job.search_batch);
 }
 

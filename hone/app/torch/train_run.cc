@@ -42,6 +42,7 @@ constexpr double kPrecisionSeconds = 3;
 Json run_facts(const ConfigFacts& config, const DataFacts& data) {
   return {{"config", entries_to_json(config.entries)},
           {"config_hash", hash_entries(config.entries)},
+          {"scaled", config.scaled},
           {"data_hash", data.hash},
           {"data_name", data.name},
           {"threads", at::get_num_threads()},
@@ -92,10 +93,10 @@ void check_steps(const Json& recorded, Index done, Index steps, const optim::LrC
              " the learning rate of step ", *changed + 1, ", which is done, depends on it."));
 }
 
-// The configuration that the run in the folder was started with; null: it has no checkpoint.
-Json recorded_config(const fs::path& out) {
+// The run_facts that the run in the folder was started with; null: it has no checkpoint.
+Json recorded_facts(const fs::path& out) {
   const auto newest = trainer::CheckpointStore(out / "checkpoints").load_newest();
-  return newest ? newest->facts.at("run").at("config") : Json();
+  return newest ? newest->facts.at("run") : Json();
 }
 
 // For a scope of trial steps: restores buffers, such as running means, which every forward pass
@@ -281,9 +282,9 @@ void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
   std::string& precision = config.amp.precision;
   const bool is_auto = precision == "auto", is_timed = options_.minutes > 0;
   if (!is_auto && !is_timed) return;
-  const Json recorded = options_.resume ? recorded_config(options_.out) : Json();
+  const Json recorded = options_.resume ? recorded_facts(options_.out) : Json();
   const auto take = [&recorded](const char* name, ConfigField field) {
-    if (!recorded.is_null()) take_recorded(recorded, name, field);
+    if (!recorded.is_null()) take_recorded(recorded.at("config"), name, field);
     return !recorded.is_null();
   };
   if (is_auto && !take("amp.precision", &precision)) {
@@ -292,6 +293,13 @@ void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
   if (is_timed && !take("trainer.steps", &config.steps)) {
     config.steps = steps_for(options_, task, config);
   }
+}
+
+std::optional<std::vector<std::string>> TrainRun::recorded_scaled() const {
+  const Json recorded = options_.resume ? recorded_facts(options_.out) : Json();
+  if (recorded.is_null()) return std::nullopt;
+  // Earlier versions, in which every rate was the same, recorded none.
+  return recorded.value("scaled", std::vector<std::string>());
 }
 
 trainer::TrainResult TrainRun::train(const ConfigFacts& facts, const optim::LrConfig& lr,

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "hone/app/torch/train_job.h"
 #include "hone/core/config/config_table.h"
@@ -49,6 +50,7 @@ struct RunOptions {
 struct ConfigFacts {
   ConfigEntries entries;
   Json defaults;
+  std::vector<std::string> scaled = {};  // parameters with a learning rate of their own, by name
 };
 template <class Config>
 ConfigFacts facts_of(Config& config) {
@@ -70,6 +72,9 @@ class TrainRun {
   // Settles what is measured or taken from the resumed run: the number of steps for --minutes, and
   // amp.precision if it is auto.
   void fix(trainer::TrainerConfig& config, trainer::Task& task) const;
+
+  // What ConfigFacts::scaled was when the run began that this one continues; nothing if it begins.
+  std::optional<std::vector<std::string>> recorded_scaled() const;
 
   // Resumes if requested, writes train.toml and trains. `facts`, `lr` and `config` belong to the
   // settled configuration.

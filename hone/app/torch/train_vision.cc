@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/app/torch/train_vision.h"
 
+#include <utility>
+
 #include "hone/app/torch/train_run.h"
 #include "hone/core/file_io.h"
 #include "hone/data/leaves/leaves.h"
@@ -32,14 +34,19 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   task::VisionConfig config = task::apply_preset(job.config);
   check_config(config);
   const TrainRun run(options_of(job), config.trainer);
-  const task::VisionSetup setup = task::set_up_vision(with_needed_init(job, config), job.stop);
+  task::VisionSetup setup = task::set_up_vision(with_needed_init(job, config), job.stop);
+  if (config.backbone_scale != 1) {
+    if (auto scaled = run.recorded_scaled()) setup.scaled = std::move(*scaled);
+  }
   const data::ImageCorpus& corpus = setup.data->corpus;
   run.fix(config.trainer, *setup.task);
   const torch::nn::Module& module = setup.task->objective().module();
   config.optim = trainer::apply_preset(config.optim, config.given, module);
-  const auto optimizer = task::make_optimizer(config, module);
+  const auto optimizer = task::make_optimizer(config, setup);
+  ConfigFacts facts = facts_of(config);
+  facts.scaled = setup.scaled;
   const trainer::TrainResult trained = run.train(
-      facts_of(config), config.lr, config.trainer,
+      facts, config.lr, config.trainer,
       {.name = corpus.name, .hash = corpus.hash, .kind = "images"}, *setup.task, *optimizer);
   const optim::AveragedWeights averaged(*optimizer);
   TrainVisionResult result;

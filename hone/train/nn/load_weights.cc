@@ -79,7 +79,7 @@ class Matcher {
       result_.tensors += static_cast<Index>(head_.size());
       std::ranges::move(head_, std::back_inserter(copies_));
     }
-    parameters_ = result_.tensors;
+    for (const Copy& copy : copies_) result_.parameters.push_back(copy.name);
     for (const auto& item : module.named_buffers()) take(item.key(), item.value());
     for (const auto& [name, tensor] : stored_) {
       (is_classifier(name) ? result_.classifier : result_.unexpected)
@@ -87,19 +87,23 @@ class Matcher {
     }
   }
   void check(bool strict) const {
-    if (parameters_ > 0 && (!strict || result_.is_complete())) return;
-    fail_argument(path_, concat(parameters_ > 0 ? "Not every tensor fits the model: "
-                                                : "No tensor fits the model: ",
+    const bool fits = !result_.parameters.empty();
+    if (fits && (!strict || result_.is_complete())) return;
+    fail_argument(path_, concat(fits ? "Not every tensor fits the model: "
+                                     : "No tensor fits the model: ",
                                 result_.mismatches(), "."));
   }
   LoadedWeights copy() {
     const at::NoGradGuard no_grad;
-    for (auto& [target, value] : copies_) target.copy_(value);
+    for (const Copy& copy : copies_) copy.target.copy_(copy.value);
     return std::move(result_);
   }
 
  private:
-  using Copy = std::pair<Tensor, Tensor>;  // target, value
+  struct Copy {
+    std::string name;
+    Tensor target, value;
+  };
 
   void take(const std::string& name, const Tensor& target) {
     const bool in_head = is_classifier(name);
@@ -126,14 +130,13 @@ class Matcher {
     if (!at::isfinite(value).all().item<bool>()) {
       fail_corrupt(path_, concat("finite values in ", name), "NaN or infinity");
     }
-    (in_head ? head_ : copies_).emplace_back(target, value);
+    (in_head ? head_ : copies_).push_back({name, target, value});
     if (!in_head) ++result_.tensors;
   }
 
   std::string path_;
   std::map<std::string, Tensor> stored_;  // what no tensor of the module has taken yet
   std::vector<Copy> copies_, head_;
-  Index parameters_ = 0;
   LoadedWeights result_;
 };
 

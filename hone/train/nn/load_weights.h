@@ -19,6 +19,7 @@ struct LoadOptions {
 // What was loaded and, by name, what was not.
 struct LoadedWeights {
   Index tensors = 0;                    // loaded ones
+  std::vector<std::string> parameters;  // those of them that are parameters, by name
   std::vector<std::string> missing;     // of the module, not in the file
   std::vector<std::string> unexpected;  // in the file, not of the module
   std::vector<std::string> misshaped;   // "conv1.weight [64, 3, 7, 7] (model: [64, 1, 7, 7])"

@@ -20,18 +20,26 @@ using optim::StateDtype;
 using Optimizer = std::shared_ptr<optim::MultiTensorOptimizer>;
 
 struct Parameters {
-  std::vector<torch::Tensor> matrices, vectors, embeddings;
+  std::vector<torch::Tensor> matrices, vectors, embeddings, scaled_matrices, scaled_vectors;
 };
 
 Parameters sort_parameters(const torch::nn::Module& module,
-                           std::span<const std::string_view> embeddings) {
+                           std::span<const std::string_view> embeddings,
+                           const ScaledRate& scaled) {
   Parameters out;
+  const auto has_own_rate = [&](const torch::Tensor& parameter) {
+    return scaled.factor != 1 &&
+           std::ranges::any_of(scaled.parameters,
+                               [&](const torch::Tensor& one) { return one.is_same(parameter); });
+  };
   for (const auto& item : module.named_parameters()) {
     const bool is_embedding =
         std::find(embeddings.begin(), embeddings.end(), item.key()) != embeddings.end();
-    (is_embedding              ? out.embeddings
-     : item.value().dim() >= 2 ? out.matrices
-                               : out.vectors)
+    const bool is_matrix = item.value().dim() >= 2;
+    (has_own_rate(item.value()) ? (is_matrix ? out.scaled_matrices : out.scaled_vectors)
+     : is_embedding             ? out.embeddings
+     : is_matrix                ? out.matrices
+                                : out.vectors)
         .push_back(item.value());
   }
   return out;
@@ -50,7 +58,8 @@ optim::CorrelationMethod parse_method(std::string_view name) {
 }
 
 template <class Rule, class Options>
-Optimizer make_grouped(const optim::OptimConfig& chosen, Parameters parameters, Options options) {
+Optimizer make_grouped(const optim::OptimConfig& chosen, Parameters parameters, Options options,
+                       double factor) {
   options.state_dtype(parse_state_dtype(chosen.state_dtype)).weight_decay(*chosen.weight_decay);
   Options without_decay = options, wide = options;
   without_decay.weight_decay(0);
@@ -61,6 +70,14 @@ Optimizer make_grouped(const optim::OptimConfig& chosen, Parameters parameters, 
   if (!parameters.embeddings.empty()) {
     groups.emplace_back(std::move(parameters.embeddings), std::make_unique<Options>(wide));
   }
+  const auto add_scaled = [&](std::vector<torch::Tensor>& tensors, const Options& at_peak) {
+    if (tensors.empty()) return;
+    auto own = std::make_unique<Options>(at_peak);
+    own->set_lr(factor * own->get_lr());
+    groups.emplace_back(std::move(tensors), std::move(own));
+  };
+  add_scaled(parameters.scaled_matrices, options);
+  add_scaled(parameters.scaled_vectors, without_decay);
   return std::make_shared<Rule>(groups, options);
 }
 
@@ -124,14 +141,14 @@ optim::OptimConfig apply_preset(optim::OptimConfig optim, const ConfigKeys& give
 
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(
     const optim::OptimConfig& chosen, double peak, const torch::nn::Module& module,
-    std::span<const std::string_view> embeddings) {
+    std::span<const std::string_view> embeddings, const ScaledRate& scaled) {
   HONE_CHECK(chosen.preset == optim::kNoPreset, "optim.preset",
              "a configuration after apply_preset()", chosen.preset);
   const bool narrow = parse_state_dtype(chosen.state_dtype) == StateDtype::Block8;
   Parameters parameters =
-      sort_parameters(module, narrow ? embeddings : std::span<const std::string_view>());
+      sort_parameters(module, narrow ? embeddings : std::span<const std::string_view>(), scaled);
   const auto make = [&]<class Rule>(std::type_identity<Rule>, const auto& options) {
-    return make_grouped<Rule>(chosen, std::move(parameters), options);
+    return make_grouped<Rule>(chosen, std::move(parameters), options, scaled.factor);
   };
   using std::type_identity;
   const std::string& name = chosen.name;

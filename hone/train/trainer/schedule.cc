@@ -34,15 +34,15 @@ optim::SchedulerPtr make_warm_up(Index steps, Optimizer& optimizer) {
       optimizer, optim::WarmupLROptions{.steps = std::max<Index>(0, steps - 1), .start = start});
 }
 
-optim::SchedulerPtr make_decay(const optim::LrConfig& lr, Index total, double least,
-                               Optimizer& optimizer) {
+optim::SchedulerPtr make_decay(const optim::LrConfig& lr, Index total, Optimizer& optimizer) {
   const Index steps = std::max<Index>(1, total - lr.warm_up_steps);
   if (lr.schedule == "linear") {
-    return std::make_shared<optim::PolynomialLR>(optimizer, steps, /*power=*/1, least);
+    return std::make_shared<optim::PolynomialLR>(optimizer, steps, /*power=*/1, /*eta_min=*/0,
+                                                 lr.final_ratio);
   }
   HONE_CHECK(lr.schedule == "cosine", "lr.schedule", "cosine, linear, constant or one_cycle",
              lr.schedule);
-  return std::make_shared<optim::CosineLR>(optimizer, steps, least);
+  return std::make_shared<optim::CosineLR>(optimizer, steps, /*eta_min=*/0, lr.final_ratio);
 }
 
 }  // namespace
@@ -50,11 +50,9 @@ optim::SchedulerPtr make_decay(const optim::LrConfig& lr, Index total, double le
 optim::SchedulerPtr make_schedule(const optim::LrConfig& lr, Index total, Optimizer& optimizer) {
   if (lr.schedule == "one_cycle") return make_one_cycle(lr, total, optimizer);
   const Index warm_up_steps = lr.warm_up_steps;
-  // Before the warm-up, which moves the rates.
-  const double least = lr.final_ratio * optimizer.param_groups().front().options().get_lr();
   const optim::SchedulerPtr warm_up = make_warm_up(warm_up_steps, optimizer);
   if (lr.schedule == "constant") return warm_up;
-  const optim::SchedulerPtr decay = make_decay(lr, total, least, optimizer);
+  const optim::SchedulerPtr decay = make_decay(lr, total, optimizer);
   if (warm_up_steps == 0) return decay;
   return std::make_shared<optim::SequentialLR>(optimizer, std::vector{warm_up, decay},
                                                std::vector{warm_up_steps});

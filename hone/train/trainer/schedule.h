@@ -8,10 +8,10 @@
 
 namespace hone::trainer {
 
-// The schedule of [lr] for a run of `steps`, for an optimizer whose rates are the peak. With peak
-// p, W warm-up steps and T steps, s from 0: p(s+1)/W for s < W; then over s-W of T-W steps a half
-// cosine or a line from p to final_ratio·p, or p. One cycle: from p/25 to p over the first lr.rise
-// of the steps, then to final_ratio·p at the last one.
+// The schedule of [lr] for a run of `steps`. The rate that a group has now is its peak p. With W
+// warm-up steps and T steps, s from 0: p(s+1)/W for s < W; then over s-W of T-W steps a half cosine
+// or a line from p to final_ratio·p, or p. One cycle: from p/25 to p over the first lr.rise of the
+// steps, then to final_ratio·p at the last one.
 optim::SchedulerPtr make_schedule(const optim::LrConfig& lr, Index steps,
                                   torch::optim::Optimizer& optimizer);
 

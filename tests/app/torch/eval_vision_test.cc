@@ -10,7 +10,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
 #include "hone/train/nn/resnet.h"
-#include "hone/train/task/vision/feature_metrics.h"
+#include "hone/train/task/vision/metrics/feature_metrics.h"
 #include "hone/train/task/vision/vision_model.h"
 #include "tests/support/error_of.h"
 #include "tests/support/image_files.h"

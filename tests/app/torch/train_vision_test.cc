@@ -121,6 +121,34 @@ TEST(TrainVision, starts_from_the_weights_of_a_run_and_goes_on_without_them) {
   EXPECT_TRUE(std::filesystem::exists(job.out / "model" / "model.safetensors"));
 }
 
+// Which parameters were loaded is known to the checkpoint only.
+TEST(TrainVision, goes_on_at_the_rate_of_a_backbone_whose_first_weights_are_gone) {
+  const test::TemporaryFolder folder;
+  TrainVisionJob first = tiny_job(folder.path() / "first", "resnet20");
+  test::write_bar_folder(first.config.data.path, 12, 3, 60, 12);  // another classifier
+  first.config.trainer.steps = 2;
+  train_vision(first);
+  TrainVisionJob job = tiny_job(folder.path(), "resnet20");
+  job.config.trainer.steps = 6;
+  job.config.model.init = first.out;
+  const auto train = [&](const char* out, double scale) {
+    job.out = folder.path() / out;
+    job.config.backbone_scale = scale;
+    return read_text_file(train_vision(job).model / "model.safetensors");
+  };
+  const std::string expected = train("whole", 0.1);
+  EXPECT_FALSE(train("one", 1) == expected);
+
+  job.out = folder.path() / "parts";
+  job.config.backbone_scale = 0.1;
+  interrupt_after_a_step(job);
+  EXPECT_THAT(test::error_of([&] { train("parts", 0.2); }), HasSubstr("lr.backbone_scale"));
+  std::filesystem::remove_all(first.out);
+  job.config.backbone_scale = 0.1;
+  interrupt_after_a_step(job);  // a checkpoint of the resumed run knows them, too
+  EXPECT_TRUE(train("parts", 0.1) == expected);
+}
+
 TEST(TrainVision, refuses_to_resume_with_other_images_or_another_key) {
   const test::TemporaryFolder folder;
   TrainVisionJob job = tiny_job(folder.path(), "mlp");

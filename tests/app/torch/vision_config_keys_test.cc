@@ -70,6 +70,7 @@ std::map<std::string, Change> changes(const fs::path& init) {
   return {{"model.name", {"cnn"}},
           {"model.width", {"16"}},
           {"model.init", {init.string()}},
+          {"lr.backbone_scale", {"0.5", {"model.init=" + init.string()}}},
           {"data.validation_images", {"4"}},
           {"data.leaves.classes", {"4"}},
           {"data.leaves.size", {"40"}},

@@ -32,6 +32,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
+using testing::UnorderedElementsAreArray;
 using torch::Tensor;
 using State = std::map<std::string, Tensor>;
 
@@ -94,6 +95,7 @@ TEST_F(LoadWeights, takes_everything_also_below_a_wrapper) {
       const State state = state_of(*from);
       const LoadedWeights loaded = load_weights(*to, write(state, prefix), {.strict = true});
       EXPECT_EQ(loaded.tensors, static_cast<Index>(state.size()));
+      EXPECT_THAT(loaded.parameters, UnorderedElementsAreArray(to->named_parameters().keys()));
       EXPECT_TRUE(loaded.is_complete());
       EXPECT_EQ(loaded.mismatches(), "");
       EXPECT_TRUE(is_same(state_of(*to), state));
@@ -158,6 +160,8 @@ TEST_F(LoadWeights, the_classifier_is_loaded_as_a_whole_or_not_at_all) {
       EXPECT_FALSE(loaded.classifier.empty());
       EXPECT_THAT(loaded.mismatches(), HasSubstr("classifier not loaded: " + weight));
       EXPECT_EQ(loaded.tensors, static_cast<Index>(before.size()) - 2);
+      EXPECT_EQ(loaded.parameters.size(), to->parameters().size() - 2);
+      EXPECT_THAT(loaded.parameters, testing::Not(testing::Contains(testing::StartsWith(head))));
       const State after = state_of(*to);
       EXPECT_TRUE(after.at(weight).equal(before.at(weight)));
       EXPECT_TRUE(after.at(bias).equal(before.at(bias)));

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <memory>
 #include <numbers>
 #include <tuple>
 #include <vector>
@@ -90,6 +91,29 @@ TEST(MakeSchedule, one_cycle_rises_over_its_share_and_moves_momentum_when_told_t
   EXPECT_EQ(moved.rates[99], 0);
   EXPECT_NEAR(moved.betas[0], 0.95, 1e-15);
   EXPECT_NEAR(moved.betas[29], 0.85, 1e-15);
+}
+
+TEST(MakeSchedule, keeps_the_rates_of_groups_in_proportion) {
+  for (const char* schedule : {"cosine", "linear", "constant", "one_cycle"}) {
+    for (const double share : {0.1, 0.0}) {
+      optim::LrConfig lr;
+      lr.schedule = schedule;
+      lr.warm_up_steps = 5;
+      std::vector<torch::optim::OptimizerParamGroup> groups;
+      for (const double rate : {0.4, share * 0.4}) {
+        groups.emplace_back(std::vector<torch::Tensor>{torch::zeros({1})},
+                            std::make_unique<optim::AdamWOptions>(rate));
+      }
+      optim::AdamW optimizer(groups, optim::AdamWOptions(0.4));
+      const optim::SchedulerPtr scheduler = make_schedule(lr, 40, optimizer);
+      for (Index step = 0; step < 40; ++step) {
+        const std::vector<double> rates = scheduler->last_rates();
+        EXPECT_GT(rates[0], 0);
+        EXPECT_NEAR(rates[1], share * rates[0], share * 1e-15) << schedule << " at " << step;
+        scheduler->step();
+      }
+    }
+  }
 }
 
 TEST(FirstChangedRate, is_that_of_the_first_step_whose_rate_depends_on_the_length) {

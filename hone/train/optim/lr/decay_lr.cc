@@ -19,15 +19,16 @@ double interpolate_cosine(double low, double high, Index step, Index steps) {
 
 }  // namespace
 
-CosineLR::CosineLR(torch::optim::Optimizer& optimizer, Index steps, double eta_min)
+CosineLR::CosineLR(torch::optim::Optimizer& optimizer, Index steps, double eta_min, double share)
     : Scheduler(optimizer, "CosineLR"),
       steps_(check_count(kind(), "steps", steps, 1)),
-      eta_min_(check_number(kind(), "eta_min", eta_min)) {
+      eta_min_(check_number(kind(), "eta_min", eta_min)),
+      share_(check_number(kind(), "share", share)) {
   step();
 }
 
 double CosineLR::rate_at(Index step, std::size_t, double base) const {
-  return interpolate_cosine(eta_min_, base, step, steps_);
+  return interpolate_cosine(eta_min_ + share_ * base, base, step, steps_);
 }
 
 CosineWarmRestartsLR::CosineWarmRestartsLR(torch::optim::Optimizer& optimizer, Index period,
@@ -50,17 +51,19 @@ double CosineWarmRestartsLR::rate_at(Index step, std::size_t, double base) const
 }
 
 PolynomialLR::PolynomialLR(torch::optim::Optimizer& optimizer, Index steps, double power,
-                           double eta_min)
+                           double eta_min, double share)
     : Scheduler(optimizer, "PolynomialLR"),
       steps_(check_count(kind(), "steps", steps, 1)),
       power_(check_number(kind(), "power", power)),
-      eta_min_(check_number(kind(), "eta_min", eta_min)) {
+      eta_min_(check_number(kind(), "eta_min", eta_min)),
+      share_(check_number(kind(), "share", share)) {
   step();
 }
 
 double PolynomialLR::rate_at(Index step, std::size_t, double base) const {
   const double left = 1 - static_cast<double>(std::min(step, steps_)) / static_cast<double>(steps_);
-  return eta_min_ + (base - eta_min_) * std::pow(left, power_);
+  const double least = eta_min_ + share_ * base;
+  return least + (base - least) * std::pow(left, power_);
 }
 
 ExponentialLR::ExponentialLR(torch::optim::Optimizer& optimizer, double gamma)

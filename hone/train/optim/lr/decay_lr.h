@@ -10,14 +10,15 @@ namespace hone::optim {
 // Schedulers whose rate is a formula of the step t; η₀ is the base rate.
 
 // η_min + (η₀ - η_min)(1 + cos(πt/T))/2. Beyond T it rises again, as Python's CosineAnnealingLR.
+// η_min is eta_min + share·η₀: with a share, groups of different rates stay in proportion.
 class CosineLR final : public Scheduler {
  public:
-  CosineLR(torch::optim::Optimizer& optimizer, Index steps, double eta_min = 0);
+  CosineLR(torch::optim::Optimizer& optimizer, Index steps, double eta_min = 0, double share = 0);
   double rate_at(Index step, std::size_t group, double base) const override;
 
  private:
   Index steps_;
-  double eta_min_;
+  double eta_min_, share_;
 };
 
 // A half cosine as above over `period` steps, then again from η₀ over a period `factor` times as
@@ -33,16 +34,17 @@ class CosineWarmRestartsLR final : public Scheduler {
   double eta_min_;
 };
 
-// η_min + (η₀ - η_min)(1 - min(t, T)/T)^power. Python's PolynomialLR is that of η_min = 0.
+// η_min + (η₀ - η_min)(1 - min(t, T)/T)^power, with the η_min of CosineLR. Python's PolynomialLR is
+// that of η_min = 0.
 class PolynomialLR final : public Scheduler {
  public:
   PolynomialLR(torch::optim::Optimizer& optimizer, Index steps, double power = 1,
-               double eta_min = 0);
+               double eta_min = 0, double share = 0);
   double rate_at(Index step, std::size_t group, double base) const override;
 
  private:
   Index steps_;
-  double power_, eta_min_;
+  double power_, eta_min_, share_;
 };
 
 // η₀ γ^t

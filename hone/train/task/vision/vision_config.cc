@@ -124,6 +124,12 @@ ConfigEntries config_entries(VisionConfig& config) {
   add_entries(entries, config.paco, config.loss);
   add_entries(entries, config.optim, kRules);
   add_entries(entries, config.lr, kRules);
+  const EntryAdder add{entries};
+  add("lr.backbone_scale", &config.backbone_scale,
+      "factor of the learning rate, and so of decoupled weight decay, of the parameters that "
+      "model.init gave; new ones have the whole rate. 0: they keep their values, but BatchNorm's "
+      "running means and variances still move");
+  add.ignored_if(config.model.init.empty(), "an empty model.init");
   add_entries(
       entries, config.trainer,
       {.samples = "images",
@@ -196,6 +202,7 @@ void check_config(const VisionConfig& config) {
              concat("0, or at least ", least, " for ", config.model.name), config.augment.side);
   check_config(config.optim, kRules);
   check_config(config.lr);
+  check_range("lr.backbone_scale", config.backbone_scale, 0, 1000);
   check_config(config.trainer);
   check_given(config);
 }

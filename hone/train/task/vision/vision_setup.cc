@@ -41,16 +41,18 @@ data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::atomi
   return data::leaves_corpus(config.leaves, options, libtorch_executor());
 }
 
-// A classifier with another number of classes is expected and does not cause a warning.
-void initialize(nn::VisionNetImpl& model, const std::string& from) {
+// Returns the names of the parameters that were loaded. A classifier with another number of classes
+// is expected and does not cause a warning.
+std::vector<std::string> initialize(nn::VisionNetImpl& model, const std::string& from) {
   const std::filesystem::path file = nn::weights_file_of(from);
-  const nn::LoadedWeights loaded = nn::load_weights(model, file);
+  nn::LoadedWeights loaded = nn::load_weights(model, file);
   const std::string mismatches = loaded.mismatches();
   const std::string text = concat("model.init: ", loaded.tensors, " tensors of ", file.string(),
                                   " loaded", mismatches.empty() ? "" : "; ", mismatches);
   const bool is_backbone_whole =
       loaded.missing.empty() && loaded.unexpected.empty() && loaded.misshaped.empty();
   log(is_backbone_whole ? LogLevel::Info : LogLevel::Warning, text);
+  return std::move(loaded.parameters);
 }
 
 // What a collapse most likely comes from.
@@ -129,7 +131,9 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
                                              .image_width = cut > 0 ? cut : corpus.shape.width,
                                              .classes = static_cast<Index>(corpus.classes.size())},
                                             seed);
-  if (!config.model.init.empty()) initialize(*model, config.model.init);
+  std::vector<std::string> loaded;
+  if (!config.model.init.empty()) loaded = initialize(*model, config.model.init);
+  if (config.backbone_scale == 1) loaded.clear();
   model->set_recompute_every(config.trainer.recompute_every);
   const Index micro_batch = micro_batch_of(config, corpus.train.size());
   HONE_CHECK(!model->mixes_batch() || micro_batch > 1, "trainer.micro_batch",
@@ -149,13 +153,18 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
                         .prefetch = config.data.prefetch,
                         .channels_last = channels_last,
                         .guard = guard_options(config, corpus, micro_batch)});
-  return {std::move(data), model, std::move(task)};
+  return {std::move(data), model, std::move(task), std::move(loaded)};
 }
 
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,
-                                                            const torch::nn::Module& module) {
+                                                            const VisionSetup& setup) {
+  trainer::ScaledRate scaled{.factor = config.backbone_scale};
+  for (const auto& item : setup.model->named_parameters()) {
+    const bool is_scaled = std::ranges::find(setup.scaled, item.key()) != setup.scaled.end();
+    if (is_scaled) scaled.parameters.push_back(item.value());
+  }
   return trainer::make_optimizer(optim::fill_defaults(config.optim, vision_rules()),
-                                 peak_of(config), module);
+                                 peak_of(config), setup.task->objective().module(), {}, scaled);
 }
 
 }  // namespace hone::task

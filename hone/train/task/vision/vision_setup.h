@@ -3,6 +3,8 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "hone/train/task/vision/vision_config.h"
 #include "hone/train/task/vision/vision_task.h"
@@ -15,12 +17,15 @@ struct VisionSetup {
   std::shared_ptr<const VisionData> data;
   nn::VisionNet model;
   std::unique_ptr<VisionTask> task;
+  // The parameters of `model` that lr.backbone_scale is for, by name: those that model.init gave.
+  // None where it is 1.
+  std::vector<std::string> scaled = {};
 };
 // stop: ImageOptions'.
 VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop = nullptr);
 
-// `module` is the objective's.
+// Of all parameters of the objective.
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,
-                                                            const torch::nn::Module& module);
+                                                            const VisionSetup& setup);
 
 }  // namespace hone::task

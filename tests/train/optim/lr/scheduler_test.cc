@@ -107,6 +107,21 @@ TEST(PolynomialLR, ends_at_the_given_minimum) {
               testing::Pointwise(testing::DoubleEq(), {0.4, 0.35, 0.3, 0.25, 0.2, 0.2}));
 }
 
+TEST(DecayLR, takes_a_share_of_the_base_rate_of_each_group_for_its_minimum) {
+  const auto optimizer = test::make_stock_sgd();
+  const CosineLR cosine(*optimizer, 4, 0.01, 0.5);
+  const PolynomialLR line(*optimizer, 4, 1, 0.01, 0.5);
+  for (const std::size_t group : {std::size_t{0}, std::size_t{1}}) {
+    const double base = kRates[group], least = 0.01 + base / 2;
+    for (const Scheduler* scheduler : {static_cast<const Scheduler*>(&cosine),
+                                       static_cast<const Scheduler*>(&line)}) {
+      EXPECT_DOUBLE_EQ(scheduler->rate_at(0, group, base), base) << scheduler->kind();
+      EXPECT_DOUBLE_EQ(scheduler->rate_at(2, group, base), (base + least) / 2);
+      EXPECT_DOUBLE_EQ(scheduler->rate_at(4, group, base), least);
+    }
+  }
+}
+
 TEST(CosineWarmRestartsLR, lengthens_its_periods_however_long_they_get) {
   const auto optimizer = test::make_stock_sgd();
   const CosineWarmRestartsLR scheduler(*optimizer, 3, Index{1} << 40);
@@ -161,6 +176,8 @@ TEST(Scheduler, refuses_nonsense_in_one_sentence_and_leaves_the_rates) {
   expect_refused("steps", [](Optimizer& o) { CosineLR(o, 0); });
   expect_refused("eta_min", [](Optimizer& o) { CosineLR(o, 5, -1); });
   expect_refused("eta_min", [](Optimizer& o) { CosineLR(o, 5, kNaN); });
+  expect_refused("share", [](Optimizer& o) { CosineLR(o, 5, 0, -1); });
+  expect_refused("share", [](Optimizer& o) { PolynomialLR(o, 5, 1, 0, kNaN); });
   expect_refused("period", [](Optimizer& o) { CosineWarmRestartsLR(o, -3); });
   expect_refused("factor", [](Optimizer& o) { CosineWarmRestartsLR(o, 3, 0); });
   expect_refused("steps", [](Optimizer& o) { PolynomialLR(o, -1); });

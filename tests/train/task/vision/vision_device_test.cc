@@ -58,7 +58,7 @@ struct Trained {
 
 Trained train(const VisionConfig& config, Index steps) {
   Trained out{set_up_vision(config), nullptr, {}};
-  out.optimizer = make_optimizer(config, *out.setup.model);
+  out.optimizer = make_optimizer(config, out.setup);
   for (Index step = 0; step < steps; ++step) {
     out.optimizer->zero_grad();
     const trainer::LossSum loss = out.setup.task->micro_batch(step, 0);
@@ -90,7 +90,7 @@ TEST_F(VisionDevice, reads_no_tensor_within_a_step) {
     const VisionConfig config =
         with({"model.name=resnet20", "trainer.recompute_every=1", "loss.on_collapse=off"});
     const VisionSetup setup = set_up_vision(config);
-    const auto optimizer = make_optimizer(config, *setup.model);
+    const auto optimizer = make_optimizer(config, setup);
     optim::ExponentialLR scheduler(*optimizer, 1);
     const test::TemporaryFolder folder;
     trainer::TrainerOptions options;
@@ -189,7 +189,7 @@ TEST_F(VisionDevice, a_memory_limit_can_recompute_the_blocks_of_a_resnet) {
       EXPECT_TRUE(setup.task->recompute_activations());
       EXPECT_FALSE(setup.task->recompute_activations()) << "it is so already";
     }
-    const auto optimizer = make_optimizer(config, *setup.model);
+    const auto optimizer = make_optimizer(config, setup);
     return trainer::measure_memory(*setup.task, *optimizer,
                                    trainer::replicate(setup.task->largest_sample(), 16))
         .activations;

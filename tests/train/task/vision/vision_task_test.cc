@@ -54,7 +54,7 @@ class Vision : public testing::Test {
 // Loss of the first and of the last of `steps` steps.
 std::pair<double, double> learn(const VisionConfig& config, int steps) {
   const VisionSetup setup = set_up_vision(config);
-  const auto optimizer = make_optimizer(config, setup.task->objective().module());
+  const auto optimizer = make_optimizer(config, setup);
   double first = 0, last = 0;
   for (int step = 0; step < steps; ++step) {
     optimizer->zero_grad();
@@ -253,7 +253,7 @@ TEST_F(Vision, a_step_that_is_tried_again_moves_running_means_once) {
 TEST_F(Vision, a_memory_report_leaves_weights_and_running_means_alone) {
   const VisionConfig config = with({"model.name=resnet20"});
   const VisionSetup setup = set_up_vision(config);
-  const auto optimizer = make_optimizer(config, setup.task->objective().module());
+  const auto optimizer = make_optimizer(config, setup);
   std::vector<torch::Tensor> before;
   for (const auto& weight : setup.task->weights()) before.push_back(weight.value.detach().clone());
   const trainer::MemoryParts parts = trainer::measure_memory(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/train/task/vision/prediction_metrics.h"
+#include "hone/train/task/vision/metrics/prediction_metrics.h"
 
 #include <algorithm>
 #include <cmath>

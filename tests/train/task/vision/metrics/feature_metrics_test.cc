@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/train/task/vision/feature_metrics.h"
+#include "hone/train/task/vision/metrics/feature_metrics.h"
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hone/core/index.h"
-#include "hone/train/task/vision/prediction_metrics.h"
+#include "hone/train/task/vision/metrics/prediction_metrics.h"
 
 namespace hone::task {
 
