@@ -9,6 +9,7 @@
 #include "hone/core/check.h"
 #include "hone/train/loss/supcon.h"
 #include "hone/train/loss/triplet.h"
+#include "hone/train/paco/model.h"
 
 namespace hone::task {
 namespace {
