@@ -13,6 +13,7 @@
 #include "hone/core/progress.h"
 #include "hone/core/trace.h"
 #include "hone/data/text_source.h"
+#include "hone/model_io/model_file.h"
 #include "hone/text/token_stream.h"
 
 namespace hone::app {
@@ -167,6 +168,11 @@ std::vector<std::string> read_eval_text(const std::filesystem::path& path) {
   std::string text = data::read_utf8_file(path);
   if (text.empty()) fail_corrupt(path.string(), "There is no text.");
   return {std::move(text)};
+}
+
+void check_language_model(const std::filesystem::path& model,
+                          const std::filesystem::path& tokenizer) {
+  model_io::open_model_or_throw(model, {.tokenizer = tokenizer, .need_tokenizer = false});
 }
 
 EvalResult evaluate(const EvalOptions& options, Executor& executor) {

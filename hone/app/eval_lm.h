@@ -40,6 +40,11 @@ struct EvalResult {
 // not UTF-8.
 std::vector<std::string> read_eval_text(const std::filesystem::path& path);
 
+// Throws the Error that says why `model`, with a tokenizer from elsewhere unless that is empty, is
+// no language model that can be evaluated.
+void check_language_model(const std::filesystem::path& model,
+                          const std::filesystem::path& tokenizer);
+
 // Teacher-forced quality of a language model, with a baseline also token by token against it
 // (docs/compression.md, "Quality card"). Memory: one window of logits when there is a baseline.
 // Error{CorruptFile}: nothing to predict, or a model with a weight that is NaN or infinite;

@@ -7,11 +7,13 @@
 #include <limits>
 #include <vector>
 
+#include "hone/app/vision_folder.h"
 #include "hone/core/check.h"
 #include "hone/core/gguf.h"
 #include "hone/core/mmap_file.h"
 #include "hone/core/names.h"
 #include "hone/core/safetensors.h"
+#include "hone/model_io/json_fields.h"
 #include "hone/model_io/model_file.h"
 
 namespace hone::app {
@@ -177,6 +179,47 @@ Json inspect_safetensors(const InspectOptions& options) {
   return document;
 }
 
+// A mean, a variance or a count of BatchNorm, which training does not change by gradients.
+bool is_buffer(std::string_view name) {
+  return name.ends_with("running_mean") || name.ends_with("running_var") ||
+         name.ends_with("num_batches_tracked");
+}
+
+Json inspect_classifier(const InspectOptions& options) {
+  const fs::path path = options.file / "config.json";
+  const Json json = read_json_file(path);
+  const model_io::JsonFields config(json, path.string());
+  Json architecture = {{"family", config.string("model").value_or("")}};
+  for (const char* key : {"width", "layers", "channels", "height", "image_width"}) {
+    if (std::string_view(key) == "layers" && architecture["family"] != "mlp") continue;
+    architecture[key] = config.required_integer(key);
+  }
+  // Images are scaled to this side before the model's input is cut out; 0: to that.
+  architecture["image_side"] = config.integer("image_side").value_or(0);
+  for (const char* key : {"mean", "std", "leaves", "parts"}) {
+    if (const Json* value = config.find(key)) architecture[key] = *value;
+  }
+  const Json* classes = config.find("classes");
+  const auto is_name = [](const Json& name) { return name.is_string(); };
+  if (classes == nullptr || !classes->is_array() || !std::ranges::all_of(*classes, is_name)) {
+    config.refuse("classes", "an array of names", classes == nullptr ? "none" : "another value");
+  }
+  InspectOptions weights = options;
+  weights.file = options.file / "model.safetensors";
+  Json document = inspect_safetensors(weights);
+  document.erase("metadata");
+  for (const Json& tensor : document["tensors"]) {
+    if (!is_buffer(tensor["name"].get<std::string>())) continue;
+    Index elements = 1;
+    for (const Json& size : tensor["shape"]) elements *= size.get<Index>();
+    document["parameters"] = document["parameters"].get<Index>() - elements;
+  }
+  document["format"] = "hone-vision";
+  document["architecture"] = std::move(architecture);
+  document["classes"] = *classes;
+  return document;
+}
+
 // Describes the header of a GGUF file that hone cannot run, and why.
 Json inspect_gguf_header(const InspectOptions& options, std::string_view reason) {
   const MmapFile file(options.file);
@@ -222,6 +265,7 @@ Json inspect_file(const InspectOptions& options) {
   std::error_code ignored;
   if (options.file.extension() == ".safetensors" && !fs::is_directory(options.file, ignored))
     return inspect_safetensors(options);
+  if (is_vision_model(options.file)) return inspect_classifier(options);
   try {
     const auto model = model_io::open_model_or_throw(
         options.file, {.tokenizer = options.tokenizer, .need_tokenizer = false});

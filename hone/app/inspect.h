@@ -18,7 +18,8 @@ struct InspectOptions {
 // tensors[]{name,dtype,shape,bytes}, parameters, bytes, kv_bytes_per_token (f16), tied, rope{},
 // tokenizer{} or null. Reads headers only, unless stats. Also opens a lone safetensors file, and a
 // GGUF file that holds a vocabulary or an architecture hone does not serve: those have no
-// architecture-dependent fields.
+// architecture-dependent fields. Of a classifier of images, "architecture" has its config.json, the
+// side of images in pixels included; "classes" are its names, and "parameters" counts no buffers.
 Json inspect_file(const InspectOptions& options);
 
 // The document as readable text.

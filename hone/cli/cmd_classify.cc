@@ -106,7 +106,8 @@ void add_classify(CLI::App& program, Context& context) {
   auto options = std::make_shared<Options>();
   CLI::App* verb = program.add_subcommand(
       "classify", "Classify images, or measure a classifier as `hone eval` does");
-  verb->add_option("MODEL", options->model, "Model folder that `hone train vision` wrote")
+  verb->add_option("MODEL", options->model,
+                   "Model folder that `hone train vision` wrote: model/ in that of the run")
       ->required();
   verb->add_option("IMAGE", options->images, "Image files: JPEG, PNG, PGM or PPM");
   verb->add_option("--data", options->data,

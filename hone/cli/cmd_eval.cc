@@ -30,8 +30,8 @@ struct EvalCommand {
 
 void add_options(CLI::App& verb, EvalCommand& command) {
   verb.add_option("model", command.model,
-                  "Language model (folder, *.gguf or llama2.c *.bin), or folder of a classifier "
-                  "that `hone train vision` wrote")
+                  "Language model (folder, *.gguf or llama2.c *.bin), or folder of a classifier; "
+                  "of a run of `hone train` it is the folder model/")
       ->required();
   auto* data = verb.add_option_group("data", "Exactly one of these options");
   data->add_option("--data", command.data,
@@ -120,12 +120,20 @@ void run_eval(Context& context, EvalCommand& command) {
     command.vision.report = command.report;
     return run_vision_eval(command.vision, context);
   }
-  refuse_options(command.vision_options,
-                 concat("This option is for classifiers that `hone train vision` wrote, and ",
-                        command.model, " is none."));
-  HONE_REQUIRE(!app::is_vision_model(command.baseline), "baseline",
-               "This is a classifier of images, and the model is none.");
-  run_text_eval(context, command);
+  try {
+    refuse_options(command.vision_options,
+                   concat("This option is for classifiers that `hone train vision` wrote, and ",
+                          command.model, " is none."));
+    HONE_REQUIRE(!app::is_vision_model(command.baseline), "baseline",
+                 "This is a classifier of images, and the model is none.");
+    run_text_eval(context, command);
+  } catch (const Error& error) {
+    // Options and data of a damaged classifier are not what is wrong.
+    if (error.category() != ErrorCategory::Cancelled) {
+      app::check_language_model(command.model, command.text.tokenizer);
+    }
+    throw;
+  }
 }
 
 }  // namespace

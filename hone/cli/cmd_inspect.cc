@@ -10,7 +10,8 @@ namespace hone::cli {
 void add_inspect(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand("inspect", "Describe a model file");
   auto options = std::make_shared<app::InspectOptions>();
-  verb->add_option("file", options->file, "Model folder, *.gguf, llama2.c *.bin or *.safetensors")
+  verb->add_option("file", options->file,
+                   "Model folder, also of a classifier, *.gguf, llama2.c *.bin or *.safetensors")
       ->required();
   verb->add_option("--tokenizer", options->tokenizer, "Tokenizer to use if the file has none")
       ->envname("HONE_TOKENIZER");

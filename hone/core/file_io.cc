@@ -226,6 +226,15 @@ void check_output_spares(const fs::path& out, const fs::path& input) {
   }
 }
 
+void check_output_outside(const fs::path& out, const fs::path& input) {
+  std::error_code error;
+  const fs::path from = fs::canonical(input, error);
+  if (error || !fs::is_directory(from, error)) return;
+  const fs::path to = fs::weakly_canonical(fs::absolute(out), error) / "";
+  HONE_REQUIRE(error || !is_within(to, from), out.string(),
+               concat("The output must not lie within the input ", input.string(), "."));
+}
+
 void remove_stale_temporaries(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {

@@ -59,6 +59,11 @@ class AtomicFolder {
 // including those inside a folder.
 void check_output_spares(const std::filesystem::path& out, const std::filesystem::path& input);
 
+// Throws Error{InvalidArgument} if `out`, which need not exist, is the folder `input` or lies
+// within it: what is written there would be read as input the next time. Symbolic links are
+// followed.
+void check_output_outside(const std::filesystem::path& out, const std::filesystem::path& input);
+
 // Removes temporaries that killed runs left in `folder`: only hone's own names, and only if their
 // process is gone.
 void remove_stale_temporaries(const std::filesystem::path& folder);

@@ -158,7 +158,9 @@ std::unique_ptr<LoadedModel> open_hugging_face(const fs::path& path, const OpenO
   const fs::path config = path / "config.json";
   if (!fs::exists(config))
     fail(ErrorCategory::NotFound, path.string(),
-         "This folder has no config.json, so it is not a model.");
+         fs::exists(path / "model" / "config.json")
+             ? "This is the folder of a run, whose model is in its folder model/."
+             : "This folder has no config.json, so it is not a model.");
   auto model = std::make_unique<LoadedModel>();
   model->generation = read_generation_config(path);
   model->arch = read_hf_config(read_json_file(config), model->generation, config.string());

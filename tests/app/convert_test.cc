@@ -6,6 +6,8 @@
 #include "hone/app/inspect.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
+#include "hone/core/json_io.h"
+#include "hone/core/safetensors.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/test_data.h"
 
@@ -144,6 +146,40 @@ TEST_F(Convert, inspect_stats_reads_the_values) {
   EXPECT_EQ(row["max"], 9.25);
   EXPECT_EQ(row["nan"], 1);
   EXPECT_FALSE(inspect(path("stats"))["tensors"][0].contains("min"));
+}
+
+// 2 x 3 x 3 x 3 weights of a convolution and two of a normalization, whose buffers are none.
+TEST(Inspect, lists_a_classifier_without_its_buffers) {
+  const test::TemporaryFolder folder;
+  write_json_file(folder.path() / "config.json", {{"format", "hone-vision"},
+                                                  {"model", "resnet20"},
+                                                  {"width", 2},
+                                                  {"layers", 2},
+                                                  {"channels", 3},
+                                                  {"height", 32},
+                                                  {"image_width", 32},
+                                                  {"image_side", 40},
+                                                  {"classes", {"cat", "dog", "newt"}}});
+  const std::vector<SafetensorsWriter::Entry> plan{
+      {"conv1.weight", Dtype::Float32, {2, 3, 3, 3}},
+      {"bn1.weight", Dtype::Float32, {2}},
+      {"bn1.running_mean", Dtype::Float32, {2}},
+      {"bn1.num_batches_tracked", Dtype::Int64, {}}};
+  SafetensorsWriter writer(folder.path() / "model.safetensors", plan);
+  const std::vector<std::byte> zeros(4 * (54 + 2 + 2) + 8);
+  writer.write(zeros);
+  writer.commit();
+  const Json document = inspect(folder.path());
+  EXPECT_EQ(document["format"], "hone-vision");
+  EXPECT_EQ(document["parameters"], 56);
+  EXPECT_EQ(document["tensors"].size(), 4u);
+  EXPECT_EQ(document["classes"][2], "newt");
+  EXPECT_EQ(document["architecture"]["family"], "resnet20");
+  EXPECT_EQ(document["architecture"]["image_side"], 40);
+  const std::string text = describe_inspection(document);
+  for (const char* part : {"resnet20", "newt", "architecture.height", "parameters"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  }
 }
 
 TEST(Inspect, shows_the_header_of_a_gguf_that_hone_does_not_serve) {

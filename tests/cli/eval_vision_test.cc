@@ -11,7 +11,9 @@ namespace hone::test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 class EvalVision : public Cli {
  protected:
@@ -70,6 +72,76 @@ TEST_F(EvalVision, writes_a_report_and_compares) {
   expect_refusal(eval({"--data", path("data"), "--report", path("data")}), 2, "a folder");
   expect_refusal(eval({"--data", path("data"), "--report", model_ + "/config.json"}), 2);
   EXPECT_EQ(read_json_file(model_ + "/config.json").at("format"), "hone-vision");
+  expect_refusal(eval({"--data", path("data"), "--report", path("data/report.html")}), 2);
+  EXPECT_FALSE(fs::exists(path("data/report.html")));
+}
+
+TEST_F(EvalVision, blames_the_model_for_what_is_wrong_with_it) {
+  const auto error = [&](const std::string& model, const Arguments& more, int status) {
+    const ProgramResult result =
+        run_hone(Arguments{"eval", model, "--data", path("data")} + more);
+    EXPECT_EQ(result.status, status) << result.err;
+    EXPECT_THAT(result.err, AllOf(HasSubstr(model), Not(HasSubstr(path("data")))));
+    return result.err;
+  };
+  EXPECT_THAT(error(path("run"), {}, 3), HasSubstr("a run, whose model is in its folder model/"));
+  EXPECT_THAT(run_hone({"inspect", path("run")}).err, HasSubstr("its folder model/"));
+  const Json config = read_json_file(model_ + "/config.json");
+  write_text_file(model_ + "/config.json", "{\"format\": \"hone-vision\"");
+  const std::vector<Arguments> reports{{}, {"--report", path("report.html")}};
+  for (const Arguments& more : reports) {
+    EXPECT_THAT(error(model_, more, 3), HasSubstr("not valid JSON"));
+  }
+  Json other = config;
+  other["format"] = "another";
+  write_json_file(model_ + "/config.json", other);
+  for (const Arguments& more : reports) {
+    EXPECT_THAT(error(model_, more, 4), HasSubstr("expected the model class"));
+  }
+  fs::remove(model_ + "/config.json");
+  EXPECT_THAT(error(model_, {}, 3), HasSubstr("no config.json"));
+  write_json_file(model_ + "/config.json", config);
+  write_text_file(model_ + "/model.safetensors", "short");
+  EXPECT_THAT(error(model_, {}, 3), HasSubstr("model.safetensors"));
+  const ProgramResult data = run_hone({"eval", write_tiny_model(), "--data", path("data")});
+  EXPECT_EQ(data.status, 3);
+  EXPECT_THAT(data.err, HasSubstr(path("data"))) << "here the data is wrong";
+}
+
+TEST_F(EvalVision, inspect_lists_the_classifier) {
+  const Json trained = json_of({"train", "vision", "-q", "--out", path("resnet"), "--data",
+                                path("data"), "--threads", "1", "--set", "model.name=resnet20",
+                                "--set", "model.width=8", "--set", "trainer.steps=1", "--set",
+                                "trainer.micro_batch=4"});
+  const std::string model = trained.at("model").get<std::string>();
+  const Json document = json_of({"inspect", model, "--stats"});
+  EXPECT_EQ(document.at("format"), "hone-vision");
+  EXPECT_EQ(document.at("parameters"), trained.at("parameters"));
+  EXPECT_EQ(document.at("bytes"), fs::file_size(model + "/model.safetensors"));
+  EXPECT_EQ(document.at("classes"), Json::array({"0", "1", "2"}));
+  const Json& architecture = document.at("architecture");
+  EXPECT_EQ(architecture.at("family"), "resnet20");
+  EXPECT_EQ(architecture.at("width"), 8);
+  EXPECT_EQ(architecture.at("channels"), 1);
+  EXPECT_EQ(architecture.at("height"), 12);
+  EXPECT_EQ(architecture.at("image_width"), 12);
+  EXPECT_FALSE(architecture.contains("layers")) << "those of mlp";
+  EXPECT_EQ(document.at("tensors").at(0).at("name"), "conv1.weight");
+  EXPECT_TRUE(document.at("tensors").at(0).contains("min"));
+  const std::string text = run_hone({"inspect", model_}).out;
+  EXPECT_THAT(text, AllOf(HasSubstr("hone-vision"), HasSubstr("mlp"), HasSubstr("[\"0\",\"1\"")));
+  for (const char* change : {R"({"classes": 3})", R"({"classes": ["a", 1]})", R"({"height": "x"})",
+                             R"({"width": null})", R"({"model": 3})"}) {
+    Json config = read_json_file(model_ + "/config.json");
+    config.update(parse_json(change, "change"));
+    fs::create_directories(path("changed"));
+    write_json_file(path("changed/config.json"), config);
+    fs::copy(model_ + "/model.safetensors", path("changed/model.safetensors"),
+             fs::copy_options::overwrite_existing);
+    expect_refusal({"inspect", path("changed")}, 3, change);
+  }
+  fs::remove(model_ + "/model.safetensors");
+  expect_refusal({"inspect", model_}, 3, "no weights");
 }
 
 TEST_F(EvalVision, refuses_options_of_the_other_kind_by_name) {

@@ -263,6 +263,8 @@ TEST_F(TrainPaco, refuses_keys_by_name_and_leaves_no_folder) {
       {{"loss.method=ce"}, "[loss.method] expected paco for train paco"},
       {{"paco.lamda_pac=2"}, "Unknown key 'paco.lamda_pac'. Did you mean 'paco.lambda_pac'?"},
       {{"paco.mining=all"}, "[paco.mining] expected semi_hard or hardest, got all"},
+      {{"model.name=resnet18"},
+       "[paco.parts] expected at most the 1 x 1 cells of the map of paco.stage = last"},
       {{"trainer.micro_batch=1"},
        "[trainer.micro_batch] expected at least 2 for the BatchNorm of resnet20, got 1"}};
   for (const auto& [keys, why] : cases) {
@@ -308,6 +310,19 @@ TEST_F(TrainPaco, counts_and_skips_broken_images_and_classes_without_one) {
   EXPECT_THAT(result.err, HasSubstr("0_cut.ppm"));
   EXPECT_THAT(result.err, HasSubstr(path("data/c") + ", which has no image"));
   EXPECT_EQ(read_json_file(path("run/model/config.json")).at("classes"), Json::array({"a", "bb"}));
+}
+
+TEST_F(TrainPaco, refuses_a_class_of_which_no_image_can_be_decoded) {
+  write_pictures("data/a", 6);
+  write_pictures("data/bb", 6);
+  for (int i = 0; i < 3; ++i) {
+    write_bytes(path("data/c/" + std::to_string(i) + ".ppm"), "P6\n32 32\n255\nshort");
+  }
+  const ProgramResult result = run_hone(train("paco", path("run"), {kTiny, folder("data")}));
+  EXPECT_EQ(result.status, 3);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("no training image that can be decoded of c."));
+  EXPECT_FALSE(fs::exists(path("run")));
 }
 
 TEST_F(TrainPaco, goes_on_with_no_run_of_another_job) {

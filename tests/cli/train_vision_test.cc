@@ -76,6 +76,17 @@ TEST_F(TrainVision, what_cannot_run_leaves_no_folder) {
   EXPECT_FALSE(fs::exists(out));
 }
 
+// What it writes would be images and classes of the next run.
+TEST_F(TrainVision, writes_nothing_into_the_folder_of_the_images) {
+  fs::create_symlink(path("data"), path("link"));
+  for (const char* out : {"data", "data/", "data/train/x", "link/run", "data/train-images"}) {
+    expect_refusal(train(path(out), 5), 2);
+    EXPECT_THAT(run_hone(train(path(out), 5)).err,
+                HasSubstr("The output must not lie within the input " + path("data") + "."));
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(path("data")), {}), 4) << "the four files";
+}
+
 TEST_F(TrainVision, a_device_that_is_not_there_ends_with_4_and_an_unknown_one_with_2) {
   const std::string out = path("new");
   const auto on = [&](const char* device) {

@@ -204,6 +204,37 @@ TEST(CheckOutputSpares, refuses_what_would_be_replaced_with_it) {
   EXPECT_FALSE(refused(model, {}) || refused(model, root / "none"));
 }
 
+TEST(CheckOutputOutside, refuses_what_would_lie_within_whether_it_exists_or_not) {
+  const test::TemporaryFolder folder;
+  const fs::path root = folder.path(), data = root / "data";
+  fs::create_directories(data / "there");
+  fs::create_directory(root / "data2");
+  fs::create_symlink("data", root / "link");
+  write_text_file(root / "file", "x");
+  const auto refused = [](const fs::path& out, const fs::path& input) {
+    try {
+      check_output_outside(out, input);
+      return false;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
+      return true;
+    }
+  };
+  for (const fs::path& input : {data, data / "", root / "link", root / "data2" / ".." / "data"}) {
+    for (const fs::path& out :
+         {data, data / "", data / "there", data / "new" / "run", data / "new" / "", root / "link",
+          root / "link" / "new", root / "none" / ".." / "data" / "new"}) {
+      EXPECT_TRUE(refused(out, input)) << out << ' ' << input;
+    }
+    for (const fs::path& out : {root, root / "data2", root / "data3", data / ".." / "new"}) {
+      EXPECT_FALSE(refused(out, input)) << out << ' ' << input;
+    }
+  }
+  EXPECT_FALSE(refused(root / "file", root / "file")) << "no folder";
+  EXPECT_FALSE(refused(root / "none" / "x", root / "none"));
+  EXPECT_FALSE(refused(root, {}));
+}
+
 TEST(ReadTextFile, does_not_wait_for_a_pipe) {
   const test::TemporaryFolder folder;
   const fs::path pipe = folder.path() / "pipe";

@@ -3,12 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/fsuid.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
 #include <map>
 #include <set>
 
+#include "hone/core/check.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
@@ -246,6 +249,100 @@ TEST_F(Images, gives_the_same_images_in_memory_or_not_and_on_any_number_of_threa
   EXPECT_EQ(again.hash, kept.hash);
   EXPECT_EQ(read(again, again.train, 5), read(kept, kept.train, 5));
   EXPECT_NE(load({.side = 17}).hash, kept.hash);
+}
+
+// A model that never sees a class cannot learn it.
+TEST_F(Images, names_the_classes_of_which_no_training_image_can_be_decoded) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (const std::string name : {"a", "b", "c"}) {
+    for (const std::string number : {"0", "1", "2"}) {
+      write("train/" + name + "/" + number + ".ppm", name == "a" ? image : "broken");
+    }
+    write("test/" + name + "/0.ppm", image);
+  }
+  for (const Index memory : {Index{1} << 30, Index{0}}) {
+    EXPECT_THAT(refusal(ErrorCategory::CorruptFile, {.side = 8, .memory_bytes = memory}),
+                HasSubstr("There is no training image that can be decoded of b, c."));
+  }
+  EXPECT_EQ(refusal(ErrorCategory::CorruptFile, {.side = 8, .held_out_only = true}), "")
+      << "training images are not read";
+  write("train/b/1.ppm", image), write("train/c/2.ppm", image);
+  EXPECT_EQ(load({.side = 8}).train.size(), 5);
+}
+
+TEST_F(Images, names_the_classes_of_which_no_image_is_held_out) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (char name = 'a'; name <= 'h'; ++name) {
+    write(std::string("train/") + name + "/0.ppm", image);
+    write(std::string("test/") + name + "/0.ppm", name == 'b' ? "broken" : image);
+  }
+  const auto warnings = [&](bool held_out_only) {
+    set_log_level(LogLevel::Warning);
+    testing::internal::CaptureStderr();
+    load({.side = 8, .held_out_only = held_out_only});
+    set_log_level(LogLevel::Error);
+    return testing::internal::GetCapturedStderr();
+  };
+  for (const bool held_out_only : {false, true}) {
+    EXPECT_THAT(warnings(held_out_only), HasSubstr(": no image is held out of b, so that"));
+  }
+  for (const char name : {'c', 'd', 'e', 'f', 'g', 'h'}) {
+    fs::remove_all(folder() / "test" / std::string(1, name));
+  }
+  EXPECT_THAT(warnings(false), HasSubstr("no image is held out of b, c, d, e, f and 2 more, so"));
+  write("test/b/0.ppm", image);
+  for (const char name : {'c', 'd', 'e', 'f', 'g', 'h'}) {
+    write(std::string("test/") + name + "/0.ppm", image);
+  }
+  EXPECT_EQ(warnings(false), "");
+}
+
+// While it lives, files of root are closed to this thread, as to any user whom nobody gave rights.
+class WithoutRights {
+ public:
+  WithoutRights() { ::setfsuid(65534); }
+  ~WithoutRights() { ::setfsuid(::geteuid()); }
+  WithoutRights(const WithoutRights&) = delete;
+  WithoutRights& operator=(const WithoutRights&) = delete;
+};
+
+TEST_F(Images, refuses_a_folder_that_cannot_be_read_instead_of_leaving_it_out) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (const char* name : {"a", "b", "c/deep"}) {
+    for (int i = 0; i < 2; ++i) write(concat(name, "/", i, ".ppm"), image);
+  }
+  fs::permissions(folder(), fs::perms::all);
+  const auto refusal_without = [&](const char* name) {
+    const fs::perms before = fs::status(folder() / name).permissions();
+    fs::permissions(folder() / name, fs::perms::none);
+    std::string message;
+    {
+      const WithoutRights user;
+      message = refusal(ErrorCategory::NotFound, {.side = 8});
+    }
+    fs::permissions(folder() / name, before);
+    return message;
+  };
+  if (::geteuid() == 0) {
+    const WithoutRights user;
+    if (::setfsuid(static_cast<uid_t>(-1)) != 65534) GTEST_SKIP() << "root keeps its rights here";
+  }
+  EXPECT_THAT(refusal_without("b"),
+              HasSubstr((folder() / "b").string() + "] Could not read the folder: "));
+  EXPECT_THAT(refusal_without("c/deep"),
+              HasSubstr((folder() / "c").string() + "] Could not read the folder: "));
+  EXPECT_EQ(refusal(ErrorCategory::NotFound, {.side = 8}), "");
+}
+
+TEST_F(Images, refuses_a_link_that_goes_in_circles_and_ignores_one_to_nothing) {
+  for (int i = 0; i < 20; ++i) {
+    write(concat(i % 2 == 0 ? "a/" : "b/", i, ".ppm"), test::ppm_file(8, 8, test::scene(8, 8, 3)));
+  }
+  fs::create_symlink("none", folder() / "gone");
+  EXPECT_EQ(load({.side = 8}).classes.size(), 2u);
+  fs::create_symlink("c", folder() / "c");
+  EXPECT_THAT(refusal(ErrorCategory::NotFound),
+              HasSubstr((folder() / "c").string() + "] Could not read the folder: "));
 }
 
 TEST_F(Images, stops_reading_when_it_is_told_to) {

@@ -120,7 +120,7 @@ VisionCard make_card(const VisionEvalOptions& options, const data::ImageCorpus& 
   card.reliability = task::calibration_bins(found.confidences, found.right, options.ece_bins);
   card.ece = task::calibration_error(card.reliability);
   if (card.images >= 2) card.scaling = task::scale_temperature(logits, labels, options.ece_bins);
-  card.neighbors = options.neighbors;
+  card.neighbors = std::min(options.neighbors, card.images - 1);
   if (const torch::Tensor& features = scored.scores.features; features.defined()) {
     card.fisher_ratio = task::fisher_ratio(features, labels);
     card.neighbor_accuracy =
@@ -201,9 +201,9 @@ std::unique_ptr<AtomicFile> open_report(const VisionEvalOptions& options) {
   std::error_code ignored;
   HONE_REQUIRE(!std::filesystem::is_directory(options.report, ignored), options.report.string(),
                "The report is a file, but this is a folder.");
+  if (options.data != data::kLeavesName) check_output_outside(options.report, options.data);
   check_output_spares(options.report, options.model);
   if (!options.baseline.empty()) check_output_spares(options.report, options.baseline);
-  if (options.data != data::kLeavesName) check_output_spares(options.report, options.data);
   return std::make_unique<AtomicFile>(options.report);
 }
 

@@ -49,7 +49,7 @@ struct VisionCard {
   std::optional<task::TemperatureScaling> scaling;  // of two images or more
   // Of the features of a ResNet; else empty, as where they are not defined.
   std::optional<double> fisher_ratio, neighbor_accuracy;
-  Index neighbors = 0;
+  Index neighbors = 0;  // those that were asked for, at most all other images
   struct Confusion {
     std::string name, predicted;
     Index images = 0;
@@ -63,7 +63,7 @@ struct VisionCard {
 // Error{InvalidArgument} if the images do not have the size of the model's or a class that it does
 // not know, for leaves of a model that was not trained on any, for a baseline that was not trained
 // on as many classes of leaves of this size, and for a report in the place of a folder or of a file
-// of the inputs.
+// of the models, or in the folder of the images.
 VisionCard evaluate_vision(const VisionEvalOptions& options);
 Json to_json(const VisionCard& card);
 

@@ -64,8 +64,10 @@ std::vector<tune::Picture> part_pictures(task::VisionModel& model, const data::I
                                    model.cut());
   const data::ImageShape& shape = batches.shape();
   const task::ImageValues values = batches.make(0, chosen.size());
-  const auto boxes =
-      task::find_part_boxes(*net, *model.parts, task::to_tensors(values, shape).front());
+  std::vector<std::vector<task::PartBox>> boxes;  // one image at a time: maps may be large
+  for (const torch::Tensor& image : task::to_tensors(values, shape).front().split(1)) {
+    boxes.push_back(task::find_part_boxes(*net, *model.parts, image).front());
+  }
   std::vector<tune::Picture> pictures(indices.size());
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const auto place = static_cast<std::size_t>(batches.index_of(static_cast<Index>(i)));

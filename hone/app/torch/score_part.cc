@@ -13,10 +13,11 @@ namespace {
 
 constexpr Index kMostImages = 64, kMostPixels = Index{1} << 22;
 
-// Of images of this shape in a batch: 64 of up to 256 x 256 pixels, fewer larger ones, whose maps
-// would take gigabytes.
-Index batch_of(const data::ImageShape& shape) {
-  return std::clamp<Index>(kMostPixels / (shape.height * shape.width), 1, kMostImages);
+// Images in a batch: 64 of up to 256 x 256 pixels for models of the usual width, fewer where images
+// or maps are larger, which would take gigabytes.
+Index batch_of(const nn::VisionSpec& spec) {
+  const Index pixels = std::min(kMostPixels, nn::most_image_pixels(spec));
+  return std::clamp<Index>(pixels / (spec.height * spec.image_width), 1, kMostImages);
 }
 
 }  // namespace
@@ -27,7 +28,7 @@ task::ImageScores score_part(task::VisionModel& model, const std::filesystem::pa
   Progress progress("classifying", part.size(), "images");
   task::ImageScores scores = task::gather_scores(
       model.net, batches,
-      {.count = part.size(), .batch = batch_of(batches.shape()), .workers = 2, .prefetch = 4},
+      {.count = part.size(), .batch = batch_of(model.net->spec()), .workers = 2, .prefetch = 4},
       [&](Index done) {
         progress.update(done);
         if (stop != nullptr && *stop) {

@@ -33,6 +33,7 @@ std::optional<data::LeavesOptions> leaves_of(const task::VisionConfig::Data& dat
 TrainVisionResult run_job(const TrainVisionJob& job) {
   task::VisionConfig config = task::apply_preset(job.config);
   check_config(config);
+  if (config.data.path != data::kLeavesName) check_output_outside(job.out, config.data.path);
   const TrainRun run(options_of(job), config.trainer);
   task::VisionSetup setup = task::set_up_vision(with_needed_init(job, config), job.stop);
   if (config.backbone_scale != 1) {

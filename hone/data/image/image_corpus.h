@@ -71,8 +71,9 @@ struct ImageOptions {
 //    these exist.
 // If the data set itself has no held-out part, every tenth image is held out, in an ImageFolder of
 // each class. Files of an ImageFolder that cannot be decoded are skipped, counted and named in the
-// log. Throws Error{NotFound}, or Error{CorruptFile} that names the file or says that no image is
-// left.
+// log, as are class folders without an image and classes of which none is held out. Throws
+// Error{NotFound}, also for a folder that cannot be read, or Error{CorruptFile} that names the
+// file, says that no image is left, or names the classes of which none to train on is.
 ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& options,
                         Executor& executor);
 

@@ -27,13 +27,24 @@ struct Files {
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
+void check_read(const std::error_code& error, const fs::path& folder) {
+  if (!error) return;
+  fail(ErrorCategory::NotFound, folder.string(),
+       concat("Could not read the folder: ", error.message()));
+}
+
 std::vector<fs::path> list_folders(const fs::path& folder) {
   std::vector<fs::path> out;
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    if (entry->is_directory(error) && !is_hidden(entry->path())) out.push_back(entry->path());
+    if (is_hidden(entry->path())) continue;
+    std::error_code unknown;
+    if (entry->is_directory(unknown)) out.push_back(entry->path());
+    // A link to what is not there is no folder.
+    if (unknown != std::errc::no_such_file_or_directory) check_read(unknown, entry->path());
   }
+  check_read(error, folder);
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -43,12 +54,14 @@ std::vector<fs::path> list_images(const fs::path& folder) {
   std::error_code error;
   for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
+    std::error_code ignored;
     if (is_hidden(entry->path())) {
       entry.disable_recursion_pending();
-    } else if (has_image_name(entry->path()) && !entry->is_directory(error)) {
+    } else if (has_image_name(entry->path()) && !entry->is_directory(ignored)) {
       out.push_back(entry->path());
     }
   }
+  check_read(error, folder);
   std::sort(out.begin(), out.end());
   return out;
 }
@@ -160,6 +173,40 @@ ImagePart decode_part(Files files, ImageShape shape, bool keep, const std::atomi
   return with_labels(std::move(files), shape);
 }
 
+// The classes without an image in a part, "a, b and 3 more"; empty if each has one.
+std::string missing_classes(const ImagePart& part, const std::vector<std::string>& classes) {
+  constexpr Index kNamedClasses = 5;
+  std::vector<bool> has_image(classes.size());
+  for (Index i = 0; i < part.size(); ++i) {
+    has_image[static_cast<std::size_t>(part.label(i))] = true;
+  }
+  std::string names;
+  Index missing = 0;
+  for (std::size_t label = 0; label < classes.size(); ++label) {
+    if (has_image[label]) continue;
+    if (++missing <= kNamedClasses) names += concat(missing > 1 ? ", " : "", classes[label]);
+  }
+  if (missing > kNamedClasses) names += concat(" and ", missing - kNamedClasses, " more");
+  return names;
+}
+
+// A model cannot learn a class of which it sees no image, but the others can be measured without
+// one that is not held out.
+void check_classes(const ImageCorpus& corpus, const fs::path& folder, bool held_out_only) {
+  if (!held_out_only) {
+    const std::string unseen = missing_classes(corpus.train, corpus.classes);
+    if (!unseen.empty()) {
+      fail_corrupt(folder.string(),
+                   concat("There is no training image that can be decoded of ", unseen, "."));
+    }
+  }
+  const std::string unmeasured = missing_classes(corpus.held_out, corpus.classes);
+  if (corpus.held_out.size() > 0 && !unmeasured.empty()) {
+    log_warning(concat(folder.string(), ": no image is held out of ", unmeasured,
+                       ", so that nothing is measured there"));
+  }
+}
+
 }  // namespace
 
 ImagePart read_image_files(std::vector<fs::path> paths, ImageShape shape) {
@@ -212,6 +259,7 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
   if (files > 0 && needed.size() == 0) {
     fail_corrupt(folder.string(), concat("None of the ", files, " images can be decoded."));
   }
+  check_classes(corpus, folder, options.held_out_only);
   return corpus;
 }
 

@@ -48,6 +48,15 @@ const ResNetLayout* find_resnet(std::string_view name) {
   return found == kLayouts.end() ? nullptr : found;
 }
 
+// Every stage but the first halves both sides, rounding up, and a network for ImageNet halves them
+// twice before.
+MapCells map_cells(const VisionSpec& spec, ResNetImpl::Stage stage) {
+  const bool is_last = stage == ResNetImpl::Stage::Last;
+  const int halvings = (layout_of(spec.name).is_for_cifar() ? 2 : 5) - (is_last ? 0 : 1);
+  const Index side = Index{1} << halvings;
+  return {ceil_div(spec.height, side), ceil_div(spec.image_width, side)};
+}
+
 ResNetImpl::ResNetImpl(const VisionSpec& spec, TensorSource source)
     : VisionNetImpl(resolve(spec)), layout_(layout_of(spec.name)) {
   LayerBuilder build(*this, std::move(source));

@@ -81,4 +81,10 @@ class ResNetImpl final : public VisionNetImpl {
 };
 TORCH_MODULE(ResNet);
 
+// The cells of a ResNet's map of a stage, of the images of its spec, and their rows and columns.
+struct MapCells {
+  Index rows = 0, columns = 0;
+};
+MapCells map_cells(const VisionSpec& spec, ResNetImpl::Stage stage);
+
 }  // namespace hone::nn

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -81,6 +82,14 @@ std::span<const std::string_view> vision_models() { return kModels; }
 
 Index least_image_side(std::string_view name) { return name == "mlp" ? 1 : 4; }
 
+// The first map of a ResNet for ImageNet has half of the image's side.
+Index most_image_pixels(const VisionSpec& spec) {
+  if (spec.name == "mlp") return std::numeric_limits<Index>::max();
+  const ResNetLayout* const resnet = find_resnet(spec.name);
+  const Index pixels_per_cell = resnet == nullptr || resnet->is_for_cifar() ? 1 : 4;
+  return pixels_per_cell * kMaxMapValues / spec.width;
+}
+
 VisionSpec resolve(VisionSpec spec) {
   check_choice("model.name", spec.name, kModels);
   const bool is_mlp = spec.name == "mlp", is_cnn = spec.name == "cnn";
@@ -98,6 +107,11 @@ VisionSpec resolve(VisionSpec spec) {
   HONE_CHECK(std::min(spec.height, spec.image_width) >= least, "vision model",
              concat("images of at least ", least, " pixels a side"),
              std::min(spec.height, spec.image_width));
+  const Index most = most_image_pixels(spec);
+  HONE_CHECK(
+      spec.height <= most / spec.image_width, "vision model",
+      concat("images of at most ", most, " pixels for ", spec.name, " of width ", spec.width),
+      concat(spec.height, " x ", spec.image_width));
   return spec;
 }
 

@@ -25,6 +25,11 @@ struct VisionSpec {
 std::span<const std::string_view> vision_models();
 // The least side of an image that a model takes.
 Index least_image_side(std::string_view name);
+// The most pixels of an image, so that its largest map has at most kMaxMapValues, 256 MiB in fp32:
+// memory must not grow without bound with a side that a file names. No limit for mlp, whose
+// weights grow with the image. Takes a known name and a width above 0.
+inline constexpr Index kMaxMapValues = Index{1} << 26;
+Index most_image_pixels(const VisionSpec& spec);
 // Fills in the width. Throws Error{InvalidArgument} for an unknown name or an unsuitable size.
 VisionSpec resolve(VisionSpec spec);
 

@@ -127,6 +127,17 @@ TEST_F(EvalVision, takes_features_from_the_mean_of_the_last_map) {
       << "rounding may turn a neighbor around";
 }
 
+TEST_F(EvalVision, asks_at_most_all_other_images_as_neighbors) {
+  const TrainVisionResult trained = train("resnet20");
+  VisionEvalOptions options = options_of(trained);
+  options.neighbors = 39;
+  const VisionCard all = evaluate_vision(options);
+  options.neighbors = 1'000'000'000;
+  const VisionCard more = evaluate_vision(options);
+  EXPECT_EQ(more.neighbors, 39);
+  EXPECT_EQ(more.neighbor_accuracy, all.neighbor_accuracy);
+}
+
 TEST_F(EvalVision, a_part_of_the_classes_is_measured_by_name_an_unknown_one_refused) {
   write_pictures("top", 1, 20), write_pictures("middle", 5, 20), write_pictures("bottom", 9, 20);
   const fs::path pictures = folder_.path() / "pictures";

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/kernels/batched/assignment.h"
 #include "hone/train/paco/model.h"
 
 namespace hone::task {
@@ -262,6 +263,11 @@ void check_config(const PacoConfig& paco) {
   check_range("paco.soc_epsilon", paco.soc_epsilon, 1e-12, 1e6);
   check_range("paco.warm_up_epochs", paco.warm_up_epochs, 0, Index{1} << 40);
   if (paco.delta == "shrink") check_range("paco.rho", paco.rho, 0, 0.999999);
+  HONE_CHECK(paco.pooled == 0 || paco.parts > 1, "paco.pooled", "0 for paco.parts = 1",
+             paco.pooled);
+  HONE_CHECK(paco.solver != "table" || paco.caps || paco.parts <= kernels::kMaxTableParts,
+             "paco.parts", concat("at most ", kernels::kMaxTableParts, " for paco.solver = table"),
+             paco.parts);
   static_cast<void>(model_options(paco, {}));
 }
 

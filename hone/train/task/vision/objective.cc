@@ -93,7 +93,14 @@ class PartObjective final : public Objective {
  public:
   PartObjective(const LossConfig& loss, const PacoConfig& paco, const nn::VisionNet& net,
                 std::uint64_t seed, Index images)
-      : model_(resnet_of(net, loss), options_of(loss, paco, seed, images)) {}
+      : model_(resnet_of(net, loss), options_of(loss, paco, seed, images)) {
+    const paco::PacoModelOptions& options = model_->options();
+    const auto [rows, columns] = nn::map_cells(net->spec(), options.stage);
+    HONE_CHECK(options.sampler.parts <= rows * columns, "paco.parts",
+               concat("at most the ", rows, " x ", columns, " cells of the map of paco.stage = ",
+                      paco.stage, ", which larger images (data.image_size, augment.side) raise"),
+               options.sampler.parts);
+  }
 
   torch::nn::Module& module() override { return *model_; }
   Index views() const override { return 2; }

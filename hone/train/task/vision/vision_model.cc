@@ -26,6 +26,8 @@ using model_io::JsonFields;
 
 constexpr const char* kFormat = "hone-vision";
 constexpr Index kMaxWidth = 1 << 16, kMaxLayers = 64, kMaxSide = 4096, kMaxClasses = 65535;
+// Each part searches the whole map, and has a mark for each of its cells.
+constexpr Index kMaxParts = 1024;
 
 std::vector<NamedTensor> tensors_of(const nn::VisionNetImpl& net) {
   std::vector<NamedTensor> out;
@@ -67,6 +69,12 @@ std::vector<std::string> read_classes(const JsonFields& config) {
   for (const Json& item : read_array(config, "classes", 2, kMaxClasses)) {
     if (!item.is_string()) config.refuse("classes", "strings", item.dump());
     out.push_back(item.get<std::string>());
+  }
+  const Index again = find_duplicate(
+      std::ssize(out), [&](Index i) { return std::string_view(out[static_cast<std::size_t>(i)]); });
+  if (again >= 0) {
+    config.refuse("classes", "different names",
+                  concat(quote_name(out[static_cast<std::size_t>(again)]), " twice"));
   }
   return out;
 }
@@ -201,22 +209,16 @@ Json parts_json(const PartSpec& parts) {
           {"repeats", sampler.allow_repeats}};
 }
 
-// The cells of a ResNet's map: every stage but the first halves both sides, rounding up, and a
-// network for ImageNet halves them twice before.
-Index cells_of(const nn::VisionSpec& spec, const nn::ResNetLayout& layout, Stage stage) {
-  const int halvings = (layout.is_for_cifar() ? 2 : 5) - (stage == Stage::Penultimate ? 1 : 0);
-  const Index cell = Index{1} << halvings;
-  return ceil_div(spec.height, cell) * ceil_div(spec.image_width, cell);
-}
-
 std::optional<PartSpec> read_parts(const JsonFields& config, const nn::VisionSpec& spec) {
   const std::optional<JsonFields> fields = config.object("parts");
   if (!fields) return std::nullopt;
-  const nn::ResNetLayout* const resnet = nn::find_resnet(spec.name);
-  if (resnet == nullptr) config.refuse("parts", "no parts of a model other than a ResNet", "parts");
+  if (nn::find_resnet(spec.name) == nullptr) {
+    config.refuse("parts", "no parts of a model other than a ResNet", "parts");
+  }
   PartSpec parts{.stage = read_choice(*fields, "stage", kStages), .sampler = {}};
   paco::SamplerOptions& sampler = parts.sampler;
-  sampler.parts = read_count(*fields, "count", 1, cells_of(spec, *resnet, parts.stage));
+  const auto [rows, columns] = nn::map_cells(spec, parts.stage);
+  sampler.parts = read_count(*fields, "count", 1, std::min(rows * columns, kMaxParts));
   sampler.window = read_count(*fields, "window", 1, kMaxSide);
   sampler.saliency = read_choice(*fields, "saliency", kSaliencies);
   sampler.suppression = read_choice(*fields, "suppression", kSuppressions);
@@ -244,8 +246,11 @@ VisionModel read_vision_model(const fs::path& folder) {
   const fs::path path = folder / "config.json";
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
+    const bool is_run = fs::exists(folder / "model" / "config.json", ignored);
     fail(ErrorCategory::NotFound, folder.string(), "a model folder with config.json",
-         fs::exists(folder, ignored) ? "none in it" : "nothing");
+         is_run                        ? "a run, whose model is in its folder model/"
+         : fs::exists(folder, ignored) ? "none in it"
+                                       : "nothing");
   }
   const Json json = read_json_file(path);
   const JsonFields config(json, path.string());

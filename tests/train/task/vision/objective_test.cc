@@ -140,6 +140,26 @@ TEST(Objective, refuses_networks_without_a_map) {
   }
 }
 
+// The last map of 8 x 8 images has 2 x 2 cells, the one before 4 x 4.
+TEST(Objective, names_the_keys_where_a_map_has_fewer_cells_than_parts) {
+  const auto message = [](Index parts, const char* stage) {
+    const nn::VisionNet net = nn::make_vision_net(
+        {.name = "resnet20", .width = 8, .channels = 3, .height = 8, .image_width = 8}, 1);
+    PacoConfig paco;
+    paco.parts = parts;
+    paco.dim = 8;
+    paco.caps = false;
+    paco.stage = stage;
+    return error_of([&] { make_objective({.method = "paco"}, paco, net, 1); });
+  };
+  EXPECT_EQ(message(4, "last"), "no error");
+  const std::string refused = message(5, "last");
+  EXPECT_THAT(refused, HasSubstr("[paco.parts] expected at most the 2 x 2 cells"));
+  EXPECT_THAT(refused, HasSubstr("paco.stage = last"));
+  EXPECT_THAT(refused, HasSubstr("data.image_size"));
+  EXPECT_EQ(message(5, "penultimate"), "no error");
+}
+
 VisionConfig with_preset(const char* preset, std::initializer_list<const char*> settings = {}) {
   VisionConfig config = part_contrast_config();
   set_config(config, concat("paco.preset=", preset));
@@ -218,6 +238,18 @@ TEST(PacoConfig, refuses_values_by_key) {
                 HasSubstr(expected))
         << setting;
   }
+  const auto together = [](std::initializer_list<const char*> settings) {
+    VisionConfig config = part_contrast_config();
+    config.data.path = "leaves";
+    for (const char* setting : settings) set_config(config, setting);
+    return error_of([&] { check_config(config); });
+  };
+  EXPECT_THAT(together({"paco.parts=1", "paco.pooled=0.5"}),
+              HasSubstr("[paco.pooled] expected 0 for paco.parts = 1, got 0.5"));
+  EXPECT_THAT(together({"paco.parts=8", "paco.caps=false", "paco.solver=table"}),
+              HasSubstr("[paco.parts] expected at most 7 for paco.solver = table, got 8"));
+  EXPECT_EQ(together({"paco.parts=7", "paco.caps=false", "paco.solver=table"}), "no error");
+  EXPECT_EQ(together({"paco.parts=8", "paco.solver=table"}), "no error") << "capped to 4";
   VisionConfig plain;
   plain.data.path = "leaves";
   set_config(plain, "paco.alpha=0.3");

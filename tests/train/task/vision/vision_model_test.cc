@@ -152,6 +152,51 @@ TEST_F(VisionModelFolder, refuses_parts_of_what_is_no_resnet) {
   EXPECT_THAT(test::error_of([&] { read_vision_model(folder()); }), HasSubstr("ResNet"));
 }
 
+// Weights of a ResNet fit images of any size.
+TEST_F(VisionModelFolder, refuses_a_side_that_would_take_gigabytes) {
+  VisionModel model = leaf_model();
+  model.leaves.reset();
+  write_vision_model(folder(), model);
+  Json config = read_json_file(folder() / "config.json");
+  const auto with_side = [&](Index side) {
+    config["height"] = config["image_width"] = side;
+    return refusal("", config);
+  };
+  EXPECT_EQ(with_side(2048), "no error");
+  EXPECT_THAT(with_side(4096), AllOf(HasSubstr((folder() / "config.json").string()),
+                                     HasSubstr("at most 8388608 pixels for resnet20 of width 8"),
+                                     HasSubstr("got 4096 x 4096")));
+  EXPECT_THAT(with_side(4097), HasSubstr("1 to 4096 for height"));
+}
+
+TEST_F(VisionModelFolder, refuses_more_parts_than_a_search_should_take) {
+  VisionModel model = leaf_model();
+  model.leaves.reset();
+  model.net = nn::make_vision_net({.name = "resnet20",
+                                   .width = 8,
+                                   .channels = 3,
+                                   .height = 200,
+                                   .image_width = 200,
+                                   .classes = 5},
+                                  /*seed=*/1);
+  write_vision_model(folder(), model);
+  EXPECT_EQ(refusal("/parts/count", 1024), "no error");
+  EXPECT_THAT(refusal("/parts/count", 1025), HasSubstr("1 to 1024 for count"));
+}
+
+TEST_F(VisionModelFolder, refuses_a_class_that_is_there_twice) {
+  write_vision_model(folder(), leaf_model());
+  const std::string first = data::leaf_class_names(5).front();
+  EXPECT_THAT(refusal("/classes/3", first),
+              HasSubstr("different names for classes, got '" + first + "' twice"));
+}
+
+TEST_F(VisionModelFolder, says_where_the_model_of_a_run_is) {
+  write_vision_model(folder(), leaf_model());
+  EXPECT_THAT(test::error_of([&] { read_vision_model(folder_.path()); }),
+              HasSubstr("got a run, whose model is in its folder model/"));
+}
+
 // The map itself says how many cells it has.
 TEST_F(VisionModelFolder, allows_as_many_parts_as_the_map_has_cells) {
   for (const char* name : {"resnet20", "resnet18", "resnet50"}) {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <map>
 
 #include "hone/core/check.h"
@@ -364,6 +365,27 @@ TEST(VisionNet, refuses_sizes_that_do_not_fit) {
   EXPECT_THAT(message({.classes = 1}), HasSubstr("two classes"));
   EXPECT_THAT(message({.name = "cnn", .classes = 0}), HasSubstr("two classes"));
   EXPECT_EQ(message({.name = "mlp"}), "");
+}
+
+// A map of resnet18 and resnet50 has 64 channels on a quarter of the pixels, or 256 on a sixteenth.
+TEST(VisionNet, refuses_images_whose_maps_would_take_gigabytes) {
+  const auto message = [](const char* name, Index width, Index side) {
+    return test::error_of([&] {
+      nn::resolve({.name = name, .width = width, .height = side, .image_width = side});
+    });
+  };
+  EXPECT_THAT(message("resnet20", 16, 4096),
+              HasSubstr("expected images of at most 4194304 pixels for resnet20 of width 16, got "
+                        "4096 x 4096"));
+  for (const char* name : {"resnet18", "resnet34", "resnet50"}) {
+    EXPECT_EQ(message(name, 0, 2048), "no error");
+    EXPECT_THAT(message(name, 0, 2049), HasSubstr("at most 4194304 pixels")) << name;
+  }
+  EXPECT_EQ(message("cnn", 32, 1448), "no error") << "1448 is the root of 2097152, rounded down";
+  EXPECT_THAT(message("cnn", 32, 1449), HasSubstr("at most 2097152 pixels"));
+  EXPECT_THAT(message("resnet56", 1 << 16, 64), HasSubstr("at most 1024 pixels"));
+  EXPECT_THAT(message("cnn", 8, std::numeric_limits<Index>::max()), HasSubstr("got 9223372036"));
+  EXPECT_EQ(message("mlp", 8, 4096), "no error") << "its weights are of the image's size";
 }
 
 TEST(VisionConfig, refuses_values_by_key) {
