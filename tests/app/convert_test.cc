@@ -160,11 +160,10 @@ TEST(Inspect, lists_a_classifier_without_its_buffers) {
                                                   {"image_width", 32},
                                                   {"image_side", 40},
                                                   {"classes", {"cat", "dog", "newt"}}});
-  const std::vector<SafetensorsWriter::Entry> plan{
-      {"conv1.weight", Dtype::Float32, {2, 3, 3, 3}},
-      {"bn1.weight", Dtype::Float32, {2}},
-      {"bn1.running_mean", Dtype::Float32, {2}},
-      {"bn1.num_batches_tracked", Dtype::Int64, {}}};
+  const std::vector<SafetensorsWriter::Entry> plan{{"conv1.weight", Dtype::Float32, {2, 3, 3, 3}},
+                                                   {"bn1.weight", Dtype::Float32, {2}},
+                                                   {"bn1.running_mean", Dtype::Float32, {2}},
+                                                   {"bn1.num_batches_tracked", Dtype::Int64, {}}};
   SafetensorsWriter writer(folder.path() / "model.safetensors", plan);
   const std::vector<std::byte> zeros(4 * (54 + 2 + 2) + 8);
   writer.write(zeros);

@@ -78,8 +78,7 @@ TEST_F(EvalVision, writes_a_report_and_compares) {
 
 TEST_F(EvalVision, blames_the_model_for_what_is_wrong_with_it) {
   const auto error = [&](const std::string& model, const Arguments& more, int status) {
-    const ProgramResult result =
-        run_hone(Arguments{"eval", model, "--data", path("data")} + more);
+    const ProgramResult result = run_hone(Arguments{"eval", model, "--data", path("data")} + more);
     EXPECT_EQ(result.status, status) << result.err;
     EXPECT_THAT(result.err, AllOf(HasSubstr(model), Not(HasSubstr(path("data")))));
     return result.err;
@@ -109,10 +108,10 @@ TEST_F(EvalVision, blames_the_model_for_what_is_wrong_with_it) {
 }
 
 TEST_F(EvalVision, inspect_lists_the_classifier) {
-  const Json trained = json_of({"train", "vision", "-q", "--out", path("resnet"), "--data",
-                                path("data"), "--threads", "1", "--set", "model.name=resnet20",
-                                "--set", "model.width=8", "--set", "trainer.steps=1", "--set",
-                                "trainer.micro_batch=4"});
+  const Json trained =
+      json_of({"train", "vision", "-q", "--out", path("resnet"), "--data", path("data"),
+               "--threads", "1", "--set", "model.name=resnet20", "--set", "model.width=8", "--set",
+               "trainer.steps=1", "--set", "trainer.micro_batch=4"});
   const std::string model = trained.at("model").get<std::string>();
   const Json document = json_of({"inspect", model, "--stats"});
   EXPECT_EQ(document.at("format"), "hone-vision");

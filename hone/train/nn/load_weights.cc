@@ -89,9 +89,9 @@ class Matcher {
   void check(bool strict) const {
     const bool fits = !result_.parameters.empty();
     if (fits && (!strict || result_.is_complete())) return;
-    fail_argument(path_, concat(fits ? "Not every tensor fits the model: "
-                                     : "No tensor fits the model: ",
-                                result_.mismatches(), "."));
+    fail_argument(path_,
+                  concat(fits ? "Not every tensor fits the model: " : "No tensor fits the model: ",
+                         result_.mismatches(), "."));
   }
   LoadedWeights copy() {
     const at::NoGradGuard no_grad;

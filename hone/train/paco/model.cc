@@ -219,10 +219,10 @@ Json PacoModelImpl::optimization_info() const {
                                {"max", number(last_.delta.max())}};
     step["active_hinge_share"] = number(last_.active_share);
     step["empty_share"] = number(last_.empty_share);
-    step["saved"] = {{"factorized_side", 2 * (options_.sampler.parts - 1)},
-                     {"full_side", dim},
-                     {"distance_bytes",
-                      last_.anchors * last_.pool * dim * static_cast<Index>(sizeof(double))}};
+    step["saved"] = {
+        {"factorized_side", 2 * (options_.sampler.parts - 1)},
+        {"full_side", dim},
+        {"distance_bytes", last_.anchors * last_.pool * dim * static_cast<Index>(sizeof(double))}};
   }
   info["last_step"] = std::move(step);
   return info;

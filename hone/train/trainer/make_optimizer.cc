@@ -24,8 +24,7 @@ struct Parameters {
 };
 
 Parameters sort_parameters(const torch::nn::Module& module,
-                           std::span<const std::string_view> embeddings,
-                           const ScaledRate& scaled) {
+                           std::span<const std::string_view> embeddings, const ScaledRate& scaled) {
   Parameters out;
   const auto has_own_rate = [&](const torch::Tensor& parameter) {
     return scaled.factor != 1 &&

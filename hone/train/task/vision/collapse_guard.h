@@ -65,7 +65,7 @@ class CollapseGuard {
   // fp64 {cross entropy, norms, hinges, images, micro-batches}, and int64 {predictions, targets} by
   // class: sums of the period, on the device of the logits.
   torch::Tensor sums_, counts_;
-  torch::Tensor memory_;  // fp64 on the host, by Slot
+  torch::Tensor memory_;                        // fp64 on the host, by Slot
   CollapseVerdict said_ = CollapseVerdict::Ok;  // the worst that was a warning
 };
 

@@ -26,7 +26,7 @@ struct ObjectiveLoss {
   // Of one view or of the mean of both, [images, classes]; and, of a ResNet, the means over its
   // last map, [images, channels].
   torch::Tensor logits, features;
-  torch::Tensor active_share;  // of part contrast; else undefined
+  torch::Tensor active_share;            // of part contrast; else undefined
   std::vector<trainer::LossTerm> terms;  // those that are computed
 };
 

@@ -113,8 +113,8 @@ TEST(DecayLR, takes_a_share_of_the_base_rate_of_each_group_for_its_minimum) {
   const PolynomialLR line(*optimizer, 4, 1, 0.01, 0.5);
   for (const std::size_t group : {std::size_t{0}, std::size_t{1}}) {
     const double base = kRates[group], least = 0.01 + base / 2;
-    for (const Scheduler* scheduler : {static_cast<const Scheduler*>(&cosine),
-                                       static_cast<const Scheduler*>(&line)}) {
+    for (const Scheduler* scheduler :
+         {static_cast<const Scheduler*>(&cosine), static_cast<const Scheduler*>(&line)}) {
       EXPECT_DOUBLE_EQ(scheduler->rate_at(0, group, base), base) << scheduler->kind();
       EXPECT_DOUBLE_EQ(scheduler->rate_at(2, group, base), (base + least) / 2);
       EXPECT_DOUBLE_EQ(scheduler->rate_at(4, group, base), least);

@@ -148,8 +148,8 @@ TEST_F(BackboneRate, a_factor_of_one_is_a_run_without_the_key) {
 
 TEST_F(BackboneRate, a_factor_of_zero_keeps_what_was_loaded_and_moves_the_rest) {
   for (const optim::RuleDefaults& rule : vision_rules()) {
-    const VisionConfig config = with({concat("optim.name=", rule.name), "optim.weight_decay=0.1",
-                                      "lr.backbone_scale=0"});
+    const VisionConfig config =
+        with({concat("optim.name=", rule.name), "optim.weight_decay=0.1", "lr.backbone_scale=0"});
     const VisionSetup setup = set_up_vision(config);
     const State before = state_of(setup), after = train(config, 2);
     for (const auto& item : setup.model->named_parameters()) {
@@ -176,8 +176,8 @@ TEST_F(BackboneRate, a_tenth_of_the_rate_is_a_tenth_of_the_step_of_plain_descent
     const auto largest = [](const Tensor& values) { return values.abs().max().item<double>(); };
     const Tensor step = step_of(whole);
     // Both results are rounded to fp32.
-    const double limit = std::numeric_limits<float>::epsilon() *
-                         (largest(before.at(name)) + largest(step));
+    const double limit =
+        std::numeric_limits<float>::epsilon() * (largest(before.at(name)) + largest(step));
     EXPECT_LE(largest(step_of(part) - (is_new(name) ? 1.0 : 0.1) * step), limit) << name;
     if (!is_new(name)) farthest = std::max(farthest, largest(step) / limit);
   }

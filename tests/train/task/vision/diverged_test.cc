@@ -66,7 +66,9 @@ class Diverged : public testing::Test {
 TEST_F(Diverged, ends_as_training_with_any_loss_does) {
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   for (const std::vector<std::string>& settings :
-       {std::vector<std::string>{}, {"paco.preset=robust"}, {"paco.preset=compat"},
+       {std::vector<std::string>{},
+        {"paco.preset=robust"},
+        {"paco.preset=compat"},
         {"paco.warm_up_epochs=0", "paco.solver=hungarian", "paco.soc_metric=stein"},
         {"paco.soc_metric=log_euclidean", "paco.refresh_every=2"}}) {
     EXPECT_THAT(end_of("", kNan, settings, /*skips=*/false),

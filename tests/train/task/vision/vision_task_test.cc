@@ -370,9 +370,8 @@ TEST(VisionNet, refuses_sizes_that_do_not_fit) {
 // A map of resnet18 and resnet50 has 64 channels on a quarter of the pixels, or 256 on a sixteenth.
 TEST(VisionNet, refuses_images_whose_maps_would_take_gigabytes) {
   const auto message = [](const char* name, Index width, Index side) {
-    return test::error_of([&] {
-      nn::resolve({.name = name, .width = width, .height = side, .image_width = side});
-    });
+    return test::error_of(
+        [&] { nn::resolve({.name = name, .width = width, .height = side, .image_width = side}); });
   };
   EXPECT_THAT(message("resnet20", 16, 4096),
               HasSubstr("expected images of at most 4194304 pixels for resnet20 of width 16, got "
