@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Scaling and averaging at every length and alignment, against fp64 and the page's end.
-#include "hone/kernels/multi_tensor/schedule/finish.h"
+#include "hone/kernels/multi_tensor/schedule/element_pass.h"
 
 #include <gtest/gtest.h>
 
@@ -44,8 +44,27 @@ void expect_canaries(const std::vector<float>& all, Index misalign, Index n) {
   }
 }
 
+// What follows a rule, in place.
+class Finish {
+ public:
+  explicit Finish(const ElementPass& pass) : pass_(pass) {}
+
+  void scale(float* values, Index n, float factor) const {
+    pass_.scale({.out = values, .x = values, .length = n}, factor);
+  }
+  void limit(float* values, Index n, float limit) const {
+    pass_.clamp({.out = values, .x = values, .length = n}, -limit, limit);
+  }
+  void average(const float* values, Index n, float share, float* average) const {
+    pass_.average({.out = average, .x = values, .y = average, .length = n}, share);
+  }
+
+ private:
+  ElementPass pass_;
+};
+
 TEST(FinishScale, is_one_rounded_product_per_element_and_touches_no_other) {
-  const FinishPass finish = choose_finish();
+  const Finish finish(choose_element_pass());
   for (const Index n : lengths()) {
     for (const Index misalign : {0, 1, 3, 7}) {
       const auto values = random_values(n, 1, 1e4f);
@@ -63,7 +82,7 @@ TEST(FinishScale, is_one_rounded_product_per_element_and_touches_no_other) {
 }
 
 TEST(FinishLimit, holds_values_within_the_limit_and_touches_no_other) {
-  const FinishPass finish = choose_finish();
+  const Finish finish(choose_element_pass());
   for (const Index n : lengths()) {
     for (const Index misalign : {0, 1, 3, 7}) {
       auto values = random_values(n, 1);
@@ -86,7 +105,7 @@ TEST(FinishLimit, holds_values_within_the_limit_and_touches_no_other) {
 }
 
 TEST(FinishAverage, is_within_two_roundings_of_fp64_and_touches_no_other) {
-  const FinishPass finish = choose_finish();
+  const Finish finish(choose_element_pass());
   for (const Index n : lengths()) {
     for (const Index misalign : {0, 1, 3, 7}) {
       const auto values = random_values(n, 2, 100), old = random_values(n, 3, 100);
@@ -109,7 +128,7 @@ TEST(FinishAverage, an_average_of_what_does_not_change_stays_bit_by_bit) {
   for (const float share : {0.0f, 1e-3f, 0.999f, 1.0f}) {
     std::vector<float> average(values);
     for (int t = 0; t < 50; ++t)
-      choose_finish().average(values.data(), 1003, share, average.data());
+      Finish(choose_element_pass()).average(values.data(), 1003, share, average.data());
     EXPECT_EQ(average, values) << share;
   }
 }
@@ -119,14 +138,14 @@ TEST(FinishAverage, approaches_a_constant_geometrically) {
   const std::vector<float> ones(37, 1.0f);
   std::vector<float> average(37, 0.0f);
   for (int t = 1; t <= 2000; ++t) {
-    choose_finish().average(ones.data(), 37, 0x1p-7f, average.data());
+    Finish(choose_element_pass()).average(ones.data(), 37, 0x1p-7f, average.data());
     if (t != 1 && t != 10 && t != 300 && t != 2000) continue;
     for (const float got : average) ASSERT_NEAR(got, 1 - std::pow(1 - 0x1p-7, t), 2e-5) << t;
   }
 }
 
 TEST(Finish, one_bad_element_stays_alone_wherever_it_is) {
-  const FinishPass finish = choose_finish();
+  const Finish finish(choose_element_pass());
   for (const float bad : {kNan, kInfinity, -kInfinity}) {
     for (Index at = 0; at < 37; ++at) {
       const auto hit = static_cast<std::size_t>(at);
@@ -151,14 +170,14 @@ TEST(Finish, one_bad_element_stays_alone_wherever_it_is) {
 
 TEST(Finish, subnormal_products_are_not_flushed) {
   std::vector<float> values(35, 0x1p-126f), average(35, 0.0f);
-  choose_finish().scale(values.data(), 35, 0x1p-20f);
+  Finish(choose_element_pass()).scale(values.data(), 35, 0x1p-20f);
   for (const float value : values) ASSERT_EQ(value, 0x1p-146f);
-  choose_finish().average(values.data(), 35, 0.5f, average.data());
+  Finish(choose_element_pass()).average(values.data(), 35, 0.5f, average.data());
   for (const float value : average) ASSERT_EQ(value, 0x1p-147f);
 }
 
 TEST(Finish, reads_and_writes_up_to_the_page_and_no_further) {
-  const FinishPass finish = choose_finish();
+  const Finish finish(choose_element_pass());
   for (const Index n : lengths()) {
     const GuardedFloats values(random_values(n, 6)), average(random_values(n, 7));
     std::vector<float> plain(values.data(), values.data() + n);
@@ -173,11 +192,11 @@ TEST(Finish, reads_and_writes_up_to_the_page_and_no_further) {
 TEST(Finish, plain_loops_say_the_same) {
   const auto values = random_values(1001, 8), old = random_values(1001, 9);
   std::vector<float> fast(old), plain(old), scaled(values), scaled_plain(values);
-  choose_finish().average(values.data(), 1001, 0.1f, fast.data());
-  average_chunk_ref(values.data(), 1001, 0.1f, plain.data());
+  Finish(choose_element_pass()).average(values.data(), 1001, 0.1f, fast.data());
+  Finish(element_pass_ref()).average(values.data(), 1001, 0.1f, plain.data());
   for (std::size_t i = 0; i < 1001; ++i) ASSERT_NEAR(fast[i], plain[i], 2 * kEpsilon) << i;
-  choose_finish().scale(scaled.data(), 1001, 0.1f);
-  scale_chunk_ref(scaled_plain.data(), 1001, 0.1f);
+  Finish(choose_element_pass()).scale(scaled.data(), 1001, 0.1f);
+  Finish(element_pass_ref()).scale(scaled_plain.data(), 1001, 0.1f);
   EXPECT_EQ(scaled, scaled_plain);
 }
 

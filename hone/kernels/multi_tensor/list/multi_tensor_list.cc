@@ -12,8 +12,7 @@
 #include "hone/core/trace.h"
 #include "hone/kernels/multi_tensor/layout/view_layout.h"
 #include "hone/kernels/multi_tensor/list/list_cut.h"
-#include "hone/kernels/multi_tensor/list/list_pass.h"
-#include "hone/kernels/multi_tensor/schedule/finish.h"
+#include "hone/kernels/multi_tensor/schedule/element_pass.h"
 #include "hone/kernels/multi_tensor/schedule/grad_norm.h"
 #include "hone/kernels/multi_tensor/step.h"
 
@@ -162,9 +161,11 @@ double norm_of(std::string_view op, TensorList x, NormKind kind, std::span<doubl
 }
 
 void scale(TensorList y, const ListFactor& factor, Executor& executor) {
-  const FinishPass pass = choose_finish();
+  const ElementPass pass = choose_element_pass();
   ListCut(y).sweep(executor, [&](const Chunk& chunk, Index) {
-    pass.scale(data_of(y, chunk), chunk.length, static_cast<float>(factor.at(chunk.tensor)));
+    float* out = data_of(y, chunk);
+    pass.scale({.out = out, .x = out, .length = chunk.length},
+               static_cast<float>(factor.at(chunk.tensor)));
   });
 }
 
@@ -180,7 +181,7 @@ void run_axpby(std::string_view op, const ListAxpby& args, Executor& executor) {
   const WrittenMemory written(op, written_name, args.z);
   written.check_read(args.z, "x", args.x);
   written.check_read(args.z, "y", args.y);
-  const ListPass pass = choose_list_pass();
+  const ElementPass pass = choose_element_pass();
   ListCut(args.z).sweep(executor, [&](const Chunk& chunk, Index) {
     pass.axpby({.out = data_of(args.z, chunk),
                 .x = data_of(args.x, chunk),
@@ -218,7 +219,7 @@ void list_mul(TensorList y, TensorList x, Executor& executor) {
   check_tensors(kOp, "y", y);
   check_like(kOp, y, "x", x);
   WrittenMemory(kOp, "y", y).check_read(y, "x", x);
-  const ListPass pass = choose_list_pass();
+  const ElementPass pass = choose_element_pass();
   ListCut(y).sweep(executor, [&](const Chunk& chunk, Index) {
     float* out = data_of(y, chunk);
     pass.multiply({.out = out, .x = data_of(x, chunk), .y = out, .length = chunk.length});
@@ -232,7 +233,7 @@ void list_clamp(TensorList y, double lowest, double highest, Executor& executor)
   check_number(kOp, "lowest", lowest);
   check_number(kOp, "highest", highest);
   check_written(kOp, y);
-  const ListPass pass = choose_list_pass();
+  const ElementPass pass = choose_element_pass();
   ListCut(y).sweep(executor, [&](const Chunk& chunk, Index) {
     float* out = data_of(y, chunk);
     pass.clamp({.out = out, .x = out, .length = chunk.length}, static_cast<float>(lowest),

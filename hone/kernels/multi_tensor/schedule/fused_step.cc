@@ -10,7 +10,7 @@
 #include "hone/kernels/multi_tensor/dispatch.h"
 #include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/kernels/multi_tensor/schedule/chunk_sums.h"
-#include "hone/kernels/multi_tensor/schedule/finish.h"
+#include "hone/kernels/multi_tensor/schedule/element_pass.h"
 #include "hone/kernels/multi_tensor/schedule/grad_norm.h"
 #include "hone/kernels/multi_tensor/schedule/staged_chunk.h"
 
@@ -218,13 +218,13 @@ class FusedStep {
   void finish_chunk(const Chunk& chunk, const ChunkOperands& operands, float* average) const {
     if (control_.grad == GradWriteBack::Zero) std::fill_n(operands.grad, chunk.length, 0.0f);
     if (control_.grad == GradWriteBack::Unscaled) {
-      finish_.scale(operands.grad, chunk.length,
-                    static_cast<float>(control_.inv_scale * report_.clip_coef));
-      if (control_.clip_value > 0) finish_.limit(operands.grad, chunk.length, grad_limit_);
+      const ElementPiece grad{.out = operands.grad, .x = operands.grad, .length = chunk.length};
+      pass_.scale(grad, static_cast<float>(control_.inv_scale * report_.clip_coef));
+      if (control_.clip_value > 0) pass_.clamp(grad, -grad_limit_, grad_limit_);
     }
     if (average != nullptr) {
-      finish_.average(operands.param, chunk.length, static_cast<float>(1 - control_.ema_decay),
-                      average);
+      pass_.average({average, operands.param, average, chunk.length},
+                    static_cast<float>(1 - control_.ema_decay));
     }
     stager_.store_copy(chunk, operands.param);
   }
@@ -241,7 +241,7 @@ class FusedStep {
   ChunkSums sums_;
   const float grad_limit_ = control_.grad_limit();
   const bool has_vector_loops_ = !wants_reference();
-  FinishPass finish_ = choose_finish();
+  ElementPass pass_ = choose_element_pass();
   StepReport report_;
 };
 
