@@ -20,6 +20,56 @@ void check_rule_group(std::string_view op, const Group& group) {
   check_group(op, group);
 }
 
+// What is the same for every class of options and of state. Base is a MultiTensorOptimizer; `more`
+// are what its constructor takes behind the name. GivenOptions: another class of options that
+// groups may hold.
+template <class Base, class OwnOptions, class OwnState, class GivenOptions = OwnOptions>
+class TypedOptimizer : public Base {
+ public:
+  void save(torch::serialize::OutputArchive& archive) const override {
+    this->fetch_state();
+    torch::optim::serialize<OwnState, OwnOptions>(archive, *this);
+  }
+  void load(torch::serialize::InputArchive& archive) override {
+    this->load_or_restore([&] { torch::optim::serialize<OwnState, OwnOptions>(archive, *this); });
+  }
+
+ protected:
+  using typename Base::Options, typename Base::ParamState;
+
+  template <class... More>
+  TypedOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                 const OwnOptions& defaults, const char* name, More... more)
+      : Base(groups, std::make_unique<OwnOptions>(defaults), name, more...) {
+    this->adopt_group_options(groups);
+  }
+
+  const OwnOptions& typed(const Options& options) const {
+    return options_as<OwnOptions>(this->name(), options);
+  }
+  std::unique_ptr<ParamState> make_state() const override { return std::make_unique<OwnState>(); }
+  Implementation implementation() const override {
+    return this->template common_option<Implementation>(
+        "implementation", [this](const Options& o) { return typed(o).implementation(); });
+  }
+  StateDtype state_dtype_of(const Options& options) const override {
+    return typed(options).state_dtype();
+  }
+  std::unique_ptr<Options> adopt_options(const Options& given) const override {
+    const auto* own = dynamic_cast<const OwnOptions*>(&given);
+    auto merged = std::make_unique<OwnOptions>(
+        own != nullptr ? *own : OwnOptions(options_as<GivenOptions>(this->name(), given)));
+    if constexpr (std::is_default_constructible_v<OwnOptions>) {
+      inherit_fields(*merged, OwnOptions(), typed(*this->defaults_));
+    } else {  // lr has no constructor default: what a group says counts
+      merged->lr(merged->lr());
+      inherit_fields(*merged, OwnOptions(merged->lr()), typed(*this->defaults_));
+    }
+    return merged;
+  }
+  Json json_of(const Options& options) const override { return options_to_json(typed(options)); }
+};
+
 // An optimizer whose step is one kernel call, with any rule, also one of a program of its own
 // (examples/05_optimizer_rule). Rule has these names:
 //   kName, kDecoupledDecay, Options (with lr(), weight_decay(), visit_fields and AddedOptions'
@@ -29,39 +79,26 @@ void check_rule_group(std::string_view op, const Group& group) {
 //   group_of(options), fields_of(state) and step_for_loop, the same step by ATen operators, and
 //   where wanted step_foreach and initial_second_moment.
 template <class Rule>
-class RuleOptimizer : public MultiTensorOptimizer {
+class RuleOptimizer : public TypedOptimizer<MultiTensorOptimizer, typename Rule::Options,
+                                            typename Rule::State, typename Rule::GivenOptions> {
+  using Typed = typename RuleOptimizer::TypedOptimizer;
+
  public:
   // Options may be left out where LibTorch's class of that name allows it.
   explicit RuleOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                          typename Rule::Options defaults = {})
-      : MultiTensorOptimizer(groups, std::make_unique<typename Rule::Options>(defaults),
-                             Rule::kName) {
-    adopt_group_options(groups);
-    for (const auto& group : param_groups_) RuleOptimizer::check_group(group);
+      : Typed(groups, defaults, Rule::kName) {
+    for (const auto& group : this->param_groups_) RuleOptimizer::check_group(group);
     RuleOptimizer::check_groups_agree();
   }
   explicit RuleOptimizer(std::vector<torch::Tensor> params, typename Rule::Options defaults = {})
       : RuleOptimizer(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
                       std::move(defaults)) {}
 
-  void save(torch::serialize::OutputArchive& archive) const override {
-    fetch_state();
-    torch::optim::serialize<typename Rule::State, typename Rule::Options>(archive, *this);
-  }
-  void load(torch::serialize::InputArchive& archive) override {
-    load_or_restore([&] {
-      torch::optim::serialize<typename Rule::State, typename Rule::Options>(archive, *this);
-    });
-  }
-
  protected:
-  static const typename Rule::Options& typed(const Options& options) {
-    return options_as<typename Rule::Options>(Rule::kName, options);
-  }
+  using Typed::name, Typed::typed;
+  using typename Typed::FusedTensors, typename Typed::Options, typename Typed::ParamState;
 
-  std::unique_ptr<ParamState> make_state() const override {
-    return std::make_unique<typename Rule::State>();
-  }
   StateFields fields_of(ParamState& state) const override {
     auto& own = state_as<typename Rule::State>(Rule::kName, state);
     StateFields fields = Rule::fields_of(own);
@@ -78,13 +115,6 @@ class RuleOptimizer : public MultiTensorOptimizer {
     const kernels::RuleSlots used = rule_slots(Rule::group_of(typed(options)));
     return {used.momentum, used.second_moment, used.extra};
   }
-  Implementation implementation() const override {
-    return common_option<Implementation>(
-        "implementation", [](const Options& o) { return typed(o).implementation(); });
-  }
-  StateDtype state_dtype_of(const Options& options) const override {
-    return typed(options).state_dtype();
-  }
   float initial_second_moment(const Options& options) const override {
     if constexpr (requires { Rule::initial_second_moment(typed(options)); }) {
       return Rule::initial_second_moment(typed(options));
@@ -92,21 +122,8 @@ class RuleOptimizer : public MultiTensorOptimizer {
       return 0;
     }
   }
-  std::unique_ptr<Options> adopt_options(const Options& given) const override {
-    using Own = typename Rule::Options;
-    const auto* own = dynamic_cast<const Own*>(&given);
-    auto merged = std::make_unique<Own>(
-        own != nullptr ? *own : Own(options_as<typename Rule::GivenOptions>(name(), given)));
-    if constexpr (std::is_default_constructible_v<Own>) {
-      inherit_fields(*merged, Own(), typed(*defaults_));
-    } else {  // lr has no constructor default: what a group says counts
-      merged->lr(merged->lr());
-      inherit_fields(*merged, Own(merged->lr()), typed(*defaults_));
-    }
-    return merged;
-  }
   Json json_of(const Options& options) const override {
-    Json json = options_to_json(typed(options));
+    Json json = Typed::json_of(options);
     json["decoupled_weight_decay"] = Rule::kDecoupledDecay;  // read by torch.optim.Adam
     return json;
   }
@@ -121,8 +138,9 @@ class RuleOptimizer : public MultiTensorOptimizer {
   }
   StepReport step_fused(const FusedTensors& tensors, const StepControl& control) override {
     std::vector<typename Rule::Group> groups;
-    for (const auto& group : param_groups_)
+    for (const auto& group : this->param_groups_) {
       groups.push_back(Rule::group_of(typed(group.options())));
+    }
     if (tensors.device != nullptr) {
       return tensors.device->step(std::span<const typename Rule::Group>(groups), control);
     }

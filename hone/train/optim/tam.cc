@@ -2,7 +2,6 @@
 #include "hone/train/optim/tam.h"
 
 #include <ATen/Functions.h>
-#include <torch/optim/serialize.h>
 
 #include <algorithm>
 #include <numeric>
@@ -88,12 +87,8 @@ const TorqueFields& TorqueOptimizer::fields(const Options& options) {
 }
 
 TorqueOptimizer::TorqueOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                                 std::unique_ptr<Options> defaults, std::string name, bool adaptive)
-    : MultiTensorOptimizer(groups, std::move(defaults), std::move(name)), adaptive_(adaptive) {}
-
-std::unique_ptr<MultiTensorOptimizer::ParamState> TorqueOptimizer::make_state() const {
-  return std::make_unique<TAMParamState>();
-}
+                                 std::unique_ptr<Options> defaults, const char* name, bool adaptive)
+    : MultiTensorOptimizer(groups, std::move(defaults), name), adaptive_(adaptive) {}
 
 StateFields TorqueOptimizer::fields_of(ParamState& state) const {
   auto& own = state_as<TAMParamState>(name().c_str(), state);
@@ -388,61 +383,28 @@ double suggest_lr(double sgdm_lr, const OptimizerStats& stats) {
 
 // ---- the classes ----
 
-template <class OwnOptions, bool kAdaptive>
-TorqueClass<OwnOptions, kAdaptive>::TorqueClass(
-    const std::vector<torch::optim::OptimizerParamGroup>& groups, OwnOptions defaults,
-    std::string name)
-    : TorqueOptimizer(groups, std::make_unique<OwnOptions>(defaults), std::move(name), kAdaptive) {
-  adopt_group_options(groups);
-  for (const auto& group : param_groups_) check_group(group);
-  check_groups_agree();
+template <class OwnOptions>
+TorqueClass<OwnOptions>::TorqueClass(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                                     OwnOptions defaults)
+    : TorqueClass::TypedOptimizer(groups, defaults, OwnOptions::kOptimizer, OwnOptions::kAdaptive) {
+  for (const auto& group : this->param_groups_) this->check_group(group);
+  this->check_groups_agree();
 }
 
-template <class OwnOptions, bool kAdaptive>
-void TorqueClass<OwnOptions, kAdaptive>::save(torch::serialize::OutputArchive& archive) const {
-  fetch_state();
-  torch::optim::serialize<TAMParamState, OwnOptions>(archive, *this);
-}
-template <class OwnOptions, bool kAdaptive>
-void TorqueClass<OwnOptions, kAdaptive>::load(torch::serialize::InputArchive& archive) {
-  load_or_restore([&] { torch::optim::serialize<TAMParamState, OwnOptions>(archive, *this); });
-}
-
-template <class OwnOptions, bool kAdaptive>
-Implementation TorqueClass<OwnOptions, kAdaptive>::implementation() const {
-  return common_option<Implementation>("implementation", [this](const Options& o) {
-    return options_as<OwnOptions>(name(), o).implementation();
-  });
-}
-template <class OwnOptions, bool kAdaptive>
-StateDtype TorqueClass<OwnOptions, kAdaptive>::state_dtype_of(const Options& options) const {
-  return options_as<OwnOptions>(name(), options).state_dtype();
-}
-template <class OwnOptions, bool kAdaptive>
-std::unique_ptr<MultiTensorOptimizer::Options> TorqueClass<OwnOptions, kAdaptive>::adopt_options(
-    const Options& given) const {
-  auto merged = std::make_unique<OwnOptions>(options_as<OwnOptions>(name(), given));
-  inherit_fields(*merged, OwnOptions(merged->lr()), options_as<OwnOptions>(name(), *defaults_));
-  return merged;
-}
-template <class OwnOptions, bool kAdaptive>
-Json TorqueClass<OwnOptions, kAdaptive>::json_of(const Options& options) const {
-  return options_to_json(options_as<OwnOptions>(name(), options));
-}
-template <class OwnOptions, bool kAdaptive>
-std::unique_ptr<MultiTensorOptimizer::Options> TorqueClass<OwnOptions, kAdaptive>::with_json(
+template <class OwnOptions>
+std::unique_ptr<torch::optim::OptimizerOptions> TorqueClass<OwnOptions>::with_json(
     const Options& now, const Json& json, const std::string& where) const {
   refuse_removed_options(json, where);
-  auto changed = options_from_json(options_as<OwnOptions>(name(), now), json, where);
+  auto changed = options_from_json(this->typed(now), json, where);
   if constexpr (std::is_same_v<OwnOptions, AdaTAMWOptions>) {
-    check_saved_decay(json, where, name(), true, changed->weight_decay(), "AdaTAM");
+    check_saved_decay(json, where, this->name(), true, changed->weight_decay(), "AdaTAM");
     changed->decoupled_weight_decay_ = true;
   }
   return changed;
 }
 
-template class TorqueClass<TAMOptions, false>;
-template class TorqueClass<AdaTAMOptions, true>;
-template class TorqueClass<AdaTAMWOptions, true>;
+template class TorqueClass<TAMOptions>;
+template class TorqueClass<AdaTAMOptions>;
+template class TorqueClass<AdaTAMWOptions>;
 
 }  // namespace hone::optim

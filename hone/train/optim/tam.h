@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hone/kernels/multi_tensor/rule/tam.h"
-#include "hone/train/optim/option_fields.h"
+#include "hone/train/optim/rule_optimizer.h"
 
 // Found by its argument's namespace.
 namespace hone::kernels {
@@ -72,6 +72,8 @@ template <class Derived>
 struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
                        TorqueFields,
                        AddedOptions<Derived> {
+  static constexpr bool kAdaptive = false;
+
   explicit TorqueOptions(double value) { lr(value); }
 
   Derived& lr(double value) { return this->set(lr_, value); }
@@ -148,6 +150,7 @@ struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
 };
 
 struct TAMOptions : TorqueOptions<TAMOptions> {
+  static constexpr const char* kOptimizer = "TAM";
   using TorqueOptions::TorqueOptions;
   // Weight decay on the parameter instead of in the gradient.
   TAMOptions& decoupled_weight_decay(bool value) { return set(decoupled_weight_decay_, value); }
@@ -165,6 +168,7 @@ struct TAMOptions : TorqueOptions<TAMOptions> {
 // The fields that only the adaptive ones have.
 template <class Derived>
 struct AdaptiveTorqueOptions : TorqueOptions<Derived> {
+  static constexpr bool kAdaptive = true;
   using TorqueOptions<Derived>::TorqueOptions;
   Derived& beta2(double value) { return this->set(this->beta2_, value); }
   // Ema and bias correction make a step of Adam's size; hone's, not the paper's.
@@ -177,6 +181,7 @@ struct AdaptiveTorqueOptions : TorqueOptions<Derived> {
 
 // AdaTAM: weight decay is L2, or decoupled on request.
 struct AdaTAMOptions : AdaptiveTorqueOptions<AdaTAMOptions> {
+  static constexpr const char* kOptimizer = "AdaTAM";
   using AdaptiveTorqueOptions::AdaptiveTorqueOptions;
   AdaTAMOptions& decoupled_weight_decay(bool value) { return set(decoupled_weight_decay_, value); }
   bool decoupled_weight_decay() const { return decoupled_weight_decay_; }
@@ -184,6 +189,7 @@ struct AdaTAMOptions : AdaptiveTorqueOptions<AdaTAMOptions> {
 
 // AdaTAMW: weight decay is always decoupled.
 struct AdaTAMWOptions : AdaptiveTorqueOptions<AdaTAMWOptions> {
+  static constexpr const char* kOptimizer = "AdaTAMW";
   explicit AdaTAMWOptions(double lr) : AdaptiveTorqueOptions(lr) {
     weight_decay_ = 1e-2;
     decoupled_weight_decay_ = true;
@@ -212,11 +218,10 @@ class TorqueOptimizer : public MultiTensorOptimizer {
 
  protected:
   TorqueOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
-                  std::unique_ptr<Options> defaults, std::string name, bool adaptive);
+                  std::unique_ptr<Options> defaults, const char* name, bool adaptive);
 
   bool adaptive() const { return adaptive_; }
 
-  std::unique_ptr<ParamState> make_state() const override;
   StateFields fields_of(ParamState& state) const override;
   StateNames state_names() const override {
     return {.momentum = "momentum_buffer", .second_moment = "exp_avg_sq", .own = "correlation"};
@@ -260,56 +265,41 @@ class TorqueOptimizer : public MultiTensorOptimizer {
 };
 
 // One of the family.
-template <class OwnOptions, bool kAdaptive>
-class TorqueClass : public TorqueOptimizer {
+template <class OwnOptions>
+class TorqueClass : public TypedOptimizer<TorqueOptimizer, OwnOptions, TAMParamState> {
  public:
-  void save(torch::serialize::OutputArchive& archive) const override;
-  void load(torch::serialize::InputArchive& archive) override;
+  TorqueClass(const std::vector<torch::optim::OptimizerParamGroup>& groups, OwnOptions defaults);
+  TorqueClass(std::vector<torch::Tensor> params, OwnOptions defaults)
+      : TorqueClass(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
+                    std::move(defaults)) {}
 
  protected:
-  TorqueClass(const std::vector<torch::optim::OptimizerParamGroup>& groups, OwnOptions defaults,
-              std::string name);
+  using typename TorqueOptimizer::Options;
 
-  Implementation implementation() const override;
-  StateDtype state_dtype_of(const Options& options) const override;
-  std::unique_ptr<Options> adopt_options(const Options& given) const override;
-  Json json_of(const Options& options) const override;
   std::unique_ptr<Options> with_json(const Options& now, const Json& json,
                                      const std::string& where) const override;
 };
-extern template class TorqueClass<TAMOptions, false>;
-extern template class TorqueClass<AdaTAMOptions, true>;
-extern template class TorqueClass<AdaTAMWOptions, true>;
+extern template class TorqueClass<TAMOptions>;
+extern template class TorqueClass<AdaTAMOptions>;
+extern template class TorqueClass<AdaTAMWOptions>;
 
 // Torque-Aware Momentum (formula: kernels/multi_tensor/rule/tam.h).
-class TAM : public TorqueClass<TAMOptions, false> {
+class TAM : public TorqueClass<TAMOptions> {
  public:
-  TAM(const std::vector<torch::optim::OptimizerParamGroup>& groups, TAMOptions defaults)
-      : TorqueClass(groups, std::move(defaults), "TAM") {}
-  TAM(std::vector<torch::Tensor> params, TAMOptions defaults)
-      : TAM(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
-            std::move(defaults)) {}
+  using TorqueClass::TorqueClass;
 };
 
 // TAM's momentum over Adam's second moment. Not a drop-in for Adam: with a constant gradient the
 // first step is 15.8 lr per element, the largest 52.9 lr (t = 22); see momentum_form.
-class AdaTAM : public TorqueClass<AdaTAMOptions, true> {
+class AdaTAM : public TorqueClass<AdaTAMOptions> {
  public:
-  AdaTAM(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdaTAMOptions defaults)
-      : TorqueClass(groups, std::move(defaults), "AdaTAM") {}
-  AdaTAM(std::vector<torch::Tensor> params, AdaTAMOptions defaults)
-      : AdaTAM(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
-               std::move(defaults)) {}
+  using TorqueClass::TorqueClass;
 };
 
 // AdaTAM with decoupled weight decay.
-class AdaTAMW : public TorqueClass<AdaTAMWOptions, true> {
+class AdaTAMW : public TorqueClass<AdaTAMWOptions> {
  public:
-  AdaTAMW(const std::vector<torch::optim::OptimizerParamGroup>& groups, AdaTAMWOptions defaults)
-      : TorqueClass(groups, std::move(defaults), "AdaTAMW") {}
-  AdaTAMW(std::vector<torch::Tensor> params, AdaTAMWOptions defaults)
-      : AdaTAMW(std::vector<torch::optim::OptimizerParamGroup>{{std::move(params)}},
-                std::move(defaults)) {}
+  using TorqueClass::TorqueClass;
 };
 
 // The rate of TAM at which it moves as far as SGD with momentum does at `sgdm_lr`, from the damping
