@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <unordered_set>
 #include <utility>
 
@@ -28,16 +27,11 @@ using kernels::Slot;
 
 std::string describe(Index parameter) { return concat("parameter ", parameter); }
 
-// Whether this is a floating-point tensor whose values some implementation can step.
-bool is_usable(const torch::Tensor& tensor, bool may_be_half) {
+// Error{Unsupported} unless this is a floating-point tensor whose values some implementation can
+// step.
+void check_usable(const std::string& op, const torch::Tensor& tensor, const std::string& what,
+                  bool may_be_half) {
   const at::ScalarType type = tensor.scalar_type();
-  const bool reached = tensor.is_cpu() || tensor.is_cuda();
-  return tensor.layout() == at::kStrided && reached && !tensor.is_neg() &&
-         (type == at::kFloat || type == at::kBFloat16 || (may_be_half && type == at::kHalf));
-}
-
-[[noreturn]] void fail_unusable(const std::string& op, const torch::Tensor& tensor,
-                                const std::string& what, bool may_be_half) {
   if (tensor.layout() != at::kStrided) {
     fail_unsupported(op, concat("a dense ", what), concat("layout ", c10::str(tensor.layout())));
   }
@@ -49,8 +43,9 @@ bool is_usable(const torch::Tensor& tensor, bool may_be_half) {
     fail_unsupported(op, concat("memory with the values of ", what),
                      "a view that negates (resolve_neg() writes them)");
   }
+  if (type == at::kFloat || type == at::kBFloat16 || (may_be_half && type == at::kHalf)) return;
   fail_unsupported(op, concat(may_be_half ? "fp32, bf16 or fp16" : "fp32 or bf16", " in ", what),
-                   at::toString(tensor.scalar_type()));
+                   at::toString(type));
 }
 
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
@@ -59,23 +54,20 @@ void check_parameters(const std::string& op, const Groups& groups) {
   HONE_CHECK(!groups.empty(), op, "at least one parameter group", "none");
   std::unordered_set<const void*> seen;
   c10::Device device = at::kCPU;
-  Index parameter = 0;
-  for (const auto& group : groups) {
-    for (const torch::Tensor& param : group.params()) {
-      const std::string label = describe(parameter++);
-      HONE_CHECK(param.defined(), op, concat("a tensor as ", label), "an undefined one");
-      if (!is_usable(param, false)) fail_unusable(op, param, label, false);
-      if (parameter == 1) device = param.device();
-      HONE_CHECK(param.device() == device, op,
-                 concat("all parameters on one device, ", label, " on ", device.str()),
-                 param.device().str());
-      HONE_CHECK(at::has_internal_overlap(param) != at::MemOverlap::Yes, op,
-                 concat("memory of its own for each element of ", label), "an expanded view");
-      HONE_CHECK(param.is_leaf(), op, concat("a leaf as ", label), "a result of other tensors");
-      HONE_CHECK(seen.insert(param.unsafeGetTensorImpl()).second, op, concat(label, " listed once"),
-                 "it twice");
-    }
-  }
+  for_each_parameter(groups, [&](std::size_t, const torch::Tensor& param, Index number) {
+    const std::string label = describe(number);
+    HONE_CHECK(param.defined(), op, concat("a tensor as ", label), "an undefined one");
+    check_usable(op, param, label, false);
+    if (number == 0) device = param.device();
+    HONE_CHECK(param.device() == device, op,
+               concat("all parameters on one device, ", label, " on ", device.str()),
+               param.device().str());
+    HONE_CHECK(at::has_internal_overlap(param) != at::MemOverlap::Yes, op,
+               concat("memory of its own for each element of ", label), "an expanded view");
+    HONE_CHECK(param.is_leaf(), op, concat("a leaf as ", label), "a result of other tensors");
+    HONE_CHECK(seen.insert(param.unsafeGetTensorImpl()).second, op, concat(label, " listed once"),
+               "it twice");
+  });
 }
 
 // Gradients that operators write to must be one parameter's each.
@@ -118,10 +110,6 @@ void follow_layout(const std::string& op, const std::string& label, const torch:
 }
 
 }  // namespace
-
-void fail_mixed_option(const std::string& optimizer, const char* field) {
-  fail_unsupported(optimizer, concat("the same ", field, " in all groups"), "different ones");
-}
 
 MultiTensorOptimizer::MultiTensorOptimizer(std::vector<torch::optim::OptimizerParamGroup> groups,
                                            std::unique_ptr<Options> defaults, std::string name)
@@ -208,7 +196,7 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
       }
       made_tensors_.push_back(tensor);
       if (scale != nullptr) made_tensors_.push_back(scale);
-      if (type == at::kFloat && value == 0 && shares_block(a.param)) {
+      if (type == at::kFloat && value == 0 && a.param.is_non_overlapping_and_dense()) {
         missing.push_back(tensor);
         their_params.push_back(&a.param);
         return;
@@ -232,31 +220,20 @@ void MultiTensorOptimizer::ensure_state(std::vector<Active>& active, const SlotU
 
 std::vector<MultiTensorOptimizer::Active> MultiTensorOptimizer::collect(const SlotUse& use) {
   std::vector<Active> active;
-  Index parameter = 0;
-  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
-    const Options& options = param_groups_[g].options();
-    for (const torch::Tensor& param : param_groups_[g].params()) {
-      const Index index = parameter++;
-      if (!param.grad().defined()) continue;
-      if (!is_usable(param, false)) fail_unusable(name_, param, describe(index), false);
-      if (!is_usable(param.grad(), true)) {
-        fail_unusable(name_, param.grad(), concat("gradient of ", describe(index)), true);
-      }
-      HONE_CHECK(param.grad().sizes().equals(param.sizes()), name_,
-                 concat("a gradient of ", describe(index), " of shape ", c10::str(param.sizes())),
-                 c10::str(param.grad().sizes()));
-      HONE_CHECK(param.grad().device() == param.device(), name_,
-                 concat("a gradient of ", describe(index), " on ", param.device().str()),
-                 param.grad().device().str());
-      active.push_back({param,
-                        param.grad(),
-                        {},
-                        nullptr,
-                        static_cast<std::uint16_t>(g),
-                        index,
-                        row_length_for(param, options)});
-    }
-  }
+  for_each_parameter(param_groups_, [&](std::size_t g, const torch::Tensor& param, Index index) {
+    const torch::Tensor& grad = param.grad();
+    if (!grad.defined()) return;
+    check_usable(name_, param, describe(index), false);
+    check_usable(name_, grad, concat("gradient of ", describe(index)), true);
+    HONE_CHECK(grad.sizes().equals(param.sizes()), name_,
+               concat("a gradient of ", describe(index), " of shape ", c10::str(param.sizes())),
+               c10::str(grad.sizes()));
+    HONE_CHECK(grad.device() == param.device(), name_,
+               concat("a gradient of ", describe(index), " on ", param.device().str()),
+               grad.device().str());
+    const Index row_length = row_length_for(param, param_groups_[g].options());
+    active.push_back({param, grad, {}, nullptr, static_cast<std::uint16_t>(g), index, row_length});
+  });
   ensure_state(active, use);
   return active;
 }
@@ -336,26 +313,16 @@ void MultiTensorOptimizer::drop_made_state() {
   cache_->forget();
 }
 
-SlotUse MultiTensorOptimizer::slots() const {
+SlotUse MultiTensorOptimizer::slots_for(const StepControl& control) const {
   SlotUse all;
+  all.average = control.ema_decay > 0;
   for (const auto& group : param_groups_) {
     const SlotUse one = slots_of(group.options());
-    all.momentum = all.momentum || one.momentum;
-    all.second_moment = all.second_moment || one.second_moment;
-    all.extra = all.extra || one.extra;
-    all.variant = all.variant * 31 + one.variant;
+    const auto dtype = static_cast<std::uint64_t>(state_dtype_of(group.options()));
+    all.add(one);
+    all.variant = (all.variant * 31 + one.variant) * 31 + dtype + 1;
   }
   return all;
-}
-
-SlotUse MultiTensorOptimizer::slots_for(const StepControl& control) const {
-  SlotUse use = slots();
-  use.average = control.ema_decay > 0;
-  for (const auto& group : param_groups_) {
-    const auto dtype = static_cast<std::uint64_t>(state_dtype_of(group.options()));
-    use.variant = use.variant * 31 + dtype + 1;
-  }
-  return use;
 }
 
 void MultiTensorOptimizer::make_plan(const SlotUse& use) {
@@ -386,13 +353,11 @@ StepReport MultiTensorOptimizer::step_on_kernels(const StepControl& control) {
   if (!(cache.use == use) || !cache.follow(param_groups_, state_)) make_plan(use);
   // For autograd, parameters and the gradients that are written back count as written to; as with
   // LibTorch's fused operators also where the step is then skipped.
-  for (const auto& group : param_groups_) {
-    for (const torch::Tensor& param : group.params()) {
-      if (!param.grad().defined()) continue;
-      bump_version(param);
-      if (writes_grads) bump_version(param.grad());
-    }
-  }
+  for_each_parameter(param_groups_, [&](std::size_t, const torch::Tensor& param, Index) {
+    if (!param.grad().defined()) return;
+    bump_version(param);
+    if (writes_grads) bump_version(param.grad());
+  });
   const auto& stepped = cache.stepped;
   StepReport report = step_fused({cache.plan, cache.device.get()}, control);
   if (report.first_nonfinite_tensor >= 0) {
@@ -478,12 +443,10 @@ StepReport MultiTensorOptimizer::step_on_chain(const StepControl& control) {
 
 std::vector<torch::Tensor> MultiTensorOptimizer::averages() const {
   std::vector<torch::Tensor> all;
-  for (const auto& group : param_groups_) {
-    for (const torch::Tensor& param : group.params()) {
-      const auto found = state_.find(param.unsafeGetTensorImpl());
-      all.push_back(found == state_.end() ? torch::Tensor() : *fields_of(*found->second).average);
-    }
-  }
+  for_each_parameter(param_groups_, [&](std::size_t, const torch::Tensor& param, Index) {
+    const auto found = state_.find(param.unsafeGetTensorImpl());
+    all.push_back(found == state_.end() ? torch::Tensor() : *fields_of(*found->second).average);
+  });
   return all;
 }
 
@@ -491,32 +454,28 @@ std::vector<TensorPlanEntry> MultiTensorOptimizer::plan() const {
   check_not_moved_from();
   const Implementation way = implementation();
   std::vector<TensorPlanEntry> entries;
-  Index parameter = 0;
-  for (std::size_t g = 0; g < param_groups_.size(); ++g) {
-    for (const torch::Tensor& param : param_groups_[g].params()) {
-      const Index index = parameter++;
-      const torch::Tensor& grad = param.grad();
-      if (!grad.defined()) continue;
-      const bool flat = param.is_non_overlapping_and_dense() && same_layout(grad, param);
-      TensorPlanEntry entry;
-      entry.group = static_cast<Index>(g);
-      entry.parameter = index;
-      entry.elements = param.numel();
-      entry.chunks = 1;
-      entry.kernel = way == Implementation::Foreach ? "foreach" : "for_loop";
-      if (way == Implementation::Fused) {
-        entry.chunks = ceil_div(param.numel(), kernels::kChunkElements);
-        entry.kernel = flat ? "fused" : "fused_strided";
-      }
-      const Options& options = param_groups_[g].options();
-      const auto state = state_.find(param.unsafeGetTensorImpl());
-      entry.state_dtype = state == state_.end() ? state_dtype_for(param, grad, options)
-                                                : dtype_of_state(fields_of(*state->second));
-      add_to_entry(param, options, entry);
-      if (needs_all_gradients() && !entries.empty()) entry.exchanged_bytes = 0;
-      entries.push_back(std::move(entry));
+  for_each_parameter(param_groups_, [&](std::size_t g, const torch::Tensor& param, Index index) {
+    const torch::Tensor& grad = param.grad();
+    if (!grad.defined()) return;
+    const bool flat = param.is_non_overlapping_and_dense() && same_layout(grad, param);
+    TensorPlanEntry entry;
+    entry.group = static_cast<Index>(g);
+    entry.parameter = index;
+    entry.elements = param.numel();
+    entry.chunks = 1;
+    entry.kernel = way == Implementation::Foreach ? "foreach" : "for_loop";
+    if (way == Implementation::Fused) {
+      entry.chunks = ceil_div(param.numel(), kernels::kChunkElements);
+      entry.kernel = flat ? "fused" : "fused_strided";
     }
-  }
+    const Options& options = param_groups_[g].options();
+    const auto state = state_.find(param.unsafeGetTensorImpl());
+    entry.state_dtype = state == state_.end() ? state_dtype_for(param, grad, options)
+                                              : dtype_of_state(fields_of(*state->second));
+    add_to_entry(param, options, entry);
+    if (needs_all_gradients() && !entries.empty()) entry.exchanged_bytes = 0;
+    entries.push_back(std::move(entry));
+  });
   return entries;
 }
 

@@ -10,8 +10,10 @@
 #include <string>
 #include <vector>
 
+#include "hone/core/check.h"
 #include "hone/core/json_io.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/kernels/multi_tensor/rule/rule_group.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::optim {
@@ -85,8 +87,8 @@ struct StateNames {
   const char *momentum = "", *second_moment = "", *extra = "";
   const char* own = "";  // of own_numbers()
 };
-struct SlotUse {
-  bool momentum = false, second_moment = false, extra = false, average = false;
+struct SlotUse : kernels::RuleSlots {
+  bool average = false;
   std::uint64_t variant = 0;  // anything else about the options that a plan depends on
   friend bool operator==(const SlotUse&, const SlotUse&) = default;
 };
@@ -97,6 +99,16 @@ struct ChainLists {
   std::vector<StateFields> fields;
   std::vector<torch::optim::OptimizerParamState*> states;
 };
+
+// Calls body(number of the group, parameter, its number through all groups) in order.
+template <class Body>
+void for_each_parameter(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                        const Body& body) {
+  Index number = 0;
+  for (std::size_t g = 0; g < groups.size(); ++g) {
+    for (const torch::Tensor& param : groups[g].params()) body(g, param, number++);
+  }
+}
 
 // What hone's optimizers share: a torch::optim::Optimizer whose step is one call into the
 // multi-tensor kernels. Parameters and gradients are dense tensors:
@@ -187,8 +199,6 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // The slots that a group with these options needs. All tensors have those that some group needs,
   // but only those of their group are saved.
   virtual SlotUse slots_of(const Options& options) const = 0;
-  // Those that the groups, as they are set now, need.
-  SlotUse slots() const;
   virtual Implementation implementation() const = 0;
   virtual std::unique_ptr<Options> adopt_options(const Options& given) const = 0;
   virtual StateDtype state_dtype_of(const Options& options) const = 0;
@@ -254,6 +264,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   void drop_made_state();
   StateDtype state_dtype_for(const torch::Tensor& param, const torch::Tensor& grad,
                              const Options& options) const;
+  // What the groups, as they are set now, need.
   SlotUse slots_for(const StepControl& control) const;
   void make_plan(const SlotUse& use);
   StepReport step_on_kernels(const StepControl& control);
@@ -269,12 +280,12 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
 };
 
 // The value of an options field, or the error that groups differ in it.
-void fail_mixed_option(const std::string& optimizer, const char* field);
 template <class T, class Get>
 T MultiTensorOptimizer::common_option(const char* field, const Get& get) const {
   const T first = get(param_groups_.front().options());
   for (const auto& group : param_groups_) {
-    if (get(group.options()) != first) fail_mixed_option(name_, field);
+    if (get(group.options()) == first) continue;
+    fail_unsupported(name_, concat("the same ", field, " in all groups"), "different ones");
   }
   return first;
 }

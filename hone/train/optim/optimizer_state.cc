@@ -5,7 +5,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
 
 #include "hone/core/check.h"
@@ -117,32 +116,28 @@ std::vector<NamedState> MultiTensorOptimizer::export_state() const {
   fetch_state();
   const StateNames names = state_names();
   std::vector<NamedState> all;
-  Index parameter = 0;
-  for (const auto& group : param_groups_) {
-    for (const torch::Tensor& param : group.params()) {
-      const Index index = parameter++;
-      const auto found = state_.find(param.unsafeGetTensorImpl());
-      if (found == state_.end()) continue;
-      const StateFields fields = fields_of(*found->second);
-      all.push_back({index, "step", int_scalar(*fields.step)});
-      const auto add = [&](const char* field, const torch::Tensor* value) {
-        if (value != nullptr && value->defined()) all.push_back({index, field, *value});
-      };
-      const SlotUse use = slots_of(group.options());
-      if (use.momentum || holds_numbers(fields.momentum)) {
-        add(names.momentum, fields.momentum);
-        add(scale_name(names.momentum).c_str(), fields.momentum_scale);
-      }
-      add(names.second_moment, fields.second_moment);
-      add(scale_name(names.second_moment).c_str(), fields.second_moment_scale);
-      if (use.extra || holds_numbers(fields.extra)) add(names.extra, fields.extra);
-      add("average", fields.average);
-      if (*names.own != '\0') {
-        const Index count = count_own(param, group.options());
-        all.push_back({index, names.own, tensor_of(own_numbers(*found->second, count))});
-      }
+  for_each_parameter(param_groups_, [&](std::size_t g, const torch::Tensor& param, Index index) {
+    const auto found = state_.find(param.unsafeGetTensorImpl());
+    if (found == state_.end()) return;
+    const Options& options = param_groups_[g].options();
+    const StateFields fields = fields_of(*found->second);
+    all.push_back({index, "step", int_scalar(*fields.step)});
+    const auto add = [&](const std::string& field, const torch::Tensor* value) {
+      if (value != nullptr && value->defined()) all.push_back({index, field, *value});
+    };
+    const SlotUse use = slots_of(options);
+    if (use.momentum || holds_numbers(fields.momentum)) {
+      add(names.momentum, fields.momentum);
+      add(scale_name(names.momentum), fields.momentum_scale);
     }
-  }
+    add(names.second_moment, fields.second_moment);
+    add(scale_name(names.second_moment), fields.second_moment_scale);
+    if (use.extra || holds_numbers(fields.extra)) add(names.extra, fields.extra);
+    add("average", fields.average);
+    if (*names.own == '\0') return;
+    const Index count = count_own(param, options);
+    all.push_back({index, names.own, tensor_of(own_numbers(*found->second, count))});
+  });
   return all;
 }
 
@@ -187,34 +182,26 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
     check_step(name_, index, *fields.step);
     const auto take_moment = [&](bool used, const char* name, torch::Tensor* to,
                                  torch::Tensor* scale, at::ScalarType type) {
-      if (!used && given.find(name) == given.end()) return;
-      const torch::Tensor value = take(name), no_scale;
-      const bool scaled = given.find(scale_name(name)) != given.end();
-      const torch::Tensor its_scale = scaled ? take(scale_name(name)) : no_scale;
+      if (to == nullptr || (!used && !given.contains(name))) return;
+      const torch::Tensor value = take(name);
+      const bool scaled = given.contains(scale_name(name));
+      const torch::Tensor its_scale = scaled ? take(scale_name(name)) : torch::Tensor();
       check_moment(name_, label(name), value, its_scale, param);
       adopt_moment(value, its_scale, param, type, *to, *scale);
     };
     const SlotUse use = slots_of(options_of(index));
     const StateDtype dtype = state_dtype_for(param, param, options_of(index));
-    torch::Tensor unused;
-    if (fields.momentum != nullptr) {
-      take_moment(use.momentum, names.momentum, fields.momentum, fields.momentum_scale,
-                  moment_type(dtype, false));
-    }
-    if (fields.second_moment != nullptr) {
-      take_moment(use.second_moment, names.second_moment, fields.second_moment,
-                  fields.second_moment_scale, moment_type(dtype, true));
-    }
+    take_moment(use.momentum, names.momentum, fields.momentum, fields.momentum_scale,
+                moment_type(dtype, false));
+    take_moment(use.second_moment, names.second_moment, fields.second_moment,
+                fields.second_moment_scale, moment_type(dtype, true));
     if (*names.own != '\0') {
       take_numbers(name_, label(names.own), take(names.own),
                    own_numbers(*made, count_own(param, options_of(index))));
     }
-    if (fields.extra != nullptr) {
-      take_moment(use.extra, names.extra, fields.extra, &unused, at::kFloat);
-    }
-    if (given.find("average") != given.end()) {
-      take_moment(true, "average", fields.average, &unused, at::kFloat);
-    }
+    torch::Tensor unused;
+    take_moment(use.extra, names.extra, fields.extra, &unused, at::kFloat);
+    take_moment(false, "average", fields.average, &unused, at::kFloat);
     HONE_CHECK(given.empty(), name_, concat("state that ", name_, " has"),
                label(given.begin()->first));
     fresh.emplace_back(param.unsafeGetTensorImpl(), std::move(made));
@@ -293,28 +280,24 @@ void MultiTensorOptimizer::import_all(const Json& param_groups, std::span<const 
 
 void MultiTensorOptimizer::check_state_fits() const {
   const StateNames names = state_names();
-  Index parameter = 0;
-  for (const auto& group : param_groups_) {
-    check_group(group);
-    for (const torch::Tensor& param : group.params()) {
-      const Index index = parameter++;
-      const auto found = state_.find(param.unsafeGetTensorImpl());
-      if (found == state_.end()) continue;
-      const StateFields fields = fields_of(*found->second);
-      const auto check = [&](const char* field, torch::Tensor* value, torch::Tensor* scale) {
-        if (value == nullptr || !value->defined()) return;
-        check_moment(name_, concat(field, " of parameter ", index), *value,
-                     scale != nullptr ? *scale : torch::Tensor(), param);
-        bring_to(param, *value, scale);
-      };
-      check(names.momentum, fields.momentum, fields.momentum_scale);
-      check(names.second_moment, fields.second_moment, fields.second_moment_scale);
-      check(names.extra, fields.extra, nullptr);
-      check("average", fields.average, nullptr);
-      own_numbers(*found->second, count_own(param, group.options()));
-      check_step(name_, index, *fields.step);
-    }
-  }
+  for (const auto& group : param_groups_) check_group(group);
+  for_each_parameter(param_groups_, [&](std::size_t g, const torch::Tensor& param, Index index) {
+    const auto found = state_.find(param.unsafeGetTensorImpl());
+    if (found == state_.end()) return;
+    const StateFields fields = fields_of(*found->second);
+    const auto check = [&](const char* field, torch::Tensor* value, torch::Tensor* scale) {
+      if (value == nullptr || !value->defined()) return;
+      check_moment(name_, concat(field, " of parameter ", index), *value,
+                   scale != nullptr ? *scale : torch::Tensor(), param);
+      bring_to(param, *value, scale);
+    };
+    check(names.momentum, fields.momentum, fields.momentum_scale);
+    check(names.second_moment, fields.second_moment, fields.second_moment_scale);
+    check(names.extra, fields.extra, nullptr);
+    check("average", fields.average, nullptr);
+    own_numbers(*found->second, count_own(param, param_groups_[g].options()));
+    check_step(name_, index, *fields.step);
+  });
 }
 
 void MultiTensorOptimizer::load_or_restore(const std::function<void()>& load) {
@@ -331,6 +314,10 @@ void MultiTensorOptimizer::load_or_restore(const std::function<void()>& load) {
       param_groups_[g].set_options(std::move(options[g]));
     }
   };
+  const auto refuse = [&](const char* why) {
+    restore();
+    fail_corrupt(name_, "an archive of this optimizer and these parameters", why);
+  };
   try {
     load();
     check_groups_agree();
@@ -339,13 +326,9 @@ void MultiTensorOptimizer::load_or_restore(const std::function<void()>& load) {
     restore();
     throw;
   } catch (const c10::Error& error) {
-    restore();
-    fail(ErrorCategory::CorruptFile, name_, "an archive of this optimizer and these parameters",
-         error.what_without_backtrace());
+    refuse(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    restore();
-    fail(ErrorCategory::CorruptFile, name_, "an archive of this optimizer and these parameters",
-         error.what());
+    refuse(error.what());
   }
 }
 

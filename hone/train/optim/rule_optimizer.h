@@ -112,8 +112,7 @@ class RuleOptimizer : public TypedOptimizer<MultiTensorOptimizer, typename Rule:
   }
   StateNames state_names() const override { return Rule::kStateNames; }
   SlotUse slots_of(const Options& options) const override {
-    const kernels::RuleSlots used = rule_slots(Rule::group_of(typed(options)));
-    return {used.momentum, used.second_moment, used.extra};
+    return {rule_slots(Rule::group_of(typed(options)))};
   }
   float initial_second_moment(const Options& options) const override {
     if constexpr (requires { Rule::initial_second_moment(typed(options)); }) {

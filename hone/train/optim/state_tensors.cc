@@ -44,8 +44,6 @@ bool same_layout(const torch::Tensor& a, const torch::Tensor& b) {
   return true;
 }
 
-bool shares_block(const torch::Tensor& param) { return param.is_non_overlapping_and_dense(); }
-
 std::vector<torch::Tensor> zeros_in_one_block(const std::vector<const torch::Tensor*>& params) {
   Index elements = 0;
   for (const torch::Tensor* param : params) elements += padded_elements(*param);

@@ -16,10 +16,8 @@ namespace hone::optim {
 // Whether two tensors of one shape have their elements in the same order and distances in memory.
 // Strides of dimensions of size one mean nothing: operators return any.
 bool same_layout(const torch::Tensor& a, const torch::Tensor& b);
-// Whether the state of this parameter goes into a block shared with others, where it lies on few
-// pages (huge ones where the system has them), one tensor after the other.
-bool shares_block(const torch::Tensor& param);
-// fp32 zeros in the layouts of `params`, each on cache lines of its own, in one block.
+// fp32 zeros in the layouts of `params`, which are dense, each on cache lines of its own, in one
+// block: it lies on few pages (huge ones where the system has them).
 std::vector<torch::Tensor> zeros_in_one_block(const std::vector<const torch::Tensor*>& params);
 
 // The type of one moment: signed codes for the first, unsigned ones for the second.

@@ -94,7 +94,7 @@ StateFields TorqueOptimizer::fields_of(ParamState& state) const {
   auto& own = state_as<TAMParamState>(name().c_str(), state);
   return {.step = &own.step(),
           .momentum = &own.momentum_buffer(),
-          .second_moment = adaptive() ? &own.exp_avg_sq() : nullptr,
+          .second_moment = adaptive_ ? &own.exp_avg_sq() : nullptr,
           .momentum_scale = &own.momentum_scale(),
           .second_moment_scale = &own.second_moment_scale(),
           .average = &own.average()};
@@ -115,13 +115,12 @@ std::span<double> TorqueOptimizer::own_numbers(ParamState& state, Index count) c
 void TorqueOptimizer::check_imported(const NamedState& item) const {
   if (item.name != state_names().own || !item.value.defined()) return;
   if (item.value.scalar_type() != at::kFloat) return;
-  throw Error(ErrorCategory::Unsupported,
-              concat("[", name(), "] correlation of parameter ", item.parameter,
-                     " is that of scope element, which was removed"));
+  fail_unsupported(name(), concat("correlation of parameter ", item.parameter,
+                                  " is that of scope element, which was removed"));
 }
 
 SlotUse TorqueOptimizer::slots_of(const Options& options) const {
-  SlotUse use{.momentum = true, .second_moment = adaptive()};
+  SlotUse use{{.momentum = true, .second_moment = adaptive_}};
   const TorqueFields& o = fields(options);
   const auto add = [&use](std::int64_t value) {
     use.variant = use.variant * 1'000'003 + static_cast<std::uint64_t>(value);
@@ -308,10 +307,8 @@ std::vector<at::Scalar> TorqueOptimizer::advance_damping(
   for (std::size_t i = 0; i < torques.size(); ++i) {
     const kernels::TAMMethod method = method_for(lists.params[i], options);
     double& s = own_numbers(*lists.states[i], 1).front();
-    if (!o.fixed_damping_.has_value()) {
-      const double cosine = kernels::torque_cosine(torques[i], group, *method.guard);
-      s = group.decay_rate * s + (1 - group.decay_rate) * cosine;
-    }
+    s = kernels::next_correlation(group, s,
+                                  kernels::torque_cosine(torques[i], group, *method.guard));
     const double d = o.fixed_damping_.value_or((1 + s) / 2);
     damping.emplace_back((group.eps + d) * (group.average_momentum ? 1 - group.momentum : 1));
   }
@@ -334,7 +331,7 @@ void TorqueOptimizer::step_for_loop(ChainLists& lists, const Options& options) {
     torch::Tensor& param = lists.params[i];
     lists.momentum[i].mul_(group.momentum).add_(grads[i], damping[i]);
     if (group.decoupled) param.mul_(1 - group.lr * group.weight_decay);
-    if (adaptive()) {
+    if (adaptive_) {
       lists.second_moment[i].mul_(group.beta2).addcmul_(grads[i], grads[i], 1 - group.beta2);
       param.addcdiv_(lists.momentum[i], lists.second_moment[i].sqrt().add_(group.eps), -group.lr);
     } else {
@@ -358,7 +355,7 @@ void TorqueOptimizer::step_foreach(ChainLists& lists, const Options& options) {
   at::_foreach_mul_(lists.momentum, group.momentum);
   at::_foreach_add_(lists.momentum, at::_foreach_mul(grads, damping));
   if (group.decoupled) at::_foreach_mul_(lists.params, 1 - group.lr * group.weight_decay);
-  if (!adaptive()) return at::_foreach_add_(lists.params, lists.momentum, -group.lr);
+  if (!adaptive_) return at::_foreach_add_(lists.params, lists.momentum, -group.lr);
   at::_foreach_mul_(lists.second_moment, group.beta2);
   at::_foreach_addcmul_(lists.second_moment, grads, grads, 1 - group.beta2);
   std::vector<torch::Tensor> denominators = at::_foreach_sqrt(lists.second_moment);

@@ -73,7 +73,7 @@ StepReport elementwise_step(std::string_view op, const MultiTensorPlan& plan,
   std::vector<UpdateChunk<Scalars>> kernels;
   for (const Group& group : groups) {
     check_group(op, group);
-    all = all | rule_slots(group);
+    all.add(rule_slots(group));
     kernels.push_back(kernel_of(group));
   }
   check_group_numbers(op, plan, groups.size());

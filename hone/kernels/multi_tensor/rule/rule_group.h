@@ -14,9 +14,12 @@ namespace hone::kernels {
 struct RuleSlots {
   bool momentum = false, second_moment = false, extra = false;
 
-  friend RuleSlots operator|(const RuleSlots& a, const RuleSlots& b) {
-    return {a.momentum || b.momentum, a.second_moment || b.second_moment, a.extra || b.extra};
+  void add(const RuleSlots& other) {
+    momentum = momentum || other.momentum;
+    second_moment = second_moment || other.second_moment;
+    extra = extra || other.extra;
   }
+  friend bool operator==(const RuleSlots&, const RuleSlots&) = default;
 };
 
 inline constexpr float kEndless = std::numeric_limits<float>::infinity();
