@@ -3,14 +3,13 @@
 
 #include <ATen/Functions.h>
 
-#include <cmath>
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 
 namespace hone::optim {
 
 kernels::AdagradGroup AdagradRule::group_of(const Options& options) {
-  const double initial = options.initial_accumulator_value();
-  HONE_CHECK(std::isfinite(initial) && initial >= 0, kName,
-             "initial_accumulator_value finite and at least 0", initial);
+  kernels::check_at_least_zero(kName, "initial_accumulator_value",
+                               options.initial_accumulator_value());
   return {.lr = options.lr(),
           .lr_decay = options.lr_decay(),
           .weight_decay = options.weight_decay(),

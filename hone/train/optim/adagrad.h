@@ -3,7 +3,6 @@
 
 #include <torch/optim/adagrad.h>
 
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -16,16 +15,12 @@ struct AdagradOptions : WrappedOptions<AdagradOptions, torch::optim::AdagradOpti
   AdagradOptions() : WrappedOptions(Base()) {}
   using WrappedOptions::WrappedOptions;
 
-  AdagradOptions& lr(double value) { return set(Base::lr(), value); }
   AdagradOptions& lr_decay(double value) { return set(Base::lr_decay(), value); }
-  AdagradOptions& weight_decay(double value) { return set(Base::weight_decay(), value); }
   AdagradOptions& initial_accumulator_value(double value) {
     return set(Base::initial_accumulator_value(), value);
   }
   AdagradOptions& eps(double value) { return set(Base::eps(), value); }
-  const double& lr() const { return Base::lr(); }
   const double& lr_decay() const { return Base::lr_decay(); }
-  const double& weight_decay() const { return Base::weight_decay(); }
   const double& initial_accumulator_value() const { return Base::initial_accumulator_value(); }
   const double& eps() const { return Base::eps(); }
 

@@ -7,9 +7,7 @@
 
 namespace hone::optim {
 
-namespace {
-
-void chain_for_loop(ChainLists& lists, const kernels::AdamGroup& o) {
+void step_adam_for_loop(ChainLists& lists, const kernels::AdamGroup& o) {
   for (std::size_t i = 0; i < lists.params.size(); ++i) {
     torch::Tensor &param = lists.params[i], &mean = lists.momentum[i];
     torch::Tensor& square = lists.second_moment[i];
@@ -33,7 +31,7 @@ void chain_for_loop(ChainLists& lists, const kernels::AdamGroup& o) {
   }
 }
 
-void chain_foreach(ChainLists& lists, const kernels::AdamGroup& o) {
+void step_adam_foreach(ChainLists& lists, const kernels::AdamGroup& o) {
   std::vector<torch::Tensor> grads = o.maximize ? at::_foreach_neg(lists.grads) : lists.grads;
   std::vector<at::Scalar> root_corrections, step_sizes;
   for (const StateFields& fields : lists.fields) {
@@ -57,41 +55,6 @@ void chain_foreach(ChainLists& lists, const kernels::AdamGroup& o) {
   at::_foreach_addcdiv_(lists.params, lists.momentum, denominators, step_sizes);
 }
 
-}  // namespace
-
-template <class OwnOptions, class OwnState, bool kDecoupled>
-kernels::AdamGroup AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::group_of(
-    const Options& options) {
-  const auto [beta1, beta2] = options.betas();
-  return {.lr = options.lr(),
-          .beta1 = beta1,
-          .beta2 = beta2,
-          .eps = options.eps(),
-          .weight_decay = options.weight_decay(),
-          .decoupled = kDecoupled,
-          .amsgrad = options.amsgrad(),
-          .maximize = options.maximize()};
-}
-template <class OwnOptions, class OwnState, bool kDecoupled>
-StateFields AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::fields_of(State& state) {
-  return {.step = &state.step(),
-          .momentum = &state.exp_avg(),
-          .second_moment = &state.exp_avg_sq(),
-          .extra = &state.max_exp_avg_sq()};
-}
-template <class OwnOptions, class OwnState, bool kDecoupled>
-void AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::step_for_loop(ChainLists& lists,
-                                                                     const Options& options) {
-  chain_for_loop(lists, group_of(options));
-}
-template <class OwnOptions, class OwnState, bool kDecoupled>
-void AdamFamilyRule<OwnOptions, OwnState, kDecoupled>::step_foreach(ChainLists& lists,
-                                                                    const Options& options) {
-  chain_foreach(lists, group_of(options));
-}
-
-template struct AdamFamilyRule<AdamOptions, AdamParamState, false>;
-template struct AdamFamilyRule<AdamWOptions, AdamWParamState, true>;
 template class RuleOptimizer<AdamRule>;
 template class RuleOptimizer<AdamWRule>;
 

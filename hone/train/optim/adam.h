@@ -20,15 +20,11 @@ struct AdamFamilyOptions : WrappedOptions<Derived, LibOptions> {
   using Betas = std::tuple<double, double>;
   using WrappedOptions<Derived, LibOptions>::WrappedOptions;
 
-  Derived& lr(double value) { return this->set(Base::lr(), value); }
   Derived& betas(Betas value) { return this->set(Base::betas(), value); }
   Derived& eps(double value) { return this->set(Base::eps(), value); }
-  Derived& weight_decay(double value) { return this->set(Base::weight_decay(), value); }
   Derived& amsgrad(bool value) { return this->set(Base::amsgrad(), value); }
-  const double& lr() const { return Base::lr(); }
   const Betas& betas() const { return Base::betas(); }
   const double& eps() const { return Base::eps(); }
-  const double& weight_decay() const { return Base::weight_decay(); }
   const bool& amsgrad() const { return Base::amsgrad(); }
 
   template <class Self, class Visit>
@@ -58,6 +54,9 @@ struct AdamWParamState : AddedState<AdamWParamState, torch::optim::AdamWParamSta
 
 // ---- as RuleOptimizer wants it
 
+void step_adam_for_loop(ChainLists& lists, const kernels::AdamGroup& o);
+void step_adam_foreach(ChainLists& lists, const kernels::AdamGroup& o);
+
 template <class OwnOptions, class OwnState, bool kDecoupled>
 struct AdamFamilyRule {
   static constexpr const char* kName = kDecoupled ? "AdamW" : "Adam";
@@ -69,16 +68,33 @@ struct AdamFamilyRule {
   using State = OwnState;
   using Group = kernels::AdamGroup;
 
-  static Group group_of(const Options& options);
-  static StateFields fields_of(State& state);
-  static void step_for_loop(ChainLists& lists, const Options& options);
-  static void step_foreach(ChainLists& lists, const Options& options);
+  static Group group_of(const Options& options) {
+    const auto [beta1, beta2] = options.betas();
+    return {.lr = options.lr(),
+            .beta1 = beta1,
+            .beta2 = beta2,
+            .eps = options.eps(),
+            .weight_decay = options.weight_decay(),
+            .decoupled = kDecoupled,
+            .amsgrad = options.amsgrad(),
+            .maximize = options.maximize()};
+  }
+  static StateFields fields_of(State& state) {
+    return {.step = &state.step(),
+            .momentum = &state.exp_avg(),
+            .second_moment = &state.exp_avg_sq(),
+            .extra = &state.max_exp_avg_sq()};
+  }
+  static void step_for_loop(ChainLists& lists, const Options& options) {
+    step_adam_for_loop(lists, group_of(options));
+  }
+  static void step_foreach(ChainLists& lists, const Options& options) {
+    step_adam_foreach(lists, group_of(options));
+  }
 };
 using AdamRule = AdamFamilyRule<AdamOptions, AdamParamState, false>;
 using AdamWRule = AdamFamilyRule<AdamWOptions, AdamWParamState, true>;
 
-extern template struct AdamFamilyRule<AdamOptions, AdamParamState, false>;
-extern template struct AdamFamilyRule<AdamWOptions, AdamWParamState, true>;
 extern template class RuleOptimizer<AdamRule>;
 extern template class RuleOptimizer<AdamWRule>;
 

@@ -3,25 +3,7 @@
 
 #include <ATen/Functions.h>
 
-#include <cmath>
-
 namespace hone::optim {
-
-void LionOptions::serialize(torch::serialize::OutputArchive& archive) const {
-  visit_fields(*this, FieldWriter{archive});
-}
-void LionOptions::serialize(torch::serialize::InputArchive& archive) {
-  visit_fields(*this, FieldReader{archive});
-  set_fields_ = kAllFields;
-}
-void PlainLionState::serialize(torch::serialize::OutputArchive& archive) const {
-  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(step);
-  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(exp_avg);
-}
-void PlainLionState::serialize(torch::serialize::InputArchive& archive) {
-  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(int64_t, step);
-  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(torch::Tensor, exp_avg);
-}
 
 kernels::LionGroup LionRule::group_of(const Options& options) {
   const auto [beta1, beta2] = options.betas();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <torch/optim/optimizer.h>
+#include <torch/optim/adam.h>
 
 #include <tuple>
 #include <utility>
@@ -13,8 +13,7 @@
 namespace hone::optim {
 
 // LibTorch has no Lion; names as its other optimizers have them. Weight decay is decoupled.
-struct LionOptions : torch::optim::OptimizerCloneableOptions<LionOptions>,
-                     AddedOptions<LionOptions> {
+struct LionOptions : PlainOptions<LionOptions> {
   using Betas = std::tuple<double, double>;
 
   LionOptions() = default;
@@ -26,11 +25,6 @@ struct LionOptions : torch::optim::OptimizerCloneableOptions<LionOptions>,
   double lr() const { return lr_; }
   const Betas& betas() const { return betas_; }
   double weight_decay() const { return weight_decay_; }
-
-  double get_lr() const override { return lr_; }
-  void set_lr(double value) override { lr(value); }
-  void serialize(torch::serialize::InputArchive& archive) override;
-  void serialize(torch::serialize::OutputArchive& archive) const override;
 
   template <class Self, class Visit>
   static void visit_fields(Self& self, const Visit& visit) {
@@ -46,15 +40,8 @@ struct LionOptions : torch::optim::OptimizerCloneableOptions<LionOptions>,
   double weight_decay_ = 0;
 };
 
-struct PlainLionState : torch::optim::OptimizerCloneableParamState<PlainLionState> {
-  TORCH_ARG(int64_t, step) = 0;
-  TORCH_ARG(torch::Tensor, exp_avg);
-
- public:
-  void serialize(torch::serialize::InputArchive& archive) override;
-  void serialize(torch::serialize::OutputArchive& archive) const override;
-};
-struct LionParamState : AddedState<LionParamState, PlainLionState> {};
+// Of Adam's, step and exp_avg; archives have no field that is not defined.
+struct LionParamState : AddedState<LionParamState, torch::optim::AdamParamState> {};
 
 // ---- as RuleOptimizer wants it
 

@@ -7,20 +7,21 @@
 #include <cmath>
 
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/train/optim/state_tensors.h"
 
 namespace hone::optim {
 namespace {
 
 void check_options(const MuonOptions& o) {
-  HONE_CHECK(std::isfinite(o.lr()) && o.lr() >= 0, "Muon", "lr finite and at least 0", o.lr());
-  HONE_CHECK(o.momentum() >= 0 && o.momentum() < 1, "Muon", "momentum in [0, 1)", o.momentum());
+  kernels::check_at_least_zero("Muon", "lr", o.lr());
+  kernels::check_decay("Muon", "momentum", o.momentum());
   HONE_CHECK(o.ns_steps() >= 1 && o.ns_steps() < 100, "Muon", "ns_steps from 1 to 99",
              o.ns_steps());
   const auto [a, b, c] = o.ns_coefficients();
   HONE_CHECK(std::isfinite(a) && std::isfinite(b) && std::isfinite(c), "Muon",
              "finite ns_coefficients", concat(a, ", ", b, ", ", c));
-  HONE_CHECK(std::isfinite(o.eps()) && o.eps() >= 0, "Muon", "eps finite and at least 0", o.eps());
+  kernels::check_at_least_zero("Muon", "eps", o.eps());
 }
 
 double rate_of(const torch::Tensor& param, const MuonOptions& o) {
@@ -52,9 +53,6 @@ void store_bf16(const torch::Tensor& values, std::uint32_t key, torch::Tensor pa
 
 }  // namespace
 
-void MuonOptions::serialize(torch::serialize::OutputArchive& archive) const {
-  visit_fields(*this, FieldWriter{archive});
-}
 void MuonOptions::serialize(torch::serialize::InputArchive& archive) {
   c10::IValue stored;
   const bool earlier = archive.try_read("adjust_lr", stored);  // what earlier versions called it
@@ -63,14 +61,6 @@ void MuonOptions::serialize(torch::serialize::InputArchive& archive) {
     FieldReader{archive}(renamed ? "adjust_lr" : key, field);
   });
   set_fields_ = kAllFields;
-}
-void PlainMuonState::serialize(torch::serialize::OutputArchive& archive) const {
-  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(step);
-  _TORCH_OPTIM_SERIALIZE_TORCH_ARG(momentum_buffer);
-}
-void PlainMuonState::serialize(torch::serialize::InputArchive& archive) {
-  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(int64_t, step);
-  _TORCH_OPTIM_DESERIALIZE_TORCH_ARG(torch::Tensor, momentum_buffer);
 }
 
 kernels::LionGroup MuonRule::group_of(const Options& options) {
@@ -132,44 +122,37 @@ StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& cont
   }
   // What the update would fail at after the momentum was stepped.
   if (control.grad != GradWriteBack::None) tensors.plan.check_gradients_writable();
-  for (const auto& group : param_groups_) {
-    check_group(group);
-    for (const torch::Tensor& param : group.params()) {
-      if (!param.grad().defined()) continue;
-      check_in_place(name(), "parameter", param);
-      if (control.grad != GradWriteBack::None) check_in_place(name(), "gradient", param.grad());
-    }
-  }
+  for (const auto& group : param_groups_) check_group(group);
+  for_each_parameter(param_groups_, [&](std::size_t, const torch::Tensor& param, Index) {
+    if (!param.grad().defined()) return;
+    check_in_place(name(), "parameter", param);
+    if (control.grad != GradWriteBack::None) check_in_place(name(), "gradient", param.grad());
+  });
   StepControl momentum_only = control;
   momentum_only.grad = GradWriteBack::None;  // the update still reads the gradients
   const StepReport report = RuleOptimizer::step_fused(tensors, momentum_only);
   if (!report.stepped) return report;
   const double scale = control.inv_scale * report.clip_coef;
-  std::uint32_t parameter = 0;
-  for (auto& group : param_groups_) {
-    const MuonOptions& o = typed(group.options());
-    for (torch::Tensor& param : group.params()) {
-      const std::uint32_t index = parameter++;
-      const torch::Tensor& grad = param.grad();
-      if (!grad.defined()) continue;
-      const auto& state =
-          static_cast<const MuonParamState&>(*state_.at(param.unsafeGetTensorImpl()));
-      const torch::Tensor& kept = state.momentum_buffer();
-      const bool coded = kept.scalar_type() == at::kChar;
-      const torch::Tensor stored = param.detach(), values = stored.to(at::kFloat);
-      // In fp32: fp16 loses what unscaling makes small.
-      const double factor = o.maximize() ? -scale : scale;
-      apply_update(values, limited(grad.to(at::kFloat) * factor, control),
-                   coded ? decode_moment(kept, state.momentum_scale()) : kept, o);
-      if (stored.scalar_type() == at::kBFloat16) {
-        store_bf16(values,
-                   kernels::mix_rounding_key(control.rounding_seed, index, state.step(),
-                                             static_cast<int>(kernels::Slot::Param)),
-                   stored);
-      }
-      write_back(grad, scale, control);
+  for_each_parameter(param_groups_, [&](std::size_t g, const torch::Tensor& param, Index index) {
+    const torch::Tensor& grad = param.grad();
+    if (!grad.defined()) return;
+    const MuonOptions& o = typed(param_groups_[g].options());
+    const auto& state = static_cast<const MuonParamState&>(*state_.at(param.unsafeGetTensorImpl()));
+    const torch::Tensor& kept = state.momentum_buffer();
+    const bool coded = kept.scalar_type() == at::kChar;
+    const torch::Tensor stored = param.detach(), values = stored.to(at::kFloat);
+    // In fp32: fp16 loses what unscaling makes small.
+    const double factor = o.maximize() ? -scale : scale;
+    apply_update(values, limited(grad.to(at::kFloat) * factor, control),
+                 coded ? decode_moment(kept, state.momentum_scale()) : kept, o);
+    if (stored.scalar_type() == at::kBFloat16) {
+      store_bf16(values,
+                 kernels::mix_rounding_key(control.rounding_seed, static_cast<std::uint32_t>(index),
+                                           state.step(), static_cast<int>(kernels::Slot::Param)),
+                 stored);
     }
-  }
+    write_back(grad, scale, control);
+  });
   return report;
 }
 

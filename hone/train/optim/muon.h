@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <torch/optim/optimizer.h>
-
 #include <tuple>
 #include <utility>
 #include <vector>
 
 #include "hone/kernels/multi_tensor/rule/lion.h"
 #include "hone/train/optim/rule_optimizer.h"
+#include "hone/train/optim/sgd.h"
 
 namespace hone::optim {
 
@@ -23,8 +22,7 @@ constexpr auto names_of(MuonAdjust) {
 
 // Names and defaults of torch.optim.Muon, whose adjust_lr_fn is adjust_lr. Weight decay is
 // decoupled.
-struct MuonOptions : torch::optim::OptimizerCloneableOptions<MuonOptions>,
-                     AddedOptions<MuonOptions> {
+struct MuonOptions : PlainOptions<MuonOptions> {
   using Coefficients = std::tuple<double, double, double>;
 
   MuonOptions() = default;
@@ -50,10 +48,8 @@ struct MuonOptions : torch::optim::OptimizerCloneableOptions<MuonOptions>,
   MuonAdjust adjust_lr() const { return adjust_lr_; }
   bool bf16_iteration() const { return bf16_iteration_; }
 
-  double get_lr() const override { return lr_; }
-  void set_lr(double value) override { lr(value); }
+  using PlainOptions::serialize;
   void serialize(torch::serialize::InputArchive& archive) override;
-  void serialize(torch::serialize::OutputArchive& archive) const override;
 
   template <class Self, class Visit>
   static void visit_fields(Self& self, const Visit& visit) {
@@ -81,15 +77,7 @@ struct MuonOptions : torch::optim::OptimizerCloneableOptions<MuonOptions>,
   bool bf16_iteration_ = false;
 };
 
-struct PlainMuonState : torch::optim::OptimizerCloneableParamState<PlainMuonState> {
-  TORCH_ARG(int64_t, step) = 0;
-  TORCH_ARG(torch::Tensor, momentum_buffer);
-
- public:
-  void serialize(torch::serialize::InputArchive& archive) override;
-  void serialize(torch::serialize::OutputArchive& archive) const override;
-};
-struct MuonParamState : AddedState<MuonParamState, PlainMuonState> {};
+struct MuonParamState : AddedState<MuonParamState, CountedSGDState> {};
 
 // ---- as RuleOptimizer wants it. The momentum is Lion's, stepped by its kernel at rate 0.
 

@@ -264,8 +264,8 @@ void inherit_fields(Options& given, const Options& fresh, const Options& default
 }
 
 // LibTorch's options and those of AddedOptions. LibTorch's own convert, so that only the
-// optimizer's name need change. Derived has LibTorch's fields again, returning itself so that calls
-// chain, and visit_fields.
+// optimizer's name need change. Derived has LibTorch's other fields again, returning itself so that
+// calls chain, and visit_fields.
 template <class Derived, class LibOptions>
 struct WrappedOptions : LibOptions, AddedOptions<Derived> {
   using Base = LibOptions;
@@ -273,7 +273,12 @@ struct WrappedOptions : LibOptions, AddedOptions<Derived> {
   WrappedOptions(double lr) : Base(lr) { WrappedOptions::set_lr(lr); }  // NOLINT: as LibTorch's
   WrappedOptions(const Base& options) : Base(options) {}  // NOLINT: conversion by intent
 
-  void set_lr(double value) override { this->set(Base::lr(), value); }
+  Derived& lr(double value) { return this->set(Base::lr(), value); }
+  Derived& weight_decay(double value) { return this->set(Base::weight_decay(), value); }
+  const double& lr() const { return Base::lr(); }
+  const double& weight_decay() const { return Base::weight_decay(); }
+
+  void set_lr(double value) override { lr(value); }
 
   void serialize(torch::serialize::OutputArchive& archive) const override {
     Base::serialize(archive);
@@ -292,6 +297,20 @@ struct WrappedOptions : LibOptions, AddedOptions<Derived> {
  private:
   std::unique_ptr<torch::optim::OptimizerOptions> clone() const override {
     return std::make_unique<Derived>(static_cast<const Derived&>(*this));
+  }
+};
+
+// Options of a rule that LibTorch does not have. Derived has lr and visit_fields.
+template <class Derived>
+struct PlainOptions : torch::optim::OptimizerCloneableOptions<Derived>, AddedOptions<Derived> {
+  double get_lr() const override { return static_cast<const Derived&>(*this).lr(); }
+  void set_lr(double value) override { static_cast<Derived&>(*this).lr(value); }
+  void serialize(torch::serialize::OutputArchive& archive) const override {
+    Derived::visit_fields(static_cast<const Derived&>(*this), FieldWriter{archive});
+  }
+  void serialize(torch::serialize::InputArchive& archive) override {
+    Derived::visit_fields(static_cast<Derived&>(*this), FieldReader{archive});
+    this->set_fields_ = AddedFields::kAllFields;
   }
 };
 

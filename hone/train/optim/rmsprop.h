@@ -14,16 +14,12 @@ struct RMSpropOptions : WrappedOptions<RMSpropOptions, torch::optim::RMSpropOpti
   RMSpropOptions() : WrappedOptions(Base()) {}
   using WrappedOptions::WrappedOptions;
 
-  RMSpropOptions& lr(double value) { return set(Base::lr(), value); }
   RMSpropOptions& alpha(double value) { return set(Base::alpha(), value); }
   RMSpropOptions& eps(double value) { return set(Base::eps(), value); }
-  RMSpropOptions& weight_decay(double value) { return set(Base::weight_decay(), value); }
   RMSpropOptions& momentum(double value) { return set(Base::momentum(), value); }
   RMSpropOptions& centered(bool value) { return set(Base::centered(), value); }
-  const double& lr() const { return Base::lr(); }
   const double& alpha() const { return Base::alpha(); }
   const double& eps() const { return Base::eps(); }
-  const double& weight_decay() const { return Base::weight_decay(); }
   const double& momentum() const { return Base::momentum(); }
   const bool& centered() const { return Base::centered(); }
 

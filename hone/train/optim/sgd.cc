@@ -3,8 +3,6 @@
 
 #include <ATen/Functions.h>
 
-#include <cmath>
-
 namespace hone::optim {
 
 void CountedSGDState::serialize(torch::serialize::OutputArchive& archive) const {
@@ -28,8 +26,7 @@ kernels::SGDGroup SGDRule::group_of(const Options& options) {
 StateFields SGDRule::fields_of(State& state) {
   return {.step = &state.step(), .momentum = &state.momentum_buffer()};
 }
-void SGDRule::step_for_loop(ChainLists& lists, const Options& options) {
-  const SGDOptions& o = options;
+void SGDRule::step_for_loop(ChainLists& lists, const Options& o) {
   for (std::size_t i = 0; i < lists.params.size(); ++i) {
     torch::Tensor& param = lists.params[i];
     torch::Tensor grad = o.maximize() ? -lists.grads[i] : lists.grads[i];
@@ -46,8 +43,7 @@ void SGDRule::step_for_loop(ChainLists& lists, const Options& options) {
     param.add_(grad, -o.lr());
   }
 }
-void SGDRule::step_foreach(ChainLists& lists, const Options& options) {
-  const SGDOptions& o = options;
+void SGDRule::step_foreach(ChainLists& lists, const Options& o) {
   std::vector<torch::Tensor> grads = o.maximize() ? at::_foreach_neg(lists.grads) : lists.grads;
   if (o.weight_decay() != 0) grads = at::_foreach_add(grads, lists.params, o.weight_decay());
   if (o.momentum() != 0) {

@@ -3,7 +3,6 @@
 
 #include <torch/optim/sgd.h>
 
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -15,15 +14,11 @@ namespace hone::optim {
 struct SGDOptions : WrappedOptions<SGDOptions, torch::optim::SGDOptions> {
   using WrappedOptions::WrappedOptions;
 
-  SGDOptions& lr(double value) { return set(Base::lr(), value); }
   SGDOptions& momentum(double value) { return set(Base::momentum(), value); }
   SGDOptions& dampening(double value) { return set(Base::dampening(), value); }
-  SGDOptions& weight_decay(double value) { return set(Base::weight_decay(), value); }
   SGDOptions& nesterov(bool value) { return set(Base::nesterov(), value); }
-  const double& lr() const { return Base::lr(); }
   const double& momentum() const { return Base::momentum(); }
   const double& dampening() const { return Base::dampening(); }
-  const double& weight_decay() const { return Base::weight_decay(); }
   const bool& nesterov() const { return Base::nesterov(); }
 
   template <class Self, class Visit>

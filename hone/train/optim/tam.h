@@ -69,9 +69,7 @@ void refuse_removed_options(torch::serialize::InputArchive& archive);
 void refuse_removed_options(const Json& group, const std::string& where);
 
 template <class Derived>
-struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
-                       TorqueFields,
-                       AddedOptions<Derived> {
+struct TorqueOptions : PlainOptions<Derived>, TorqueFields {
   static constexpr bool kAdaptive = false;
 
   explicit TorqueOptions(double value) { lr(value); }
@@ -115,15 +113,10 @@ struct TorqueOptions : torch::optim::OptimizerCloneableOptions<Derived>,
   bool use_inplace_ops() const { return use_inplace_ops_; }
   bool verbose() const { return verbose_; }
 
-  double get_lr() const override { return lr_; }
-  void set_lr(double value) override { lr(value); }
+  using PlainOptions<Derived>::serialize;
   void serialize(torch::serialize::InputArchive& archive) override {
     refuse_removed_options(archive);
-    visit_fields(*this, FieldReader{archive});
-    this->set_fields_ = AddedFields::kAllFields;
-  }
-  void serialize(torch::serialize::OutputArchive& archive) const override {
-    visit_fields(*this, FieldWriter{archive});
+    PlainOptions<Derived>::serialize(archive);
   }
 
   template <class Self, class Visit>
@@ -219,8 +212,6 @@ class TorqueOptimizer : public MultiTensorOptimizer {
  protected:
   TorqueOptimizer(const std::vector<torch::optim::OptimizerParamGroup>& groups,
                   std::unique_ptr<Options> defaults, const char* name, bool adaptive);
-
-  bool adaptive() const { return adaptive_; }
 
   StateFields fields_of(ParamState& state) const override;
   StateNames state_names() const override {

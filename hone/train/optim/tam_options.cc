@@ -29,33 +29,24 @@ TAMOptions TAMOptions::for_model_size(double lr, double parameters) {
   return large_model(lr).large_tensor_threshold(200);
 }
 
-namespace {
-
-[[noreturn]] void fail_lagged_cosine(const std::string& where) {
-  throw Error(
-      ErrorCategory::Unsupported,
-      concat("[", where, "] lagged_cosine was removed: train with the cosine of each step"));
-}
-[[noreturn]] void fail_scope_element(const std::string& where) {
-  throw Error(ErrorCategory::Unsupported,
-              concat("[", where, "] scope element was removed: scopes are model, tensor and row"));
-}
-
-}  // namespace
+static constexpr std::string_view kNoLaggedCosine =
+    "lagged_cosine was removed: train with the cosine of each step";
+static constexpr std::string_view kNoScopeElement =
+    "scope element was removed: scopes are model, tensor and row";
 
 void refuse_removed_options(torch::serialize::InputArchive& archive) {
   constexpr std::int64_t kScopeElement = 3;
   c10::IValue stored;
   if (archive.try_read("lagged_cosine", stored) && stored.isBool() && stored.toBool()) {
-    fail_lagged_cosine("optimizer archive");
+    fail_unsupported("optimizer archive", kNoLaggedCosine);
   }
   if (archive.try_read("scope", stored) && stored.isInt() && stored.toInt() == kScopeElement) {
-    fail_scope_element("optimizer archive");
+    fail_unsupported("optimizer archive", kNoScopeElement);
   }
 }
 void refuse_removed_options(const Json& group, const std::string& where) {
-  if (group.value("lagged_cosine", Json()) == Json(true)) fail_lagged_cosine(where);
-  if (group.value("scope", Json()) == Json("element")) fail_scope_element(where);
+  if (group.value("lagged_cosine", Json()) == Json(true)) fail_unsupported(where, kNoLaggedCosine);
+  if (group.value("scope", Json()) == Json("element")) fail_unsupported(where, kNoScopeElement);
 }
 
 void PlainTAMState::serialize(torch::serialize::OutputArchive& archive) const {
