@@ -50,44 +50,29 @@ void OneCycleLR::check() const {
 }
 
 // A phase of no length is over at once; the last one goes on beyond its end (step T).
-OneCycleLR::Place OneCycleLR::place_of(Index step) const {
+double OneCycleLR::interpolate(Index step, const std::array<double, 3>& levels) const {
   HONE_CHECK(step <= options_.total_steps, kind(),
              concat("at most total_steps = ", options_.total_steps, " steps"), step);
   const auto at = static_cast<double>(step);
   double begin = 0;
-  for (const Phase& phase : phases_) {
-    if (at <= phase.end || &phase == &phases_.back()) {
-      const double length = phase.end - begin;
-      return {phase, length == 0 ? 1 : (at - begin) / length};
-    }
-    begin = phase.end;
-  }
-  return {};
-}
-
-double OneCycleLR::anneal(double from, double to, double share) const {
+  auto phase = phases_.begin();
+  for (; at > phase->end && phase + 1 != phases_.end(); ++phase) begin = phase->end;
+  const double length = phase->end - begin, share = length == 0 ? 1 : (at - begin) / length;
+  const double from = levels[static_cast<std::size_t>(phase->from)];
+  const double to = levels[static_cast<std::size_t>(phase->to)];
   if (options_.anneal == Anneal::Linear) return from + (to - from) * share;
   return to + (from - to) / 2 * (1 + std::cos(std::numbers::pi * share));
 }
 
 double OneCycleLR::rate_at(Index step, std::size_t group, double) const {
-  const Place place = place_of(step);
   const double most = options_.max_lr[group], initial = most / options_.div_factor;
-  const auto rate_of = [&](Level level) {
-    if (level == Level::Max) return most;
-    return level == Level::Initial ? initial : initial / options_.final_div_factor;
-  };
-  return anneal(rate_of(place.phase.from), rate_of(place.phase.to), place.share);
+  return interpolate(step, {initial, most, initial / options_.final_div_factor});
 }
 
 void OneCycleLR::apply_momentum(Index step) {
   if (!options_.cycle_momentum) return;
-  const Place place = place_of(step);
-  const auto momentum_of = [&](Level level) {
-    return level == Level::Max ? options_.base_momentum : options_.max_momentum;
-  };
-  const double momentum =
-      anneal(momentum_of(place.phase.from), momentum_of(place.phase.to), place.share);
+  const double most = options_.max_momentum;
+  const double momentum = interpolate(step, {most, options_.base_momentum, most});
   for (auto& group : mutable_optimizer().param_groups()) set_momentum(group.options(), momentum);
 }
 

@@ -40,14 +40,10 @@ class OneCycleLR final : public Scheduler {
     double end = 0;  // step, fractional
     Level from = Level::Initial, to = Level::Initial;
   };
-  struct Place {
-    Phase phase;
-    double share = 0;  // of the phase that is over
-  };
 
   void check() const;
-  Place place_of(Index step) const;
-  double anneal(double from, double to, double share) const;
+  // Where a number with these values, by Level, stands at a step.
+  double interpolate(Index step, const std::array<double, 3>& levels) const;
 
   OneCycleLROptions options_;
   std::vector<Phase> phases_;

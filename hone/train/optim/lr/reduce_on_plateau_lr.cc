@@ -48,9 +48,8 @@ void from_json(const Json& json, ReduceOnPlateauLRState& state) {
 
 ReduceOnPlateauLR::ReduceOnPlateauLR(torch::optim::Optimizer& optimizer,
                                      ReduceOnPlateauLROptions options)
-    : optimizer_(optimizer),
-      options_(std::move(options)),
-      best_(options_.mode == PlateauMode::Min ? kInfinity : -kInfinity) {
+    : optimizer_(optimizer), options_(std::move(options)) {
+  state_.best = options_.mode == PlateauMode::Min ? kInfinity : -kInfinity;
   const std::size_t groups = optimizer_.param_groups().size();
   if (options_.min_lr.size() == 1) options_.min_lr.resize(groups, options_.min_lr.front());
   check();
@@ -75,9 +74,9 @@ bool ReduceOnPlateauLR::is_better(double metric) const {
   const bool relative = options_.threshold_mode == PlateauThreshold::Relative;
   const double t = options_.threshold;
   if (options_.mode == PlateauMode::Min) {
-    return metric < (relative ? best_ * (1 - t) : best_ - t);
+    return metric < (relative ? state_.best * (1 - t) : state_.best - t);
   }
-  return metric > (relative ? best_ * (1 + t) : best_ + t);
+  return metric > (relative ? state_.best * (1 + t) : state_.best + t);
 }
 
 void ReduceOnPlateauLR::reduce_rates() {
@@ -93,20 +92,20 @@ void ReduceOnPlateauLR::step(double metric) {
   HONE_CHECK(optimizer_.param_groups().size() == options_.min_lr.size(), kKind,
              concat(options_.min_lr.size(), " parameter groups, as when it was made"),
              optimizer_.param_groups().size());
-  ++steps_;
-  ++bad_steps_;
+  ++state_.steps;
+  ++state_.bad_steps;
   if (is_better(metric)) {
-    best_ = metric;
-    bad_steps_ = 0;
+    state_.best = metric;
+    state_.bad_steps = 0;
   }
-  if (cooldown_left_ > 0) {
-    --cooldown_left_;
-    bad_steps_ = 0;
+  if (state_.cooldown_left > 0) {
+    --state_.cooldown_left;
+    state_.bad_steps = 0;
   }
-  if (bad_steps_ > options_.patience) {
+  if (state_.bad_steps > options_.patience) {
     reduce_rates();
-    cooldown_left_ = options_.cooldown;
-    bad_steps_ = 0;
+    state_.cooldown_left = options_.cooldown;
+    state_.bad_steps = 0;
   }
 }
 
@@ -117,7 +116,9 @@ std::vector<double> ReduceOnPlateauLR::last_rates() const {
 }
 
 ReduceOnPlateauLRState ReduceOnPlateauLR::state_dict() const {
-  return {best_, steps_, bad_steps_, cooldown_left_, last_rates()};
+  ReduceOnPlateauLRState state = state_;
+  state.rates = last_rates();
+  return state;
 }
 
 void ReduceOnPlateauLR::load_state_dict(const ReduceOnPlateauLRState& state) {
@@ -129,10 +130,7 @@ void ReduceOnPlateauLR::load_state_dict(const ReduceOnPlateauLRState& state) {
   check_count(kKind, "steps", state.steps, 0);
   check_count(kKind, "bad_steps", state.bad_steps, 0);
   check_count(kKind, "cooldown_left", state.cooldown_left, 0);
-  best_ = state.best;
-  steps_ = state.steps;
-  bad_steps_ = state.bad_steps;
-  cooldown_left_ = state.cooldown_left;
+  state_ = state;
   for (std::size_t i = 0; i < groups.size(); ++i) groups[i].options().set_lr(state.rates[i]);
 }
 

@@ -59,8 +59,7 @@ class ReduceOnPlateauLR {
 
   torch::optim::Optimizer& optimizer_;
   ReduceOnPlateauLROptions options_;
-  double best_;
-  Index steps_ = 0, bad_steps_ = 0, cooldown_left_ = 0;
+  ReduceOnPlateauLRState state_;  // but for the rates, which are the optimizer's
 };
 
 }  // namespace hone::optim
