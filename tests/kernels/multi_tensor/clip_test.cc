@@ -13,6 +13,7 @@
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/multi_tensor/double_rules_support.h"
 #include "tests/kernels/multi_tensor/mixed_set.h"
+#include "tests/kernels/multi_tensor/tam_scope_step.h"
 
 namespace hone::kernels {
 namespace {

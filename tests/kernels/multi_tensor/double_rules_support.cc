@@ -2,6 +2,7 @@
 #include "tests/kernels/multi_tensor/double_rules_support.h"
 
 #include "tests/kernels/multi_tensor/rule_oracles.h"
+#include "tests/kernels/multi_tensor/tam_scope_step.h"
 
 namespace hone::kernels::test {
 

@@ -14,6 +14,7 @@
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/kernel_support.h"
+#include "tests/kernels/multi_tensor/tam_scope_step.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"
 
 namespace hone::kernels {

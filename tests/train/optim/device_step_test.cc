@@ -22,6 +22,7 @@
 #include "hone/train/optim/muon.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
+#include "tests/kernels/multi_tensor/tam_scope_step.h"
 #include "tests/support/error_of.h"
 
 namespace hone::optim {

@@ -77,7 +77,8 @@ constexpr Index exchanged_bytes(const TAMMethod& method, bool coupled_decay) {
 }
 
 struct TAMMethods {
-  std::span<const TAMMethod> of_tensor;  // one per tensor, or one for all; Model for all or none
+  // One per tensor, or one for all; Model for all, with the settings of the first group, or none.
+  std::span<const TAMMethod> of_tensor;
   // Where each tensor's s lie: one value (Tensor; Model: the first tensor's) or one per row (Row).
   std::span<double* const> correlation;
   // Instead: one value per tensor (Tensor) or one in all (Model).
@@ -88,11 +89,6 @@ struct TAMMethods {
 // s nor the step counters change when nothing is stepped.
 StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
                     const TAMMethods& methods, const StepControl& control, Executor& executor);
-
-// All tensors in scope Tensor, with the guard of their group, or Model, with the settings of the
-// first; `correlation` is one value per tensor, or one.
-StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups, TAMScope scope,
-                    std::span<double> correlation, const StepControl& control, Executor& executor);
 
 // <m, g'>, |m|^2 and |g'|^2 of one tensor or row, or of several added up.
 struct Torque {

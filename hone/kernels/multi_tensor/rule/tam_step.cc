@@ -204,13 +204,4 @@ StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> group
   return run_fused_step(plan, rule, control, executor);
 }
 
-StepReport tam_step(const MultiTensorPlan& plan, std::span<const TAMGroup> groups, TAMScope scope,
-                    std::span<double> correlation, const StepControl& control, Executor& executor) {
-  HONE_CHECK(scope == TAMScope::Model || scope == TAMScope::Tensor, kOp,
-             "scope Tensor or Model without methods", "another");
-  const TAMMethod method{.scope = scope};
-  const TAMMethods methods{.of_tensor = {&method, 1}, .correlation = {}, .values = correlation};
-  return tam_step(plan, groups, methods, control, executor);
-}
-
 }  // namespace hone::kernels
