@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "hone/core/index.h"
+#include "hone/kernels/cuda/host_device.h"
 
 namespace hone::kernels {
 
@@ -53,7 +54,7 @@ struct StepControl {
 
 // min(1, clip_norm / (norm + 1e-6)), the constant being PyTorch's. An infinite limit clips nothing;
 // where there is a limit NaN stays NaN, as in PyTorch.
-inline double clip_coefficient(double clip_norm, double norm) {
+HONE_HOST_DEVICE inline double clip_coefficient(double clip_norm, double norm) {
   const double coefficient = clip_norm / (norm + 1e-6);
   return coefficient > 1 || std::isinf(clip_norm) ? 1 : coefficient;
 }

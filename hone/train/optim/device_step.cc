@@ -7,7 +7,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <string>
 
@@ -32,10 +31,8 @@ at::Tensor upload(std::span<const T> values, at::ScalarType type, c10::Device de
   return host.to(device);
 }
 
-constexpr std::array kSlotLists{
-    &kernels::MultiTensorLists::param,         &kernels::MultiTensorLists::momentum,
-    &kernels::MultiTensorLists::second_moment, &kernels::MultiTensorLists::extra,
-    &kernels::MultiTensorLists::ema,           &kernels::MultiTensorLists::grad};
+constexpr auto kGrad = static_cast<std::size_t>(kernels::Slot::Grad);
+constexpr auto kEma = static_cast<std::size_t>(kernels::Slot::Ema);
 
 at::Tensor tensor_at(const TensorView& view, c10::Device device) {
   const std::span<const Index> sizes = view.shape.dims(), strides = view.strides.dims();
@@ -107,29 +104,25 @@ void DeviceStep::follow(const kernels::MultiTensorLists& lists) {
   lists_.step = {device_steps_.data_ptr<std::int64_t>(),
                  static_cast<std::size_t>(first_entry_.back())};
   if (first_entry_.back() == static_cast<Index>(tensors())) return;
-  std::array<std::vector<TensorView>*, kSlotLists.size()> to{
-      &entries_.param, &entries_.momentum, &entries_.second_moment,
-      &entries_.extra, &entries_.average,  &entries_.grad};
-  for (std::size_t slot = 0; slot < to.size(); ++slot) {
-    to[slot]->clear();
-    const std::span<const TensorView> from = lists.*kSlotLists[slot];
+  for (std::size_t slot = 0; slot < kernels::kSlots; ++slot) {
+    std::vector<TensorView>& to = entries_[slot];
+    to.clear();
+    const std::span<const TensorView> from = lists.*kernels::kSlotLists[slot];
     for (std::size_t i = 0; i < from.size(); ++i) {
       const std::string label = concat("parameter ", lists.rounding_key[i]);
-      const bool narrow =
-          kSlotLists[slot] != &kernels::MultiTensorLists::grad && from[i].dtype != Dtype::Float32;
-      if (narrow) {
+      if (slot != kGrad && from[i].dtype != Dtype::Float32) {
         fail_unsupported("rows on a device", concat("fp32 in ", label, " and its state"),
                          name_of(from[i].dtype));
       }
-      add_entries(from[i], lists.row_length[i], label, *to[slot]);
+      add_entries(from[i], lists.row_length[i], label, to);
     }
-    lists_.*kSlotLists[slot] = *to[slot];
+    lists_.*kernels::kSlotLists[slot] = to;
   }
-  entries_.group.clear();
+  entry_groups_.clear();
   for (std::size_t i = 0; i < tensors(); ++i) {
-    entries_.group.resize(static_cast<std::size_t>(first_entry_[i + 1]), lists.group[i]);
+    entry_groups_.resize(static_cast<std::size_t>(first_entry_[i + 1]), lists.group[i]);
   }
-  lists_.group = entries_.group;
+  lists_.group = entry_groups_;
   lists_.momentum_scale = lists_.second_moment_scale = {};  // there are no codes
   lists_.row_length = {};
   lists_.rounding_key = {};  // nothing is rounded
@@ -160,11 +153,10 @@ std::vector<DeviceStep::Kept> DeviceStep::keep(kernels::GradWriteBack grad) cons
   const auto add = [&](Index tensor, bool must_be_finite, const at::Tensor& now) {
     kept.push_back({tensor, must_be_finite, now, now.clone()});
   };
-  for (const auto slot : kSlotLists) {
-    const bool is_grad = slot == &kernels::MultiTensorLists::grad;
-    if (is_grad && grad == kernels::GradWriteBack::None) continue;
-    const bool must_be_finite = !is_grad && slot != &kernels::MultiTensorLists::ema;
-    const std::span<const TensorView> views = given_.*slot;
+  for (std::size_t slot = 0; slot < kernels::kSlots; ++slot) {
+    if (slot == kGrad && grad == kernels::GradWriteBack::None) continue;
+    const bool must_be_finite = slot != kGrad && slot != kEma;
+    const std::span<const TensorView> views = given_.*kernels::kSlotLists[slot];
     for (std::size_t i = 0; i < views.size(); ++i) {
       add(static_cast<Index>(i), must_be_finite, tensor_at(views[i], device_));
     }

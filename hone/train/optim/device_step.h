@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/DeviceGuard.h>
 
+#include <array>
 #include <memory>
 #include <span>
 #include <utility>
@@ -92,10 +93,9 @@ class DeviceStep {
   std::shared_ptr<void> stepper_;            // CudaStepper<Group> of the rule
   kernels::MultiTensorLists given_, lists_;  // of tensors; of entries
   std::vector<Index> first_entry_{0};        // of each tensor; one more than tensors
-  struct Entries {
-    std::vector<TensorView> param, grad, momentum, second_moment, extra, average;
-    std::vector<std::uint16_t> group;
-  } entries_;  // where some tensor has rows
+  // Of entries, where some tensor has rows.
+  std::array<std::vector<TensorView>, kernels::kSlots> entries_;
+  std::vector<std::uint16_t> entry_groups_;
   bool lists_changed_ = false, has_stepped_ = false;
   std::span<Index> host_steps_;
   std::vector<Index> steps_there_;  // what the device has; empty: not known

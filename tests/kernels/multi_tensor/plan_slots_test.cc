@@ -10,6 +10,7 @@
 #include "hone/core/check.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "tests/kernels/kernel_support.h"
+#include "tests/kernels/multi_tensor/matches.h"
 #include "tests/kernels/multi_tensor/mixed_set.h"
 
 namespace hone::kernels {
@@ -72,10 +73,10 @@ TEST(PlanRows, take_another_path_where_memory_is_not_in_their_order) {
     MixedSet set({{.shape = Shape{300, 20}, .strides = {1, 300}}}, {.momentum = false});
     set.row_length = {length};
     const MultiTensorPlan plan = set.plan();
-    EXPECT_EQ(plan.has_strided(), length > 0);
+    EXPECT_EQ(plan.has_indirect(), length > 0);
   }
   MixedSet odd({{.shape = Shape{1, 20}, .strides = {7, 1}}}, {.momentum = false});
-  EXPECT_FALSE(odd.plan().has_strided()) << "the stride of a dimension of size one means nothing";
+  EXPECT_FALSE(odd.plan().has_indirect()) << "the stride of a dimension of size one means nothing";
 }
 
 // ---- scales of codes
@@ -174,7 +175,7 @@ TEST(PlanFollows, scales_rows_and_keys_that_change_mean_a_new_plan) {
   std::vector<float> moved(2, -1.0f);
   const void* kept = set.scale_of(Slot::Momentum, 0).data;
   set.scale_of(Slot::Momentum, 0).data = moved.data();
-  EXPECT_FALSE(plan.matches(set.lists()));
+  EXPECT_FALSE(matches(plan, set.lists()));
   EXPECT_EQ(plan.follow_or_throw(set.lists()), MultiTensorPlan::Change::Rebuilt);
   sgd_step(plan, {&group, 1}, {}, serial_executor());
   EXPECT_GT(moved[0], 0) << "written where the scales are now";

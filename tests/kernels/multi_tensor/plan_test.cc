@@ -12,6 +12,7 @@
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
+#include "tests/kernels/multi_tensor/matches.h"
 #include "tests/kernels/multi_tensor/tam_scope_step.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"
 #include "tests/support/error_of.h"
@@ -29,22 +30,22 @@ TEST(Plan, small_tensors_share_a_unit_and_large_ones_are_cut_in_chunks) {
   EXPECT_EQ(plan.chunks(), 6);
   EXPECT_EQ(plan.elements(), 16'384 * 2 + 405);
   ASSERT_EQ(plan.units().size(), 5u);  // [100] [chunk] [chunk] [5] [100 200]
-  EXPECT_TRUE(plan.unit_is_whole(0));
-  EXPECT_FALSE(plan.unit_is_whole(1));
-  EXPECT_FALSE(plan.unit_is_whole(3));
-  EXPECT_TRUE(plan.unit_is_whole(4));
+  EXPECT_TRUE(plan.units()[0].whole);
+  EXPECT_FALSE(plan.units()[1].whole);
+  EXPECT_FALSE(plan.units()[3].whole);
+  EXPECT_TRUE(plan.units()[4].whole);
   EXPECT_EQ(plan.units()[4].end - plan.units()[4].begin, 2);
 }
 
 TEST(Plan, follows_moved_gradients_and_notices_everything_else) {
   TensorSet set({100, 40'000});
   MultiTensorPlan plan = set.plan();
-  EXPECT_TRUE(plan.matches(set.lists()));
+  EXPECT_TRUE(matches(plan, set.lists()));
   EXPECT_EQ(plan.follow_or_throw(set.lists()), MultiTensorPlan::Change::None);
   set.set_step(1);
-  EXPECT_FALSE(plan.matches(set.lists()));
+  EXPECT_FALSE(matches(plan, set.lists()));
   EXPECT_EQ(plan.follow_or_throw(set.lists()), MultiTensorPlan::Change::Gradients);
-  EXPECT_TRUE(plan.matches(set.lists()));
+  EXPECT_TRUE(matches(plan, set.lists()));
   set.view_of(Slot::Grad, 1).shape = Shape{200, 200};
   set.view_of(Slot::Grad, 1).strides = Shape{200, 1};
   EXPECT_THROW(plan.follow_or_throw(set.lists()), Error);  // a gradient of another shape

@@ -255,7 +255,7 @@ TEST(Structure, strided_tensors_equal_contiguous_ones) {
   }
   const auto holes_before = sliced.param[0];
   const MultiTensorPlan plan = sliced.plan();
-  ASSERT_TRUE(plan.has_strided());
+  ASSERT_TRUE(plan.has_indirect());
   ThreadPool pool(2);
   const StepControl control{.inv_scale = 0.5, .clip_norm = 1, .grad = GradWriteBack::Unscaled};
   for (int t = 0; t < 3; ++t) {
@@ -279,7 +279,7 @@ TEST(Structure, dense_permuted_layouts_run_without_copies) {
     TensorView& view = set.view_of(slot, 0);
     view = TensorView(view.data, Dtype::Float32, shape, columns);
   }
-  EXPECT_FALSE(set.plan().has_strided());
+  EXPECT_FALSE(set.plan().has_indirect());
 }
 
 }  // namespace

@@ -52,9 +52,7 @@ HONE_HOST_DEVICE inline ControlResults finish_norm(const ControlValues& values, 
   const bool must_be_finite = values.skip_nonfinite || unscale != 1 || values.loss_scale != nullptr;
   results.skip = must_be_finite && first_nonfinite >= 0 ? 1 : 0;
   if (values.clip_norm > 0 && results.skip == 0) {
-    const double coef = values.clip_norm / (results.grad_norm + 1e-6);  // the constant of PyTorch
-    // NaN stays NaN, where there is a limit.
-    results.clip_coef = coef > 1 || std::isinf(values.clip_norm) ? 1 : coef;
+    results.clip_coef = clip_coefficient(values.clip_norm, results.grad_norm);
   }
   results.grad_scale = unscale * results.clip_coef;
   return results;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/kernels/multi_tensor/cuda/step_check.h"
 
+#include <utility>
+
 #include "hone/core/check.h"
 #include "hone/kernels/multi_tensor/schedule/check_step.h"
 
@@ -8,8 +10,6 @@ namespace hone::kernels::cuda {
 namespace {
 
 constexpr std::string_view kOp = "multi_tensor cuda";
-
-using List = std::span<const TensorView>;
 
 bool is_allowed(Slot slot, Dtype dtype, Dtype grad) {
   switch (slot) {
@@ -22,7 +22,9 @@ bool is_allowed(Slot slot, Dtype dtype, Dtype grad) {
   }
 }
 
-void check_types(const List& list, Slot slot, std::string_view name, Dtype grad) {
+void check_types(const MultiTensorLists& lists, Slot slot, Dtype grad) {
+  const auto at = static_cast<std::size_t>(slot);
+  const std::span<const TensorView> list = lists.*kSlotLists[at];
   for (std::size_t i = 0; i < list.size(); ++i) {
     const Dtype dtype = list[i].dtype;
     if (is_allowed(slot, dtype, grad) && (slot != Slot::Grad || dtype == grad)) continue;
@@ -30,14 +32,8 @@ void check_types(const List& list, Slot slot, std::string_view name, Dtype grad)
                                         ? "gradients of one type, f32, bf16 or f16, for "
                                     : slot == Slot::Copy ? "bf16, or f16 beside f16 gradients, for "
                                                          : "f32 for ";
-    fail_unsupported(kOp, concat(wanted, name, " of tensor ", i), name_of(dtype));
+    fail_unsupported(kOp, concat(wanted, kSlotNames[at], " of tensor ", i), name_of(dtype));
   }
-}
-
-void check_presence(const List& list, std::string_view name, bool wanted, bool any_tensors) {
-  if (!any_tensors) return;
-  HONE_CHECK(list.empty() != wanted, kOp, concat(wanted ? "a " : "no ", name, " list"),
-             list.empty() ? "none" : "one");
 }
 
 }  // namespace
@@ -74,13 +70,7 @@ void check_control(const CudaStepControl& control) {
 void check_device_lists(const MultiTensorPlan& plan, const MultiTensorLists& lists) {
   if (lists.grad.empty()) return;
   const Dtype grad = lists.grad.front().dtype;
-  check_types(lists.param, Slot::Param, "param", grad);
-  check_types(lists.grad, Slot::Grad, "grad", grad);
-  check_types(lists.momentum, Slot::Momentum, "momentum", grad);
-  check_types(lists.second_moment, Slot::SecondMoment, "second_moment", grad);
-  check_types(lists.extra, Slot::Extra, "extra", grad);
-  check_types(lists.ema, Slot::Ema, "ema", grad);
-  check_types(lists.copy, Slot::Copy, "copy", grad);
+  for (int slot = 0; slot < kSlots; ++slot) check_types(lists, static_cast<Slot>(slot), grad);
   for (Index i = 0; i < plan.tensors(); ++i) {
     const MultiTensorPlan::Tensor& tensor = plan.tensor(i);
     if (tensor.indirect < 0 || !plan.indirect(tensor).strided) continue;
@@ -89,18 +79,23 @@ void check_device_lists(const MultiTensorPlan& plan, const MultiTensorLists& lis
   }
 }
 
-void check_used_slots(const MultiTensorLists& lists, const UsedSlots& used) {
-  const bool any = !lists.param.empty();
-  check_presence(lists.momentum, "momentum", used.momentum, any);
-  check_presence(lists.second_moment, "second_moment", used.second_moment, any);
-  check_presence(lists.extra, "extra", used.extra, any);
+void check_used_slots(const MultiTensorLists& lists, const RuleSlots& used) {
+  if (lists.param.empty()) return;
+  for (const auto& [slot, wanted] :
+       {std::pair{Slot::Momentum, used.momentum}, std::pair{Slot::SecondMoment, used.second_moment},
+        std::pair{Slot::Extra, used.extra}}) {
+    const auto at = static_cast<std::size_t>(slot);
+    const bool there = !(lists.*kSlotLists[at]).empty();
+    HONE_CHECK(there == wanted, kOp, concat(wanted ? "a " : "no ", kSlotNames[at], " list"),
+               there ? "one" : "none");
+  }
 }
 
 ListKind kind_of(const MultiTensorLists& lists) {
   ListKind kind;
-  kind.has = {!lists.param.empty(),         !lists.grad.empty(),  !lists.momentum.empty(),
-              !lists.second_moment.empty(), !lists.extra.empty(), !lists.ema.empty(),
-              !lists.copy.empty()};
+  for (std::size_t slot = 0; slot < kSlots; ++slot) {
+    kind.has[slot] = !(lists.*kSlotLists[slot]).empty();
+  }
   if (!lists.grad.empty()) kind.grad = lists.grad.front().dtype;
   return kind;
 }

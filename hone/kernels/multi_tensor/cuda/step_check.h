@@ -20,10 +20,7 @@ void check_control(const CudaStepControl& control);
 void check_device_lists(const MultiTensorPlan& plan, const MultiTensorLists& lists);
 
 // Error{InvalidArgument} naming the list that is there and should not be, or the other way round.
-struct UsedSlots {
-  bool momentum = false, second_moment = false, extra = false;
-};
-void check_used_slots(const MultiTensorLists& lists, const UsedSlots& used);
+void check_used_slots(const MultiTensorLists& lists, const RuleSlots& used);
 
 // Which lists there are and the type of gradients: fixed at construction, since a kernel is chosen
 // by them.

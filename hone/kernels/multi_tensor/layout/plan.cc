@@ -13,13 +13,9 @@ namespace hone::kernels {
 namespace {
 
 constexpr std::string_view kOp = "multi_tensor plan";
-constexpr std::array<std::string_view, kSlots> kSlotNames{
-    "param", "grad", "momentum", "second_moment", "extra", "ema", "copy"};
 
-const std::span<const TensorView>& list_of(const MultiTensorLists& lists, int slot) {
-  const std::array all{&lists.param, &lists.grad, &lists.momentum, &lists.second_moment,
-                       &lists.extra, &lists.ema,  &lists.copy};
-  return *all[static_cast<std::size_t>(slot)];
+std::span<const TensorView> list_of(const MultiTensorLists& lists, int slot) {
+  return lists.*kSlotLists[static_cast<std::size_t>(slot)];
 }
 
 std::string describe(int slot, Index i) {
@@ -84,7 +80,7 @@ const std::span<const TensorView>& scales_of(const MultiTensorLists& lists, int 
 std::array<SlotKey, kSlots> keys_of(const MultiTensorLists& lists, std::size_t at) {
   std::array<SlotKey, kSlots> keys;
   for (int slot = 0; slot < kSlots; ++slot) {
-    const auto& list = list_of(lists, slot);
+    const auto list = list_of(lists, slot);
     if (list.empty()) continue;
     const TensorView& view = list[at];
     const void* scales = nullptr;
@@ -107,7 +103,7 @@ T entry_or_zero(std::span<const T> list, std::size_t at) {
 std::vector<ByteRange> sorted_ranges(const MultiTensorLists& lists) {
   std::vector<ByteRange> ranges;
   for (int slot = 0; slot < kSlots; ++slot) {
-    const auto& list = list_of(lists, slot);
+    const auto list = list_of(lists, slot);
     for (std::size_t i = 0; i < list.size(); ++i) {
       if (list[i].elements() > 0) ranges.push_back(range_of(list[i], static_cast<Index>(i), slot));
       if (!holds_codes(list[i].dtype) || list[i].elements() == 0) continue;
@@ -231,7 +227,7 @@ void MultiTensorPlan::add_tensor(const MultiTensorLists& lists, Index i) {
   indirect.strided = row_length > 0 ? !param.is_contiguous() : !is_dense(param);
   bool narrow = false;
   for (int slot = 0; slot < kSlots; ++slot) {
-    const auto& list = list_of(lists, slot);
+    const auto list = list_of(lists, slot);
     if (list.empty()) continue;
     check_view(list[at], param, slot, i);
     indirect.views[slot] = list[at];
@@ -246,7 +242,6 @@ void MultiTensorPlan::add_tensor(const MultiTensorLists& lists, Index i) {
   if (indirect.strided || narrow) {
     indirect.only_moments = only_moments_are_narrow(indirect);
     tensor.indirect = static_cast<std::int32_t>(indirect_.size());
-    has_strided_ = has_strided_ || indirect.strided;
     indirect_.push_back(indirect);
   }
   tensors_.push_back(tensor);
@@ -269,11 +264,10 @@ void MultiTensorPlan::cut_units() {
   for (Index c = 0; c < chunks(); ++c) {
     const Chunk& chunk = chunks_[static_cast<std::size_t>(c)];
     const bool whole = chunk.length == tensor(chunk.tensor).elements;
-    const bool fits = !units_.empty() && filled + chunk.length <= kChunkElements &&
-                      whole_.back() == static_cast<std::uint8_t>(whole);
+    const bool fits =
+        !units_.empty() && filled + chunk.length <= kChunkElements && units_.back().whole == whole;
     if (!fits) {
-      units_.push_back({c, c});
-      whole_.push_back(static_cast<std::uint8_t>(whole));
+      units_.push_back({c, c, whole});
       filled = 0;
     }
     units_.back().end = c + 1;
@@ -377,10 +371,6 @@ MultiTensorPlan::Change MultiTensorPlan::compare(const MultiTensorLists& lists) 
     if (own == Change::Gradients) change = own;
   }
   return change;
-}
-
-bool MultiTensorPlan::matches(const MultiTensorLists& lists) const {
-  return compare(lists) == Change::None;
 }
 
 MultiTensorPlan::Change MultiTensorPlan::follow_or_throw(const MultiTensorLists& lists) {

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -45,12 +46,18 @@ struct Chunk {
 // What one worker takes at a time: chunks [begin, end), together about kChunkElements.
 struct ChunkUnit {
   Index begin = 0, end = 0;
+  bool whole = false;  // holds whole tensors only, which can go through both passes on one worker
 };
 
 enum class Slot { Param, Grad, Momentum, SecondMoment, Extra, Ema, Copy };
 constexpr int kSlots = 7;
-// The slots that a rule sees.
-constexpr int kRuleSlots = 5;
+// By slot: their lists, and the names of these.
+inline constexpr std::array<std::span<const TensorView> MultiTensorLists::*, kSlots> kSlotLists{
+    &MultiTensorLists::param,         &MultiTensorLists::grad,  &MultiTensorLists::momentum,
+    &MultiTensorLists::second_moment, &MultiTensorLists::extra, &MultiTensorLists::ema,
+    &MultiTensorLists::copy};
+inline constexpr std::array<std::string_view, kSlots> kSlotNames{
+    "param", "grad", "momentum", "second_moment", "extra", "ema", "copy"};
 
 // Where a slot of a tensor lies and how it is read: two equal keys name the same numbers in the
 // same order.
@@ -84,8 +91,6 @@ class MultiTensorPlan {
   // the plan is then unchanged.
   enum class Change { None, Gradients, Rebuilt };
   Change follow_or_throw(const MultiTensorLists& lists);
-  // Whether the plan still describes these tensors.
-  bool matches(const MultiTensorLists& lists) const;
 
   Index tensors() const { return static_cast<Index>(tensors_.size()); }
   Index chunks() const { return static_cast<Index>(chunks_.size()); }
@@ -126,15 +131,12 @@ class MultiTensorPlan {
     return !tensors_.empty() && slots_used_[static_cast<std::size_t>(slot)];
   }
   bool has_indirect() const { return !indirect_.empty(); }
-  bool has_strided() const { return has_strided_; }
   Index longest_chunk() const { return longest_chunk_; }
   std::span<const Chunk> chunk_list() const { return chunks_; }
   // Chunks of tensor i are [first_chunk(i), first_chunk(i + 1)).
   Index first_chunk(Index i) const { return i < tensors() ? tensor(i).first_chunk : chunks(); }
-  // Units in chunk order. One that holds whole tensors only can go through both passes on one
-  // worker.
+  // In chunk order.
   std::span<const ChunkUnit> units() const { return units_; }
-  bool unit_is_whole(Index unit) const { return whole_[static_cast<std::size_t>(unit)] != 0; }
   // Error{InvalidArgument} naming the tensor when a gradient shares memory with itself (an expanded
   // view) or with another gradient, so that writing it back would go wrong.
   void check_gradients_writable() const;
@@ -153,13 +155,11 @@ class MultiTensorPlan {
   std::vector<Indirect> indirect_;
   std::vector<Chunk> chunks_;
   std::vector<ChunkUnit> units_;
-  std::vector<std::uint8_t> whole_;
   std::vector<std::pair<std::uintptr_t, std::uintptr_t>>
       written_;  // dense parameters and state, sorted
   std::array<bool, kSlots> slots_used_{};
   std::span<Index> step_;
   Index elements_ = 0, longest_chunk_ = 0;
-  bool has_strided_ = false;
 };
 
 }  // namespace hone::kernels

@@ -102,7 +102,8 @@ class FusedStep {
   void step_in_two_sweeps() {
     if (norm_.measures()) {
       for_each_chunk([&](Index c, int worker) {
-        norm_.gather(c, staged(chunk_at(c), worker, kNormSlots).operands(chunk_at(c)));
+        const StagedChunk staged = stager_.stage(chunk_at(c), worker, /*all=*/false, kNormSlots);
+        norm_.gather(c, staged.operands(chunk_at(c)));
       });
       if (!norm_.measure_norm(control_, report_)) return;
     }
@@ -140,7 +141,7 @@ class FusedStep {
     const auto for_each_part = [&](auto&& body) {
       executor_.parallel_for(end - begin, 1, [&](Index first, Index last, int worker) {
         for (Index u = begin + first; u < begin + last; ++u) {
-          if (!plan_.unit_is_whole(u)) body(unit_at(u).begin, worker);
+          if (!unit_at(u).whole) body(unit_at(u).begin, worker);
         }
       });
     };
@@ -149,18 +150,13 @@ class FusedStep {
     });
     for (Index u = begin; u < end; ++u) {
       const Chunk& chunk = chunk_at(unit_at(u).begin);
-      if (plan_.unit_is_whole(u) || chunk.offset > 0) continue;
+      if (unit_at(u).whole || chunk.offset > 0) continue;
       rule_.prepare(chunk.tensor, sums_.of_tensor(chunk.tensor), control_.inv_scale);
     }
     for_each_part([&](Index c, int worker) { update_chunk(c, worker); });
   }
 
   // ---- one chunk
-
-  StagedChunk staged(const Chunk& chunk, int worker, int slots = kStagedSlots) const {
-    return stager_.is_indirect(chunk) ? stager_.stage(chunk, worker, /*all=*/false, slots)
-                                      : stager_.in_place(chunk);
-  }
 
   ChunkOperands operands_of(const Chunk& chunk, const StagedChunk& staged) const {
     ChunkOperands operands = staged.operands(chunk);
@@ -170,7 +166,8 @@ class FusedStep {
 
   void gather_chunk(Index c, int worker) {
     const Chunk& chunk = chunk_at(c);
-    sums_.gather(c, staged(chunk, worker, sums_.slots()).operands(chunk));
+    const StagedChunk staged = stager_.stage(chunk, worker, /*all=*/false, sums_.slots());
+    sums_.gather(c, staged.operands(chunk));
   }
 
   void update_chunk(Index c, int worker) {
@@ -274,12 +271,12 @@ void FusedStep::step_while_in_cache() {
   const auto count = static_cast<Index>(plan_.units().size());
   executor_.parallel_for(count, 1, [&](Index begin, Index end, int worker) {
     for (Index u = begin; u < end; ++u) {
-      if (plan_.unit_is_whole(u)) step_whole_tensors(unit_at(u), worker);
+      if (unit_at(u).whole) step_whole_tensors(unit_at(u), worker);
     }
   });
   Index begin = 0, elements = 0;
   for (Index u = 0; u < count; ++u) {
-    if (plan_.unit_is_whole(u)) continue;
+    if (unit_at(u).whole) continue;
     const Chunk& chunk = chunk_at(unit_at(u).begin);
     elements += chunk.length;
     const bool ends_tensor = chunk.offset + chunk.length == plan_.tensor(chunk.tensor).elements;
