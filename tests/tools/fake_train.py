@@ -16,12 +16,12 @@ import sys
 import time
 
 SECONDS_PER_STEP = 0.002
-SHARED = {"model.name", "data.image_size", "data.leaves.val", "data.leaves.seed", "augment.flip",
-          "augment.ops", "augment.magnitude", "augment.occlude", "augment.shuffle", "optim.name",
-          "optim.weight_decay", "lr.peak", "lr.schedule", "lr.warm_up_steps", "trainer.steps",
-          "trainer.micro_batch", "trainer.clip_norm", "trainer.seed", "trainer.validate_every",
-          "trainer.checkpoint_every", "trainer.keep_checkpoints", "loss.label_smoothing",
-          "loss.on_collapse"}
+SHARED = {"model.channels_last", "model.name", "data.image_size", "data.leaves.val",
+          "data.leaves.seed", "augment.flip", "augment.ops", "augment.magnitude", "augment.occlude",
+          "augment.shuffle", "optim.name", "optim.weight_decay", "lr.peak", "lr.schedule",
+          "lr.warm_up_steps", "trainer.steps", "trainer.micro_batch", "trainer.clip_norm",
+          "trainer.seed", "trainer.validate_every", "trainer.checkpoint_every",
+          "trainer.keep_checkpoints", "loss.label_smoothing", "loss.on_collapse"}
 OWN = {"ce": {"loss.method", "loss.views"},
        "supcon": {"loss.method", "loss.views", "loss.aux_weight"},
        "triplet": {"loss.method", "loss.views", "loss.aux_weight"},

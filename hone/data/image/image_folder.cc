@@ -27,8 +27,9 @@ struct Files {
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
+// A folder that is not there has nothing in it.
 void check_read(const std::error_code& error, const fs::path& folder) {
-  if (!error) return;
+  if (!error || error == std::errc::no_such_file_or_directory) return;
   fail(ErrorCategory::NotFound, folder.string(),
        concat("Could not read the folder: ", error.message()));
 }
@@ -41,8 +42,7 @@ std::vector<fs::path> list_folders(const fs::path& folder) {
     if (is_hidden(entry->path())) continue;
     std::error_code unknown;
     if (entry->is_directory(unknown)) out.push_back(entry->path());
-    // A link to what is not there is no folder.
-    if (unknown != std::errc::no_such_file_or_directory) check_read(unknown, entry->path());
+    check_read(unknown, entry->path());
   }
   check_read(error, folder);
   std::sort(out.begin(), out.end());

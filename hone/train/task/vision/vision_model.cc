@@ -176,21 +176,23 @@ std::optional<data::LeavesOptions> read_leaves(const JsonFields& config, Index c
 
 // The values of a choice, by their names in config.json.
 template <class Value>
-using Choice = std::array<std::pair<std::string_view, Value>, 2>;
+using ChoiceTable = std::array<std::pair<std::string_view, Value>, 2>;
 using Stage = nn::ResNetImpl::Stage;
-constexpr Choice<Stage> kStages = {{{"last", Stage::Last}, {"penultimate", Stage::Penultimate}}};
-constexpr Choice<paco::Saliency> kSaliencies = {
+constexpr ChoiceTable<Stage> kStages = {
+    {{"last", Stage::Last}, {"penultimate", Stage::Penultimate}}};
+constexpr ChoiceTable<paco::Saliency> kSaliencies = {
     {{"attention", paco::Saliency::Attention}, {"norm", paco::Saliency::Norm}}};
-constexpr Choice<paco::Suppression> kSuppressions = {
+constexpr ChoiceTable<paco::Suppression> kSuppressions = {
     {{"window", paco::Suppression::Window}, {"fraction", paco::Suppression::Fraction}}};
 
 template <class Value>
-std::string_view name_of(const Choice<Value>& choice, Value value) {
+std::string_view name_of(const ChoiceTable<Value>& choice, Value value) {
   return choice[choice[0].second == value ? 0 : 1].first;
 }
 
 template <class Value>
-Value read_choice(const JsonFields& fields, std::string_view key, const Choice<Value>& choice) {
+Value read_choice(const JsonFields& fields, std::string_view key,
+                  const ChoiceTable<Value>& choice) {
   const std::string name = fields.string(key).value_or("");
   for (const auto& [known, value] : choice) {
     if (name == known) return value;

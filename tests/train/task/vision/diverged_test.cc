@@ -44,7 +44,7 @@ class Diverged : public testing::Test {
       const torch::NoGradGuard no_grad;
       if (item.key().starts_with(prefix)) item.value().detach().fill_(value);
     }
-    const auto optimizer = make_optimizer(config, setup.task->objective().module());
+    const auto optimizer = make_optimizer(config, setup);
     optim::ExponentialLR scheduler(*optimizer, 1);
     const test::TemporaryFolder out;
     trainer::TrainerOptions options;
