@@ -321,7 +321,7 @@ TEST_F(TrainPaco, refuses_a_class_of_which_no_image_can_be_decoded) {
   const ProgramResult result = run_hone(train("paco", path("run"), {kTiny, folder("data")}));
   EXPECT_EQ(result.status, 3);
   EXPECT_EQ(result.out, "");
-  EXPECT_THAT(result.err, HasSubstr("no training image that can be decoded of c."));
+  EXPECT_THAT(result.err, HasSubstr("No training image of c can be decoded."));
   EXPECT_FALSE(fs::exists(path("run")));
 }
 

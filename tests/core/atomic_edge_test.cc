@@ -172,6 +172,17 @@ TEST(AtomicFile, follows_links_to_what_is_not_there_yet) {
   EXPECT_THROW(write_text_file(folder.path() / "loop", "1"), Error);
 }
 
+template <class Check>
+bool refuses(const Check& check) {
+  try {
+    check();
+    return false;
+  } catch (const Error& error) {
+    EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
+    return true;
+  }
+}
+
 TEST(CheckOutputSpares, refuses_what_would_be_replaced_with_it) {
   const test::TemporaryFolder folder;
   const fs::path model = folder.path() / "model", inside = model / "config.json";
@@ -182,13 +193,7 @@ TEST(CheckOutputSpares, refuses_what_would_be_replaced_with_it) {
   fs::create_symlink("model/config.json", folder.path() / "to_config");
   fs::create_hard_link(inside, folder.path() / "hard");
   const auto refused = [](const fs::path& out, const fs::path& input) {
-    try {
-      check_output_spares(out, input);
-      return false;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
-      return true;
-    }
+    return refuses([&] { check_output_spares(out, input); });
   };
   const fs::path root = folder.path();
   EXPECT_TRUE(refused(model, model) && refused(root / "link", model));
@@ -212,13 +217,7 @@ TEST(CheckOutputOutside, refuses_what_would_lie_within_whether_it_exists_or_not)
   fs::create_symlink("data", root / "link");
   write_text_file(root / "file", "x");
   const auto refused = [](const fs::path& out, const fs::path& input) {
-    try {
-      check_output_outside(out, input);
-      return false;
-    } catch (const Error& error) {
-      EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
-      return true;
-    }
+    return refuses([&] { check_output_outside(out, input); });
   };
   for (const fs::path& input : {data, data / "", root / "link", root / "data2" / ".." / "data"}) {
     for (const fs::path& out :

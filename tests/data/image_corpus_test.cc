@@ -262,7 +262,7 @@ TEST_F(Images, names_the_classes_of_which_no_training_image_can_be_decoded) {
   }
   for (const Index memory : {Index{1} << 30, Index{0}}) {
     EXPECT_THAT(refusal(ErrorCategory::CorruptFile, {.side = 8, .memory_bytes = memory}),
-                HasSubstr("There is no training image that can be decoded of b, c."));
+                HasSubstr("No training image of b, c can be decoded."));
   }
   EXPECT_EQ(refusal(ErrorCategory::CorruptFile, {.side = 8, .held_out_only = true}), "")
       << "training images are not read";
@@ -297,7 +297,7 @@ TEST_F(Images, names_the_classes_of_which_no_image_is_held_out) {
   EXPECT_EQ(warnings(false), "");
 }
 
-// While it lives, files of root are closed to this thread, as to any user whom nobody gave rights.
+// Drops root's access to files for the current thread until it is destroyed.
 class WithoutRights {
  public:
   WithoutRights() { ::setfsuid(65534); }

@@ -190,14 +190,13 @@ std::string missing_classes(const ImagePart& part, const std::vector<std::string
   return names;
 }
 
-// A model cannot learn a class of which it sees no image, but the others can be measured without
-// one that is not held out.
+// A class without a training image cannot be learned, which is an error. One without a held-out
+// image is only not measured.
 void check_classes(const ImageCorpus& corpus, const fs::path& folder, bool held_out_only) {
   if (!held_out_only) {
     const std::string unseen = missing_classes(corpus.train, corpus.classes);
     if (!unseen.empty()) {
-      fail_corrupt(folder.string(),
-                   concat("There is no training image that can be decoded of ", unseen, "."));
+      fail_corrupt(folder.string(), concat("No training image of ", unseen, " can be decoded."));
     }
   }
   const std::string unmeasured = missing_classes(corpus.held_out, corpus.classes);
