@@ -47,7 +47,7 @@ void print_card(const app::VisionCard& card) {
   print("calibration error ", percent(card.ece), " in ", card.reliability.size(), " bins");
   if (const auto& scaling = card.scaling) {
     print("temperature ", fixed(scaling->temperature, 3),
-          ", fitted on the images of even index, changes that of the ", scaling->images,
+          ", fitted on every second image, changes the calibration error of the ", scaling->images,
           " others from ", percent(scaling->error), " to ", percent(scaling->scaled_error));
   }
   if (card.neighbor_accuracy) {

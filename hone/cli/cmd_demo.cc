@@ -16,6 +16,7 @@ void add_demo(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand(
       "demo", "Train, compress and measure a small model, and write a report");
   verb->add_option("--out", options->out, "Folder for the models and the report")
+      ->check(not_empty())
       ->capture_default_str();
   verb->add_option("--data", options->data, "Text to train on (default: embedded stories)")
       ->check(not_empty());

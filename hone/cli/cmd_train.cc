@@ -26,11 +26,6 @@ struct Options {
   bool resume = false, fresh = false, memory_report = false, find_batch_size = false;
 };
 
-bool holds_checkpoint(const std::filesystem::path& out) {
-  std::error_code none;
-  return !std::filesystem::is_empty(out / "checkpoints", none) && !none;
-}
-
 // What the other verb trains.
 template <class Config>
 using OtherConfig =
@@ -70,10 +65,11 @@ Config config_of(const Options& options, const Context& context, Config config) 
     read_config(config, options.config);
   } else if (options.resume && std::filesystem::exists(recorded)) {
     read_recorded(config, recorded);
-  } else if (options.resume && holds_checkpoint(options.out)) {
+  } else if (options.resume && app::holds_checkpoint(options.out)) {
     fail(ErrorCategory::NotFound, recorded.string(),
          "the configuration of the run to resume, or another by --config", "none");
   }
+  if (options.resume) app::check_run_to_resume(options.out);
   if (!options.data.empty()) config.data.path = options.data;
   if constexpr (requires { config.model.init; }) {
     if (!options.init.empty()) config.model.init = options.init;
@@ -223,7 +219,9 @@ void add_job(CLI::App& verb, Context& context, const Job& made) {
                     "Start from these weights: safetensors file, or folder of a model or a run")
         ->check(not_empty());
   }
-  job->add_option("--out", options->out, "Folder of the run")->capture_default_str();
+  job->add_option("--out", options->out, "Folder of the run")
+      ->check(not_empty())
+      ->capture_default_str();
   CLI::Option* minutes =
       job->add_option("--minutes", options->minutes,
                       "Fix the number of steps from a few measured ones, to end in about this time "

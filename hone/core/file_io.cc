@@ -205,7 +205,7 @@ void AtomicFolder::commit() {
   committed_ = true;
 }
 
-void check_output_spares(const fs::path& out, const fs::path& input) {
+void check_output_excludes(const fs::path& out, const fs::path& input) {
   std::error_code error;
   if (input.empty() || !fs::exists(out, error) || !fs::exists(input, error)) return;
   const fs::path to = fs::canonical(out, error), from = fs::canonical(input, error);
@@ -213,9 +213,15 @@ void check_output_spares(const fs::path& out, const fs::path& input) {
   HONE_REQUIRE(!same, out.string(), "The output must not be the input.");
   HONE_REQUIRE(!is_within(from, to), out.string(),
                concat("The output must not contain the input ", input.string(), "."));
+}
+
+void check_output_spares(const fs::path& out, const fs::path& input) {
+  check_output_excludes(out, input);
+  std::error_code error;
+  if (!fs::exists(out, error) || !fs::is_directory(input, error)) return;
+  const fs::path to = fs::canonical(out, error), from = fs::canonical(input, error);
   HONE_REQUIRE(!is_within(to, from), out.string(),
                concat("The output must not lie within the input ", input.string(), "."));
-  if (!fs::is_directory(from, error)) return;
   for (fs::recursive_directory_iterator entry(from, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code broken;

@@ -54,9 +54,10 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-// Throws Error{InvalidArgument} if writing or replacing `out` would change or remove `input`: if
-// they are the same file or folder or one contains the other. Symbolic links are followed,
-// including those inside a folder.
+// Throws Error{InvalidArgument} if replacing `out` would change or remove `input`: if both are
+// there and `input` is `out` or lies within it. Symbolic links to them are followed.
+void check_output_excludes(const std::filesystem::path& out, const std::filesystem::path& input);
+// The same, and if `out` lies within the folder `input`, where links are followed, too.
 void check_output_spares(const std::filesystem::path& out, const std::filesystem::path& input);
 
 // Throws Error{InvalidArgument} if `out`, which need not exist, is the folder `input` or lies

@@ -294,10 +294,11 @@ SafetensorsFile parse_safetensors(std::span<const std::byte> file, std::string_v
   if (file.size() < sizeof length) fail_corrupt(where, "at least 8 bytes", concat(file.size()));
   std::memcpy(&length, file.data(), sizeof length);
   if (length > static_cast<std::uint64_t>(kMaxHeader) || length > file.size() - sizeof length)
-    fail_corrupt(where,
-                 concat("a header of at most ",
-                        std::min<std::size_t>(kMaxHeader, file.size() - sizeof length), " bytes"),
-                 concat(length));
+    fail_corrupt(
+        where,
+        concat("a safetensors file, which begins with the length of its header, here at most ",
+               std::min<std::size_t>(kMaxHeader, file.size() - sizeof length)),
+        concat(length));
   const std::string_view header(reinterpret_cast<const char*>(file.data()) + sizeof length, length);
   if (header.empty() || header.front() != '{')
     fail_corrupt(where, "a header that begins with '{'",

@@ -2,6 +2,7 @@
 // The conduct of `hone train vision`: what it refuses, an interrupt, going on.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <csignal>
 
 #include "hone/core/file_io.h"
@@ -65,6 +66,8 @@ TEST_F(TrainVision, an_interrupted_run_goes_on_and_reports_accuracy) {
 TEST_F(TrainVision, what_cannot_run_leaves_no_folder) {
   const std::string out = path("new");
   expect_refusal({"train", "vision", "--out", out}, 2);
+  expect_refusal({"train", "vision", "--out", "", "--data", path("data")}, 2, "a path");
+  expect_refusal({"train", "vision", "--out", out, "--resume"}, 3, "no run to resume");
   expect_refusal({"train", "vision", "--out", out, "--data", path("none")}, 3);
   fs::create_directory(path("empty"));
   expect_refusal({"train", "vision", "--out", out, "--data", path("empty")}, 3);
@@ -74,6 +77,26 @@ TEST_F(TrainVision, what_cannot_run_leaves_no_folder) {
   write_bytes(path("data/train-labels-idx1-ubyte"), idx_file({59}, std::string(59, '\0')));
   expect_refusal(train(out, 5), 3);
   EXPECT_FALSE(fs::exists(out));
+}
+
+// Replacing a run removes its checkpoints, whose names these classes have.
+TEST_F(TrainVision, images_in_the_place_of_checkpoints_are_spared) {
+  const std::string out = path("run"), data = out + "/checkpoints";
+  for (const char* name : {"step_00000001", "step_00000003", "other"}) {
+    for (int i = 0; i < 12; ++i) {
+      fs::create_directories(data + "/" + name);
+      write_text_file(data + "/" + name + "/" + std::to_string(i) + ".ppm",
+                      "P6 1 1 255\n" + std::string(3, static_cast<char>('a' + i)));
+    }
+  }
+  const auto count = [&] {
+    const fs::recursive_directory_iterator all(data);
+    return std::count_if(begin(all), end(all), [](const auto& at) { return at.is_regular_file(); });
+  };
+  expect_refusal({"train", "vision", "--fresh", "--out", out, "--data", data, "--set",
+                  "trainer.steps=1", "--set", "data.image_size=8"},
+                 2, "must not be the input");
+  EXPECT_EQ(count(), 36);
 }
 
 // What it writes would be images and classes of the next run.

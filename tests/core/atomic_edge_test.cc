@@ -209,6 +209,21 @@ TEST(CheckOutputSpares, refuses_what_would_be_replaced_with_it) {
   EXPECT_FALSE(refused(model, {}) || refused(model, root / "none"));
 }
 
+TEST(CheckOutputExcludes, refuses_what_would_be_removed_with_the_output) {
+  const test::TemporaryFolder folder;
+  const fs::path root = folder.path(), part = root / "part";
+  fs::create_directories(part / "images");
+  fs::create_directory(root / "part2");
+  fs::create_symlink("part/images", root / "link");
+  const auto refused = [](const fs::path& out, const fs::path& input) {
+    return refuses([&] { check_output_excludes(out, input); });
+  };
+  EXPECT_TRUE(refused(part, part) && refused(part, part / "images") &&
+              refused(part, root / "link"));
+  EXPECT_FALSE(refused(part / "images", part)) << "what lies beside it in the input stays";
+  EXPECT_FALSE(refused(part, root / "part2") || refused(root / "none", part) || refused(part, {}));
+}
+
 TEST(CheckOutputOutside, refuses_what_would_lie_within_whether_it_exists_or_not) {
   const test::TemporaryFolder folder;
   const fs::path root = folder.path(), data = root / "data";

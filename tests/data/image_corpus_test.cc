@@ -218,6 +218,20 @@ TEST_F(Images, takes_train_and_test_folders_and_refuses_a_class_of_the_test_alon
   EXPECT_EQ(corpus.shape.height, 64);
   write("test/z/1.ppm", image);
   EXPECT_THAT(refusal(), HasSubstr("Class z does not occur in train"));
+  fs::remove_all(folder() / "train");
+  EXPECT_THAT(refusal(), HasSubstr("expected a folder train beside test, got none"));
+}
+
+TEST_F(Images, says_how_many_it_holds_out_of_a_folder_without_a_held_out_part) {
+  for (int i = 0; i < 20; ++i) {
+    write("a/" + std::to_string(i) + ".ppm", test::ppm_file(8, 8, test::scene(8, 8, 3)));
+  }
+  set_log_level(LogLevel::Info);
+  testing::internal::CaptureStderr();
+  load({.side = 8, .held_out_only = true});
+  set_log_level(LogLevel::Error);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("has neither test/ nor val/: 2 of 20 images are held out"));
 }
 
 TEST_F(Images, leaves_out_broken_files_and_counts_them_unless_all_are) {

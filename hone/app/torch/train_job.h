@@ -24,4 +24,9 @@ struct TrainJob {
   const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, Error{Cancelled}
 };
 
+// Whether a run's folder contains a checkpoint, damaged or not.
+bool holds_checkpoint(const std::filesystem::path& out);
+// Throws Error{NotFound} unless the folder contains a run, finished or not.
+void check_run_to_resume(const std::filesystem::path& out);
+
 }  // namespace hone::app

@@ -223,17 +223,11 @@ void check_earlier_run(const RunOptions& job) {
                               "another --out."));
   }
   model_io::check_model_folder(folder);
-  if (fs::is_regular_file(job.data, ignored)) {
-    check_output_spares(folder, job.data);
-    for (const char* part : kRunParts) check_output_spares(job.out / part, job.data);
-    for (const fs::path& file : trainer::metrics_files(job.out)) {
-      check_output_spares(file, job.data);
-    }
-  }
-  if (job.resume && !there) {
-    fail(ErrorCategory::NotFound, out,
-         "The folder holds no run to resume; without --resume a new one is started.");
-  }
+  check_output_excludes(folder, job.data);
+  for (const char* part : kRunParts) check_output_excludes(job.out / part, job.data);
+  for (const fs::path& file : trainer::metrics_files(job.out))
+    check_output_excludes(file, job.data);
+  if (job.resume) check_run_to_resume(job.out);
 }
 
 }  // namespace
@@ -242,6 +236,12 @@ bool holds_run(const fs::path& out) {
   std::error_code ignored;
   return std::ranges::any_of(kRunParts,
                              [&](const char* part) { return fs::exists(out / part, ignored); });
+}
+
+void check_run_to_resume(const fs::path& out) {
+  if (holds_run(out)) return;
+  fail(ErrorCategory::NotFound, out.string(),
+       "The folder holds no run to resume; without --resume a new one is started.");
 }
 
 bool holds_checkpoint(const fs::path& out) {

@@ -82,7 +82,8 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
 }  // namespace
 
 TrainVisionResult train_vision(const TrainVisionJob& job) {
-  return memory::run_in_memory("train vision", [&] { return run_job(job); });
+  const char* const verb = job.config.loss.method == "paco" ? "train paco" : "train vision";
+  return memory::run_in_memory(verb, [&] { return run_job(job); });
 }
 
 Json to_json(const TrainVisionResult& result) {

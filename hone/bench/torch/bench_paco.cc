@@ -29,12 +29,13 @@ constexpr paco::MatchSchedule kMatch{paco::MatchMetric::Mahalanobis, 0};
 
 Tensor make_targets(Index batch) { return at::arange(batch, at::kLong).remainder(kClasses); }
 
-// Parts of two views that resemble each other.
+// Parts of two views that resemble each other, so far apart that a good part of the anchors have an
+// active hinge and the backward pass has gradients to compute.
 PartContrastWork make_work(Index batch, Index parts, Index dim) {
   at::manual_seed(kPacoSeed);
   PartContrastWork work;
   work.z1 = at::randn({batch, parts, dim}, at::kDouble);
-  work.z2 = (work.z1 + 0.5 * at::randn_like(work.z1)).requires_grad_();
+  work.z2 = (work.z1 + at::randn_like(work.z1)).requires_grad_();
   work.z1.requires_grad_();
   work.targets = make_targets(batch);
   return work;
@@ -93,6 +94,7 @@ void add_part_contrast(const BenchPacoOptions& options, const PartContrastWork& 
     Json extra =
         way == "hone" ? mining_memory(work) : Json{{"loss_difference", std::abs(value - own)}};
     extra["loss"] = value;
+    if (way == "hone") extra["active_share"] = active_share(work);
     bench_case.extra.push_back(std::move(extra));
   }
   run.add(bench_case);

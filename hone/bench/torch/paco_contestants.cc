@@ -23,11 +23,13 @@ Tensor in_order(const Tensor& z) {
   return at::arange(z.size(1), at::kLong).expand({z.size(0), z.size(1)});
 }
 
-Tensor by_hone(const PartContrastWork& work) {
+auto contrast_of(const PartContrastWork& work) {
   const paco::PacoLossOptions options = options_of(work);
   const auto metric = paco::part_metric(work.z1, work.z2, options.metric);
-  return paco::part_contrast(metric, in_order(work.z1), work.targets, options).loss;
+  return paco::part_contrast(metric, in_order(work.z1), work.targets, options);
 }
+
+Tensor by_hone(const PartContrastWork& work) { return contrast_of(work).loss; }
 
 Tensor hinge_of(const Tensor& positive_q, const Tensor& negative_q, const PartContrastWork& work) {
   const double scale = 1 / std::sqrt(static_cast<double>(work.z1.size(2)));
@@ -118,6 +120,11 @@ Tensor by_loops(const PartContrastWork& work) {
 }
 
 }  // namespace
+
+double active_share(const PartContrastWork& work) {
+  const at::NoGradGuard no_grad;
+  return contrast_of(work).active_share.item<double>();
+}
 
 PartContrastRun part_contrast_run(const std::string& way) {
   if (way == "hone") return by_hone;

@@ -23,4 +23,7 @@ struct PartContrastWork {
 using PartContrastRun = std::function<torch::Tensor(const PartContrastWork&)>;
 PartContrastRun part_contrast_run(const std::string& way);
 
+// The share of anchors with an active hinge. Where it is 0, the loss and all gradients are 0.
+double active_share(const PartContrastWork& work);
+
 }  // namespace hone::bench

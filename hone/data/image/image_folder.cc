@@ -93,6 +93,18 @@ Files list_part(const fs::path& folder, std::vector<std::string>& classes, bool 
   return out;
 }
 
+// A folder with nothing but test/ and val/ is no data set of these two classes.
+void check_has_train(const fs::path& folder) {
+  const std::vector<fs::path> all = list_folders(folder);
+  const bool held_out_only = !all.empty() && std::ranges::all_of(all, [](const fs::path& path) {
+    return path.filename() == "test" || path.filename() == "val";
+  });
+  if (held_out_only) {
+    fail_corrupt(folder.string(), concat("a folder train beside ", all[0].filename().string()),
+                 "none");
+  }
+}
+
 // Moves every tenth image of each class out of `train`, or the last one of a class of 2 to 9.
 Files take_held_out(Files& train) {
   std::map<std::uint16_t, std::size_t> size_of;
@@ -232,6 +244,7 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
       held_out = list_part(folder / name, corpus.classes, /*may_add=*/options.held_out_only);
     }
   } else {
+    check_has_train(folder);
     train = list_part(folder, corpus.classes, /*may_add=*/true);
   }
   if (train.paths.empty() && held_out.paths.empty()) {
@@ -239,7 +252,12 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
                  "This folder has no IDX files, no CIFAR-10 batches, and no folders of images "
                  "(jpg, png, ppm, pgm) for each class.");
   }
-  if (held_out.paths.empty()) held_out = take_held_out(train);
+  if (held_out.paths.empty()) {
+    const std::size_t all = train.paths.size();
+    held_out = take_held_out(train);
+    log_info(concat(folder.string(), " has neither test/ nor val/: ", held_out.paths.size(), " of ",
+                    all, " images are held out, every tenth of a class"));
+  }
   if (options.held_out_only) train = {};
   const auto files = static_cast<Index>(train.paths.size() + held_out.paths.size());
   const bool keep = files <= options.memory_bytes / corpus.shape.values();

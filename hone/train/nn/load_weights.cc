@@ -130,6 +130,10 @@ class Matcher {
     if (!at::isfinite(value).all().item<bool>()) {
       fail_corrupt(path_, concat("finite values in ", name), "NaN or infinity");
     }
+    if (name.ends_with("running_var") && value.lt(0).any().item<bool>()) {
+      fail_corrupt(path_, concat("variances of at least 0 in ", name),
+                   concat(value.min().item<double>()));
+    }
     (in_head ? head_ : copies_).push_back({name, target, value});
     if (!in_head) ++result_.tensors;
   }

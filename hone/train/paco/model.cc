@@ -21,8 +21,9 @@ constexpr std::string_view kModel = "PacoModel";
 
 void cap(std::string_view what, Index most, Index& value) {
   if (value <= most) return;
-  log_warning(concat("PacoModel: ", what, " = ", value, " is reduced to ", most,
-                     " (it stays with enforce_caps = false, the key paco.caps)"));
+  log_warning(
+      concat("part contrast: ", what, " = ", value, " is reduced to ", most,
+             ", as more cost time and bring little; turn paco.caps (enforce_caps) off to keep it"));
   value = most;
 }
 
@@ -49,7 +50,7 @@ PacoModelOptions settle(PacoModelOptions options, const nn::VisionSpec& spec) {
     cap("dim", kDimCap, options.dim);
   }
   if (options.sampler.window % 2 == 0) {
-    log_warning(concat("PacoModel: a window of ", options.sampler.window, " acts as one of ",
+    log_warning(concat("part contrast: a window of ", options.sampler.window, " acts as one of ",
                        options.sampler.window + 1));
   }
   options.backbone = spec;
@@ -116,10 +117,10 @@ Tensor PacoModelImpl::sample(const std::vector<nn::ResNetImpl::Maps>& maps,
   const MapSize size{map1.size(2), map1.size(3)};
   const Index window = 2 * (options_.sampler.window / 2) + 1;
   if (window > std::min(map1.size(2), map1.size(3)) && !std::exchange(has_warned_, true)) {
-    log_warning(concat("PacoModel: windows of ", window, " cells cover the map of ", map1.size(2),
-                       " x ", map1.size(3),
-                       ", so that parts are nearly the same: lower the window, paco.window, or "
-                       "take the penultimate map, paco.stage, or larger images"));
+    log_warning(concat(
+        "part contrast: windows of ", window, " cells cover the map of ", map1.size(2), " x ",
+        map1.size(3), ", so that parts are nearly the same: lower paco.window (window)",
+        is_last ? ", take the penultimate map (paco.stage)" : "", " or take larger images"));
   }
   KnownPeaks known;
   if (keeps) known = peaks->recall(shown, size);

@@ -281,6 +281,7 @@ bool Trainer::validate_part(Run& run, MetricsRow& row) {
   Validation validation;
   run.memory.run_validation([&] { validation = run.task.validate(/*all=*/false, {}); });
   set_validation(row, validation);
+  if (!std::isfinite(validation.loss)) return false;
   if (best_step_ && validation.loss >= best_loss_) return false;
   best_step_ = done_;
   best_loss_ = validation.loss;
@@ -302,6 +303,11 @@ Validation Trainer::validate_all(Run& run) {
   };
   Validation validation;
   run.memory.run_validation([&] { validation = run.task.validate(/*all=*/true, batch_done); });
+  if (!std::isfinite(validation.loss)) {
+    fail(ErrorCategory::Internal, "train",
+         concat("The loss of the held-out data after step ", done_, " is not finite (",
+                validation.loss, "); start again with a lower lr.peak."));
+  }
   return validation;
 }
 

@@ -103,6 +103,11 @@ TEST(BenchPaco, has_a_row_for_every_batch_and_side_with_its_loss) {
                                           "b33/part_contrast operators", "b33/part_contrast loops",
                                           "growth/part_contrast b4", "growth/part_contrast b33",
                                           "growth/losses b4", "growth/losses b33"));
+  for (const char* batch : {"b4", "b33"}) {
+    const Json& row = row_of(report, std::string(batch) + "/part_contrast", "hone");
+    EXPECT_GT(row.at("active_share").get<double>(), 0.1) << "gradients that are all 0";
+    EXPECT_GT(row.at("loss").get<double>(), 0);
+  }
   EXPECT_EQ(row_of(report, "b33/part_contrast", "loops").at("status"),
             "skipped: more than 32 images");
   EXPECT_EQ(report.at("ratios").size(), 3u + 2u);

@@ -212,6 +212,11 @@ TEST_F(LoadWeights, refuses_files_that_fit_nothing_or_are_no_weights) {
     broken["layer1.0.conv1.weight"].view(-1)[3] = bad;
     expect(write(broken), ErrorCategory::CorruptFile, "finite values in layer1.0.conv1.weight");
   }
+  State negative = state;
+  negative["bn1.running_var"] = negative["bn1.running_var"].clone();
+  negative["bn1.running_var"].view(-1)[0] = -5;
+  expect(write(negative), ErrorCategory::CorruptFile,
+         "expected variances of at least 0 in bn1.running_var, got -5");
   State twice = state;
   twice["module.bn1.bias"] = state.at("bn1.bias");
   expect(write(twice), ErrorCategory::CorruptFile, "one tensor 'bn1.bias'");

@@ -207,6 +207,20 @@ TEST(Trainer, stops_on_a_gradient_that_is_not_finite_and_leaves_the_weights) {
   EXPECT_TRUE(at::isfinite(task.w_).all().item<bool>());
 }
 
+TEST(Trainer, a_model_whose_validation_is_not_finite_is_no_result) {
+  const TemporaryFolder folder;
+  Regression task({12});
+  task.validations = {std::numeric_limits<double>::quiet_NaN()};
+  optim::SGD optimizer({task.w_}, optim::SGDOptions(0.1));
+  try {
+    train(options_in(folder, 5, 1), task, optimizer);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.category(), ErrorCategory::Internal);
+    EXPECT_THAT(error.what(), HasSubstr("held-out data after step 5 is not finite"));
+  }
+}
+
 using MakeOptimizer = std::shared_ptr<optim::MultiTensorOptimizer> (*)(const Tensor&);
 std::shared_ptr<optim::MultiTensorOptimizer> make_adamw(const Tensor& w) {
   return std::make_shared<optim::AdamW>(std::vector<Tensor>{w}, optim::AdamWOptions(0.1));

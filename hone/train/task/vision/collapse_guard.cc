@@ -99,8 +99,9 @@ void CollapseGuard::end_period(bool stops) {
   std::string text;
   if (memory[ChancePeriods] >= kPeriods) {
     verdict = CollapseVerdict::Collapsed;
-    text = concat("the model predicts by chance (cross entropy ", entropy, " nats of ", chance,
-                  ", ", 100 * most, " % in one class). ", options_.if_collapsed);
+    text =
+        concat("the model predicts by chance (cross entropy ", entropy, " nats, that of chance is ",
+               chance, "; ", 100 * most, " % in one class). ", options_.if_collapsed);
   } else if (norm < kShrunkShare * memory[FirstNorm]) {
     verdict = CollapseVerdict::Shrinking;
     text = concat("the features shrink (mean norm ", norm, ", at first ", memory[FirstNorm], "). ",

@@ -71,8 +71,15 @@ void add_part_entries(const EntryAdder& add, PacoConfig& paco) {
       "the image on the others; 1: at every visit; above 1 on the CPU only");
 }
 
-void add_contrast_entries(const EntryAdder& add, PacoConfig& paco) {
-  add("paco.lambda_pac", &paco.lambda_pac, "weight of part contrast; 0: it is not computed");
+// The same keys, but of a term of the loss that is not computed with a weight of 0.
+EntryAdder with_weight(const EntryAdder& add, std::string_view name, double weight) {
+  const bool is_off = weight == 0 && add.ignored_by.empty();
+  return {add.entries, is_off ? concat(name, " = 0") : add.ignored_by};
+}
+
+void add_contrast_entries(const EntryAdder& add_all, PacoConfig& paco) {
+  add_all("paco.lambda_pac", &paco.lambda_pac, "weight of part contrast; 0: it is not computed");
+  const EntryAdder add = with_weight(add_all, "paco.lambda_pac", paco.lambda_pac);
   add("paco.alpha", &paco.alpha, "margin of part contrast, in units of its distances");
   add("paco.mining", &paco.mining,
       "the negative of an anchor: semi_hard, the nearest part beyond the positive, or the nearest "
@@ -113,10 +120,11 @@ void add_contrast_entries(const EntryAdder& add, PacoConfig& paco) {
       "of the matching: auto, table (up to 7 parts), hungarian, greedy, sinkhorn");
 }
 
-void add_soc_entries(const EntryAdder& add, PacoConfig& paco) {
-  add("paco.eta_soc", &paco.eta_soc,
-      "weight of second-order alignment; 0: it is not computed, and covariances of classes are not "
-      "kept up");
+void add_soc_entries(const EntryAdder& add_all, PacoConfig& paco) {
+  add_all("paco.eta_soc", &paco.eta_soc,
+          "weight of second-order alignment; 0: it is not computed, and covariances of classes are "
+          "not kept up");
+  const EntryAdder add = with_weight(add_all, "paco.eta_soc", paco.eta_soc);
   add("paco.soc_metric", &paco.soc_metric,
       "distance of covariances: frobenius, stein, log_euclidean");
   add("paco.soc_scale", &paco.soc_scale,
@@ -131,6 +139,9 @@ void add_soc_entries(const EntryAdder& add, PacoConfig& paco) {
   add.ignored_if(paco.prototype == "off", "paco.prototype = off");
   add("paco.prototype_momentum", &paco.prototype_momentum, "of its moving average, 0 to 1");
   add.ignored_if(paco.prototype == "off", "paco.prototype = off");
+}
+
+void add_ce_entries(const EntryAdder& add, PacoConfig& paco) {
   add("paco.ce_weight", &paco.ce_weight,
       "weights of images in the cross entropy by the norm of their parts: detached, constants of "
       "mean 1; attached, with a gradient, as published; off");
@@ -226,6 +237,7 @@ void add_entries(ConfigEntries& entries, PacoConfig& paco, const LossConfig& los
   add_part_entries(add, paco);
   add_contrast_entries(add, paco);
   add_soc_entries(add, paco);
+  add_ce_entries(add, paco);
 }
 
 void check_config(const LossConfig& loss) {

@@ -36,8 +36,9 @@ data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::atomi
   }
   const data::LeavesCeiling ceiling = data::leaves_ceiling(config.leaves);
   const auto percent = [](double share) { return std::round(1e4 * share) / 100; };
-  log_info(concat("leaves: who knew the cues exactly would classify ", percent(ceiling.accuracy),
-                  " % (+- ", percent(ceiling.standard_error), ") correctly"));
+  log_info(concat("leaves: whoever knew the cues exactly would classify ",
+                  percent(ceiling.accuracy), " % (+- ", percent(ceiling.standard_error),
+                  ") correctly"));
   return data::leaves_corpus(config.leaves, options, libtorch_executor());
 }
 

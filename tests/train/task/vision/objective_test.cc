@@ -244,6 +244,11 @@ TEST(PacoConfig, refuses_values_by_key) {
     for (const char* setting : settings) set_config(config, setting);
     return error_of([&] { check_config(config); });
   };
+  EXPECT_THAT(together({"paco.lambda_pac=0", "paco.alpha=3"}),
+              HasSubstr("[paco.alpha] This key has no effect with paco.lambda_pac = 0"));
+  EXPECT_THAT(together({"paco.eta_soc=0", "paco.beta=3"}),
+              HasSubstr("[paco.beta] This key has no effect with paco.eta_soc = 0"));
+  EXPECT_EQ(together({"paco.lambda_pac=0", "paco.eta_soc=0", "paco.gamma=0.5"}), "no error");
   EXPECT_THAT(together({"paco.parts=1", "paco.pooled=0.5"}),
               HasSubstr("[paco.pooled] expected 0 for paco.parts = 1, got 0.5"));
   EXPECT_THAT(together({"paco.parts=8", "paco.caps=false", "paco.solver=table"}),
