@@ -79,8 +79,8 @@ int hand_over_to_torch(int argc, char** argv) {
   if (!fs::exists(other)) {
     if (!needs) return -1;
     fail_unsupported(words[0],
-                     "This command needs LibTorch, but there is no hone-torch next to hone; make "
-                     "build builds both.");
+                     "This command needs LibTorch, but hone-torch is not next to hone; run "
+                     "make build to build both.");
   }
   std::error_code gone;  // MKL in LibTorch ends the process if the working folder has no name
   (void)fs::current_path(gone);

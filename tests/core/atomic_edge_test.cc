@@ -172,15 +172,17 @@ TEST(AtomicFile, follows_links_to_what_is_not_there_yet) {
   EXPECT_THROW(write_text_file(folder.path() / "loop", "1"), Error);
 }
 
-template <class Check>
-bool refuses(const Check& check) {
-  try {
-    check();
-    return false;
-  } catch (const Error& error) {
-    EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
-    return true;
-  }
+// Whether a check of (out, input) refuses them.
+auto refusals_of(void (*check)(const fs::path& out, const fs::path& input)) {
+  return [check](const fs::path& out, const fs::path& input) {
+    try {
+      check(out, input);
+      return false;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.category(), ErrorCategory::InvalidArgument);
+      return true;
+    }
+  };
 }
 
 TEST(CheckOutputSpares, refuses_what_would_be_replaced_with_it) {
@@ -192,9 +194,7 @@ TEST(CheckOutputSpares, refuses_what_would_be_replaced_with_it) {
   fs::create_symlink("model", folder.path() / "link");
   fs::create_symlink("model/config.json", folder.path() / "to_config");
   fs::create_hard_link(inside, folder.path() / "hard");
-  const auto refused = [](const fs::path& out, const fs::path& input) {
-    return refuses([&] { check_output_spares(out, input); });
-  };
+  const auto refused = refusals_of(check_output_spares);
   const fs::path root = folder.path();
   EXPECT_TRUE(refused(model, model) && refused(root / "link", model));
   EXPECT_TRUE(refused(inside, model) && refused(root / "to_config", model)) << "a part of it";
@@ -215,9 +215,7 @@ TEST(CheckOutputExcludes, refuses_what_would_be_removed_with_the_output) {
   fs::create_directories(part / "images");
   fs::create_directory(root / "part2");
   fs::create_symlink("part/images", root / "link");
-  const auto refused = [](const fs::path& out, const fs::path& input) {
-    return refuses([&] { check_output_excludes(out, input); });
-  };
+  const auto refused = refusals_of(check_output_excludes);
   EXPECT_TRUE(refused(part, part) && refused(part, part / "images") &&
               refused(part, root / "link"));
   EXPECT_FALSE(refused(part / "images", part)) << "what lies beside it in the input stays";
@@ -231,9 +229,7 @@ TEST(CheckOutputOutside, refuses_what_would_lie_within_whether_it_exists_or_not)
   fs::create_directory(root / "data2");
   fs::create_symlink("data", root / "link");
   write_text_file(root / "file", "x");
-  const auto refused = [](const fs::path& out, const fs::path& input) {
-    return refuses([&] { check_output_outside(out, input); });
-  };
+  const auto refused = refusals_of(check_output_outside);
   for (const fs::path& input : {data, data / "", root / "link", root / "data2" / ".." / "data"}) {
     for (const fs::path& out :
          {data, data / "", data / "there", data / "new" / "run", data / "new" / "", root / "link",

@@ -28,6 +28,7 @@ inline Json to_json(const std::optional<double>& value) { return value ? Json(*v
 
 // Whether the folder contains a run, finished or not.
 bool holds_run(const std::filesystem::path& out);
+
 // Makes results on the CPU reproducible bit for bit on the same machine and number of threads, and
 // keeps freed memory. On another device, operators are deterministic where LibTorch has a
 // deterministic one.

@@ -78,10 +78,11 @@ BenchCase make_case(const std::string& name, const std::vector<std::string>& way
                     const PartContrastWork& work) {
   BenchCase bench_case;
   bench_case.name = name;
-  const double own = part_contrast_run(ways.front())(work).item<double>();
+  double own = 0;
   for (const std::string& way : ways) {
     const PartContrastRun loss = part_contrast_run(way);
     const double value = loss(work).item<double>();
+    if (way == "hone") own = value;
     bench_case.contestants.push_back({.name = way,
                                       .run = [loss, work] { loss(work).backward(); },
                                       .prepare = [work] { clear_gradients(work); }});
@@ -104,13 +105,11 @@ void add_part_contrast(const BenchPacoOptions& options, const PartContrastWork& 
                        [](const std::string& way) { return way != "loops"; });
   run.add(make_case(name_of(work) + "/part_contrast", ways, work));
   if (std::ranges::find(options.against, "loops") == options.against.end()) return;
-  const std::string name = name_of(work) + "/loops";
   const bool is_small = work.z1.size(0) <= kMostLoopImages;
-  BenchCase loops;
-  loops.name = name;
-  if (is_small) {
-    loops = make_case(name, {"hone", "loops"}, work);
-  } else {
+  const std::vector<std::string> beside =
+      is_small ? std::vector<std::string>{"hone", "loops"} : std::vector<std::string>{};
+  BenchCase loops = make_case(name_of(work) + "/loops", beside, work);
+  if (!is_small) {
     loops.skipped.emplace_back("loops", concat("more than ", kMostLoopImages, " images"));
   }
   run.add(loops);

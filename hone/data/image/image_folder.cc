@@ -93,7 +93,7 @@ Files list_part(const fs::path& folder, std::vector<std::string>& classes, bool 
   return out;
 }
 
-// A folder with nothing but test/ and val/ is no data set of these two classes.
+// A folder that contains only test/ and val/ lacks train/; these are not its classes.
 void check_has_train(const fs::path& folder) {
   const std::vector<fs::path> all = list_folders(folder);
   const bool held_out_only = !all.empty() && std::ranges::all_of(all, [](const fs::path& path) {

@@ -190,6 +190,17 @@ TEST(Trainer, follows_the_schedule_and_writes_a_row_per_step) {
   EXPECT_EQ(result.train_loss, rows[8].loss);
 }
 
+void expect_failure(const TrainerOptions& options, Task& task,
+                    optim::MultiTensorOptimizer& optimizer, const char* text) {
+  try {
+    train(options, task, optimizer);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.category(), ErrorCategory::Internal);
+    EXPECT_THAT(error.what(), HasSubstr(text));
+  }
+}
+
 TEST(Trainer, stops_on_a_gradient_that_is_not_finite_and_leaves_the_weights) {
   const TemporaryFolder folder;
   Regression task({12});
@@ -197,13 +208,7 @@ TEST(Trainer, stops_on_a_gradient_that_is_not_finite_and_leaves_the_weights) {
     if (step == 2) task.factor = std::numeric_limits<double>::infinity();
   };
   optim::SGD optimizer({task.w_}, optim::SGDOptions(0.1));
-  try {
-    train(options_in(folder, 5, 1), task, optimizer);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.category(), ErrorCategory::Internal);
-    EXPECT_THAT(error.what(), HasSubstr("step 3"));
-  }
+  expect_failure(options_in(folder, 5, 1), task, optimizer, "step 3");
   EXPECT_TRUE(at::isfinite(task.w_).all().item<bool>());
 }
 
@@ -212,13 +217,8 @@ TEST(Trainer, a_model_whose_validation_is_not_finite_is_no_result) {
   Regression task({12});
   task.validations = {std::numeric_limits<double>::quiet_NaN()};
   optim::SGD optimizer({task.w_}, optim::SGDOptions(0.1));
-  try {
-    train(options_in(folder, 5, 1), task, optimizer);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.category(), ErrorCategory::Internal);
-    EXPECT_THAT(error.what(), HasSubstr("held-out data after step 5 is not finite"));
-  }
+  expect_failure(options_in(folder, 5, 1), task, optimizer,
+                 "held-out data after step 5 is not finite");
 }
 
 using MakeOptimizer = std::shared_ptr<optim::MultiTensorOptimizer> (*)(const Tensor&);
