@@ -29,7 +29,7 @@ constexpr int kMaxAttempts = 1000;
 
 }  // namespace
 
-FolderLock::FolderLock(const fs::path& folder) : file_(folder / ".lock") {
+FolderLock::FolderLock(const fs::path& folder) : file_(folder / kName) {
   HONE_REQUIRE(!folder.empty(), "folder", "The folder needs a name.");
   for (int attempt = 0; attempt < kMaxAttempts; ++attempt) {
     make_folder(folder);

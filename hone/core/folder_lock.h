@@ -11,6 +11,8 @@ namespace hone {
 // not exist, and removes it again if nothing has been written into it.
 class FolderLock {
  public:
+  static constexpr const char* kName = ".lock";
+
   // Error{Resource} if another process holds the lock, Error{Io} if the folder cannot be created,
   // Error{InvalidArgument} if it has no name.
   explicit FolderLock(const std::filesystem::path& folder);

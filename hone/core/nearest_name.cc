@@ -12,6 +12,8 @@
 namespace hone {
 namespace {
 
+constexpr std::size_t kLongestWord = 200;  // bounds the cost
+
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -36,7 +38,7 @@ std::optional<std::size_t> distance_when_near(std::string_view word, std::string
 }  // namespace
 
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> known) {
-  word = word.substr(0, 200);  // bounds the cost for very long words
+  word = word.substr(0, kLongestWord);
   std::string_view best;
   std::optional<std::size_t> least;
   const auto consider = [&](std::string_view spelling, std::string_view name) {
@@ -53,6 +55,19 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
     }
   }
   return best;
+}
+
+std::vector<std::string_view> nearest_names(std::string_view word,
+                                            std::span<const std::string_view> known, Index count) {
+  word = word.substr(0, kLongestWord);
+  std::vector<std::pair<std::size_t, std::string_view>> ranked;
+  for (const std::string_view name : known) ranked.emplace_back(edit_distance(word, name), name);
+  std::ranges::stable_sort(ranked, {}, [](const auto& entry) { return entry.first; });
+  std::vector<std::string_view> nearest;
+  for (const auto& entry : ranked) {
+    if (static_cast<Index>(nearest.size()) < count) nearest.push_back(entry.second);
+  }
+  return nearest;
 }
 
 std::string describe_unknown(std::string_view kind, std::string_view word,

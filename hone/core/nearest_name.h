@@ -4,6 +4,9 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "hone/core/index.h"
 
 namespace hone {
 
@@ -12,6 +15,11 @@ namespace hone {
 // dots is also compared with the part after a name's last dot, so that "steps" finds
 // "trainer.steps".
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> known);
+
+// The `count` known names with the smallest edit distances from the first 200 bytes of `word`, the
+// nearest one first.
+std::vector<std::string_view> nearest_names(std::string_view word,
+                                            std::span<const std::string_view> known, Index count);
 
 // The sentence of an error: "Unknown <kind> 'trian'. Did you mean 'train'?", or a list of all known
 // names if none is near.

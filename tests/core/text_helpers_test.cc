@@ -50,6 +50,17 @@ TEST(NearestName, finds_a_key_by_what_follows_its_dot) {
   EXPECT_EQ(nearest_name("model.steps", known), "");
 }
 
+TEST(NearestName, ranks_the_nearest_ones) {
+  const std::array<std::string_view, 4> known{"layers.1.up", "layers.0.down", "layers.0.up",
+                                              "head"};
+  using Names = std::vector<std::string_view>;
+  EXPECT_EQ(nearest_names("layer.0.up", known, 3),
+            (Names{"layers.0.up", "layers.1.up", "layers.0.down"}));
+  EXPECT_EQ(nearest_names("", known, 9),  // equally near ones keep their order
+            (Names{"head", "layers.1.up", "layers.0.up", "layers.0.down"}));
+  EXPECT_EQ(nearest_names("x", {}, 3), Names{});
+}
+
 // The recursive definition of the edit distance.
 std::size_t slow_distance(std::string_view a, std::string_view b) {
   if (a.empty()) return b.size();

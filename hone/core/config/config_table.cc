@@ -114,6 +114,37 @@ bool take(const toml::node& node, std::optional<double>& to) {
   return true;
 }
 
+std::optional<Json> json_of(const toml::node& node) {
+  if (const auto* table = node.as_table()) {
+    Json out = Json::object();
+    for (const auto& [key, item] : *table) {
+      auto value = json_of(item);
+      if (!value) return std::nullopt;
+      out[std::string(key.str())] = *std::move(value);
+    }
+    return out;
+  }
+  if (const auto* array = node.as_array()) {
+    Json out = Json::array();
+    for (const toml::node& item : *array) {
+      auto value = json_of(item);
+      if (!value) return std::nullopt;
+      out.push_back(*std::move(value));
+    }
+    return out;
+  }
+  if (const auto whole = node.value_exact<std::int64_t>()) return *whole;
+  if (const auto number = node.value_exact<double>()) return *number;
+  if (const auto flag = node.value_exact<bool>()) return *flag;
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  return std::nullopt;  // a date or a time
+}
+bool take(const toml::node& node, ConfigValue& to) {
+  auto value = json_of(node);
+  if (value) to.json = *std::move(value);
+  return value.has_value();
+}
+
 std::string type_name(const toml::node& node) {
   std::ostringstream name;
   name << node.type();
@@ -131,7 +162,19 @@ void assign(const ConfigEntry& entry, const toml::node& node, const std::string&
   if (!std::visit([&](auto* field) { return take(node, *field); }, entry.field)) {
     fail_argument(place, concat("a TOML ", type_of(entry), " for ", entry.name), type_name(node));
   }
+  if (auto* const* value = std::get_if<ConfigValue*>(&entry.field)) (*value)->place = place;
   check_value(entry, place);
+}
+
+bool takes_table(const ConfigEntries& entries, const std::string& name) {
+  return std::ranges::any_of(entries,
+                             [&](const ConfigEntry& entry) {
+                               return entry.name == name &&
+                                      std::holds_alternative<ConfigValue*>(entry.field);
+                             }) &&
+         std::ranges::none_of(entries, [inner = name + "."](const ConfigEntry& entry) {
+           return entry.name.starts_with(inner);
+         });
 }
 
 // Assigns what a file says.
@@ -167,8 +210,8 @@ class Reader {
       const auto list = std::ranges::find(lists_, name, &ConfigList::name);
       if (list != lists_.end()) {
         read_list(*list, node, place);
-      } else if (const toml::table* nested = node.as_table()) {
-        read_table(entries, name, *nested, seen);
+      } else if (node.is_table() && !takes_table(entries, name)) {
+        read_table(entries, name, *node.as_table(), seen);
       } else {
         const ConfigEntry& entry = find_entry(entries, lists_, name, place);
         assign(entry, node, place);
@@ -217,6 +260,19 @@ std::string text_of(const std::optional<double>& value) {
   return value ? number_text(*value) : toml_string(kAuto);
 }
 
+std::string text_of(const Json& value) {
+  if (value.is_number_float()) return number_text(value.get<double>());
+  if (!value.is_structured()) return value.dump();
+  std::string list;
+  for (const auto& [key, item] : value.items()) {
+    list +=
+        concat(list.empty() ? "" : ", ",
+               value.is_object() ? concat(toml_string(key), " = ") : std::string(), text_of(item));
+  }
+  return value.is_object() ? concat('{', list, '}') : concat('[', list, ']');
+}
+std::string text_of(const ConfigValue& value) { return text_of(value.json); }
+
 std::string line_of(const ConfigEntry& entry) {
   const std::size_t dot = entry.name.find('.');
   const bool ignored = !entry.ignored_by.empty();
@@ -264,8 +320,8 @@ void check_numbers(std::string_view key, Number value, Number low, Number high) 
 }  // namespace
 
 std::string_view type_of(const ConfigEntry& entry) {
-  constexpr std::array<std::string_view, 6> kNames = {"integer", "number",  "boolean",
-                                                      "string",  "strings", "number or auto"};
+  constexpr std::array<std::string_view, 7> kNames = {
+      "integer", "number", "boolean", "string", "strings", "number or auto", "value"};
   return kNames[entry.field.index()];
 }
 

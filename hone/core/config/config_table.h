@@ -17,9 +17,16 @@
 
 namespace hone {
 
+// A value of any type, for what reads it with rules of its own. A key of this type takes a table
+// whole, unless there are also keys of its entries ("layers.params" and "layers.params.rank").
+struct ConfigValue {
+  Json json;
+  std::string place = {};  // "layers.toml:7", for errors
+};
+
 // Points to a key's value. An empty optional number is written "auto".
 using ConfigField = std::variant<Index*, double*, bool*, std::string*, std::vector<std::string>*,
-                                 std::optional<double>*>;
+                                 std::optional<double>*, ConfigValue*>;
 
 // Called when a value was read: empty, or what is legal instead of it ("0 to 1").
 using ConfigCheck = std::function<std::string()>;
@@ -61,7 +68,8 @@ struct ConfigList {
 };
 using ConfigLists = std::vector<ConfigList>;
 
-// "integer", "number", "boolean", "string", "strings" (an array of those), "number or auto".
+// "integer", "number", "boolean", "string", "strings" (an array of those), "number or auto",
+// "value".
 std::string_view type_of(const ConfigEntry& entry);
 // The value in TOML syntax.
 std::string value_of(const ConfigEntry& entry);

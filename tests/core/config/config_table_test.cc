@@ -46,6 +46,26 @@ TEST(ConfigTable, names_types_and_values) {
   EXPECT_EQ(values, "3|1.5|true|\"old\"|[\"fern\"]|\"auto\"|");
 }
 
+TEST(ConfigTable, takes_a_value_of_any_type_with_its_place) {
+  ConfigValue shed, pond, depth;
+  const ConfigEntries entries{{"shed", &shed}, {"pond", &pond}, {"pond.depth", &depth}};
+  const auto read = [&](std::string_view toml) { read_entries(entries, toml, "g.toml"); };
+  EXPECT_EQ(type_of(entries[0]), "value");
+  read("pond = 1\nshed = { doors = [1, 2.5], 'a b' = { open = true, name = \"x\" } }");
+  EXPECT_EQ(shed.json, (Json{{"a b", {{"name", "x"}, {"open", true}}}, {"doors", {1, 2.5}}}));
+  EXPECT_EQ(shed.place, "g.toml:2");
+  EXPECT_EQ(value_of(entries[0]),
+            "{\"a b\" = {\"name\" = \"x\", \"open\" = true}, \"doors\" = [1, 2.5]}");
+  EXPECT_EQ(pond.json, 1);
+  EXPECT_EQ(depth.place, "") << "not given";
+  read("pond = { depth = \"deep\" }");
+  EXPECT_EQ(depth.json, "deep");
+  EXPECT_EQ(pond.json, 1) << "its table has keys of its own";
+  EXPECT_THAT(refusal([&] { read("pond = { width = 2 }"); }), HasSubstr("'pond.width'"));
+  EXPECT_THAT(refusal([&] { read("shed = [1979-05-27]"); }),
+              HasSubstr("[g.toml:1] expected a TOML value for shed, got array"));
+}
+
 TEST(ConfigTable, takes_an_optional_number_as_number_or_auto_only) {
   Garden garden;
   read_config_text(garden, "[beds]\nrain = 2\n", "g.toml");
