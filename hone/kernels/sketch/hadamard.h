@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/core/executor.h"
+#include "hone/core/tensor_view.h"
+
+namespace hone::kernels {
+
+// Replaces each row of x [rows, n] by its Walsh-Hadamard transform, y_i = sum_j (-1)^|i & j| x_j,
+// |.| the number of bits; n is a power of two. Twice is n times the identity. f32 or f64; columns
+// are adjacent, rows at least n apart. The result has the bits of the textbook loop, for every
+// instruction set and thread count.
+//
+// Error{InvalidArgument} on another shape, type or layout.
+void fwht_rows(const TensorView& x, Executor& executor = serial_executor());
+
+// The textbook loop.
+void fwht_rows_ref(const TensorView& x);
+
+// The transform of each column of x [length, width] without gaps, on the calling thread. `length`
+// is a power of two, `width` is 1 or kHadamardWidth<T>, the numbers in a cache line. Checks
+// nothing.
+template <class T>
+inline constexpr Index kHadamardWidth = kCacheLine / Index{sizeof(T)};
+void hadamard_panel(float* x, Index length, Index width);
+void hadamard_panel(double* x, Index length, Index width);
+
+}  // namespace hone::kernels
