@@ -18,6 +18,7 @@
 #include "hone/core/trace.h"
 #include "hone/core/version.h"
 #include "hone/data/text_source.h"
+#include "hone/model_io/factored_config.h"
 #include "hone/model_io/write_model.h"
 
 namespace hone::app {
@@ -159,6 +160,7 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   const fs::path beside = job.out.parent_path();
   remove_stale_temporaries(beside.empty() ? "." : beside);
   const auto original = model_io::open_model_or_throw(job.model, {.tokenizer = job.tokenizer});
+  model_io::refuse_factored(original->architecture(), job.model.string());
   const Json source = hash_of(job.model);
   const QualityMeter quality(job, executor);
   compress::Context context{executor, measurer, quality, job.cancelled};

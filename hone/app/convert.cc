@@ -6,6 +6,7 @@
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
+#include "hone/model_io/factored_config.h"
 #include "hone/model_io/write_model.h"
 #include "hone/text/format/tok_bin.h"
 
@@ -87,6 +88,7 @@ Json convert_model(const ConvertOptions& options) {
   if (!options.dtype.empty()) type = model_io::parse_store_type(options.dtype);
   const auto model = model_io::open_model_or_throw(
       options.in, {.tokenizer = options.tokenizer, .need_tokenizer = false});
+  model_io::refuse_factored(model->architecture(), options.in.string());
   check_output(options, target);
   HONE_CHECK(target != Target::Llama2c || !type || *type == model_io::StoreType::F32,
              "convert --dtype", "f32 for llama2.c", options.dtype);

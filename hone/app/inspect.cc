@@ -13,6 +13,7 @@
 #include "hone/core/mmap_file.h"
 #include "hone/core/names.h"
 #include "hone/core/safetensors.h"
+#include "hone/model_io/factored_config.h"
 #include "hone/model_io/json_fields.h"
 #include "hone/model_io/model_file.h"
 
@@ -92,6 +93,9 @@ Json architecture_json(const Architecture& a) {
                {"mlp_bias", a.mlp_bias},
                {"bos_id", nullptr}};
   if (a.bos_id) json["bos_id"] = *a.bos_id;
+  if (!a.factored.empty()) {
+    json["factored_layers"] = model_io::write_factored_layers(a.factored);
+  }
   return json;
 }
 

@@ -73,6 +73,9 @@ class StoryGrammar {
   AttributeGrammar grammar_;
 };
 
+// What commands call the stories of the built-in grammar where they otherwise take a file.
+inline constexpr std::string_view kStoriesName = "stories";
+
 // Story `index` of an endless series. The two series share no random numbers.
 enum class StorySeries { Train, HeldOut };
 std::string generate_story(const StoryGrammar& grammar, std::uint64_t seed, StorySeries series,

@@ -13,6 +13,7 @@
 #include "hone/infer/model/model_runner.h"
 #include "hone/infer/sched/sequence.h"
 #include "hone/kernels/norm/log_sum_exp.h"
+#include "hone/model_io/factored_config.h"
 #include "hone/model_io/model_file.h"
 
 namespace hone::infer {
@@ -258,6 +259,7 @@ std::unique_ptr<Engine> Engine::open_or_throw(const std::filesystem::path& model
   checked(options);
   auto file = model_io::open_model_or_throw(
       model, {.tokenizer = options.tokenizer, .need_tokenizer = options.need_tokenizer});
+  model_io::refuse_factored(file->architecture(), model.string());
   return std::unique_ptr<Engine>(new Engine(std::make_unique<State>(std::move(file), options)));
 }
 

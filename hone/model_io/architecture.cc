@@ -4,8 +4,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <unordered_map>
+#include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/names.h"
 #include "hone/model_io/tensor_plan.h"
 
 namespace hone::model_io {
@@ -92,36 +95,108 @@ void scale_yarn(const RopeSpec& rope, std::vector<double>& inverse) {
   }
 }
 
+void validate_rank(const FactoredLayer& layer, const LayerProduct& product,
+                   const std::string& where) {
+  const bool is_sketched = layer.mode == FactoredLayer::Mode::Sketched;
+  const Index most = std::min(product.inputs, product.outputs) * (is_sketched ? 2 : 1);
+  check_range(layer.rank, 1, most, "a rank", where);
+  if (!is_sketched) return;
+  check_range(layer.terms, 1, layer.rank, "terms", where);
+  if (layer.rank % (2 * layer.terms) != 0)
+    fail_corrupt(where, concat("a rank that is a multiple of 2 * terms, ", 2 * layer.terms),
+                 concat(layer.rank));
+}
+
+void validate_factored(const Architecture& a, const std::string& where) {
+  if (a.factored.empty()) return;
+  if (a.rope.pairing != RopePairing::HalfSplit)
+    fail_corrupt(where, "half-split RoPE in a model with factored layers", "adjacent pairs");
+  const std::vector<LayerProduct> products = layer_products(a);
+  std::unordered_map<std::string, const LayerProduct*> by_name;
+  for (Index layer = 0; layer < a.layers; ++layer) {
+    for (const LayerProduct& product : products) {
+      by_name.emplace(layer_name(layer, product.name), &product);
+    }
+  }
+  for (const FactoredLayer& layer : a.factored) {
+    const std::string key = concat(where, ": factored_layers: ", quote_name(layer.name));
+    const auto found = by_name.find(layer.name);
+    if (found == by_name.end())
+      fail_corrupt(key, concat("This is not one of self_attn.qkv_proj, self_attn.o_proj, "
+                               "mlp.gate_up_proj and mlp.down_proj of model.layers.0 to ",
+                               a.layers - 1, ", or it occurs twice."));
+    validate_rank(layer, *found->second, key);
+    by_name.erase(found);
+  }
+}
+
 }  // namespace
 
 std::string layer_name(Index layer, std::string_view part) {
   return concat("model.layers.", layer, ".", part);
 }
 
+std::vector<LayerProduct> layer_products(const Architecture& a) {
+  const Index q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim, inner = a.intermediate_size;
+  return {{.name = "self_attn.qkv_proj",
+           .inputs = a.hidden_size,
+           .outputs = q + 2 * kv,
+           .bias = a.attention_bias,
+           .parts = {{"self_attn.q_proj", q}, {"self_attn.k_proj", kv}, {"self_attn.v_proj", kv}}},
+          {.name = "self_attn.o_proj",
+           .inputs = q,
+           .outputs = a.hidden_size,
+           .bias = a.attention_bias,
+           .parts = {{"self_attn.o_proj", a.hidden_size}}},
+          {.name = "mlp.gate_up_proj",
+           .inputs = a.hidden_size,
+           .outputs = 2 * inner,
+           .bias = a.mlp_bias,
+           .parts = {{"mlp.gate_proj", inner}, {"mlp.up_proj", inner}}},
+          {.name = "mlp.down_proj",
+           .inputs = inner,
+           .outputs = a.hidden_size,
+           .bias = a.mlp_bias,
+           .parts = {{"mlp.down_proj", a.hidden_size}}}};
+}
+
 std::vector<PlannedTensor> plan_tensors(const Architecture& a) {
   std::vector<PlannedTensor> plan;
-  const Index q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim;
-  const auto matrix = [&](std::string name, Index rows, Index cols, bool bias) {
-    plan.push_back({name + ".weight", rows, cols, false});
-    if (bias) plan.push_back({std::move(name) + ".bias", 1, rows, true});
+  std::unordered_map<std::string_view, const FactoredLayer*> factored;
+  for (const FactoredLayer& layer : a.factored) factored.emplace(layer.name, &layer);
+  const auto matrix = [&](std::string name, Index rows, Index cols) {
+    plan.push_back({std::move(name), rows, cols, false});
   };
-  const auto vector = [&](std::string name) {
-    plan.push_back({std::move(name), 1, a.hidden_size, true});
+  const auto vector = [&](std::string name, Index size) {
+    plan.push_back({std::move(name), 1, size, true});
   };
-  matrix("model.embed_tokens", a.vocab_size, a.hidden_size, false);
+  const auto product = [&](Index layer, const LayerProduct& planned) {
+    const std::string name = layer_name(layer, planned.name);
+    if (const auto found = factored.find(name); found != factored.end()) {
+      const FactoredLayer& thin = *found->second;
+      const bool is_sketched = thin.mode == FactoredLayer::Mode::Sketched;
+      matrix(name + (is_sketched ? ".s1" : ".a"), thin.width(), planned.inputs);
+      matrix(name + (is_sketched ? ".s2" : ".b"), thin.width(), planned.outputs);
+      if (planned.bias) vector(name + ".bias", planned.outputs);
+      return;
+    }
+    for (const auto& [part, rows] : planned.parts) {
+      matrix(layer_name(layer, part) + ".weight", rows, planned.inputs);
+      if (planned.bias) vector(layer_name(layer, part) + ".bias", rows);
+    }
+  };
+  const std::vector<LayerProduct> products = layer_products(a);
+  matrix("model.embed_tokens.weight", a.vocab_size, a.hidden_size);
   for (Index layer = 0; layer < a.layers; ++layer) {
-    vector(layer_name(layer, "input_layernorm.weight"));
-    matrix(layer_name(layer, "self_attn.q_proj"), q, a.hidden_size, a.attention_bias);
-    matrix(layer_name(layer, "self_attn.k_proj"), kv, a.hidden_size, a.attention_bias);
-    matrix(layer_name(layer, "self_attn.v_proj"), kv, a.hidden_size, a.attention_bias);
-    matrix(layer_name(layer, "self_attn.o_proj"), a.hidden_size, q, a.attention_bias);
-    vector(layer_name(layer, "post_attention_layernorm.weight"));
-    matrix(layer_name(layer, "mlp.gate_proj"), a.intermediate_size, a.hidden_size, a.mlp_bias);
-    matrix(layer_name(layer, "mlp.up_proj"), a.intermediate_size, a.hidden_size, a.mlp_bias);
-    matrix(layer_name(layer, "mlp.down_proj"), a.hidden_size, a.intermediate_size, a.mlp_bias);
+    vector(layer_name(layer, "input_layernorm.weight"), a.hidden_size);
+    product(layer, products[0]);
+    product(layer, products[1]);
+    vector(layer_name(layer, "post_attention_layernorm.weight"), a.hidden_size);
+    product(layer, products[2]);
+    product(layer, products[3]);
   }
-  vector("model.norm.weight");
-  if (!a.tied_embeddings) matrix("lm_head", a.vocab_size, a.hidden_size, false);
+  vector("model.norm.weight", a.hidden_size);
+  if (!a.tied_embeddings) matrix("lm_head.weight", a.vocab_size, a.hidden_size);
   return plan;
 }
 
@@ -150,6 +225,7 @@ void validate(const Architecture& a, const std::string& where) {
                  concat(a.kv_heads));
   check_positive(a.norm_eps, 0.1, "a norm epsilon", where);
   validate_rope(a.rope, a.head_dim, where);
+  validate_factored(a, where);
   for (const text::TokenId id : a.stop_ids)
     check_range(id, 0, a.vocab_size - 1, "a stop token id", where);
   if (a.bos_id) check_range(*a.bos_id, 0, a.vocab_size - 1, "a BOS token id", where);

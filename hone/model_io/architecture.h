@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +26,24 @@ struct RopeSpec {
   std::vector<float> frequency_divisors;  // GGUF rope_freqs; empty if none
 };
 
+// A product of the model that is two thin matrices instead of one weight: y = (x aᵀ) b with
+// a [rank, in] and b [rank, out]. LowRank stores both. Sketched averages 2 * terms products; the
+// file holds half of the rows of each matrix, s1 [rank / 2, in] and s2 [rank / 2, out], and the
+// others are signs that the seed draws (hone::nn::FactoredLinear).
+struct FactoredLayer {
+  enum class Mode { LowRank, Sketched };
+
+  // "model.layers.<i>." and self_attn.qkv_proj, self_attn.o_proj, mlp.gate_up_proj or mlp.down_proj
+  std::string name;
+  Mode mode = Mode::LowRank;
+  Index rank = 0;          // of the weight; if sketched, a multiple of 2 * terms
+  Index terms = 1;         // if sketched
+  std::uint64_t seed = 0;  // if sketched
+
+  Index width() const { return mode == Mode::Sketched ? rank / 2 : rank; }  // rows in the file
+  friend bool operator==(const FactoredLayer&, const FactoredLayer&) = default;
+};
+
 // The architecture of a decoder-only transformer, whatever its file format. Names and defaults are
 // those of Hugging Face's config.json.
 struct Architecture {
@@ -36,6 +55,7 @@ struct Architecture {
   RopeSpec rope;
   std::vector<text::TokenId> stop_ids;  // sorted, unique
   std::optional<text::TokenId> bos_id;
+  std::vector<FactoredLayer> factored;
 
   Index parameters() const;
   Index kv_bytes_per_token(Index bytes_per_element) const;

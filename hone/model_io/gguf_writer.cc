@@ -3,6 +3,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/gguf.h"
+#include "hone/model_io/factored_config.h"
 #include "hone/model_io/gguf_keys.h"
 #include "hone/model_io/gguf_names.h"
 #include "hone/model_io/gguf_vocabulary.h"
@@ -120,6 +121,7 @@ WriteReport write_gguf(const std::filesystem::path& path, const ModelSource& sou
                        std::optional<StoreType> type) {
   const std::string where = path.string();
   const Architecture& a = source.architecture;
+  refuse_factored(a, where);
   const std::vector<const NamedMatrix*> tensors = order_tensors(source, where);
   WriteReport report;
   std::vector<StoreType> types;

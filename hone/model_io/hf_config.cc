@@ -8,6 +8,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/names.h"
+#include "hone/model_io/factored_config.h"
 #include "hone/model_io/json_fields.h"
 
 namespace hone::model_io {
@@ -118,7 +119,7 @@ void check_class(const JsonFields& config) {
   } else if (config.string("model_type").value_or("") == "llama") {
     name = kKnownModels;
   }
-  if (name != kKnownModels)
+  if (name != kKnownModels && !(name == kFactoredModel && config.has("factored_layers")))
     fail_unsupported(config.where(), concat("the model class ", kKnownModels),
                      name.empty() ? "none" : quote_name(name));
   if (config.has("quantization_config"))
@@ -199,6 +200,7 @@ Architecture read_hf_config(const Json& config_json, const Json& generation,
   a.attention_bias = config.boolean("attention_bias").value_or(false);
   a.mlp_bias = config.boolean("mlp_bias").value_or(false);
   a.rope = read_rope(config, a.context, a.head_dim);
+  a.factored = read_factored_layers(config);
   add_stop_ids(config, a.stop_ids);
   const JsonFields defaults(generation,
                             std::filesystem::path(where).replace_filename(kGeneration).string());
@@ -236,6 +238,11 @@ Json write_hf_config(const Architecture& a, std::string_view dtype) {
                  {"attention_bias", a.attention_bias},
                  {"mlp_bias", a.mlp_bias},
                  {"torch_dtype", dtype}};
+  if (!a.factored.empty()) {
+    config["architectures"] = Json::array({kFactoredModel});
+    config["model_type"] = kFactoredType;
+    config["factored_layers"] = write_factored_layers(a.factored);
+  }
   config["bos_token_id"] = a.bos_id ? Json(*a.bos_id) : Json(nullptr);
   if (a.stop_ids.empty()) {
     config["eos_token_id"] = nullptr;

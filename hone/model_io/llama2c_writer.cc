@@ -5,6 +5,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
+#include "hone/model_io/factored_config.h"
 #include "hone/model_io/llama2c_layout.h"
 #include "hone/model_io/tensor_plan.h"
 #include "hone/model_io/write_plan.h"
@@ -47,6 +48,7 @@ void write_tables(AtomicFile& file, const Architecture& a) {
 WriteReport write_llama2c(const std::filesystem::path& path, const ModelSource& source) {
   const std::string where = path.string();
   const Architecture& a = source.architecture;
+  refuse_factored(a, where);
   check_expressible(a, where);
   std::unordered_map<std::string_view, const NamedMatrix*> by_name;
   for (const NamedMatrix* tensor : order_tensors(source, where))

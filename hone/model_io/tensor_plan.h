@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "hone/model_io/architecture.h"
@@ -16,8 +17,20 @@ struct PlannedTensor {
   bool is_vector = false;
 };
 
+// A product of a decoder layer that a FactoredLayer can replace, and the matrices that it consists
+// of in a dense model, by rows.
+struct LayerProduct {
+  std::string_view name;  // below the layer: "self_attn.qkv_proj"
+  Index inputs = 0, outputs = 0;
+  bool bias = false;
+  std::vector<std::pair<std::string_view, Index>> parts;  // {"self_attn.q_proj", rows}, …
+};
+// qkv_proj, o_proj, gate_up_proj and down_proj.
+std::vector<LayerProduct> layer_products(const Architecture& architecture);
+
 // All tensors of an architecture: the embedding, the layers in order, the final norm, and the
-// output matrix unless it is tied.
+// output matrix unless it is tied. A factored layer has "<name>.a" and "<name>.b", or "<name>.s1"
+// and "<name>.s2", and the model's bias as "<name>.bias".
 std::vector<PlannedTensor> plan_tensors(const Architecture& architecture);
 
 // "model.layers.<layer>.<part>"

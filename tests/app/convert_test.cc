@@ -3,12 +3,15 @@
 
 #include <gtest/gtest.h>
 
+#include "hone/app/eval_lm.h"
 #include "hone/app/inspect.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/core/json_io.h"
 #include "hone/core/safetensors.h"
+#include "hone/infer/engine.h"
 #include "tests/model_io/tiny_model.h"
+#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::app {
@@ -186,6 +189,31 @@ TEST(Inspect, shows_the_header_of_a_gguf_that_hone_does_not_serve) {
   const Json document = inspect(path);
   EXPECT_EQ(document["architecture"]["family"], "gpt2");
   EXPECT_TRUE(document.contains("not_served"));
+}
+
+TEST_F(Convert, what_needs_dense_layers_refuses_factored_ones_and_inspect_shows_them) {
+  model_io::Architecture a = test::tiny_architecture();
+  a.factored.push_back({.name = "model.layers.1.mlp.down_proj", .rank = 6});
+  write_hugging_face(path("thin"), test::TinyModel(a).source());
+  const std::string wanted =
+      "] Layer model.layers.1.mlp.down_proj is factored (low_rank, rank 6), and only `hone train "
+      "lm --init` and `hone inspect` read such models; use the dense model that it was made from.";
+  infer::EngineOptions options;
+  options.executor = &serial_executor();
+  options.need_tokenizer = false;
+  const auto said = [](const auto& act) { return test::refusal(act, ErrorCategory::Unsupported); };
+  for (const std::string& message :
+       {said([&] { convert("thin", "m.gguf"); }), said([&] { convert("thin", "dense"); }),
+        said([&] { convert("thin", "q", "q8_0"); }),
+        said([&] { check_language_model(path("thin"), {}); }),
+        said([&] { infer::Engine::open_or_throw(path("thin"), options); })}) {
+    EXPECT_TRUE(message.ends_with(wanted)) << message;
+  }
+  EXPECT_FALSE(fs::exists(path("m.gguf")));
+  const Json document = inspect(path("thin"));
+  EXPECT_EQ(document["architecture"]["factored_layers"],
+            Json({{"model.layers.1.mlp.down_proj", {{"mode", "low_rank"}, {"rank", 6}}}}));
+  EXPECT_EQ(document["parameters"], a.parameters());
 }
 
 }  // namespace

@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/model_io/hf_config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+
 #include "hone/core/error.h"
+#include "hone/model_io/tensor_plan.h"
+#include "tests/support/refusal.h"
 
 namespace hone::model_io {
 namespace {
@@ -165,6 +173,129 @@ TEST(HfConfig, writes_what_it_reads) {
   EXPECT_EQ(b.stop_ids, a.stop_ids);
   EXPECT_EQ(b.rope.attention_factor, 1.25);
   EXPECT_EQ(b.head_dim, 16);
+}
+
+Architecture read_valid(const Json& json) {
+  const Architecture a = read(json);
+  validate(a, "config.json");
+  return a;
+}
+
+Json low_rank(Index rank) { return {{"mode", "low_rank"}, {"rank", rank}}; }
+Json sketched(Index rank, Index terms) {
+  return {{"mode", "sketched"}, {"rank", rank}, {"terms", terms}, {"seed", 7}};
+}
+
+TEST(HfConfig, names_the_tensors_of_factored_layers) {
+  Json json = with("factored_layers", {{"model.layers.1.mlp.down_proj", low_rank(6)},
+                                       {"model.layers.0.mlp.gate_up_proj", sketched(8, 2)},
+                                       {"model.layers.0.self_attn.qkv_proj", low_rank(5)}});
+  json["attention_bias"] = true;
+  const Architecture a = read_valid(json);
+  std::map<std::string, std::pair<Index, Index>> shapes;
+  Index numbers = 0;
+  for (const PlannedTensor& tensor : plan_tensors(a)) {
+    shapes[tensor.name] = {tensor.rows, tensor.cols};
+    numbers += tensor.rows * tensor.cols;
+  }
+  using Shape = std::pair<Index, Index>;
+  EXPECT_EQ(shapes.at("model.layers.1.mlp.down_proj.a"), Shape(6, 40));
+  EXPECT_EQ(shapes.at("model.layers.1.mlp.down_proj.b"), Shape(6, 32));
+  EXPECT_EQ(shapes.at("model.layers.0.mlp.gate_up_proj.s1"), Shape(4, 32));
+  EXPECT_EQ(shapes.at("model.layers.0.mlp.gate_up_proj.s2"), Shape(4, 80));
+  EXPECT_EQ(shapes.at("model.layers.0.self_attn.qkv_proj.a"), Shape(5, 32));
+  EXPECT_EQ(shapes.at("model.layers.0.self_attn.qkv_proj.b"), Shape(5, 96));
+  EXPECT_EQ(shapes.at("model.layers.0.self_attn.qkv_proj.bias"), Shape(1, 96));
+  for (const char* replaced :
+       {"model.layers.1.mlp.down_proj.weight", "model.layers.0.mlp.gate_proj.weight",
+        "model.layers.0.mlp.up_proj.weight", "model.layers.0.self_attn.k_proj.weight",
+        "model.layers.0.self_attn.k_proj.bias"}) {
+    EXPECT_FALSE(shapes.contains(replaced)) << replaced;
+  }
+  EXPECT_TRUE(shapes.contains("model.layers.1.mlp.up_proj.weight"));
+  EXPECT_EQ(a.parameters(), numbers);
+  const Index dense = read_valid(with("attention_bias", true)).parameters();
+  EXPECT_EQ(dense - numbers, 32 * 40 - 6 * 72 + 32 * 80 - 4 * 112 + 32 * 96 - 5 * 128);
+}
+
+TEST(HfConfig, writes_factored_layers_as_it_reads_them_in_a_class_that_others_refuse) {
+  Json json = with("factored_layers", {{"model.layers.1.mlp.down_proj", low_rank(6)},
+                                       {"model.layers.0.mlp.gate_up_proj", sketched(8, 2)}});
+  json["factored_layers"]["model.layers.0.mlp.gate_up_proj"]["seed"] = ~std::uint64_t{0};
+  const Architecture a = read_valid(json);
+  EXPECT_EQ(a.factored[1].seed, ~std::uint64_t{0});
+  const Json written = write_hf_config(a, "float32");
+  EXPECT_EQ(written["factored_layers"], json["factored_layers"]);
+  EXPECT_EQ(written["architectures"], Json::array({"FactoredLlamaForCausalLM"}));
+  EXPECT_EQ(read_valid(written).factored, a.factored);
+  EXPECT_FALSE(write_hf_config(read(config()), "float32").contains("factored_layers"));
+  EXPECT_EQ(category_of(with("architectures", Json::array({"FactoredLlamaForCausalLM"}))),
+            ErrorCategory::Unsupported);
+  Json without =
+      with("factored_layers",
+           {{"model.layers.0.mlp.down_proj", {{"mode", "sketched"}, {"rank", 8}, {"seed", 3}}}});
+  EXPECT_EQ(read_valid(without).factored.front().terms, 1);
+}
+
+TEST(HfConfig, refuses_hostile_factored_layers_by_name) {
+  const std::string name = "model.layers.0.mlp.down_proj";
+  const auto said = [&](const std::string& layer, const Json& value) {
+    return test::refusal(
+        [&] {
+          read_valid(with("factored_layers", {{layer, value}}));
+        },
+        ErrorCategory::CorruptFile);
+  };
+  const auto changed = [](Json layer, const char* key, const Json& value) {
+    layer[key] = value;
+    return layer;
+  };
+  const Json thin = low_rank(6), signs = sketched(8, 2);
+  const Index huge = Index{1} << 40;
+  for (const Json& wrong : {low_rank(0),
+                            low_rank(-1),
+                            low_rank(33),
+                            low_rank(huge),
+                            changed(thin, "rank", 1.5),
+                            changed(thin, "rank", "6"),
+                            changed(thin, "rank", nullptr),
+                            changed(thin, "mode", 1),
+                            changed(thin, "mode", "svd"),
+                            changed(thin, "mode", nullptr),
+                            changed(thin, "seed", 1),
+                            changed(thin, "alpha", 1),
+                            Json(6),
+                            Json::array({6}),
+                            Json::object(),
+                            sketched(8, 3),
+                            sketched(7, 1),
+                            sketched(8, 0),
+                            sketched(8, huge),
+                            sketched(66, 1),
+                            sketched(huge, huge / 2),
+                            changed(signs, "seed", -1),
+                            changed(signs, "seed", 0.5),
+                            changed(signs, "seed", nullptr),
+                            changed(signs, "terms", "2")}) {
+    EXPECT_THAT(said(name, wrong), testing::HasSubstr(name)) << wrong.dump();
+  }
+  EXPECT_EQ(said(name, low_rank(32)), "");
+  EXPECT_EQ(said(name, sketched(64, 1)), "");
+  for (const char* other :
+       {"", "model.layers.2.mlp.down_proj", "model.layers.-1.mlp.down_proj",
+        "model.layers.00.mlp.down_proj", "layers.0.mlp.down_proj", "model.layers.0.mlp.up_proj",
+        "model.layers.0.mlp.down_proj.weight", "lm_head", "model.layers.0.mlp.down_proj\n"}) {
+    EXPECT_THAT(said(other, thin), testing::HasSubstr("factored_layers")) << other;
+  }
+  EXPECT_THAT(said(std::string(1000, 'x'), thin), testing::HasSubstr("xxx"));
+  EXPECT_EQ(category_of(with("factored_layers", Json::array())), ErrorCategory::CorruptFile);
+  Architecture twice = read_valid(with("factored_layers", {{name, thin}}));
+  twice.factored.push_back(twice.factored.front());
+  EXPECT_THAT(test::refusal([&] { validate(twice, "config.json"); }, ErrorCategory::CorruptFile),
+              testing::HasSubstr("twice"));
+  const std::string text = R"({"factored_layers": {"a": {}, "a": {}}})";
+  EXPECT_THAT(test::refusal([&] { parse_json(text, "config.json"); }, ErrorCategory::CorruptFile),
+              testing::HasSubstr("\"a\" occurs twice"));
 }
 
 }  // namespace

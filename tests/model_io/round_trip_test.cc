@@ -8,6 +8,7 @@
 #include "hone/core/file_io.h"
 #include "hone/model_io/matrix_encoder.h"
 #include "tests/model_io/tiny_model.h"
+#include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
 namespace hone::model_io {
@@ -360,6 +361,70 @@ TEST(RoundTrip, a_model_without_vocabulary_opens_only_when_none_is_needed) {
   };
   EXPECT_EQ(category(folder.path() / "m.gguf"), ErrorCategory::Unsupported);
   EXPECT_EQ(category(folder.path() / "hf"), ErrorCategory::NotFound);
+}
+
+Architecture factored_architecture() {
+  Architecture a = test::tiny_architecture();
+  a.attention_bias = true;
+  using enum FactoredLayer::Mode;
+  a.factored = {{.name = "model.layers.0.self_attn.qkv_proj", .mode = LowRank, .rank = 5},
+                {.name = "model.layers.1.mlp.gate_up_proj",
+                 .mode = Sketched,
+                 .rank = 8,
+                 .terms = 2,
+                 .seed = 7}};
+  return a;
+}
+
+TEST(RoundTrip, factored_layers_survive_a_folder_bit_for_bit) {
+  const test::TemporaryFolder folder;
+  const TinyModel model(factored_architecture());
+  write_hugging_face(folder.path() / "a", model.source());
+  const auto first = open_plain(folder.path() / "a");
+  expect_same_model(model, *first);
+  EXPECT_EQ(first->architecture().factored, model.architecture().factored);
+  EXPECT_NE(first->find("model.layers.0.self_attn.qkv_proj.bias"), nullptr);
+  EXPECT_EQ(first->find("model.layers.0.self_attn.q_proj.weight"), nullptr);
+  write_hugging_face(folder.path() / "b", source_of(*first));
+  for (const char* file : {"config.json", "model.safetensors"}) {
+    EXPECT_EQ(read_text_file(folder.path() / "a" / file),
+              read_text_file(folder.path() / "b" / file));
+  }
+}
+
+TEST(RoundTrip, factored_layers_are_refused_where_no_format_has_them) {
+  const test::TemporaryFolder folder;
+  const TinyModel model(factored_architecture());
+  const auto said = [](const auto& write) {
+    return test::refusal(write, ErrorCategory::Unsupported);
+  };
+  for (const std::string& message :
+       {said([&] { write_gguf(folder.path() / "m.gguf", model.source()); }),
+        said([&] { write_llama2c(folder.path() / "m.bin", model.source()); }),
+        said([&] { write_artifact(folder.path() / "q", model.source(), StoreType::Q8_0); })}) {
+    EXPECT_NE(message.find("model.layers.0.self_attn.qkv_proj is factored (low_rank, rank 5)"),
+              std::string::npos)
+        << message;
+  }
+  EXPECT_TRUE(fs::is_empty(folder.path()));
+}
+
+TEST(RoundTrip, a_folder_whose_tensors_are_not_those_of_its_factored_layers_is_refused) {
+  const test::TemporaryFolder folder;
+  const fs::path config = folder.path() / "a" / "config.json";
+  const auto said = [&] {
+    return test::refusal([&] { open_plain(folder.path() / "a"); }, ErrorCategory::CorruptFile);
+  };
+  write_hugging_face(folder.path() / "a", TinyModel(factored_architecture()).source());
+  Json json = read_json_file(config);
+  json["factored_layers"]["model.layers.0.self_attn.qkv_proj"]["rank"] = 6;
+  write_json_file(config, json);
+  EXPECT_NE(said().find("qkv_proj.a"), std::string::npos) << said();
+  json["factored_layers"].erase("model.layers.0.self_attn.qkv_proj");
+  write_json_file(config, json);
+  EXPECT_NE(said().find("There is no tensor model.layers.0.self_attn.q_proj.weight"),
+            std::string::npos)
+      << said();
 }
 
 }  // namespace

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/model_io/factored_config.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+
+#include "hone/core/check.h"
+#include "hone/core/names.h"
+
+namespace hone::model_io {
+namespace {
+
+using Mode = FactoredLayer::Mode;
+
+constexpr const char* kKey = "factored_layers";
+constexpr std::string_view kLowRank = "low_rank", kSketched = "sketched";
+
+std::string_view name_of(Mode mode) { return mode == Mode::Sketched ? kSketched : kLowRank; }
+
+std::uint64_t read_seed(const JsonFields& fields) {
+  const Json* seed = fields.find("seed");
+  if (seed == nullptr) fail_corrupt(fields.where(), "There is no seed.");
+  // A number below 0 is a signed one, and one without a sign is not.
+  if (!seed->is_number_unsigned() && !(seed->is_number_integer() && seed->get<Index>() >= 0))
+    fields.refuse("seed", "a whole number from 0 to 2^64 - 1", seed->dump());
+  return seed->get<std::uint64_t>();
+}
+
+void check_keys(const Json& json, Mode mode, const JsonFields& fields) {
+  constexpr std::array<std::string_view, 4> kKeys = {"mode", "rank", "terms", "seed"};
+  const std::size_t known = mode == Mode::Sketched ? kKeys.size() : 2;
+  for (const auto& [key, value] : json.items()) {
+    if (std::find(kKeys.begin(), kKeys.begin() + known, key) == kKeys.begin() + known)
+      fail_corrupt(fields.where(),
+                   concat("A layer of mode ", name_of(mode), " has no key ", quote_name(key), "."));
+  }
+}
+
+FactoredLayer read_layer(const std::string& name, const Json& json, const std::string& where) {
+  const JsonFields fields(json, concat(where, ": ", kKey, ": ", quote_name(name)));
+  const std::optional<std::string> mode = fields.string("mode");
+  if (!mode) fail_corrupt(fields.where(), "There is no mode.");
+  if (*mode != kLowRank && *mode != kSketched)
+    fields.refuse("mode", "low_rank or sketched", quote_name(*mode));
+  FactoredLayer layer;
+  layer.name = name;
+  layer.mode = *mode == kSketched ? Mode::Sketched : Mode::LowRank;
+  check_keys(json, layer.mode, fields);
+  layer.rank = fields.required_integer("rank");
+  if (layer.mode == Mode::LowRank) return layer;
+  layer.terms = fields.integer("terms").value_or(1);
+  layer.seed = read_seed(fields);
+  return layer;
+}
+
+}  // namespace
+
+std::vector<FactoredLayer> read_factored_layers(const JsonFields& config) {
+  std::vector<FactoredLayer> out;
+  const Json* layers = config.find(kKey);
+  if (layers == nullptr) return out;
+  if (!layers->is_object()) config.refuse(kKey, "an object of layers", layers->type_name());
+  for (const auto& [name, json] : layers->items()) {
+    out.push_back(read_layer(name, json, config.where()));
+  }
+  return out;
+}
+
+Json write_factored_layers(const std::vector<FactoredLayer>& layers) {
+  Json out = Json::object();
+  for (const FactoredLayer& layer : layers) {
+    Json json = {{"mode", name_of(layer.mode)}, {"rank", layer.rank}};
+    if (layer.mode == Mode::Sketched) {
+      json["terms"] = layer.terms;
+      json["seed"] = layer.seed;
+    }
+    out[layer.name] = std::move(json);
+  }
+  return out;
+}
+
+void refuse_factored(const Architecture& architecture, const std::string& where) {
+  if (architecture.factored.empty()) return;
+  const FactoredLayer& first = architecture.factored.front();
+  fail_unsupported(where, concat("Layer ", first.name, " is factored (", name_of(first.mode),
+                                 ", rank ", first.rank,
+                                 "), and only `hone train lm --init` and `hone inspect` read such "
+                                 "models; use the dense model that it was made from."));
+}
+
+}  // namespace hone::model_io

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hone/core/json_io.h"
+#include "hone/model_io/architecture.h"
+#include "hone/model_io/json_fields.h"
+
+namespace hone::model_io {
+
+// The model class in config.json of models with factored layers, so that other programs do not take
+// them for dense ones with weights missing.
+inline constexpr std::string_view kFactoredModel = "FactoredLlamaForCausalLM";
+inline constexpr std::string_view kFactoredType = "factored_llama";
+
+// The layers of config.json's "factored_layers": {name: {"mode": "low_rank", "rank": 96}} or {name:
+// {"mode": "sketched", "rank": 64, "terms": 2, "seed": 7}}, where terms may be left out; none
+// without the key. Throws Error{CorruptFile} that names the layer for unknown or missing keys and
+// values of another type; validate() checks names and ranks.
+std::vector<FactoredLayer> read_factored_layers(const JsonFields& config);
+Json write_factored_layers(const std::vector<FactoredLayer>& layers);
+
+// Throws Error{Unsupported} that names the first factored layer of a model, if there is one. For
+// what only works with dense layers.
+void refuse_factored(const Architecture& architecture, const std::string& where);
+
+}  // namespace hone::model_io
