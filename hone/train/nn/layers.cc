@@ -2,11 +2,15 @@
 #include "hone/train/nn/layers.h"
 
 #include <ATen/ATen.h>
+#include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/linear.h>
 
 #include <cmath>
 #include <memory>
+#include <optional>
 
 #include "hone/train/nn/init.h"
+#include "hone/train/random_state.h"
 
 namespace hone::nn {
 namespace {
@@ -14,6 +18,36 @@ namespace {
 using torch::Tensor;
 
 constexpr double kNormEps = 1e-5, kBatchMomentum = 0.1;
+
+namespace dense {
+
+// at::linear is one operator to autocast, which casts its weight once for all uses; the sum of
+// torch::nn::Linear is one of a transposed weight, which it casts for each.
+class LinearImpl final : public torch::nn::LinearImpl {
+ public:
+  using torch::nn::LinearImpl::LinearImpl;
+  explicit LinearImpl(const torch::nn::LinearImpl& same) : torch::nn::LinearImpl(same) {}
+
+  Tensor forward(const Tensor& x) { return at::linear(x, weight, bias); }
+
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device) const override {
+    const auto copy = torch::nn::LinearImpl::clone(device);
+    return std::make_shared<LinearImpl>(dynamic_cast<const torch::nn::LinearImpl&>(*copy));
+  }
+};
+
+}  // namespace dense
+
+// A layer of LibTorch as it is made: with weights that are drawn, and are to be replaced. It is of
+// the smallest size, so that this takes no time, and draws nothing from the generator of others.
+template <class Impl, class Options>
+std::shared_ptr<Impl> smallest(const Options& options) {
+  const RandomState random;
+  auto layer = std::make_shared<Impl>(options);
+  random.restore();
+  return layer;
+}
 
 }  // namespace
 
@@ -28,8 +62,7 @@ TensorSource new_tensors(std::uint64_t seed) {
 // Recomputes with copies of the running statistics, which take the update, so that the operator is
 // the one that ran before.
 Tensor NormedConv::forward(const Tensor& x, NormMode mode) const {
-  const Index padding = weight.size(2) / 2;
-  const Tensor y = at::conv2d(x, weight, {}, stride, padding);
+  const Tensor y = conv.ptr()->forward(x);
   if (groups > 0) return at::group_norm(y, groups, scale, shift, kNormEps, false);
   if (mode == NormMode::Train) batches.add_(1);
   const bool again = mode == NormMode::Recompute;
@@ -38,7 +71,7 @@ Tensor NormedConv::forward(const Tensor& x, NormMode mode) const {
                         kBatchMomentum, kNormEps, false);
 }
 
-Tensor LinearLayer::forward(const Tensor& x) const { return at::linear(x, weight, bias); }
+Tensor LinearLayer::forward(const Tensor& x) const { return linear.ptr()->forward(x); }
 
 std::pair<torch::nn::Module*, std::string> LayerBuilder::owner_of(const std::string& name) {
   torch::nn::Module* owner = &module_;
@@ -55,6 +88,11 @@ std::pair<torch::nn::Module*, std::string> LayerBuilder::owner_of(const std::str
   return {owner, name.substr(begin)};
 }
 
+Slot LayerBuilder::add_slot(const std::string& name, torch::nn::AnyModule layer) {
+  const auto [owner, last] = owner_of(name);
+  return owner->register_module(last, Slot(std::move(layer)));
+}
+
 Tensor LayerBuilder::parameter(const TensorRequest& request) {
   const auto [owner, last] = owner_of(request.name);
   return owner->register_parameter(last, source_(request));
@@ -68,28 +106,35 @@ Tensor LayerBuilder::buffer(const TensorRequest& request) {
 NormedConv LayerBuilder::normed_conv(const std::string& conv, const std::string& norm,
                                      const ConvShape& shape) {
   const auto [in, out, kernel, stride, groups] = shape;
-  NormedConv layer;
-  layer.stride = stride;
-  layer.groups = groups;
-  layer.weight = parameter({.name = conv + ".weight",
-                            .sizes = {out, in, kernel, kernel},
-                            .std = std::sqrt(2.0 / static_cast<double>(kernel * kernel * in))});
-  layer.scale = parameter({.name = norm + ".weight", .sizes = {out}, .value = 1});
-  layer.shift = parameter({.name = norm + ".bias", .sizes = {out}});
+  const auto layer = smallest<torch::nn::Conv2dImpl>(torch::nn::Conv2dOptions(1, 1, 1).bias(false));
+  layer->options.in_channels(in).out_channels(out).kernel_size(kernel).stride(stride);
+  layer->options.padding(torch::ExpandingArray<2>(kernel / 2));
+  layer->weight.set_data(
+      source_({.name = conv + ".weight",
+               .sizes = {out, in, kernel, kernel},
+               .std = std::sqrt(2.0 / static_cast<double>(kernel * kernel * in))}));
+  NormedConv normed;
+  normed.conv = add_slot(conv, torch::nn::AnyModule(layer));
+  normed.groups = groups;
+  normed.scale = parameter({.name = norm + ".weight", .sizes = {out}, .value = 1});
+  normed.shift = parameter({.name = norm + ".bias", .sizes = {out}});
   if (groups == 0) {
-    layer.running_mean = buffer({.name = norm + ".running_mean", .sizes = {out}});
-    layer.running_var = buffer({.name = norm + ".running_var", .sizes = {out}, .value = 1});
-    layer.batches =
+    normed.running_mean = buffer({.name = norm + ".running_mean", .sizes = {out}});
+    normed.running_var = buffer({.name = norm + ".running_var", .sizes = {out}, .value = 1});
+    normed.batches =
         buffer({.name = norm + ".num_batches_tracked", .sizes = {}, .type = torch::kLong});
   }
-  return layer;
+  return normed;
 }
 
 LinearLayer LayerBuilder::linear(const std::string& name, Index in, Index out, double gain) {
-  return {parameter({.name = name + ".weight",
-                     .sizes = {out, in},
-                     .std = std::sqrt(gain / static_cast<double>(in))}),
-          parameter({.name = name + ".bias", .sizes = {out}})};
+  const auto layer = smallest<dense::LinearImpl>(torch::nn::LinearOptions(1, 1));
+  layer->options.in_features(in).out_features(out);
+  layer->weight.set_data(source_({.name = name + ".weight",
+                                  .sizes = {out, in},
+                                  .std = std::sqrt(gain / static_cast<double>(in))}));
+  layer->bias.set_data(source_({.name = name + ".bias", .sizes = {out}}));
+  return {add_slot(name, torch::nn::AnyModule(layer))};
 }
 
 }  // namespace hone::nn

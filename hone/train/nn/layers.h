@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hone/core/index.h"
+#include "hone/train/surgery/slot.h"
 
 namespace hone::nn {
 
@@ -42,22 +43,25 @@ enum class NormMode {
 // A square convolution without bias, padded by half of its kernel, and the normalization of its
 // output: over groups of channels of each image or, if groups is 0, over each channel of the batch.
 struct NormedConv {
-  torch::Tensor weight, scale, shift;
+  Slot conv{nullptr};  // of a torch::nn::Conv2d
+  torch::Tensor scale, shift;
   torch::Tensor running_mean, running_var, batches;  // of batch normalization
-  Index stride = 1, groups = 0;
+  Index groups = 0;
 
+  Index channels() const { return scale.size(0); }  // of the output
   torch::Tensor forward(const torch::Tensor& x, NormMode mode) const;
 };
 
 struct LinearLayer {
-  torch::Tensor weight, bias;
+  Slot linear{nullptr};  // of a torch::nn::Linear
 
   torch::Tensor forward(const torch::Tensor& x) const;
 };
 
 // Builds layers from a source of tensors, and registers their parameters and buffers in a module
-// under the given names ("layer1.0.conv1"). Convolutions and linear layers are initialized as
-// normal(0, √(gain / inputs)), convolutions with a gain of 2, biases as 0.
+// under the given names ("layer1.0.conv1"). Convolutions and linear layers are the contents of
+// Slots; they are initialized as normal(0, √(gain / inputs)), convolutions with a gain of 2, biases
+// as 0. LibTorch's random generators stay as they are.
 class LayerBuilder {
  public:
   LayerBuilder(torch::nn::Module& module, TensorSource source)
@@ -69,6 +73,7 @@ class LayerBuilder {
  private:
   // The module that owns "layer1.0.conv1", and the last part of the name.
   std::pair<torch::nn::Module*, std::string> owner_of(const std::string& name);
+  Slot add_slot(const std::string& name, torch::nn::AnyModule layer);
   torch::Tensor parameter(const TensorRequest& request);
   torch::Tensor buffer(const TensorRequest& request);
 

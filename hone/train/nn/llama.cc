@@ -2,12 +2,17 @@
 #include "hone/train/nn/llama.h"
 
 #include <ATen/ATen.h>
+#include <torch/nn/modules/container/modulelist.h>
 
 #include <cmath>
+#include <memory>
+#include <tuple>
+#include <utility>
 
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
 #include "hone/train/nn/init.h"
+#include "hone/train/nn/linear.h"
 #include "hone/train/nn/recompute.h"
 
 namespace hone::nn {
@@ -39,35 +44,31 @@ RopeTable make_rope_table(const model_io::Architecture& architecture) {
 
 }  // namespace
 
-LlamaLayerImpl::LlamaLayerImpl(const model_io::Architecture& architecture)
+LlamaLayerImpl::LlamaLayerImpl(const model_io::Architecture& architecture, MatmulBackend backend)
     : layout{architecture.heads, architecture.kv_heads, architecture.head_dim} {
   const Index hidden = architecture.hidden_size, inner = architecture.intermediate_size;
   const Index attended = layout.heads * layout.head_dim;
-  const auto add = [this](const char* name, at::IntArrayRef sizes) {
-    return register_parameter(name, sizes.size() == 1 && std::string_view(name).ends_with("norm")
-                                        ? at::ones(sizes)
-                                        : at::zeros(sizes));
+  input_norm = register_parameter("input_norm", at::ones({hidden}));
+  mlp_norm = register_parameter("mlp_norm", at::ones({hidden}));
+  const auto attention = register_module("self_attn", std::make_shared<torch::nn::Module>());
+  const auto mlp = register_module("mlp", std::make_shared<torch::nn::Module>());
+  const auto add = [backend](torch::nn::Module& owner, const char* name, Index in, Index out,
+                             bool bias) {
+    return owner.register_module(name, Slot(Linear(in, out, bias, backend)));
   };
-  input_norm = add("input_norm", {hidden});
-  qkv = add("qkv", {layout.width(), hidden});
-  o = add("o", {hidden, attended});
-  mlp_norm = add("mlp_norm", {hidden});
-  gate_up = add("gate_up", {2 * inner, hidden});
-  down = add("down", {hidden, inner});
-  if (architecture.attention_bias) {
-    qkv_bias = add("qkv_bias", {layout.width()});
-    o_bias = add("o_bias", {hidden});
-  }
-  if (architecture.mlp_bias) {
-    gate_up_bias = add("gate_up_bias", {2 * inner});
-    down_bias = add("down_bias", {hidden});
-  }
+  qkv = add(*attention, "qkv_proj", hidden, layout.width(), architecture.attention_bias);
+  o = add(*attention, "o_proj", attended, hidden, architecture.attention_bias);
+  gate_up = add(*mlp, "gate_up_proj", hidden, 2 * inner, architecture.mlp_bias);
+  down = add(*mlp, "down_proj", inner, hidden, architecture.mlp_bias);
 }
 
 LlamaImpl::LlamaImpl(const model_io::Architecture& architecture, std::uint64_t seed,
                      MatmulBackend backend)
     : architecture_(architecture), backend_(resolve(backend)) {
   model_io::validate(architecture_, "Llama");
+  if (!architecture_.factored.empty()) {
+    fail_unsupported("Llama", "dense layers", architecture_.factored.front().name);
+  }
   rope_ = make_rope_table(architecture_);
   register_buffer("rope_cos", rope_.cos);  // so that they follow the module to a device
   register_buffer("rope_sin", rope_.sin);
@@ -77,15 +78,20 @@ LlamaImpl::LlamaImpl(const model_io::Architecture& architecture, std::uint64_t s
   const double residual_std = init_std / std::sqrt(2.0 * static_cast<double>(architecture_.layers));
   std::uint64_t stream = 0;
   fill_normal(embed_tokens_.detach(), init_std, seed, stream++);
+  const auto draw = [seed, &stream](const Slot& slot, double std) {
+    fill_normal(slot->layer().get<LinearImpl>().weight.detach(), std, seed, stream++);
+  };
+  torch::nn::ModuleList layers;
   for (Index i = 0; i < architecture_.layers; ++i) {
-    const LlamaLayer layer =
-        register_module(concat("layer", i), LlamaLayer(LlamaLayerImpl(architecture_)));
-    fill_normal(layer->qkv.detach(), init_std, seed, stream++);
-    fill_normal(layer->o.detach(), residual_std, seed, stream++);
-    fill_normal(layer->gate_up.detach(), init_std, seed, stream++);
-    fill_normal(layer->down.detach(), residual_std, seed, stream++);
+    const LlamaLayer layer(architecture_, backend_);
+    draw(layer->qkv, init_std);
+    draw(layer->o, residual_std);
+    draw(layer->gate_up, init_std);
+    draw(layer->down, residual_std);
+    layers->push_back(layer.ptr());
     layers_.push_back(layer);
   }
+  register_module("layers", layers);
   norm_ = register_parameter("norm", at::ones({hidden}));
   if (!architecture_.tied_embeddings) {
     lm_head_ = register_parameter("lm_head", at::zeros({vocab, hidden}));
@@ -105,16 +111,16 @@ torch::Tensor LlamaImpl::hidden(const torch::Tensor& ids) const {
   const Index batch = ids.size(0), positions = ids.size(1), rows = batch * positions;
   const double eps = architecture_.norm_eps;
   // Maps (x, delta) before a layer to (x, delta) after it. The residual stream is their sum.
-  const auto run = [batch, positions, rows, eps, rope = rope_, backend = backend_](
-                       const LlamaLayer& layer, Tensor x, Tensor delta) -> Tensors {
+  const auto run = [batch, positions, rows, eps, rope = rope_](LlamaLayer layer, Tensor x,
+                                                               Tensor delta) -> Tensors {
     Tensor normed;
     std::tie(x, normed) = add_rms_norm(x, delta, layer->input_norm, eps);
-    const Tensor qkv = linear(normed, layer->qkv, layer->qkv_bias, backend);
-    const Tensor attended = causal_attention(qkv.view({batch, positions, -1}), rope, layer->layout);
-    delta = linear(attended.view({rows, -1}), layer->o, layer->o_bias, backend);
+    const Tensor qkv = layer->qkv->forward(normed).view({batch, positions, -1});
+    const Tensor attended = causal_attention(qkv, rope, layer->layout);
+    delta = layer->o->forward(attended.view({rows, -1}));
     std::tie(x, normed) = add_rms_norm(x, delta, layer->mlp_norm, eps);
-    const Tensor inner = swiglu(linear(normed, layer->gate_up, layer->gate_up_bias, backend));
-    return {x, linear(inner, layer->down, layer->down_bias, backend)};
+    const Tensor inner = swiglu(layer->gate_up->forward(normed));  // frees gate and up
+    return {x, layer->down->forward(inner)};
   };
   Tensor x = at::embedding(embed_tokens_, ids.reshape({rows})), delta;
   for (std::size_t i = 0; i < layers_.size(); ++i) {
@@ -148,13 +154,23 @@ std::vector<NamedTensor> LlamaImpl::hugging_face_tensors() const {
   const auto add = [&out](std::string name, const Tensor& tensor) {
     if (tensor.defined()) out.push_back({std::move(name), tensor.detach()});
   };
-  // Adds consecutive row blocks of a fused weight or bias.
-  const auto add_rows = [&add](const std::string& prefix, const Tensor& weight, const Tensor& bias,
-                               const std::vector<std::pair<const char*, Index>>& parts) {
+  // Adds the consecutive row blocks of a dense product, or what another layer has.
+  const auto add_product = [&add](const std::string& prefix, const char* product, const Slot& slot,
+                                  const std::vector<std::pair<const char*, Index>>& parts) {
+    const std::shared_ptr<torch::nn::Module> layer = slot->layer().ptr();
+    const auto* dense = layer->as<torch::nn::LinearImpl>();
+    if (dense == nullptr) {
+      for (const NamedTensor& own : parameters_by_path(*layer)) {
+        add(concat(prefix, product, ".", own.name), own.value);
+      }
+      return;
+    }
     Index first = 0;
     for (const auto& [name, rows] : parts) {
-      add(concat(prefix, name, ".weight"), weight.narrow(0, first, rows));
-      if (bias.defined()) add(concat(prefix, name, ".bias"), bias.narrow(0, first, rows));
+      add(concat(prefix, name, ".weight"), dense->weight.narrow(0, first, rows));
+      if (dense->bias.defined()) {
+        add(concat(prefix, name, ".bias"), dense->bias.narrow(0, first, rows));
+      }
       first += rows;
     }
   };
@@ -167,13 +183,13 @@ std::vector<NamedTensor> LlamaImpl::hugging_face_tensors() const {
                 kv_rows = layout.kv_heads * layout.head_dim;
     const Index inner = architecture_.intermediate_size, hidden = architecture_.hidden_size;
     add(prefix + "input_layernorm.weight", layer->input_norm);
-    add_rows(prefix + "self_attn.", layer->qkv, layer->qkv_bias,
-             {{"q_proj", q_rows}, {"k_proj", kv_rows}, {"v_proj", kv_rows}});
-    add_rows(prefix + "self_attn.", layer->o, layer->o_bias, {{"o_proj", hidden}});
+    add_product(prefix + "self_attn.", "qkv_proj", layer->qkv,
+                {{"q_proj", q_rows}, {"k_proj", kv_rows}, {"v_proj", kv_rows}});
+    add_product(prefix + "self_attn.", "o_proj", layer->o, {{"o_proj", hidden}});
     add(prefix + "post_attention_layernorm.weight", layer->mlp_norm);
-    add_rows(prefix + "mlp.", layer->gate_up, layer->gate_up_bias,
-             {{"gate_proj", inner}, {"up_proj", inner}});
-    add_rows(prefix + "mlp.", layer->down, layer->down_bias, {{"down_proj", hidden}});
+    add_product(prefix + "mlp.", "gate_up_proj", layer->gate_up,
+                {{"gate_proj", inner}, {"up_proj", inner}});
+    add_product(prefix + "mlp.", "down_proj", layer->down, {{"down_proj", hidden}});
   }
   add("model.norm.weight", norm_);
   add("lm_head.weight", lm_head_);

@@ -15,6 +15,7 @@
 #include "hone/core/check.h"
 #include "hone/core/mmap_file.h"
 #include "hone/core/names.h"
+#include "hone/train/surgery/slot.h"
 #include "hone/train/tensor_file.h"
 
 namespace hone::nn {
@@ -39,6 +40,11 @@ std::string shape_text(const Tensor& tensor) {
 bool is_classifier(std::string_view name) {
   return std::ranges::any_of(kClassifiers,
                              [&](std::string_view prefix) { return name.starts_with(prefix); });
+}
+
+// A count of batches affects no result, and a module has the recipe of its own signs.
+bool may_be_missing(std::string_view name) {
+  return name.ends_with("num_batches_tracked") || name.ends_with(".sketch");
 }
 
 // Begins as torch.save's zip archives or its older pickles do.
@@ -74,13 +80,13 @@ class Matcher {
   explicit Matcher(const fs::path& path) : path_(path.string()), stored_(read_stored(path)) {}
 
   void match(const torch::nn::Module& module) {
-    for (const auto& item : module.named_parameters()) take(item.key(), item.value());
+    for (const auto& [name, target] : parameters_by_path(module)) take(name, target);
     if (result_.classifier.empty()) {
       result_.tensors += static_cast<Index>(head_.size());
       std::ranges::move(head_, std::back_inserter(copies_));
     }
     for (const Copy& copy : copies_) result_.parameters.push_back(copy.name);
-    for (const auto& item : module.named_buffers()) take(item.key(), item.value());
+    for (const auto& [name, target] : buffers_by_path(module)) take(name, target);
     for (const auto& [name, tensor] : stored_) {
       (is_classifier(name) ? result_.classifier : result_.unexpected)
           .push_back(concat(quote_name(name), " ", shape_text(tensor)));
@@ -109,7 +115,7 @@ class Matcher {
     const bool in_head = is_classifier(name);
     const auto found = stored_.find(name);
     if (found == stored_.end()) {
-      if (!name.ends_with("num_batches_tracked")) {
+      if (!may_be_missing(name)) {
         (in_head ? result_.classifier : result_.missing).push_back(name);
       }
       return;

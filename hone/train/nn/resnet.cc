@@ -72,7 +72,7 @@ ResNetImpl::ResNetImpl(const VisionSpec& spec, TensorSource source)
     std::vector<Block>& blocks = stages_.emplace_back();
     for (Index i = 0; i < layout_.blocks[static_cast<std::size_t>(stage)]; ++i) {
       blocks.push_back(build_block(build, stage, i, channels));
-      channels = blocks.back().convs.back().weight.size(0);
+      channels = blocks.back().convs.back().channels();
     }
   }
   if (classes > 0) head_ = build.linear(small ? "linear" : "fc", channels, classes, 1);

@@ -5,12 +5,17 @@
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "hone/core/error.h"
+#include "hone/train/nn/linear.h"
+#include "hone/train/surgery/layer_surgery.h"
+#include "hone/train/surgery/layer_tree.h"
 
 namespace hone::nn {
 namespace {
@@ -39,6 +44,12 @@ double worst_relative(const Tensor& got, const Tensor& want) {
   return ((got.to(at::kDouble) - want.to(at::kDouble)).abs().max() /
           want.to(at::kDouble).abs().max())
       .item<double>();
+}
+
+std::map<std::string, Tensor> weights_of(const LlamaImpl& model) {
+  std::map<std::string, Tensor> out;
+  for (const NamedTensor& named : parameters_by_path(model)) out[named.name] = named.value;
+  return out;
 }
 
 TEST(Llama, has_the_parameters_that_its_architecture_counts) {
@@ -70,8 +81,7 @@ TEST(Llama, exports_hugging_face_names_as_views_of_its_parameters) {
   EXPECT_EQ(by_name.at("model.layers.0.mlp.down_proj.weight").sizes(), (at::IntArrayRef{24, 40}));
   EXPECT_EQ(by_name.count("lm_head.weight"), 1u);
   by_name.at("model.layers.0.mlp.up_proj.weight").fill_(3);
-  const auto parameters = model->named_parameters();
-  const Tensor gate_up = parameters["layer0.gate_up"];
+  const Tensor gate_up = weights_of(*model).at("layers.0.mlp.gate_up_proj.weight");
   EXPECT_TRUE(gate_up.narrow(0, 40, 40).eq(3).all().item<bool>());
   EXPECT_FALSE(gate_up.narrow(0, 0, 40).eq(3).any().item<bool>());
 }
@@ -104,8 +114,8 @@ TEST(Llama, tied_weights_get_the_gradient_of_both_uses) {
 Tensor composed_loss(const Llama& model, const Tensor& ids, const Tensor& targets,
                      std::map<std::string, Tensor>& leaves) {
   const model_io::Architecture& a = model->architecture();
-  for (const auto& item : model->named_parameters()) {
-    leaves[item.key()] = item.value().detach().to(at::kDouble).requires_grad_(true);
+  for (const auto& [name, value] : parameters_by_path(*model)) {
+    leaves[name] = value.detach().to(at::kDouble).requires_grad_(true);
   }
   const auto get = [&](const std::string& name) {
     const auto found = leaves.find(name);
@@ -119,15 +129,16 @@ Tensor composed_loss(const Llama& model, const Tensor& ids, const Tensor& target
   const Index rows = ids.numel();
   Tensor x = at::embedding(get("embed_tokens"), ids.reshape({rows})), normed;
   for (Index i = 0; i < a.layers; ++i) {
-    const std::string prefix = "layer" + std::to_string(i) + ".";
+    const std::string prefix = "layers." + std::to_string(i) + ".";
     const auto project = [&](const Tensor& in, const char* name) {
-      return at::linear(in, get(prefix + name), get(prefix + name + "_bias"));
+      return at::linear(in, get(prefix + name + ".weight"), get(prefix + name + ".bias"));
     };
     normed = composed::add_rms_norm(x, {}, get(prefix + "input_norm"), a.norm_eps).second;
-    const Tensor qkv = project(normed, "qkv").view({ids.size(0), ids.size(1), -1});
-    x = x + project(composed::causal_attention(qkv, rope, layout).reshape({rows, -1}), "o");
+    const Tensor qkv = project(normed, "self_attn.qkv_proj").view({ids.size(0), ids.size(1), -1});
+    const Tensor attended = composed::causal_attention(qkv, rope, layout).reshape({rows, -1});
+    x = x + project(attended, "self_attn.o_proj");
     normed = composed::add_rms_norm(x, {}, get(prefix + "mlp_norm"), a.norm_eps).second;
-    x = x + project(composed::swiglu(project(normed, "gate_up")), "down");
+    x = x + project(composed::swiglu(project(normed, "mlp.gate_up_proj")), "mlp.down_proj");
   }
   const Tensor last = composed::add_rms_norm(x, {}, get("norm"), a.norm_eps).second;
   const Tensor head = leaves.count("lm_head") != 0 ? get("lm_head") : get("embed_tokens");
@@ -155,9 +166,9 @@ TEST(Llama, loss_and_every_gradient_match_a_double_precision_model_of_composed_o
         EXPECT_NEAR(got.item<double>(), want.item<double>(), 1e-5 * want.item<double>());
         want.backward();
         got.backward();
-        for (const auto& item : model->named_parameters()) {
-          EXPECT_LE(worst_relative(item.value().grad(), leaves.at(item.key()).grad()), 3e-5)
-              << item.key() << " kv " << kv_heads << " extras " << extras;
+        for (const auto& [name, value] : parameters_by_path(*model)) {
+          EXPECT_LE(worst_relative(value.grad(), leaves.at(name).grad()), 3e-5)
+              << name << " kv " << kv_heads << " extras " << extras;
         }
       }
     }
@@ -186,7 +197,83 @@ TEST(Llama, starts_near_the_uniform_distribution_and_the_same_for_the_same_seed)
   EXPECT_NE(loss, c->loss_sum(ids, targets).item<double>());
 }
 
+TEST(Llama, has_its_products_under_the_usual_paths_in_slots) {
+  Llama model(small(2, false, true), 1);
+  std::vector<std::string> slots;
+  for (const Layer& layer : layers_of(*model)) {
+    if (layer.slot == nullptr) continue;
+    slots.push_back(layer.path);
+    EXPECT_EQ(type_of(*layer.module), "Linear");
+  }
+  std::vector<std::string> wanted;
+  for (const char* layer : {"layers.0.", "layers.1."}) {
+    for (const char* product :
+         {"self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj"}) {
+      wanted.push_back(std::string(layer) + product);
+    }
+  }
+  EXPECT_EQ(slots, wanted);
+  for (const auto& [name, value] : parameters_by_path(*model)) EXPECT_TRUE(value.defined()) << name;
+}
+
+// A product of twice the weight on half of the input, so that the result keeps its bits.
+struct HalvedImpl : torch::nn::Module {
+  explicit HalvedImpl(const Tensor& from)
+      : twice(register_parameter("twice", (2 * from).detach().clone())) {}
+  Tensor forward(const Tensor& x) { return linear(x / 2, twice, {}, MatmulBackend::Mkl); }
+  Tensor twice;
+};
+TORCH_MODULE(Halved);
+
+TEST(Llama, calls_what_replaces_a_product_also_where_layers_are_recomputed) {
+  const Tensor ids = some_ids(2, 9), targets = some_ids(2, 9, 4);
+  for (const Index every : {0, 1}) {
+    const Llama dense(small(), 2, MatmulBackend::Mkl);
+    Llama model(small(), 2, MatmulBackend::Mkl);
+    const std::string path = "layers.1.mlp.gate_up_proj";
+    const Halved halved(weights_of(*model).at(path + ".weight"));
+    replace(*model, path, torch::nn::AnyModule(halved));
+    model->set_recompute_every(every);
+    const Tensor loss = model->loss_sum(ids, targets), want = dense->loss_sum(ids, targets);
+    EXPECT_EQ(loss.item<double>(), want.item<double>());
+    loss.backward();
+    want.backward();
+    EXPECT_EQ(calls_of(*model, path), every == 0 ? 1 : 2);
+    const Tensor grad = weights_of(*dense).at(path + ".weight").grad();
+    EXPECT_LE(worst_relative(2 * halved->twice.grad(), grad), 1e-6);
+    std::vector<std::string> names;
+    for (const NamedTensor& named : model->hugging_face_tensors()) names.push_back(named.name);
+    EXPECT_EQ(std::ranges::count(names, "model." + path + ".twice"), 1);
+    EXPECT_EQ(std::ranges::count(names, "model.layers.1.mlp.up_proj.weight"), 0);
+    EXPECT_EQ(std::ranges::count(names, "model.layers.0.mlp.up_proj.weight"), 1);
+  }
+}
+
+TEST(Llama, a_copy_of_its_dense_layer_has_the_same_weights_in_memory_of_its_own) {
+  Linear layer(5, 3, true, MatmulBackend::Mkl);
+  {
+    const torch::NoGradGuard no_grad;
+    layer->weight.copy_(at::arange(15).view({3, 5}));
+    layer->bias.fill_(2);
+  }
+  layer->bias.set_requires_grad(false);
+  layer->eval();
+  const auto copy = std::dynamic_pointer_cast<LinearImpl>(layer->clone());
+  ASSERT_NE(copy, nullptr);
+  const Tensor x = at::ones({2, 5});
+  EXPECT_TRUE(copy->forward(x).equal(layer->forward(x)));
+  EXPECT_TRUE(layer->forward(x).equal(at::tensor({12.F, 37.F, 62.F}).expand({2, 3})));
+  EXPECT_TRUE(copy->weight.requires_grad());
+  EXPECT_FALSE(copy->bias.requires_grad());
+  EXPECT_FALSE(copy->is_training());
+  copy->weight.detach().zero_();
+  EXPECT_EQ(layer->weight.sum().item<float>(), 105);
+}
+
 TEST(Llama, refuses_what_it_cannot_run) {
+  model_io::Architecture factored = small();
+  factored.factored.push_back({.name = "model.layers.0.mlp.down_proj", .rank = 4});
+  EXPECT_THROW(Llama(factored, 1), Error);
   model_io::Architecture adjacent = small();
   adjacent.rope.pairing = model_io::RopePairing::Adjacent;
   EXPECT_THROW(Llama(adjacent, 1), Error);

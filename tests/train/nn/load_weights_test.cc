@@ -19,6 +19,7 @@
 #include "hone/core/mmap_file.h"
 #include "hone/data/image/image.h"
 #include "hone/train/nn/resnet.h"
+#include "hone/train/surgery/slot.h"
 #include "hone/train/tensor_file.h"
 #include "tests/support/program.h"
 #include "tests/support/test_data.h"
@@ -49,8 +50,8 @@ ResNet make_net(std::uint64_t seed, const char* name = "resnet20", Index classes
 
 State state_of(const torch::nn::Module& net) {
   State out;
-  for (const auto& item : net.named_parameters()) out[item.key()] = item.value().detach().clone();
-  for (const auto& item : net.named_buffers()) out[item.key()] = item.value().clone();
+  for (const auto& [name, value] : parameters_by_path(net)) out[name] = value.detach().clone();
+  for (const auto& [name, value] : buffers_by_path(net)) out[name] = value.clone();
   return out;
 }
 
@@ -95,7 +96,9 @@ TEST_F(LoadWeights, takes_everything_also_below_a_wrapper) {
       const State state = state_of(*from);
       const LoadedWeights loaded = load_weights(*to, write(state, prefix), {.strict = true});
       EXPECT_EQ(loaded.tensors, static_cast<Index>(state.size()));
-      EXPECT_THAT(loaded.parameters, UnorderedElementsAreArray(to->named_parameters().keys()));
+      std::vector<std::string> names;
+      for (const NamedTensor& parameter : parameters_by_path(*to)) names.push_back(parameter.name);
+      EXPECT_THAT(loaded.parameters, UnorderedElementsAreArray(names));
       EXPECT_TRUE(loaded.is_complete());
       EXPECT_EQ(loaded.mismatches(), "");
       EXPECT_TRUE(is_same(state_of(*to), state));

@@ -93,7 +93,7 @@ TEST(ResNetRecompute, follows_the_mode_of_the_forward_pass) {
       const Tensor loss = net->forward(images_of(2)).square().sum();
       net->train(!trains);
       loss.backward();
-      grads.push_back(net->named_parameters()["conv1.weight"].grad());
+      grads.push_back(net->named_parameters()["conv1.layer.weight"].grad());
       EXPECT_EQ(net->named_buffers()["layer3.2.bn2.num_batches_tracked"].item<std::int64_t>(),
                 trains ? 2 : 1);
     }

@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "hone/core/check.h"
 #include "hone/core/mmap_file.h"
+#include "hone/train/surgery/slot.h"
 #include "hone/train/tensor_file.h"
 #include "tests/support/error_of.h"
 #include "tests/support/peer.h"
@@ -113,8 +115,8 @@ TEST(ResNet, has_the_names_shapes_and_order_of_torchvision) {
   for (const Published& model : kPublished) {
     const ResNet net(spec_of(model.name, model.classes, 32, 32), any_values);
     std::vector<std::pair<std::string, Shape>> names;
-    for (const auto& item : net->named_parameters()) {
-      names.push_back({item.key(), item.value().sizes().vec()});
+    for (const auto& [name, value] : parameters_by_path(*net)) {
+      names.push_back({name, value.sizes().vec()});
     }
     const auto expected = parameters_by_rule(model);
     EXPECT_EQ(names, expected) << model.name;
@@ -167,8 +169,8 @@ TEST(ResNet, maps_halve_rounding_up) {
 class Reference {
  public:
   Reference(const ResNet& net, const Published& model) : model_(model) {
-    for (const auto& item : net->named_parameters()) values_[item.key()] = item.value();
-    for (const auto& item : net->named_buffers()) values_[item.key()] = item.value();
+    for (const auto& [name, value] : parameters_by_path(*net)) values_[name] = value;
+    for (const auto& [name, value] : buffers_by_path(*net)) values_[name] = value;
     for (auto& [name, value] : values_) value = value.detach().to(at::kDouble);
   }
 
@@ -310,9 +312,8 @@ TEST(ResNet, agrees_with_torchvision) {
     ResNet net(spec_of(name, 17, 97, 64), 5);
     make_distinct(net);
     net->eval();
-    std::vector<NamedTensor> tensors;
-    for (const auto& item : net->named_parameters()) tensors.push_back({item.key(), item.value()});
-    for (const auto& item : net->named_buffers()) tensors.push_back({item.key(), item.value()});
+    std::vector<NamedTensor> tensors = parameters_by_path(*net);
+    std::ranges::copy(buffers_by_path(*net), std::back_inserter(tensors));
     write_tensors(folder.path() / "model.safetensors", tensors, {{"format", "pt"}});
     const Tensor images = at::randn({2, 3, 97, 64});
     write_tensors(folder.path() / "images.safetensors", {{"images", images}});

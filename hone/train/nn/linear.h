@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/modules/linear.h>
+
+#include <memory>
+#include <optional>
+
+#include "hone/core/index.h"
+#include "hone/train/nn/ops.h"
+
+namespace hone::nn {
+
+// torch::nn::Linear with the products of nn::linear. What reads the weights of a Linear of LibTorch
+// also takes this one, but a call through that type has LibTorch's products.
+class LinearImpl final : public torch::nn::LinearImpl {
+ public:
+  // Weight and bias are 0 in f32.
+  LinearImpl(Index in_features, Index out_features, bool has_bias, MatmulBackend backend);
+
+  torch::Tensor forward(const torch::Tensor& x);  // [rows, in_features] -> [rows, out_features]
+  MatmulBackend backend() const { return backend_; }
+
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override;
+
+ private:
+  MatmulBackend backend_;
+};
+TORCH_MODULE(Linear);
+
+}  // namespace hone::nn

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/sketch/factor_products.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+
+#include "hone/core/check.h"
+
+namespace hone::nn::detail {
+namespace {
+
+using torch::Tensor;
+using WithoutAutocast = c10::impl::ExcludeDispatchKeyGuard;
+
+}  // namespace
+
+at::ScalarType lowered_type(const Tensor& x) {
+  const c10::DeviceType device = x.device().type();
+  const bool lowers = x.scalar_type() != at::kDouble &&
+                      at::autocast::is_autocast_available(device) &&
+                      at::autocast::is_autocast_enabled(device);
+  return lowers ? at::autocast::get_autocast_dtype(device) : x.scalar_type();
+}
+
+// matmul.h takes no empty operands: oneDNN has no empty inner product.
+FactorProducts factor_products(std::string_view layer, const Tensor& x, const Tensor& weight,
+                               MatmulBackend backend) {
+  HONE_CHECK(x.device() == weight.device(), layer, concat("x on ", weight.device().str()),
+             x.device().str());
+  HONE_CHECK(x.is_floating_point(), layer, "x of floating point", at::toString(x.scalar_type()));
+  const at::ScalarType type = lowered_type(x);
+  HONE_CHECK(type == lowered_type(weight), layer,
+             concat("x of type ", at::toString(weight.scalar_type())),
+             at::toString(x.scalar_type()));
+  const auto is_f32 = [](const Tensor& tensor) {
+    return tensor.device().is_cpu() && tensor.scalar_type() == at::kFloat;
+  };
+  if (is_f32(x) && is_f32(weight) && x.numel() > 0) {
+    const Products products = products_here(backend);
+    return {.cpu = products, .type = products.type, .uses_matmul = true};
+  }
+  return {.cpu = {}, .type = type, .uses_matmul = false};
+}
+
+Tensor FactorProducts::operand(const Tensor& tensor) const {
+  return uses_matmul ? detail::operand(tensor, cpu) : tensor.to(type);
+}
+
+Tensor FactorProducts::by_rows(const Tensor& x, const Tensor& w) const {
+  if (uses_matmul) return multiply(x, w, {}, cpu);
+  const WithoutAutocast guard(c10::autocast_dispatch_keyset);
+  return at::mm(x, w.t());
+}
+
+Tensor FactorProducts::by_columns(const Tensor& x, const Tensor& w) const {
+  if (uses_matmul) return multiply_for_input(x, w, cpu);
+  const WithoutAutocast guard(c10::autocast_dispatch_keyset);
+  return at::mm(x, w);
+}
+
+Tensor FactorProducts::transposed(const Tensor& x, const Tensor& y) const {
+  if (uses_matmul) return multiply_for_weight(x, y, cpu);
+  const WithoutAutocast guard(c10::autocast_dispatch_keyset);
+  return at::mm(x.t(), y);
+}
+
+}  // namespace hone::nn::detail

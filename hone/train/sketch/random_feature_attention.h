@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/pimpl.h>
+#include <torch/types.h>
+
+#include <optional>
+
+#include "hone/train/sketch/linear_attention.h"
+#include "hone/train/sketch/stochastic_position.h"
+
+namespace hone::nn {
+
+struct RandomFeatureAttentionOptions {
+  Index embed_dim = 0, heads = 1, features = 256;
+  FeatureKind kind = FeatureKind::Softmax;
+  FeatureNorm norm = FeatureNorm::Chi;
+  bool causal = false;
+  bool bias = true;
+  double dropout = 0;  // of the output of attention, before the output projection; in [0, 1)
+  double eps = 0;      // see LinearAttentionOptions
+  // Stochastic sinusoidal positions with that many sines and realizations; 0 sines: none.
+  Index position_sines = 0, position_realizations = 256;
+  // Layers that differ in one of them have independent weights, features and noise.
+  std::uint64_t seed = 0;
+  std::uint32_t layer = 0;
+};
+
+// What attends to what, bool, true = attend; undefined: all. `pairs` [queries, keys] or [batch,
+// queries, keys] must be an outer product of a mask of queries and one of keys (where causal, on
+// and below the diagonal), because no other mask has linear time.
+struct AttentionMasks {
+  torch::Tensor keys = {};     // [batch, keys]
+  torch::Tensor queries = {};  // [batch, queries]; the attention of others is 0
+  torch::Tensor pairs = {};
+};
+
+// Multi-head attention in linear time: torch::nn::MultiheadAttention with linear_attention() in
+// place of the softmax. Weights start as Xavier uniform by projection, biases as 0. Draws nothing
+// from LibTorch's generators but dropout.
+class RandomFeatureAttentionImpl : public torch::nn::Cloneable<RandomFeatureAttentionImpl> {
+ public:
+  // Error{InvalidArgument} on sizes below 1, heads that do not divide embed_dim, dropout outside
+  // [0, 1), and what linear_attention() refuses.
+  explicit RandomFeatureAttentionImpl(const RandomFeatureAttentionOptions& options);
+  void reset() override;
+
+  // [batch, queries, embed_dim] of query [batch, queries, embed_dim] and key and value [batch,
+  // keys, embed_dim].
+  torch::Tensor forward(const torch::Tensor& query, const torch::Tensor& key,
+                        const torch::Tensor& value, const AttentionMasks& masks = {});
+  // Self-attention of new tokens x [batch, tokens, embed_dim] behind those that the state has seen,
+  // without dropout and gradient: decoding in constant time per token. Causal layers only.
+  torch::Tensor forward_step(const torch::Tensor& x, LinearAttentionState& state);
+  // Draws new features, and new noise of positions.
+  void redraw();
+
+  RandomFeatureAttentionOptions options;
+  torch::Tensor in_proj_weight, in_proj_bias;    // [3 embed_dim, embed_dim]: query, key, value
+  torch::Tensor out_proj_weight, out_proj_bias;  // biases are undefined without bias
+  torch::Tensor omega;                           // buffer [features, width of a query]
+  torch::Tensor draws;                           // buffer, a counter: how often omega was drawn
+  StochasticPosition position{nullptr};
+
+ private:
+  struct Heads {
+    torch::Tensor q, k, v;
+  };
+  Heads project(const torch::Tensor& query, const torch::Tensor& key, const torch::Tensor& value,
+                Index first);
+  torch::Tensor project_out(const torch::Tensor& heads) const;
+};
+TORCH_MODULE(RandomFeatureAttention);
+
+// A layer with copies of the weights of `attention`, in their type and on their device, with its
+// requires_grad and training flags; embed_dim, heads, dropout and bias of `options` are replaced by
+// its own. Error{Unsupported} where keys or values have another width, or bias_k, bias_v or
+// add_zero_attn are in use.
+RandomFeatureAttention from_multihead(const torch::nn::MultiheadAttention& attention,
+                                      RandomFeatureAttentionOptions options);
+
+}  // namespace hone::nn

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hone/train/surgery/slot.h"
+
+namespace hone::nn {
+
+// A module below the root of a model. A Slot and what it holds are one layer with the path of the
+// Slot, so that a layer's path does not depend on whether it is in a Slot.
+struct Layer {
+  std::string path;                           // "blocks.0.mlp.down"
+  std::shared_ptr<torch::nn::Module> module;  // what the Slot holds, not the Slot
+  SlotImpl* slot = nullptr;                   // null if it is in none
+  torch::nn::Module* parent = nullptr;
+
+  std::string name() const;  // in its parent: "down"
+};
+
+// All layers in the order in which they were registered, parents before their children. A module
+// that is registered in several places is there several times.
+std::vector<Layer> layers_of(torch::nn::Module& model);
+
+// The class without namespaces, template arguments and "Impl": "Linear".
+std::string type_of(const torch::nn::Module& module);
+
+// One line for each layer: "down (Linear), in a Slot, 1040 parameters" below the line of its parent
+// "mlp (Mlp)/". Only a layer's own parameters count. The first line has the type of the model.
+std::string module_tree(torch::nn::Module& model);
+
+}  // namespace hone::nn

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/surgery/slot.h"
+
+#include <atomic>
+#include <string>
+#include <utility>
+
+#include "hone/core/check.h"
+
+namespace hone::nn {
+namespace {
+
+constexpr const char* kLayer = "layer";
+
+template <class Own>
+void append(const torch::nn::Module& module, const std::string& prefix, const Own& own,
+            std::vector<NamedTensor>& out) {
+  for (const auto& item : own(module)) {  // a layer without a bias has an undefined one
+    if (item.value().defined()) out.push_back({prefix + item.key(), item.value()});
+  }
+  const bool is_slot = dynamic_cast<const SlotImpl*>(&module) != nullptr;
+  for (const auto& child : module.named_children()) {
+    append(*child.value(), is_slot ? prefix : prefix + child.key() + ".", own, out);
+  }
+}
+
+}  // namespace
+
+SlotImpl::SlotImpl(torch::nn::AnyModule layer) { set(std::move(layer)); }
+
+void SlotImpl::set(torch::nn::AnyModule layer) {
+  HONE_REQUIRE(!layer.is_empty(), "Slot", "There is no layer to hold.");
+  layer_ = std::move(layer);
+  calls_ = 0;
+  if (named_children().contains(kLayer)) {
+    replace_module(kLayer, layer_.ptr());
+  } else {
+    register_module(kLayer, layer_.ptr());
+  }
+}
+
+torch::Tensor SlotImpl::forward(const torch::Tensor& x) {
+  std::atomic_ref(calls_).fetch_add(1, std::memory_order_relaxed);  // threads may share a model
+  return layer_.forward(x);
+}
+
+std::shared_ptr<torch::nn::Module> SlotImpl::clone(
+    const std::optional<torch::Device>& device) const {
+  const auto copy = std::make_shared<SlotImpl>(*this);
+  copy->set(layer_.clone(device));
+  return copy;
+}
+
+std::vector<NamedTensor> parameters_by_path(const torch::nn::Module& model) {
+  std::vector<NamedTensor> out;
+  append(
+      model, "", [](const auto& module) { return module.named_parameters(false); }, out);
+  return out;
+}
+
+std::vector<NamedTensor> buffers_by_path(const torch::nn::Module& model) {
+  std::vector<NamedTensor> out;
+  append(
+      model, "", [](const auto& module) { return module.named_buffers(false); }, out);
+  return out;
+}
+
+}  // namespace hone::nn

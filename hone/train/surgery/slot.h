@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/container/any.h>
+#include <torch/nn/pimpl.h>
+
+#include <memory>
+#include <optional>
+#include <ostream>
+#include <vector>
+
+#include "hone/core/index.h"
+#include "hone/train/tensor_file.h"
+
+namespace hone::nn {
+
+// Holds a layer that maps one tensor to one tensor, and can be given another one. A model declares
+// as Slot what replace() may exchange, because a member of the type Linear keeps the old object
+// whatever is registered under its name:
+//
+//   nn::Slot down = register_module("down", nn::Slot(torch::nn::Linear(64, 16)));
+//
+// The layer is the submodule "layer", so that parameters are named "down.layer.weight".
+class SlotImpl final : public torch::nn::Cloneable<SlotImpl> {
+ public:
+  // Throws Error{InvalidArgument} if there is no layer in it.
+  explicit SlotImpl(torch::nn::AnyModule layer);
+  template <class Impl>
+  explicit SlotImpl(const torch::nn::ModuleHolder<Impl>& layer)
+      : SlotImpl(torch::nn::AnyModule(layer)) {}
+
+  torch::Tensor forward(const torch::Tensor& x);
+
+  const torch::nn::AnyModule& layer() const { return layer_; }
+  void set(torch::nn::AnyModule layer);
+  // How often the layer was called since it came here.
+  Index calls() const { return calls_; }
+
+  std::shared_ptr<torch::nn::Module> clone(
+      const std::optional<torch::Device>& device = std::nullopt) const override;
+  void reset() override {}
+  void pretty_print(std::ostream& stream) const override { stream << "hone::nn::Slot"; }
+
+ private:
+  torch::nn::AnyModule layer_;
+  Index calls_ = 0;
+};
+TORCH_MODULE(Slot);
+
+// The parameters or buffers of a model in the order of named_parameters(), named as if their layers
+// were in no Slot: "down.weight", not "down.layer.weight". These are the names in files.
+std::vector<NamedTensor> parameters_by_path(const torch::nn::Module& model);
+std::vector<NamedTensor> buffers_by_path(const torch::nn::Module& model);
+
+}  // namespace hone::nn
