@@ -12,6 +12,7 @@
 #include "hone/train/optim/lion.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
+#include "hone/train/surgery/slot.h"
 
 namespace hone::trainer {
 namespace {
@@ -31,15 +32,15 @@ Parameters sort_parameters(const torch::nn::Module& module,
            std::ranges::any_of(scaled.parameters,
                                [&](const torch::Tensor& one) { return one.is_same(parameter); });
   };
-  for (const auto& item : module.named_parameters()) {
+  for (const auto& [name, value] : nn::parameters_by_path(module)) {
     const bool is_embedding =
-        std::find(embeddings.begin(), embeddings.end(), item.key()) != embeddings.end();
-    const bool is_matrix = item.value().dim() >= 2;
-    (has_own_rate(item.value()) ? (is_matrix ? out.scaled_matrices : out.scaled_vectors)
-     : is_embedding             ? out.embeddings
-     : is_matrix                ? out.matrices
-                                : out.vectors)
-        .push_back(item.value());
+        std::find(embeddings.begin(), embeddings.end(), name) != embeddings.end();
+    const bool is_matrix = value.dim() >= 2;
+    (has_own_rate(value) ? (is_matrix ? out.scaled_matrices : out.scaled_vectors)
+     : is_embedding      ? out.embeddings
+     : is_matrix         ? out.matrices
+                         : out.vectors)
+        .push_back(value);
   }
   return out;
 }

@@ -82,9 +82,14 @@ void restore_weights(const std::vector<CheckpointTensor>& stored,
   for (const CheckpointTensor& tensor : stored) by_name.emplace(tensor.name, tensor.value);
   for (const CheckpointTensor& weight : weights) {
     const auto found = by_name.find(weight.name);
-    HONE_CHECK(found != by_name.end() && found->second.sizes() == weight.value.sizes(), "resume",
-               concat("a checkpoint with ", weight.name, " of ", weight.value.numel(), " elements"),
-               found == by_name.end() ? std::string("none") : concat(found->second.numel()));
+    HONE_REQUIRE(found != by_name.end(), "resume",
+                 concat("The checkpoint has no tensor ", weight.name,
+                        ", so it is that of an earlier version of hone or of another model; ",
+                        "--fresh starts again, and --init can start from the model of a finished "
+                        "run."));
+    HONE_CHECK(found->second.sizes() == weight.value.sizes(), "resume",
+               concat(weight.name, " of ", weight.value.numel(), " elements"),
+               found->second.numel());
   }
   for (const CheckpointTensor& weight : weights) {
     weight.value.detach().copy_(by_name.at(weight.name));

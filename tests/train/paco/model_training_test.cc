@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "hone/core/log.h"
@@ -12,6 +14,7 @@
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/paco/model.h"
+#include "hone/train/surgery/slot.h"
 #include "hone/train/task/vision/image_batches.h"
 #include "hone/train/tensor_file.h"
 #include "tests/support/test_data.h"
@@ -132,9 +135,8 @@ TEST(PacoModel, takes_a_backbone_from_a_file_without_its_classifier) {
   const nn::VisionSpec spec{
       .name = "resnet18", .width = 8, .channels = 3, .height = 64, .image_width = 64, .classes = 9};
   const nn::ResNet source(spec, 7);
-  std::vector<NamedTensor> tensors;
-  for (const auto& item : source->named_parameters()) tensors.push_back({item.key(), item.value()});
-  for (const auto& item : source->named_buffers()) tensors.push_back({item.key(), item.value()});
+  std::vector<NamedTensor> tensors = nn::parameters_by_path(*source);
+  std::ranges::copy(nn::buffers_by_path(*source), std::back_inserter(tensors));
   write_tensors(file, tensors, {{"format", "pt"}});
   PacoModelOptions options = small(64);
   options.backbone.name = "resnet18";

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/train/surgery/layer_select.h"
 #include "hone/train/task/lm/lm_setup.h"
 #include "tests/support/refusal.h"
 
@@ -34,6 +35,10 @@ task::LmConfig small_config() {
     set_config(config, set);
   }
   return config;
+}
+
+torch::Tensor down_of(nn::LlamaImpl& model) {
+  return nn::find_layer(model, "layers.0.mlp.down_proj").module->parameters().front();
 }
 
 struct Lessons {
@@ -62,8 +67,8 @@ Lessons run(task::LmConfig config, Index vocab = 20, int steps = 20) {
   std::vector<std::string> names;
   for (const auto& group : optimizer->param_groups()) {
     for (const auto& parameter : group.params()) {
-      for (const auto& item : model->named_parameters()) {
-        if (item.value().is_same(parameter)) names.push_back(item.key());
+      for (const auto& [name, value] : nn::parameters_by_path(*model)) {
+        if (value.is_same(parameter)) names.push_back(name);
       }
     }
   }
@@ -179,7 +184,7 @@ TEST(MakeOptimizer, a_checked_step_leaves_the_weights_where_a_new_one_would_not_
       config.optim.weight_decay = 10;
       nn::Llama model(task::make_architecture(config, 20), 1);
       const auto optimizer = make_optimizer(config, *model);
-      const torch::Tensor ids = lesson(), weight = model->named_parameters()["layer0.down"];
+      const torch::Tensor ids = lesson(), weight = down_of(*model);
       const torch::Tensor before = weight.detach().clone();
       (model->loss_sum(ids, ids) * 1e3).backward();
       EXPECT_EQ(optimizer->step_with({}).stepped, !checked) << name;
@@ -285,7 +290,7 @@ TEST(MakeOptimizer, gives_decay_to_matrices_only) {
     // With zero gradients only weight decay moves anything.
     const torch::Tensor ids = at::zeros({1, 8}, at::kLong);
     const torch::Tensor norm = model->named_parameters()["norm"];
-    const torch::Tensor matrix = model->named_parameters()["layer0.down"];
+    const torch::Tensor matrix = down_of(*model);
     const torch::Tensor before_norm = norm.detach().clone(), before = matrix.detach().clone();
     (model->loss_sum(ids, ids) * 0.0).backward();
     optimizer->step_with({});
@@ -304,7 +309,8 @@ TEST(MakeOptimizer, keeps_state_in_the_type_asked_for_and_embeddings_in_fp32_bes
     EXPECT_LT(coded.losses.back(), coded.losses.front()) << name;
     EXPECT_EQ(coded.state_types.at("embed_tokens"), std::set{at::kFloat}) << name;
     EXPECT_EQ(coded.state_types.at("norm"), std::set{at::kFloat}) << name;
-    EXPECT_FALSE(coded.state_types.at("layer0.gate_up").contains(at::kFloat)) << name;
+    const auto& gate_up = coded.state_types.at("layers.0.mlp.gate_up_proj.weight");
+    EXPECT_FALSE(gate_up.contains(at::kFloat)) << name;
     config.optim.state_dtype = "bf16";
     EXPECT_EQ(run(config, 200).state_types.at("embed_tokens"), std::set{at::kBFloat16}) << name;
   }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "hone/core/check.h"
+#include "hone/train/task/lm/factored_model.h"
 #include "hone/train/task/lm/lm_setup.h"
 #include "hone/train/task/lm/lm_task.h"
 #include "hone/train/task/lm/predict_memory.h"
@@ -22,6 +23,7 @@ struct Case {
   bool tied;
   Index every;
   const char *optimizer, *state = "fp32", *method = "manual";
+  Index rank = 0;  // of factored layers: gate_up_proj of all, down_proj of every second layer
 };
 
 constexpr Case kCases[] = {
@@ -33,7 +35,23 @@ constexpr Case kCases[] = {
     {"large vocabulary", 64, 128, 2, 4, 4, 8192, 4, true, 0, "adamw"},
     {"lion in bf16", 160, 432, 6, 5, 5, 512, 8, true, 0, "lion", "bf16"},
     {"codes", 160, 432, 6, 5, 5, 512, 8, false, 0, "adamw", "8bit"},
-    {"by row", 256, 512, 2, 4, 4, 512, 8, true, 0, "adatam", "8bit", "vectorized"}};
+    {"by row", 256, 512, 2, 4, 4, 512, 8, true, 0, "adatam", "8bit", "vectorized"},
+    {"factored", 160, 432, 6, 5, 5, 512, 8, true, 0, "adamw", "fp32", "manual", 48},
+    {"factored, rank padded", 160, 432, 6, 5, 5, 512, 8, true, 0, "sgd", "fp32", "manual", 40},
+    {"factored, recomputed", 128, 512, 5, 8, 2, 300, 16, false, 1, "adamw", "bf16", "manual", 32}};
+
+model_io::Architecture architecture_of(const Case& c, const task::LmConfig& config) {
+  model_io::Architecture out = task::make_architecture(config, c.vocab);
+  using enum model_io::FactoredLayer::Mode;
+  for (Index layer = 0; c.rank > 0 && layer < c.layers; ++layer) {
+    const std::string prefix = concat("model.layers.", layer, ".mlp.");
+    out.factored.push_back({.name = prefix + "gate_up_proj", .mode = LowRank, .rank = c.rank});
+    if (layer % 2 == 0) {
+      out.factored.push_back({.name = prefix + "down_proj", .mode = Sketched, .rank = c.rank});
+    }
+  }
+  return out;
+}
 
 void check_parts(const Case& c, const std::string& library) {
   const std::string label = concat(c.name, " by ", library);
@@ -47,7 +65,8 @@ void check_parts(const Case& c, const std::string& library) {
   config.optim.correlation_method = c.method;
   std::vector<text::TokenId> tokens;
   for (Index i = 0; i < 200; ++i) tokens.push_back(static_cast<text::TokenId>(i * i % c.vocab));
-  nn::Llama model(task::make_architecture(config, c.vocab), 3, nn::parse_matmul_backend(library));
+  const model_io::Architecture architecture = architecture_of(c, config);
+  nn::Llama model = task::make_llama(architecture, 3, nn::parse_matmul_backend(library));
   model->set_recompute_every(c.every);
   task::LmTask task(
       model, task::TokenWindows(tokens, 64, 1),
@@ -57,7 +76,7 @@ void check_parts(const Case& c, const std::string& library) {
   const torch::Tensor before = task.weights()[1].value.detach().clone();
   const MemoryParts got =
       measure_memory(task, *optimizer, replicate(task.largest_sample(), c.batch));
-  const MemoryParts want = task::predict_memory(config, c.vocab, c.batch, 64);
+  const MemoryParts want = task::predict_memory(config, architecture, c.batch, 64);
   EXPECT_EQ(got.weights, want.weights) << label;
   EXPECT_EQ(got.gradients, want.gradients) << label;
   EXPECT_EQ(got.state, want.state) << label;

@@ -20,6 +20,9 @@ constexpr std::array<optim::RuleDefaults, 8> kRules = {
 
 void add_entries(ConfigEntries& entries, LmConfig::Model& model) {
   const EntryAdder add{entries};
+  add("model.init", &model.init,
+      "model that training starts from: Hugging Face folder, GGUF or llama2.c file, or folder of a "
+      "finished run; the keys of [model] below and the tokenizer are then its own; empty: none");
   add("model.hidden_size", &model.hidden_size, "width of the residual stream");
   add("model.intermediate_size", &model.intermediate_size, "width of the gated MLP");
   add("model.layers", &model.layers, "decoder layers");
@@ -35,7 +38,7 @@ void add_entries(ConfigEntries& entries, LmConfig::Model& model) {
   add("model.mlp_bias", &model.mlp_bias, "biases on gate, up and down");
 }
 
-void add_entries(ConfigEntries& entries, LmConfig::Data& data) {
+void add_entries(ConfigEntries& entries, LmConfig::Data& data, bool has_init) {
   const EntryAdder add{entries};
   add("data.path", &data.path,
       "UTF-8 text file, folder of text files, or JSON lines with a field text; empty: the embedded "
@@ -43,8 +46,10 @@ void add_entries(ConfigEntries& entries, LmConfig::Data& data) {
       false);
   add("data.tokenizer", &data.tokenizer,
       "bpe: byte-level BPE trained on the training part; byte: one token per byte");
+  add.ignored_if(has_init, "model.init");
   add("data.vocab_size", &data.vocab_size,
       "tokens of the BPE vocabulary, the end-of-text token included");
+  add.ignored_if(has_init, "model.init");
   add.ignored_if(data.tokenizer == "byte", "data.tokenizer = byte");
   add("data.windows", &data.windows,
       "document: a training window is one document, a longer one is cut every context tokens; "
@@ -112,7 +117,7 @@ void check_trainer(const LmConfig::Trainer& trainer) {
 ConfigEntries config_entries(LmConfig& config) {
   ConfigEntries entries;
   add_entries(entries, config.model);
-  add_entries(entries, config.data);
+  add_entries(entries, config.data, !config.model.init.empty());
   add_entries(entries, config.optim, kRules);
   add_entries(entries, config.lr, kRules);
   add_entries(entries, config.trainer);
@@ -149,6 +154,39 @@ model_io::Architecture make_architecture(const LmConfig& config, Index vocab_siz
   out.mlp_bias = model.mlp_bias;
   out.rope.theta = model.rope_theta;
   out.rope.rotary_dims = out.head_dim;
+  return out;
+}
+
+LmConfig with_architecture(LmConfig config, const model_io::Architecture& architecture) {
+  LmConfig out = config;
+  out.model = {.init = config.model.init,
+               .hidden_size = architecture.hidden_size,
+               .intermediate_size = architecture.intermediate_size,
+               .layers = architecture.layers,
+               .heads = architecture.heads,
+               .kv_heads = architecture.kv_heads,
+               .head_dim = architecture.head_dim,
+               .context = architecture.context,
+               .rope_theta = architecture.rope.theta,
+               .norm_eps = architecture.norm_eps,
+               .tied_embeddings = architecture.tied_embeddings,
+               .attention_bias = architecture.attention_bias,
+               .mlp_bias = architecture.mlp_bias};
+  // What 0 stands for in this model.
+  if (config.model.kv_heads == 0) config.model.kv_heads = architecture.heads;
+  if (config.model.head_dim == 0) {
+    config.model.head_dim = architecture.hidden_size / architecture.heads;
+  }
+  if (config.given.contains("model.context")) {
+    check_range("model.context", config.model.context, 2, architecture.context);
+    out.model.context = config.model.context;
+  }
+  const ConfigEntries given = config_entries(config), of_model = config_entries(out);
+  for (std::size_t i = 0; i < given.size(); ++i) {
+    const std::string wanted = value_of(of_model[i]), got = value_of(given[i]);
+    if (wanted == got || !config.given.contains(given[i].name)) continue;
+    fail_argument(given[i].name, concat(wanted, ", that of ", config.model.init), got);
+  }
   return out;
 }
 

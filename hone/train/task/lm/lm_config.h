@@ -15,6 +15,7 @@ namespace hone::task {
 // megabyte; docs/config.md lists every key.
 struct LmConfig {
   struct Model {
+    std::string init = {};  // the model whose weights training starts from; empty: new ones
     Index hidden_size = 160, intermediate_size = 432, layers = 4, heads = 5;
     Index kv_heads = 0;  // 0: heads
     Index head_dim = 0;  // 0: hidden_size / heads
@@ -51,5 +52,10 @@ void check_config(const LmConfig& config);
 
 // The architecture that this configuration describes.
 model_io::Architecture make_architecture(const LmConfig& config, Index vocab_size);
+
+// The configuration of training that starts from a model of this architecture: its values replace
+// those of [model] that were not given. Only model.context may be given another value, a smaller
+// one. Throws Error{InvalidArgument} that names a key that contradicts the model.
+LmConfig with_architecture(LmConfig config, const model_io::Architecture& architecture);
 
 }  // namespace hone::task

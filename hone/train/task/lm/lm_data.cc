@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/task/lm/lm_data.h"
 
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -27,10 +28,13 @@ data::TextCorpus load_corpus(const LmConfig& config) {
 text::TokenStream encode_documents(const text::Tokenizer& tokenizer,
                                    const std::vector<std::string>& documents, bool separate) {
   HONE_TRACE_ZONE("tokenize", {"documents", documents.size()});
+  const std::optional<text::TokenId> eos = tokenizer.eos();
+  HONE_REQUIRE(!separate || eos, "model.init",
+               "Its tokenizer has no end-of-text token to put between documents.");
   text::TokenStream out;
   for (const std::string& document : documents) {
-    std::vector<text::TokenId> ids = tokenizer.encode(document, {.add_bos = false});
-    if (separate) ids.push_back(*tokenizer.eos());
+    std::vector<text::TokenId> ids = tokenizer.encode(document);
+    if (separate && (ids.empty() || ids.back() != *eos)) ids.push_back(*eos);
     out.add_document(ids);
   }
   return out;
@@ -69,7 +73,7 @@ std::shared_ptr<const text::Tokenizer> make_byte_tokenizer() {
   return text::make_tokenizer(std::move(vocabulary));
 }
 
-LmData load_lm_data(const LmConfig& config) {
+LmData load_lm_data(const LmConfig& config, std::shared_ptr<const text::Tokenizer> tokenizer) {
   HONE_TRACE_ZONE("load data");
   const data::TextCorpus corpus = load_corpus(config);
   LmData out;
@@ -78,9 +82,12 @@ LmData load_lm_data(const LmConfig& config) {
   out.held_out_bytes = corpus.held_out_bytes();
   out.hash = sha256_hex_of_text(concat(sha256_hex_of_text(data::join_documents(corpus.train)),
                                        sha256_hex_of_text(data::join_documents(corpus.held_out))));
-  out.tokenizer = config.data.tokenizer == "byte"
-                      ? make_byte_tokenizer()
-                      : train_bpe_tokenizer(corpus.train, config.data.vocab_size);
+  if (tokenizer == nullptr) {
+    tokenizer = config.data.tokenizer == "byte"
+                    ? make_byte_tokenizer()
+                    : train_bpe_tokenizer(corpus.train, config.data.vocab_size);
+  }
+  out.tokenizer = std::move(tokenizer);
   const bool separate = !config.data.path.empty() && corpus.train.size() > 1;
   out.train = encode_documents(*out.tokenizer, corpus.train, separate);
   out.held_out = {encode_documents(*out.tokenizer, corpus.held_out, separate),

@@ -17,16 +17,19 @@ inline constexpr const char* kEndOfText = "<|endoftext|>";
 // A corpus, read and tokenized according to a configuration.
 struct LmData {
   std::string name;
-  std::shared_ptr<const text::Tokenizer> tokenizer;  // made from the training part
+  std::shared_ptr<const text::Tokenizer> tokenizer;
   text::TokenStream train;
   HeldOutText held_out;
   Index train_bytes = 0, held_out_bytes = 0;
   std::string hash;  // SHA-256 of both parts
 };
 
-// config.data.path, or stories drawn with trainer.seed. kEndOfText is appended to each document of
-// a folder or of JSON lines; stories already contain it.
-LmData load_lm_data(const LmConfig& config);
+// config.data.path, or stories drawn with trainer.seed. A tokenizer that is null is made from the
+// training part. Its EOS, kEndOfText of one that is made, is appended to each document of a folder
+// or of JSON lines; stories already contain kEndOfText. A document begins with BOS if the tokenizer
+// says so; those made here do not.
+LmData load_lm_data(const LmConfig& config,
+                    std::shared_ptr<const text::Tokenizer> tokenizer = nullptr);
 
 // According to config.data.windows.
 TokenWindows training_windows(const LmConfig& config, const LmData& data);

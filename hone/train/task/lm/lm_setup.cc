@@ -5,20 +5,43 @@
 #include <string_view>
 #include <utility>
 
+#include "hone/core/check.h"
+#include "hone/core/log.h"
 #include "hone/train/device.h"
+#include "hone/train/nn/load_llama.h"
+#include "hone/train/task/lm/factored_model.h"
 #include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::task {
 
-LmSetup set_up_lm(const LmConfig& config) {
+namespace {
+
+model_io::Architecture architecture_for(const LmConfig& config, const text::Tokenizer& tokenizer,
+                                        const InitialModel* initial) {
+  if (initial != nullptr) {
+    model_io::Architecture out = initial->architecture;
+    out.context = config.model.context;
+    return out;
+  }
+  model_io::Architecture out = make_architecture(config, tokenizer.vocab_size());
+  out.bos_id = tokenizer.bos();
+  out.stop_ids = {*tokenizer.eos()};
+  return out;
+}
+
+}  // namespace
+
+LmSetup set_up_lm(const LmConfig& config, const InitialModel* initial) {
   const c10::Device device = trainer::device_of(config.trainer);
   select_device("trainer.device", device);
-  LmData data = load_lm_data(config);
-  model_io::Architecture architecture = make_architecture(config, data.tokenizer->vocab_size());
-  architecture.bos_id = data.tokenizer->bos();
-  architecture.stop_ids = {*data.tokenizer->eos()};
-  nn::Llama model(architecture, static_cast<std::uint64_t>(config.trainer.seed),
-                  nn::parse_matmul_backend(config.trainer.matmul));
+  LmData data = load_lm_data(config, initial != nullptr ? initial->tokenizer : nullptr);
+  nn::Llama model = make_llama(architecture_for(config, *data.tokenizer, initial),
+                               static_cast<std::uint64_t>(config.trainer.seed),
+                               nn::parse_matmul_backend(config.trainer.matmul));
+  if (initial != nullptr && initial->file != nullptr) {
+    const Index tensors = nn::load_llama(*model, *initial->file);
+    log_info(concat("model.init: ", tensors, " tensors of ", initial->path.string(), " loaded"));
+  }
   model->set_recompute_every(config.trainer.recompute_every);
   model->to(device);
   LmTask task(model, training_windows(config, data), data.held_out, config.trainer.micro_batch,

@@ -4,19 +4,21 @@
 #include <memory>
 
 #include "hone/train/nn/llama.h"
+#include "hone/train/task/lm/initial_model.h"
 #include "hone/train/task/lm/lm_data.h"
 #include "hone/train/task/lm/lm_task.h"
 
 namespace hone::task {
 
-// The text, the model, on its device, and the task of a configuration, at step 0. Throws
-// Error{Unsupported} if trainer.device is not there.
+// The text, the model, on its device, and the task of a configuration, at step 0. With an initial
+// model, the configuration is that of take_initial_model(), the tokenizer is the model's, and so
+// are the weights if it has them. Throws Error{Unsupported} if trainer.device is not there.
 struct LmSetup {
   LmData data;
   nn::Llama model;
   LmTask task;
 };
-LmSetup set_up_lm(const LmConfig& config);
+LmSetup set_up_lm(const LmConfig& config, const InitialModel* initial = nullptr);
 
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const LmConfig& config,
                                                             const nn::LlamaImpl& model);

@@ -117,10 +117,6 @@ trainer::Validation LmTask::validate(bool all, const trainer::BatchDone& batch_d
       .bits_per_byte = nats / std::numbers::ln2 / static_cast<double>(std::max<Index>(1, bytes))};
 }
 
-std::vector<trainer::CheckpointTensor> LmTask::weights() {
-  std::vector<trainer::CheckpointTensor> out;
-  for (const auto& item : model_->named_parameters()) out.push_back({item.key(), item.value()});
-  return out;
-}
+std::vector<trainer::CheckpointTensor> LmTask::weights() { return nn::parameters_by_path(*model_); }
 
 }  // namespace hone::task

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -15,6 +17,8 @@
 #include "hone/core/mmap_file.h"
 #include "hone/core/names.h"
 #include "hone/model_io/json_fields.h"
+#include "hone/train/surgery/slot.h"
+#include "hone/train/task/vision/factored_layers.h"
 #include "hone/train/tensor_file.h"
 
 namespace hone::task {
@@ -24,15 +28,19 @@ namespace fs = std::filesystem;
 
 using model_io::JsonFields;
 
-constexpr const char* kFormat = "hone-vision";
 constexpr Index kMaxWidth = 1 << 16, kMaxLayers = 64, kMaxSide = 4096, kMaxClasses = 65535;
 // Each part searches the whole map, and has a mark for each of its cells.
 constexpr Index kMaxParts = 1024;
 
-std::vector<NamedTensor> tensors_of(const nn::VisionNetImpl& net) {
-  std::vector<NamedTensor> out;
-  for (const auto& item : net.named_parameters()) out.push_back({item.key(), item.value()});
-  for (const auto& item : net.named_buffers()) out.push_back({item.key(), item.value()});
+std::vector<NamedTensor> tensors_of(const nn::VisionNetImpl& net,
+                                    const std::vector<FactoredLayer>& factored) {
+  std::vector<NamedTensor> out = nn::parameters_by_path(net);
+  std::ranges::move(nn::buffers_by_path(net), std::back_inserter(out));
+  for (const FactoredLayer& layer : factored) {
+    std::erase_if(out, [name = layer.path + ".sketch"](const NamedTensor& tensor) {
+      return tensor.name == name;
+    });
+  }
   return out;
 }
 
@@ -132,6 +140,25 @@ class StoredTensors {
   std::string path_;
   std::map<std::string, torch::Tensor> by_name_;
 };
+
+// A net of the tensors in a file, with these factored layers. What they replace is not in the file,
+// and takes no memory.
+nn::VisionNet read_net(const nn::VisionSpec& spec, const fs::path& file,
+                       const std::vector<FactoredLayer>& factored, const std::string& config) {
+  StoredTensors stored(file);
+  std::set<std::string> replaced;
+  for (const FactoredLayer& layer : factored) {
+    for (const char* name : {".weight", ".bias"}) replaced.insert(layer.path + name);
+  }
+  const auto take = [&](const nn::TensorRequest& request) { return stored.take(request); };
+  nn::VisionNet net = nn::make_vision_net(spec, [&](const nn::TensorRequest& request) {
+    if (!replaced.contains(request.name)) return take(request);
+    return at::zeros({}, request.type).expand(request.sizes);
+  });
+  factor_layers(*net, factored, take, config);
+  stored.check_all_taken();
+  return net;
+}
 
 // "image_side"; models that were written before it existed have none.
 Index read_image_side(const JsonFields& config, const nn::VisionSpec& spec) {
@@ -257,19 +284,16 @@ VisionModel read_vision_model(const fs::path& folder) {
   const Json json = read_json_file(path);
   const JsonFields config(json, path.string());
   const std::string format = config.string("format").value_or("another");
-  if (format != kFormat) {
-    fail_unsupported(path.string(), concat("a classifier of images (format ", kFormat, ")"),
+  if (format != kVisionFormat) {
+    fail_unsupported(path.string(), concat("a classifier of images (format ", kVisionFormat, ")"),
                      quote_name(format));
   }
   std::vector<std::string> classes = read_classes(config);
   const nn::VisionSpec spec = read_spec(config, static_cast<Index>(classes.size()));
   ChannelStats stats{.mean = read_numbers(config, "mean", spec.channels, 0),
                      .std = read_numbers(config, "std", spec.channels, 1e-9)};
-  auto stored = std::make_shared<StoredTensors>(folder / "model.safetensors");
-  const nn::VisionNet net = nn::make_vision_net(
-      spec, [stored](const nn::TensorRequest& request) { return stored->take(request); });
-  stored->check_all_taken();
-  VisionModel model{.net = net,
+  VisionModel model{.net = read_net(spec, folder / "model.safetensors",
+                                    read_factored_layers(config), path.string()),
                     .classes = std::move(classes),
                     .stats = std::move(stats),
                     .image_side = read_image_side(config, spec)};
@@ -280,7 +304,7 @@ VisionModel read_vision_model(const fs::path& folder) {
 
 void write_vision_model(const fs::path& folder, const VisionModel& model) {
   const nn::VisionSpec& spec = model.net->spec();
-  Json config = {{"format", kFormat},
+  Json config = {{"format", kVisionFormat},
                  {"model", spec.name},
                  {"width", spec.width},
                  {"layers", spec.layers},
@@ -293,9 +317,12 @@ void write_vision_model(const fs::path& folder, const VisionModel& model) {
                  {"std", model.stats.std}};
   if (model.leaves) config["leaves"] = leaves_json(*model.leaves);
   if (model.parts) config["parts"] = parts_json(*model.parts);
+  const std::vector<FactoredLayer> factored = factored_layers_of(*model.net.ptr());
+  if (!factored.empty()) config["factored_layers"] = factored_json(factored);
   AtomicFolder out(folder);
   write_json_file(out.staging() / "config.json", config);
-  write_tensors(out.staging() / "model.safetensors", tensors_of(*model.net), {{"format", "pt"}});
+  write_tensors(out.staging() / "model.safetensors", tensors_of(*model.net, factored),
+                {{"format", "pt"}});
   out.commit();
 }
 

@@ -14,6 +14,9 @@
 
 namespace hone::task {
 
+// "format" in config.json.
+inline constexpr const char* kVisionFormat = "hone-vision";
+
 // Where a ResNet's parts were taken from in training.
 struct PartSpec {
   nn::ResNetImpl::Stage stage = nn::ResNetImpl::Stage::Last;
@@ -36,12 +39,16 @@ struct VisionModel {
   data::AugmentOptions cut() const;
 };
 
-// model.safetensors (parameters and buffers by their names in the module) and config.json
-// ({"format": "hone-vision", "model", "width", "layers", "channels", "height", "image_width",
-// "image_side", "classes", "mean", "std"}), through AtomicFolder. Where they are set, config.json
-// also has "leaves": {"classes", "size", "train", "val", "test", "difficulty", "seed"} and "parts":
+// model.safetensors (parameters_by_path() and buffers_by_path()) and config.json ({"format":
+// "hone-vision", "model", "width", "layers", "channels", "height", "image_width", "image_side",
+// "classes", "mean", "std"}), through AtomicFolder. Where they are set, config.json also has
+// "leaves": {"classes", "size", "train", "val", "test", "difficulty", "seed"} and "parts":
 // {"stage": "last" or "penultimate", "count", "window", "saliency": "attention" or "norm",
-// "suppression": "window" or "fraction", "fraction", "repeats": true or false}.
+// "suppression": "window" or "fraction", "fraction", "repeats": true or false}. Of a model with
+// factored layers it has "factored_layers", by path: {"mode": "low_rank", "rank"} or {"mode":
+// "sketched", "rank", "terms", "seed"}. Their tensors are those of nn::FactoredLinear and
+// nn::SketchedConv2d without the buffer `sketch`, which is what the seed and the terms say.
+// Error{Unsupported} as from factored_layers_of().
 void write_vision_model(const std::filesystem::path& folder, const VisionModel& model);
 // Reads what write_vision_model wrote. Throws Error{NotFound}; Error{Unsupported} for a folder of
 // another format; Error{CorruptFile} for a config.json or a tensor that does not fit the model it

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/task/vision/vision_setup.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -13,6 +15,7 @@
 #include "hone/train/device.h"
 #include "hone/train/interop.h"
 #include "hone/train/nn/load_weights.h"
+#include "hone/train/surgery/slot.h"
 #include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::task {
@@ -46,6 +49,7 @@ data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::atomi
 // is expected and does not cause a warning.
 std::vector<std::string> initialize(nn::VisionNetImpl& model, const std::string& from) {
   const std::filesystem::path file = nn::weights_file_of(from);
+  factor_layers_like(model, file);
   nn::LoadedWeights loaded = nn::load_weights(model, file);
   const std::string mismatches = loaded.mismatches();
   const std::string text = concat("model.init: ", loaded.tensors, " tensors of ", file.string(),
@@ -100,7 +104,8 @@ void check_for_device(const VisionConfig& config, c10::Device device) {
 
 }  // namespace
 
-VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop) {
+VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop,
+                          const std::vector<FactoredLayer>& factored) {
   const c10::Device device = trainer::device_of(config.trainer);
   check_for_device(config, device);
   select_device("trainer.device", device);
@@ -134,6 +139,10 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
                                             seed);
   std::vector<std::string> loaded;
   if (!config.model.init.empty()) loaded = initialize(*model, config.model.init);
+  const auto zeros = [](const nn::TensorRequest& request) {
+    return at::zeros(request.sizes, request.type);
+  };
+  factor_layers(*model, factored, zeros, "checkpoint");
   if (config.backbone_scale == 1) loaded.clear();
   model->set_recompute_every(config.trainer.recompute_every);
   const Index micro_batch = micro_batch_of(config, corpus.train.size());
@@ -160,9 +169,9 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,
                                                             const VisionSetup& setup) {
   trainer::ScaledRate scaled{.factor = config.backbone_scale};
-  for (const auto& item : setup.model->named_parameters()) {
-    const bool is_scaled = std::ranges::find(setup.scaled, item.key()) != setup.scaled.end();
-    if (is_scaled) scaled.parameters.push_back(item.value());
+  for (const auto& [name, parameter] : nn::parameters_by_path(*setup.model)) {
+    const bool is_scaled = std::ranges::find(setup.scaled, name) != setup.scaled.end();
+    if (is_scaled) scaled.parameters.push_back(parameter);
   }
   return trainer::make_optimizer(optim::fill_defaults(config.optim, vision_rules()),
                                  peak_of(config), setup.task->objective().module(), {}, scaled);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "hone/train/task/vision/factored_layers.h"
 #include "hone/train/task/vision/vision_config.h"
 #include "hone/train/task/vision/vision_task.h"
 
@@ -21,8 +22,10 @@ struct VisionSetup {
   // None where it is 1.
   std::vector<std::string> scaled = {};
 };
-// stop: ImageOptions'.
-VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop = nullptr);
+// stop: ImageOptions'. factored: the layers that were so when the run began that goes on without
+// model.init. Their weights are 0 until those of its checkpoint are restored.
+VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop = nullptr,
+                          const std::vector<FactoredLayer>& factored = {});
 
 // Of all parameters of the objective.
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,

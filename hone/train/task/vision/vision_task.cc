@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/train/surgery/slot.h"
 
 namespace hone::task {
 namespace {
@@ -160,9 +161,8 @@ trainer::Validation VisionTask::validate(bool all, const trainer::BatchDone& bat
 
 std::vector<trainer::CheckpointTensor> VisionTask::weights() {
   const torch::nn::Module& module = objective_->module();
-  std::vector<trainer::CheckpointTensor> out;
-  for (const auto& item : module.named_parameters()) out.push_back({item.key(), item.value()});
-  for (const auto& item : module.named_buffers()) out.push_back({item.key(), item.value()});
+  std::vector<trainer::CheckpointTensor> out = nn::parameters_by_path(module);
+  std::ranges::copy(nn::buffers_by_path(module), std::back_inserter(out));
   if (guard_) std::ranges::copy(guard_->state(), std::back_inserter(out));
   return out;
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/train/optim/adam.h"
+#include "hone/train/surgery/slot.h"
 #include "hone/train/task/vision/vision_setup.h"
 #include "hone/train/tensor_file.h"
 #include "tests/support/error_of.h"
@@ -70,10 +72,8 @@ class BackboneRate : public testing::Test {
                                                    .image_width = 12,
                                                    .classes = classes},
                                                   7);
-    std::vector<NamedTensor> tensors;
-    for (const auto& items : {net->named_parameters(), net->named_buffers()}) {
-      for (const auto& item : items) tensors.push_back({item.key(), item.value().detach().clone()});
-    }
+    std::vector<NamedTensor> tensors = nn::parameters_by_path(*net);
+    std::ranges::copy(nn::buffers_by_path(*net), std::back_inserter(tensors));
     write_tensors(init(), tensors);
   }
   std::filesystem::path init() const { return folder_.path() / "init.safetensors"; }
@@ -131,8 +131,8 @@ TEST_F(BackboneRate, the_first_group_has_the_whole_rate_also_when_all_weights_we
     EXPECT_EQ(group.options().get_lr(), group.params().empty() ? 0.01 : 0.1 * 0.01);
   }
   const State before = state_of(setup), after = train(config, 1);
-  for (const auto& item : setup.model->named_parameters()) {
-    EXPECT_FALSE(after.at(item.key()).equal(before.at(item.key()))) << item.key();
+  for (const auto& [name, value] : nn::parameters_by_path(*setup.model)) {
+    EXPECT_FALSE(after.at(name).equal(before.at(name))) << name;
   }
 }
 
@@ -152,9 +152,9 @@ TEST_F(BackboneRate, a_factor_of_zero_keeps_what_was_loaded_and_moves_the_rest) 
         with({concat("optim.name=", rule.name), "optim.weight_decay=0.1", "lr.backbone_scale=0"});
     const VisionSetup setup = set_up_vision(config);
     const State before = state_of(setup), after = train(config, 2);
-    for (const auto& item : setup.model->named_parameters()) {
-      const bool stays = after.at(item.key()).equal(before.at(item.key()));
-      EXPECT_EQ(stays, !is_new(item.key())) << rule.name << ' ' << item.key();
+    for (const auto& [name, value] : nn::parameters_by_path(*setup.model)) {
+      const bool stays = after.at(name).equal(before.at(name));
+      EXPECT_EQ(stays, !is_new(name)) << rule.name << ' ' << name;
     }
     EXPECT_FALSE(after.at("bn1.running_mean").equal(before.at("bn1.running_mean")));
   }
@@ -168,8 +168,8 @@ TEST_F(BackboneRate, a_tenth_of_the_rate_is_a_tenth_of_the_step_of_plain_descent
   const VisionSetup setup = set_up_vision(with(plain));
   const State before = state_of(setup), whole = train(with(plain), 1), part = train(with(tenth), 1);
   double farthest = 0;
-  for (const auto& item : setup.model->named_parameters()) {
-    const std::string& name = item.key();
+  for (const NamedTensor& parameter : nn::parameters_by_path(*setup.model)) {
+    const std::string& name = parameter.name;
     const auto step_of = [&](const State& after) {
       return after.at(name).to(at::kDouble) - before.at(name).to(at::kDouble);
     };

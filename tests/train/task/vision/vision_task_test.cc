@@ -109,8 +109,8 @@ TEST_F(Vision, starts_from_the_weights_of_a_file_and_says_what_it_left_out) {
   const auto [deeper, deeper_log] = start("model.name=resnet56");
   EXPECT_THAT(deeper_log, HasSubstr("missing: layer1.3.conv1.weight"));
   EXPECT_EQ(std::ranges::count(deeper_log, '\n'), std::ranges::count(log, '\n'));
-  EXPECT_TRUE(deeper.model->named_parameters()["layer1.2.conv2.weight"].equal(
-      expected["layer1.2.conv2.weight"]));
+  const char* const weight = "layer1.2.conv2.layer.weight";  // in its Slot
+  EXPECT_TRUE(deeper.model->named_parameters()[weight].equal(expected[weight]));
   EXPECT_THAT(test::error_of([&] { start("model.name=mlp"); }), HasSubstr("No tensor fits"));
   testing::internal::GetCapturedStderr();
 }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/train/task/lm/initial_model.h"
+
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/model_io/hf_config.h"
+#include "hone/model_io/tokenizer_file.h"
+#include "hone/model_io/write_plan.h"
+#include "hone/text/format/tokenizer_json.h"
+
+namespace hone::task {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kConfig = "config.json", *kGeneration = "generation_config.json";
+
+fs::path model_of(const fs::path& init) {
+  std::error_code ignored;
+  const bool is_run =
+      !fs::exists(init / kConfig, ignored) && fs::exists(init / "model" / kConfig, ignored);
+  return is_run ? init / "model" : init;
+}
+
+void check_rope(const model_io::Architecture& architecture, const std::string& where) {
+  const model_io::RopeSpec& rope = architecture.rope;
+  if (rope.rotary_dims != architecture.head_dim) {
+    fail_unsupported(where,
+                     concat("RoPE over all ", architecture.head_dim, " dimensions of a head"),
+                     concat(rope.rotary_dims));
+  }
+  if (!rope.frequency_divisors.empty()) {
+    fail_unsupported(where,
+                     "RoPE that the config.json of the trained model can express (default, linear, "
+                     "llama3 or yarn)",
+                     "a table of divisors (rope_freqs.weight)");
+  }
+}
+
+}  // namespace
+
+InitialModel open_initial_model(const fs::path& init) {
+  InitialModel out;
+  out.path = model_of(init);
+  out.file = model_io::open_model_or_throw(out.path);
+  out.architecture = out.file->architecture();
+  check_rope(out.architecture, out.path.string());
+  out.architecture.rope.pairing = model_io::RopePairing::HalfSplit;
+  out.tokenizer = out.file->tokenizer();
+  text::to_tokenizer_json(out.tokenizer->vocabulary());  // refuses now what it would at the end
+  out.generation_defaults = out.file->generation_defaults();
+  if (!out.architecture.bos_id) out.architecture.bos_id = out.tokenizer->bos();
+  if (out.architecture.stop_ids.empty() && out.tokenizer->eos()) {
+    out.architecture.stop_ids = {*out.tokenizer->eos()};
+  }
+  return out;
+}
+
+void write_initial_model(const fs::path& path, const InitialModel& model) {
+  model_io::check_model_folder(path);
+  AtomicFolder folder(path);
+  model_io::write_hugging_face_texts(folder.staging(),
+                                     {.architecture = model.architecture,
+                                      .tensors = {},
+                                      .tokenizer = model.tokenizer.get(),
+                                      .generation_defaults = model.generation_defaults},
+                                     model_io::write_hf_config(model.architecture, "float32"));
+  folder.commit();
+}
+
+InitialModel read_initial_model(const fs::path& folder) {
+  InitialModel out;
+  out.path = folder;
+  out.generation_defaults = read_json_file(folder / kGeneration);
+  const fs::path config = folder / kConfig;
+  out.architecture =
+      model_io::read_hf_config(read_json_file(config), out.generation_defaults, config.string());
+  model_io::validate(out.architecture, config.string());
+  out.tokenizer = model_io::find_tokenizer(folder);
+  if (out.tokenizer == nullptr) fail_corrupt(folder.string(), "This folder has no tokenizer.");
+  return out;
+}
+
+std::optional<InitialModel> take_initial_model(LmConfig& config, const fs::path& kept) {
+  if (config.model.init.empty()) return std::nullopt;
+  std::error_code ignored;
+  InitialModel model = !kept.empty() && fs::exists(kept, ignored)
+                           ? read_initial_model(kept)
+                           : open_initial_model(config.model.init);
+  config = with_architecture(std::move(config), model.architecture);
+  return model;
+}
+
+}  // namespace hone::task
