@@ -158,7 +158,9 @@ TEST(ReportHtml, charts_survive_empty_and_degenerate_data) {
       EXPECT_FALSE(std::regex_search(svg, std::regex("=\"-?(nan|inf)"))) << svg;
     }
   }
-  line.series.push_back({"fifth", {}});
+  for (const char* name : {"fifth", "sixth"}) line.series.push_back({name, {}});
+  EXPECT_NO_THROW(draw(line, ChartWidth::Wide));
+  line.series.push_back({"seventh", {}});
   EXPECT_THROW(draw(line, ChartWidth::Wide), Error);
 }
 

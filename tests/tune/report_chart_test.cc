@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 
+#include "hone/core/check.h"
 #include "hone/tune/report/axis.h"
 #include "tests/tune/report_xml.h"
 
@@ -92,6 +94,55 @@ TEST(LineChart, thinning_keeps_spikes) {
   }
   EXPECT_EQ(low, -9);
   EXPECT_EQ(high, 9);
+}
+
+TEST(LineChart, takes_six_series_whose_key_stays_inside) {
+  LineChart chart;
+  chart.y_label = "milliseconds";
+  for (int i = 1; i <= 6; ++i) chart.series.push_back({concat(i * 16), {{1, 1.0 * i}, {2, 2.0}}});
+  for (const ChartWidth width : {ChartWidth::Wide, ChartWidth::Phone}) {
+    const std::string svg = draw(chart, width);
+    EXPECT_EQ(test::find_xml_fault(svg), "");
+    EXPECT_NE(svg.find("<polyline class=\"line s6\""), std::string::npos);
+    EXPECT_EQ(svg.find("x1=\"-"), std::string::npos) << "left of the drawing";
+  }
+  chart.series.push_back({"more", {}});
+  EXPECT_THROW(draw(chart, ChartWidth::Wide), Error);
+}
+
+TEST(ScatterChart, shows_references_and_a_second_x) {
+  ScatterChart chart;
+  ScatterPoint& point = chart.points.emplace_back();
+  point.x.value = 4;
+  point.y.value = 1;
+  point.also_x = 2.0;
+  chart.x_reference = {"break-even", 8};
+  chart.y_reference = {"dense", 3};
+  const std::string svg = draw(chart, ChartWidth::Wide);
+  EXPECT_EQ(test::find_xml_fault(svg), "");
+  EXPECT_NE(svg.find(">break-even 8<"), std::string::npos);
+  EXPECT_NE(svg.find(">dense 3<"), std::string::npos);
+  EXPECT_NE(svg.find("class=\"also\""), std::string::npos);
+  const Json json = to_json(chart);
+  EXPECT_EQ(json["points"][0]["also_x"], 2.0);
+  EXPECT_EQ(json["x_reference"]["value"], 8.0);
+}
+
+TEST(SvgFile, holds_each_drawing_with_the_style) {
+  LineChart chart;
+  chart.title = "<one>";
+  chart.series = {{"a", {{0, 1}, {1, 2}}}};
+  const std::string drawing = draw(chart, ChartWidth::Wide);
+  const std::string file = svg_file("a & b", {drawing, drawing, drawing}, 2, ChartWidth::Wide);
+  EXPECT_EQ(test::find_xml_fault(file), "");
+  EXPECT_NE(file.find("xmlns=\"http://www.w3.org/2000/svg\""), std::string::npos);
+  EXPECT_NE(file.find(".line.s1"), std::string::npos);
+  std::size_t groups = 0;
+  for (auto at = file.find("<g "); at != std::string::npos; at = file.find("<g ", at + 1)) ++groups;
+  EXPECT_EQ(groups, 3u);
+  EXPECT_EQ(test::find_xml_fault(svg_file("none", {}, 2, ChartWidth::Phone)), "");
+  EXPECT_THROW(svg_file("t", {"text"}, 2, ChartWidth::Wide), Error);
+  EXPECT_THROW(svg_file("t", {drawing}, 0, ChartWidth::Wide), Error);
 }
 
 TEST(XmlCheck, finds_faults) {

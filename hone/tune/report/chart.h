@@ -23,7 +23,7 @@ struct ReferenceLine {
   double value = 0;
 };
 
-// At most four series. Horizontal reference lines are dashed and labeled.
+// At most six series. Horizontal reference lines are dashed and labeled.
 struct LineChart {
   std::string title, note;
   std::string x_label, y_label;
@@ -34,15 +34,17 @@ struct LineChart {
 
 struct ScatterPoint {
   std::string name;
-  Figure x, y;            // intervals are drawn as whiskers
-  double size = 0;        // a third quantity; the bubble's area is proportional to it
-  bool on_front = false;  // on the front line, and filled
+  Figure x, y;                        // intervals are drawn as whiskers
+  double size = 0;                    // a third quantity; the bubble's area is proportional to it
+  bool on_front = false;              // on the front line, and filled
+  std::optional<double> also_x = {};  // another x of the same kind: a stroke joined to the point
 };
 struct ScatterChart {
   std::string title, note;
   std::string x_label, y_label, size_label;  // without size_label, all bubbles are equal
   bool log_x = false, log_y = false;
   std::vector<ScatterPoint> points;
+  std::optional<ReferenceLine> x_reference = {}, y_reference = {};  // vertical and horizontal
 };
 
 struct Bar {
@@ -95,6 +97,11 @@ std::string draw(const BarChart& chart, ChartWidth width);
 std::string draw(const Heatmap& map, ChartWidth width);
 // Throws Error{InvalidArgument} for a point of a group that does not exist.
 std::string draw(const PointCloud& cloud, ChartWidth width);
+
+// Drawings of one width as a file: an SVG document with the page's style, in rows of `columns`.
+// Throws Error{InvalidArgument} for text that draw() did not return.
+std::string svg_file(const std::string& title, const std::vector<std::string>& drawings,
+                     int columns, ChartWidth width);
 
 // All numbers that a chart shows.
 Json to_json(const LineChart& chart);

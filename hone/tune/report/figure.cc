@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "hone/core/check.h"
 
@@ -31,6 +32,14 @@ std::string group_digits(const std::string& number) {
 }
 
 }  // namespace
+
+Figure figure(double value, std::string unit, int decimals) {
+  Figure made;
+  made.value = value;
+  made.unit = std::move(unit);
+  made.decimals = decimals;
+  return made;
+}
 
 std::string_view name_of(FigureLabel label) {
   switch (label) {

@@ -24,6 +24,8 @@ struct Figure {
   FigureLabel label = FigureLabel::Measured;
   int decimals = -1;  // -1 means up to four significant digits, and whole numbers in full
 };
+// A figure of one value.
+Figure figure(double value, std::string unit, int decimals = -1);
 
 // "12.34", "1 234 567" (with narrow no-break spaces), "–" for values that are not finite.
 std::string format_number(double value, int decimals = -1);

@@ -9,7 +9,7 @@
 namespace hone::tune {
 namespace {
 
-constexpr std::size_t kMaxSeries = 4;
+constexpr std::size_t kMaxSeries = 6;
 constexpr std::size_t kMaxPoints = 600;  // more than one per pixel is not visible
 
 std::string series_class(std::size_t index) { return concat("line s", index + 1); }
@@ -38,14 +38,18 @@ Extent collect(const LineChart& chart) {
   return extent;
 }
 
-// Draws the names with their strokes, right-aligned above the plot.
+// Draws the names with their strokes, right-aligned above the plot: beside the name of the y axis,
+// or below it where the two do not fit side by side.
 void draw_key(SvgWriter& svg, const LineChart& chart, const ChartLayout& layout) {
-  double right = layout.width - layout.right;
+  double right = layout.width - layout.right, width = 0;
+  for (const Series& series : chart.series) width += text_width(series.name) * layout.font + 42;
+  const bool fits = right - width > 4 + text_width(chart.y_label) * layout.font;
+  const double base = fits ? 15 : 15 + layout.font + 2;
   for (std::size_t i = chart.series.size(); i-- > 0;) {
     const std::string& name = chart.series[i].name;
-    svg.add_text({right, 15}, name, Anchor::End, "key");
+    svg.add_text({right, base}, name, Anchor::End, "key");
     right -= text_width(name) * layout.font + 8;
-    svg.add_line({right - 18, 11}, {right, 11}, series_class(i));
+    svg.add_line({right - 18, base - 4}, {right, base - 4}, series_class(i));
     right -= 34;
   }
 }

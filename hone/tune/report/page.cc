@@ -8,12 +8,14 @@ const std::string_view kPageStyle = R"CSS(
   color-scheme: light dark;
   --paper: #fcfbf8; --ink: #1c1e21; --muted: #5d636b; --rule: #e3dfd6; --wash: #f4f1ea;
   --accent: #0a6a6e; --second: #a9501b; --quiet: #87919b; --third: #5b4b9a;
+  --fourth: #6f7d1a; --fifth: #a8326f;
   --tone0: 42%; --tone1: 56%;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --paper: #14171a; --ink: #e9e7e2; --muted: #a0a6ad; --rule: #2d3238; --wash: #1c2024;
     --accent: #5fc7c2; --second: #efa264; --quiet: #7c8792; --third: #b3a4f0;
+    --fourth: #c2cf6b; --fifth: #ec8bbd;
     --tone0: 62%; --tone1: 76%;
   }
 }
@@ -59,6 +61,7 @@ svg .tick, svg .axis-name, svg .key { fill: var(--muted); }
 svg .line { fill: none; stroke-width: 2; stroke-linejoin: round; stroke-linecap: round; }
 svg .s1 { stroke: var(--quiet); } svg .s2 { stroke: var(--accent); }
 svg .s3 { stroke: var(--second); } svg .s4 { stroke: var(--third); }
+svg .s5 { stroke: var(--fourth); } svg .s6 { stroke: var(--fifth); }
 svg .line.s1 { stroke-width: 1.4; }
 svg .dot { fill: var(--paper); stroke-width: 2; }
 svg .reference { stroke: var(--second); stroke-width: 1.5; stroke-dasharray: 5 4; }
@@ -68,6 +71,7 @@ svg .front { fill: none; stroke: var(--accent); stroke-width: 1.5; stroke-dashar
 svg .bubble { fill: var(--quiet); fill-opacity: .28; stroke: var(--quiet); stroke-width: 1.5; }
 svg .bubble.on-front { fill: var(--accent); fill-opacity: .3; stroke: var(--accent); }
 svg .whisker { stroke: var(--ink); stroke-width: 1.25; }
+svg .also { stroke: var(--quiet); stroke-width: 1.25; }
 svg .bar { fill: var(--quiet); fill-opacity: .55; } svg .bar.ours { fill: var(--accent);
   fill-opacity: .85; }
 svg .value { fill: var(--muted); } svg .value.ours { fill: var(--ink); font-weight: 600; }

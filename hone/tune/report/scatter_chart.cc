@@ -41,6 +41,23 @@ std::vector<double> spread_of(const std::vector<ScatterPoint>& points, Figure Sc
   return values;
 }
 
+std::vector<double> spread_of_x(const ScatterChart& chart,
+                                const std::vector<ScatterPoint>& points) {
+  std::vector<double> values = spread_of(points, &ScatterPoint::x);
+  for (const ScatterPoint& point : points) {
+    if (point.also_x) values.push_back(*point.also_x);
+  }
+  if (chart.x_reference) values.push_back(chart.x_reference->value);
+  return values;
+}
+
+std::vector<double> spread_of_y(const ScatterChart& chart,
+                                const std::vector<ScatterPoint>& points) {
+  std::vector<double> values = spread_of(points, &ScatterPoint::y);
+  if (chart.y_reference) values.push_back(chart.y_reference->value);
+  return values;
+}
+
 Axis::Range widen(Axis::Range range, bool logarithmic) {
   if (logarithmic && range.low > 0) {
     const double factor = std::pow(range.high / range.low, 0.08);
@@ -56,9 +73,9 @@ class ScatterDrawing {
       : chart_(chart),
         points_(drawable_points(chart)),
         layout_(layout_of(width)),
-        x_(widen(range_of(spread_of(points_, &ScatterPoint::x)), chart.log_x), x_pixels(layout_),
+        x_(widen(range_of(spread_of_x(chart, points_)), chart.log_x), x_pixels(layout_),
            chart.log_x, width == ChartWidth::Wide ? 6 : 4),
-        y_(widen(range_of(spread_of(points_, &ScatterPoint::y)), chart.log_y), y_pixels(layout_),
+        y_(widen(range_of(spread_of_y(chart, points_)), chart.log_y), y_pixels(layout_),
            chart.log_y, 5),
         largest_radius_(width == ChartWidth::Wide ? 24 : 15),
         svg_(layout_.width, layout_.height, chart.title, chart.note) {
@@ -69,6 +86,7 @@ class ScatterDrawing {
 
   std::string draw() {
     draw_frame(svg_, layout_, x_, y_, chart_.x_label, chart_.y_label);
+    draw_references();
     draw_front();
     for (const ScatterPoint& point : points_) draw_point(point);
     draw_key();
@@ -84,6 +102,24 @@ class ScatterDrawing {
   double radius(const ScatterPoint& point) const {
     if (chart_.size_label.empty() || largest_ <= 0 || !(point.size > 0)) return 6;
     return std::max(4.0, largest_radius_ * std::sqrt(point.size / largest_));
+  }
+
+  void draw_references() {
+    const Axis::Range across = x_pixels(layout_), up = y_pixels(layout_);
+    const auto draw_name = [&](const ReferenceLine& line, Point at) {
+      svg_.add_text(at, concat(line.name, " ", format_number(line.value)), Anchor::Start,
+                    "reference-name");
+    };
+    if (const auto& line = chart_.x_reference; line && std::isfinite(line->value)) {
+      const double at = x_.place(line->value);
+      svg_.add_line({at, up.low}, {at, up.high}, "reference");
+      draw_name(*line, {at + 6, up.high + 12});
+    }
+    if (const auto& line = chart_.y_reference; line && std::isfinite(line->value)) {
+      const double at = y_.place(line->value);
+      svg_.add_line({across.low, at}, {across.high, at}, "reference");
+      draw_name(*line, {across.low + 8, at - 7});
+    }
   }
 
   void draw_front() {
@@ -105,6 +141,11 @@ class ScatterDrawing {
     }
     if (y_high > y_low) {
       svg_.add_line({at.x, y_.place(y_low)}, {at.x, y_.place(y_high)}, "whisker");
+    }
+    if (point.also_x && std::isfinite(*point.also_x)) {
+      const double also = x_.place(*point.also_x);
+      svg_.add_line({also, at.y}, at, "also");
+      svg_.add_line({also, at.y - 5}, {also, at.y + 5}, "also");
     }
     std::string tooltip = concat(point.name, ": ", format_number(point.x.value), " ", point.x.unit,
                                  ", ", format_number(point.y.value), " ", point.y.unit);
@@ -193,7 +234,13 @@ Json to_json(const ScatterChart& chart) {
                               {"y", to_json(point.y)},
                               {"size", std::isfinite(point.size) ? Json(point.size) : Json()},
                               {"on_front", point.on_front}});
+    if (point.also_x) json["points"].back()["also_x"] = *point.also_x;
   }
+  const auto add_reference = [&](const char* key, const std::optional<ReferenceLine>& line) {
+    if (line) json[key] = {{"name", line->name}, {"value", line->value}};
+  };
+  add_reference("x_reference", chart.x_reference);
+  add_reference("y_reference", chart.y_reference);
   return json;
 }
 
