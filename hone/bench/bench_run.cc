@@ -4,6 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <functional>
 #include <limits>
 #include <utility>
 
@@ -34,6 +37,8 @@ void check(const BenchCase& bench_case) {
              bench_case.ours.size());
   HONE_CHECK(bench_case.extra.empty() || bench_case.extra.size() == count, "bench",
              concat("0 or ", count, " entries in `extra`"), bench_case.extra.size());
+  HONE_CHECK(bench_case.notes.empty() || bench_case.notes.size() == count, "bench",
+             concat("0 or ", count, " entries in `notes`"), bench_case.notes.size());
   for (const Quotient& quotient : bench_case.quotients) {
     HONE_CHECK(std::max(quotient.of, quotient.over) < count, "bench",
                concat("a quotient of ", count, " contestants"), quotient.name);
@@ -93,6 +98,25 @@ std::string interval_text(const Json& row, int digits) {
                      row["ci"][1].get<double>(), digits, row.value("verdict", ""));
 }
 
+// Fields that say how good a result is and what it took, in the order of the table.
+constexpr std::array kMeasures{
+    "rel_error",     "kernel_error", "error_over_optimum", "orthogonality",  "distortion",
+    "detected_rank", "niter",        "oversample",         "peak_memory_mb", "memory_over_sdpa",
+    "provider"};
+
+std::string measures_text(const Json& row) {
+  std::string text;
+  for (const char* name : kMeasures) {
+    const auto found = row.find(name);
+    if (found == row.end()) continue;
+    text += fmt::format("  {} ", name);
+    text += found->is_number()   ? fmt::format("{:.4g}", found->get<double>())
+            : found->is_string() ? found->get<std::string>()
+                                 : found->dump();
+  }
+  return text;
+}
+
 // "12.34 GB/s" or "1.2 GFLOP/s" or nothing, whichever the row has.
 std::string rate_text(const Json& row) {
   std::string text;
@@ -118,7 +142,7 @@ std::string rate_text(const Json& row) {
   if (row.contains("no_memory_share")) {
     text += " " + row["no_memory_share"].get_ref<const std::string&>();
   }
-  return text;
+  return text + measures_text(row);
 }
 
 // Of each round over some contestants; no rounds for none.
@@ -143,6 +167,29 @@ std::size_t widest(const Json& rows, const char* key) {
 
 }  // namespace
 
+double growth_exponent(std::span<const double> sizes, std::span<const double> values) {
+  HONE_CHECK(values.size() == sizes.size(), "bench", concat(sizes.size(), " values"),
+             values.size());
+  double x_mean = 0, y_mean = 0, xx = 0, xy = 0;
+  const auto count = static_cast<double>(sizes.size());
+  const auto log_of = [](double value) {
+    HONE_CHECK(std::isfinite(value) && value > 0, "bench", "sizes and values above 0", value);
+    return std::log(value);
+  };
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    x_mean += log_of(sizes[i]) / count;
+    y_mean += log_of(values[i]) / count;
+  }
+  for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const double x = std::log(sizes[i]) - x_mean;
+    xx += x * x;
+    xy += x * (std::log(values[i]) - y_mean);
+  }
+  HONE_REQUIRE(std::ranges::adjacent_find(sizes, std::not_equal_to<>()) != sizes.end(), "bench",
+               "An exponent needs two different sizes.");
+  return xy / xx;
+}
+
 BenchRun::BenchRun(Measurer& measurer, const BenchOptions& options)
     : measurer_(measurer), options_(options) {
   HONE_CHECK(options.repeat >= 0, "bench", "--repeat >= 0", options.repeat);
@@ -166,16 +213,22 @@ void BenchRun::add(const BenchCase& bench_case) {
       }
       if (!bench_case.extra.empty()) row.update(bench_case.extra[i]);
       rows_.push_back(std::move(row));
+      notes_.push_back(bench_case.notes.empty() ? "" : bench_case.notes[i]);
     }
     append_ratios(bench_case, probed.work);
     append_quotients(bench_case, probed.work);
+    append_geometric_means(bench_case, probed.work);
   }
-  for (const auto& [name, why] : bench_case.skipped) {
-    rows_.push_back({{"case", bench_case.name}, {"impl", name}, {"status", "skipped: " + why}});
-  }
-  for (const std::string& name : bench_case.absent) {
-    rows_.push_back({{"case", bench_case.name}, {"impl", name}, {"status", "absent"}});
-  }
+  const auto add_status = [&](const std::string& name, const std::string& status) {
+    add_untimed({{"case", bench_case.name}, {"impl", name}, {"status", status}}, status);
+  };
+  for (const auto& [name, why] : bench_case.skipped) add_status(name, "skipped: " + why);
+  for (const std::string& name : bench_case.absent) add_status(name, "absent");
+}
+
+void BenchRun::add_untimed(Json row, const std::string& note) {
+  rows_.push_back(std::move(row));
+  notes_.push_back(note);
 }
 
 // Runs the probe before every contestant, so that all of them find the same caches, or around the
@@ -229,19 +282,65 @@ void BenchRun::add_memory_share(const BenchCase& bench_case, const Probed& probe
 }
 
 void BenchRun::append_ratios(const BenchCase& bench_case, const Measurement& measurement) {
-  const auto count = static_cast<Index>(bench_case.contestants.size());
-  const auto is_ours = [&](Index i) { return bench_case.ours[static_cast<std::size_t>(i)]; };
-  for (Index i = 0; i < count; ++i) {
-    for (Index j = 0; j < count; ++j) {
-      if (!is_ours(i) || is_ours(j)) continue;
-      const RatioInterval interval = measurer_.speedup(measurement, i, j);
-      Json ratio{{"case", bench_case.name},
-                 {"impl", measurement.names[static_cast<std::size_t>(i)]},
-                 {"against", measurement.names[static_cast<std::size_t>(j)]},
-                 {"ratio", interval.ratio}};
-      add_interval(measurement, interval, verdict_of(interval), ratio);
-      ratios_.push_back(std::move(ratio));
+  const std::size_t count = bench_case.contestants.size(), first_row = rows_.size() - count;
+  const auto add_ratio = [&](std::size_t i, std::size_t j) {
+    const RatioInterval interval =
+        measurer_.speedup(measurement, static_cast<Index>(i), static_cast<Index>(j));
+    Json ratio{{"against", measurement.names[j]}, {"ratio", interval.ratio}};
+    add_interval(measurement, interval, verdict_of(interval), ratio);
+    Json& row = rows_[first_row + i];
+    if (!bench_case.rivalries.empty() && !row.contains("ratio")) row["ratio"] = ratio;
+    Json entry{{"case", bench_case.name}, {"impl", measurement.names[i]}};
+    entry.update(ratio);
+    ratios_.push_back(std::move(entry));
+  };
+  for (const Rivalry& rivalry : bench_case.rivalries) {
+    add_ratio(rivalry.impl, *std::ranges::min_element(rivalry.against, {}, [&](std::size_t i) {
+                return measurer_.spread(measurement.seconds[i]).median;
+              }));
+  }
+  if (!bench_case.rivalries.empty()) return;
+  for (std::size_t i = 0; i < count; ++i) {
+    for (std::size_t j = 0; j < count; ++j) {
+      if (bench_case.ours[i] && !bench_case.ours[j]) add_ratio(i, j);
     }
+  }
+}
+
+// All contestants ran in every round, so that the geometric means of rounds are samples of two
+// contestants, of which a paired interval keeps what rounds have in common.
+void BenchRun::append_geometric_means(const BenchCase& bench_case, const Measurement& measurement) {
+  for (const GeometricMean& mean : bench_case.geometric_means) {
+    const std::size_t rounds = measurement.seconds.front().size();
+    Measurement of_rounds{.names = {mean.name, "against"},
+                          .seconds = {std::vector<double>(rounds), std::vector<double>(rounds)},
+                          .seed = measurement.seed};
+    for (std::size_t round = 0; round < rounds; ++round) {
+      double ours = 0, others = 0;
+      for (const auto& [impl, against] : mean.pairs) {
+        ours += std::log(measurement.seconds[impl][round]);
+        others += std::log(measurement.seconds[against][round]);
+      }
+      const auto points = static_cast<double>(mean.pairs.size());
+      of_rounds.seconds[0][round] = std::exp(ours / points);
+      of_rounds.seconds[1][round] = std::exp(others / points);
+    }
+    const RatioInterval interval = measurer_.speedup(of_rounds, 0, 1);
+    Json row{{"case", bench_case.name},
+             {"name", mean.name},
+             {"points", mean.pairs.size()},
+             {"ratio", interval.ratio}};
+    add_interval(of_rounds, interval, verdict_of(interval), row);
+    if (has_interval(of_rounds)) {
+      row["least"] = mean.least;
+      row["wholly_below"] = std::ranges::count_if(mean.pairs, [&](const auto& pair) {
+        return measurer_
+                   .speedup(measurement, static_cast<Index>(pair.first),
+                            static_cast<Index>(pair.second))
+                   .high < mean.least;
+      });
+    }
+    geometric_means_.push_back(std::move(row));
   }
 }
 
@@ -258,26 +357,36 @@ void BenchRun::append_quotients(const BenchCase& bench_case, const Measurement& 
   }
 }
 
+void BenchRun::add_growth(const Growth& growth) {
+  exponents_.push_back({{"name", growth.name},
+                        {"impl", growth.impl},
+                        {"of", growth.of},
+                        {"exponent", growth_exponent(growth.sizes, growth.values)},
+                        {"sizes", growth.sizes}});
+}
+
 Json BenchRun::report() const {
   return {{"machine", describe_machine()},
           {"rows", rows_},
           {"ratios", ratios_},
-          {"quotients", quotients_}};
+          {"quotients", quotients_},
+          {"geometric_means", geometric_means_},
+          {"exponents", exponents_}};
 }
 
 std::string BenchRun::table() const {
   const std::size_t case_width = widest(rows_, "case"), impl_width = widest(rows_, "impl");
   std::string text;
-  for (const Json& row : rows_) {
+  for (std::size_t i = 0; i < rows_.size(); ++i) {
+    const Json& row = rows_[i];
     text += fmt::format("{:<{}}  {:<{}}  ", row["case"].get<std::string>(), case_width,
                         row["impl"].get<std::string>(), impl_width);
-    if (row.contains("status")) {
-      text += row["status"].get<std::string>() + "\n";
-      continue;
+    if (row.contains("median_ms")) {
+      text += fmt::format("{:10.4f} ms [{:.4f}, {:.4f}] ({}){}{}", row["median_ms"].get<double>(),
+                          row["p10_ms"].get<double>(), row["p90_ms"].get<double>(),
+                          row["n"].get<Index>(), rate_text(row), notes_[i].empty() ? "" : "  ");
     }
-    text += fmt::format("{:10.4f} ms [{:.4f}, {:.4f}] ({}){}\n", row["median_ms"].get<double>(),
-                        row["p10_ms"].get<double>(), row["p90_ms"].get<double>(),
-                        row["n"].get<Index>(), rate_text(row));
+    text += notes_[i] + "\n";
   }
   for (const Json& ratio : ratios_) {
     text += fmt::format("{:<{}}  {} against {}: {:.3f}x ", ratio["case"].get<std::string>(),
@@ -290,6 +399,22 @@ std::string BenchRun::table() const {
                         row["name"].get<std::string>(), row["quotient"].get<double>());
     if (row.contains("most")) text += fmt::format("of at most {} ", row["most"].get<double>());
     text += interval_text(row, 5);
+  }
+  for (const Json& row : geometric_means_) {
+    text += fmt::format("{:<{}}  {}: geometric mean of {} ratios {:.3f}x ",
+                        row["case"].get<std::string>(), case_width, row["name"].get<std::string>(),
+                        row["points"].get<Index>(), row["ratio"].get<double>());
+    text += interval_text(row, 3);
+    if (!row.contains("wholly_below")) continue;
+    text.pop_back();
+    text += fmt::format("; {} with an interval wholly below {}\n", row["wholly_below"].get<Index>(),
+                        row["least"].get<double>());
+  }
+  for (const Json& row : exponents_) {
+    text += fmt::format("{}  {}: {} grows with exponent {:.3f} over {}\n",
+                        row["name"].get<std::string>(), row["impl"].get<std::string>(),
+                        row["of"].get<std::string>(), row["exponent"].get<double>(),
+                        row["sizes"].dump());
   }
   return text;
 }

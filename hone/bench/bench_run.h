@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,30 @@ struct Quotient {
   double most = 0;               // a bar; 0: none
 };
 
+// How many times as fast as the fastest of `against`, by its median, `impl` is.
+struct Rivalry {
+  std::size_t impl = 0;
+  std::vector<std::size_t> against;
+};
+
+// The geometric mean over pairs of how many times as fast as the second the first is.
+struct GeometricMean {
+  std::string name;
+  std::vector<std::pair<std::size_t, std::size_t>> pairs;
+  double least = 0;  // counts the pairs whose interval lies wholly below
+};
+
+// Values of one contestant over sizes of its work, for the exponent p of value ~ size^p.
+struct Growth {
+  std::string name;  // "m64/softmax/forward"
+  std::string impl;
+  std::string of;  // "time", "memory"
+  std::vector<double> sizes, values;
+};
+// The slope of the least-squares line of log(value) over log(size). Error{InvalidArgument} unless
+// there are as many values as sizes, all are finite and above 0, and two sizes differ.
+double growth_exponent(std::span<const double> sizes, std::span<const double> values);
+
 // One piece of work and its contestants.
 struct BenchCase {
   std::string name;                     // "24x1048576/adamw"
@@ -45,6 +70,11 @@ struct BenchCase {
   // Contestants that are left out, and why: a row with "status":"skipped: <why>".
   std::vector<std::pair<std::string, std::string>> skipped = {};
   std::vector<Quotient> quotients = {};
+  // The ratios to form, instead of those of each of ours over each other one. The first ratio of a
+  // contestant is also in its row.
+  std::vector<Rivalry> rivalries = {};
+  std::vector<GeometricMean> geometric_means = {};
+  std::vector<std::string> notes = {};  // per contestant: the end of its line in the table
 };
 
 // Measures cases one after another and collects the document of `hone bench --json`:
@@ -53,13 +83,20 @@ struct BenchCase {
 // 95 % interval share_ci, or no_memory_share: the reason why there is none)
 // ratios[]{case,impl,against,ratio,ci[2],verdict} (ratio > 1: impl is faster; verdict
 // faster|slower|tie), quotients[]{case,name,quotient,ci[2]} (with a bar also most, and by the
-// interval a verdict within|above|open). Below kLeastRounds rounds there is no interval and no
+// interval a verdict within|above|open), geometric_means[]{case,name,points,ratio,ci[2],verdict,
+// least,wholly_below}, whose interval is that of the geometric means of each round's times, and
+// exponents[]{name,impl,of,exponent,sizes[]}. Below kLeastRounds rounds there is no interval and no
 // verdict: no_interval has the reason, and rows have no share_ci.
 inline constexpr Index kLeastRounds = 5;
 class BenchRun {
  public:
   BenchRun(Measurer& measurer, const BenchOptions& options);
   void add(const BenchCase& bench_case);
+  // A row of what was counted instead of timed; `note` is its line in the table.
+  void add_untimed(Json row, const std::string& note);
+  // Errors as growth_exponent.
+  void add_growth(const Growth& growth);
+  const Json& rows() const { return rows_; }
   const BenchOptions& options() const { return options_; }
   Json report() const;
   // The document as an aligned table.
@@ -77,10 +114,13 @@ class BenchRun {
                         Json& row) const;
   void append_ratios(const BenchCase& bench_case, const Measurement& measurement);
   void append_quotients(const BenchCase& bench_case, const Measurement& measurement);
+  void append_geometric_means(const BenchCase& bench_case, const Measurement& measurement);
 
   Measurer& measurer_;
   BenchOptions options_;
   Json rows_ = Json::array(), ratios_ = Json::array(), quotients_ = Json::array();
+  Json geometric_means_ = Json::array(), exponents_ = Json::array();
+  std::vector<std::string> notes_;  // of rows_
 };
 
 }  // namespace hone::bench

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <memory>
 #include <string>
-#include <thread>
 
 #include "hone/bench/peer_process.h"
 #include "hone/core/check.h"
@@ -17,10 +15,6 @@ namespace {
 constexpr std::array<std::string_view, 6> kPeers{"torch_compile",     "bitsandbytes_32bit",
                                                  "bitsandbytes_8bit", "torchao_8bit",
                                                  "torchao_4bit",      "deepspeed"};
-
-// OpenMP's threads spin for milliseconds after a parallel region and would take a core from the
-// other process.
-constexpr auto kRest = std::chrono::milliseconds(50);
 
 std::unique_ptr<PeerProcess> start(std::string_view name, const OptimPeerWork& work) {
   const auto python = peer_python(), script = peer_script("optim_step.py");
@@ -39,28 +33,7 @@ bool is_optim_peer(std::string_view name) {
 }
 
 void add_optim_peer(std::string_view name, const OptimPeerWork& work, BenchCase& bench_case) {
-  const std::shared_ptr<PeerProcess> peer = start(name, work);
-  if (peer == nullptr) {
-    bench_case.absent.emplace_back(name);
-    return;
-  }
-  const auto seconds = std::make_shared<double>(0);
-  const auto step = [peer, seconds] {
-    *seconds = peer->ask({{"op", "step"}}).at("seconds").get<double>();
-    std::this_thread::sleep_for(kRest);
-  };
-  const auto wake = [peer] {
-    std::this_thread::sleep_for(kRest);
-    peer->ask({{"op", "wake"}});
-  };
-  bench_case.contestants.push_back(
-      {.name = std::string(name), .run = step, .prepare = wake, .own_seconds = [seconds] {
-         return *seconds;
-       }});
-  bench_case.ours.push_back(false);
-  Json row = peer->greeting();
-  row.erase("ready");
-  bench_case.extra.push_back(std::move(row));
+  add_peer(std::string(name), start(name, work), bench_case);
 }
 
 }  // namespace hone::bench

@@ -8,7 +8,10 @@
 
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstdlib>
+#include <thread>
+#include <utility>
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
@@ -19,6 +22,10 @@ namespace hone::bench {
 namespace {
 
 namespace fs = std::filesystem;
+
+// OpenMP's threads spin for milliseconds after a parallel region and would take a core from the
+// other process.
+constexpr auto kRest = std::chrono::milliseconds(50);
 
 // The source folder when the program still lies in its build folder.
 fs::path source_folder() {
@@ -124,6 +131,28 @@ std::string PeerProcess::read_line() {
     if (count <= 0) fail(ErrorCategory::Internal, "peer", "an answer", "the end of its output");
     pending_.append(bytes.data(), static_cast<std::size_t>(count));
   }
+}
+
+void add_peer(const std::string& name, std::shared_ptr<PeerProcess> peer, BenchCase& bench_case) {
+  if (peer == nullptr) {
+    bench_case.absent.push_back(name);
+    return;
+  }
+  const auto seconds = std::make_shared<double>(0);
+  const auto step = [peer, seconds] {
+    *seconds = peer->ask({{"op", "step"}}).at("seconds").get<double>();
+    std::this_thread::sleep_for(kRest);
+  };
+  const auto wake = [peer] {
+    std::this_thread::sleep_for(kRest);
+    peer->ask({{"op", "wake"}});
+  };
+  bench_case.contestants.push_back(
+      {.name = name, .run = step, .prepare = wake, .own_seconds = [seconds] { return *seconds; }});
+  bench_case.ours.push_back(false);
+  Json row = peer->greeting();
+  row.erase("ready");
+  bench_case.extra.push_back(std::move(row));
 }
 
 fs::path peer_python() {

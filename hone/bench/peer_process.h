@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "hone/bench/bench_run.h"
 #include "hone/core/json_io.h"
 
 namespace hone::bench {
@@ -34,6 +35,11 @@ class PeerProcess {
   std::string pending_;
   Json greeting_;
 };
+
+// Adds a peer to the case, an absent one if it is null. It answers {"op": "step"} with the seconds
+// of the work by its own clock, so that communication between the processes does not count, and
+// {"op": "wake"} so that its threads do not sleep. Its greeting describes it in its row.
+void add_peer(const std::string& name, std::shared_ptr<PeerProcess> peer, BenchCase& bench_case);
 
 // The interpreter and the folder of bench/peers: HONE_PEER_PYTHON (else python3 of .venv-peers next
 // to the sources) and HONE_PEERS (else bench/peers next to the build folder). Empty when not found.

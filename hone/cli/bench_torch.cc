@@ -13,6 +13,9 @@ void add_benches(CLI::App& bench, Context& context) {
   add_bench_optim(bench, context);
   add_bench_amp(bench, context);
   add_bench_paco(bench, context);
+  add_bench_layers(bench, context);
+  add_bench_linalg(bench, context);
+  add_bench_attention(bench, context);
 }
 
 }  // namespace hone::cli

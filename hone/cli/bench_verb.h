@@ -25,6 +25,9 @@ void add_bench_llm(CLI::App& bench, Context& context);
 void add_bench_optim(CLI::App& bench, Context& context);  // needs LibTorch
 void add_bench_amp(CLI::App& bench, Context& context);
 void add_bench_paco(CLI::App& bench, Context& context);
+void add_bench_layers(CLI::App& bench, Context& context);
+void add_bench_linalg(CLI::App& bench, Context& context);
+void add_bench_attention(CLI::App& bench, Context& context);
 
 // Defined in bench_hone.cc for `hone` and in bench_torch.cc for `hone-torch`.
 void add_benches(CLI::App& bench, Context& context);

@@ -3,11 +3,15 @@
 #include "hone/app/measurer.h"
 #include "hone/kernels/roof/memory_roofs.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
 
 #include "hone/core/error.h"
 #include "hone/core/thread_pool.h"
 #include "hone/tune/measure/measure.h"
+#include "tests/support/error_of.h"
 #include "tests/support/scripted_clock.h"
 
 namespace hone::bench {
@@ -176,6 +180,55 @@ TEST_F(BenchRunTest, quotients_are_times_over_times_and_are_held_to_their_bars) 
   EXPECT_THROW(run.add(bench_case), Error);
 }
 
+TEST_F(BenchRunTest, rivalries_compare_with_the_fastest_of_a_list) {
+  BenchRun run(*measurer_, {});
+  BenchCase bench_case = make_case();
+  bench_case.contestants.push_back(takes("slow", 0.008));
+  bench_case.ours.push_back(false);
+  bench_case.rivalries = {{0, {3, 2}}, {0, {3}}, {1, {2}}};
+  run.add(bench_case);
+  const Json report = run.report();
+  ASSERT_EQ(report["ratios"].size(), 3u);
+  EXPECT_EQ(report["ratios"][0]["against"], "torch");
+  EXPECT_DOUBLE_EQ(report["ratios"][0]["ratio"].get<double>(), 2);
+  EXPECT_DOUBLE_EQ(report["ratios"][1]["ratio"].get<double>(), 8);
+  EXPECT_DOUBLE_EQ(report["rows"][0]["ratio"]["ratio"].get<double>(), 2) << "the first one";
+  EXPECT_EQ(report["rows"][0]["ratio"]["verdict"], "faster");
+  EXPECT_DOUBLE_EQ(report["rows"][1]["ratio"]["ratio"].get<double>(), 0.5);
+  EXPECT_FALSE(report["rows"][2].contains("ratio"));
+}
+
+TEST_F(BenchRunTest, geometric_means_are_those_of_the_ratios) {
+  BenchCase bench_case = make_case();
+  bench_case.geometric_means = {{"ours / torch", {{0, 2}, {1, 2}}, 0.95}};
+  BenchRun run(*measurer_, {}), few(*measurer_, {.repeat = 2});
+  run.add(bench_case);
+  few.add(bench_case);
+  const Json mean = run.report()["geometric_means"][0];  // of 2 and 0.5
+  EXPECT_EQ(mean["name"], "ours / torch");
+  EXPECT_EQ(mean["points"], 2);
+  EXPECT_NEAR(mean["ratio"].get<double>(), 1, 1e-12);
+  EXPECT_NEAR(mean["ci"][0].get<double>(), 1, 1e-12);
+  EXPECT_EQ(mean["wholly_below"], 1);
+  EXPECT_THAT(run.table(), testing::HasSubstr("geometric mean of 2 ratios 1.000x"));
+  EXPECT_THAT(run.table(), testing::HasSubstr("1 with an interval wholly below 0.95"));
+  const Json without = few.report()["geometric_means"][0];
+  EXPECT_FALSE(without.contains("ci") || without.contains("wholly_below"));
+}
+
+TEST_F(BenchRunTest, notes_and_untimed_rows_are_in_the_table) {
+  BenchCase bench_case = make_case();
+  bench_case.notes = {"eight bits", "", ""};
+  BenchRun run(*measurer_, {});
+  run.add(bench_case);
+  run.add_untimed({{"case", "4x4"}, {"impl", "q2"}, {"bytes", 4}}, "four bytes");
+  EXPECT_EQ(run.report()["rows"][3]["bytes"], 4);
+  EXPECT_THAT(run.table(), testing::HasSubstr("  eight bits\n"));
+  EXPECT_THAT(run.table(), testing::ContainsRegex("4x4 +q2 +four bytes\n"));
+  bench_case.notes.pop_back();
+  EXPECT_THROW(run.add(bench_case), Error);
+}
+
 TEST_F(BenchRunTest, few_rounds_give_a_quotient_without_a_verdict) {
   BenchRun run(*measurer_, {.repeat = 4});
   BenchCase bench_case = make_case();
@@ -236,6 +289,53 @@ TEST_F(BenchRunTest, table_names_every_contestant_and_ratio) {
   for (const char* part : {"q8", "q4", "torch", "8.00 GB/s", "50 % of roof", "2.000x", "slower"}) {
     EXPECT_NE(table.find(part), std::string::npos) << part << " is missing in\n" << table;
   }
+}
+
+TEST_F(BenchRunTest, exponents_are_those_of_planted_growth) {
+  const std::vector<double> sizes{512, 2048, 8192, 10000};
+  for (const double exponent : {0.0, 1.0, 2.0}) {
+    std::vector<double> values;
+    for (const double size : sizes) values.push_back(3e-6 * std::pow(size, exponent));
+    EXPECT_NEAR(growth_exponent(sizes, values), exponent, 1e-12);
+  }
+  // Least squares: slopes 0 and 2 on equal distances make 1.
+  EXPECT_NEAR(growth_exponent(std::vector<double>{1, 10, 100}, std::vector<double>{5, 5, 500}), 1,
+              1e-12);
+  BenchRun run(*measurer_, {});
+  run.add_growth({"core", "hone", "time", {2, 4}, {8, 32}});
+  const Json row = run.report()["exponents"][0];
+  EXPECT_EQ(row["name"], "core");
+  EXPECT_EQ(row["impl"], "hone");
+  EXPECT_EQ(row["of"], "time");
+  EXPECT_NEAR(row["exponent"].get<double>(), 2, 1e-12);
+  EXPECT_EQ(row["sizes"], (Json{2.0, 4.0}));
+  EXPECT_NE(run.table().find("hone: time grows with exponent 2.000 over [2.0,4.0]"),
+            std::string::npos)
+      << run.table();
+}
+
+TEST_F(BenchRunTest, exponents_of_nothing_are_refused) {
+  const auto of = [](std::vector<double> sizes, std::vector<double> values) {
+    return test::error_of([&] { growth_exponent(sizes, values); });
+  };
+  EXPECT_NE(of({1, 2}, {1}), "no error");
+  EXPECT_NE(of({1, 2}, {1, 0}), "no error");
+  EXPECT_NE(of({1, 2}, {1, std::nan("")}), "no error");
+  EXPECT_NE(of({-1, 2}, {1, 1}), "no error");
+  for (const auto& sizes : {std::vector<double>{}, {3}, {3, 3}}) {
+    EXPECT_EQ(of(sizes, sizes), "[bench] An exponent needs two different sizes.");
+  }
+}
+
+TEST_F(BenchRunTest, table_shows_errors_beside_times) {
+  BenchRun run(*measurer_, {});
+  BenchCase bench_case = make_case();
+  for (std::size_t i = 0; i < bench_case.contestants.size(); ++i) {
+    bench_case.extra.push_back({{"rel_error", 0.0125}, {"provider", "LAPACK"}});
+  }
+  run.add(bench_case);
+  EXPECT_NE(run.table().find("rel_error 0.0125  provider LAPACK\n"), std::string::npos)
+      << run.table();
 }
 
 TEST(Roofs, are_positive_and_reading_is_not_slower_than_a_disk) {

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/bench/torch/bench_layers.h"
+#include "hone/cli/bench_verb.h"
+#include "hone/cli/validators.h"
+
+namespace hone::cli {
+namespace {
+
+void add_work(CLI::App& verb, bench::BenchLayersOptions& options) {
+  verb.add_option("--shape", options.shapes,
+                  "Inputs x outputs of linear layers (default: 4096x4096)")
+      ->delimiter(',')
+      ->envname("HONE_SHAPE");
+  verb.add_option("--conv", options.convs,
+                  "Convolutions as inputs x outputs : kernel : stride : padding : height x width")
+      ->delimiter(',')
+      ->envname("HONE_CONV");
+  verb.add_option("--batch", options.batches,
+                  "Rows or images of a pass (default: 1,64,256; of memory 32,64,128,256; of "
+                  "convolutions 4)")
+      ->delimiter(',')
+      ->envname("HONE_BATCH");
+  verb.add_option("--rank", options.ranks,
+                  "Ranks of both factors (default: a quarter of the break-even)")
+      ->delimiter(',')
+      ->envname("HONE_RANK");
+  verb.add_option("--terms", options.terms, "Terms of sketched layers, each with each --low-rank")
+      ->delimiter(',')
+      ->envname("HONE_TERMS");
+  verb.add_option("--low-rank", options.low_ranks,
+                  "Low ranks of the terms; the rank of a layer is 2 terms low-rank")
+      ->delimiter(',')
+      ->envname("HONE_LOW_RANK");
+  verb.add_option("--grid", options.grid,
+                  "tutorial: 36 layers of 1024x512 with a batch of 128; reference: 16 layers "
+                  "beside bmm, with geometric means")
+      ->check(not_empty())
+      ->envname("HONE_GRID");
+}
+
+}  // namespace
+
+void add_bench_layers(CLI::App& bench, Context& context) {
+  const auto options = std::make_shared<bench::BenchLayersOptions>();
+  CLI::App* verb = add_bench_verb(bench, context, "layers",
+                                  "Measure factored layers, dense ones and the published formula",
+                                  [&context, options](bench::BenchRun& run, Measurer&) {
+                                    options->threads = context.common.threads;
+                                    options->seed = context.common.seed.value_or(0);
+                                    bench::bench_layers(*options, run);
+                                  });
+  add_work(*verb, *options);
+  verb->add_option("--mode", options->modes,
+                   "sketched, lowrank, frozen_f32, frozen_bf16, frozen_int8, or frozen for all "
+                   "three (default: sketched,lowrank; of a grid sketched)")
+      ->delimiter(',')
+      ->envname("HONE_MODE");
+  verb->add_option("--fit", options->fits,
+                   "random, projection, svd: how layers approximate the dense weight (default: "
+                   "projection,svd)")
+      ->delimiter(',')
+      ->envname("HONE_FIT");
+  verb->add_option("--pass", options->passes, "forward, train, memory (default: forward)")
+      ->delimiter(',')
+      ->envname("HONE_PASS");
+  verb->add_option("--against", options->against,
+                   "dense, dense_hone, bmm (default: dense,dense_hone; of the grid reference also "
+                   "bmm)")
+      ->delimiter(',')
+      ->envname("HONE_AGAINST");
+  verb->add_flag("--cold", options->cold, "Flush the caches before each run")->envname("HONE_COLD");
+  verb->add_option("--plots", options->plots, "Folder for charts and tables")
+      ->check(not_empty())
+      ->envname("HONE_PLOTS");
+}
+
+}  // namespace hone::cli

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/bench/torch/bench_linalg.h"
+#include "hone/cli/bench_verb.h"
+
+namespace hone::cli {
+
+void add_bench_linalg(CLI::App& bench, Context& context) {
+  const auto options = std::make_shared<bench::BenchLinalgOptions>();
+  CLI::App* verb = add_bench_verb(
+      bench, context, "linalg",
+      "Measure randomized linear algebra beside LAPACK and LibTorch, with the errors of all",
+      [&context, options](bench::BenchRun& run, Measurer&) {
+        options->threads = context.common.threads;
+        bench::bench_linalg(*options, run);
+      });
+  verb->add_option("--op", options->ops, "Operations: rsvd, cqrrpt, qrcp, lstsq, srht, sparse")
+      ->delimiter(',')
+      ->envname("HONE_OP")
+      ->capture_default_str();
+  verb->add_option("--shape", options->shapes,
+                   "Rows x columns of the matrices (default: one for each operation)")
+      ->delimiter(',')
+      ->envname("HONE_SHAPE");
+  verb->add_option("--rank", options->rank,
+                   "Singular triplets of rsvd, and numbers that srht leaves of a row")
+      ->envname("HONE_RANK")
+      ->capture_default_str();
+  verb->add_option("--dtype", options->dtypes, "f32, f64")
+      ->delimiter(',')
+      ->envname("HONE_DTYPE")
+      ->capture_default_str();
+  verb->add_option("--spectrum", options->spectra,
+                   "Singular values: gaussian, power (1/j), step (1 up to the rank, 0.01 behind)")
+      ->delimiter(',')
+      ->envname("HONE_SPECTRUM")
+      ->capture_default_str();
+  verb->add_option("--against", options->against,
+                   "svd, svd_lowrank, qr, geqp3 (SciPy in its own process), gelsy, dense, loop, "
+                   "sparse_mm; each operation has those that do the same work")
+      ->delimiter(',')
+      ->envname("HONE_AGAINST")
+      ->capture_default_str();
+}
+
+}  // namespace hone::cli
