@@ -44,7 +44,8 @@ bool is_config_of(const std::filesystem::path& path) {
   }
 }
 
-// The configuration that a run was started with. It names every key, so none counts as given.
+// The configuration that a run was started with. It names every key, so none counts as given,
+// except those of a language model, which model.init would otherwise provide.
 template <class Config>
 void read_recorded(Config& config, const std::filesystem::path& path) {
   using Other = OtherConfig<Config>;
@@ -53,7 +54,9 @@ void read_recorded(Config& config, const std::filesystem::path& path) {
                   concat("a run of train ", kVerb<Other>));
   }
   read_config(config, path);
-  config.given.clear();
+  std::erase_if(config.given, [](const std::string& key) {
+    return !std::is_same_v<Config, task::LmConfig> || !key.starts_with("model.");
+  });
 }
 
 // Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --init
@@ -71,15 +74,11 @@ Config config_of(const Options& options, const Context& context, Config config) 
   }
   if (options.resume) app::check_run_to_resume(options.out);
   if (!options.data.empty()) config.data.path = options.data;
-  if constexpr (requires { config.model.init; }) {
-    if (!options.init.empty()) config.model.init = options.init;
-  }
+  if (!options.init.empty()) config.model.init = options.init;
   if (context.common.seed) config.trainer.seed = static_cast<Index>(*context.common.seed);
   for (const std::string& assignment : options.set) set_config(config, assignment);
-  if constexpr (requires { config.model.init; }) {
-    HONE_CHECK(options.init.empty() || config.model.init == options.init, "model.init",
-               "either --init or --set model.init", "both");
-  }
+  HONE_CHECK(options.init.empty() || config.model.init == options.init, "model.init",
+             "either --init or --set model.init", "both");
   return config;
 }
 
@@ -202,10 +201,12 @@ void run_paco(const Options& options, Context& context) {
 }
 
 struct Job {
-  const char *name, *about, *data;
+  const char *name, *about, *data, *init;
   void (*run)(const Options&, Context&);
-  bool has_init = false;
 };
+
+constexpr const char* kImageInit =
+    "Start from these weights: safetensors file, or folder of a model or a run";
 
 void add_job(CLI::App& verb, Context& context, const Job& made) {
   auto options = std::make_shared<Options>();
@@ -214,11 +215,7 @@ void add_job(CLI::App& verb, Context& context, const Job& made) {
   job->add_option("--set", options->set,
                   "key=value over file, --data and --seed, e.g. lr.peak=0.002");
   job->add_option("--data", options->data, made.data)->check(not_empty());
-  if (made.has_init) {
-    job->add_option("--init", options->init,
-                    "Start from these weights: safetensors file, or folder of a model or a run")
-        ->check(not_empty());
-  }
+  job->add_option("--init", options->init, made.init)->check(not_empty());
   job->add_option("--out", options->out, "Folder of the run")
       ->check(not_empty())
       ->capture_default_str();
@@ -250,22 +247,24 @@ void add_train(CLI::App& program, Context& context) {
   verb->require_subcommand(1);
   add_job(*verb, context,
           {.name = "lm",
-           .about = "Train a small language model, from its tokenizer on",
+           .about = "Train a small language model, from its tokenizer on or from a trained model",
            .data = "Text file, folder of texts or JSON lines (default: embedded stories)",
+           .init = "Start from this model, its tokenizer included: Hugging Face folder, GGUF or "
+                   "llama2.c file, or folder of a finished run",
            .run = run_lm});
   add_job(*verb, context,
           {.name = "vision",
            .about = "Train a classifier of images",
            .data = "Folder: MNIST's IDX files, CIFAR-10's batches, or images in a folder for each "
                    "class; or leaves: drawn leaves (docs/guide-vision.md)",
-           .run = run_vision,
-           .has_init = true});
+           .init = kImageInit,
+           .run = run_vision});
   add_job(*verb, context,
           {.name = "paco",
            .about = "Train a classifier of fine-grained images with part contrast (PaCo-2)",
            .data = "Images as for train vision (docs/guide-paco.md)",
-           .run = run_paco,
-           .has_init = true});
+           .init = kImageInit,
+           .run = run_paco});
 }
 
 }  // namespace hone::cli

@@ -63,5 +63,6 @@ void add_train(CLI::App& program, Context& context);
 void add_classify(CLI::App& program, Context& context);
 void add_compress(CLI::App& program, Context& context);
 void add_demo(CLI::App& program, Context& context);
+void add_tune(CLI::App& program, Context& context);
 
 }  // namespace hone::cli

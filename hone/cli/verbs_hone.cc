@@ -19,8 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 3> kTorchVerbs{"train", "classify", "demo"};
-constexpr std::array<std::string_view, 3> kTorchBenches{"optim", "amp", "paco"};
+constexpr std::array<std::string_view, 4> kTorchVerbs{"train", "classify", "demo", "tune"};
+constexpr std::array<std::string_view, 6> kTorchBenches{"optim",  "amp",    "paco",
+                                                        "layers", "linalg", "attention"};
 
 fs::path torch_program() {
   std::error_code error;

@@ -7,6 +7,7 @@ void add_torch_verbs(CLI::App& program, Context& context) {
   add_demo(program, context);
   add_train(program, context);
   add_classify(program, context);
+  add_tune(program, context);
 }
 
 std::span<const std::string_view> torch_verbs() { return {}; }

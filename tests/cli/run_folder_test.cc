@@ -53,6 +53,28 @@ TEST_F(RunFolder, a_second_run_in_one_folder_is_refused_and_the_first_goes_on) {
   EXPECT_TRUE(fs::exists(out + "/model/model.safetensors"));
 }
 
+TEST_F(RunFolder, a_run_from_a_model_is_resumed_without_it_as_it_was_started) {
+  ASSERT_EQ(run_hone(train(path("base"), 20)).status, 0);
+  const std::string out = path("tuned");
+  const Arguments start{"train", "lm", "-q",     "--threads",     "1",
+                        "--out", out,  "--data", path("text.txt")};
+  const auto set = [&](const Arguments& more) { return start + more; };
+  expect_refusal(set({"--init", path("none")}), 3, "none");
+  expect_refusal(set({"--init", path("base"), "--set", "model.layers=2"}), 2, "model.layers");
+  EXPECT_FALSE(fs::exists(out));
+  ASSERT_EQ(run_hone(set({"--init", path("base"), "--set", "model.context=8", "--set",
+                          "trainer.steps=5"}))
+                .status,
+            0);
+  fs::remove_all(path("base"));
+  const Arguments resume{"train", "lm", "-q", "--out", out, "--resume"};
+  const ProgramResult again = run_hone(resume);
+  EXPECT_EQ(again.status, 0) << again.err;
+  expect_refusal(resume + Arguments{"--set", "model.context=9"}, 2, "model.context");
+  const ProgramResult text = run_hone({"generate", out + "/model", "-p", "the", "-n", "3"});
+  EXPECT_EQ(text.status, 0) << text.err;
+}
+
 // GNU's OpenMP tells what it runs with.
 TEST_F(RunFolder, threads_of_libtorch_spin_shortly_unless_the_user_says_otherwise) {
   const auto spin_count = [](const Arguments& arguments, const std::vector<std::string>& given) {

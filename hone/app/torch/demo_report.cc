@@ -14,15 +14,8 @@
 namespace hone::app {
 namespace {
 
+using tune::figure;
 using tune::Figure;
-
-Figure figure(double value, std::string unit, int decimals = -1) {
-  Figure made;
-  made.value = value;
-  made.unit = std::move(unit);
-  made.decimals = decimals;
-  return made;
-}
 
 Figure figure(const Spread& spread, std::string unit) {
   Figure made = figure(spread.median, std::move(unit), 0);

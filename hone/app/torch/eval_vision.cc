@@ -7,6 +7,7 @@
 #include <memory>
 #include <utility>
 
+#include "hone/app/torch/held_out_images.h"
 #include "hone/app/torch/part_pictures.h"
 #include "hone/app/torch/score_part.h"
 #include "hone/app/torch/train_run.h"
@@ -14,7 +15,6 @@
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/data/leaves/leaves.h"
-#include "hone/train/interop.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/task/vision/metrics/feature_metrics.h"
 #include "hone/train/task/vision/metrics/logit_metrics.h"
@@ -23,52 +23,7 @@
 namespace hone::app {
 namespace {
 
-constexpr Index kKeptBytes = Index{1} << 30;
 constexpr Index kTop = 5, kConfusedPairs = 10, kExamples = 12;
-
-std::string text_of(const data::ImageShape& shape) {
-  return concat(shape.channels, " x ", shape.height, " x ", shape.width);
-}
-
-// The held-out images, of the size that the model takes.
-data::ImageCorpus load_held_out(const VisionEvalOptions& options, const task::VisionModel& model) {
-  const data::ImageShape shape = model.image_shape();
-  data::ImageCorpus corpus;
-  if (options.data == data::kLeavesName) {
-    HONE_REQUIRE(model.leaves.has_value(), "data",
-                 "The model does not say that it was trained on leaves, so it is unknown which.");
-    corpus.classes = data::leaf_class_names(model.leaves->classes);
-    corpus.shape = {3, model.leaves->size, model.leaves->size};
-    corpus.held_out = data::leaves_part(*model.leaves, data::LeafSplit::Val);
-  } else {
-    corpus = data::load_images(options.data,
-                               {.side = shape.height,
-                                .memory_bytes = kKeptBytes,
-                                .held_out_only = true,
-                                .stop = options.stop},
-                               libtorch_executor());
-  }
-  HONE_CHECK(corpus.shape == shape, "data",
-             concat("images of ", text_of(shape), ", the size of the model's images"),
-             text_of(corpus.shape));
-  return corpus;
-}
-
-// The model's label of each image, found by the name of its class.
-std::vector<Index> labels_of(const data::ImageCorpus& corpus,
-                             const std::vector<std::string>& model) {
-  std::vector<Index> known, labels;
-  for (const std::string& name : corpus.classes) {
-    const auto found = std::ranges::find(model, name);
-    HONE_REQUIRE(found != model.end(), "data",
-                 concat("The model does not know the class ", name, "."));
-    known.push_back(found - model.begin());
-  }
-  for (Index i = 0; i < corpus.held_out.size(); ++i) {
-    labels.push_back(known[static_cast<std::size_t>(corpus.held_out.label(i))]);
-  }
-  return labels;
-}
 
 // A model and what it makes of the held-out images.
 struct Scored {
@@ -150,7 +105,7 @@ VisionComparison compare(const VisionEvalOptions& options, task::VisionModel bas
                          const data::ImageCorpus& corpus, const Scored& scored) {
   data::ImageCorpus resized;
   const bool same_size = baseline.image_shape() == corpus.shape;
-  if (!same_size) resized = load_held_out(options, baseline);
+  if (!same_size) resized = load_held_out(options.data, baseline, options.stop);
   const Scored other =
       score(options, options.baseline, std::move(baseline), same_size ? corpus : resized);
   HONE_CHECK(other.labels.size() == scored.labels.size(), "baseline",
@@ -214,7 +169,7 @@ VisionCard evaluate(const VisionEvalOptions& options) {
   task::VisionModel model = task::read_vision_model(options.model);
   std::optional<task::VisionModel> baseline;
   if (!options.baseline.empty()) baseline = read_baseline(options, model);
-  const data::ImageCorpus corpus = load_held_out(options, model);
+  const data::ImageCorpus corpus = load_held_out(options.data, model, options.stop);
   const std::unique_ptr<AtomicFile> file = open_report(options);
   Scored scored = score(options, options.model, std::move(model), corpus);
   VisionCard card = make_card(options, corpus, scored);

@@ -13,14 +13,12 @@ namespace {
 
 constexpr Index kMostImages = 64, kMostPixels = Index{1} << 22;
 
-// Images in a batch: 64 of up to 256 x 256 pixels for models of the usual width, fewer where images
-// or maps are larger, which would take gigabytes.
-Index batch_of(const nn::VisionSpec& spec) {
+}  // namespace
+
+Index score_batch(const nn::VisionSpec& spec) {
   const Index pixels = std::min(kMostPixels, nn::most_image_pixels(spec));
   return std::clamp<Index>(pixels / (spec.height * spec.image_width), 1, kMostImages);
 }
-
-}  // namespace
 
 task::ImageScores score_part(task::VisionModel& model, const std::filesystem::path& folder,
                              const data::ImagePart& part, const std::atomic<bool>* stop) {
@@ -28,7 +26,7 @@ task::ImageScores score_part(task::VisionModel& model, const std::filesystem::pa
   Progress progress("classifying", part.size(), "images");
   task::ImageScores scores = task::gather_scores(
       model.net, batches,
-      {.count = part.size(), .batch = batch_of(model.net->spec()), .workers = 2, .prefetch = 4},
+      {.count = part.size(), .batch = score_batch(model.net->spec()), .workers = 2, .prefetch = 4},
       [&](Index done) {
         progress.update(done);
         if (stop != nullptr && *stop) {

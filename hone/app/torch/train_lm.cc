@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/app/torch/train_lm.h"
 
+#include <optional>
 #include <vector>
 
 #include "hone/app/torch/train_run.h"
-#include "hone/core/check.h"
-#include "hone/core/trace.h"
-#include "hone/model_io/write_model.h"
+#include "hone/core/file_io.h"
 #include "hone/train/memory/device_memory.h"
-#include "hone/train/nn/llama.h"
 #include "hone/train/optim/averaged_weights.h"
+#include "hone/train/task/lm/export_lm.h"
+#include "hone/train/task/lm/factored_model.h"
 #include "hone/train/task/lm/lm_setup.h"
 #include "hone/train/trainer/make_optimizer.h"
 
@@ -18,42 +18,44 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void export_model(const fs::path& folder, const nn::Llama& model, const task::LmData& data) {
-  HONE_TRACE_ZONE("export model");
-  std::vector<model_io::NamedMatrix> tensors;
-  std::vector<NamedTensor> on_host = model->hugging_face_tensors();  // until they are written
-  for (NamedTensor& named : on_host) {
-    named.value = named.value.to(at::kCPU);
-    HONE_CHECK(named.value.is_contiguous(), "export", "contiguous weights", named.name);
-    const bool is_vector = named.value.dim() == 1;
-    StoredMatrix matrix;
-    matrix.rows = is_vector ? 1 : named.value.size(0);
-    matrix.cols = named.value.size(-1);
-    matrix.bytes = {static_cast<const std::byte*>(named.value.data_ptr()), named.value.nbytes()};
-    tensors.push_back({named.name, matrix, is_vector});
-  }
-  model_io::write_hugging_face(folder, {.architecture = model->architecture(),
-                                        .tensors = tensors,
-                                        .tokenizer = data.tokenizer.get()});
+// A run that goes on has its weights and does not need the model that it started from.
+std::optional<task::InitialModel> initial_model_of(const TrainLmJob& job, task::LmConfig& config) {
+  const bool goes_on = job.resume && holds_checkpoint(job.out);
+  auto initial = task::take_initial_model(config, goes_on ? job.out / kInitialModel : fs::path());
+  if (initial && initial->file != nullptr) check_output_spares(job.out, initial->path);
+  return initial;
+}
+
+task::ExportParts export_parts(const task::LmData& data,
+                               const std::optional<task::InitialModel>& initial) {
+  if (!initial) return {.tokenizer = data.tokenizer.get()};
+  return {.tokenizer = data.tokenizer.get(),
+          .generation_defaults = initial->generation_defaults,
+          .context = initial->architecture.context};
 }
 
 TrainLmResult run_job(const TrainLmJob& job) {
   task::LmConfig config = job.config;
+  const std::optional<task::InitialModel> initial = initial_model_of(job, config);
   check_config(config);
   const TrainRun run(options_of(job), config.trainer);
-  task::LmSetup setup = task::set_up_lm(config);
+  task::LmSetup setup = task::set_up_lm(config, initial ? &*initial : nullptr);
   run.fix(config.trainer, setup.task);
   config.optim = trainer::apply_preset(config.optim, config.given, *setup.model);
   const auto optimizer = task::make_optimizer(config, *setup.model);
-  const trainer::TrainResult trained = run.train(
-      facts_of(config), config.lr, config.trainer,
-      {.name = setup.data.name, .hash = setup.data.hash, .kind = "text"}, setup.task, *optimizer);
+  const trainer::TrainResult trained =
+      run.train(facts_of(config), config.lr, config.trainer,
+                {.name = setup.data.name, .hash = setup.data.hash, .kind = "text"}, setup.task,
+                *optimizer, [&] {
+                  if (!initial || initial->file == nullptr) return;
+                  task::write_initial_model(job.out / kInitialModel, *initial);
+                });
   const fs::path folder = job.out / "model";
   const optim::AveragedWeights averaged(*optimizer);
-  export_model(folder, setup.model, setup.data);
+  task::export_lm(folder, *setup.model, export_parts(setup.data, initial));
   return {.steps = trained.steps,
           .skipped_steps = trained.skipped_steps,
-          .parameters = setup.model->architecture().parameters(),
+          .parameters = task::architecture_of(*setup.model).parameters(),
           .train_loss = trained.train_loss,
           .tokens_per_s = trained.tokens_per_s,
           .val_loss = trained.validation.loss,

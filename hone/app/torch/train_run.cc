@@ -38,11 +38,14 @@ constexpr Index kProbeSteps = 8;
 constexpr double kMaxSteps = 1e12;
 constexpr double kPrecisionSeconds = 3;
 
+constexpr const char* kFactoredLayers = "factored_layers";
+
 // What a checkpoint records and a resumed run must match.
 Json run_facts(const ConfigFacts& config, const DataFacts& data) {
   return {{"config", entries_to_json(config.entries)},
           {"config_hash", hash_entries(config.entries)},
           {"scaled", config.scaled},
+          {kFactoredLayers, config.factored_layers},
           {"data_hash", data.hash},
           {"data_name", data.name},
           {"threads", at::get_num_threads()},
@@ -196,11 +199,12 @@ bool ended_before_checkpoint(const fs::path& out) {
 
 // All but what the new run replaces when it begins.
 void remove_earlier_run(const fs::path& out) {
+  const std::array folders{out / "model", out / kInitialModel};
+  for (const fs::path& folder : folders) model_io::check_model_folder(folder);
   for (const fs::path& file : trainer::metrics_files(out)) fs::remove(file);
   std::error_code not_empty;
   fs::remove(out / "tensorboard", not_empty);
-  model_io::check_model_folder(out / "model");
-  fs::remove_all(out / "model");
+  for (const fs::path& folder : folders) fs::remove_all(folder);
 }
 
 void warn_of_long_warm_up(const optim::LrConfig& lr, Index steps) {
@@ -302,10 +306,17 @@ std::optional<std::vector<std::string>> TrainRun::recorded_scaled() const {
   return recorded.value("scaled", std::vector<std::string>());
 }
 
+Json TrainRun::recorded_layers() const {
+  const Json recorded = options_.resume ? recorded_facts(options_.out) : Json();
+  Json out = Json::object();
+  if (!recorded.is_null()) out[kFactoredLayers] = recorded.value(kFactoredLayers, Json());
+  return out;
+}
+
 trainer::TrainResult TrainRun::train(const ConfigFacts& facts, const optim::LrConfig& lr,
                                      const trainer::TrainerConfig& config, const DataFacts& data,
-                                     trainer::Task& task,
-                                     optim::MultiTensorOptimizer& optimizer) const {
+                                     trainer::Task& task, optim::MultiTensorOptimizer& optimizer,
+                                     const std::function<void()>& on_begin) const {
   const double peak = optimizer.param_groups().front().options().get_lr();
   const auto scheduler = trainer::make_schedule(lr, config.steps, optimizer);
   const bool replaces = !options_.resume && holds_run(options_.out);
@@ -320,6 +331,7 @@ trainer::TrainResult TrainRun::train(const ConfigFacts& facts, const optim::LrCo
   }
   warn_of_long_warm_up(lr, config.steps);
   if (replaces) remove_earlier_run(options_.out);
+  if (on_begin) on_begin();
   write_text_file(options_.out / "train.toml", entries_to_toml(facts.entries));
   const std::atomic<bool> never{false};
   return trainer.fit(task, optimizer, *scheduler,

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,6 +35,10 @@ bool holds_run(const std::filesystem::path& out);
 // deterministic one.
 void prepare_libtorch(int threads, c10::Device device = at::kCPU);
 
+// The folder in a run's folder that keeps what a resumed run needs of the model that it started
+// from.
+inline constexpr const char* kInitialModel = "initial_model";
+
 // The same job without its configuration.
 struct RunOptions {
   std::filesystem::path out, data;  // where `data` is a file, what is written to `out` spares it
@@ -49,6 +54,8 @@ struct ConfigFacts {
   ConfigEntries entries;
   Json defaults;
   std::vector<std::string> scaled = {};  // parameters with a learning rate of their own, by name
+  // The model's layers that the configuration does not name, of task::to_json(); null: none.
+  Json factored_layers = {};
 };
 template <class Config>
 ConfigFacts facts_of(Config& config) {
@@ -73,12 +80,16 @@ class TrainRun {
 
   // What ConfigFacts::scaled was when the run began that this one continues; nothing if it begins.
   std::optional<std::vector<std::string>> recorded_scaled() const;
+  // ConfigFacts::factored_layers of that run as {"factored_layers": …}; an empty object if it
+  // begins.
+  Json recorded_layers() const;
 
   // Resumes if requested, writes train.toml and trains. `facts`, `lr` and `config` belong to the
-  // settled configuration.
+  // settled configuration. `on_begin` is called once the earlier run is replaced or resumed.
   trainer::TrainResult train(const ConfigFacts& facts, const optim::LrConfig& lr,
                              const trainer::TrainerConfig& config, const DataFacts& data,
-                             trainer::Task& task, optim::MultiTensorOptimizer& optimizer) const;
+                             trainer::Task& task, optim::MultiTensorOptimizer& optimizer,
+                             const std::function<void()>& on_begin = {}) const;
 
   double seconds() const;  // since the construction
 

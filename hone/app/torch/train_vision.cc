@@ -6,6 +6,7 @@
 #include "hone/app/torch/train_run.h"
 #include "hone/core/file_io.h"
 #include "hone/data/leaves/leaves.h"
+#include "hone/model_io/json_fields.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/optim/averaged_weights.h"
@@ -35,7 +36,10 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   check_config(config);
   if (config.data.path != data::kLeavesName) check_output_outside(job.out, config.data.path);
   const TrainRun run(options_of(job), config.trainer);
-  task::VisionSetup setup = task::set_up_vision(with_needed_init(job, config), job.stop);
+  const Json recorded = run.recorded_layers();
+  task::VisionSetup setup =
+      task::set_up_vision(with_needed_init(job, config), job.stop,
+                          task::read_factored_layers(model_io::JsonFields(recorded, "checkpoint")));
   if (config.backbone_scale != 1) {
     if (auto scaled = run.recorded_scaled()) setup.scaled = std::move(*scaled);
   }
@@ -46,6 +50,7 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   const auto optimizer = task::make_optimizer(config, setup);
   ConfigFacts facts = facts_of(config);
   facts.scaled = setup.scaled;
+  facts.factored_layers = task::factored_json(task::factored_layers_of(*setup.model));
   const trainer::TrainResult trained = run.train(
       facts, config.lr, config.trainer,
       {.name = corpus.name, .hash = corpus.hash, .kind = "images"}, *setup.task, *optimizer);

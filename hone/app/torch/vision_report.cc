@@ -13,17 +13,10 @@
 namespace hone::app {
 namespace {
 
+using tune::figure;
 using tune::Figure;
 
 constexpr std::size_t kMostRows = 100, kMostPoints = 2000;
-
-Figure figure(double value, std::string unit, int decimals) {
-  Figure made;
-  made.value = value;
-  made.unit = std::move(unit);
-  made.decimals = decimals;
-  return made;
-}
 
 Figure percent(double share) { return figure(100 * share, "%", 2); }
 

@@ -6,12 +6,15 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <map>
+#include <string>
 
 #include "hone/app/torch/train_vision.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
 #include "hone/core/mmap_file.h"
+#include "hone/train/surgery/slot.h"
 #include "hone/train/task/vision/vision_model.h"
 #include "hone/train/tensor_file.h"
 #include "tests/support/image_files.h"
@@ -75,8 +78,9 @@ TEST_F(Classify, names_the_classes_of_files_with_the_probabilities_of_the_formul
   }
   const auto images = classify_images({.model = folder, .threads = 1}, paths, 9);
   const task::VisionModel model = task::read_vision_model(folder);
-  const auto tensors = model.net->named_parameters();
-  const auto at = [&](const char* name) { return tensors[name].detach().to(torch::kDouble); };
+  std::map<std::string, torch::Tensor> tensors;
+  for (const auto& [name, value] : nn::parameters_by_path(*model.net)) tensors[name] = value;
+  const auto at = [&](const char* name) { return tensors.at(name).detach().to(torch::kDouble); };
   ASSERT_EQ(images.size(), paths.size());
   for (std::size_t i = 0; i < images.size(); ++i) {
     EXPECT_EQ(images[i].path, paths[i]);

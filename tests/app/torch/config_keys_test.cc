@@ -54,6 +54,7 @@ Left run(const Settings& settings) {
   for (const std::string& one : settings) set_config(job.config, one);
   if (job.config.lr.schedule == "one_cycle") job.config.given.erase("lr.warm_up_steps");
   if (job.config.trainer.clip_value > 0) job.config.given.erase("trainer.clip_norm");
+  if (!job.config.model.init.empty()) job.config.given.erase("data.tokenizer");
   const memory::MemoryMeter meter;
   const Index before = meter.use().current;
   meter.reset_peak();
@@ -89,7 +90,7 @@ struct Change {
   Settings with = {};
 };
 
-std::map<std::string, Change> changes(const fs::path& text) {
+std::map<std::string, Change> changes(const fs::path& text, const fs::path& init) {
   const Settings tam_auto{"optim.name=tam", "optim.correlation_method=auto"};
   // Weight decay that multiplies the weights by thousands in every step.
   const Settings exploding_sgd{"optim.name=sgd", "lr.peak=1000", "optim.weight_decay=10",
@@ -101,7 +102,8 @@ std::map<std::string, Change> changes(const fs::path& text) {
   const Settings growing_scale{"amp.precision=fp16", "amp.init_scale=1", "amp.growth_interval=1"};
   // Overflows until it has halved about ten times; in fewer steps than end a run.
   const Settings large_scale{"amp.precision=fp16", "amp.init_scale=1e9", "trainer.steps=20"};
-  return {{"model.hidden_size", {"64"}},
+  return {{"model.init", {init.string()}},
+          {"model.hidden_size", {"64"}},
           {"model.intermediate_size", {"64"}},
           {"model.layers", {"1"}},
           {"model.heads", {"4"}},
@@ -173,7 +175,13 @@ TEST(ConfigKeys, every_key_changes_what_a_run_leaves_behind) {
   std::string lines;
   for (int i = 0; i < 400; ++i) lines += i % 3 == 0 ? "the cat sat.\n" : "a dog ran.\n";
   write_text_file(text, lines);
-  const auto known = changes(text);
+  TrainLmJob first{.config = {}, .out = folder.path() / "first", .threads = 1};
+  for (const std::string& one : kBase) set_config(first.config, one);
+  set_config(first.config, "trainer.seed=9");
+  testing::internal::CaptureStderr();
+  const fs::path init = train_lm(first).model;
+  testing::internal::GetCapturedStderr();
+  const auto known = changes(text, init);
   std::map<Settings, std::string> without;
   without[{}] = run({}).results;
   ASSERT_TRUE(run({}).results == without[{}]) << "the same run twice leaves the same";

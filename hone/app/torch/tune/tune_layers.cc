@@ -1,0 +1,386 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/torch/tune/tune_layers.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "hone/app/measurer.h"
+#include "hone/app/torch/train_run.h"
+#include "hone/app/torch/tune/layer_fitter.h"
+#include "hone/app/torch/tune/tune_report.h"
+#include "hone/app/torch/tune/tuned_model.h"
+#include "hone/core/check.h"
+#include "hone/core/file_io.h"
+#include "hone/core/folder_lock.h"
+#include "hone/core/log.h"
+#include "hone/core/machine_card.h"
+#include "hone/core/names.h"
+#include "hone/core/progress.h"
+#include "hone/core/sha256.h"
+#include "hone/core/version.h"
+#include "hone/data/leaves/leaves.h"
+#include "hone/data/story_grammar.h"
+#include "hone/train/memory/device_memory.h"
+#include "hone/train/surgery/layer_surgery.h"
+#include "hone/train/surgery/layer_tree.h"
+
+namespace hone::app {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char *kSearch = "search.json", *kBegin = "tune.json", *kResult = "layers.json";
+constexpr const char* kFormat = "hone tune 1";
+constexpr double kSpeedSeconds = 2;  // of one measurement, at most, beyond ten runs
+
+// SHA-256 of all parameters and buffers.
+std::string hash_of(const torch::nn::Module& module) {
+  std::string hashes;
+  const auto add = [&hashes](const std::vector<NamedTensor>& tensors) {
+    for (const auto& [name, value] : tensors) {
+      const torch::Tensor whole = value.detach().contiguous();
+      hashes += concat(
+          name, " ",
+          sha256_hex(std::span(static_cast<const std::byte*>(whole.data_ptr()), whole.nbytes())),
+          "\n");
+    }
+  };
+  add(nn::parameters_by_path(module));
+  add(nn::buffers_by_path(module));
+  return sha256_hex_of_text(hashes);
+}
+
+ModelFigures sizes_of(const torch::nn::Module& module) {
+  ModelFigures out;
+  for (const auto& [name, value] : nn::parameters_by_path(module)) {
+    out.bytes += static_cast<Index>(value.nbytes());
+    out.parameters += value.numel();
+  }
+  for (const auto& [name, value] : nn::buffers_by_path(module)) {
+    out.bytes += static_cast<Index>(value.nbytes());
+  }
+  return out;
+}
+
+std::vector<double> qualities_of(TunedModel& model, QualityMetric metric, Index repeats) {
+  std::vector<double> out;
+  for (Index repeat = 0; repeat < repeats; ++repeat) {
+    const auto [first, count] = samples_of_repeat(model, repeat, repeats, 1);
+    out.push_back(model.quality(metric, first, count));
+  }
+  return out;
+}
+
+void check_metric(const TunedModel& model, QualityMetric metric) {
+  HONE_REQUIRE(model.has(metric), "quality.metric",
+               metric == QualityMetric::Accuracy
+                   ? "A language model is measured by perplexity or loss."
+                   : "A classifier is measured by accuracy or loss.");
+}
+
+Json environment() {
+  Json json = describe_machine();
+  json["threads"] = at::get_num_threads();
+  json["hone"] = version_text();
+  json["torch"] = torch_version();
+  return json;
+}
+
+std::vector<double> read_qualities(const Json& json, const fs::path& path) {
+  const bool has_samples =
+      json.is_object() && json.contains("unchanged") && json["unchanged"].is_array() &&
+      !json["unchanged"].empty() &&
+      std::ranges::all_of(json["unchanged"], [](const Json& one) { return one.is_number(); });
+  if (!has_samples) fail_corrupt(path.string(), "This is no record of a search.");
+  return json["unchanged"].get<std::vector<double>>();
+}
+
+// The qualities of the unchanged model: those that the folder records, of a search with the same
+// facts, or those that `measure` returns, which are then recorded.
+std::vector<double> begin_search(const fs::path& out, Json facts,
+                                 const std::function<std::vector<double>()>& measure) {
+  const fs::path path = out / kBegin;
+  std::error_code ignored;
+  if (fs::exists(path, ignored)) {
+    const Json before = read_json_file(path);
+    const std::vector<double> recorded = read_qualities(before, path);
+    constexpr std::pair<const char*, const char*> kFacts[] = {{"format", "format"},
+                                                              {"space", "space"},
+                                                              {"seed", "seed"},
+                                                              {"model_sha256", "model"},
+                                                              {"data_sha256", "data"}};
+    for (const auto& [key, what] : kFacts) {
+      HONE_REQUIRE(before.contains(key) && before[key] == facts[key], out.string(),
+                   concat("The folder has a search with another ", what,
+                          "; take another folder, or remove this one."));
+    }
+    return recorded;
+  }
+  const bool is_new = std::ranges::all_of(fs::directory_iterator(out), [](const auto& entry) {
+    return entry.path().filename() == FolderLock::kName;
+  });
+  HONE_REQUIRE(is_new, out.string(), "The folder has files of something else; take another one.");
+  std::vector<double> measured = measure();
+  facts["unchanged"] = measured;
+  write_json_file(path, facts);
+  return measured;
+}
+
+// The folder of a search, from the first checks to its result.
+class TuneRun {
+ public:
+  explicit TuneRun(const TuneJob& job) : job_(job), space_(read_tune_space(job.space)) {
+    check_output_spares(job.out, job.model);
+    check_output_outside(job.out, job.model);
+    check_output_excludes(job.out, job.space);
+    if (job.data != data::kLeavesName && job.data != data::kStoriesName) {
+      check_output_spares(job.out, job.data);
+      check_output_outside(job.out, job.data);
+    }
+    if (job.seed) space_.seed = *job.seed;
+    lock_.emplace(job.out);
+    prepare_libtorch(job.threads);
+    model_ = open_tuned_model({.model = job.model,
+                               .data = job.data,
+                               .seed = space_.seed,
+                               .least_context = space_.speed ? space_.speed->tokens.value_or(0) : 0,
+                               .stop = job.stop});
+    check_metric(*model_, space_.quality.metric);
+    if (space_.speed) model_->prepare_run(*space_.speed);
+    groups_ = make_groups(model_->module(), space_);
+    for (const auto& [path, reason] : groups_.skipped) {
+      log_info(concat("tune: layer ", escape_controls(path), " is skipped. ", reason));
+    }
+  }
+
+  TuneOutcome run() {
+    begin();
+    fitter_.emplace(model_->module(), groups_.groups, space_.seed, [this] { model_->calibrate(); });
+    fitter_->plan(groups_.groups, space_.plan_error);
+    unchanged_layers_ = nn::snapshot(model_->module());
+    const tune::LayerSearchResult result = search();
+    TuneReport report = report_of(result);
+    Json document = {{"format", kFormat},   {"model", job_.model.string()},
+                     {"data", job_.data},   {"data_sha256", model_->data_hash()},
+                     {"seed", space_.seed}, {"repeats", space_.repeats}};
+    document.update(to_json(report));
+    document["search"] = tune::to_json(result);
+    document["environment"] = environment();
+    write_json_file(job_.out / kResult, document);
+    return {document, to_text(report), report.is_feasible};
+  }
+
+ private:
+  // Records what the search is of, with the qualities of the unchanged model; or compares with what
+  // an earlier run recorded.
+  void begin() {
+    const Json facts = {{"format", kFormat},
+                        {"space", space_.text},
+                        {"seed", space_.seed},
+                        {"model_sha256", hash_of(model_->module())},
+                        {"data_sha256", model_->data_hash()}};
+    unchanged_ = begin_search(job_.out, facts, [this] {
+      const auto samples = qualities_of(*model_, space_.quality.metric, space_.repeats);
+      HONE_REQUIRE(std::isfinite(mean_of(samples)), job_.model.string(),
+                   "The unchanged model has no finite quality on these data.");
+      return samples;
+    });
+    if (std::ssize(unchanged_) != space_.repeats) {
+      fail_corrupt((job_.out / kBegin).string(), concat(space_.repeats, " repeats"),
+                   concat(unchanged_.size()));
+    }
+  }
+
+  std::optional<double> least_quality() const {
+    return space_.quality.least_quality(mean_of(unchanged_));
+  }
+
+  void apply(std::span<const tune::LayerChoice> choices) {
+    for (const tune::LayerChoice& choice : choices) {
+      nn::replace(model_->module(), choice.layer, fitter_->fit(choice.layer, choice.point));
+    }
+  }
+  void restore() { nn::restore(unchanged_layers_); }
+
+  double quality(double resource, Index repeat) {
+    if (!is_changed_ && resource == 1) return unchanged_[static_cast<std::size_t>(repeat)];
+    const auto [first, count] = samples_of_repeat(*model_, repeat, space_.repeats, resource);
+    return model_->quality(space_.quality.metric, first, count);
+  }
+
+  double speed(Index repeat) {
+    check_not_cancelled(job_.stop);
+    const std::vector<Contestant> contestants{
+        {.name = "model", .run = [this] { model_->run_once(); }}};
+    const Measurement measured =
+        measurer_->measure(contestants, {.max_seconds = kSpeedSeconds,
+                                         .seed = static_cast<std::uint64_t>(repeat) + 1,
+                                         .stop = job_.stop});
+    return 1 / measurer_->spread(measured.seconds[0]).median;
+  }
+
+  tune::LayerSearchResult search() {
+    Progress progress("measuring models", 0, "models");
+    Index models = 0;
+    tune::LayerCallbacks callbacks{
+        .apply =
+            [&](std::span<const tune::LayerChoice> choices) {
+              is_changed_ = true;
+              apply(choices);
+            },
+        .restore =
+            [&] {
+              restore();
+              is_changed_ = false;
+              progress.update(++models);
+            },
+        .quality = [&](double resource, Index repeat) { return quality(resource, repeat); },
+        .speed = {},
+        .was_executed =
+            [&](const std::string& layer) { return nn::was_executed(model_->module(), layer); }};
+    if (space_.speed) callbacks.speed = [&](Index repeat) { return speed(repeat); };
+    return tune::search_layers(groups_.groups, callbacks,
+                               {.method = space_.method,
+                                .least_quality = least_quality(),
+                                .repeats = space_.repeats,
+                                .seed = space_.seed,
+                                .log = job_.out / kSearch});
+  }
+
+  // The speed of the model against that of the unchanged one, in turns.
+  RatioInterval speedup(std::span<const tune::LayerChoice> choices) {
+    const auto once = [this] { model_->run_once(); };
+    const std::vector<Contestant> contestants{
+        {.name = "unchanged", .run = once, .prepare = [this] { restore(); }},
+        {.name = "model", .run = once, .prepare = [this, choices] { apply(choices); }}};
+    const Measurement measured =
+        measurer_->measure(contestants, {.max_seconds = 2 * kSpeedSeconds, .stop = job_.stop});
+    restore();
+    return measurer_->speedup(measured, 1, 0);
+  }
+
+  // Figures of the result, with the model written if it is feasible.
+  TuneReport report_of(const tune::LayerSearchResult& result) {
+    TuneReport report{.goal = space_.quality, .least_quality = least_quality()};
+    report.is_feasible = result.model.has_value();
+    report.skipped = groups_.skipped;
+    report.before = sizes_of(model_->module());
+    report.before.quality = result.unchanged.quality;
+    const auto set_speed = [](ModelFigures& figures, const tune::LayerEvaluation& evaluation) {
+      if (!evaluation.speed.empty()) figures.runs_per_s = mean_of(evaluation.speed);
+    };
+    set_speed(report.before, result.unchanged);
+    const auto& shown = result.model ? result.model : result.nearest;
+    if (!shown) return report;
+    if (result.model && space_.speed) report.speedup = speedup(result.model->choices);
+    for (const tune::LayerChoice& choice : shown->choices) {
+      report.layers.push_back(fitter_->describe(choice.layer, choice.point));
+    }
+    apply(shown->choices);
+    report.after = sizes_of(model_->module());
+    report.after->quality = shown->quality;
+    set_speed(*report.after, *shown);
+    report.tree = nn::module_tree(model_->module());
+    if (result.model) {
+      const fs::path folder = job_.out / "model";
+      report.model_folder = folder.string();
+      model_->write(folder);
+    }
+    restore();
+    return report;
+  }
+
+  TuneJob job_;
+  TuneSpace space_;
+  std::optional<FolderLock> lock_;
+  std::unique_ptr<TunedModel> model_;
+  TuneGroups groups_;
+  std::optional<LayerFitter> fitter_;
+  nn::Snapshot unchanged_layers_;
+  std::vector<double> unchanged_;  // qualities
+  bool is_changed_ = false;
+  std::unique_ptr<Measurer> measurer_ = make_measurer();
+};
+
+// What layers.json says of the model next to it.
+struct Recorded {
+  QualityGoal goal;
+  double least_quality = 0;
+  Index repeats = 1;
+  std::uint64_t seed = 0;
+  std::string data_sha256;
+};
+
+Recorded read_recorded(const fs::path& path) {
+  const Json json = read_json_file(path);
+  const auto field = [&](const char* key, bool (Json::*is_type)() const noexcept) -> const Json& {
+    if (!json.is_object() || !json.contains(key) || !(json[key].*is_type)()) {
+      fail_corrupt(path.string(), concat("The file has no valid '", key, "'."));
+    }
+    return json[key];
+  };
+  if (field("format", &Json::is_string) != kFormat) {
+    fail_corrupt(path.string(), "This is no result of hone tune.");
+  }
+  HONE_REQUIRE(field("feasible", &Json::is_boolean).get<bool>(), path.string(),
+               "The search was infeasible, so there is no model to check.");
+  HONE_REQUIRE(!json.contains("least_quality") || !json["least_quality"].is_null(), path.string(),
+               "The search had no limit of quality that a model could be checked against.");
+  Recorded out;
+  const auto metric = field("metric", &Json::is_string).get<std::string>();
+  for (const auto own : {QualityMetric::Perplexity, QualityMetric::Loss, QualityMetric::Accuracy}) {
+    if (name_of(own) == metric) out.goal.metric = own;
+  }
+  out.least_quality = field("least_quality", &Json::is_number).get<double>();
+  out.repeats = field("repeats", &Json::is_number_integer).get<Index>();
+  if (out.repeats < 1 || out.repeats > kMostRepeats || name_of(out.goal.metric) != metric) {
+    fail_corrupt(path.string(), "The metric or the number of repeats is not valid.");
+  }
+  out.seed = field("seed", &Json::is_number_unsigned).get<std::uint64_t>();
+  out.data_sha256 = field("data_sha256", &Json::is_string).get<std::string>();
+  return out;
+}
+
+TuneOutcome check(const TuneJob& job) {
+  const Recorded recorded = read_recorded(job.out / kResult);
+  prepare_libtorch(job.threads);
+  const auto model = open_tuned_model(
+      {.model = job.out / "model", .data = job.data, .seed = recorded.seed, .stop = job.stop});
+  check_metric(*model, recorded.goal.metric);
+  HONE_REQUIRE(model->data_hash() == recorded.data_sha256, "data",
+               "These are not the data that the limit of quality was measured on.");
+  const std::vector<double> samples = qualities_of(*model, recorded.goal.metric, recorded.repeats);
+  const double quality = mean_of(samples);
+  TuneOutcome out;
+  out.is_met = quality >= recorded.least_quality;  // false for NaN
+  out.document = {{"metric", std::string(name_of(recorded.goal.metric))},
+                  {"value", recorded.goal.figure(quality)},
+                  {"limit", recorded.goal.figure(recorded.least_quality)},
+                  {"quality", quality},
+                  {"least_quality", recorded.least_quality},
+                  {"samples", samples},
+                  {"met", out.is_met}};
+  out.text = concat(figure_text(recorded.goal, quality), ", ", out.is_met ? "within" : "beyond",
+                    " the limit: ", figure_text(recorded.goal, recorded.least_quality), "\n");
+  return out;
+}
+
+}  // namespace
+
+TuneOutcome tune_layers(const TuneJob& job) {
+  return memory::run_in_memory("tune", [&] { return TuneRun(job).run(); });
+}
+
+TuneOutcome check_tuned(const TuneJob& job) {
+  return memory::run_in_memory("tune", [&] { return check(job); });
+}
+
+}  // namespace hone::app

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/torch/tune/tune_report.h"
+
+#include <algorithm>
+
+#include "hone/core/check.h"
+#include "hone/core/names.h"
+#include "hone/core/text_format.h"
+#include "hone/tune/search/layer_search.h"
+
+namespace hone::app {
+namespace {
+
+Json number(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
+
+Json to_json(const QualityGoal& goal, const ModelFigures& figures) {
+  Json samples = Json::array();
+  for (const double quality : figures.quality) samples.push_back(goal.figure(quality));
+  const auto error = tune::standard_error(figures.quality);
+  return {{std::string(name_of(goal.metric)), goal.figure(mean_of(figures.quality))},
+          {"samples", samples},
+          {"quality", mean_of(figures.quality)},
+          {"standard_error", number(error)},
+          {"bytes", figures.bytes},
+          {"parameters", figures.parameters},
+          {"runs_per_s", number(figures.runs_per_s)}};
+}
+
+std::string limit_text(const TuneReport& report) {
+  if (!report.least_quality) return "no limit: the best quality wins";
+  const double limit = report.goal.figure(*report.least_quality);
+  return concat(report.goal.metric == QualityMetric::Accuracy ? "at least " : "at most ",
+                fixed(limit, 4));
+}
+
+std::string table_of(const std::vector<ReplacedLayer>& layers) {
+  Index width = 5;
+  for (const ReplacedLayer& layer : layers) {
+    width = std::max(width, static_cast<Index>(escape_controls(layer.path).size()));
+  }
+  std::string text =
+      concat(align_left("layer", width),
+             "  mode      fit         rank       kB and of dense    kFLOP and of dense  error\n");
+  for (const ReplacedLayer& layer : layers) {
+    const auto pair = [](Index own, Index dense) {
+      return concat(align_right(fixed(static_cast<double>(own) / 1e3, 1), 8), " ",
+                    align_right(fixed(static_cast<double>(dense) / 1e3, 1), 8));
+    };
+    text += concat(
+        align_left(escape_controls(layer.path), width), "  ",
+        align_left(name_of(layer.point.mode), 8), "  ", align_left(name_of(layer.point.fit), 10),
+        "  ", align_right(concat(layer.point.rank), 4), "  ", pair(layer.bytes, layer.dense_bytes),
+        "  ", pair(layer.flops, layer.dense_flops), "  ", fixed(layer.error, 4));
+    if (layer.output_error) text += concat(" (outputs ", fixed(*layer.output_error, 4), ")");
+    text += '\n';
+  }
+  return text;
+}
+
+std::string speed_text(const ModelFigures& figures) {
+  return figures.runs_per_s ? concat(", ", fixed(*figures.runs_per_s, 2), " runs/s")
+                            : std::string();
+}
+
+std::string line_of(const QualityGoal& goal, std::string_view name, const ModelFigures& figures) {
+  return concat(align_left(name, 10), figure_text(goal, mean_of(figures.quality)), ", ",
+                fixed(static_cast<double>(figures.bytes) / 1e6, 3), " MB, ", figures.parameters,
+                " parameters", speed_text(figures), "\n");
+}
+
+}  // namespace
+
+double mean_of(const std::vector<double>& samples) { return tune::mean_of({true, samples}); }
+
+std::string figure_text(const QualityGoal& goal, double quality) {
+  return concat(name_of(goal.metric), " ", fixed(goal.figure(quality), 4));
+}
+
+Json to_json(const TuneReport& report) {
+  Json layers = Json::array(), skipped = Json::array();
+  for (const ReplacedLayer& layer : report.layers) layers.push_back(to_json(layer));
+  for (const auto& [path, reason] : report.skipped) {
+    skipped.push_back({{"layer", path}, {"reason", reason}});
+  }
+  const auto& speedup = report.speedup;
+  return {
+      {"feasible", report.is_feasible},
+      {"metric", std::string(name_of(report.goal.metric))},
+      {"limit", report.least_quality ? Json(report.goal.figure(*report.least_quality)) : Json()},
+      {"least_quality", number(report.least_quality)},
+      {"before", to_json(report.goal, report.before)},
+      {"after", report.after ? to_json(report.goal, *report.after) : Json()},
+      {"speedup",
+       speedup ? Json{{"ratio", speedup->ratio}, {"low", speedup->low}, {"high", speedup->high}}
+               : Json()},
+      {"layers", layers},
+      {"skipped", skipped}};
+}
+
+std::string to_text(const TuneReport& report) {
+  std::string text;
+  for (const auto& [path, reason] : report.skipped) {
+    text += concat("skipped ", escape_controls(path), ": ", reason, "\n");
+  }
+  if (report.is_feasible) text += report.tree;
+  if (!report.is_feasible) {
+    text += report.after ? "infeasible: the nearest model has\n"
+                         : "infeasible: no model had a finite quality\n";
+  }
+  if (!report.layers.empty()) text += table_of(report.layers);
+  text += line_of(report.goal, "unchanged", report.before);
+  if (report.after) {
+    text += line_of(report.goal, report.is_feasible ? "model" : "nearest", *report.after);
+  }
+  text += concat("goal: ", name_of(report.goal.metric), " ", limit_text(report), "\n");
+  if (const auto& speedup = report.speedup) {
+    text += concat("speed of the model: ", fixed(speedup->ratio, 3),
+                   " times that of the unchanged one [", fixed(speedup->low, 3), ", ",
+                   fixed(speedup->high, 3), "]\n");
+  }
+  if (report.is_feasible) text += concat("model: ", escape_controls(report.model_folder), "\n");
+  return text;
+}
+
+}  // namespace hone::app

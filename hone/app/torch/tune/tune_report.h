@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hone/app/torch/tune/layer_fitter.h"
+#include "hone/core/measurer.h"
+
+namespace hone::app {
+
+// A whole model.
+struct ModelFigures {
+  std::vector<double> quality = {};  // by repeat, as the metric's
+  Index bytes = 0, parameters = 0;   // of tensors in a file
+  std::optional<double> runs_per_s = {};
+};
+
+// What `hone tune` found.
+struct TuneReport {
+  QualityGoal goal;
+  std::optional<double> least_quality = {};  // a mean of qualities
+  bool is_feasible = false;
+  std::string tree = {};                   // of the modules with the replaced layers
+  std::vector<ReplacedLayer> layers = {};  // of the model, or of the nearest one
+  ModelFigures before = {};
+  std::optional<ModelFigures> after = {};  // none if no quality was finite
+  // Of the model, measured in turns with the unchanged one.
+  std::optional<RatioInterval> speedup = {};
+  std::vector<std::pair<std::string, std::string>> skipped = {};  // layers and reasons
+  std::string model_folder = {};
+};
+
+// {"metric", "limit", "least_quality", "layers", "before", "after", "speedup", "skipped"}
+Json to_json(const TuneReport& report);
+std::string to_text(const TuneReport& report);
+
+double mean_of(const std::vector<double>& samples);
+
+// "perplexity 12.34"
+std::string figure_text(const QualityGoal& goal, double quality);
+
+}  // namespace hone::app
