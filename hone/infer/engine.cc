@@ -33,10 +33,9 @@ const EngineOptions& checked(const EngineOptions& options) {
 RunnerOptions runner_options(const EngineOptions& options) {
   return {
       .act = options.activations == Activations::Int8 ? kernels::Act::Int8 : kernels::Act::Float32,
+      .kv = options.kv == KvDtype::Float16 ? Dtype::Float16 : Dtype::Float32,
       .max_rows = options.prefill_chunk};
 }
-
-Dtype dtype_of(KvDtype kv) { return kv == KvDtype::Float16 ? Dtype::Float16 : Dtype::Float32; }
 
 }  // namespace
 
@@ -47,7 +46,7 @@ struct Engine::State {
         file(std::move(file_in)),
         tokenizer(file->tokenizer()),
         runner(*file, runner_options(options), *options.executor),
-        cache(runner.kv_layout(dtype_of(options.kv)), context()),
+        cache(runner.kv_layout(), context()),
         queue(options.max_queue) {
     describe();
   }
@@ -78,6 +77,8 @@ struct Engine::State {
   void reap_cancelled();
   bool start_next();
   void advance();
+  bool run(std::span<const TokenId> tokens, Index logits,
+           const std::atomic<bool>* cancelled = nullptr);
   void end(FinishReason reason);
   void deliver(Event event);
   void send(const std::shared_ptr<EventSink>& sink, Event event);
@@ -148,6 +149,25 @@ bool Engine::State::start_next() {
   return true;
 }
 
+// Runs tokens behind those in the cache, with logits of the last ones. Returns false, with the
+// cache unchanged, if *cancelled becomes true between two layers.
+bool Engine::State::run(std::span<const TokenId> tokens, Index logits,
+                        const std::atomic<bool>* cancelled) {
+  const auto rows = static_cast<Index>(tokens.size());
+  cache.reserve(rows);
+  const StepBatch batch{.tokens = {tokens.begin(), tokens.end()},
+                        .sequences = {{.rows = rows,
+                                       .first_position = cache.length(),
+                                       .tables = {cache.table()},
+                                       .logits = logits}}};
+  const auto go_on = [&] {
+    return cancelled == nullptr || !cancelled->load(std::memory_order_relaxed);
+  };
+  if (!runner.forward(batch, go_on)) return false;
+  cache.commit(rows);
+  return true;
+}
+
 // Runs one prefill chunk or one token. The chunk that completes the prompt also yields the first
 // token.
 void Engine::State::advance() {
@@ -156,10 +176,10 @@ void Engine::State::advance() {
   const auto rows = static_cast<Index>(tokens.size());
   HONE_TRACE_ZONE(running->has_pending_prompt() ? "prefill" : "decode", {"tokens", rows},
                   {"position", cache.length()});
-  if (!runner.forward(tokens, cache, &running->cancelled())) return end(FinishReason::Cancelled);
+  if (!run(tokens, 1, &running->cancelled())) return end(FinishReason::Cancelled);
   running->advance(rows);
   if (running->has_pending_prompt()) return;
-  const std::span<float> logits = runner.logits(rows - 1, 1);
+  const std::span<float> logits = runner.logits(0, 1);
   deliver(running->accept(logits, clock));
 }
 
@@ -226,8 +246,7 @@ ScoreResult Engine::State::score(std::span<const TokenId> tokens,
   result.logprobs.resize(tokens.size() - 1);
   for (Index begin = 0; begin < length; begin += options.prefill_chunk) {
     const Index rows = std::min(options.prefill_chunk, length - begin);
-    runner.forward(tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)),
-                   cache);
+    run(tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(rows)), rows);
     const Index predicting = std::min(rows, length - 1 - begin);
     for (Index row = 0; row < predicting; row += kScoreRows) {
       const Index count = std::min(kScoreRows, predicting - row);

@@ -46,10 +46,10 @@ TEST(KvCache, truncating_gives_blocks_back_and_keeps_the_rest_in_place) {
   KvCache cache(small_layout(), 128);
   cache.reserve(100);
   cache.commit(100);
-  const std::byte* second = cache.view(0).blocks[1];
+  const std::byte* second = cache.table()[1];
   cache.truncate(33);
   EXPECT_EQ(cache.blocks(), 2);
-  EXPECT_EQ(cache.view(0).blocks[1], second);
+  EXPECT_EQ(cache.table()[1], second);
   cache.truncate(32);
   EXPECT_EQ(cache.blocks(), 1);
   cache.truncate(0);
@@ -71,12 +71,12 @@ TEST(KvCache, layers_of_a_block_do_not_overlap) {
   const auto& layout = cache.layout();
   for (Index layer = 0; layer < 2; ++layer) {
     for (Index head = 0; head < 3; ++head) {
-      const kernels::KvView view = cache.view(layer);
+      const kernels::KvView view{layout, layer, cache.table()};
       EXPECT_EQ(view.values(1, head) - view.keys(1, head), layout.plane_bytes());
       EXPECT_EQ(view.keys(1, head) - view.blocks[1], (layer * 3 + head) * 2 * layout.plane_bytes());
     }
   }
-  EXPECT_EQ(cache.view(0).blocks[1] - cache.view(0).blocks[0], layout.block_bytes());
+  EXPECT_EQ(cache.table()[1] - cache.table()[0], layout.block_bytes());
 }
 
 // The reference allocates its 4.8 GB before the first token: 12 layers, 12 heads, batch 32, 2048
@@ -87,7 +87,7 @@ TEST(KvCache, a_huge_limit_costs_memory_only_for_what_is_used) {
   const Index before = resident_bytes();
   KvCache cache(layout, 32 * 2048);
   cache.reserve(20);
-  const std::byte* block = cache.view(0).blocks[0];
+  const std::byte* block = cache.table()[0];
   std::fill_n(const_cast<std::byte*>(block), layout.block_bytes(), std::byte{1});
   cache.commit(20);
   EXPECT_EQ(ceil_div(32 * 2048, 32) * layout.block_bytes(), 4831838208);

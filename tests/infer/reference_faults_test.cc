@@ -64,9 +64,21 @@ class ReferenceFault : public testing::Test {
 
 // A model and its runner, for what an engine hides: the cache.
 struct OpenRunner {
-  explicit OpenRunner(const fs::path& path)
+  explicit OpenRunner(const fs::path& path, Dtype kv = Dtype::Float16)
       : file(model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false})),
-        runner(*file, {.act = kernels::Act::Float32, .max_rows = 64}, serial_executor()) {}
+        runner(*file, {.act = kernels::Act::Float32, .kv = kv, .max_rows = 64}, serial_executor()) {
+  }
+
+  bool forward(std::span<const TokenId> tokens, KvCache& cache) {
+    const auto rows = static_cast<Index>(tokens.size());
+    cache.reserve(rows);
+    const bool is_done = runner.forward(
+        {.tokens = {tokens.begin(), tokens.end()},
+         .sequences = {
+             {.rows = rows, .first_position = cache.length(), .tables = {cache.table()}}}});
+    cache.commit(rows);
+    return is_done;
+  }
 
   std::unique_ptr<model_io::ModelFile> file;
   ModelRunner runner;
@@ -141,20 +153,18 @@ TEST_F(ReferenceFault, f2_memory_follows_the_tokens_and_not_the_limits) {
 
 TEST_F(ReferenceFault, f3_positions_without_a_token_are_never_read) {
   const fs::path path = write_model(hone::test::tiny_architecture());
-  OpenRunner open_runner(path);
-  ModelRunner& runner = open_runner.runner;
   PhiloxStream random(3);
   const auto tokens = random_tokens(random, 37, 48);
   for (const Dtype dtype : {Dtype::Float32, Dtype::Float16}) {
+    OpenRunner open(path, dtype);
     std::vector<std::vector<float>> results;
     for (const std::byte fill : {std::byte{0}, std::byte{0xff}}) {  // zeros, NaN
-      KvCache cache(runner.kv_layout(dtype), 64);
+      KvCache cache(open.runner.kv_layout(), 64);
       cache.reserve(64);
-      for (std::byte* block : cache.view(0).blocks)
-        std::fill_n(block, cache.layout().block_bytes(), fill);
-      ASSERT_TRUE(runner.forward(std::span(tokens).first(36), cache));
-      ASSERT_TRUE(runner.forward(std::span(tokens).last(1), cache));
-      const auto logits = runner.logits(0, 1);
+      for (std::byte* block : cache.table()) std::fill_n(block, cache.layout().block_bytes(), fill);
+      ASSERT_TRUE(open.forward(std::span(tokens).first(36), cache));
+      ASSERT_TRUE(open.forward(std::span(tokens).last(1), cache));
+      const auto logits = open.runner.logits(0, 1);
       results.emplace_back(logits.begin(), logits.end());
     }
     for (const float logit : results[1]) ASSERT_TRUE(std::isfinite(logit));
@@ -164,25 +174,24 @@ TEST_F(ReferenceFault, f3_positions_without_a_token_are_never_read) {
 
 TEST_F(ReferenceFault, f4_a_token_lands_at_the_position_that_counts_the_tokens_before_it) {
   const fs::path path = write_model(hone::test::tiny_architecture());
-  OpenRunner open_runner(path);
-  ModelRunner& runner = open_runner.runner;
+  OpenRunner open(path);
   PhiloxStream random(4);
   const auto bytes_of_cache = [](const KvCache& cache) {
     std::vector<std::byte> bytes;
-    for (const std::byte* block : cache.view(0).blocks)
+    for (const std::byte* block : cache.table())
       bytes.insert(bytes.end(), block, block + cache.layout().block_bytes());
     return bytes;
   };
   for (int trial = 0; trial < 40; ++trial) {
     const Index length = 1 + random.below(64);
     const auto tokens = random_tokens(random, length, 48);
-    KvCache whole(runner.kv_layout(Dtype::Float16), 64), parts(whole.layout(), 64);
-    ASSERT_TRUE(runner.forward(tokens, whole));
+    KvCache whole(open.runner.kv_layout(), 64), parts(whole.layout(), 64);
+    ASSERT_TRUE(open.forward(tokens, whole));
     Index done = 0;
     while (done < length) {
       ASSERT_EQ(parts.length(), done);
       const Index rows = std::min<Index>(length - done, 1 + random.below(1 + random.below(20)));
-      ASSERT_TRUE(runner.forward(
+      ASSERT_TRUE(open.forward(
           std::span(tokens).subspan(static_cast<std::size_t>(done), static_cast<std::size_t>(rows)),
           parts));
       done += rows;

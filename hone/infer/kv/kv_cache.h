@@ -31,7 +31,7 @@ class KvCache {
   // Discards the positions from `length` on.
   void truncate(Index length);
 
-  kernels::KvView view(Index layer) const { return {layout_, layer, blocks_}; }
+  kernels::BlockTable table() const { return blocks_; }
   Index blocks() const { return static_cast<Index>(blocks_.size()); }
   Index bytes() const { return blocks() * layout_.block_bytes(); }
 

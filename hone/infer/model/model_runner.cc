@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/infer/model/model_runner.h"
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "hone/core/check.h"
@@ -32,6 +34,10 @@ ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& o
       executor_(executor),
       weights_(pack_weights(file, executor)),
       rope_(model_io::rope_frequencies(arch_.rope)),
+      layout_{.dtype = options.kv,
+              .layers = arch_.layers,
+              .kv_heads = arch_.kv_heads,
+              .head_dim = arch_.head_dim},
       ring_(executor) {
   HONE_CHECK(options.max_rows > 0, "model runner", "max_rows of at least 1", options.max_rows);
   const Index rows = options.max_rows;
@@ -45,13 +51,6 @@ ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& o
   sine_.resize(cosine_.size());
 }
 
-kernels::KvLayout ModelRunner::kv_layout(Dtype dtype) const {
-  return {.dtype = dtype,
-          .layers = arch_.layers,
-          .kv_heads = arch_.kv_heads,
-          .head_dim = arch_.head_dim};
-}
-
 std::string ModelRunner::kernel_name() const {
   const kernels::PackedMatrix& weight = weights_.layers.front().gate_up.weight;
   return concat(weight.variant(), ":", kernels::gemm_kernel_name(weight, act_of(weight)));
@@ -61,63 +60,87 @@ Act ModelRunner::act_of(const kernels::PackedMatrix& weight) const {
   return options_.act == Act::Int8 ? weight.preferred_act() : Act::Float32;
 }
 
-bool ModelRunner::forward(std::span<const text::TokenId> tokens, KvCache& cache,
-                          const std::atomic<bool>* cancelled) {
-  const auto rows = static_cast<Index>(tokens.size());
-  HONE_TRACE_ZONE("forward", {"rows", rows}, {"position", cache.length()});
+void ModelRunner::check(const StepBatch& batch) const {
+  const Index rows = batch.rows();
   HONE_CHECK(rows > 0 && rows <= options_.max_rows, "forward",
              concat("1 to ", options_.max_rows, " tokens"), rows);
-  cache.reserve(rows);
-  embed(tokens, cache.length());
+  Index sum = 0;
+  for (const StepSequence& sequence : batch.sequences) {
+    HONE_CHECK(sequence.rows > 0, "forward", "at least 1 row of a sequence", sequence.rows);
+    HONE_CHECK(sequence.logits >= 0 && sequence.logits <= sequence.rows, "forward",
+               concat("logits of 0 to ", sequence.rows, " rows"), sequence.logits);
+    HONE_CHECK(sequence.tables.size() == 1, "forward", "one block table of a sequence",
+               sequence.tables.size());
+    sum += sequence.rows;
+  }
+  HONE_CHECK(sum == rows, "forward", concat("sequences of ", rows, " rows"), sum);
+  for (const text::TokenId id : batch.tokens) {
+    HONE_CHECK(id >= 0 && id < arch_.vocab_size, "forward",
+               concat("a token id below ", arch_.vocab_size), id);
+  }
+}
+
+bool ModelRunner::forward(const StepBatch& batch, const std::function<bool()>& go_on) {
+  HONE_TRACE_ZONE("forward", {"rows", batch.rows()}, {"sequences", batch.sequences.size()});
+  check(batch);
+  embed(batch);
   for (Index i = 0; i < arch_.layers; ++i) {
-    if (cancelled != nullptr && cancelled->load(std::memory_order_relaxed)) return false;
+    if (go_on && !go_on()) return false;
     HONE_TRACE_ZONE("layer", {"layer", i});
     const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(i)];
-    attention_block(layer, cache, i, rows);
-    mlp_block(layer, rows);
+    attention_block(layer, batch, i);
+    mlp_block(layer, batch.rows());
   }
-  cache.commit(rows);
-  rows_ = rows;
   return true;
 }
 
-void ModelRunner::embed(std::span<const text::TokenId> tokens, Index first_position) {
-  HONE_TRACE_ZONE("embed", {"rows", tokens.size()}, {"cols", arch_.hidden_size});
+// Also prepares what all layers read: tables of RoPE, sequences of attention, and wanted rows.
+void ModelRunner::embed(const StepBatch& batch) {
+  HONE_TRACE_ZONE("embed", {"rows", batch.rows()}, {"cols", arch_.hidden_size});
   const Index width = arch_.hidden_size;
-  for (std::size_t row = 0; row < tokens.size(); ++row) {
-    HONE_CHECK(tokens[row] >= 0 && tokens[row] < arch_.vocab_size, "forward",
-               concat("a token id below ", arch_.vocab_size), tokens[row]);
+  for (std::size_t row = 0; row < batch.tokens.size(); ++row) {
     decode_row(
-        weights_.embedding, tokens[row],
+        weights_.embedding, batch.tokens[row],
         {hidden_.as<float>() + static_cast<Index>(row) * width, static_cast<std::size_t>(width)});
   }
-  const std::size_t used = tokens.size() * rope_.inverse.size();
-  kernels::fill_rope_tables(rope_.inverse, rope_.attention_factor, first_position,
-                            std::span(cosine_).first(used), std::span(sine_).first(used));
+  sequences_.clear();
+  wanted_.clear();
+  const std::size_t pairs = rope_.inverse.size();
+  Index row = 0;
+  for (const StepSequence& sequence : batch.sequences) {
+    const std::size_t at = static_cast<std::size_t>(row) * pairs;
+    const std::size_t count = static_cast<std::size_t>(sequence.rows) * pairs;
+    kernels::fill_rope_tables(rope_.inverse, rope_.attention_factor, sequence.first_position,
+                              std::span(cosine_).subspan(at, count),
+                              std::span(sine_).subspan(at, count));
+    sequences_.push_back({.rows = sequence.rows,
+                          .first_position = sequence.first_position,
+                          .blocks = sequence.tables.front()});
+    row += sequence.rows;
+    for (Index i = sequence.logits; i > 0; --i) wanted_.push_back(row - i);
+  }
 }
 
-void ModelRunner::attention_block(const LayerWeights& layer, KvCache& cache, Index index,
-                                  Index rows) {
+void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& batch, Index index) {
+  const Index rows = batch.rows();
   const Index q_width = arch_.heads * arch_.head_dim, kv_width = arch_.kv_heads * arch_.head_dim;
-  normalize(hidden_.as<float>(), layer.attention_norm, rows);
+  normalize(hidden_.as<float>(), layer.attention_norm, rows, normed_.as<float>());
   const GemmOutput inputs[] = {
       {&layer.q.weight, q_.as<float>(), q_width, {.bias = layer.q.bias_or_null()}},
       {&layer.k.weight, k_.as<float>(), kv_width, {.bias = layer.k.bias_or_null()}},
       {&layer.v.weight, v_.as<float>(), kv_width, {.bias = layer.v.bias_or_null()}}};
   multiply(normed_.as<float>(), rows, arch_.hidden_size, inputs);
 
-  const kernels::KvView view = cache.view(index);
-  rotate_and_store(view, cache.length(), rows);
-  const float scale = 1.0f / std::sqrt(static_cast<float>(arch_.head_dim));
+  rotate_and_store(rows, index);
   kernels::attention({.q = q_.as<float>(),
                       .q_stride = q_width,
                       .out = q_.as<float>(),
                       .out_stride = q_width,
-                      .rows = rows,
                       .heads = arch_.heads,
-                      .first_position = cache.length(),
-                      .scale = scale,
-                      .cache = view},
+                      .scale = 1.0f / std::sqrt(static_cast<float>(arch_.head_dim)),
+                      .layout = layout_,
+                      .layer = index,
+                      .sequences = sequences_},
                      attention_workspace_, executor_);
   const GemmOutput output[] = {{&layer.o.weight,
                                 hidden_.as<float>(),
@@ -129,7 +152,7 @@ void ModelRunner::attention_block(const LayerWeights& layer, KvCache& cache, Ind
 }
 
 void ModelRunner::mlp_block(const LayerWeights& layer, Index rows) {
-  normalize(hidden_.as<float>(), layer.mlp_norm, rows);
+  normalize(hidden_.as<float>(), layer.mlp_norm, rows, normed_.as<float>());
   const GemmOutput inner[] = {
       {&layer.gate_up.weight,
        mlp_.as<float>(),
@@ -145,8 +168,8 @@ void ModelRunner::mlp_block(const LayerWeights& layer, Index rows) {
   multiply(mlp_.as<float>(), rows, arch_.intermediate_size, output);
 }
 
-// Applies RoPE to q and k, then writes k and v to the cache.
-void ModelRunner::rotate_and_store(const kernels::KvView& view, Index first_position, Index rows) {
+// Applies RoPE to q and k, then writes k and v to the caches.
+void ModelRunner::rotate_and_store(Index rows, Index layer) {
   const auto pairs = static_cast<Index>(rope_.inverse.size());
   const Index q_width = arch_.heads * arch_.head_dim, kv_width = arch_.kv_heads * arch_.head_dim;
   constexpr Index kGrain = 8;  // rows; one row costs about a microsecond
@@ -170,22 +193,36 @@ void ModelRunner::rotate_and_store(const kernels::KvView& view, Index first_posi
     rope.x_stride = rope.y_stride = kv_width;
     rope.heads = arch_.kv_heads;
     kernels::apply_rope(rope);
-    kernels::write_kv({.k = k,
-                       .v = v_.as<float>() + begin * kv_width,
-                       .stride = kv_width,
-                       .rows = end - begin,
-                       .first_position = first_position + begin,
-                       .head_end = arch_.kv_heads,
-                       .cache = view});
+    store(begin, end, layer);
   });
 }
 
-void ModelRunner::normalize(const float* x, const std::vector<float>& weight, Index rows) {
+// Writes rows [begin, end) of k and v, which may belong to several sequences, to their caches.
+void ModelRunner::store(Index begin, Index end, Index layer) {
+  const Index kv_width = arch_.kv_heads * arch_.head_dim;
+  Index first = 0;  // row of the sequence
+  for (const kernels::AttentionSequence& sequence : sequences_) {
+    const Index from = std::max(begin, first), to = std::min(end, first + sequence.rows);
+    if (from < to) {
+      kernels::write_kv({.k = k_.as<float>() + from * kv_width,
+                         .v = v_.as<float>() + from * kv_width,
+                         .stride = kv_width,
+                         .rows = to - from,
+                         .first_position = sequence.first_position + from - first,
+                         .head_end = arch_.kv_heads,
+                         .cache = {layout_, layer, sequence.blocks}});
+    }
+    first += sequence.rows;
+  }
+}
+
+void ModelRunner::normalize(const float* x, const std::vector<float>& weight, Index rows,
+                            float* y) {
   const Index width = arch_.hidden_size;
   kernels::rms_norm({.x = x,
                      .x_stride = width,
                      .weight = weight.data(),
-                     .y = normed_.as<float>(),
+                     .y = y,
                      .y_stride = width,
                      .rows = rows,
                      .cols = width,
@@ -217,16 +254,25 @@ void ModelRunner::multiply(const float* x, Index rows, Index cols,
   }
 }
 
-std::span<float> ModelRunner::logits(Index first_row, Index rows) {
-  HONE_TRACE_ZONE("logits", {"rows", rows}, {"vocab", arch_.vocab_size});
-  HONE_CHECK(first_row >= 0 && rows > 0 && first_row + rows <= rows_, "logits",
-             concat("rows up to ", rows_), first_row + rows);
-  const Index vocab = arch_.vocab_size, bytes = rows * vocab * static_cast<Index>(sizeof(float));
+std::span<float> ModelRunner::logits(Index first, Index count) {
+  const Index vocab = arch_.vocab_size, width = arch_.hidden_size;
+  HONE_TRACE_ZONE("logits", {"rows", count}, {"vocab", vocab});
+  HONE_CHECK(first >= 0 && count > 0 && first + count <= std::ssize(wanted_), "logits",
+             concat("rows up to ", wanted_.size()), first + count);
+  const Index bytes = count * vocab * static_cast<Index>(sizeof(float));
   if (logits_.bytes() < bytes) logits_ = Buffer(bytes);
-  normalize(hidden_.as<float>() + first_row * arch_.hidden_size, weights_.final_norm, rows);
+  const std::span<const Index> wanted =
+      std::span(wanted_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  for (std::size_t i = 0; i < wanted.size();) {  // runs of adjacent rows
+    std::size_t end = i + 1;
+    while (end < wanted.size() && wanted[end] == wanted[end - 1] + 1) ++end;
+    normalize(hidden_.as<float>() + wanted[i] * width, weights_.final_norm,
+              static_cast<Index>(end - i), normed_.as<float>() + static_cast<Index>(i) * width);
+    i = end;
+  }
   const GemmOutput output[] = {{&weights_.head.weight, logits_.as<float>(), vocab, {}}};
-  multiply(normed_.as<float>(), rows, arch_.hidden_size, output);
-  return {logits_.as<float>(), static_cast<std::size_t>(rows * vocab)};
+  multiply(normed_.as<float>(), count, width, output);
+  return {logits_.as<float>(), static_cast<std::size_t>(count * vocab)};
 }
 
 }  // namespace hone::infer

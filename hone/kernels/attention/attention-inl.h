@@ -106,14 +106,15 @@ HWY_INLINE void widen(const hwy::float16_t* from, Index count, float* to) {
 
 // Turns the scores of one row over one block into probabilities relative to the new maximum and
 // adds them to the state. Returns the factor for what the row has accumulated so far, which is
-// exactly 1 for a block that adds nothing. Only the first `visible` cells count; the others get
+// exactly 1 for a block that adds nothing. Only the cells [first, visible) count; the others get
 // probability 0. A NaN among the scores makes the sum, and so the row's output, NaN.
-HWY_INLINE float update_softmax(float* scores, Index visible, float& max, float& sum) {
+HWY_INLINE float update_softmax(float* scores, Index first, Index visible, float& max, float& sum) {
   constexpr float kNothing = -std::numeric_limits<float>::infinity();
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
   std::fill(scores + std::clamp<Index>(visible, 0, kKvBlockTokens), scores + kKvBlockTokens,
             kNothing);
+  std::fill(scores, scores + std::clamp<Index>(first, 0, kKvBlockTokens), kNothing);
   auto highest = hn::Set(d, max);
   auto nan = hn::FirstN(d, 0);
   for (Index t = 0; t < kKvBlockTokens; t += lanes) {
@@ -128,7 +129,7 @@ HWY_INLINE float update_softmax(float* scores, Index visible, float& max, float&
     return 1.0f;
   }
   const float new_max = largest_lane(d, highest);
-  if (visible <= 0 || new_max == kNothing) {
+  if (visible <= std::max<Index>(first, 0) || new_max == kNothing) {
     std::fill(scores, scores + kKvBlockTokens, 0.0f);
     return 1.0f;
   }
@@ -149,7 +150,7 @@ HWY_INLINE float update_softmax(float* scores, Index visible, float& max, float&
 template <class T>
 HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const T* keys, const T* values,
                              const SoftmaxState& state) {
-  const Index rows = tile.rows(), dim = tile.args->cache.layout.head_dim;
+  const Index rows = tile.rows(), dim = tile.args->layout.head_dim;
   const float* q = tile.scratch;
   float* scores = tile.scratch + rows * dim;
   float* keep = scores + rows * kKvBlockTokens;
@@ -166,8 +167,8 @@ HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const T* ke
   }
   const Index begin = block * kKvBlockTokens;
   for (Index row = 0; row < rows; ++row) {
-    keep[row] = update_softmax(scores + row * kKvBlockTokens, tile.limit(row) + 1 - begin,
-                               state.max[row], state.sum[row]);
+    keep[row] = update_softmax(scores + row * kKvBlockTokens, tile.start(row) - begin,
+                               tile.limit(row) + 1 - begin, state.max[row], state.sum[row]);
   }
   // Cells beyond the last row's position may hold anything, even NaN, so they are left out of the
   // product.
@@ -188,7 +189,7 @@ HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const T* ke
 // attend_segment().
 void load_tile_queries(const AttentionTile& tile) {
   const AttentionArgs& args = *tile.args;
-  const Index dim = args.cache.layout.head_dim, group = tile.group();
+  const Index dim = args.layout.head_dim, group = tile.group();
   for (Index row = 0; row < tile.rows(); ++row) {
     const Index head = tile.kv_head * group + row % group;
     const float* q = args.q + (tile.first_row + row / group) * args.q_stride + head * dim;
@@ -196,17 +197,17 @@ void load_tile_queries(const AttentionTile& tile) {
   }
 }
 
-// Processes positions [256 * segment, …) up to each row's limit, into a fresh state.
+// Processes the positions of a segment that each row sees, into a fresh state.
 void attend_segment(const AttentionTile& tile, Index segment, const SoftmaxState& state) {
-  const Index rows = tile.rows(), dim = tile.args->cache.layout.head_dim;
+  const Index rows = tile.rows(), dim = tile.args->layout.head_dim;
   std::fill_n(state.max, rows, -std::numeric_limits<float>::infinity());
   std::fill_n(state.sum, rows, 0.0f);
   std::fill_n(state.acc, rows * dim, 0.0f);
   constexpr Index kBlocks = kKvSegmentTokens / kKvBlockTokens;
-  const Index last = tile.limit(rows - 1) / kKvBlockTokens;
-  const KvView& cache = tile.args->cache;
-  for (Index block = segment * kBlocks; block <= std::min(last, (segment + 1) * kBlocks - 1);
-       ++block) {
+  const Index first = std::max(segment * kBlocks, tile.start(0) / kKvBlockTokens);
+  const Index last = std::min(tile.limit(rows - 1) / kKvBlockTokens, (segment + 1) * kBlocks - 1);
+  const KvView cache = tile.cache();
+  for (Index block = first; block <= last; ++block) {
     const std::byte* keys = cache.keys(block, tile.kv_head);
     const std::byte* values = cache.values(block, tile.kv_head);
     if (cache.layout.dtype == Dtype::Float32) {
@@ -251,7 +252,7 @@ void merge_states(const SoftmaxState& total, const SoftmaxState& part, Index row
 
 void store_tile(const AttentionTile& tile, const SoftmaxState& state) {
   const AttentionArgs& args = *tile.args;
-  const Index dim = args.cache.layout.head_dim, group = tile.group();
+  const Index dim = args.layout.head_dim, group = tile.group();
   for (Index row = 0; row < tile.rows(); ++row) {
     const Index head = tile.kv_head * group + row % group;
     float* out = args.out + (tile.first_row + row / group) * args.out_stride + head * dim;

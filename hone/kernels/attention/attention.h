@@ -9,26 +9,38 @@
 
 namespace hone::kernels {
 
-// Causal attention of consecutive query rows of one sequence over its cache:
-//   out[r, h] = sum_t softmax_t(scale * q[r, h] . K[t, h / group]) V[t, h / group],
-//   t = 0 … first_position + r, group = heads / kv_heads.
-// The cache must already contain the keys and values of the rows themselves. Cells beyond the last
+// Query rows of one sequence, at adjacent positions.
+struct AttentionSequence {
+  Index rows = 0;
+  Index first_position = 0;  // of its first row
+  // Position p is in blocks[p / kKvBlockTokens]. Blocks that lie behind the window of the first row
+  // may be null.
+  BlockTable blocks = {};
+};
+
+// Causal attention of the rows of several sequences, each over its own cache: for the row at
+// position p,
+//   out[h] = sum_t softmax_t(scale * q[h] . K[t, h / group]) V[t, h / group],
+//   t = 0 … p, or p - window + 1 … p with a window; group = heads / kv_heads.
+// The caches must already contain the keys and values of the rows themselves. Cells beyond the last
 // row's position are ignored.
 //
 // Numerics: a score is a chain of fused multiply-adds over ascending head elements. Softmax runs
 // online in blocks of 32 absolute positions within segments of 256, and segments merge in ascending
-// order. A row's result therefore depends only on that row and the cache, not on the number of
-// rows, the workers or the chunking, bit for bit. A NaN in a query or key makes every output that
-// involves it NaN; a value that is not finite may also affect earlier rows of the call.
+// order. A row's result therefore depends only on that row and its cache, not on the other rows and
+// sequences, the workers or the chunking, bit for bit. A NaN in a query or key makes every output
+// that involves it NaN; a value that is not finite may also affect earlier rows of the call.
 struct AttentionArgs {
-  const float* q = nullptr;  // [rows, heads, head_dim], after RoPE
+  const float* q = nullptr;  // [rows of all sequences, heads, head_dim], after RoPE
   Index q_stride = 0;        // elements between rows
-  float* out = nullptr;      // [rows, heads, head_dim]; may be q
+  float* out = nullptr;      // like q; may be q
   Index out_stride = 0;
-  Index rows = 0, heads = 0;
-  Index first_position = 0;
+  Index heads = 0;
   float scale = 1;
-  KvView cache;
+  Index window = 0;  // positions that a row sees, itself included; 0: all
+  KvLayout layout = {};
+  Index layer = 0;
+  std::span<const AttentionSequence> sequences = {};
 };
 
 // Scratch memory of attention(), which grows on demand and is kept between calls. Concurrent calls
@@ -42,9 +54,9 @@ class AttentionWorkspace {
   Buffer memory_;
 };
 
-// Throws Error{InvalidArgument} if shapes disagree or the cache has too few blocks. Few rows
-// (decode, speculation) are distributed by (KV head, segment), many rows (prefill) by (KV head,
-// query tile).
+// Throws Error{InvalidArgument} if shapes disagree or a cache has too few blocks. One parallel
+// region for all sequences, whose items are (sequence, KV head, tile of rows); where these are few,
+// tiles of few rows (decode, speculation) are also divided into segments.
 void attention(const AttentionArgs& args, AttentionWorkspace& workspace, Executor& executor);
 
 // The reference: plain loops in double over the same cache.

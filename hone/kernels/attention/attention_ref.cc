@@ -16,36 +16,50 @@ double element(const std::byte* plane, Index at, Dtype dtype) {
   return f16_to_float(reinterpret_cast<const std::uint16_t*>(plane)[at]);
 }
 
+// One head of one row over positions [begin, end).
+void attend_row(const AttentionArgs& args, const KvView& cache, Index kv_head, Index begin,
+                Index end, const float* q, float* out) {
+  const KvLayout& layout = args.layout;
+  const Index dim = layout.head_dim;
+  std::vector<double> p(static_cast<std::size_t>(end)), sums(static_cast<std::size_t>(dim));
+  double max = -std::numeric_limits<double>::infinity(), sum = 0;
+  for (Index t = begin; t < end; ++t) {
+    const std::byte* keys = cache.keys(t / kKvBlockTokens, kv_head);
+    double score = 0;
+    for (Index i = 0; i < dim; ++i) {
+      score += q[i] * element(keys, layout.key_element(t % kKvBlockTokens, i), layout.dtype);
+    }
+    max = std::max(max, p[t] = score * args.scale);
+  }
+  for (Index t = begin; t < end; ++t) {
+    const std::byte* values = cache.values(t / kKvBlockTokens, kv_head);
+    const double weight = std::exp(p[t] - max);
+    sum += weight;
+    for (Index i = 0; i < dim; ++i) {
+      sums[i] += weight * element(values, t % kKvBlockTokens * dim + i, layout.dtype);
+    }
+  }
+  for (Index i = 0; i < dim; ++i) out[i] = static_cast<float>(sums[i] / sum);
+}
+
 }  // namespace
 
 void attention_ref(const AttentionArgs& args) {
-  const KvLayout& layout = args.cache.layout;
+  const KvLayout& layout = args.layout;
   const Index dim = layout.head_dim, group = args.heads / layout.kv_heads;
-  for (Index row = 0; row < args.rows; ++row) {
-    const Index tokens = args.first_position + row + 1;
-    for (Index head = 0; head < args.heads; ++head) {
-      const float* q = args.q + row * args.q_stride + head * dim;
-      std::vector<double> p(static_cast<std::size_t>(tokens)), out(static_cast<std::size_t>(dim));
-      double max = -std::numeric_limits<double>::infinity(), sum = 0;
-      for (Index t = 0; t < tokens; ++t) {
-        const std::byte* keys = args.cache.keys(t / kKvBlockTokens, head / group);
-        double score = 0;
-        for (Index i = 0; i < dim; ++i) {
-          score += q[i] * element(keys, layout.key_element(t % kKvBlockTokens, i), layout.dtype);
-        }
-        max = std::max(max, p[t] = score * args.scale);
+  Index first_row = 0;
+  for (const AttentionSequence& sequence : args.sequences) {
+    const KvView cache{layout, args.layer, sequence.blocks};
+    for (Index row = 0; row < sequence.rows; ++row) {
+      const Index end = sequence.first_position + row + 1;
+      const Index begin = args.window > 0 ? std::max<Index>(0, end - args.window) : 0;
+      for (Index head = 0; head < args.heads; ++head) {
+        const Index at = first_row + row;
+        attend_row(args, cache, head / group, begin, end, args.q + at * args.q_stride + head * dim,
+                   args.out + at * args.out_stride + head * dim);
       }
-      for (Index t = 0; t < tokens; ++t) {
-        const std::byte* values = args.cache.values(t / kKvBlockTokens, head / group);
-        const double weight = std::exp(p[t] - max);
-        sum += weight;
-        for (Index i = 0; i < dim; ++i) {
-          out[i] += weight * element(values, t % kKvBlockTokens * dim + i, layout.dtype);
-        }
-      }
-      float* to = args.out + row * args.out_stride + head * dim;
-      for (Index i = 0; i < dim; ++i) to[i] = static_cast<float>(out[i] / sum);
     }
+    first_row += sequence.rows;
   }
 }
 

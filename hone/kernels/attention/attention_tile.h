@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
+
 #include "hone/kernels/attention/attention.h"
 
 // Private to kernels/attention: the unit of work that is compiled per instruction set, and how the
@@ -21,16 +23,26 @@ struct SoftmaxState {
   }
 };
 
-// Query rows [first_row, first_row + tokens) of `args` for all heads of the group of `kv_head`. Row
-// r of the tile is token first_row + r / group, head kv_head * group + r % group.
+// `tokens` query rows of one sequence for all heads of the group of `kv_head`. Row r of the tile is
+// query row first_row + r / group, head kv_head * group + r % group.
 struct AttentionTile {
   const AttentionArgs* args = nullptr;
-  Index kv_head = 0, first_row = 0, tokens = 0;
+  BlockTable blocks = {};
+  Index kv_head = 0, tokens = 0;
+  Index first_row = 0;       // in q and out
+  Index first_position = 0;  // of first_row
   float* scratch = nullptr;  // tile_scratch_floats()
 
-  Index group() const { return args->heads / args->cache.layout.kv_heads; }
+  Index group() const { return args->heads / args->layout.kv_heads; }
   Index rows() const { return tokens * group(); }
-  Index limit(Index row) const { return args->first_position + first_row + row / group(); }
+  // The last and the first position that a row sees.
+  Index limit(Index row) const { return first_position + row / group(); }
+  Index start(Index row) const {
+    return args->window > 0 ? std::max<Index>(0, limit(row) + 1 - args->window) : 0;
+  }
+  Index first_segment() const { return start(0) / kKvSegmentTokens; }
+  Index last_segment() const { return limit(rows() - 1) / kKvSegmentTokens; }
+  KvView cache() const { return {args->layout, args->layer, blocks}; }
 };
 
 // The scratch holds the scaled queries [rows, head_dim], probabilities [rows, 32], factors [rows],

@@ -36,12 +36,14 @@ struct KvLayout {
   }
 };
 
-// A non-owning view of one layer of a sequence's cache. Position p is in blocks[p /
-// kKvBlockTokens].
+// The blocks of a sequence: position p is in block p / kKvBlockTokens.
+using BlockTable = std::span<std::byte* const>;
+
+// A non-owning view of one layer of a sequence's cache.
 struct KvView {
   KvLayout layout;
   Index layer = 0;
-  std::span<std::byte* const> blocks;
+  BlockTable blocks;
 
   std::byte* keys(Index block, Index kv_head) const {
     return blocks[static_cast<std::size_t>(block)] + layout.key_offset(layer, kv_head);

@@ -44,6 +44,10 @@ struct Cache {
               .cache = view(layer)});
   }
 
+  std::vector<AttentionSequence> last_rows(Index rows, Index tokens) const {
+    return {{.rows = rows, .first_position = tokens - rows, .blocks = blocks}};
+  }
+
   KvLayout layout;
   std::vector<std::byte> memory;
   std::vector<std::byte*> blocks;
@@ -60,11 +64,11 @@ Values attend(const Cache& cache, const Values& q, Index heads, Index tokens, In
              .q_stride = width,
              .out = out.data(),
              .out_stride = width,
-             .rows = rows,
              .heads = heads,
-             .first_position = tokens - rows,
              .scale = scale,
-             .cache = cache.view(layer)},
+             .layout = cache.layout,
+             .layer = layer,
+             .sequences = cache.last_rows(rows, tokens)},
             workspace, serial_executor());
   return out;
 }
@@ -234,11 +238,10 @@ TEST(AttentionStrides, rows_may_lie_apart_and_what_is_between_stays) {
                .q_stride = q_stride,
                .out = out.data(),
                .out_stride = out_stride,
-               .rows = rows,
                .heads = heads,
-               .first_position = tokens - rows,
                .scale = 0.25f,
-               .cache = cache.view()},
+               .layout = cache.layout,
+               .sequences = cache.last_rows(rows, tokens)},
               workspace, serial_executor());
     const Values expected = attend(cache, close, heads, tokens);
     for (Index i = 0; i < rows * out_stride; ++i) {
@@ -262,11 +265,10 @@ TEST(AttentionWorkspace, serves_calls_of_any_size_after_another) {
                .q_stride = 32,
                .out = out.data(),
                .out_stride = 32,
-               .rows = rows,
                .heads = 4,
-               .first_position = tokens - rows,
                .scale = 0.25f,
-               .cache = cache.view()},
+               .layout = cache.layout,
+               .sequences = cache.last_rows(rows, tokens)},
               shared, pool);
     EXPECT_EQ(out, attend(cache, q, 4, tokens)) << tokens;
   }
@@ -278,15 +280,15 @@ TEST(AttentionWorkspace, serves_calls_of_any_size_after_another) {
 // A call that every case below spoils in one place.
 struct Call {
   Cache cache{Dtype::Float32, 1, 2, 8, 40};
+  AttentionSequence sequence{.rows = 2, .first_position = 3, .blocks = cache.blocks};
   Values q = Values(64, 0.0f), out = Values(64, 0.0f);
   AttentionArgs args{.q = q.data(),
                      .q_stride = 32,
                      .out = out.data(),
                      .out_stride = 32,
-                     .rows = 2,
                      .heads = 4,
-                     .first_position = 3,
-                     .cache = cache.view()};
+                     .layout = cache.layout,
+                     .sequences = {&sequence, 1}};
   std::string sentence() {
     AttentionWorkspace workspace;
     return error_of([&] { attention(args, workspace, serial_executor()); });
@@ -299,26 +301,35 @@ TEST(AttentionHostile, every_wrong_argument_is_named) {
     spoil(call.args);
     return call.sentence();
   };
+  const auto misplaced = [](const auto& spoil) {
+    Call call;
+    spoil(call.sequence);
+    return call.sentence();
+  };
   EXPECT_EQ(spoilt([](AttentionArgs&) {}), "no error");
-  EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.dtype = Dtype::BFloat16; }),
+  EXPECT_THAT(spoilt([](auto& a) { a.layout.dtype = Dtype::BFloat16; }),
               HasSubstr("[attention] expected an f16 or f32 cache, got bf16"));
   EXPECT_THAT(spoilt([](auto& a) { a.heads = 3; }), HasSubstr("a multiple of 2 heads, got 3"));
   EXPECT_THAT(spoilt([](auto& a) { a.heads = 0; }), HasSubstr("a multiple of"));
-  EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.kv_heads = 0; }), HasSubstr("a multiple of"));
+  EXPECT_THAT(spoilt([](auto& a) { a.layout.kv_heads = 0; }), HasSubstr("a multiple of"));
   EXPECT_THAT(spoilt([](auto& a) { a.q_stride = 31; }),
               HasSubstr("strides of at least 32, got 31 and 32"));
   EXPECT_THAT(spoilt([](auto& a) { a.out_stride = 31; }), HasSubstr("got 32 and 31"));
-  EXPECT_THAT(spoilt([](auto& a) { a.first_position = 63; }),
+  EXPECT_THAT(misplaced([](auto& s) { s.first_position = 63; }),
               HasSubstr("expected 3 blocks, got 2"));
-  EXPECT_THAT(spoilt([](auto& a) { a.first_position = -1; }), HasSubstr("blocks"));
-  EXPECT_THAT(spoilt([](auto& a) { a.rows = -1; }), HasSubstr("blocks"));
-  EXPECT_THAT(spoilt([](auto& a) { a.cache.layer = 1; }), HasSubstr("blocks"));
+  EXPECT_THAT(misplaced([](auto& s) { s.first_position = -1; }), HasSubstr("blocks"));
+  EXPECT_THAT(misplaced([](auto& s) { s.rows = -1; }), HasSubstr("blocks"));
+  EXPECT_THAT(spoilt([](auto& a) { a.layer = 1; }), HasSubstr("a layer below 1, got 1"));
+  EXPECT_THAT(spoilt([](auto& a) { a.layer = -1; }), HasSubstr("a layer below 1, got -1"));
+  EXPECT_THAT(spoilt([](auto& a) { a.window = -1; }), HasSubstr("a window of 0 or more"));
 }
 
 TEST(AttentionHostile, no_rows_write_nothing) {
   Call call;
-  call.args.rows = 0;
+  call.sequence.rows = 0;
   call.args.q = nullptr;
+  EXPECT_EQ(call.sentence(), "no error");
+  call.args.sequences = {};
   EXPECT_EQ(call.sentence(), "no error");
   EXPECT_EQ(call.out, Values(64, 0.0f));
 }

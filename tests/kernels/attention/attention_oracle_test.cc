@@ -56,15 +56,17 @@ class Problem {
     const Index width = heads_ * layout_.head_dim;
     std::vector<float> out(static_cast<std::size_t>(rows * width), kNan);
     AttentionWorkspace workspace;
+    const AttentionSequence sequence[] = {
+        {.rows = rows, .first_position = first, .blocks = view().blocks}};
     attention({.q = q_.data() + first * width,
                .q_stride = width,
                .out = out.data(),
                .out_stride = width,
-               .rows = rows,
                .heads = heads_,
-               .first_position = first,
                .scale = scale_,
-               .cache = view()},
+               .layout = layout_,
+               .layer = view().layer,
+               .sequences = sequence},
               workspace, executor);
     return out;
   }

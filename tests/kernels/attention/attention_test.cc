@@ -42,6 +42,9 @@ struct Sequence {
     write(0, tokens);
   }
   KvView view() const { return {layout, 1, blocks}; }
+  std::vector<AttentionSequence> rows_at(Index first, Index rows) const {
+    return {{.rows = rows, .first_position = first, .blocks = blocks}};
+  }
   void write(Index first, Index rows) {
     const Index width = layout.kv_heads * layout.head_dim;
     write_kv({.k = k.data() + first * width,
@@ -68,11 +71,11 @@ std::vector<float> run(const Sequence& sequence, const std::vector<float>& q, In
              .q_stride = width,
              .out = out.data(),
              .out_stride = width,
-             .rows = rows,
              .heads = heads,
-             .first_position = first,
              .scale = 0.3f,
-             .cache = sequence.view()},
+             .layout = sequence.layout,
+             .layer = 1,
+             .sequences = sequence.rows_at(first, rows)},
             workspace, executor);
   return out;
 }
@@ -95,11 +98,11 @@ TEST(Attention, matches_double_at_block_and_segment_borders) {
                        .q_stride = width,
                        .out = expected.data(),
                        .out_stride = width,
-                       .rows = rows,
                        .heads = c.heads,
-                       .first_position = first,
                        .scale = 0.3f,
-                       .cache = sequence.view()});
+                       .layout = sequence.layout,
+                       .layer = 1,
+                       .sequences = sequence.rows_at(first, rows)});
         for (std::size_t i = 0; i < out.size(); ++i) {
           // |score| <= 0.3 * 4 * head_dim in f32: its rounding is the error of a probability.
           const double tolerance =
@@ -155,10 +158,11 @@ TEST(Attention, output_may_overwrite_the_queries) {
              .q_stride = 32,
              .out = q.data(),
              .out_stride = 32,
-             .rows = 50,
              .heads = 4,
              .scale = 0.3f,
-             .cache = sequence.view()},
+             .layout = sequence.layout,
+             .layer = 1,
+             .sequences = sequence.rows_at(0, 50)},
             workspace, serial_executor());
   EXPECT_EQ(q, expected);
 }

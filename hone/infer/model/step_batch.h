@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "hone/core/index.h"
+#include "hone/kernels/attention/kv_layout.h"
+#include "hone/text/tokenizer.h"
+
+namespace hone::infer {
+
+// The rows of one sequence in a step: tokens at adjacent positions, which follow the positions that
+// its cache holds.
+struct StepSequence {
+  Index rows = 0;
+  Index first_position = 0;
+  // Of each KvGroup of the model, for positions up to first_position + rows.
+  std::vector<kernels::BlockTable> tables = {};
+  Index logits = 1;  // of how many of its last rows logits are wanted
+};
+
+// What the model computes in one step: the rows of all sequences, one sequence after the other.
+struct StepBatch {
+  std::vector<text::TokenId> tokens;
+  std::vector<StepSequence> sequences;
+
+  Index rows() const { return static_cast<Index>(tokens.size()); }
+  Index logits() const {
+    Index count = 0;
+    for (const StepSequence& sequence : sequences) count += sequence.logits;
+    return count;
+  }
+};
+
+}  // namespace hone::infer
