@@ -43,7 +43,9 @@ class BlockTable {
   void replace_sealed(BlockPool& pool, Index block, std::span<const BlockId> ids);
   // Whether a sequence of `length` tokens could continue from the blocks of this one.
   bool can_fork(Index length) const;
-  // Makes this empty table share the first `length` tokens of `parent`.
+  // Makes this empty table share the first `length` tokens of `parent`. If the last block is open,
+  // whichever of the two reserves next gets a copy. What the parent has reserved before lies behind
+  // `length`, and it may still write there.
   void fork(BlockPool& pool, const BlockTable& parent, Index length);
   // Gives everything back. May be called repeatedly.
   void release(BlockPool& pool);

@@ -169,6 +169,7 @@ class Scheduler {
   // A plan in the making.
   struct Draft {
     StepPlan plan{};
+    bool is_full = false;             // no more prefill: somebody got none already
     std::set<PrefixKey> computing{};  // prefixes whose last block is part of a prefill chunk
   };
 

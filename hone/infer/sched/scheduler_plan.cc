@@ -29,14 +29,15 @@ StepPlan Scheduler::plan(TimeNs now) {
   Draft draft;
   plan_decodes(draft, order, now);
   for (Active* active : order) {
-    if (active->state == State::Running && !active->planned) plan_chunk(draft, *active, now);
+    const bool prefills = active->state == State::Running && !active->planned;
+    if (prefills && !draft.is_full) plan_chunk(draft, *active, now);
   }
   for (Active* active : order) {
     const bool is_startable =
         active->state == State::Waiting || (active->state == State::Parked && active->has_room());
     if (!is_startable || waits_for_parent(*active)) continue;
-    if (running() >= options_.max_running || grant(draft, *active) == 0) break;
-    if (!start(*active, now)) break;
+    if (draft.is_full || grant(draft, *active) == 0) break;
+    if (running() >= options_.max_running || !start(*active, now)) break;
     plan_chunk(draft, *active, now);
   }
   draft.plan.predicted_seconds = cost_.predict(draft.plan.shape);
@@ -126,6 +127,7 @@ void Scheduler::plan_chunk(Draft& draft, Active& active, TimeNs now) {
   take_cached_blocks(active);
   if (is_computed_by_another(draft, active)) return;
   Index rows = grant(draft, active);
+  draft.is_full = rows == 0;
   while (rows > 0 && !reserve(active, rows, draft.plan.copies, &now)) {
     rows = rows / 2 / kChunkTokens * kChunkTokens;
   }
