@@ -34,6 +34,13 @@ class Simulation {
   Simulation(infer::SchedulerOptions options, std::uint64_t seed)
       : options_(std::move(options)), scheduler_(options_), model_(options_.groups), random_(seed) {
     for (int i = 0; i < 4; ++i) shared_.push_back(random_ids(1 + random_.below(3 * kBlockTokens)));
+    // Blocks that differ only in what precedes them.
+    shared_.push_back(random_ids(kBlockTokens));
+    for (int i = 0; i < 2; ++i) {
+      const std::vector<TokenId> block(shared_.back().end() - kBlockTokens, shared_.back().end());
+      shared_.push_back(shared_.back());
+      shared_.back().insert(shared_.back().end(), block.begin(), block.end());
+    }
   }
 
   void run(Index events) {
