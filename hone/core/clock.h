@@ -5,6 +5,8 @@
 
 namespace hone {
 
+using TimeNs = std::int64_t;  // monotonic nanoseconds, as Clock::now_ns() returns them
+
 // Monotonic nanoseconds. Code whose decisions depend on time takes a Clock, so that tests can
 // script it.
 class Clock {

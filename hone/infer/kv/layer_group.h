@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <span>
+
+#include "hone/core/dtype.h"
+#include "hone/core/index.h"
+
+namespace hone::infer {
+
+inline constexpr Index kBlockTokens = 32;  // tokens per block of the KV cache
+
+// The layers of a model that share a window and a shape of KV heads, and therefore one block table
+// per sequence. A model has one group, or one per kind of layer.
+struct LayerGroup {
+  Index layers = 0, kv_heads = 0;
+  Index key_dim = 0, value_dim = 0;
+  // Float16, Float32, or Int8 with an f16 scale per token and KV head, one for the key and one for
+  // the value.
+  Dtype dtype = Dtype::Float16;
+  // A token attends to the `window` last positions, its own included; 0 means to all.
+  Index window = 0;
+};
+
+// The first position that the token at `position` reads.
+Index first_read(const LayerGroup& group, Index position);
+
+// The first block that a sequence of `length` tokens still needs: earlier ones lie wholly behind
+// the window of the token at position `length`.
+Index first_block(const LayerGroup& group, Index length);
+
+// Bytes of a block, which holds kBlockTokens tokens of all layers of the group:
+//   layers * kv_heads * (key_dim * w + value_dim * w + scales) * 32,
+// with w = 2 (f16), 4 (f32) or 1 byte (int8), and scales = 4 bytes for int8, otherwise 0. Throws
+// Error{InvalidArgument} for other dtypes and for sizes that are not positive or overflow.
+Index kv_block_bytes(const LayerGroup& group);
+
+// Bytes of all blocks of a sequence with `length` tokens in the cache.
+Index kv_bytes(std::span<const LayerGroup> groups, Index length);
+
+// An upper bound of the bytes that a sequence holds at any time while it grows to `length` tokens
+// in steps of at most `step` tokens.
+Index kv_peak_bytes(std::span<const LayerGroup> groups, Index length, Index step);
+
+}  // namespace hone::infer

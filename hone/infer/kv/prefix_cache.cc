@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/infer/kv/prefix_cache.h"
+
+#include <algorithm>
+
+#include "hone/core/check.h"
+
+namespace hone::infer {
+
+PrefixCache::PrefixCache(std::span<const LayerGroup> groups, const PrefixSecret& secret,
+                         ExtendKey extend)
+    : groups_(groups.begin(), groups.end()), secret_(secret), extend_(extend) {}
+
+PrefixKey PrefixCache::key(std::uint64_t salt, PrefixId id) const {
+  return id == kEmptyPrefix ? root_key(secret_, salt) : entries_[at(id)].key;
+}
+
+bool PrefixCache::is_equal(const Entry& entry, std::uint64_t salt, PrefixId parent,
+                           std::span<const TokenId> ids) const {
+  return entry.salt == salt && entry.parent == parent && std::ranges::equal(entry.ids, ids);
+}
+
+PrefixId PrefixCache::find(std::uint64_t salt, PrefixId parent,
+                           std::span<const TokenId> ids) const {
+  const auto found = by_key_.find(key_after(key(salt, parent), ids));
+  const bool is_hit =
+      found != by_key_.end() && is_equal(entries_[at(found->second)], salt, parent, ids);
+  return is_hit ? found->second : kLostPrefix;
+}
+
+std::vector<PrefixId> PrefixCache::match(std::uint64_t salt, PrefixId after,
+                                         std::span<const TokenId> tokens, Index length,
+                                         Index limit) const {
+  std::vector<PrefixId> path;
+  if (after == kLostPrefix) return path;
+  // By group: how many consecutive blocks up to here are at hand.
+  std::vector<Index> present(groups_.size(), length / kBlockTokens);
+  std::size_t usable = 0;
+  for (Index end = length + kBlockTokens; end <= limit; end += kBlockTokens) {
+    after = find(salt, after, tokens.subspan(at(end - kBlockTokens), kBlockTokens));
+    if (after == kLostPrefix) break;
+    path.push_back(after);
+    bool is_complete = true;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      present[g] = entries_[at(after)].blocks[g] == kNoBlock ? 0 : present[g] + 1;
+      is_complete &= present[g] >= end / kBlockTokens - first_block(groups_[g], end);
+    }
+    if (is_complete) usable = path.size();
+  }
+  path.resize(usable);
+  return path;
+}
+
+PrefixId PrefixCache::insert(BlockPool& pool, std::uint64_t salt, PrefixId parent,
+                             std::span<const TokenId> ids, std::span<const BlockId> blocks) {
+  if (parent == kLostPrefix) return kLostPrefix;
+  const PrefixKey new_key = key_after(key(salt, parent), ids);
+  const auto found = by_key_.find(new_key);
+  if (found != by_key_.end()) {
+    Entry& entry = entries_[at(found->second)];
+    if (!is_equal(entry, salt, parent, ids)) return kLostPrefix;
+    fill(pool, entry, blocks);
+    return found->second;
+  }
+  for (std::size_t g = 0; g < groups_.size(); ++g) {
+    if (groups_[g].window == 0 && blocks[g] == kNoBlock) return kLostPrefix;
+  }
+  if (unused_.empty()) {
+    unused_.push_back(static_cast<PrefixId>(entries_.size()));
+    entries_.emplace_back();
+  }
+  const PrefixId id = unused_.back();
+  unused_.pop_back();
+  Entry& entry = entries_[at(id)];
+  entry = {.key = new_key, .salt = salt, .parent = parent};
+  entry.blocks.assign(groups_.size(), kNoBlock);
+  std::ranges::copy(ids, entry.ids.begin());
+  fill(pool, entry, blocks);
+  by_key_.emplace(new_key, id);
+  if (parent != kEmptyPrefix) ++entries_[at(parent)].children;
+  link_newest(id);
+  return id;
+}
+
+void PrefixCache::fill(BlockPool& pool, Entry& entry, std::span<const BlockId> blocks) const {
+  for (std::size_t g = 0; g < blocks.size(); ++g) {
+    if (entry.blocks[g] != kNoBlock || blocks[g] == kNoBlock) continue;
+    entry.blocks[g] = blocks[g];
+    pool.share_with_cache(static_cast<Index>(g), blocks[g]);
+  }
+}
+
+PrefixId PrefixCache::ancestor(PrefixId id, Index count) const {
+  for (; count > 0 && id >= 0; --count) id = entries_[at(id)].parent;
+  return id;
+}
+
+void PrefixCache::pin(PrefixId id) {
+  if (id >= 0) ++entries_[at(id)].pins;
+}
+
+void PrefixCache::unpin(PrefixId id) {
+  if (id >= 0) --entries_[at(id)].pins;
+}
+
+void PrefixCache::touch(PrefixId id) {
+  for (; id >= 0; id = entries_[at(id)].parent) {
+    unlink(id);
+    link_newest(id);
+  }
+}
+
+bool PrefixCache::evict_one(BlockPool& pool) {
+  for (PrefixId id = oldest_; id != kEmptyPrefix; id = entries_[at(id)].newer) {
+    Entry& entry = entries_[at(id)];
+    if (entry.children == 0 && entry.pins == 0) {
+      remove(pool, id);
+      return true;
+    }
+    if (drop_behind_window(pool, entry)) return true;
+  }
+  return false;
+}
+
+bool PrefixCache::drop_behind_window(BlockPool& pool, Entry& entry) const {
+  bool is_any = false;
+  for (Index g = 0; g < pool.groups(); ++g) {
+    BlockId& block = entry.blocks[at(g)];
+    if (groups_[at(g)].window == 0 || pool.references(g, block) != 1) continue;
+    pool.release_from_cache(g, block);
+    is_any = true;
+  }
+  return is_any;
+}
+
+void PrefixCache::remove(BlockPool& pool, PrefixId id) {
+  Entry& entry = entries_[at(id)];
+  for (Index g = 0; g < pool.groups(); ++g) {
+    if (entry.blocks[at(g)] != kNoBlock) pool.release_from_cache(g, entry.blocks[at(g)]);
+  }
+  if (entry.parent != kEmptyPrefix) --entries_[at(entry.parent)].children;
+  by_key_.erase(entry.key);
+  unlink(id);
+  unused_.push_back(id);
+}
+
+void PrefixCache::link_newest(PrefixId id) {
+  Entry& entry = entries_[at(id)];
+  entry.older = newest_;
+  entry.newer = kEmptyPrefix;
+  (newest_ == kEmptyPrefix ? oldest_ : entries_[at(newest_)].newer) = id;
+  newest_ = id;
+}
+
+void PrefixCache::unlink(PrefixId id) {
+  const Entry& entry = entries_[at(id)];
+  (entry.older == kEmptyPrefix ? oldest_ : entries_[at(entry.older)].newer) = entry.newer;
+  (entry.newer == kEmptyPrefix ? newest_ : entries_[at(entry.newer)].older) = entry.older;
+}
+
+void PrefixCache::count_references(std::span<std::vector<Index>> counts) const {
+  for (PrefixId id = oldest_; id != kEmptyPrefix; id = entries_[at(id)].newer) {
+    const std::vector<BlockId>& held = entries_[at(id)].blocks;
+    for (std::size_t g = 0; g < held.size(); ++g) {
+      if (held[g] == kNoBlock) continue;
+      if (counts[g].size() <= at(held[g])) counts[g].resize(at(held[g]) + 1);
+      ++counts[g][at(held[g])];
+    }
+  }
+}
+
+}  // namespace hone::infer

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "hone/infer/kv/block_pool.h"
+#include "hone/infer/kv/layer_group.h"
+#include "hone/infer/kv/prefix_key.h"
+
+namespace hone::infer {
+
+using PrefixId = std::int32_t;                // an entry of the cache
+inline constexpr PrefixId kEmptyPrefix = -1;  // the prefix of no tokens
+inline constexpr PrefixId kLostPrefix = -2;   // a prefix that the cache does not hold
+
+// Sealed blocks by the text that they end. An entry stands for a prefix of 32 n tokens of one
+// tenant (salt) and refers to the blocks of its last 32 tokens; its parent is the prefix without
+// them. Tenants with different salts share nothing.
+//
+// A key is a 128-bit keyed hash of the whole prefix. An entry also stores salt, parent and tokens,
+// and all of them are compared, so that two texts with the same key cannot be mixed up: the second
+// one is not cached.
+//
+// Entries may be found while the requests that computed them still run. Eviction takes the entry
+// used least recently that has no children and no pins. In groups with a window, blocks of other
+// entries that no sequence uses may be evicted before their entry, which a prefix that is followed
+// by a whole window of cached tokens does not miss.
+class PrefixCache {
+ public:
+  using ExtendKey = PrefixKey (*)(const PrefixSecret&, const PrefixKey&, std::span<const TokenId>);
+
+  // `secret` should be random, so that clients cannot construct collisions. Tests replace `extend`
+  // to force them.
+  PrefixCache(std::span<const LayerGroup> groups, const PrefixSecret& secret,
+              ExtendKey extend = extend_key);
+
+  Index size() const { return static_cast<Index>(by_key_.size()); }
+  // The key of the prefix, or of the prefix followed by 32 tokens. `id` must not be kLostPrefix.
+  PrefixKey key(std::uint64_t salt, PrefixId id) const;
+  PrefixKey key_after(const PrefixKey& parent, std::span<const TokenId> ids) const {
+    return extend_(secret_, parent, ids);
+  }
+
+  // The entries of successive blocks with which a sequence that has `length` tokens (whole blocks,
+  // up to prefix `after`) may continue: as many as are cached, have the blocks that the next token
+  // reads, and end within the first `limit` tokens of `tokens`, which starts at position 0.
+  std::vector<PrefixId> match(std::uint64_t salt, PrefixId after, std::span<const TokenId> tokens,
+                              Index length, Index limit) const;
+  // Adds the prefix `parent` followed by `ids`, with the sealed blocks that hold them (kNoBlock:
+  // behind the window). If it is there already, adds only what it lacks. Returns its entry, or
+  // kLostPrefix after a collision.
+  PrefixId insert(BlockPool& pool, std::uint64_t salt, PrefixId parent,
+                  std::span<const TokenId> ids, std::span<const BlockId> blocks);
+  std::span<const BlockId> blocks(PrefixId id) const { return entries_[at(id)].blocks; }
+  // The prefix that is shorter by `count` blocks.
+  PrefixId ancestor(PrefixId id, Index count) const;
+
+  // A pinned entry is not evicted. A running sequence pins the last entry of its text. Both accept
+  // kEmptyPrefix and kLostPrefix.
+  void pin(PrefixId id);
+  void unpin(PrefixId id);
+  // Marks the prefix as used now, and shorter ones as used after it, so that leaves go first.
+  void touch(PrefixId id);
+  // Gives up the blocks that were used least recently. Returns false if there are none.
+  bool evict_one(BlockPool& pool);
+
+  // Adds the references of all entries to counts[group][block], for BlockPool::audit().
+  void count_references(std::span<std::vector<Index>> counts) const;
+
+ private:
+  struct Entry {
+    PrefixKey key{};
+    std::uint64_t salt = 0;
+    PrefixId parent = kEmptyPrefix;
+    std::array<TokenId, kBlockTokens> ids{};
+    std::vector<BlockId> blocks{};  // by group
+    Index children = 0, pins = 0;
+    PrefixId older = kEmptyPrefix, newer = kEmptyPrefix;  // neighbors in order of use
+  };
+  struct KeyHash {
+    std::size_t operator()(const PrefixKey& key) const { return key[0]; }
+  };
+
+  static std::size_t at(Index i) { return static_cast<std::size_t>(i); }
+  PrefixId find(std::uint64_t salt, PrefixId parent, std::span<const TokenId> ids) const;
+  bool is_equal(const Entry& entry, std::uint64_t salt, PrefixId parent,
+                std::span<const TokenId> ids) const;
+  void fill(BlockPool& pool, Entry& entry, std::span<const BlockId> blocks) const;
+  bool drop_behind_window(BlockPool& pool, Entry& entry) const;
+  void remove(BlockPool& pool, PrefixId id);
+  void link_newest(PrefixId id);
+  void unlink(PrefixId id);
+
+  std::vector<LayerGroup> groups_;
+  PrefixSecret secret_;
+  ExtendKey extend_;
+  std::vector<Entry> entries_;
+  std::vector<PrefixId> unused_;
+  std::unordered_map<PrefixKey, PrefixId, KeyHash> by_key_;
+  PrefixId oldest_ = kEmptyPrefix, newest_ = kEmptyPrefix;
+};
+
+}  // namespace hone::infer

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hone/core/clock.h"
+#include "hone/infer/kv/block_table.h"
+#include "hone/infer/kv/prefix_cache.h"
+#include "hone/infer/sched/step_plan.h"
+
+namespace hone::infer {
+
+inline constexpr Index kChunkTokens = 16;  // prefill chunks are multiples of it
+
+enum class Priority { High, Normal, Low };
+
+struct SchedulerOptions {
+  std::vector<LayerGroup> groups{};
+  Index kv_bytes = 0;  // budget of the KV cache
+  PrefixSecret prefix_secret{};
+  PrefixCache::ExtendKey extend_key = infer::extend_key;
+  Index context = 0;            // most tokens of a text
+  Index max_running = 16;       // sequences that take part in steps
+  Index max_queue = 64;         // requests that wait or are parked
+  Index prefill_chunk = 512;    // most prefill tokens of a step; a multiple of 16
+  Index max_rows = 512;         // most rows of a step; at least max_running and prefill_chunk
+  double target_seconds = 0.2;  // of a step in which sequences decode
+  double ageing_seconds = 10;   // waiting this long raises a request by one priority class
+  double stall_seconds = 30;    // a parked request is cancelled after this time
+};
+
+// A request as the scheduler sees it. `id` must not be in use.
+struct Submission {
+  RequestId id = 0;
+  RequestKind kind = RequestKind::Generate;
+  std::vector<TokenId> tokens{};  // at least one
+  Index max_tokens = 0;           // Generate: new tokens; others: 0
+  // Outputs are wanted from this position on, each once and in order. Tokens before it may come
+  // from the prefix cache. At most the last position; Generate samples at that one.
+  Index first_output = 0;
+  Priority priority = Priority::Normal;
+  std::optional<TimeNs> deadline{};
+  std::uint64_t salt = 0;  // tenant; requests with different salts never share cached tokens
+  Index room = 0;          // free slots of the event ring; at least 2
+  // A request of the same tenant whose first tokens this one shares. While it waits or computes
+  // them, this one waits, and then starts from its blocks, the last and partly filled one included.
+  std::optional<RequestId> fork_of{};
+};
+
+enum class Refusal {
+  QueueFull,
+  PromptTooLong,   // the prompt and one more token exceed max_length()
+  DeadlinePassed,  // already when submitted
+};
+std::string_view name_of(Refusal refusal);  // "queue_full", "prompt_too_long", "deadline_passed"
+
+enum class EndCause {
+  Finished,   // as the last result said
+  Cancelled,  // by cancel()
+  DeadlinePassed,
+  Stalled,  // its reader took no events for stall_seconds
+  Failed,   // as the last result said
+};
+
+struct Ended {
+  RequestId id = 0;
+  EndCause cause = EndCause::Finished;
+};
+
+// At any time submitted = finished + rejected + cancelled + failed + running + waiting.
+struct SchedulerCounters {
+  Index submitted = 0, finished = 0, rejected = 0, failed = 0;
+  Index cancelled = 0;             // by request, by deadline, or because the reader stalled
+  Index running = 0, waiting = 0;  // parked requests count as running, preempted ones as waiting
+  Index parked = 0;                // part of `running`
+  Index preemptions = 0;
+  Index prompt_tokens = 0;  // of started requests, once for each start
+  Index cached_tokens = 0;  // those of them that were taken from others
+};
+
+// Decides what runs in each step. A pure state machine: it computes nothing, starts no thread and
+// reads no clock, and equal calls lead to equal plans.
+//
+//             start                 result
+//   waiting ----------> running ------------------> ended
+//      ^                 |  ^  |                      ^
+//      |    preempted    |  |  | ring full            | cancel, deadline, failure, stall:
+//      +-----------------+  |  v                      | from every state
+//                  start  parked ---------------------+
+//
+// One thread calls plan(), runs the model, and calls apply() with the result; submit(), cancel()
+// and set_room() are allowed in between and take effect afterwards. `now` must not decrease.
+//
+// Order of precedence: priority class, then arrival. A request rises by one class for each
+// `ageing_seconds` since its arrival, so that after twice that time only requests that arrived
+// before it precede it. A step consists of
+//   1. one row, and drafts, of each running sequence whose text has one token outside the cache;
+//   2. prefill chunks of running, then of waiting and parked sequences. While sequences decode,
+//      chunks are as long as the predicted duration of the step stays within `target_seconds`, but
+//      at least 16 tokens a step, so that nobody starves; otherwise up to `prefill_chunk` tokens.
+//      A chunk is a multiple of 16 tokens or reaches the end of the text.
+// A sequence starts only if all of its text fits into free and cached memory with one block of each
+// group to spare for each running sequence, and then in order: nobody overtakes a sequence that
+// does not fit. If the next tokens of a sequence are being computed by another one in this step, it
+// waits for them instead.
+//
+// When blocks run out, the prefix cache is evicted first; then parked sequences lose their blocks,
+// then the running ones that come last in precedence and are not part of the step. They are
+// recomputed when they start again. Drafts preempt nobody.
+class Scheduler {
+ public:
+  // Throws Error{InvalidArgument} for options that contradict each other or allow no request.
+  explicit Scheduler(const SchedulerOptions& options);
+
+  // Takes or refuses a request. Throws Error{InvalidArgument} for an invalid one.
+  std::optional<Refusal> submit(Submission submission, TimeNs now);
+  // Unknown ids are ignored. A request of the plan in progress ends in apply().
+  void cancel(RequestId id);
+  // Sets the number of events that the request's ring can take. Generate runs while it is at least
+  // 2: a slot always remains for the event that ends the request.
+  void set_room(RequestId id, Index room);
+  // Guesses of the tokens that follow the text, for the next plan only. Each may be dropped.
+  void set_drafts(RequestId id, std::vector<TokenId> drafts);
+
+  // Throws Error{InvalidArgument} if the last plan has not been applied. Plans without sequences
+  // need no apply(); then nothing can run until something is submitted, the room of a parked
+  // request changes, or next_timer().
+  StepPlan plan(TimeNs now);
+  void apply(const StepResult& result);
+  // The requests that ended since the last call, each exactly once.
+  std::vector<Ended> take_ended();
+  // When a deadline passes or a parked request stalls; plan() then has something to do.
+  std::optional<TimeNs> next_timer() const;
+
+  SchedulerCounters counters() const;
+  // The most tokens of a text: the context, or what the KV cache can hold of one sequence.
+  Index max_length() const { return max_length_; }
+  const BlockPool& pool() const { return pool_; }
+  const PrefixCache& prefix_cache() const { return cache_; }
+  // Checks that the references of all tables and of the prefix cache, and free blocks, make up the
+  // pool. Throws Error{Internal} if not.
+  void audit() const;
+
+ private:
+  enum class State { Waiting, Running, Parked };
+  struct Active {
+    Submission request;
+    BlockTable table;
+    std::vector<TokenId> tokens{};  // prompt and output
+    Index longest = 0;              // of tokens
+    State state = State::Waiting;
+    Index arrival = 0;
+    TimeNs arrived = 0, parked_at = 0;
+    Index next_output = 0;           // the first position whose output has not been delivered
+    PrefixId prefix = kEmptyPrefix;  // of the full blocks; pinned
+    std::vector<TokenId> drafts{};
+    bool planned = false;       // part of the plan in progress
+    bool cancel_asked = false;  // while it was planned
+
+    Index pending() const { return static_cast<Index>(tokens.size()) - table.length(); }
+    bool has_room() const { return request.kind != RequestKind::Generate || request.room >= 2; }
+    bool is_decoding() const { return request.kind == RequestKind::Generate && pending() == 1; }
+  };
+  // A plan in the making.
+  struct Draft {
+    StepPlan plan{};
+    bool is_full = false;             // no more prefill: somebody got none already
+    std::set<PrefixKey> computing{};  // prefixes whose last block is part of a prefill chunk
+  };
+
+  // scheduler.cc
+  void check(const Submission& submission) const;
+  void commit(Active& active, const PlannedSequence& planned, const SequenceResult& result);
+  void share_new_blocks(Active& active, Index first_block);
+  void set_prefix(Active& active, PrefixId prefix);
+  void release(Active& active);
+  void end(Active& active, EndCause cause);
+
+  // scheduler_plan.cc
+  void expire(TimeNs now);
+  TimeNs stall_time(const Active& active) const;
+  std::pair<Index, Index> rank(const Active& active, TimeNs now) const;
+  std::vector<Active*> in_order(TimeNs now);
+  Index running() const;
+  void park_and_resume(const std::vector<Active*>& order, TimeNs now);
+  void plan_decodes(Draft& draft, const std::vector<Active*>& order, TimeNs now);
+  Index plan_decode(Draft& draft, Active& active, Index spare, TimeNs now);
+  void plan_chunk(Draft& draft, Active& active, TimeNs now);
+  Index grant(const Draft& draft, const Active& active) const;
+  bool is_computed_by_another(const Draft& draft, const Active& active) const;
+  void note_computing(Draft& draft, const Active& active, Index rows) const;
+  void add_rows(Draft& draft, Active& active, Index rows, std::span<const TokenId> drafts);
+
+  // scheduler_memory.cc
+  static Index shared_with(const Active& active, const Active& parent);
+  Active* parent_of(const Active& active);
+  bool waits_for_parent(const Active& active);
+  bool start(Active& active, TimeNs now);
+  void take_shared_blocks(Active& active);
+  void take_cached_blocks(Active& active);
+  bool reserve(Active& active, Index tokens, std::vector<BlockCopy>& copies, const TimeNs* now);
+  Active* find_victim(const Active* requester, TimeNs now);
+  void preempt(Active& active);
+
+  SchedulerOptions options_;
+  BlockPool pool_;
+  PrefixCache cache_;
+  CostModel cost_;
+  Index max_length_ = 0;
+  std::map<RequestId, Active> active_;
+  std::optional<StepPlan> in_progress_;
+  std::vector<Ended> ended_;
+  SchedulerCounters totals_;  // without the gauges, which counters() adds
+  Index arrivals_ = 0;
+};
+
+}  // namespace hone::infer

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "hone/infer/kv/block_pool.h"
+#include "hone/infer/request.h"
+#include "hone/infer/sched/cost_model.h"
+
+namespace hone::infer {
+
+enum class RequestKind {
+  Generate,  // outputs are logits; the last one of the text is sampled
+  Score,     // outputs are logits
+  Embed,     // outputs are hidden states
+};
+
+// The rows of one sequence in a step: tokens[i] is at position first_position + i. Row i writes its
+// keys and values to that position and attends to positions 0 … first_position + i, in a group with
+// a window only to the last `window` of them. The block that holds position p in group g is
+// blocks[g][p / 32]; blocks behind the window are kNoBlock.
+struct PlannedSequence {
+  RequestId id = 0;
+  RequestKind kind = RequestKind::Generate;
+  Index first_position = 0;
+  std::vector<TokenId> tokens{};
+  // The last `drafts` tokens are guesses, which the results verify.
+  Index drafts = 0;
+  // The rows from this one on want their output; equal to tokens.size() if none does.
+  Index first_output = 0;
+  std::vector<std::vector<BlockId>> blocks{};  // by group
+};
+
+// One run of the model over the rows of all sequences. No two sequences of a plan write to the same
+// block, and no sequence reads a position that another one writes in this step.
+struct StepPlan {
+  std::vector<BlockCopy> copies{};  // to be made in this order before any row is written
+  std::vector<PlannedSequence> sequences{};
+  StepShape shape{};
+  double predicted_seconds = 0;
+
+  bool empty() const { return sequences.empty(); }
+};
+
+enum class StepStatus {
+  Done,
+  NotComputed,  // the run was abandoned: nothing changes, and the rows are planned again
+  Failed,       // ends the request
+};
+
+// What became of one sequence of a plan.
+struct SequenceResult {
+  RequestId id = 0;
+  StepStatus status = StepStatus::Done;
+  // Generate, if the plan contained the last token of the text: the m drafts that were accepted and
+  // the token sampled after them. Otherwise empty.
+  std::vector<TokenId> tokens{};
+  // The text has ended (stop token, stop string, limit): no more rows are wanted.
+  bool finished = false;
+};
+
+// Sequences of the plan that are missing were not computed.
+struct StepResult {
+  std::vector<SequenceResult> sequences{};
+  double seconds = 0;  // of the run; 0 if it must not enter the cost model
+};
+
+}  // namespace hone::infer
