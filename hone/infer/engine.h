@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -12,6 +11,8 @@
 #include "hone/core/executor.h"
 #include "hone/infer/model_info.h"
 #include "hone/infer/request.h"
+#include "hone/infer/sched/request_queue.h"
+#include "hone/infer/score.h"
 
 namespace hone::infer {
 
@@ -29,24 +30,11 @@ struct EngineOptions {
   Index context = 0;                // 0 means the model's own
   KvDtype kv = KvDtype::Float16;
   Activations activations = Activations::Int8;
-  Index prefill_chunk = 512;  // prompt tokens per step
-  Index max_queue = 64;       // maximum number of waiting requests
-};
-
-struct EngineStats {
-  Index waiting = 0, running = 0;
-  Index submitted = 0, succeeded = 0, cancelled = 0, failed = 0;
-};
-
-struct ScoreOptions {
-  // Called in order with the logits [rows, vocab] that predict positions first_position… of the
-  // text.
-  std::function<void(Index first_position, Index rows, std::span<const float> logits)> on_logits;
-};
-
-struct ScoreResult {
-  // logprobs[i] = log p(tokens[i + 1] | tokens[0 … i]), natural logarithm.
-  std::vector<double> logprobs;
+  // Most prompt tokens of a step; from 16 on, rounded down to a multiple of 16.
+  Index prefill_chunk = 512;
+  Index max_queue = 64;      // maximum number of waiting requests
+  Index max_sequences = 16;  // maximum number of requests that run together
+  Index kv_bytes = 0;        // budget of the KV cache; 0: half of the memory that is free
 };
 
 // Runs requests on one model. One thread, the engine thread, calls step() or run() and owns all
@@ -55,7 +43,8 @@ struct ScoreResult {
 //   waiting --step--> running --last token, stop, length--> finished
 //      \---cancel--------\------------cancel, error------> cancelled, failed
 //
-// One request runs at a time, in order of submission.
+// Requests run together, and each gets the tokens that it gets alone. Prompts that begin with the
+// same tokens share their part of the KV cache.
 class Engine {
  public:
   // Throws Error{NotFound, CorruptFile, Unsupported} as model_io does, and Error{Resource} if
@@ -75,14 +64,15 @@ class Engine {
   // Thread-safe. May be called at any time, repeatedly, and with unknown ids.
   void cancel(RequestId id) noexcept;
 
-  // Does one unit of work: a prefill chunk or a token. Returns false if there was nothing to do.
+  // Does one step: a token of each request that generates, and a chunk of prompts. Returns false if
+  // there was nothing to do.
   bool step();
   // Calls step() until a stop is requested; sleeps while idle.
   void run(std::stop_token stop);
   EngineStats stats() const;
 
-  // Evaluates `tokens` with teacher forcing in a fresh cache. Call it on the engine thread while no
-  // request runs. Throws Error{InvalidArgument} for fewer than 2 tokens or more than the context.
+  // Evaluates `tokens` with teacher forcing, beside the requests that run. Call it on the engine
+  // thread. Throws Error{InvalidArgument} for fewer than 2 tokens or more than the context.
   ScoreResult score(std::span<const TokenId> tokens, const ScoreOptions& options = {});
 
  private:

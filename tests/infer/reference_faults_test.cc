@@ -14,9 +14,9 @@
 #include "hone/core/mmap_file.h"
 #include "hone/core/philox.h"
 #include "hone/core/safetensors.h"
-#include "hone/infer/kv/kv_cache.h"
 #include "hone/infer/model/model_runner.h"
 #include "tests/infer/engine_fixture.h"
+#include "tests/infer/text_cache.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/scripted_clock.h"
 #include "tests/support/test_data.h"
@@ -69,9 +69,8 @@ struct OpenRunner {
         runner(*file, {.act = kernels::Act::Float32, .kv = kv, .max_rows = 64}, serial_executor()) {
   }
 
-  bool forward(std::span<const TokenId> tokens, KvCache& cache) {
+  bool forward(std::span<const TokenId> tokens, test::TextCache& cache) {
     const auto rows = static_cast<Index>(tokens.size());
-    cache.reserve(rows);
     const bool is_done = runner.forward(
         {.tokens = {tokens.begin(), tokens.end()},
          .sequences = {
@@ -159,8 +158,7 @@ TEST_F(ReferenceFault, f3_positions_without_a_token_are_never_read) {
     OpenRunner open(path, dtype);
     std::vector<std::vector<float>> results;
     for (const std::byte fill : {std::byte{0}, std::byte{0xff}}) {  // zeros, NaN
-      KvCache cache(open.runner.kv_layout(), 64);
-      cache.reserve(64);
+      test::TextCache cache(open.runner.kv_layout(), 64);
       for (std::byte* block : cache.table()) std::fill_n(block, cache.layout().block_bytes(), fill);
       ASSERT_TRUE(open.forward(std::span(tokens).first(36), cache));
       ASSERT_TRUE(open.forward(std::span(tokens).last(1), cache));
@@ -176,7 +174,7 @@ TEST_F(ReferenceFault, f4_a_token_lands_at_the_position_that_counts_the_tokens_b
   const fs::path path = write_model(hone::test::tiny_architecture());
   OpenRunner open(path);
   PhiloxStream random(4);
-  const auto bytes_of_cache = [](const KvCache& cache) {
+  const auto bytes_of_cache = [](const test::TextCache& cache) {
     std::vector<std::byte> bytes;
     for (const std::byte* block : cache.table())
       bytes.insert(bytes.end(), block, block + cache.layout().block_bytes());
@@ -185,7 +183,7 @@ TEST_F(ReferenceFault, f4_a_token_lands_at_the_position_that_counts_the_tokens_b
   for (int trial = 0; trial < 40; ++trial) {
     const Index length = 1 + random.below(64);
     const auto tokens = random_tokens(random, length, 48);
-    KvCache whole(open.runner.kv_layout(), 64), parts(whole.layout(), 64);
+    test::TextCache whole(open.runner.kv_layout(), 64), parts(whole.layout(), 64);
     ASSERT_TRUE(open.forward(tokens, whole));
     Index done = 0;
     while (done < length) {

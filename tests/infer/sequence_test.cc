@@ -57,14 +57,15 @@ class SequenceTest : public testing::Test {
     queued.cancelled = std::make_shared<std::atomic<bool>>(false);
     queued.submitted_ns = 1'000'000'000;
     clock.now = 2'000'000'000;
-    return Sequence(std::move(queued), tokenizer.get(), {2}, context, clock.now);
+    Sequence sequence(std::move(queued), tokenizer.get(), {2}, context);
+    sequence.start(clock.now);
+    return sequence;
   }
   // A step of one second whose likeliest token is `id`, then `second`.
   Event step(Sequence& sequence, TokenId id, TokenId second = 0) {
     std::vector<float> logits(kVocab, 0.0f);
     logits[static_cast<std::size_t>(second)] = 5;
     logits[static_cast<std::size_t>(id)] = 9;
-    sequence.advance(static_cast<Index>(sequence.pending(1000).size()));
     clock.now += 1'000'000'000;
     return sequence.accept(logits, clock);
   }
@@ -77,24 +78,11 @@ TEST_F(SequenceTest, rows_that_pad_the_embedding_write_nothing) {
   Sequence sequence = make({.tokens = {1}, .max_tokens = 4});
   std::vector<float> logits(kVocab + 50, 0.0f);
   logits[kVocab + 40] = 9;
-  sequence.advance(1);
   const Event padding = sequence.accept(logits, clock);
   EXPECT_EQ(padding.text, "");
   EXPECT_FALSE(padding.finished);
   // What follows still begins the text: without the space in front.
   EXPECT_EQ(step(sequence, kSpaceA).text, "a");
-}
-
-TEST_F(SequenceTest, the_prompt_is_pending_in_chunks_then_the_last_token) {
-  Sequence sequence = make({.tokens = {1, kSpaceA, kB}, .max_tokens = 4});
-  EXPECT_EQ(sequence.pending(2).size(), 2u);
-  sequence.advance(2);
-  EXPECT_TRUE(sequence.has_pending_prompt());
-  EXPECT_EQ(sequence.pending(2).front(), kB);
-  EXPECT_EQ(step(sequence, kB).token, kB);
-  EXPECT_FALSE(sequence.has_pending_prompt());
-  ASSERT_EQ(sequence.pending(8).size(), 1u);
-  EXPECT_EQ(sequence.pending(8).front(), kB);
 }
 
 TEST_F(SequenceTest, half_a_code_point_waits_for_its_rest) {
@@ -177,7 +165,6 @@ TEST_F(SequenceTest, logits_that_are_not_finite_are_an_error) {
     Sequence sequence = make({.tokens = {1, kB}, .max_tokens = 4});
     std::vector<float> logits(kVocab, 0.0f);
     logits[17] = bad;
-    sequence.advance(2);
     EXPECT_THROW(sequence.accept(logits, clock), Error);
   }
 }

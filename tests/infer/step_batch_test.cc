@@ -10,9 +10,9 @@
 
 #include "hone/core/philox.h"
 #include "hone/core/thread_pool.h"
-#include "hone/infer/kv/kv_cache.h"
 #include "hone/infer/model/model_runner.h"
 #include "hone/model_io/write_model.h"
+#include "tests/infer/text_cache.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
@@ -31,7 +31,6 @@ struct Text {
   Index left() const { return std::ssize(tokens) - cache.length(); }
   // Adds its next rows to the batch.
   void add(Index rows, StepBatch& batch) {
-    cache.reserve(rows);
     const auto begin = tokens.begin() + cache.length();
     batch.tokens.insert(batch.tokens.end(), begin, begin + rows);
     batch.sequences.push_back({.rows = rows,
@@ -41,7 +40,7 @@ struct Text {
   }
 
   std::vector<text::TokenId> tokens;
-  KvCache cache;
+  test::TextCache cache;
   Logits logits;  // of all rows so far
   using TokenId = text::TokenId;
 };

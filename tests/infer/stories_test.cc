@@ -175,6 +175,7 @@ TEST(Engine, requests_wait_in_order_and_a_full_queue_refuses) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
   EngineOptions options = float_options();
   options.max_queue = 2;
+  options.max_sequences = 1;
   const auto engine = open_stories(model, options);
   auto first = std::make_shared<test::CollectSink>(), second = first;
   second = std::make_shared<test::CollectSink>();
@@ -186,6 +187,7 @@ TEST(Engine, requests_wait_in_order_and_a_full_queue_refuses) {
   } catch (const Error& error) {
     EXPECT_EQ(error.category(), ErrorCategory::Resource);
   }
+  EXPECT_EQ(engine->stats().waiting, 2);
   while (engine->step()) {
     EXPECT_TRUE(first->is_finished() || second->events.empty());
   }
@@ -196,7 +198,9 @@ TEST(Engine, requests_wait_in_order_and_a_full_queue_refuses) {
 
 TEST(Engine, cancel_works_while_waiting_while_running_and_afterwards) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  const auto engine = open_stories(model, float_options());
+  EngineOptions options = float_options();
+  options.max_sequences = 1;
+  const auto engine = open_stories(model, options);
   auto running = std::make_shared<test::CollectSink>();
   auto waiting = std::make_shared<test::CollectSink>();
   const RequestId running_id = engine->submit(greedy({1, 403}, 50), running);

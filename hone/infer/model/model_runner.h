@@ -47,6 +47,7 @@ class ModelRunner {
   std::span<float> logits(Index first, Index count);
 
   Index max_rows() const { return options_.max_rows; }
+  Index vocab_size() const { return arch_.vocab_size; }
   Index weight_bytes() const { return weights_.bytes(); }
   // Of the caches that forward() takes.
   const kernels::KvLayout& kv_layout() const { return layout_; }

@@ -15,7 +15,7 @@ struct StepSequence {
   Index rows = 0;
   Index first_position = 0;
   // Of each KvGroup of the model, for positions up to first_position + rows.
-  std::vector<kernels::BlockTable> tables = {};
+  std::vector<kernels::BlockPointers> tables = {};
   Index logits = 1;  // of how many of its last rows logits are wanted
 };
 

@@ -8,55 +8,66 @@
 
 namespace hone::infer {
 
+Index RequestQueue::waiting() const {
+  return stats_.submitted - stats_.running - stats_.succeeded - stats_.cancelled - stats_.failed;
+}
+
 RequestId RequestQueue::push(QueuedRequest request) {
   const std::lock_guard lock(mutex_);
-  if (static_cast<Index>(waiting_.size()) >= capacity_) {
+  if (waiting() >= capacity_) {
     fail(ErrorCategory::Resource, "submit",
          concat("The queue of ", capacity_, " requests is full."));
   }
-  request.id = ++last_id_;
+  request.id = last_id_ + 1;
   request.cancelled = std::make_shared<std::atomic<bool>>(false);
-  flags_[request.id] = request.cancelled;
-  waiting_.push_back(std::move(request));
+  flags_[request.id] = {.cancelled = request.cancelled};
+  arrived_.push_back(std::move(request));
+  ++stats_.submitted;
   news_ = true;
   posted_.notify_one();
-  return last_id_;
+  return ++last_id_;
 }
 
 void RequestQueue::cancel(RequestId id) noexcept {
   const std::lock_guard lock(mutex_);
   const auto found = flags_.find(id);
   if (found == flags_.end()) return;
-  found->second->store(true, std::memory_order_relaxed);
+  found->second.cancelled->store(true, std::memory_order_relaxed);
   news_ = true;
   posted_.notify_one();
 }
 
-std::optional<QueuedRequest> RequestQueue::pop() {
+RequestId RequestQueue::new_id() {
   const std::lock_guard lock(mutex_);
-  if (waiting_.empty()) return std::nullopt;
-  QueuedRequest request = std::move(waiting_.front());
-  waiting_.pop_front();
-  return request;
+  return ++last_id_;
 }
 
-std::vector<QueuedRequest> RequestQueue::take_cancelled() {
+std::vector<QueuedRequest> RequestQueue::take() {
   const std::lock_guard lock(mutex_);
-  std::vector<QueuedRequest> taken;
-  for (auto it = waiting_.begin(); it != waiting_.end();) {
-    if (it->cancelled->load(std::memory_order_relaxed)) {
-      taken.push_back(std::move(*it));
-      it = waiting_.erase(it);
-    } else {
-      ++it;
-    }
+  return std::exchange(arrived_, {});
+}
+
+std::vector<RequestId> RequestQueue::take_cancelled() {
+  const std::lock_guard lock(mutex_);
+  std::vector<RequestId> ids;
+  for (auto& [id, flag] : flags_) {
+    if (flag.is_taken || !flag.cancelled->load(std::memory_order_relaxed)) continue;
+    flag.is_taken = true;
+    ids.push_back(id);
   }
-  return taken;
+  return ids;
 }
 
 void RequestQueue::forget(RequestId id) {
   const std::lock_guard lock(mutex_);
   flags_.erase(id);
+}
+
+void RequestQueue::report(const EngineStats& stats) {
+  const std::lock_guard lock(mutex_);
+  const Index submitted = stats_.submitted;
+  stats_ = stats;
+  stats_.submitted = submitted;
 }
 
 void RequestQueue::wait(const std::stop_token& stop, bool parked) {
@@ -70,9 +81,11 @@ void RequestQueue::wait(const std::stop_token& stop, bool parked) {
   news_ = false;
 }
 
-Index RequestQueue::waiting() const {
+EngineStats RequestQueue::stats() const {
   const std::lock_guard lock(mutex_);
-  return static_cast<Index>(waiting_.size());
+  EngineStats stats = stats_;
+  stats.waiting = waiting();
+  return stats;
 }
 
 }  // namespace hone::infer

@@ -3,11 +3,9 @@
 
 #include <atomic>
 #include <condition_variable>
-#include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <stop_token>
 #include <vector>
 
@@ -15,7 +13,7 @@
 
 namespace hone::infer {
 
-// A submitted request that waits for the engine thread.
+// A submitted request on its way to the engine thread.
 struct QueuedRequest {
   RequestId id = 0;
   Request request{};
@@ -24,33 +22,52 @@ struct QueuedRequest {
   std::shared_ptr<std::atomic<bool>> cancelled{};
 };
 
-// A bounded FIFO queue, and the only state that other threads share with the engine thread. One
+// Requests by state. At any time submitted = succeeded + cancelled + failed + running + waiting.
+struct EngineStats {
+  Index waiting = 0, running = 0;
+  Index submitted = 0, succeeded = 0, cancelled = 0, failed = 0;
+  Index preemptions = 0;    // requests that lost their part of the KV cache to others
+  Index cached_tokens = 0;  // tokens of prompts that others had computed
+};
+
+// What other threads post to the engine thread, and the only state that they share with it. One
 // lock guards all of it and is held only briefly.
 class RequestQueue {
  public:
+  // capacity: of requests that wait to run, whether the engine thread has taken them or not.
   explicit RequestQueue(Index capacity) : capacity_(capacity) {}
 
   // Assigns the id. Throws Error{Resource} if `capacity` requests are waiting already.
   RequestId push(QueuedRequest request);
-  // Sets the flag of a waiting or running request. Unknown ids are ignored.
+  // Sets the flag of a request that has not ended. Unknown ids are ignored.
   void cancel(RequestId id) noexcept;
-  std::optional<QueuedRequest> pop();
-  // Removes the waiting requests that were cancelled.
-  std::vector<QueuedRequest> take_cancelled();
-  // Removes the id of a finished request.
-  void forget(RequestId id);
   // Returns when a message was posted, a stop was requested or, with `parked` work, a millisecond
   // has passed.
   void wait(const std::stop_token& stop, bool parked);
-  Index waiting() const;
+  EngineStats stats() const;
+
+  // The functions below are for the engine thread.
+  RequestId new_id();
+  std::vector<QueuedRequest> take();        // those that arrived, in order
+  std::vector<RequestId> take_cancelled();  // each once
+  void forget(RequestId id);                // a request that has ended
+  // Sets the numbers of requests that run and that have ended.
+  void report(const EngineStats& stats);
 
  private:
+  struct Flag {
+    std::shared_ptr<std::atomic<bool>> cancelled;
+    bool is_taken = false;  // by take_cancelled()
+  };
+
+  Index waiting() const;
+
   const Index capacity_;
   mutable std::mutex mutex_;
   std::condition_variable_any posted_;
-  std::deque<QueuedRequest> waiting_;
-  std::map<RequestId, std::shared_ptr<std::atomic<bool>>>
-      flags_;  // of waiting and running requests
+  std::vector<QueuedRequest> arrived_;
+  std::map<RequestId, Flag> flags_;  // of requests that have not ended
+  EngineStats stats_;                // without `waiting`
   RequestId last_id_ = 0;
   bool news_ = false;
 };

@@ -31,8 +31,9 @@ const SchedulerOptions& checked(const SchedulerOptions& options) {
   HONE_CHECK(options.max_running >= 1, "scheduler", "max_running of at least 1",
              options.max_running);
   HONE_CHECK(options.max_queue >= 1, "scheduler", "max_queue of at least 1", options.max_queue);
-  HONE_CHECK(options.prefill_chunk >= kChunkTokens && options.prefill_chunk % kChunkTokens == 0,
-             "scheduler", concat("a prefill_chunk in multiples of ", kChunkTokens),
+  HONE_CHECK(options.prefill_chunk >= 1 &&
+                 options.prefill_chunk % std::min(kChunkTokens, options.prefill_chunk) == 0,
+             "scheduler", concat("a prefill_chunk below or in multiples of ", kChunkTokens),
              options.prefill_chunk);
   const Index rows = std::max(options.max_running + kChunkTokens, options.prefill_chunk);
   HONE_CHECK(options.max_rows >= rows, "scheduler", concat("max_rows of at least ", rows),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -15,7 +16,7 @@
 
 namespace hone::infer {
 
-inline constexpr Index kChunkTokens = 16;  // prefill chunks are multiples of it
+inline constexpr Index kChunkTokens = 16;  // prefill chunks are multiples of it, if they reach it
 
 enum class Priority { High, Normal, Low };
 
@@ -27,7 +28,7 @@ struct SchedulerOptions {
   Index context = 0;            // most tokens of a text
   Index max_running = 16;       // sequences that take part in steps
   Index max_queue = 64;         // requests that wait or are parked
-  Index prefill_chunk = 512;    // most prefill tokens of a step; a multiple of 16
+  Index prefill_chunk = 512;    // most prefill tokens of a step; below 16 or a multiple of it
   Index max_rows = 512;         // most rows of a step; at least max_running and prefill_chunk
   double target_seconds = 0.2;  // of a step in which sequences decode
   double ageing_seconds = 10;   // waiting this long raises a request by one priority class
@@ -191,6 +192,7 @@ class Scheduler {
   void plan_decodes(Draft& draft, const std::vector<Active*>& order, TimeNs now);
   Index plan_decode(Draft& draft, Active& active, Index spare, TimeNs now);
   void plan_chunk(Draft& draft, Active& active, TimeNs now);
+  Index grain() const { return std::min(kChunkTokens, options_.prefill_chunk); }
   Index grant(const Draft& draft, const Active& active) const;
   bool is_computed_by_another(const Draft& draft, const Active& active) const;
   void note_computing(Draft& draft, const Active& active, Index rows) const;

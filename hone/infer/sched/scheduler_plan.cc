@@ -99,7 +99,7 @@ void Scheduler::plan_decodes(Draft& draft, const std::vector<Active*>& order, Ti
     return active->state == State::Running && active->is_decoding();
   };
   // Drafts leave room for a prefill chunk and for the decodes that follow.
-  Index spare = options_.max_rows - kChunkTokens - std::ranges::count_if(order, decodes);
+  Index spare = options_.max_rows - grain() - std::ranges::count_if(order, decodes);
   for (Active* active : order) {
     if (decodes(active)) spare -= plan_decode(draft, *active, spare, now);
   }
@@ -129,7 +129,7 @@ void Scheduler::plan_chunk(Draft& draft, Active& active, TimeNs now) {
   Index rows = grant(draft, active);
   draft.is_full = rows == 0;
   while (rows > 0 && !reserve(active, rows, draft.plan.copies, &now)) {
-    rows = rows / 2 / kChunkTokens * kChunkTokens;
+    rows = rows / 2 / grain() * grain();
   }
   if (rows == 0) return;
   note_computing(draft, active, rows);
@@ -141,7 +141,7 @@ void Scheduler::plan_chunk(Draft& draft, Active& active, TimeNs now) {
 Index Scheduler::grant(const Draft& draft, const Active& active) const {
   const StepShape& shape = draft.plan.shape;
   const Index pending = active.pending(), first = active.table.length();
-  const auto down = [](Index rows) { return rows / kChunkTokens * kChunkTokens; };
+  const auto down = [this](Index rows) { return rows / grain() * grain(); };
   const Index left = std::min(options_.prefill_chunk, options_.max_rows - shape.decode_rows) -
                      shape.prefill_tokens;
   Index rows = pending <= left ? pending : down(left);
@@ -150,7 +150,7 @@ Index Scheduler::grant(const Draft& draft, const Active& active) const {
     rows = down(rows - 1);
   }
   if (rows > 0 || shape.prefill_tokens > 0) return rows;
-  return std::min({pending, left, kChunkTokens});
+  return std::min({pending, left, grain()});
 }
 
 // Whether the next block of the sequence is part of another sequence's chunk, so that it can be

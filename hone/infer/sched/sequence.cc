@@ -12,7 +12,7 @@
 namespace hone::infer {
 
 Sequence::Sequence(QueuedRequest request, const text::Tokenizer* tokenizer,
-                   std::vector<TokenId> stop_ids, Index context, std::int64_t started_ns)
+                   std::vector<TokenId> stop_ids, Index context)
     : queued_(std::move(request)),
       tokenizer_(tokenizer),
       stop_ids_(std::move(stop_ids)),
@@ -20,13 +20,7 @@ Sequence::Sequence(QueuedRequest request, const text::Tokenizer* tokenizer,
       prompt_size_(static_cast<Index>(queued_.request.tokens.size())),
       tokens_(queued_.request.tokens),
       sampler_(queued_.request.sampling, tokens_),
-      stops_(queued_.request.stop),
-      started_ns_(started_ns) {}
-
-std::span<const TokenId> Sequence::pending(Index limit) const {
-  const auto rest = std::span(tokens_).subspan(static_cast<std::size_t>(cached_));
-  return rest.first(std::min(rest.size(), static_cast<std::size_t>(limit)));
-}
+      stops_(queued_.request.stop) {}
 
 Event Sequence::accept(std::span<float> logits, const Clock& clock) {
   const auto vocab = static_cast<Index>(logits.size());
@@ -93,12 +87,13 @@ std::string Sequence::text_of(TokenId id) {
 }
 
 Timings Sequence::timings(std::int64_t now_ns) const {
+  const std::int64_t started = started_ns_ == 0 ? now_ns : started_ns_;
   const std::int64_t first = first_token_ns_ == 0 ? now_ns : first_token_ns_;
   Timings result;
   result.prompt_tokens = prompt_size_;
   result.generated_tokens = static_cast<Index>(tokens_.size()) - prompt_size_;
-  result.queue_s = seconds_between(queued_.submitted_ns, started_ns_);
-  result.prompt_s = seconds_between(started_ns_, first);
+  result.queue_s = seconds_between(queued_.submitted_ns, started);
+  result.prompt_s = seconds_between(started, first);
   result.decode_s = seconds_between(first, now_ns);
   result.ttft_s = result.queue_s + result.prompt_s;
   return result;

@@ -12,25 +12,23 @@
 
 namespace hone::infer {
 
-// The state of one running request: which tokens are in the cache, which come next, and which text
-// is final. It knows neither the model nor the cache: the engine runs its pending tokens and passes
-// back the logits.
+// The text of one request: its tokens, and what of their text is final. It knows neither the model
+// nor the cache: the engine passes the logits that follow the last token.
 class Sequence {
  public:
   // If `tokenizer` is null, events have no text. `stop_ids` must be sorted.
   Sequence(QueuedRequest request, const text::Tokenizer* tokenizer, std::vector<TokenId> stop_ids,
-           Index context, std::int64_t started_ns);
+           Index context);
 
   RequestId id() const { return queued_.id; }
   const std::shared_ptr<EventSink>& sink() const { return queued_.sink; }
   const std::atomic<bool>& cancelled() const { return *queued_.cancelled; }
 
-  // At most `limit` tokens that are not in the cache yet: the rest of the prompt, or the last
-  // token.
-  std::span<const TokenId> pending(Index limit) const;
-  // Records that the first `count` pending tokens are in the cache.
-  void advance(Index count) { cached_ += count; }
-  bool has_pending_prompt() const { return cached_ < prompt_size_; }
+  bool has_started() const { return started_ns_ != 0; }
+  // Ends the time in the queue, at its first call.
+  void start(std::int64_t now_ns) {
+    if (started_ns_ == 0) started_ns_ = now_ns;
+  }
 
   // Samples from the logits of the last token and appends the result. The event has the new text
   // and, after the last token, the reason for ending. Overwrites logits. Throws Error{Internal} if
@@ -50,12 +48,12 @@ class Sequence {
   QueuedRequest queued_;
   const text::Tokenizer* tokenizer_;
   std::vector<TokenId> stop_ids_;
-  Index context_, prompt_size_, cached_ = 0;
+  Index context_, prompt_size_;
   std::vector<TokenId> tokens_;  // prompt, then output
   Sampler sampler_;
   StopMatcher stops_;
   text::Utf8Stream utf8_;
-  std::int64_t started_ns_, first_token_ns_ = 0;
+  std::int64_t started_ns_ = 0, first_token_ns_ = 0;
 };
 
 }  // namespace hone::infer

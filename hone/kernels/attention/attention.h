@@ -15,7 +15,7 @@ struct AttentionSequence {
   Index first_position = 0;  // of its first row
   // Position p is in blocks[p / kKvBlockTokens]. Blocks that lie behind the window of the first row
   // may be null.
-  BlockTable blocks = {};
+  BlockPointers blocks = {};
 };
 
 // Causal attention of the rows of several sequences, each over its own cache: for the row at

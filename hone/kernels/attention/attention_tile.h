@@ -27,7 +27,7 @@ struct SoftmaxState {
 // query row first_row + r / group, head kv_head * group + r % group.
 struct AttentionTile {
   const AttentionArgs* args = nullptr;
-  BlockTable blocks = {};
+  BlockPointers blocks = {};
   Index kv_head = 0, tokens = 0;
   Index first_row = 0;       // in q and out
   Index first_position = 0;  // of first_row

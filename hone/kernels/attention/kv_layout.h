@@ -37,13 +37,13 @@ struct KvLayout {
 };
 
 // The blocks of a sequence: position p is in block p / kKvBlockTokens.
-using BlockTable = std::span<std::byte* const>;
+using BlockPointers = std::span<std::byte* const>;
 
 // A non-owning view of one layer of a sequence's cache.
 struct KvView {
   KvLayout layout;
   Index layer = 0;
-  BlockTable blocks;
+  BlockPointers blocks;
 
   std::byte* keys(Index block, Index kv_head) const {
     return blocks[static_cast<std::size_t>(block)] + layout.key_offset(layer, kv_head);

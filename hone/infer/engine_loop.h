@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <exception>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "hone/core/clock.h"
+#include "hone/core/executor.h"
+#include "hone/infer/kv/kv_arena.h"
+#include "hone/infer/model/model_runner.h"
+#include "hone/infer/sched/request_queue.h"
+#include "hone/infer/sched/scheduler.h"
+#include "hone/infer/sched/sequence.h"
+#include "hone/infer/score.h"
+
+namespace hone::infer {
+
+struct LoopOptions {
+  Index context = 0;          // most tokens of a text
+  Index kv_bytes = 0;         // budget of the KV cache; 0: half of the memory that is free
+  Index max_sequences = 16;   // that run together
+  Index max_queue = 64;       // requests that wait
+  Index prefill_chunk = 512;  // most prompt tokens of a step; below 16 or a multiple of it
+};
+// The most rows of a step.
+Index loop_rows(const LoopOptions& options);
+
+// What the engine thread does: it runs the plans of a Scheduler on a model, samples, and delivers
+// events. A request whose sink takes no event runs no further and stops nobody else.
+class EngineLoop {
+ public:
+  // All but the options must outlive the loop; tokenizer may be null.
+  EngineLoop(const LoopOptions& options, ModelRunner& runner, const text::Tokenizer* tokenizer,
+             std::vector<TokenId> stop_ids, Executor& executor, const Clock& clock);
+
+  RequestQueue& queue() { return queue_; }
+  const RequestQueue& queue() const { return queue_; }
+  // The most tokens of a text. Thread-safe.
+  Index max_length() const { return scheduler_.max_length(); }
+
+  // Runs one step of the model and delivers events. Returns false if there was nothing to do.
+  bool step();
+  // Whether events wait for their sinks.
+  bool has_undelivered() const;
+  // Runs steps until the tokens are scored, with other requests if there are any.
+  ScoreResult score(std::span<const TokenId> tokens, const ScoreOptions& options);
+
+ private:
+  // A teacher-forced text. Row i of its rows predicts target i.
+  struct ScoreJob {
+    std::span<const TokenId> targets;
+    const ScoreOptions* options = nullptr;
+    ScoreResult result{};
+    std::exception_ptr failure{};
+    bool is_done = false;
+  };
+  // A request that has not ended, or whose last events wait for its sink.
+  struct Live {
+    std::unique_ptr<Sequence> sequence{};  // of a request to generate
+    ScoreJob* score = nullptr;             // of a text to score
+    std::deque<Event> outbox{};            // events that the sink did not take, in order
+    Index kv_blocks = 0;                   // in the last step
+    std::exception_ptr failure{};
+    bool has_ended = false;
+  };
+  // The rows of a sequence of a plan whose outputs are wanted, and its result.
+  struct Wanted {
+    const PlannedSequence* planned = nullptr;
+    Live* live = nullptr;
+    SequenceResult result{};
+  };
+
+  void take_messages();
+  void take_cancelled();
+  bool flush();
+  StepResult run(const StepPlan& plan);
+  bool compute(const StepPlan& plan);
+  StepBatch batch_of(const StepPlan& plan);
+  void take_outputs(std::span<Wanted> wanted);
+  void take_rows(Wanted& wanted, Index first, std::span<float> logits);
+  void score_rows(ScoreJob& job, Index first, std::span<const float> logits);
+  bool end_requests();
+  void push(Live& live, RequestId id, Event event);
+  Event failed(Live& live);
+  void report();
+
+  ModelRunner& runner_;
+  const text::Tokenizer* tokenizer_;
+  std::vector<TokenId> stop_ids_;
+  Executor& executor_;
+  const Clock& clock_;
+  Scheduler scheduler_;
+  KvArena arena_;
+  RequestQueue queue_;
+  std::map<RequestId, Live> live_;
+  std::vector<std::vector<std::byte*>> tables_;  // of the batch, by sequence
+  EngineStats ended_;                            // requests that succeeded, failed, …
+};
+
+}  // namespace hone::infer

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "hone/core/index.h"
+
+namespace hone::infer {
+
+struct ScoreOptions {
+  // Called in order with the logits [rows, vocab] that predict positions first_position… of the
+  // text.
+  std::function<void(Index first_position, Index rows, std::span<const float> logits)> on_logits;
+};
+
+struct ScoreResult {
+  // logprobs[i] = log p(tokens[i + 1] | tokens[0 … i]), natural logarithm.
+  std::vector<double> logprobs;
+};
+
+}  // namespace hone::infer
