@@ -129,7 +129,8 @@ class Simulation {
     return request;
   }
 
-  void submit(const Client* parent) {
+  void submit(Client* parent) {
+    if (parent != nullptr) parent->has_relatives = true;
     const bool has_relatives = parent != nullptr || chance(0.5);
     Client client{.request = random_request(parent, has_relatives)};
     client.has_relatives = has_relatives;
