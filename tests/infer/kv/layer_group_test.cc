@@ -6,7 +6,6 @@
 #include <set>
 
 #include "hone/core/error.h"
-#include "hone/kernels/attention/kv_layout.h"
 
 namespace hone::infer {
 namespace {
@@ -42,7 +41,6 @@ TEST(LayerGroup, a_block_is_as_large_as_the_kernels_layout) {
       EXPECT_EQ(kv_block_bytes(group), layout.block_bytes());
     }
   }
-  EXPECT_EQ(kBlockTokens, kernels::kKvBlockTokens);
 }
 
 TEST(LayerGroup, impossible_shapes_are_refused) {

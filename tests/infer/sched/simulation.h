@@ -125,7 +125,7 @@ class Simulation {
       if (chance(0.1)) request.first_output = 0;  // wants the prompt's outputs too
     }
     request.priority = static_cast<infer::Priority>(random_.below(3));
-    if (chance(0.1)) request.deadline = now_ - 1'000'000 + random_.below(2'000'000'000);
+    if (chance(0.1)) request.deadline = now_ - 100'000'000 + random_.below(2'000'000'000);
     return request;
   }
 
