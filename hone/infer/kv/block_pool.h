@@ -22,8 +22,8 @@ struct BlockCopy {
 // Reference counts of the blocks of the KV cache. It knows block ids, not memory. The groups of
 // layers have blocks of different sizes and share one budget of bytes.
 //
-// A block is *open* until seal() and has one writer: who shares it must get a copy before writing. A
-// *sealed* block holds committed tokens only, never changes and may be shared.
+// A block is *open* until seal() and has one writer: who shares it must get a copy before writing.
+// A *sealed* block holds committed tokens only, never changes and may be shared.
 class BlockPool {
  public:
   // Throws Error{InvalidArgument} unless all sizes are positive.

@@ -5,10 +5,11 @@
 
 #include "hone/core/dtype.h"
 #include "hone/core/index.h"
+#include "hone/kernels/attention/kv_layout.h"
 
 namespace hone::infer {
 
-inline constexpr Index kBlockTokens = 32;  // tokens per block of the KV cache
+inline constexpr Index kBlockTokens = kernels::kKvBlockTokens;
 
 // The layers of a model that share a window and a shape of KV heads, and therefore one block table
 // per sequence. A model has one group, or one per kind of layer.

@@ -10,7 +10,7 @@ const double kForget = std::exp2(-1.0 / 32);
 // The features are scaled so that a typical step has values near 1.
 constexpr std::array<double, 4> kScale{1, 1.0 / 8, 1.0 / 256, 1.0 / 65536};
 constexpr std::array<double, 4> kPrior{0, 8e-3, 256e-3, 0};  // 1 ms per row
-constexpr double kPriorWeight = 1e-4;
+constexpr double kPriorWeight = 1e-6;
 
 }  // namespace
 

@@ -80,8 +80,8 @@ struct SchedulerCounters {
   Index running = 0, waiting = 0;  // parked requests count as running, preempted ones as waiting
   Index parked = 0;                // part of `running`
   Index preemptions = 0;
-  Index prompt_tokens = 0;  // of started requests, once for each start
-  Index cached_tokens = 0;  // those of them that were taken from others
+  Index started_tokens = 0;  // of the texts of started requests, once for each start
+  Index cached_tokens = 0;   // those of them that came from the prefix cache or a forked request
 };
 
 // Decides what runs in each step. A pure state machine: it computes nothing, starts no thread and
@@ -168,7 +168,7 @@ class Scheduler {
     bool is_decoding() const { return request.kind == RequestKind::Generate && pending() == 1; }
   };
   // A plan in the making.
-  struct Draft {
+  struct Step {
     StepPlan plan{};
     bool is_full = false;             // no more prefill: somebody got none already
     std::set<PrefixKey> computing{};  // prefixes whose last block is part of a prefill chunk
@@ -189,14 +189,14 @@ class Scheduler {
   std::vector<Active*> in_order(TimeNs now);
   Index running() const;
   void park_and_resume(const std::vector<Active*>& order, TimeNs now);
-  void plan_decodes(Draft& draft, const std::vector<Active*>& order, TimeNs now);
-  Index plan_decode(Draft& draft, Active& active, Index spare, TimeNs now);
-  void plan_chunk(Draft& draft, Active& active, TimeNs now);
+  void plan_decodes(Step& step, const std::vector<Active*>& order, TimeNs now);
+  Index plan_decode(Step& step, Active& active, Index spare, TimeNs now);
+  void plan_chunk(Step& step, Active& active, TimeNs now);
   Index grain() const { return std::min(kChunkTokens, options_.prefill_chunk); }
-  Index grant(const Draft& draft, const Active& active) const;
-  bool is_computed_by_another(const Draft& draft, const Active& active) const;
-  void note_computing(Draft& draft, const Active& active, Index rows) const;
-  void add_rows(Draft& draft, Active& active, Index rows, std::span<const TokenId> drafts);
+  Index grant(const Step& step, const Active& active) const;
+  bool is_computed_by_another(const Step& step, const Active& active) const;
+  void note_computing(Step& step, const Active& active, Index rows) const;
+  void add_rows(Step& step, Active& active, Index rows, std::span<const TokenId> drafts);
 
   // scheduler_memory.cc
   static Index shared_with(const Active& active, const Active& parent);

@@ -34,6 +34,7 @@ bool Scheduler::waits_for_parent(const Active& active) {
 // Makes a waiting sequence run if all of its text fits. Returns false, and leaves it without
 // blocks, if not.
 bool Scheduler::start(Active& active, TimeNs now) {
+  const Index taken_before = totals_.cached_tokens;
   take_shared_blocks(active);
   take_cached_blocks(active);
   const State state_before = std::exchange(active.state, State::Running);
@@ -45,13 +46,13 @@ bool Scheduler::start(Active& active, TimeNs now) {
     Active* victim = find_victim(nullptr, now);
     if (victim == nullptr) {
       active.state = state_before;
+      totals_.cached_tokens = taken_before;
       release(active);
       return false;
     }
     preempt(*victim);
   }
-  totals_.prompt_tokens += static_cast<Index>(active.tokens.size());
-  totals_.cached_tokens += active.table.length();
+  totals_.started_tokens += static_cast<Index>(active.tokens.size());
   return true;
 }
 
@@ -61,6 +62,7 @@ void Scheduler::take_shared_blocks(Active& active) {
   const Index length = std::min(shared_with(active, *parent), parent->table.length());
   if (!parent->table.can_fork(length)) return;
   active.table.fork(pool_, parent->table, length);
+  totals_.cached_tokens += length;
   const Index beyond = parent->table.length() / kBlockTokens - length / kBlockTokens;
   set_prefix(active, cache_.ancestor(parent->prefix, beyond));
 }
@@ -76,6 +78,7 @@ void Scheduler::take_cached_blocks(Active& active) {
   for (const PrefixId id : found) {
     active.table.append_sealed(pool_, cache_.blocks(id), final_length);
   }
+  totals_.cached_tokens += final_length - length;
   set_prefix(active, found.back());
   cache_.touch(found.back());
 }

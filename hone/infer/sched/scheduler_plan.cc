@@ -26,23 +26,23 @@ StepPlan Scheduler::plan(TimeNs now) {
   expire(now);
   const std::vector<Active*> order = in_order(now);
   park_and_resume(order, now);
-  Draft draft;
-  plan_decodes(draft, order, now);
+  Step step;
+  plan_decodes(step, order, now);
   for (Active* active : order) {
     const bool prefills = active->state == State::Running && !active->planned;
-    if (prefills && !draft.is_full) plan_chunk(draft, *active, now);
+    if (prefills && !step.is_full) plan_chunk(step, *active, now);
   }
   for (Active* active : order) {
     const bool is_startable =
         active->state == State::Waiting || (active->state == State::Parked && active->has_room());
     if (!is_startable || waits_for_parent(*active)) continue;
-    if (draft.is_full || grant(draft, *active) == 0) break;
+    if (step.is_full || grant(step, *active) == 0) break;
     if (running() >= options_.max_running || !start(*active, now)) break;
-    plan_chunk(draft, *active, now);
+    plan_chunk(step, *active, now);
   }
-  draft.plan.predicted_seconds = cost_.predict(draft.plan.shape);
-  if (!draft.plan.empty()) in_progress_ = draft.plan;
-  return std::move(draft.plan);
+  step.plan.predicted_seconds = cost_.predict(step.plan.shape);
+  if (!step.plan.empty()) in_progress_ = step.plan;
+  return std::move(step.plan);
 }
 
 void Scheduler::expire(TimeNs now) {
@@ -94,52 +94,52 @@ void Scheduler::park_and_resume(const std::vector<Active*>& order, TimeNs now) {
   }
 }
 
-void Scheduler::plan_decodes(Draft& draft, const std::vector<Active*>& order, TimeNs now) {
+void Scheduler::plan_decodes(Step& step, const std::vector<Active*>& order, TimeNs now) {
   const auto decodes = [](const Active* active) {
     return active->state == State::Running && active->is_decoding();
   };
   // Drafts leave room for a prefill chunk and for the decodes that follow.
   Index spare = options_.max_rows - grain() - std::ranges::count_if(order, decodes);
   for (Active* active : order) {
-    if (decodes(active)) spare -= plan_decode(draft, *active, spare, now);
+    if (decodes(active)) spare -= plan_decode(step, *active, spare, now);
   }
 }
 
 // Returns the number of drafts that it added, at most `spare`.
-Index Scheduler::plan_decode(Draft& draft, Active& active, Index spare, TimeNs now) {
+Index Scheduler::plan_decode(Step& step, Active& active, Index spare, TimeNs now) {
   const std::vector<TokenId> guesses = std::exchange(active.drafts, {});
   Index count = std::min(
       {static_cast<Index>(guesses.size()), std::max<Index>(spare, 0), active.request.room - 2,
        std::max<Index>(0, active.longest - static_cast<Index>(active.tokens.size()) - 1)});
-  if (count > 0 && !reserve(active, 1 + count, draft.plan.copies, nullptr)) count = 0;
-  if (count == 0 && !reserve(active, 1, draft.plan.copies, &now)) {
+  if (count > 0 && !reserve(active, 1 + count, step.plan.copies, nullptr)) count = 0;
+  if (count == 0 && !reserve(active, 1, step.plan.copies, &now)) {
     preempt(active);
     return 0;
   }
-  StepShape& shape = draft.plan.shape;
+  StepShape& shape = step.plan.shape;
   shape.decode_rows += 1 + count;
   shape.kv_tokens += kv_tokens(active.table.length(), 1 + count);
-  add_rows(draft, active, 1, std::span(guesses).first(static_cast<std::size_t>(count)));
+  add_rows(step, active, 1, std::span(guesses).first(static_cast<std::size_t>(count)));
   return count;
 }
 
-void Scheduler::plan_chunk(Draft& draft, Active& active, TimeNs now) {
+void Scheduler::plan_chunk(Step& step, Active& active, TimeNs now) {
   take_cached_blocks(active);
-  if (is_computed_by_another(draft, active)) return;
-  Index rows = grant(draft, active);
-  draft.is_full = rows == 0;
-  while (rows > 0 && !reserve(active, rows, draft.plan.copies, &now)) {
+  if (is_computed_by_another(step, active)) return;
+  Index rows = grant(step, active);
+  step.is_full = rows == 0;
+  while (rows > 0 && !reserve(active, rows, step.plan.copies, &now)) {
     rows = rows / 2 / grain() * grain();
   }
   if (rows == 0) return;
-  note_computing(draft, active, rows);
-  draft.plan.shape = with_prefill(draft.plan.shape, active.table.length(), rows);
-  add_rows(draft, active, rows, {});
+  note_computing(step, active, rows);
+  step.plan.shape = with_prefill(step.plan.shape, active.table.length(), rows);
+  add_rows(step, active, rows, {});
 }
 
 // How many tokens the sequence may prefill in this step.
-Index Scheduler::grant(const Draft& draft, const Active& active) const {
-  const StepShape& shape = draft.plan.shape;
+Index Scheduler::grant(const Step& step, const Active& active) const {
+  const StepShape& shape = step.plan.shape;
   const Index pending = active.pending(), first = active.table.length();
   const auto down = [this](Index rows) { return rows / grain() * grain(); };
   const Index left = std::min(options_.prefill_chunk, options_.max_rows - shape.decode_rows) -
@@ -155,16 +155,16 @@ Index Scheduler::grant(const Draft& draft, const Active& active) const {
 
 // Whether the next block of the sequence is part of another sequence's chunk, so that it can be
 // taken from there after the step.
-bool Scheduler::is_computed_by_another(const Draft& draft, const Active& active) const {
+bool Scheduler::is_computed_by_another(const Step& step, const Active& active) const {
   const Index begin = active.table.length(), end = begin + kBlockTokens;
   if (active.prefix == kLostPrefix || begin % kBlockTokens != 0) return false;
-  if (end > active.next_output || draft.computing.empty()) return false;
+  if (end > active.next_output || step.computing.empty()) return false;
   const auto ids = std::span(active.tokens).subspan(static_cast<std::size_t>(begin), kBlockTokens);
   const PrefixKey parent = cache_.key(active.request.salt, active.prefix);
-  return draft.computing.contains(cache_.key_after(parent, ids));
+  return step.computing.contains(cache_.key_after(parent, ids));
 }
 
-void Scheduler::note_computing(Draft& draft, const Active& active, Index rows) const {
+void Scheduler::note_computing(Step& step, const Active& active, Index rows) const {
   if (active.prefix == kLostPrefix) return;
   PrefixKey key = cache_.key(active.request.salt, active.prefix);
   const Index begin = active.table.length() / kBlockTokens * kBlockTokens;
@@ -173,12 +173,11 @@ void Scheduler::note_computing(Draft& draft, const Active& active, Index rows) c
   for (Index i = begin; i + kBlockTokens <= end; i += kBlockTokens) {
     key = cache_.key_after(
         key, std::span(active.tokens).subspan(static_cast<std::size_t>(i), kBlockTokens));
-    draft.computing.insert(key);
+    step.computing.insert(key);
   }
 }
 
-void Scheduler::add_rows(Draft& draft, Active& active, Index rows,
-                         std::span<const TokenId> drafts) {
+void Scheduler::add_rows(Step& step, Active& active, Index rows, std::span<const TokenId> drafts) {
   const Index first = active.table.length();
   PlannedSequence planned{
       .id = active.request.id, .kind = active.request.kind, .first_position = first};
@@ -193,7 +192,7 @@ void Scheduler::add_rows(Draft& draft, Active& active, Index rows,
     planned.blocks.emplace_back(ids.begin(), ids.end());
   }
   active.planned = true;
-  draft.plan.sequences.push_back(std::move(planned));
+  step.plan.sequences.push_back(std::move(planned));
 }
 
 }  // namespace hone::infer

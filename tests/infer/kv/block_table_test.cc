@@ -116,11 +116,12 @@ TEST_F(BlockTableTest, a_parent_past_the_window_cannot_be_forked_early) {
 
 TEST_F(BlockTableTest, sealed_blocks_of_others_are_shared_and_left_out_behind_the_window) {
   BlockTable first = grown(96);
+  const BlockId second_ids[] = {first.blocks(0)[1], first.blocks(1)[1]};
   const BlockId held[] = {first.blocks(0)[2], first.blocks(1)[2]};
   const BlockId gone[] = {first.blocks(0)[0], kNoBlock};
   BlockTable second(groups);
   second.append_sealed(pool, gone, 96);
-  second.append_sealed(pool, gone, 96);
+  second.append_sealed(pool, second_ids, 96);
   EXPECT_EQ(second.blocks(1)[0], kNoBlock);
   second.append_sealed(pool, held, 96);
   EXPECT_EQ(second.length(), 96);

@@ -218,7 +218,7 @@ TEST(Scheduler, chunks_shrink_to_the_target_while_sequences_decode) {
   Scheduler scheduler(options);
   scheduler.submit(generate(1, text(16), 1000), 0);
   step(scheduler, 0, 0.016);
-  scheduler.submit(generate(2, text(3000, 100)), 0);
+  scheduler.submit(generate(2, text(3900, 100)), 0);
   Index chunks = 0;
   for (int i = 0; i < 40; ++i) {
     const StepPlan plan = scheduler.plan(0);
@@ -373,7 +373,7 @@ TEST(Scheduler, a_slow_reader_parks_without_stopping_others_and_stalls_in_the_en
 }
 
 TEST(Scheduler, parked_sequences_lose_their_blocks_first) {
-  Scheduler scheduler(options_of(30));
+  Scheduler scheduler(options_of(22));
   Submission important = generate(1, text(300));
   important.priority = Priority::High;
   scheduler.submit(important, 0);
@@ -413,6 +413,33 @@ TEST(Scheduler, preempts_the_latest_of_the_lowest_class) {
   while (!step(scheduler).empty()) {
   }
   EXPECT_EQ(scheduler.counters().finished, 4);
+}
+
+// A prompt that precedes all others runs out of blocks while those, helped by drafts, take them.
+TEST(Scheduler, sequences_of_the_step_keep_their_blocks) {
+  SchedulerOptions options = options_of(30);
+  options.target_seconds = 1e-9;
+  Scheduler scheduler(options);
+  for (RequestId id = 1; id <= 3; ++id) {
+    Submission submission = generate(id, text(60, 1000 * static_cast<TokenId>(id)), 700);
+    submission.priority = Priority::Low;
+    scheduler.submit(submission, 0);
+  }
+  while (scheduler.counters().running < 3) step(scheduler);
+  Submission urgent = generate(9, text(500), 2);
+  urgent.priority = Priority::High;
+  scheduler.submit(urgent, 0);
+  while (scheduler.counters().finished < 4) {
+    for (RequestId id = 1; id <= 3; ++id) scheduler.set_drafts(id, std::vector<TokenId>(15, 7));
+    const StepPlan plan = scheduler.plan(0);
+    ASSERT_FALSE(plan.empty());
+    for (const PlannedSequence& planned : plan.sequences) {
+      for (const BlockId id : planned.blocks[0]) EXPECT_GT(scheduler.pool().references(0, id), 0);
+    }
+    scheduler.audit();
+    scheduler.apply(succeed(plan));
+  }
+  EXPECT_GT(scheduler.counters().preemptions, 0);
 }
 
 TEST(Scheduler, a_fork_shares_even_the_open_block) {
@@ -457,7 +484,8 @@ TEST(Scheduler, ageing_bounds_starvation) {
   for (bool is_started = false; !is_started; now += kSecond) {
     ASSERT_LE(now, 21 * kSecond);
     for (int i = 0; i < 2; ++i) {
-      Submission urgent = generate(++id, text(20, static_cast<TokenId>(100 * id)), 1);
+      ++id;
+      Submission urgent = generate(id, text(20, static_cast<TokenId>(100 * id)), 1);
       urgent.priority = Priority::High;
       scheduler.submit(urgent, now);
     }

@@ -125,11 +125,12 @@ class Simulation {
       if (chance(0.1)) request.first_output = 0;  // wants the prompt's outputs too
     }
     request.priority = static_cast<infer::Priority>(random_.below(3));
-    if (chance(0.1)) request.deadline = now_ - 1'000'000 + random_.below(2'000'000'000);
+    if (chance(0.1)) request.deadline = now_ - 100'000'000 + random_.below(2'000'000'000);
     return request;
   }
 
-  void submit(const Client* parent) {
+  void submit(Client* parent) {
+    if (parent != nullptr) parent->has_relatives = true;
     const bool has_relatives = parent != nullptr || chance(0.5);
     Client client{.request = random_request(parent, has_relatives)};
     client.has_relatives = has_relatives;
@@ -231,25 +232,22 @@ class Simulation {
   }
 
   void check_plan(const infer::StepPlan& plan) {
-    Index decode_rows = 0, prefill_tokens = 0, kv_tokens = 0;
+    Index all_rows = 0, kv_tokens = 0;
     std::set<std::pair<Index, infer::BlockId>> written;
     for (const infer::PlannedSequence& planned : plan.sequences) {
       const Client& client = clients_.at(planned.id);
       const auto rows = static_cast<Index>(planned.tokens.size());
       const Index known = static_cast<Index>(client.text.ids.size()) - planned.first_position;
       check_rows(client, planned);
-      // Whether the rows count as decoding is up to the scheduler if only one token is pending.
-      const bool is_decode =
-          client.was_planned && known == 1 && client.request.kind == infer::RequestKind::Generate;
-      (is_decode ? decode_rows : prefill_tokens) += rows;
-      require(is_decode || rows == known || rows % 16 == 0, "chunks in multiples of 16");
+      all_rows += rows;
+      require(planned.drafts > 0 || rows == known || rows % 16 == 0, "chunks in multiples of 16");
       for (Index i = 0; i < rows; ++i) kv_tokens += planned.first_position + i + 1;
       check_writes(planned, written);
     }
     const infer::StepShape& shape = plan.shape;
-    require(shape.decode_rows + shape.prefill_tokens == decode_rows + prefill_tokens, "all rows");
+    require(shape.decode_rows + shape.prefill_tokens == all_rows, "all rows");
     require(shape.kv_tokens == kv_tokens, "all positions");
-    require(decode_rows + prefill_tokens <= options_.max_rows, "no more rows than a step can take");
+    require(all_rows <= options_.max_rows, "no more rows than a step can take");
     require(shape.prefill_tokens <= options_.prefill_chunk, "no more than a chunk");
     if (shape.decode_rows > 0 && shape.prefill_tokens > 0) {
       ++coverage_.mixed_steps;

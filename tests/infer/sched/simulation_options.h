@@ -30,7 +30,7 @@ inline std::vector<Scenario> scenarios() {
   infer::LayerGroup narrow = all;
   narrow.window = 3;
   const Index block = infer::kv_block_bytes(all);
-  infer::SchedulerOptions base{.groups = {all}, .kv_bytes = 200 * block, .context = 600};
+  infer::SchedulerOptions base{.groups = {all}, .kv_bytes = 200 * block, .context = 450};
   base.prefix_secret = {1, 2};
   base.max_running = 6;
   base.max_queue = 20;
@@ -62,6 +62,10 @@ inline void expect_coverage(const Simulation& simulation, const Scenario& scenar
        {infer::EndCause::Finished, infer::EndCause::Cancelled, infer::EndCause::DeadlinePassed,
         infer::EndCause::Stalled, infer::EndCause::Failed}) {
     EXPECT_TRUE(seen.ends.contains(cause)) << static_cast<int>(cause);
+  }
+  for (const auto refusal :
+       {infer::Refusal::QueueFull, infer::Refusal::PromptTooLong, infer::Refusal::DeadlinePassed}) {
+    EXPECT_TRUE(seen.refusals.contains(refusal)) << name_of(refusal);
   }
   EXPECT_GT(seen.copies, 0);
   EXPECT_GT(seen.accepted_drafts, 0);
