@@ -33,12 +33,4 @@ Index collect_at_least(const float* logits, Index count, float bound, std::int32
 std::uint64_t softmax_masses(const float* logits, Index count, float highest, float temperature,
                              std::uint64_t* masses);
 
-// Plain loops; the exponential of the masses in double.
-LogitRange logit_range_ref(const float* logits, Index count);
-void group_maxima_ref(const float* logits, Index count, float* maxima);
-Index first_at_least_ref(const float* logits, Index count, float bound);
-Index collect_at_least_ref(const float* logits, Index count, float bound, std::int32_t* ids);
-std::uint64_t softmax_masses_ref(const float* logits, Index count, float highest, float temperature,
-                                 std::uint64_t* masses);
-
 }  // namespace hone::kernels

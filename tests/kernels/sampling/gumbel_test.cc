@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 #include <vector>
 
 #include "tests/kernels/kernel_support.h"
@@ -151,6 +152,108 @@ TEST(GumbelArgmax, refuses_a_bad_temperature_or_maximum) {
   args.temperature = 1;
   args.highest = kInfinity;
   EXPECT_NE(test::error_of([&] { gumbel_argmax(args); }).find("largest"), std::string::npos);
+}
+
+// Words of one position: each token has its own, and so has each position, choice and seed.
+TEST(GumbelNoise, no_two_tokens_positions_choices_or_seeds_share_it) {
+  std::set<double> values;
+  std::size_t drawn = 0;
+  for (const std::uint64_t seed : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 32}) {
+    for (const std::uint32_t position : {0u, 1u, 70000u}) {
+      for (const std::uint32_t choice : {0u, 1u}) {
+        const GumbelKey key{.seed = seed, .position = position, .choice = choice};
+        for (Index token = 0; token < 1000; ++token, ++drawn) {
+          values.insert(gumbel_noise(key, token));
+        }
+      }
+    }
+  }
+  EXPECT_EQ(values.size(), drawn);
+}
+
+// Correlations of exp(-exp(-G)), which is uniform: within 5.3 standard deviations of 0, an error
+// probability of 1e-7 each.
+TEST(GumbelNoise, of_neighbors_is_uncorrelated) {
+  constexpr Index kDraws = 60000;
+  const auto uniform = [](std::uint32_t position, Index token) {
+    const GumbelKey key{.seed = 4, .position = position};
+    return std::exp(-std::exp(-gumbel_noise(key, token))) - 0.5;
+  };
+  for (const Index step : {1, 16, 64, 1024}) {
+    double along = 0;
+    for (Index token = 0; token < kDraws; ++token) {
+      along += uniform(9, token) * uniform(9, token + step);
+    }
+    EXPECT_LT(std::abs(along) * 12 / std::sqrt(kDraws), 5.3) << step;
+  }
+  double across = 0;
+  for (Index token = 0; token < kDraws; ++token) across += uniform(1, token) * uniform(2, token);
+  EXPECT_LT(std::abs(across) * 12 / std::sqrt(kDraws), 5.3);
+}
+
+// The winner often owes its place to its noise, not to its logit: here thousands of tokens are far
+// below the largest, and together weigh as much.
+TEST(GumbelArgmax, finds_winners_far_below_the_largest_logit) {
+  std::vector<float> logits(20000, 0.0f);
+  logits[777] = std::log(20000.0f);
+  int unlikely = 0;
+  for (std::uint32_t position = 0; position < 200; ++position) {
+    const GumbelArgmaxArgs args = args_of(logits, position);
+    const Index winner = gumbel_argmax(args);
+    ASSERT_EQ(winner, gumbel_argmax_ref(args)) << position;
+    unlikely += winner != 777;
+  }
+  EXPECT_NEAR(unlikely, 100, 40);  // 5.6 standard deviations
+}
+
+TEST(GumbelArgmax, does_not_depend_on_the_alignment_of_the_row) {
+  const auto logits = test::random_values(1000, 15, 3);
+  for (std::size_t shift = 1; shift < 16; ++shift) {
+    std::vector<float> moved(shift, 0.0f);
+    moved.insert(moved.end(), logits.begin(), logits.end());
+    GumbelArgmaxArgs args = args_of(logits, 5);
+    const Index expected = gumbel_argmax(args);
+    args.logits = moved.data() + shift;
+    EXPECT_EQ(gumbel_argmax(args), expected) << shift;
+  }
+}
+
+// The noise of a token belongs to the token: removing others changes a draw only to the benefit of
+// what remains.
+TEST(GumbelArgmax, the_winner_also_wins_among_fewer_tokens) {
+  const auto logits = test::random_values(900, 16, 2);
+  for (std::uint32_t position = 0; position < 100; ++position) {
+    GumbelArgmaxArgs args = args_of(logits, position);
+    const Index winner = gumbel_argmax(args);
+    auto fewer = logits;
+    for (std::size_t i = 0; i < fewer.size(); i += 2) {
+      if (static_cast<Index>(i) != winner) fewer[i] = -kInfinity;
+    }
+    args.logits = fewer.data();
+    EXPECT_EQ(gumbel_argmax(args), winner);
+    args.count = winner + 1;
+    EXPECT_EQ(gumbel_argmax(args), winner);
+  }
+}
+
+TEST(GumbelArgmax, takes_every_seed_position_and_choice) {
+  constexpr std::uint32_t kLast = 0xffffffffu;
+  const auto logits = test::random_values(500, 17, 3);
+  for (const std::uint64_t seed :
+       {std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{kLast} << 32}) {
+    for (const std::uint32_t position : {0u, kLast - 1, kLast}) {
+      for (const std::uint32_t choice : {0u, kLast}) {
+        GumbelArgmaxArgs args = args_of(logits);
+        args.key = {.seed = seed, .position = position, .choice = choice};
+        EXPECT_EQ(gumbel_argmax(args), gumbel_argmax_ref(args)) << seed << " " << position;
+      }
+    }
+  }
+}
+
+TEST(GumbelArgmax, refuses_a_negative_count) {
+  const std::string error = test::error_of([] { gumbel_argmax({.count = -1}); });
+  EXPECT_NE(error.find("expected 0 to 2^31 logits, got -1"), std::string::npos) << error;
 }
 
 }  // namespace

@@ -16,6 +16,43 @@ namespace {
 using test::kInfinity;
 using test::kNan;
 
+// The definitions, as plain loops; the exponential of the masses in double.
+LogitRange logit_range_ref(const float* logits, Index count) {
+  LogitRange range{.highest = -kInfinity, .is_finite = true};
+  for (Index i = 0; i < count; ++i) {
+    range.highest = std::max(range.highest, logits[i]);
+    range.is_finite = range.is_finite && std::isfinite(logits[i]);
+  }
+  return range;
+}
+
+void group_maxima_ref(const float* logits, Index count, float* maxima) {
+  for (Index first = 0; first < count; first += kLogitGroup) {
+    maxima[first / kLogitGroup] =
+        *std::max_element(logits + first, logits + std::min(count, first + kLogitGroup));
+  }
+}
+
+Index first_at_least_ref(const float* logits, Index count, float bound) {
+  return std::find_if(logits, logits + count, [=](float x) { return x >= bound; }) - logits;
+}
+
+Index collect_at_least_ref(const float* logits, Index count, float bound, std::int32_t* ids) {
+  Index found = 0;
+  for (Index i = 0; i < count; ++i) {
+    if (logits[i] >= bound) ids[found++] = static_cast<std::int32_t>(i);
+  }
+  return found;
+}
+
+void softmax_masses_ref(const float* logits, Index count, float highest, float temperature,
+                        std::uint64_t* masses) {
+  for (Index i = 0; i < count; ++i) {
+    const double scaled = (static_cast<double>(logits[i]) - highest) / temperature;
+    masses[i] = static_cast<std::uint64_t>(std::llround(std::exp(scaled) * 0x1p43));
+  }
+}
+
 constexpr Index kSizes[] = {0, 1, 7, 16, 63, 64, 65, 129, 1000, 4099};
 
 TEST(LogitRange, equals_the_plain_loop) {
@@ -132,6 +169,62 @@ TEST(SoftmaxMasses, refuse_more_logits_than_the_sum_can_hold) {
       test::error_of([] { softmax_masses(nullptr, (1 << 20) + 1, 0, 1, nullptr); });
   EXPECT_NE(error.find("2^20"), std::string::npos);
 }
+
+// top-k gathers logits before top-p weighs them: a mass must not depend on its place.
+TEST(SoftmaxMasses, do_not_depend_on_the_place_in_the_row) {
+  const auto logits = test::random_values(331, 10, 20);
+  std::vector<std::uint64_t> together(331), alone(1);
+  softmax_masses(logits.data(), 331, 20, 0.7f, together.data());
+  for (std::size_t i = 0; i < logits.size(); ++i) {
+    softmax_masses(&logits[i], 1, 20, 0.7f, alone.data());
+    ASSERT_EQ(alone[0], together[i]) << i;
+  }
+  std::vector<std::uint64_t> shifted(330);
+  softmax_masses(logits.data() + 1, 330, 20, 0.7f, shifted.data());
+  EXPECT_TRUE(std::equal(shifted.begin(), shifted.end(), together.begin() + 1));
+}
+
+TEST(SoftmaxMasses, of_the_largest_possible_vocabulary_do_not_overflow) {
+  constexpr Index kLargest = Index{1} << 20;
+  const std::vector<float> equal(kLargest, 7.0f);
+  std::vector<std::uint64_t> masses(kLargest);
+  EXPECT_EQ(softmax_masses(equal.data(), kLargest, 7, 1, masses.data()), std::uint64_t{1} << 63);
+}
+
+// Rows that end before an unreadable page, and results between sentinels.
+class LogitRowBounds : public testing::TestWithParam<Index> {};
+
+TEST_P(LogitRowBounds, nothing_beyond_the_row_is_read) {
+  const Index count = GetParam();
+  const auto values = test::random_values(count, 13, 4);
+  const test::GuardedFloats row(values);
+  EXPECT_EQ(logit_range(row.data(), count).highest, logit_range_ref(row.data(), count).highest);
+  EXPECT_EQ(first_at_least(row.data(), count, 3.9f), first_at_least_ref(row.data(), count, 3.9f));
+  std::vector<float> maxima(static_cast<std::size_t>(ceil_div(count, kLogitGroup)));
+  group_maxima(row.data(), count, maxima.data());
+  EXPECT_EQ(*std::max_element(maxima.begin(), maxima.end()),
+            *std::max_element(values.begin(), values.end()));
+}
+
+TEST_P(LogitRowBounds, nothing_beyond_the_results_is_written) {
+  const Index count = GetParam();
+  const auto size = static_cast<std::size_t>(count);
+  const auto values = test::random_values(count, 13, 4);
+  constexpr std::int32_t kSentinel = -77;
+  std::vector<std::int32_t> ids(size + 8, kSentinel);
+  EXPECT_EQ(collect_at_least(values.data(), count, -5, ids.data()), count);
+  EXPECT_TRUE(std::all_of(ids.begin() + count, ids.end(), [](auto id) { return id == kSentinel; }));
+  std::vector<std::uint64_t> masses(size + 8, 123);
+  softmax_masses(values.data(), count, 4, 1, masses.data());
+  EXPECT_TRUE(std::all_of(masses.begin() + count, masses.end(), [](auto m) { return m == 123; }));
+  const auto groups = static_cast<std::size_t>(ceil_div(count, kLogitGroup));
+  std::vector<float> maxima(groups + 8, 99.0f);
+  group_maxima(values.data(), count, maxima.data());
+  EXPECT_TRUE(std::all_of(maxima.begin() + static_cast<Index>(groups), maxima.end(),
+                          [](float m) { return m == 99.0f; }));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, LogitRowBounds, testing::Values(1, 5, 16, 63, 64, 65, 130, 1001));
 
 }  // namespace
 }  // namespace hone::kernels
