@@ -4,6 +4,8 @@
 #include <cmath>
 
 #include "hone/core/check.h"
+#include "hone/core/philox.h"
+#include "hone/core/portable_math.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "hone/kernels/sampling/gumbel.cc"
@@ -15,6 +17,13 @@
 namespace hone::kernels {
 
 HWY_EXPORT(gumbel_argmax_row);
+
+double gumbel_noise(const GumbelKey& key, Index token) {
+  const auto word = static_cast<std::size_t>(token / kNoiseLanes % 4);
+  const PhiloxBlock high = philox(key.seed, noise_counter(key, noise_block(token)));
+  const PhiloxBlock low = philox(key.seed, refining_counter(key, token));
+  return -portable_log(-portable_log(1 - open_unit_double(high[word], low[0])));
+}
 
 Index gumbel_argmax(const GumbelArgmaxArgs& args) {
   HONE_CHECK(args.count >= 0 && args.count <= Index{1} << 31, "gumbel_argmax", "0 to 2^31 logits",

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 
+#include "hone/infer/sample/sampler.h"
 #include "hone/infer/spec/verify.h"
 #include "tests/infer/spec/speculation_support.h"
 
@@ -252,6 +253,99 @@ TEST(VerifyDrafts, three_tokens_have_the_joint_law_across_rounds) {
     EXPECT_LT(chi_square_share(LawPair(7, 4, Pair::Random), k, 3, exact_rule), 1) << k;
   }
   EXPECT_GT(chi_square_share(LawPair(7, 4, Pair::Random), 2, 3, wrong_rule), 1);
+}
+
+// Both models behind the whole chain, with penalties that depend on the drafts before: the joint
+// law of three tokens is that of the target's Sampler, which is enumerated.
+class SampledRounds : public testing::Test {
+ protected:
+  static constexpr std::size_t kVocab = 4, kLength = 3;
+
+  std::vector<float> logits_of(std::size_t length, int model) const {
+    PhiloxStream random(6, length * 2 + static_cast<std::size_t>(model));
+    std::vector<float> logits(kVocab);
+    for (float& logit : logits) logit = 3 * random.uniform();
+    return logits;
+  }
+  Law law_of(Sampler& sampler, std::size_t length, int model) const {
+    auto logits = logits_of(length, model);
+    Law law(kVocab);
+    sampler.write_law(logits, {}, law);
+    return law;
+  }
+
+  Tokens speculate(std::uint64_t seed, std::size_t k) const {
+    SamplingParams own = sampling;
+    own.seed = seed;
+    PhiloxStream draft_random(seed, 99);
+    Tokens text;
+    Sampler target(own, {}), draft(own, {});
+    while (text.size() < kLength) {
+      Tokens drafts;
+      Law p, q;
+      const auto before = static_cast<Index>(text.size());
+      for (std::size_t i = 0; i < k; ++i) {
+        append(p, law_of(target, text.size() + i, 0));
+        const Law law = law_of(draft, text.size() + i, 1);
+        append(q, law);
+        drafts.push_back(draw_from(law, draft_random.uniform_double()));
+        for (Sampler* sampler : {&target, &draft}) sampler->history().add_output(drafts.back());
+      }
+      append(p, law_of(target, text.size() + k, 0));
+      const VerifiedRun run = verify_drafts(p, q, drafts, PositionUniforms(own, before));
+      for (Sampler* sampler : {&target, &draft}) {
+        sampler->history().truncate_output(before + run.accepted);
+        sampler->history().add_output(run.tokens.back());
+      }
+      text.insert(text.end(), run.tokens.begin(), run.tokens.end());
+    }
+    text.resize(kLength);
+    return text;
+  }
+
+  void enumerate(Tokens& text, double probability, std::map<Tokens, double>& law) const {
+    if (text.size() == kLength) {
+      law[text] = probability;
+      return;
+    }
+    Sampler sampler(sampling, {});
+    for (const TokenId id : text) sampler.history().add_output(id);
+    const Law p = law_of(sampler, text.size(), 0);
+    for (std::size_t y = 0; y < kVocab; ++y) {
+      text.push_back(static_cast<TokenId>(y));
+      enumerate(text, probability * p[y], law);
+      text.pop_back();
+    }
+  }
+
+  const SamplingParams sampling{.repetition_penalty = 1.4f,
+                                .presence_penalty = 0.5f,
+                                .frequency_penalty = 0.3f,
+                                .temperature = 0.9f,
+                                .top_k = 3};
+};
+
+TEST_F(SampledRounds, with_penalties_have_the_law_of_the_plain_sampler) {
+  constexpr int kTexts = 50000;
+  std::map<Tokens, double> law;
+  Tokens text;
+  enumerate(text, 1, law);
+  for (const std::size_t k : {1, 2, 3}) {
+    std::map<Tokens, int> counts;
+    for (std::uint64_t seed = 0; seed < kTexts; ++seed) ++counts[speculate(seed, k)];
+    double chi2 = 0, cells = 0;
+    for (const auto& [tokens, probability] : law) {
+      const double wanted = kTexts * probability, got = counts[tokens];
+      if (wanted == 0) {
+        EXPECT_EQ(got, 0);
+        continue;
+      }
+      chi2 += (got - wanted) * (got - wanted) / wanted;
+      ++cells;
+    }
+    EXPECT_LT(chi2, test::chi_square_limit(cells - 1)) << k;
+    EXPECT_EQ(cells, 27);  // top-k keeps three of four tokens
+  }
 }
 
 }  // namespace
