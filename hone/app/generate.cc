@@ -44,15 +44,6 @@ class StreamSink final : public infer::EventSink {
   std::size_t passed_ = 0;
 };
 
-template <class T>
-void take(const std::optional<T>& choice, const Json& defaults, const char* key, T& value) {
-  if (choice) {
-    value = *choice;
-  } else if (defaults.contains(key) && defaults[key].is_number()) {
-    value = defaults[key].get<T>();
-  }
-}
-
 std::vector<TokenId> prompt_tokens(const Engine& engine, const GenerateOptions& options) {
   if (options.prompt_ids) return *options.prompt_ids;
   HONE_TRACE_ZONE("tokenize", {"bytes", options.prompt.size()});
@@ -143,23 +134,6 @@ Json make_document(const Engine& engine, const GenerateOptions& options,
 
 }  // namespace
 
-infer::SamplingParams resolve_sampling(infer::SamplingParams sampling, const SamplingChoice& choice,
-                                       const Json& generation_defaults) {
-  const auto do_sample = generation_defaults.find("do_sample");
-  if (do_sample != generation_defaults.end() && do_sample->is_boolean() &&
-      !do_sample->get<bool>()) {
-    sampling.temperature = choice.temperature.value_or(0);
-  } else {
-    take(choice.temperature, generation_defaults, "temperature", sampling.temperature);
-  }
-  take(choice.top_p, generation_defaults, "top_p", sampling.top_p);
-  take(choice.min_p, generation_defaults, "min_p", sampling.min_p);
-  take(choice.top_k, generation_defaults, "top_k", sampling.top_k);
-  take(choice.repetition_penalty, generation_defaults, "repetition_penalty",
-       sampling.repetition_penalty);
-  return sampling;
-}
-
 GenerateResult generate(const GenerateOptions& options, Executor& executor) {
   infer::EngineOptions engine_options = options.engine;
   engine_options.executor = &executor;
@@ -168,7 +142,7 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
 
   infer::Request request = options.request;
   request.tokens = prompt_tokens(*engine, options);
-  request.sampling = resolve_sampling(
+  request.sampling = infer::resolve_sampling(
       request.sampling, options.sampling,
       options.use_model_defaults ? engine->info().generation_defaults : Json::object());
   GenerateResult result;

@@ -78,7 +78,7 @@ void add_length_options(CLI::App& verb, GenerateCommand& command) {
 }
 
 void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
-  app::SamplingChoice& choice = command.job.sampling;
+  infer::SamplingChoice& choice = command.job.sampling;
   infer::SamplingParams& sampling = command.job.request.sampling;
   verb.add_option("--temp", choice.temperature,
                   "Temperature; 0 always selects the most likely token (default: 1)")

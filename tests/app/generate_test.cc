@@ -166,15 +166,5 @@ TEST(Generate, cache_type_shows_in_its_bytes) {
   EXPECT_EQ(run(options).document["kv"]["bytes"], 2 * half);
 }
 
-TEST(ResolveSampling, choice_beats_the_models_default_beats_ours) {
-  const Json defaults = {{"temperature", 0.6}, {"top_k", 20}, {"do_sample", true}};
-  const auto resolved = resolve_sampling({}, {.temperature = 0.1f}, defaults);
-  EXPECT_FLOAT_EQ(resolved.temperature, 0.1f);
-  EXPECT_EQ(resolved.top_k, 20);
-  EXPECT_EQ(resolved.top_p, 1);
-  EXPECT_EQ(resolve_sampling({}, {}, {{"do_sample", false}, {"temperature", 0.6}}).temperature, 0);
-  EXPECT_EQ(resolve_sampling({}, {}, Json::object()).temperature, 1);
-}
-
 }  // namespace
 }  // namespace hone::app

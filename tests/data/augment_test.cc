@@ -14,9 +14,9 @@
 
 #include "hone/core/error.h"
 #include "hone/core/philox.h"
+#include "hone/core/portable_math.h"
 #include "hone/core/thread_pool.h"
 #include "hone/data/image/augment_color.h"
-#include "hone/data/portable_math.h"
 
 namespace hone::data {
 namespace {

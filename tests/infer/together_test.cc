@@ -111,15 +111,26 @@ TEST_F(Together, a_warm_cache_of_prefixes_changes_no_bit_and_saves_their_work) {
 
 // 5 layers, 4 KV heads, head_dim 8, f16: 20 KiB a block of 32 tokens.
 TEST_F(Together, a_cache_for_few_texts_preempts_and_changes_no_bit) {
-  Index preemptions = 0;
-  for (const Index blocks : {6, 7, 8, 12}) {
-    const auto engine = open_stories(model_, {.context = 160, .kv_bytes = blocks * 32 * 640});
-    const Sinks sinks = submit_all(*engine);
+  const auto tokens_of = [&](EngineOptions options, Index* preemptions) {
+    const auto engine = open_stories(model_, std::move(options));
+    Sinks sinks;
+    for (const TokenId first : {403, 407, 410, 420, 430, 440}) {
+      sinks.push_back(std::make_shared<CollectSink>());
+      engine->submit(test::greedy({1, first}, 150), sinks.back());
+    }
     finish(*engine, sinks);
-    expect_as_alone(sinks, std::to_string(blocks) + " blocks");
-    preemptions += engine->stats().preemptions;
+    *preemptions = engine->stats().preemptions;
+    std::vector<std::vector<TokenId>> tokens;
+    for (const auto& sink : sinks) tokens.push_back(sink->tokens);
+    return tokens;
+  };
+  Index preemptions = 0;
+  const auto expected = tokens_of({.context = 160}, &preemptions);
+  EXPECT_EQ(preemptions, 0);
+  for (const Index blocks : {6, 9, 12}) {
+    EXPECT_EQ(tokens_of({.context = 160, .kv_bytes = blocks * 32 * 640}, &preemptions), expected);
+    EXPECT_GT(preemptions, 0) << blocks << " blocks";
   }
-  EXPECT_GT(preemptions, 0);
 }
 
 TEST_F(Together, arrivals_cancellations_and_slow_readers_leave_the_others_alone) {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/data/portable_math.h"
+#include "hone/core/portable_math.h"
 
 namespace hone::data {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <vector>
 
+#include "hone/core/portable_math.h"
 #include "hone/data/image/augment_geometry.h"
-#include "hone/data/portable_math.h"
 
 namespace hone::data {
 namespace {

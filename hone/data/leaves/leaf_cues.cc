@@ -7,7 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/config/config_table.h"
-#include "hone/data/portable_math.h"
+#include "hone/core/portable_math.h"
 
 namespace hone::data {
 namespace {

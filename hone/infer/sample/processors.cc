@@ -2,7 +2,6 @@
 #include "hone/infer/sample/processors.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "hone/core/check.h"
@@ -10,53 +9,13 @@
 namespace hone::infer {
 namespace {
 
-// Orders by likelihood, then by the lowest id, so that a cut does not depend on the order of
-// selection.
-bool is_likelier(const Candidate& a, const Candidate& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
 
-void keep_top_k(std::vector<Candidate>& candidates, Index k) {
-  if (k <= 0 || k >= static_cast<Index>(candidates.size())) return;
-  std::nth_element(candidates.begin(), candidates.begin() + (k - 1), candidates.end(), is_likelier);
-  candidates.resize(static_cast<std::size_t>(k));
-}
-
-float largest_logit(const std::vector<Candidate>& candidates) {
-  return std::max_element(candidates.begin(), candidates.end(),
-                          [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; })
-      ->logit;
-}
-
-// Keeps the most likely tokens up to and including the one that reaches `mass`. Sorts growing
-// prefixes until one suffices, usually the first one of 64.
-void keep_top_p(std::vector<Candidate>& candidates, float mass) {
-  if (mass >= 1) return;
-  const float highest = largest_logit(candidates);
-  double total = 0;
-  for (const Candidate& candidate : candidates) total += std::exp(candidate.logit - highest);
-  const double wanted = mass * total;
-  double reached = 0;
-  std::size_t sorted = 0;
-  while (sorted < candidates.size()) {
-    const std::size_t end = std::min(candidates.size(), std::max<std::size_t>(64, 4 * sorted));
-    const auto begin = candidates.begin() + static_cast<Index>(sorted);
-    std::partial_sort(begin, candidates.begin() + static_cast<Index>(end), candidates.end(),
-                      is_likelier);
-    for (; sorted < end; ++sorted) {
-      reached += std::exp(candidates[sorted].logit - highest);
-      if (reached >= wanted) {
-        candidates.resize(sorted + 1);
-        return;
-      }
-    }
-  }
-}
-
-void keep_min_p(std::vector<Candidate>& candidates, float share) {
-  if (share <= 0) return;
-  const float least = largest_logit(candidates) + std::log(share);
-  std::erase_if(candidates, [least](const Candidate& c) { return c.logit < least; });
+// A changed logit. A masked one stays masked, any other one finite.
+float limited(float before, double after) {
+  if (before == kMasked) return kMasked;
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return static_cast<float>(std::clamp(after, -kLargest, kLargest));
 }
 
 }  // namespace
@@ -65,45 +24,42 @@ TokenHistory::TokenHistory(std::span<const TokenId> prompt) {
   for (const TokenId id : prompt) counts_[id].in_prompt = true;
 }
 
-void apply_bias_and_penalties(std::span<float> logits, const SamplingParams& sampling,
-                              const TokenHistory& history) {
-  for (const LogitBias& entry : sampling.logit_bias) {
-    logits[static_cast<std::size_t>(entry.id)] += entry.bias;
+void TokenHistory::add_output(TokenId id) {
+  ++counts_[id].in_output;
+  output_.push_back(id);
+}
+
+void TokenHistory::truncate_output(Index count) {
+  HONE_CHECK(count >= 0 && count <= output_size(), "truncate_output",
+             concat("0 to ", output_size(), " tokens"), count);
+  for (; output_size() > count; output_.pop_back()) {
+    const auto found = counts_.find(output_.back());
+    if (--found->second.in_output == 0 && !found->second.in_prompt) counts_.erase(found);
   }
-  const float repetition = sampling.repetition_penalty;
-  const bool counts_matter =
-      repetition != 1 || sampling.presence_penalty != 0 || sampling.frequency_penalty != 0;
-  if (!counts_matter) return;
-  for (const auto& [id, count] : history.counts()) {
-    float& logit = logits[static_cast<std::size_t>(id)];
-    logit = logit < 0 ? logit * repetition : logit / repetition;
-    if (count.in_output == 0) continue;
-    logit -= sampling.presence_penalty +
-             sampling.frequency_penalty * static_cast<float>(count.in_output);
+}
+
+void apply_logit_bias(std::span<float> logits, std::span<const LogitBias> entries) {
+  for (const LogitBias& entry : entries) {
+    float& logit = logits[static_cast<std::size_t>(entry.id)];
+    logit = limited(logit, static_cast<double>(logit) + entry.bias);
   }
 }
 
 void mask_tokens(std::span<float> logits, std::span<const TokenId> ids) {
-  for (const TokenId id : ids) {
-    logits[static_cast<std::size_t>(id)] = -std::numeric_limits<float>::infinity();
-  }
+  for (const TokenId id : ids) logits[static_cast<std::size_t>(id)] = kMasked;
 }
 
-std::vector<Candidate> filter_candidates(std::span<const float> logits,
-                                         const SamplingParams& sampling) {
-  std::vector<Candidate> candidates;
-  candidates.reserve(logits.size());
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const float logit = logits[i] / sampling.temperature;
-    if (logit > -std::numeric_limits<float>::infinity()) {
-      candidates.push_back({logit, static_cast<TokenId>(i)});
-    }
+void apply_penalties(std::span<float> logits, const SamplingParams& sampling,
+                     const TokenHistory& history) {
+  const double repetition = sampling.repetition_penalty, presence = sampling.presence_penalty;
+  const double frequency = sampling.frequency_penalty;
+  if (repetition == 1 && presence == 0 && frequency == 0) return;
+  for (const auto& [id, count] : history.counts()) {
+    float& logit = logits[static_cast<std::size_t>(id)];
+    logit = limited(logit, logit < 0 ? logit * repetition : logit / repetition);
+    if (count.in_output == 0) continue;
+    logit = limited(logit, logit - presence - frequency * static_cast<double>(count.in_output));
   }
-  HONE_REQUIRE(!candidates.empty(), "sampling", "Every token is masked.");
-  keep_top_k(candidates, sampling.top_k);
-  keep_top_p(candidates, sampling.top_p);
-  keep_min_p(candidates, sampling.min_p);
-  return candidates;
 }
 
 }  // namespace hone::infer

@@ -9,7 +9,8 @@
 
 namespace hone::infer {
 
-// Counts how often each token occurred, for the penalties.
+// Counts how often each token occurred, for the penalties. Output can be taken back, because drafts
+// are part of the history only until they are rejected.
 class TokenHistory {
  public:
   struct Count {
@@ -18,31 +19,27 @@ class TokenHistory {
   };
 
   explicit TokenHistory(std::span<const TokenId> prompt);
-  void add_output(TokenId id) { ++counts_[id].in_output; }
+  void add_output(TokenId id);
+  // Keeps the first `count` tokens of the output. Error{InvalidArgument} if there are fewer.
+  void truncate_output(Index count);
+  Index output_size() const { return static_cast<Index>(output_.size()); }
   const std::unordered_map<TokenId, Count>& counts() const { return counts_; }
 
  private:
+  std::vector<TokenId> output_;
   std::unordered_map<TokenId, Count> counts_;
 };
 
-// The first part of the chain, applied to the logits of one position: bias, then repetition,
-// presence and frequency penalties.
-void apply_bias_and_penalties(std::span<float> logits, const SamplingParams& sampling,
-                              const TokenHistory& history);
+// The first part of the chain, applied to the logits of one position in this order. Finite logits
+// stay finite, as they are limited to the range of float.
+void apply_logit_bias(std::span<float> logits, std::span<const LogitBias> entries);
 
 // Sets the logits of these tokens to -infinity, so that they cannot be drawn.
 void mask_tokens(std::span<float> logits, std::span<const TokenId> ids);
 
-struct Candidate {
-  float logit = 0;
-  TokenId id = 0;
-};
-
-// The rest of the chain before the draw: logits / temperature (> 0), then top-k, top-p, min-p.
-// Returns the remaining tokens, at least one, in no particular order and without -infinity and NaN.
-// Selects partially, without sorting the vocabulary. Throws Error{InvalidArgument} if every logit
-// is masked.
-std::vector<Candidate> filter_candidates(std::span<const float> logits,
-                                         const SamplingParams& sampling);
+// The repetition penalty for tokens of prompt and output (Keskar et al., "CTRL", 2019), then
+// presence and frequency penalties for tokens of the output.
+void apply_penalties(std::span<float> logits, const SamplingParams& sampling,
+                     const TokenHistory& history);
 
 }  // namespace hone::infer

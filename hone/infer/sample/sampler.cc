@@ -3,89 +3,91 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "hone/core/philox.h"
+#include "hone/core/check.h"
+#include "hone/kernels/sampling/logit_row.h"
 
 namespace hone::infer {
 namespace {
 
-constexpr std::uint32_t kPurposeToken =
-    1;  // a different number for each purpose at the same position
+kernels::LogitRange range_of(std::span<const float> logits) {
+  return kernels::logit_range(logits.data(), static_cast<Index>(logits.size()));
+}
 
-PhiloxBlock random_block(const SamplingParams& sampling, Index position, TokenId id) {
-  return philox(sampling.seed, {static_cast<std::uint32_t>(position),
-                                static_cast<std::uint32_t>(id), kPurposeToken, sampling.choice});
+kernels::LogitRange finite_range(std::span<const float> logits) {
+  const kernels::LogitRange range = range_of(logits);
+  if (!range.is_finite) {
+    const auto bad = std::ranges::find_if(logits, [](float x) { return !std::isfinite(x); });
+    fail(ErrorCategory::Internal, "model", "finite logits",
+         concat(*bad, " for token ", bad - logits.begin()));
+  }
+  return range;
 }
 
 }  // namespace
 
-TokenId argmax(std::span<const float> values) {
-  std::size_t best = 0;
-  float highest = -std::numeric_limits<float>::infinity();
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    if (values[i] > highest) {
-      highest = values[i];
-      best = i;
-    }
-  }
-  return static_cast<TokenId>(best);
-}
-
-// With u uniform, E = -log(u) and G = -log(E), the winner minimizes E * exp(-logit). As E >= 1 - u,
-// tokens for which 1 - u is already too large need no logarithm, which is nearly all of them.
-TokenId draw_gumbel(std::span<const Candidate> candidates, const SamplingParams& sampling,
-                    Index position) {
-  const auto likeliest =
-      std::max_element(candidates.begin(), candidates.end(),
-                       [](const Candidate& a, const Candidate& b) { return a.logit < b.logit; });
-  const double highest = likeliest->logit;
-  double best = std::numeric_limits<double>::infinity();
-  TokenId winner = likeliest->id;
-  for (const Candidate& candidate : candidates) {
-    const PhiloxBlock bits = random_block(sampling, position, candidate.id);
-    const double u = open_unit_double(bits[0], bits[1]);
-    const double weight = std::exp(static_cast<double>(candidate.logit) - highest);
-    if (!(1 - u <= best * weight)) continue;
-    const double time = -std::log(u) / weight;
-    if (time < best || (time == best && candidate.id < winner)) {
-      best = time;
-      winner = candidate.id;
-    }
-  }
-  return winner;
-}
+void require_finite(std::span<const float> logits) { finite_range(logits); }
 
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, Index count,
                                        double log_sum_exp) {
-  std::vector<Candidate> heap;  // the least likely of the best so far is in front
-  const auto is_likelier = [](const Candidate& a, const Candidate& b) {
-    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-  };
-  for (std::size_t i = 0; i < logits.size(); ++i) {
-    const Candidate candidate{logits[i], static_cast<TokenId>(i)};
-    if (static_cast<Index>(heap.size()) == count) {
-      if (heap.empty() || !is_likelier(candidate, heap.front())) continue;
-      std::pop_heap(heap.begin(), heap.end(), is_likelier);
-      heap.pop_back();
-    }
-    heap.push_back(candidate);
-    std::push_heap(heap.begin(), heap.end(), is_likelier);
-  }
-  std::sort_heap(heap.begin(), heap.end(), is_likelier);
+  std::vector<Candidate> top = likeliest_tokens(logits, count);
+  std::sort(top.begin(), top.end(), is_likelier);
   std::vector<TokenLogprob> result;
-  for (const Candidate& c : heap) result.push_back({c.id, c.logit - log_sum_exp});
+  for (const Candidate& c : top) result.push_back({c.id, c.logit - log_sum_exp});
   return result;
 }
 
-TokenId Sampler::choose(std::span<float> logits, Index position, std::span<const TokenId> masked) {
-  apply_bias_and_penalties(logits, sampling_, history_);
+// The part of the chain that changes logits. Returns the largest of the results.
+float Sampler::process(std::span<float> logits, std::span<const TokenId> masked) const {
+  const kernels::LogitRange raw = finite_range(logits);
+  apply_logit_bias(logits, sampling_.logit_bias);
   mask_tokens(logits, masked);
-  const TokenId id = sampling_.temperature == 0
-                         ? argmax(logits)
-                         : draw_gumbel(filter_candidates(logits, sampling_), sampling_, position);
-  history_.add_output(id);
-  return id;
+  apply_penalties(logits, sampling_, history_);
+  const bool is_raw = sampling_.logit_bias.empty() && masked.empty() &&
+                      sampling_.repetition_penalty == 1 && sampling_.presence_penalty == 0 &&
+                      sampling_.frequency_penalty == 0;
+  const float highest = is_raw ? raw.highest : range_of(logits).highest;
+  HONE_REQUIRE(std::isfinite(highest), "sampling", "Every token is masked.");
+  return highest;
+}
+
+TokenId Sampler::choose(std::span<float> logits, Index position, std::span<const TokenId> masked) {
+  const float highest = process(logits, masked);
+  const auto count = static_cast<Index>(logits.size());
+  Index id = 0;
+  if (sampling_.temperature == 0) {
+    id = kernels::first_at_least(logits.data(), count, highest);
+  } else {
+    id = kernels::gumbel_argmax({.logits = logits.data(),
+                                 .count = count,
+                                 .highest = highest,
+                                 .temperature = sampling_.temperature,
+                                 .cut = filter_tokens(logits, highest, sampling_),
+                                 .key = {.seed = sampling_.seed,
+                                         .position = static_cast<std::uint32_t>(position),
+                                         .choice = sampling_.choice}});
+  }
+  const auto token = static_cast<TokenId>(id);
+  history_.add_output(token);
+  return token;
+}
+
+void Sampler::write_law(std::span<float> logits, std::span<const TokenId> masked,
+                        std::span<double> law) {
+  infer::write_law(logits, process(logits, masked), sampling_, law);
+}
+
+void sample_rows(std::span<SampleRow> rows, Executor& executor) {
+  executor.parallel_for(static_cast<Index>(rows.size()), 1, [&](Index begin, Index end, int) {
+    for (Index i = begin; i < end; ++i) {
+      SampleRow& row = rows[static_cast<std::size_t>(i)];
+      try {
+        row.token = row.sampler->choose(row.logits, row.position, row.masked);
+      } catch (...) {
+        row.failure = std::current_exception();
+      }
+    }
+  });
 }
 
 }  // namespace hone::infer

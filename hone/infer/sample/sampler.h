@@ -1,40 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <exception>
 #include <span>
 #include <vector>
 
+#include "hone/core/executor.h"
 #include "hone/infer/request.h"
+#include "hone/infer/sample/filters.h"
 #include "hone/infer/sample/processors.h"
 
 namespace hone::infer {
 
-// The index of the largest element, the lowest on ties; NaN never wins. `values` must not be empty.
-TokenId argmax(std::span<const float> values);
+// Throws Error{Internal} that names the model unless every logit is finite.
+void require_finite(std::span<const float> logits);
 
-// Draws from the softmax of the candidates as the argmax of logit + G, where G is standard Gumbel
-// from Philox keyed by the seed with counter (position, token id, purpose, choice). A draw depends
-// on no other draw, and so neither on the batch nor on a generator's history.
-TokenId draw_gumbel(std::span<const Candidate> candidates, const SamplingParams& sampling,
-                    Index position);
-
-// The `count` most likely tokens with the log-softmax of the raw logits; the lowest ids on ties.
+// The `count` most likely tokens with the log-softmax of the raw logits, most likely first; the
+// lowest ids on ties.
 std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, Index count,
                                        double log_sum_exp);
 
-// Applies SamplingParams for one request.
+// Applies SamplingParams for one request: logit bias, mask, penalties, temperature, top-k, top-p,
+// min-p, draw. The draw is kernels::gumbel_argmax() keyed by seed, choice and position. It depends
+// on no other draw, and so neither on the batch nor on a generator's history, and is the same on
+// every instruction set.
 class Sampler {
  public:
   Sampler(const SamplingParams& sampling, std::span<const TokenId> prompt)
       : sampling_(sampling), history_(prompt) {}
 
   // Chooses the token at `position` (in the whole sequence, including the prompt) and adds it to
-  // the history. Overwrites logits. `masked` tokens are never chosen.
+  // the history. Overwrites logits. `masked` tokens are never chosen. Throws Error{Internal} if a
+  // logit is not finite, Error{InvalidArgument} if every token is masked; the history then stays.
   TokenId choose(std::span<float> logits, Index position, std::span<const TokenId> masked);
 
+  // The law that choose() draws from, without a draw. Overwrites logits; throws as choose() does.
+  void write_law(std::span<float> logits, std::span<const TokenId> masked, std::span<double> law);
+
+  // The history of the penalties. Speculation adds tokens that it chose by write_law() and takes
+  // back rejected drafts.
+  TokenHistory& history() { return history_; }
+
  private:
+  float process(std::span<float> logits, std::span<const TokenId> masked) const;
+
   SamplingParams sampling_;
   TokenHistory history_;
 };
+
+// One row of a batch. A row that fails has the exception instead of a token.
+struct SampleRow {
+  Sampler* sampler = nullptr;
+  std::span<float> logits{};  // overwritten
+  Index position = 0;
+  std::span<const TokenId> masked{};
+  TokenId token = -1;
+  std::exception_ptr failure{};
+};
+
+// Calls Sampler::choose() for rows of different samplers in parallel. Results depend neither on the
+// number of workers nor on the other rows.
+void sample_rows(std::span<SampleRow> rows, Executor& executor);
 
 }  // namespace hone::infer

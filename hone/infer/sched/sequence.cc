@@ -2,10 +2,8 @@
 #include "hone/infer/sched/sequence.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "hone/core/check.h"
 #include "hone/core/trace.h"
 #include "hone/kernels/norm/log_sum_exp.h"
 
@@ -25,16 +23,18 @@ Sequence::Sequence(QueuedRequest request, const text::Tokenizer* tokenizer,
 Event Sequence::accept(std::span<float> logits, const Clock& clock) {
   const auto vocab = static_cast<Index>(logits.size());
   HONE_TRACE_ZONE("sample", {"vocab", vocab});
-  const double normalizer = kernels::log_sum_exp(logits.data(), vocab);
-  if (!std::isfinite(normalizer)) {
-    fail(ErrorCategory::Internal, "model", "finite logits", concat(normalizer));
-  }
   const Request& request = queued_.request;
   Event event{.request = queued_.id};
-  event.top = top_logprobs(logits, request.logprobs, normalizer);
+  double normalizer = 0;
+  std::vector<float> raw;
+  if (request.logprobs > 0) {
+    require_finite(logits);
+    normalizer = kernels::log_sum_exp(logits.data(), vocab);
+    event.top = top_logprobs(logits, request.logprobs, normalizer);
+    raw.assign(logits.begin(), logits.end());
+  }
   const auto position = static_cast<Index>(tokens_.size());
   const bool keep_going = position - prompt_size_ < request.min_tokens;
-  const std::vector<float> raw(request.logprobs > 0 ? logits.begin() : logits.end(), logits.end());
   const TokenId id =
       sampler_.choose(logits, position, keep_going ? stop_ids_ : std::vector<TokenId>{});
   if (request.logprobs > 0) event.logprob = raw[static_cast<std::size_t>(id)] - normalizer;

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <array>
 
+#include "hone/kernels/philox-inl.h"
 #include "hone/kernels/sketch/dense_rows.h"
 #include "hone/kernels/sketch/sketch_draw.h"
 
@@ -26,53 +27,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <class T>
 using SketchTag = hn::CappedTag<T, 64 / sizeof(T)>;
 
-// The words of up to kCount successive blocks; words[k] holds word k of each.
-struct PhiloxWords {
-  static constexpr Index kCount = 64;
-  HWY_ALIGN std::uint32_t words[4][kCount];
-};
-
-#if HWY_TARGET == HWY_SCALAR
-HWY_INLINE void draw_blocks(const SketchOp& op, Index row, Index block, Index count,
-                            PhiloxWords& out) {
-  for (Index i = 0; i < count; ++i) {
-    const PhiloxBlock drawn = philox(op.seed, sketch_counter(op, row, block + i));
-    for (std::size_t k = 0; k < 4; ++k) out.words[k][i] = drawn[k];
-  }
-}
-#else
-// As philox() of core/philox.h. A lane of 64 bits has one word of the counter in its lower half;
-// what is in the upper half does not matter, as MulEven reads the lower. Computes whole vectors.
-HWY_INLINE void draw_blocks(const SketchOp& op, Index row, Index block, Index count,
-                            PhiloxWords& out) {
-  const SketchTag<std::uint64_t> d;
-  const hn::Repartition<std::uint32_t, SketchTag<std::uint64_t>> d32;
-  const hn::Rebind<std::uint32_t, SketchTag<std::uint64_t>> d_word;
-  const auto lanes = static_cast<Index>(hn::Lanes(d));
-  const PhiloxBlock start = sketch_counter(op, row, block);
-  const auto m0 = hn::Set(d32, 0xD2511F53u), m1 = hn::Set(d32, 0xCD9E8D57u);
-  for (Index i = 0; i < count; i += lanes) {
-    auto c0 = hn::Iota(d, start[0] + static_cast<std::uint64_t>(i));
-    auto c1 = hn::Set(d, std::uint64_t{start[1]}), c2 = hn::Set(d, std::uint64_t{start[2]});
-    auto c3 = hn::Set(d, std::uint64_t{start[3]});
-    auto k0 = static_cast<std::uint32_t>(op.seed), k1 = static_cast<std::uint32_t>(op.seed >> 32);
-    for (int round = 0; round < 10; ++round) {
-      const auto p0 = hn::MulEven(hn::BitCast(d32, c0), m0);
-      const auto p1 = hn::MulEven(hn::BitCast(d32, c2), m1);
-      c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1), hn::Set(d, std::uint64_t{k0}));
-      c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3), hn::Set(d, std::uint64_t{k1}));
-      c1 = p1;
-      c3 = p0;
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    hn::StoreU(hn::TruncateTo(d_word, c0), d_word, out.words[0] + i);
-    hn::StoreU(hn::TruncateTo(d_word, c1), d_word, out.words[1] + i);
-    hn::StoreU(hn::TruncateTo(d_word, c2), d_word, out.words[2] + i);
-    hn::StoreU(hn::TruncateTo(d_word, c3), d_word, out.words[3] + i);
-  }
-}
-#endif
+constexpr Index kSketchBlocks = 64;  // drawn at a time
+using SketchWords = PhiloxWords<kSketchBlocks>;
 
 template <class T>
 using IntsOf = hn::Rebind<std::int32_t, SketchTag<T>>;
@@ -152,16 +108,16 @@ HWY_INLINE void fill_gaussian_row(const SketchOp& op, Index row, const DensePart
   const SketchTag<T> d;
   const WordsOf<T> dw;
   const auto lanes = static_cast<Index>(hn::Lanes(d));
-  constexpr Index kEntries = PhiloxWords::kCount * kGaussiansPerBlock;
+  constexpr Index kEntries = kSketchBlocks * kGaussiansPerBlock;
   const auto scale = hn::Set(d, static_cast<T>(part.scale));
-  PhiloxWords drawn;
+  SketchWords drawn;
   HWY_ALIGN T values[kEntries];
   const Index end = part.col0 + part.cols;
   for (Index col = part.col0; col < end;) {
     const Index block = col / kGaussiansPerBlock, begin = block * kGaussiansPerBlock;
     const Index stop = std::min(end, begin + kEntries);
     const Index blocks = ceil_div(stop - begin, kGaussiansPerBlock);
-    draw_blocks(op, row, block, round_up(blocks, lanes), drawn);
+    draw_blocks(op.seed, sketch_counter(op, row, block), blocks, drawn);
     for (Index i = 0; i < blocks; i += lanes) {
       auto v0 = hn::Zero(d), v1 = v0, v2 = v0, v3 = v0;
       box_muller<T>(hn::LoadU(dw, drawn.words[0] + i), hn::LoadU(dw, drawn.words[1] + i), scale, v0,
@@ -198,13 +154,14 @@ HWY_INLINE void fill_sign_row(const SketchOp& op, Index row, const DensePart& pa
   constexpr Index kBlocks = 4, kEntries = kBlocks * kSignsPerBlock;
   const auto size = hn::Set(d, static_cast<T>(part.scale));
   const auto lane_bits = make_lane_bits<T>();
-  PhiloxWords drawn;
+  SketchWords drawn;
   HWY_ALIGN T values[kEntries];
   const Index end = part.col0 + part.cols;
   for (Index col = part.col0; col < end;) {
     const Index block = col / kSignsPerBlock, begin = block * kSignsPerBlock;
     const Index stop = std::min(end, begin + kEntries);
-    draw_blocks(op, row, block, ceil_div(stop - begin, kSignsPerBlock), drawn);
+    draw_blocks(op.seed, sketch_counter(op, row, block), ceil_div(stop - begin, kSignsPerBlock),
+                drawn);
     for (Index word = (col - begin) / 32; word < ceil_div(stop - begin, 32); ++word) {
       const std::uint32_t bits = drawn.words[word % 4][word / 4];
       for (Index i = 0; i < 32; i += lanes)

@@ -8,7 +8,7 @@
 // Functions whose results have the same bits on every machine: they consist of operations that IEEE
 // 754 rounds correctly, in a fixed order. (The last bit of the C library's sin, exp and log depends
 // on its version and on the processor.) Errors are a few units in the last place.
-namespace hone::data {
+namespace hone {
 
 // sin(2 pi t); exact at multiples of a quarter turn.
 inline double sin_turns(double t) {
@@ -62,4 +62,4 @@ inline double draw_normal(PhiloxStream& random) {
   return radius * cos_turns(random.uniform_double());
 }
 
-}  // namespace hone::data
+}  // namespace hone

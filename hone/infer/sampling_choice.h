@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+
+#include "hone/core/json_io.h"
+#include "hone/infer/request.h"
+
+namespace hone::infer {
+
+// The parameters that a user or a client chose. Others come from the model's generation_config.json
+// or, if absent there, from SamplingParams.
+struct SamplingChoice {
+  std::optional<float> temperature{}, top_p{}, min_p{}, repetition_penalty{};
+  std::optional<Index> top_k{};
+};
+
+// Completes `sampling` by the choice or, if absent, by the model's default; otherwise its values
+// remain. do_sample = false in generation_config.json means temperature 0. Defaults that are not
+// numbers are ignored; Error{CorruptFile} for a number that the type of the parameter cannot hold.
+// The result still needs validate().
+SamplingParams resolve_sampling(SamplingParams sampling, const SamplingChoice& choice,
+                                const Json& generation_defaults);
+
+}  // namespace hone::infer
