@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The layouts of ggml's blocks with minimums, fifth bits and sub-blocks (ggml-common.h,
-// dequantize_row_* of ggml-quants.c).
+// The layouts of ggml's blocks with minimums, fifth bits and sub-blocks, as its functions
+// dequantize_row_* read them.
 #include <array>
 #include <cstring>
 
