@@ -81,21 +81,21 @@ namespace {
 
 // Whether a model folder, hone's or another program's, may contain this file.
 bool belongs_to_model(const std::string& name) {
-  constexpr std::array<std::string_view, 12> kNames = {"config.json",
-                                                       "generation_config.json",
-                                                       "tokenizer.json",
-                                                       "tokenizer.model",
-                                                       "tokenizer_config.json",
-                                                       "special_tokens_map.json",
-                                                       "added_tokens.json",
-                                                       "vocab.json",
-                                                       "merges.txt",
-                                                       "chat_template.jinja",
-                                                       "recipe.toml",
-                                                       "quality.json"};
+  constexpr std::array<std::string_view, 12> kModelFiles = {"config.json",
+                                                            "generation_config.json",
+                                                            "tokenizer.json",
+                                                            "tokenizer.model",
+                                                            "tokenizer_config.json",
+                                                            "special_tokens_map.json",
+                                                            "added_tokens.json",
+                                                            "vocab.json",
+                                                            "merges.txt",
+                                                            "chat_template.jinja",
+                                                            "recipe.toml",
+                                                            "quality.json"};
   const bool weights = name.starts_with("model") && (name.ends_with(".safetensors") ||
                                                      name.ends_with(".safetensors.index.json"));
-  return weights || std::ranges::find(kNames, name) != kNames.end();
+  return weights || std::ranges::find(kModelFiles, name) != kModelFiles.end();
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ struct GgufPartSpec {
   std::vector<std::size_t> tensors;  // of tiny_gguf_tensors()
   bool model_keys = true;
   std::string architecture = "llama";  // absent if empty
-  std::optional<Index> number, count, all_tensors;
+  std::optional<Index> number = {}, count = {}, all_tensors = {};
 };
 
 // Matrices take the types in turn, by their place in tiny_gguf_tensors().
