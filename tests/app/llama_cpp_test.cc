@@ -50,7 +50,7 @@ void write_random_llama(const std::filesystem::path& path) {
     tensor.matrix.bytes = std::as_bytes(std::span(scaled));
   }
   const auto tokenizer = text::make_tokenizer(test::tiny_sentencepiece(a.vocab_size));
-  write_gguf(path, {a, tensors, tokenizer.get(), Json::object()});
+  model_io::write_gguf(path, {a, tensors, tokenizer.get(), Json::object()});
 }
 
 TEST(LlamaCpp, its_own_quantized_types_give_hones_greedy_text_but_for_near_ties) {
