@@ -25,7 +25,8 @@ inline std::vector<std::pair<std::string, std::vector<Index>>> tiny_gguf_tensors
           {"blk.0.ffn_norm.weight", {256}},      {"output_norm.weight", {256}}};
 }
 
-// Random blocks with scales of about 1e-3; f32 values of 1.
+// Random blocks with scales of about 1e-3, in Q6_K, whose factors are larger, of 3e-5; f32 values
+// of 1.
 inline std::vector<std::byte> random_blocks(GgufType type, Index values, std::uint64_t seed) {
   std::vector<std::byte> bytes;
   if (type == GgufType::F32) {
@@ -43,7 +44,8 @@ inline std::vector<std::byte> random_blocks(GgufType type, Index values, std::ui
     for (Index i = 0; i < info.bytes; ++i)
       bytes.push_back(static_cast<std::byte>(random.below(256)));
     for (Index at = first; at <= last; at += 2) {
-      const std::uint16_t scale = float_to_f16(5e-4f + 1e-3f * random.uniform());
+      const float largest = type == GgufType::Q6_K ? 5e-5f : 1.5e-3f;
+      const std::uint16_t scale = float_to_f16(largest * (1 + 2 * random.uniform()) / 3);
       std::memcpy(bytes.data() + begin + at, &scale, sizeof scale);
     }
   }

@@ -83,7 +83,8 @@ void lay_out_blocks(PanelLayout& layout, GgufType type) {
   HONE_CHECK(layout.cols % info.block == 0, kOp,
              concat("a multiple of ", info.block, " columns for ", info.name), layout.cols);
   layout.half_scales = true;
-  layout.blocks_per_group = info.block / kBlockCols;
+  layout.blocks_per_group = info.block / kBlockCols;  // 1 or 8
+  static_assert(kSuperBlock / kBlockCols == 1 << kSuperBlockShift);
   layout.zero_point = !is_four_bit(layout.kind) ? 128 : layout.kind == PanelKind::Code4 ? 8 : 0;
   if (has_minimums(layout.kind) || layout.kind == PanelKind::Half8) {
     lay_out_factors(layout);

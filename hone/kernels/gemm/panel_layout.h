@@ -42,6 +42,7 @@ constexpr bool is_four_bit(PanelKind kind) {
 inline constexpr Index kPanelRows = 16;
 inline constexpr Index kBlockCols = 32;                // columns that share an activation scale
 inline constexpr Index kFactorBytes = 2 * kPanelRows;  // of one block
+inline constexpr int kSuperBlockShift = 3;             // a group with factors has 2^3 blocks
 
 // Activations are stored in groups of four rows with one record per block (packed_rows.h). These
 // are the byte offsets of its parts.

@@ -231,32 +231,38 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
   }
 }
 
-// The scales and minimums of one block of Min8 or Min4; of Half8, the scales of its two halves.
+// The scales and minimums of one block of Min8 or Min4.
 template <class Ops>
 struct BlockScales {
-  typename Ops::Float first, second;
+  typename Ops::Float scale, minimum;
 };
 
-template <class Ops, PanelKind kKind>
-HONE_INLINE BlockScales<Ops> load_block_scales(const TileArgs& args, const Unit& unit,
-                                               Index block) {
-  constexpr Index kGroupBytes = has_minimums(kKind) ? 4 * kPanelRows : 2 * kPanelRows;
-  const std::byte* group = unit.scales + block / args.layout->blocks_per_group * kGroupBytes;
+// A group has 2^shift blocks.
+template <class Ops>
+HONE_INLINE BlockScales<Ops> load_block_scales(const Unit& unit, Index block, int shift) {
+  constexpr Index kGroupBytes = 4 * kPanelRows;
+  const std::byte* group = unit.scales + (block >> shift) * kGroupBytes;
   Ops::prefetch(group + 8 * kGroupBytes);
-  const auto scale = Ops::load_half(group);
-  if constexpr (has_minimums(kKind)) {
-    const auto minimum = Ops::load_half(group + 2 * kPanelRows);
-    if (unit.factors == nullptr) return {scale, minimum};
-    const std::byte* factors = unit.factors + block * kFactorBytes;
+  const auto scale = Ops::load_half(group), minimum = Ops::load_half(group + 2 * kPanelRows);
+  if (shift == 0) return {scale, minimum};
+  const std::byte* factors = unit.factors + block * kFactorBytes;
+  Ops::prefetch(factors + 16 * kFactorBytes);
+  return {Ops::mul(scale, Ops::to_float(Ops::bytes_to_lanes(factors))),
+          Ops::mul(minimum, Ops::to_float(Ops::bytes_to_lanes(factors + kPanelRows)))};
+}
+
+// The scales of one half of a block of Half8. Both halves share what the first one prefetches.
+template <class Ops, int kHalf>
+HONE_INLINE typename Ops::Float load_half_scale(const Unit& unit, Index block, int shift) {
+  constexpr Index kGroupBytes = 2 * kPanelRows;
+  const std::byte* group = unit.scales + (block >> shift) * kGroupBytes;
+  const std::byte* factors = unit.factors + block * kFactorBytes;
+  if constexpr (kHalf == 0) {
+    Ops::prefetch(group + 8 * kGroupBytes);
     Ops::prefetch(factors + 16 * kFactorBytes);
-    return {Ops::mul(scale, Ops::to_float(Ops::bytes_to_lanes(factors))),
-            Ops::mul(minimum, Ops::to_float(Ops::bytes_to_lanes(factors + kPanelRows)))};
-  } else {
-    const std::byte* factors = unit.factors + block * kFactorBytes;
-    Ops::prefetch(factors + 16 * kFactorBytes);
-    return {Ops::mul(scale, Ops::to_float(Ops::signed_bytes_to_lanes(factors))),
-            Ops::mul(scale, Ops::to_float(Ops::signed_bytes_to_lanes(factors + kPanelRows)))};
   }
+  return Ops::mul(Ops::load_half(group),
+                  Ops::to_float(Ops::signed_bytes_to_lanes(factors + kHalf * kPanelRows)));
 }
 
 template <class Ops, int kCols, int kUnits>
@@ -266,7 +272,7 @@ struct Sums {
 
 // Adds one block of Min8 or Min4.
 template <class Ops, PanelKind kKind, int kCols, int kUnits>
-HONE_INLINE void add_minimum_block(const TileArgs& args, const Unit (&units)[kUnits], Index block,
+HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], Index block, int shift,
                                    const std::byte* const* x, Sums<Ops, kCols, kUnits>& sums) {
   constexpr int kBits = is_four_bit(kKind) ? 4 : 8;
   typename Ops::Int sum[kUnits][kCols];
@@ -285,7 +291,7 @@ HONE_INLINE void add_minimum_block(const TileArgs& args, const Unit (&units)[kUn
   }
   BlockScales<Ops> scales[kUnits];
   HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-    scales[p] = load_block_scales<Ops, kKind>(args, units[p], block);
+    scales[p] = load_block_scales<Ops>(units[p], block, shift);
   }
   HONE_UNROLL for (int c = 0; c < kCols; ++c) {
     const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
@@ -296,15 +302,15 @@ HONE_INLINE void add_minimum_block(const TileArgs& args, const Unit (&units)[kUn
       auto isum = sum[p][c];
       if constexpr (!Ops::template sums_are_int32<kBits>()) isum = Ops::widen(isum);
       auto& acc = sums.acc[p][c];
-      acc = Ops::fma(Ops::to_float(isum), Ops::mul(scales[p].first, x_scale), acc);
-      acc = Ops::fma(scales[p].second, negative_x, acc);
+      acc = Ops::fma(Ops::to_float(isum), Ops::mul(scales[p].scale, x_scale), acc);
+      acc = Ops::fma(scales[p].minimum, negative_x, acc);
     }
   }
 }
 
 // Adds one half of a block of Half8.
 template <class Ops, int kHalf, int kCols, int kUnits>
-HONE_INLINE void add_half_block(const TileArgs& args, const Unit (&units)[kUnits], Index block,
+HONE_INLINE void add_half_block(const Unit (&units)[kUnits], Index block, int shift,
                                 const std::byte* const* x, Sums<Ops, kCols, kUnits>& sums) {
   typename Ops::Int sum[kUnits][kCols];
   HONE_UNROLL for (int c = 0; c < kCols; ++c) {
@@ -315,8 +321,7 @@ HONE_INLINE void add_half_block(const TileArgs& args, const Unit (&units)[kUnits
   add_quads8<Ops, kCols, kUnits>(units, block * 512, 4 * kHalf, 4 * kHalf + 4, x, sum);
   typename Ops::Float scale[kUnits];
   HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-    const auto both = load_block_scales<Ops, PanelKind::Half8>(args, units[p], block);
-    scale[p] = kHalf == 0 ? both.first : both.second;
+    scale[p] = load_half_scale<Ops, kHalf>(units[p], block, shift);
   }
   HONE_UNROLL for (int c = 0; c < kCols; ++c) {
     const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
@@ -333,6 +338,7 @@ template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_scaled_units(const TileArgs& args, Index first_unit, Index first_row) {
   constexpr int kGroups = (kCols + 3) / 4;
   constexpr Index kBlockBytes = is_four_bit(kKind) ? 256 : 512;
+  const int shift = args.layout->blocks_per_group == 1 ? 0 : kSuperBlockShift;
   const Index first_block = args.k_begin / kBlockCols;
   const Index last_block = (args.k_end + kBlockCols - 1) / kBlockCols;
   Unit units[kUnits];
@@ -351,10 +357,10 @@ HONE_INLINE void run_scaled_units(const TileArgs& args, Index first_unit, Index 
   prefetch_start<Ops, kBlockBytes, kUnits>(units, first_block);
   for (Index block = first_block; block < last_block; ++block) {
     if constexpr (kKind == PanelKind::Half8) {
-      add_half_block<Ops, 0>(args, units, block, x, sums);
-      add_half_block<Ops, 1>(args, units, block, x, sums);
+      add_half_block<Ops, 0>(units, block, shift, x, sums);
+      add_half_block<Ops, 1>(units, block, shift, x, sums);
     } else {
-      add_minimum_block<Ops, kKind>(args, units, block, x, sums);
+      add_minimum_block<Ops, kKind>(units, block, shift, x, sums);
     }
     HONE_UNROLL for (int g = 0; g < kGroups; ++g) x[g] += kInt8Record;
   }
