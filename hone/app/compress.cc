@@ -29,12 +29,12 @@ namespace fs = std::filesystem;
 // Enough held-out stories for the default 20,000 tokens of the card.
 constexpr Index kCardStories = 300;
 
-// The hashes of the original's files by name.
-Json hash_of(const fs::path& model) {
+// The hashes of the original's files by name; `weights` are the files of a model without a folder.
+Json hash_of(const fs::path& model, const std::vector<fs::path>& weights) {
   HONE_TRACE_ZONE("hash original");
   Json hashes = Json::object();
   if (!fs::is_directory(model)) {
-    hashes[model.filename().string()] = sha256_hex(model);
+    for (const fs::path& file : weights) hashes[file.filename().string()] = sha256_hex(file);
     return hashes;
   }
   std::map<std::string, fs::path> files;
@@ -161,7 +161,7 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   remove_stale_temporaries(beside.empty() ? "." : beside);
   const auto original = model_io::open_model_or_throw(job.model, {.tokenizer = job.tokenizer});
   model_io::refuse_factored(original->architecture(), job.model.string());
-  const Json source = hash_of(job.model);
+  const Json source = hash_of(job.model, original->files());
   const QualityMeter quality(job, executor);
   compress::Context context{executor, measurer, quality, job.cancelled};
   std::optional<compress::Result> made;
@@ -186,7 +186,7 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   outcome.document["sizes"] = sizes_of(result.model, job.out);
   outcome.document["quality"] = card;
   outcome.written = true;
-  if (hash_of(job.model) != source) {
+  if (hash_of(job.model, original->files()) != source) {
     fail(ErrorCategory::Internal, job.model.string(), "The original changed during compression.");
   }
   return outcome;

@@ -90,6 +90,7 @@ Json convert_model(const ConvertOptions& options) {
       options.in, {.tokenizer = options.tokenizer, .need_tokenizer = false});
   model_io::refuse_factored(model->architecture(), options.in.string());
   check_output(options, target);
+  for (const fs::path& file : model->files()) check_output_spares(options.out, file);
   HONE_CHECK(target != Target::Llama2c || !type || *type == model_io::StoreType::F32,
              "convert --dtype", "f32 for llama2.c", options.dtype);
   const fs::path folder = options.out.parent_path();

@@ -2,9 +2,11 @@
 #include "hone/bench/bench_gemm.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -34,7 +36,20 @@ std::vector<float> random_floats(Index count, std::uint64_t seed) {
 bool is_dense(const std::string& format) {
   return format == "f32" || format == "f16" || format == "bf16";
 }
-bool is_block(const std::string& format) { return format == "q8_0" || format == "q4_0"; }
+std::optional<GgufType> block_type_of(const std::string& format) {
+  constexpr std::array<std::pair<std::string_view, GgufType>, 8> kTypes{{{"q8_0", GgufType::Q8_0},
+                                                                         {"q4_0", GgufType::Q4_0},
+                                                                         {"q4_1", GgufType::Q4_1},
+                                                                         {"q5_0", GgufType::Q5_0},
+                                                                         {"q5_1", GgufType::Q5_1},
+                                                                         {"q4_k", GgufType::Q4_K},
+                                                                         {"q5_k", GgufType::Q5_K},
+                                                                         {"q6_k", GgufType::Q6_K}}};
+  for (const auto& [name, type] : kTypes) {
+    if (name == format) return type;
+  }
+  return std::nullopt;
+}
 
 // A matrix with its own storage. Rates do not depend on the values, so codes are random bits.
 struct OwnedMatrix {
@@ -56,7 +71,27 @@ void fill_dense(OwnedMatrix& matrix, std::span<const float> weight) {
   }
 }
 
+// Blocks that hone only reads: random bits between f16 scales and minimums. Q6_K has its scale at
+// byte 208, the others at byte 0, with the minimum, or codes, behind.
+void fill_random_blocks(OwnedMatrix& matrix, std::size_t values) {
+  const GgufTypeInfo& info =
+      gguf_type_info(static_cast<std::uint32_t>(matrix.stored.block_type), kOp);
+  matrix.bytes.resize(values / static_cast<std::size_t>(info.block) *
+                      static_cast<std::size_t>(info.bytes));
+  PhiloxStream random(3);
+  for (std::byte& byte : matrix.bytes) byte = static_cast<std::byte>(random() & 0xff);
+  const std::uint16_t half = float_to_f16(0x1p-7f);
+  const std::size_t first = matrix.stored.block_type == GgufType::Q6_K ? 208 : 0;
+  const std::size_t last = first == 0 ? 2 : first;
+  for (std::size_t at = 0; at < matrix.bytes.size(); at += static_cast<std::size_t>(info.bytes)) {
+    std::memcpy(matrix.bytes.data() + at + first, &half, 2);
+    std::memcpy(matrix.bytes.data() + at + last, &half, 2);
+  }
+}
+
 void fill_blocks(OwnedMatrix& matrix, std::span<const float> weight) {
+  if (matrix.stored.block_type != GgufType::Q8_0 && matrix.stored.block_type != GgufType::Q4_0)
+    return fill_random_blocks(matrix, weight.size());
   const bool eight = matrix.stored.block_type == GgufType::Q8_0;
   matrix.bytes.resize(weight.size() / 32 *
                       static_cast<std::size_t>(eight ? kQ8_0Bytes : kQ4_0Bytes));
@@ -100,9 +135,9 @@ OwnedMatrix make_matrix(const std::string& format, const GemmShape& shape,
                    : format == "f16" ? Dtype::Float16
                                      : Dtype::BFloat16;
     fill_dense(matrix, weight);
-  } else if (is_block(format)) {
+  } else if (const auto type = block_type_of(format)) {
     stored.layout = WeightLayout::GgufBlocks;
-    stored.block_type = format == "q8_0" ? GgufType::Q8_0 : GgufType::Q4_0;
+    stored.block_type = *type;
     fill_blocks(matrix, weight);
   } else {
     stored.layout = WeightLayout::Canonical;
@@ -247,12 +282,14 @@ void add_format(Bench& bench, const std::string& format, bool cold) {
 // Checked before anything is measured.
 void check_options(const BenchGemmOptions& options) {
   for (const std::string& format : options.formats) {
-    if (!is_dense(format) && !is_block(format)) parse_quant_spec(format);
+    const auto type = block_type_of(format);
+    if (!is_dense(format) && !type) parse_quant_spec(format);
+    const Index block = type ? gguf_type_info(static_cast<std::uint32_t>(*type), format).block : 1;
     for (const GemmShape& shape : options.shapes) {
       HONE_CHECK(shape.outputs > 0 && shape.depth > 0, kOp, "a shape of at least 1x1",
                  concat(shape.outputs, "x", shape.depth));
-      HONE_CHECK(!is_block(format) || shape.depth % 32 == 0, kOp,
-                 concat("a multiple of 32 columns for ", format), shape.depth);
+      HONE_CHECK(shape.depth % block == 0, kOp,
+                 concat("a multiple of ", block, " columns for ", format), shape.depth);
     }
   }
   for (const Index rows : options.rows) HONE_CHECK(rows > 0, kOp, "at least one row", rows);

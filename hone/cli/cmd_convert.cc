@@ -27,7 +27,9 @@ void add_convert(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand(
       "convert", "Convert a model to another format: Hugging Face folder, GGUF, llama2.c");
   auto options = std::make_shared<app::ConvertOptions>();
-  verb->add_option("in", options->in, "Model folder, *.gguf or llama2.c *.bin")->required();
+  verb->add_option("in", options->in,
+                   "Model folder, *.gguf (any part of a split one) or llama2.c *.bin")
+      ->required();
   verb->add_option("out", options->out, "*.gguf, *.bin, or a folder")->required();
   verb->add_option("--dtype", options->dtype,
                    "f32, f16, bf16, q8_0 or q4_0 (default: keep the type of each tensor)")

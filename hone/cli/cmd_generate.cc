@@ -41,7 +41,9 @@ infer::LogitBias parse_bias(const std::string& text) {
 }
 
 void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
-  verb.add_option("model", command.job.model, "Model folder, *.gguf or llama2.c *.bin")->required();
+  verb.add_option("model", command.job.model,
+                  "Model folder, *.gguf (any part of a split one) or llama2.c *.bin")
+      ->required();
   auto* prompt = verb.add_option_group("prompt", "Exactly one of these options");
   prompt->add_option("-p,--prompt", command.prompt, "The prompt")->envname("HONE_PROMPT");
   prompt->add_option("-f,--file", command.prompt_file, "File with the prompt")

@@ -125,9 +125,9 @@ constexpr std::array<std::pair<GgufType, GgufTypeInfo>, 11> kGgufTypes{{
     {GgufType::Q5_0, {"Q5_0", 32, 22}},
     {GgufType::Q5_1, {"Q5_1", 32, 24}},
     {GgufType::Q8_0, {"Q8_0", kQ8_0Block, kQ8_0Bytes}},
-    {GgufType::Q4_K, {"Q4_K", 256, 144}},
-    {GgufType::Q5_K, {"Q5_K", 256, 176}},
-    {GgufType::Q6_K, {"Q6_K", 256, 210}},
+    {GgufType::Q4_K, {"Q4_K", kSuperBlock, 144}},
+    {GgufType::Q5_K, {"Q5_K", kSuperBlock, 176}},
+    {GgufType::Q6_K, {"Q6_K", kSuperBlock, 210}},
     {GgufType::BF16, {"BF16", 1, 2}},
 }};
 
@@ -172,6 +172,21 @@ void decode_q4_0(const std::byte* from, std::span<float> out) {
       const int pair = std::to_integer<int>(from[2 + j]);
       out[begin + j] = d * static_cast<float>((pair & 15) - 8);
       out[begin + j + 16] = d * static_cast<float>((pair >> 4) - 8);
+    }
+  }
+}
+
+void decode_parts(GgufType type, const std::byte* from, std::span<float> out) {
+  const GgufTypeInfo& info = gguf_type_info(static_cast<std::uint32_t>(type), "decode_row");
+  GgufBlock block;
+  for (std::size_t begin = 0; begin < out.size();
+       begin += static_cast<std::size_t>(info.block), from += info.bytes) {
+    unpack_gguf_block(type, from, block);
+    const float d = f16_to_float(block.d), m = f16_to_float(block.m);
+    for (std::size_t i = 0; i < static_cast<std::size_t>(info.block); ++i) {
+      const float scale = d * static_cast<float>(block.scales[i / 16]);
+      const float minimum = m * static_cast<float>(block.mins[i / 16]);
+      out[begin + i] = scale * static_cast<float>(block.codes[i]) - minimum;
     }
   }
 }
@@ -390,8 +405,7 @@ void decode_row(const StoredMatrix& matrix, Index row, std::span<float> out) {
     case GgufType::Q4_0:
       return decode_q4_0(from, out);
     default:
-      fail_unsupported(kOp, "Q8_0 or Q4_0 blocks",
-                       gguf_type_info(static_cast<std::uint32_t>(matrix.block_type), kOp).name);
+      return decode_parts(matrix.block_type, from, out);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -86,6 +87,23 @@ struct GgufTypeInfo {
 // Throws Error{Unsupported} that names `tensor` and the type for types that hone does not read.
 const GgufTypeInfo& gguf_type_info(std::uint32_t type, std::string_view tensor);
 inline constexpr Index kQ8_0Block = 32, kQ8_0Bytes = 34, kQ4_0Block = 32, kQ4_0Bytes = 18;
+inline constexpr Index kSuperBlock = 256;  // elements of a block of Q4_K, Q5_K and Q6_K
+
+// The parts of one block of Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K, as stored. With s = i / 16,
+//   value[i] = (d · scales[s]) · codes[i] − (m · mins[s]),
+// where d and m are f16. Every product is exact in f32, so a value is rounded once. Q4_1 and Q5_1
+// add their minimum, so m has its sign inverted here. Types without sub-blocks have scales of 1,
+// types without minimums m = 0. Scales and minimums are the same for 16 elements in Q6_K, and for
+// 32 in the others.
+struct GgufBlock {
+  std::uint16_t d = 0, m = 0;                    // bits of f16
+  std::array<std::int8_t, kSuperBlock> codes{};  // Q5_0: minus 16, Q6_K: minus 32
+  std::array<std::int8_t, kSuperBlock / 16> scales{}, mins{};
+};
+
+// Takes apart the block at `from`, which holds gguf_type_info(type).bytes. Throws
+// Error{Unsupported} for other types.
+void unpack_gguf_block(GgufType type, const std::byte* from, GgufBlock& out);
 
 // ---- one stored matrix, whatever its format ----------------------------------------------------
 
@@ -96,7 +114,7 @@ struct StoredMatrix {
   WeightLayout layout = WeightLayout::Dense;
   Index rows = 0, cols = 0;
   Dtype dtype = Dtype::Float32;         // Dense
-  GgufType block_type = GgufType::F32;  // GgufBlocks: Q8_0, Q4_0 (dense GGUF types are Dense)
+  GgufType block_type = GgufType::F32;  // GgufBlocks; dense GGUF types are Dense
   std::span<const std::byte> bytes;     // Dense, GgufBlocks; may be unaligned
   QuantMatrixView quant;                // Canonical
   bool act_int8 = true;  // whether products quantize activations to int8 in groups of 32

@@ -10,6 +10,7 @@
 #include "hone/model_io/decimal.h"
 #include "hone/model_io/gguf_keys.h"
 #include "hone/model_io/gguf_names.h"
+#include "hone/model_io/gguf_parts.h"
 #include "hone/model_io/gguf_vocabulary.h"
 #include "hone/model_io/loaded_model.h"
 #include "hone/model_io/tokenizer_file.h"
@@ -85,9 +86,6 @@ void reject_other_kinds(const GgufFile& file, const Keys& keys, const std::strin
   const std::string_view arch = file.string("general.architecture").value_or("");
   if (arch != "llama")
     fail_unsupported(where, "the architecture llama", arch.empty() ? "none" : quote_name(arch));
-  if (file.integer("split.count").value_or(1) > 1)
-    fail_unsupported(where, concat("This model is split into ", *file.integer("split.count"),
-                                   " files; only models in one file are supported."));
   if (keys.integer("expert_count").value_or(0) > 0)
     fail_unsupported(where, concat("This model has ", *keys.integer("expert_count"),
                                    " experts; only dense models are supported."));
@@ -159,7 +157,7 @@ Architecture read_architecture(const GgufFile& file, const Keys& keys, const std
   return a;
 }
 
-StoredMatrix to_stored(const GgufTensor& tensor, const std::string& where) {
+StoredMatrix to_stored(const GgufTensor& tensor) {
   StoredMatrix out;
   out.rows = tensor.dims[1];
   out.cols = tensor.dims[0];
@@ -173,14 +171,10 @@ StoredMatrix to_stored(const GgufTensor& tensor, const std::string& where) {
     case GgufType::BF16:
       out.dtype = Dtype::BFloat16;
       return out;
-    case GgufType::Q8_0:
-    case GgufType::Q4_0:
+    default:  // parse_gguf() has refused what is not in gguf_type_info()
       out.layout = WeightLayout::GgufBlocks;
       out.block_type = static_cast<GgufType>(tensor.type);
       return out;
-    default:
-      fail_unsupported(where, concat("F32, F16, BF16, Q8_0 or Q4_0 for ", quote_name(tensor.name)),
-                       gguf_type_info(tensor.type, tensor.name).name);
   }
 }
 
@@ -190,7 +184,7 @@ void read_divisors(const GgufTensor& tensor, const std::string& where, RopeSpec&
     fail_corrupt(where,
                  concat(kRopeDivisors, " does not have ", rope.rotary_dims / 2, " f32 values."));
   rope.frequency_divisors.resize(static_cast<std::size_t>(tensor.dims[0]));
-  decode_row(to_stored(tensor, where), 0, rope.frequency_divisors);
+  decode_row(to_stored(tensor), 0, rope.frequency_divisors);
 }
 
 void add_tensors(LoadedModel& model, const GgufFile& file, const std::string& where) {
@@ -207,27 +201,30 @@ void add_tensors(LoadedModel& model, const GgufFile& file, const std::string& wh
       fail_corrupt(where, concat("a vector or a matrix for ", quote_name(tensor.name)),
                    concat("rank ", tensor.rank));
     out.is_vector = tensor.rank < 2;
-    out.matrix = to_stored(tensor, where);
+    out.matrix = to_stored(tensor);
     model.matrices.push_back(std::move(out));
   }
 }
 
 // Fills in what the keys leave open from the tensors.
-void infer_from_tensors(const GgufFile& file, Architecture& a, const std::string& where) {
+void infer_from_tensors(std::span<const GgufPart> parts, Architecture& a) {
   a.tied_embeddings = true;
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (tensor.name == "token_embd.weight") a.vocab_size = tensor.dims[1];
-    if (tensor.name == "output.weight") a.tied_embeddings = false;
-    if (tensor.name == "blk.0.attn_q.bias") a.attention_bias = true;
-    if (tensor.name == "blk.0.ffn_gate.bias") a.mlp_bias = true;
+  for (const GgufPart& part : parts) {
+    for (const GgufTensor& tensor : part.file.tensors()) {
+      if (tensor.name == "token_embd.weight") a.vocab_size = tensor.dims[1];
+      if (tensor.name == "output.weight") a.tied_embeddings = false;
+      if (tensor.name == "blk.0.attn_q.bias") a.attention_bias = true;
+      if (tensor.name == "blk.0.ffn_gate.bias") a.mlp_bias = true;
+    }
   }
-  if (a.vocab_size == 0) fail_corrupt(where, "There is no tensor token_embd.weight.");
+  if (a.vocab_size == 0) fail_corrupt(parts.front().where, "There is no tensor token_embd.weight.");
 }
 
 // Like llama.cpp, hone accepts trailing bytes. It warns about them, because the file may not be the
 // intended one.
-void warn_of_trailing_bytes(const GgufFile& file, std::span<const std::byte> bytes,
-                            const std::string& where) {
+void warn_of_trailing_bytes(const GgufPart& part) {
+  const auto& [where, bytes, file] = part;
+  if (file.tensors().empty()) return;
   const std::byte* end = file.tensors().back().bytes.data() + file.tensors().back().bytes.size();
   const Index left = bytes.data() + bytes.size() - end;
   if (left >= file.integer("general.alignment").value_or(32)) {
@@ -240,17 +237,19 @@ void warn_of_trailing_bytes(const GgufFile& file, std::span<const std::byte> byt
 std::unique_ptr<LoadedModel> open_gguf(const fs::path& path, const OpenOptions& options) {
   auto model = std::make_unique<LoadedModel>();
   const std::string where = path.string();
-  const std::span<const std::byte> bytes = model->mappings.emplace_back(path).bytes();
-  const GgufFile file = parse_gguf(bytes, where);
+  const std::vector<GgufPart> parts = map_gguf_parts(path, model->mappings);
+  const GgufFile& file = parts.front().file;
   const Keys keys(file, where);
   reject_other_kinds(file, keys, where);
   model->model_format = ModelFormat::Gguf;
-  model->bytes = static_cast<Index>(bytes.size());
   model->arch = read_architecture(file, keys, where);
-  infer_from_tensors(file, model->arch, where);
-  warn_of_trailing_bytes(file, bytes, where);
+  infer_from_tensors(parts, model->arch);
+  for (const GgufPart& part : parts) {
+    model->bytes += static_cast<Index>(part.bytes.size());
+    warn_of_trailing_bytes(part);
+  }
   validate(model->arch, where);
-  add_tensors(*model, file, where);
+  for (const GgufPart& part : parts) add_tensors(*model, part.file, part.where);
   validate(model->arch, where);  // again, now with the divisors
   restore_llama3(file, model->arch.rope);
   model->vocabulary =

@@ -29,20 +29,56 @@ GgufType gguf_type_of(StoreType type) {
 }
 
 // ggml's number for "mostly this type", which other programs only display.
-Index file_type_of(StoreType type) {
+Index file_type_of(GgufType type) {
   switch (type) {
-    case StoreType::F32:
+    case GgufType::F32:
       return 0;
-    case StoreType::F16:
+    case GgufType::F16:
       return 1;
-    case StoreType::BF16:
-      return 32;
-    case StoreType::Q8_0:
+    case GgufType::Q4_0:
+      return 2;
+    case GgufType::Q4_1:
+      return 3;
+    case GgufType::Q8_0:
       return 7;
-    case StoreType::Q4_0:
+    case GgufType::Q5_0:
+      return 8;
+    case GgufType::Q5_1:
+      return 9;
+    case GgufType::Q4_K:
+      return 15;
+    case GgufType::Q5_K:
+      return 17;
+    case GgufType::Q6_K:
+      return 18;
+    case GgufType::BF16:
       break;
   }
-  return 2;
+  return 32;
+}
+
+// The type of a tensor, and whether its blocks are copied because this writer cannot make them.
+struct TensorType {
+  GgufType type = GgufType::F32;
+  std::optional<StoreType> store;  // empty: copied
+};
+
+TensorType type_of(const NamedMatrix& tensor, std::optional<StoreType> requested,
+                   WriteReport& report) {
+  const StoredMatrix& matrix = tensor.matrix;
+  if (!requested && matrix.layout == WeightLayout::GgufBlocks && !stored_type(matrix))
+    return {matrix.block_type, std::nullopt};
+  const StoreType store = choose_type(tensor, requested, report);
+  return {gguf_type_of(store), store};
+}
+
+// Rows of blocks in the order of the output.
+void copy_rows(const StoredMatrix& matrix, const RowOrder& order, GgufWriter& writer) {
+  const auto per_row = static_cast<Index>(matrix.bytes.size()) / matrix.rows;
+  for (Index row = 0; row < matrix.rows; ++row) {
+    writer.write(matrix.bytes.subspan(static_cast<std::size_t>(order.source(row) * per_row),
+                                      static_cast<std::size_t>(per_row)));
+  }
 }
 
 void set_scaling(const RopeSpec& rope, GgufWriter& writer) {
@@ -108,11 +144,11 @@ void set_ids(const Architecture& a, const text::Tokenizer* tokenizer, GgufWriter
   if (a.bos_id) writer.set_integer(kBosKey, *a.bos_id);
 }
 
-void add_tensor(GgufWriter& writer, const NamedMatrix& tensor, StoreType type) {
+void add_tensor(GgufWriter& writer, const NamedMatrix& tensor, GgufType type) {
   const StoredMatrix& matrix = tensor.matrix;
   const std::vector<Index> dims = tensor.is_vector ? std::vector<Index>{matrix.cols}
                                                    : std::vector<Index>{matrix.cols, matrix.rows};
-  writer.add_tensor(to_gguf_name(tensor.name), gguf_type_of(type), dims);
+  writer.add_tensor(to_gguf_name(tensor.name), type, dims);
 }
 
 }  // namespace
@@ -124,13 +160,13 @@ WriteReport write_gguf(const std::filesystem::path& path, const ModelSource& sou
   refuse_factored(a, where);
   const std::vector<const NamedMatrix*> tensors = order_tensors(source, where);
   WriteReport report;
-  std::vector<StoreType> types;
-  for (const NamedMatrix* tensor : tensors) types.push_back(choose_type(*tensor, type, report));
+  std::vector<TensorType> types;
+  for (const NamedMatrix* tensor : tensors) types.push_back(type_of(*tensor, type, report));
 
   GgufWriter writer(path);
   writer.set_string("general.architecture", "llama");
   writer.set_string("general.name", path.stem().string());
-  writer.set_integer("general.file_type", file_type_of(types.front()));
+  writer.set_integer("general.file_type", file_type_of(types.front().type));
   writer.set_integer("general.quantization_version", 2);
   set_architecture(a, writer);
   const std::vector<float> divisors = frequency_divisors(a.rope, writer);
@@ -145,11 +181,15 @@ WriteReport write_gguf(const std::filesystem::path& path, const ModelSource& sou
     const Index count = static_cast<Index>(divisors.size());
     writer.add_tensor("rope_freqs.weight", GgufType::F32, std::span(&count, 1));
   }
-  for (std::size_t i = 0; i < tensors.size(); ++i) add_tensor(writer, *tensors[i], types[i]);
+  for (std::size_t i = 0; i < tensors.size(); ++i) add_tensor(writer, *tensors[i], types[i].type);
   if (!divisors.empty()) writer.write(std::as_bytes(std::span(divisors)));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const RowOrder order(a, tensors[i]->name, RopePairing::Adjacent);
-    encode_tensor(*tensors[i], order, types[i],
+    if (!types[i].store) {
+      copy_rows(tensors[i]->matrix, order, writer);
+      continue;
+    }
+    encode_tensor(*tensors[i], order, *types[i].store,
                   [&](std::span<const std::byte> bytes) { writer.write(bytes); });
   }
   writer.commit();

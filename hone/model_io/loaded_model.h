@@ -21,6 +21,7 @@ class LoadedModel final : public ModelFile {
   std::shared_ptr<const text::Tokenizer> tokenizer() const override { return vocabulary; }
   const std::vector<NamedMatrix>& tensors() const override { return matrices; }
   Index file_bytes() const override { return bytes; }
+  std::vector<std::filesystem::path> files() const override;
   const Json& generation_defaults() const override { return generation; }
   void drop_pages(const NamedMatrix& tensor) const override;
 

@@ -82,6 +82,12 @@ void ModelFile::index_tensors() {
   for (std::size_t i = 0; i < tensors().size(); ++i) by_name_.emplace(tensors()[i].name, i);
 }
 
+std::vector<fs::path> LoadedModel::files() const {
+  std::vector<fs::path> paths;
+  for (const MmapFile& mapping : mappings) paths.push_back(mapping.path());
+  return paths;
+}
+
 void LoadedModel::drop_pages(const NamedMatrix& tensor) const {
   for (const auto part : {tensor.matrix.bytes, tensor.matrix.quant.codes}) {
     for (const MmapFile& mapping : mappings) {

@@ -35,6 +35,15 @@ std::vector<const NamedMatrix*> order_tensors(const ModelSource& source, const s
   return ordered;
 }
 
+namespace {
+
+std::string format_text(const StoredMatrix& matrix) {
+  if (matrix.layout != WeightLayout::GgufBlocks) return to_text(matrix.quant.spec);
+  return std::string(gguf_type_info(static_cast<std::uint32_t>(matrix.block_type), "write").name);
+}
+
+}  // namespace
+
 StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> requested,
                       WriteReport& report) {
   if (tensor.is_vector) return StoreType::F32;
@@ -44,7 +53,7 @@ StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> reques
   };
   if (!requested) requested = stored_type(tensor.matrix);
   if (!requested)
-    return keep_f16(concat(to_text(tensor.matrix.quant.spec), " has no type in this format"));
+    return keep_f16(concat(format_text(tensor.matrix), " has no type in this format"));
   if (is_quantized(*requested) && tensor.matrix.cols % kQ8_0Block != 0)
     return keep_f16(concat(tensor.matrix.cols, " columns are not a multiple of ", kQ8_0Block));
   return *requested;
@@ -72,21 +81,21 @@ namespace {
 
 // Whether a model folder, hone's or another program's, may contain this file.
 bool belongs_to_model(const std::string& name) {
-  constexpr std::array<std::string_view, 12> kNames = {"config.json",
-                                                       "generation_config.json",
-                                                       "tokenizer.json",
-                                                       "tokenizer.model",
-                                                       "tokenizer_config.json",
-                                                       "special_tokens_map.json",
-                                                       "added_tokens.json",
-                                                       "vocab.json",
-                                                       "merges.txt",
-                                                       "chat_template.jinja",
-                                                       "recipe.toml",
-                                                       "quality.json"};
+  constexpr std::array<std::string_view, 12> kModelFiles = {"config.json",
+                                                            "generation_config.json",
+                                                            "tokenizer.json",
+                                                            "tokenizer.model",
+                                                            "tokenizer_config.json",
+                                                            "special_tokens_map.json",
+                                                            "added_tokens.json",
+                                                            "vocab.json",
+                                                            "merges.txt",
+                                                            "chat_template.jinja",
+                                                            "recipe.toml",
+                                                            "quality.json"};
   const bool weights = name.starts_with("model") && (name.ends_with(".safetensors") ||
                                                      name.ends_with(".safetensors.index.json"));
-  return weights || std::ranges::find(kNames, name) != kNames.end();
+  return weights || std::ranges::find(kModelFiles, name) != kModelFiles.end();
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "hone/core/json_io.h"
 #include "hone/core/safetensors.h"
 #include "hone/infer/engine.h"
+#include "tests/model_io/tiny_gguf.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
@@ -89,6 +90,23 @@ TEST_F(Convert, refuses_to_overwrite_the_input_or_foreign_folders) {
   EXPECT_EQ(refusal("hf", "x", "", "onnx"), ErrorCategory::InvalidArgument);
   EXPECT_EQ(refusal("none", "x"), ErrorCategory::NotFound);
   EXPECT_FALSE(fs::exists(path("m.gguf")) || fs::exists(path("m.bin")) || fs::exists(path("x")));
+}
+
+TEST_F(Convert, joins_a_split_gguf_and_spares_each_of_its_parts) {
+  test::write_parts(path(""), test::tiny_split());
+  const Json document = convert("m-00002-of-00003.gguf", "one.gguf");
+  EXPECT_EQ(document["tensors"], 12);
+  EXPECT_TRUE(document["kept"].empty());
+  for (const char* part : {"m-00001-of-00003.gguf", "m-00003-of-00003.gguf"}) {
+    const std::string before = read_text_file(path(part));
+    EXPECT_EQ(refusal("m-00002-of-00003.gguf", part), ErrorCategory::InvalidArgument);
+    EXPECT_EQ(read_text_file(path(part)), before);
+  }
+  const Json parts = inspect_file({path("m-00003-of-00003.gguf"), {}});
+  const Json one = inspect_file({path("one.gguf"), {}});
+  EXPECT_EQ(parts["parameters"], one["parameters"]);
+  EXPECT_EQ(parts["tensors"].size(), 12u);
+  EXPECT_EQ(one["tensors"][0]["dtype"], "q4_k");
 }
 
 TEST_F(Convert, writes_the_tokenizer_of_llama2c_beside_it) {

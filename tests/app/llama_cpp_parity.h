@@ -30,7 +30,12 @@ class LlamaCppParity {
   // cent at almost every position.
   static constexpr double kNearTie = 0.01;
 
-  explicit LlamaCppParity(const std::filesystem::path& model) : model_(model) {
+  // A random model has many near-ties, of which more differ: its logits are close to each other,
+  // and llama.cpp rounds activations to int8 per 256 columns for K-quants.
+  static constexpr double kRandomNearTie = 0.05;
+
+  explicit LlamaCppParity(const std::filesystem::path& model, bool random = false)
+      : model_(model), near_tie_(random ? kRandomNearTie : kNearTie), percent_(random ? 8 : 3) {
     options_.executor = &serial_executor();
     engine_ = infer::Engine::open_or_throw(model, options_);
   }
@@ -57,7 +62,8 @@ class LlamaCppParity {
     EXPECT_LE(std::sqrt(error / size), share);
   }
 
-  // Ids of the prompts must be equal; of all positions at most 3 % may differ, each a near-tie.
+  // Ids of the prompts must be equal; of all positions at most 3 % (of a random model 8 %) may
+  // differ, each a near-tie.
   void expect_same_text(const std::vector<std::string>& prompts, Index tokens) {
     const std::string answer =
         run_peer("tests/support/llama_cpp_greedy.py",
@@ -75,7 +81,7 @@ class LlamaCppParity {
     std::printf("%s: %lld of %lld greedy tokens differ, each a near-tie\n",
                 model_.filename().c_str(), static_cast<long long>(differ_),
                 static_cast<long long>(positions));
-    EXPECT_LE(differ_ * 100, positions * 3);
+    EXPECT_LE(differ_ * 100, positions * percent_);
   }
 
  private:
@@ -117,10 +123,12 @@ class LlamaCppParity {
         "  \"%s\" token %zu: hone %lld, llama.cpp %lld, hone's logits differ by %.4f of %.2f\n",
         name.c_str(), at, static_cast<long long>(best - logits.begin()),
         static_cast<long long>(theirs), margin, largest);
-    EXPECT_LE(margin, kNearTie * largest) << name << " token " << at;
+    EXPECT_LE(margin, near_tie_ * largest) << name << " token " << at;
   }
 
   std::filesystem::path model_;
+  double near_tie_;
+  Index percent_;
   infer::EngineOptions options_;
   std::unique_ptr<infer::Engine> engine_;
   Index differ_ = 0;

@@ -14,7 +14,7 @@ namespace {
 
 BenchGemmOptions small_options() {
   BenchGemmOptions options;
-  options.formats = {"f32", "bf16", "q8_0", "q4_0", "int8:row", "int4:g64:asym"};
+  options.formats = {"f32", "bf16", "q8_0", "q4_0", "q5_1", "int8:row", "int4:g64:asym"};
   options.rows = {1, 20};
   options.shapes = {{96, 64}};
   options.cold = false;
@@ -31,7 +31,7 @@ Json run_bench(const BenchGemmOptions& options, const GemmContestants& contestan
 
 TEST(BenchGemm, has_a_row_for_every_format_and_row_count) {
   const Json report = run_bench(small_options(), {});
-  ASSERT_EQ(report["rows"].size(), 12u);
+  ASSERT_EQ(report["rows"].size(), 14u);
   EXPECT_TRUE(report["ratios"].empty());
   const Json& first = report["rows"][0];
   EXPECT_EQ(first["case"], "96x64/f32/m1/hot");
@@ -39,7 +39,7 @@ TEST(BenchGemm, has_a_row_for_every_format_and_row_count) {
   EXPECT_EQ(first["weight_bytes"], 96 * 64 * 4);
   EXPECT_EQ(first["threads"], 1);
   EXPECT_GT(first["share_of_roof"].get<double>(), 0);
-  const Json& last = report["rows"][11];
+  const Json& last = report["rows"][13];
   EXPECT_EQ(last["case"], "96x64/int4:g64:asym/m20/hot");
   EXPECT_EQ(last["layout"], "q4x16");
   EXPECT_FALSE(last["kernel"].get<std::string>().empty());
@@ -102,6 +102,9 @@ TEST(BenchGemm, refuses_unknown_formats_and_impossible_shapes) {
   EXPECT_THROW(run_bench(options, {}), Error);
   options.formats = {"q8_0"};
   options.shapes = {{16, 33}};
+  EXPECT_THROW(run_bench(options, {}), Error);
+  options.formats = {"q4_k"};
+  options.shapes = {{16, 64}};
   EXPECT_THROW(run_bench(options, {}), Error);
   options.shapes = {{0, 32}};
   EXPECT_THROW(run_bench(options, {}), Error);

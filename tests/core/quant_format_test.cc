@@ -218,7 +218,7 @@ std::vector<int> as_numbers(const std::vector<std::byte>& bytes) {
   return numbers;
 }
 
-TEST(GgufBlocks, encoders_write_the_reference_bytes) {
+TEST(GgufEncoders, encoders_write_the_reference_bytes) {
   const std::vector<int> q8{245, 35,  129, 120, 109, 98,  87,  76,  65,  54,  43,  32,  21,  10,
                             255, 244, 233, 222, 211, 201, 190, 179, 168, 157, 146, 135, 125, 115,
                             104, 93,  82,  71,  60,  49,  3,   1,   218, 229, 240, 251, 6,   17,
@@ -244,7 +244,7 @@ StoredMatrix blocks(GgufType type, std::span<const std::byte> bytes, Index rows,
   return matrix;
 }
 
-TEST(GgufBlocks, decoding_an_encoded_block_is_within_half_a_step) {
+TEST(GgufEncoders, decoding_an_encoded_block_is_within_half_a_step) {
   PhiloxStream random(5);
   std::vector<float> values(32 * 3000), got(values.size());
   for (float& value : values) value = 2 * random.uniform() - 1;
@@ -261,7 +261,7 @@ TEST(GgufBlocks, decoding_an_encoded_block_is_within_half_a_step) {
   }
 }
 
-TEST(GgufBlocks, zero_tiny_and_infinite_blocks_have_defined_codes) {
+TEST(GgufEncoders, zero_tiny_and_infinite_blocks_have_defined_codes) {
   std::vector<float> values(96, 0.0f);
   values[32] = std::numeric_limits<float>::denorm_min();
   values[64] = std::numeric_limits<float>::infinity();
@@ -275,7 +275,7 @@ TEST(GgufBlocks, zero_tiny_and_infinite_blocks_have_defined_codes) {
   EXPECT_TRUE(std::all_of(got.begin(), got.begin() + 64, [](float v) { return v == 0; }));
 }
 
-TEST(GgufBlocks, refuses_sizes_that_are_not_whole_blocks) {
+TEST(GgufEncoders, refuses_sizes_that_are_not_whole_blocks) {
   const std::vector<float> values(33);
   std::vector<std::byte> bytes(68);
   expect_error(ErrorCategory::InvalidArgument, "multiple of 32",
@@ -287,7 +287,7 @@ TEST(GgufBlocks, refuses_sizes_that_are_not_whole_blocks) {
                [&] { decode(blocks(GgufType::Q8_0, bytes, 1, 33), out); });
 }
 
-TEST(GgufBlocks, names_the_tensor_of_a_type_that_is_not_read) {
+TEST(GgufEncoders, names_the_tensor_of_a_type_that_is_not_read) {
   EXPECT_EQ(gguf_type_info(8, "w").bytes, 34);
   EXPECT_EQ(gguf_type_info(14, "w").block, 256);
   for (const std::uint32_t type : {4u, 5u, 31u, 33u, 36u, 38u, 39u, 4000000000u}) {

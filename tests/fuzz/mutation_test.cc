@@ -4,6 +4,7 @@
 // HONE_SANITIZE=address,undefined to see stray reads too.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstring>
@@ -17,6 +18,7 @@
 #include "hone/text/format/tok_bin.h"
 #include "hone/text/format/tokenizer_json.h"
 #include "tests/fuzz/mutation_support.h"
+#include "tests/model_io/tiny_gguf.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/test_data.h"
 
@@ -85,6 +87,34 @@ TEST_F(Mutation, gguf) {
   ASSERT_GT(seed.size(), 2 * head);
   test::run_mutations(seed, test::mutate_head(head),
                       opener(folder() / "m.gguf", folder() / "m.gguf"));
+}
+
+// A model of all block types that are only read. Decodes a row of each tensor too.
+TEST_F(Mutation, gguf_of_k_quants) {
+  const fs::path path = folder() / "k.gguf";
+  test::write_tiny_gguf(path);
+  const std::string seed = read_text_file(path);
+  const auto open = opener(path, path);
+  test::run_mutations(seed, test::mutate_head(2048), [&](const std::string& bytes) {
+    open(bytes);
+    const auto model = open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+    for (const model_io::NamedMatrix& tensor : model->tensors()) {
+      std::vector<float> row(static_cast<std::size_t>(tensor.matrix.cols));
+      decode_row(tensor.matrix, tensor.matrix.rows - 1, row);
+    }
+  });
+}
+
+// The first part has the keys of the model, the second one only those of the split.
+TEST_F(Mutation, parts_of_a_split_gguf) {
+  test::write_parts(folder(), test::tiny_split());
+  for (const std::size_t part : {0, 1}) {
+    const fs::path path = test::part_path(folder(), part);
+    const std::string seed = read_text_file(path);
+    test::run_mutations(seed, test::mutate_head(std::min<std::size_t>(seed.size(), 512)),
+                        opener(path, test::part_path(folder(), 0)));
+    write_text_file(path, seed);
+  }
 }
 
 TEST_F(Mutation, gguf_vocabulary_of_gpt_2) {

@@ -269,7 +269,9 @@ TEST_F(HostileFile, gguf_models_that_lie) {
   write(keys, "bert", GgufType::F32, "token_embd.weight");
   expect_error(path, ErrorCategory::Unsupported, "architecture");
   write(keys, "llama", GgufType::Q6_K, "token_embd.weight");
-  expect_error(path, ErrorCategory::Unsupported, "type");
+  expect_error(path, ErrorCategory::CorruptFile, "layers missing, Q6_K");
+  write(keys, "llama", GgufType::Q4_K, "output_norm.weight");
+  expect_error(path, ErrorCategory::CorruptFile, "a quantized vector of rank 2");
   write(keys, "llama", GgufType::F32, "mystery.weight");
   expect_error(path, ErrorCategory::CorruptFile, "no embedding");
   write([](GgufWriter&) {}, "llama", GgufType::F32, "token_embd.weight");

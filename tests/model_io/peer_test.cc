@@ -2,10 +2,13 @@
 // Other people's programs read what hone writes, and hone reads what they write.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/gguf.h"
 #include "hone/core/mmap_file.h"
+#include "hone/model_io/gguf_names.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"
@@ -142,6 +145,53 @@ TEST(Peer, tensors_written_by_the_gguf_package_decode_bit_equal) {
     for (std::size_t i = 0; i < wanted["first"].size(); ++i)
       EXPECT_EQ(values[i], wanted["first"][i].get<float>()) << tensor.name << " " << i;
     EXPECT_NEAR(sum_of(values), wanted["sum"].get<double>(), 1e-9) << tensor.name;
+  }
+}
+
+StoredMatrix blocks_of(const GgufTensor& tensor) {
+  StoredMatrix matrix;
+  matrix.layout = WeightLayout::GgufBlocks;
+  matrix.block_type = static_cast<GgufType>(tensor.type);
+  matrix.rows = tensor.dims[1];
+  matrix.cols = tensor.dims[0];
+  matrix.bytes = tensor.bytes;
+  return matrix;
+}
+
+TEST(Peer, random_blocks_with_extreme_scales_decode_to_the_bits_of_the_gguf_package) {
+  HONE_REQUIRE_PEER("gguf");
+  const test::TemporaryFolder folder;
+  const std::string path = (folder.path() / "m.gguf").string();
+  run_peer("tests/model_io/peer_gguf.py", {"random", path});
+  const MmapFile bytes(path), expected(path + ".f32");
+  const GgufFile file = parse_gguf(bytes.bytes(), path);
+  ASSERT_EQ(file.tensors().size(), 8u);
+  const std::byte* wanted = expected.bytes().data();
+  for (const GgufTensor& tensor : file.tensors()) {
+    const StoredMatrix matrix = blocks_of(tensor);
+    EXPECT_EQ(gguf_type_info(tensor.type, "x").name, tensor.name);
+    std::vector<float> values(static_cast<std::size_t>(matrix.rows * matrix.cols));
+    decode(matrix, values);
+    EXPECT_EQ(std::memcmp(values.data(), wanted, values.size() * sizeof(float)), 0) << tensor.name;
+    wanted += values.size() * sizeof(float);
+  }
+  EXPECT_EQ(wanted, expected.bytes().data() + expected.bytes().size());
+}
+
+TEST(Peer, any_part_of_a_model_that_the_gguf_package_split_opens_it) {
+  HONE_REQUIRE_PEER("gguf");
+  const test::TemporaryFolder folder;
+  run_peer("tests/model_io/peer_gguf.py", {"split", folder.path().string()});
+  const Json expected = read_json_file(folder.path() / "expected.json");
+  for (const int part : {1, 2, 4}) {
+    const fs::path path = folder.path() / concat("m-0000", part, "-of-00004.gguf");
+    const auto file = open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+    EXPECT_EQ(file->tensors().size(), expected.size());
+    EXPECT_EQ(file->files().size(), 4u);
+    for (const auto& [name, sum] : expected.items())
+      EXPECT_NEAR(sum_of(decoded(file->tensor(to_hugging_face_name(name)))), sum.get<double>(),
+                  1e-6)
+          << name;
   }
 }
 

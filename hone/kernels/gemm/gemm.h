@@ -35,8 +35,9 @@ inline constexpr Index kPublishRows = 16;
 // Numerics: every output has one accumulator, which adds the columns in ascending order; columns
 // are never split between threads. A row's result therefore depends only on that row and the
 // weights, not on x.rows(), the number of threads or the other outputs of the call.
-//   Int8:    acc = fma(float(isum), scale_w * scale_x, acc) per 32 columns, with an exact isum;
-//            bit-identical on all vector instruction sets
+//   Int8:    acc = fma(float(isum), scale_w * scale_x, acc) per 32 columns (Half8: per 16), with an
+//            exact isum; Min8 and Min4 then acc = fma(minimum_w, float(-Σ codes of x) * scale_x,
+//            acc); bit-identical on all vector instruction sets
 //   Float32: acc = fma(w, x, acc) per column, with w the decoded weight
 // If there is no vector kernel, a plain one with double accumulation runs.
 PublishTicket gemm(const GemmArgs& args);
@@ -50,7 +51,7 @@ void gemm_ref(const PackedRows& x, const GemmOutput& output);
 // The kernel that gemm() would use: "avx512vnni", "avx512", "avxvnni", "avx2", "highway:AVX3" or
 // "plain". HONE_FORCE_KERNEL selects one by the name of the operation, as in "gemm_q4:avx2":
 // gemm_f32, gemm_f16, gemm_bf16, gemm_q8, gemm_q4 (Int8 activations) or gemm_q8_f32, gemm_q4_f32
-// (Float32).
+// (Float32); q8 and q4 are the bits of the codes, whatever their scales and minimums.
 std::string gemm_kernel_name(const PackedMatrix& weight, Act act);
 
 }  // namespace hone::kernels

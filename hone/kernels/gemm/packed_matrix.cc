@@ -27,6 +27,12 @@ Index whole_blocks_per_group(const QuantSpec& spec, Index blocks) {
   return spec.span == ScaleSpan::Group ? spec.group / kBlockCols : std::max<Index>(blocks, 1);
 }
 
+void put_codes_at(PanelLayout& layout, Index offset) {
+  layout.codes_offset = offset;
+  const Index block_bytes = is_four_bit(layout.kind) ? kCode4Block : kCode8Block;
+  layout.panel_bytes = offset + layout.blocks * block_bytes;
+}
+
 void lay_out_codes(PanelLayout& layout, bool zeros) {
   const Index groups = ceil_div(layout.blocks, layout.blocks_per_group);
   const Index scale_bytes = layout.half_scales ? 2 : 4;
@@ -35,19 +41,56 @@ void lay_out_codes(PanelLayout& layout, bool zeros) {
     layout.zeros_offset = at;
     at += round_up(groups * kPanelRows, kCacheLine);
   }
-  layout.codes_offset = at;
-  const Index block_bytes = layout.kind == PanelKind::Code8 ? kCode8Block : kCode4Block;
-  layout.panel_bytes = at + layout.blocks * block_bytes;
+  put_codes_at(layout, at);
+}
+
+// Scales with or without minimums, then factors if a group has more than one block.
+void lay_out_factors(PanelLayout& layout) {
+  const Index groups = layout.blocks / layout.blocks_per_group;
+  const Index per_row = has_minimums(layout.kind) ? 4 : 2;
+  Index at = round_up(groups * kPanelRows * per_row, kCacheLine);
+  if (layout.blocks_per_group > 1) {
+    layout.factors_offset = at;
+    at += round_up(layout.blocks * kFactorBytes, kCacheLine);
+  }
+  put_codes_at(layout, at);
+}
+
+PanelKind panel_kind_of(GgufType type) {
+  switch (type) {
+    case GgufType::Q8_0:
+    case GgufType::Q5_0:
+      return PanelKind::Code8;
+    case GgufType::Q4_0:
+      return PanelKind::Code4;
+    case GgufType::Q4_1:
+    case GgufType::Q4_K:
+      return PanelKind::Min4;
+    case GgufType::Q5_1:
+    case GgufType::Q5_K:
+      return PanelKind::Min8;
+    case GgufType::Q6_K:
+      return PanelKind::Half8;
+    default:
+      fail_argument(kOp, "a type of quantized blocks",
+                    gguf_type_info(static_cast<std::uint32_t>(type), kOp).name);
+  }
 }
 
 void lay_out_blocks(PanelLayout& layout, GgufType type) {
-  HONE_CHECK(type == GgufType::Q8_0 || type == GgufType::Q4_0, kOp, "Q8_0 or Q4_0 blocks",
-             gguf_type_info(static_cast<std::uint32_t>(type), kOp).name);
-  HONE_CHECK(layout.cols % kBlockCols == 0, kOp, "a multiple of 32 columns", layout.cols);
-  layout.kind = type == GgufType::Q8_0 ? PanelKind::Code8 : PanelKind::Code4;
+  const GgufTypeInfo& info = gguf_type_info(static_cast<std::uint32_t>(type), kOp);
+  layout.kind = panel_kind_of(type);
+  HONE_CHECK(layout.cols % info.block == 0, kOp,
+             concat("a multiple of ", info.block, " columns for ", info.name), layout.cols);
   layout.half_scales = true;
-  layout.zero_point = type == GgufType::Q8_0 ? 128 : 8;
-  lay_out_codes(layout, false);
+  layout.blocks_per_group = info.block / kBlockCols;  // 1 or 8
+  static_assert(kSuperBlock / kBlockCols == 1 << kSuperBlockShift);
+  layout.zero_point = !is_four_bit(layout.kind) ? 128 : layout.kind == PanelKind::Code4 ? 8 : 0;
+  if (has_minimums(layout.kind) || layout.kind == PanelKind::Half8) {
+    lay_out_factors(layout);
+  } else {
+    lay_out_codes(layout, false);
+  }
 }
 
 void lay_out_canonical(PanelLayout& layout, const QuantSpec& spec) {
@@ -108,8 +151,7 @@ class PanelWriter {
       layout_.kind == PanelKind::F32 ? write_decoded(row, lane, panel)
                                      : write_half(row, lane, panel);
     } else if (stored_.layout == WeightLayout::GgufBlocks) {
-      layout_.kind == PanelKind::Code8 ? write_q8_0(row, lane, panel)
-                                       : write_q4_0(row, lane, panel);
+      write_blocks(row, lane, panel);
     } else {
       write_canonical(row, lane, panel);
     }
@@ -129,12 +171,62 @@ class PanelWriter {
     for (Index k = 0; k < stored_.cols; ++k) std::memcpy(to + k * kPanelRows * 2, from + k * 2, 2);
   }
 
+  void write_blocks(Index row, Index lane, std::byte* panel) const {
+    switch (stored_.block_type) {
+      case GgufType::Q8_0:
+        return write_q8_0(row, lane, panel);
+      case GgufType::Q4_0:
+        return write_q4_0(row, lane, panel);
+      default:
+        return write_parts(row, lane, panel);
+    }
+  }
+
   void write_half_scale(std::byte* panel, Index group, Index lane, Index row,
                         const std::byte* from) const {
     std::uint16_t bits;
     std::memcpy(&bits, from, 2);
+    put_scale(panel + (group * kPanelRows + lane) * 2, bits, row, group);
+  }
+
+  static void put_scale(std::byte* to, std::uint16_t bits, Index row, Index group) {
     require_finite_scale(f16_to_float(bits), row, group);
-    std::memcpy(panel + (group * kPanelRows + lane) * 2, &bits, 2);
+    std::memcpy(to, &bits, 2);
+  }
+
+  void write_parts(Index row, Index lane, std::byte* panel) const {
+    const GgufTypeInfo& info = gguf_type_info(static_cast<std::uint32_t>(stored_.block_type), kOp);
+    const Index groups = stored_.cols / info.block;
+    const std::byte* from = stored_.bytes.data() + row * groups * info.bytes;
+    const bool minimums = has_minimums(layout_.kind);
+    GgufBlock block;
+    for (Index g = 0; g < groups; ++g, from += info.bytes) {
+      unpack_gguf_block(stored_.block_type, from, block);
+      std::byte* scales = panel + g * (minimums ? 4 : 2) * kPanelRows;
+      put_scale(scales + lane * 2, block.d, row, g);
+      if (minimums) put_scale(scales + (kPanelRows + lane) * 2, block.m, row, g);
+      for (Index b = 0; b < layout_.blocks_per_group; ++b) {
+        write_block(block, b, g * layout_.blocks_per_group + b, lane, panel);
+      }
+    }
+  }
+
+  // Writes 32 columns of a block as block `at` of the panel.
+  void write_block(const GgufBlock& block, Index b, Index at, Index lane, std::byte* panel) const {
+    std::uint8_t codes[kBlockCols];
+    for (Index j = 0; j < kBlockCols; ++j) {
+      codes[j] = static_cast<std::uint8_t>(
+          block.codes[static_cast<std::size_t>(b * kBlockCols + j)] + layout_.zero_point);
+    }
+    std::byte* to = panel + layout_.codes_offset + lane * kQuad;
+    is_four_bit(layout_.kind) ? scatter4(codes, to + at * kCode4Block)
+                              : scatter8(codes, to + at * kCode8Block);
+    if (layout_.factors_offset == 0) return;
+    std::byte* factors = panel + layout_.factors_offset + at * kFactorBytes + lane;
+    const auto half = static_cast<std::size_t>(2 * b);
+    factors[0] = static_cast<std::byte>(block.scales[half]);
+    factors[kPanelRows] = static_cast<std::byte>(
+        layout_.kind == PanelKind::Half8 ? block.scales[half + 1] : block.mins[half]);
   }
 
   void write_q8_0(Index row, Index lane, std::byte* panel) const {
@@ -193,8 +285,8 @@ class PanelWriter {
     std::byte* to = panel + layout_.codes_offset + lane * kQuad;
     for (Index b = 0; b < layout_.blocks; ++b) {
       const std::uint8_t* block = codes.data() + b * kBlockCols;
-      layout_.kind == PanelKind::Code8 ? scatter8(block, to + b * kCode8Block)
-                                       : scatter4(block, to + b * kCode4Block);
+      is_four_bit(layout_.kind) ? scatter4(block, to + b * kCode4Block)
+                                : scatter8(block, to + b * kCode8Block);
     }
   }
 
@@ -225,10 +317,9 @@ void check_stored(const StoredMatrix& stored) {
     return;
   }
   const bool dense = stored.layout == WeightLayout::Dense;
-  const Index block = dense ? 1 : kBlockCols;
-  const Index bytes =
-      dense ? bytes_of(stored.dtype)
-            : gguf_type_info(static_cast<std::uint32_t>(stored.block_type), kOp).bytes;
+  const GgufTypeInfo& info = gguf_type_info(static_cast<std::uint32_t>(stored.block_type), kOp);
+  const Index block = dense ? 1 : info.block;
+  const Index bytes = dense ? bytes_of(stored.dtype) : info.bytes;
   const Index needed = checked_mul(checked_mul(stored.rows, stored.cols, kOp) / block, bytes, kOp);
   HONE_CHECK(static_cast<Index>(stored.bytes.size()) == needed, kOp, concat(needed, " bytes"),
              stored.bytes.size());
@@ -261,6 +352,12 @@ std::string PackedMatrix::variant() const {
       return "q8x16";
     case PanelKind::Code4:
       return "q4x16";
+    case PanelKind::Min8:
+      return "q8x16min";
+    case PanelKind::Min4:
+      return "q4x16min";
+    case PanelKind::Half8:
+      return "q8x16half";
   }
   fail(ErrorCategory::Internal, kOp, "The panel has an unknown kind.");
 }

@@ -31,14 +31,14 @@ HWY_INLINE float largest_magnitude(const float* x) {
   return hn::GetLane(hn::BitCast(df, hn::MaxOfLanes(di, largest)));
 }
 
-// codes[i] = rne(x[i] * inverse); returns their sum.
+// codes[i] = rne(x[i] * inverse) for 16 columns; returns their sum.
 HWY_INLINE std::int32_t round_to_codes(const float* x, float inverse, std::int8_t* codes) {
   const hn::CappedTag<float, 16> df;
   const hn::RebindToSigned<decltype(df)> di;
   const hn::Rebind<std::int8_t, decltype(df)> d8;
   const auto factor = hn::Set(df, inverse);
   auto sum = hn::Zero(di);
-  for (Index i = 0; i < kBlockCols; i += static_cast<Index>(hn::Lanes(df))) {
+  for (Index i = 0; i < kBlockCols / 2; i += static_cast<Index>(hn::Lanes(df))) {
     const auto code = hn::NearestInt(hn::Mul(hn::LoadU(df, x + i), factor));
     sum = hn::Add(sum, code);
     hn::StoreU(hn::DemoteTo(d8, code), d8, codes + i);
@@ -52,21 +52,24 @@ HWY_INLINE void quantize_block(const float* x, Index lane, std::byte* record) {
   const float largest = largest_magnitude(x);
   const bool finite = largest <= std::numeric_limits<float>::max();
   alignas(64) std::int8_t codes[kBlockCols] = {};
-  std::int32_t sum = 0;
+  std::int32_t first = 0, sum = 0;
   float scale = finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
   if (finite && largest >= kSmallest) {
     scale = largest / 127.0f;
-    sum = round_to_codes(x, 127.0f / largest, codes);
+    constexpr Index kHalf = kBlockCols / 2;
+    first = round_to_codes(x, 127.0f / largest, codes);
+    sum = first + round_to_codes(x + kHalf, 127.0f / largest, codes + kHalf);
   }
   for (Index quad = 0; quad < kBlockCols / 4; ++quad) {
     std::memcpy(record + quad * 16 + lane * 4, codes + quad * 4, 4);
   }
   std::memcpy(record + kInt8RecordScales + lane * 4, &scale, 4);
   // The products with the zero points of symmetric codes; asymmetric codes multiply the first one.
-  const std::int32_t negative[] = {-sum, -8 * sum, -128 * sum};
-  std::memcpy(record + kInt8RecordSums + lane * 4, &negative[0], 4);
-  std::memcpy(record + kInt8RecordSums8 + lane * 4, &negative[1], 4);
-  std::memcpy(record + kInt8RecordSums128 + lane * 4, &negative[2], 4);
+  const std::int16_t pair[] = {static_cast<std::int16_t>(-sum), static_cast<std::int16_t>(-first)};
+  const std::int32_t negative[] = {-8 * sum, -128 * sum};
+  std::memcpy(record + kInt8RecordSums + lane * 4, pair, 4);
+  std::memcpy(record + kInt8RecordSums8 + lane * 4, &negative[0], 4);
+  std::memcpy(record + kInt8RecordSums128 + lane * 4, &negative[1], 4);
 }
 
 void quantize_one_row(const float* x, Index cols, Index lane, std::byte* group) {

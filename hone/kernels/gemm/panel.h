@@ -35,7 +35,7 @@ T load_from_panel(const std::byte* at) {
 inline int panel_code(const PanelLayout& layout, const std::byte* panel, Index lane, Index k) {
   const std::byte* codes = panel + layout.codes_offset;
   const Index block = k / kBlockCols, j = k % kBlockCols;
-  if (layout.kind == PanelKind::Code8) {
+  if (!is_four_bit(layout.kind)) {
     return std::to_integer<int>(codes[block * kCode8Block + j / 4 * 64 + lane * 4 + j % 4]);
   }
   const Index low = j % 16;
@@ -44,11 +44,40 @@ inline int panel_code(const PanelLayout& layout, const std::byte* panel, Index l
   return j < 16 ? pair & 15 : pair >> 4;
 }
 
-inline float panel_scale(const PanelLayout& layout, const std::byte* panel, Index lane,
-                         Index block) {
-  const Index at = block / layout.blocks_per_group * kPanelRows + lane;
-  return layout.half_scales ? f16_to_float(load_from_panel<std::uint16_t>(panel + at * 2))
-                            : load_from_panel<float>(panel + at * 4);
+// Byte `at` of the factors of block `block`; 1 if the layout has none.
+inline std::byte panel_factor(const PanelLayout& layout, const std::byte* panel, Index block,
+                              Index at) {
+  if (layout.factors_offset == 0) return std::byte{1};
+  return panel[layout.factors_offset + block * kFactorBytes + at];
+}
+
+inline float panel_half(const std::byte* panel, Index at) {
+  return f16_to_float(load_from_panel<std::uint16_t>(panel + at * 2));
+}
+
+// The scale of column k.
+inline float panel_scale(const PanelLayout& layout, const std::byte* panel, Index lane, Index k) {
+  const Index block = k / kBlockCols, group = block / layout.blocks_per_group;
+  if (has_minimums(layout.kind)) {
+    return panel_half(panel, group * 2 * kPanelRows + lane) *
+           static_cast<float>(std::to_integer<int>(panel_factor(layout, panel, block, lane)));
+  }
+  const Index at = group * kPanelRows + lane;
+  if (layout.kind == PanelKind::Half8) {
+    const Index half = k % kBlockCols / (kBlockCols / 2);
+    return panel_half(panel, at) * static_cast<float>(std::to_integer<std::int8_t>(panel_factor(
+                                       layout, panel, block, half * kPanelRows + lane)));
+  }
+  return layout.half_scales ? panel_half(panel, at) : load_from_panel<float>(panel + at * 4);
+}
+
+// The minimum of a block, of a layout that has them.
+inline float panel_minimum(const PanelLayout& layout, const std::byte* panel, Index lane,
+                           Index block) {
+  const Index group = block / layout.blocks_per_group;
+  return panel_half(panel, (group * 2 + 1) * kPanelRows + lane) *
+         static_cast<float>(
+             std::to_integer<int>(panel_factor(layout, panel, block, kPanelRows + lane)));
 }
 
 inline int panel_zero(const PanelLayout& layout, const std::byte* panel, Index lane, Index block) {
@@ -70,9 +99,10 @@ inline float panel_value(const PanelLayout& layout, const std::byte* panel, Inde
       break;
   }
   const Index block = k / kBlockCols;
-  return panel_scale(layout, panel, lane, block) *
-         static_cast<float>(panel_code(layout, panel, lane, k) -
-                            panel_zero(layout, panel, lane, block));
+  const float value = panel_scale(layout, panel, lane, k) *
+                      static_cast<float>(panel_code(layout, panel, lane, k) -
+                                         panel_zero(layout, panel, lane, block));
+  return has_minimums(layout.kind) ? value - panel_minimum(layout, panel, lane, block) : value;
 }
 
 }  // namespace hone::kernels

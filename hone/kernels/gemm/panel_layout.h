@@ -20,14 +20,34 @@ namespace hone::kernels {
 // Code panels begin with their scales [groups][16 rows] (f16 or f32) and, if asymmetric, zero
 // points [groups][16 rows] of one byte. Each part is padded to 64 bytes; value = scale * (code -
 // zero). Symmetric codes are stored with an offset of 8 or 128, which is their zero point.
-enum class PanelKind : std::uint8_t { F32, F16, BF16, Code8, Code4 };
+//
+//   Min8, Min4       codes as in Code8 (plus 128) and Code4, value = scale * code - minimum
+//   Half8            codes as in Code8 (plus 128), value = scale * code, one scale per 16 columns
+//
+// These begin with [groups][16 rows] f16 scales, each group followed in Min8 and Min4 by the f16
+// minimums of its 16 rows. A group is one block, or several. Then there are 32 bytes for each
+// block, of whose product with the group's an f32 holds every bit: in Min8 and Min4 [16 rows] u8
+// factors of the scale and [16 rows] of the minimum; in Half8 [16 rows] i8 factors of the scale for
+// the first 16 columns and [16 rows] for the others. Each part is padded to 64 bytes.
+enum class PanelKind : std::uint8_t { F32, F16, BF16, Code8, Code4, Min8, Min4, Half8 };
+
+constexpr bool is_code(PanelKind kind) { return kind >= PanelKind::Code8; }
+constexpr bool has_minimums(PanelKind kind) {
+  return kind == PanelKind::Min8 || kind == PanelKind::Min4;
+}
+constexpr bool is_four_bit(PanelKind kind) {
+  return kind == PanelKind::Code4 || kind == PanelKind::Min4;
+}
 
 inline constexpr Index kPanelRows = 16;
-inline constexpr Index kBlockCols = 32;  // columns that share an activation scale
+inline constexpr Index kBlockCols = 32;                // columns that share an activation scale
+inline constexpr Index kFactorBytes = 2 * kPanelRows;  // of one block
+inline constexpr int kSuperBlockShift = 3;             // a group with factors has 2^3 blocks
 
 // Activations are stored in groups of four rows with one record per block (packed_rows.h). These
 // are the byte offsets of its parts.
 inline constexpr Index kRowGroup = 4;
+// The sums are pairs of int16: -Σ of all codes, then -Σ of the first 16 columns.
 inline constexpr Index kInt8Record = 192, kInt8RecordScales = 128, kInt8RecordSums = 144;
 // -Σ codes times the zero points of symmetric codes.
 inline constexpr Index kInt8RecordSums8 = 160, kInt8RecordSums128 = 176;
@@ -41,8 +61,9 @@ struct PanelLayout {
   Index blocks = 0;            // of 32 columns; the last one is zero-padded
   Index blocks_per_group = 1;  // blocks that share a scale
   Index panel_bytes = 0, zeros_offset = 0, codes_offset = 0;  // zeros_offset is 0 if symmetric
+  Index factors_offset = 0;  // of the 32 bytes per block; 0 if every factor is 1
 
-  bool has_codes() const { return kind == PanelKind::Code8 || kind == PanelKind::Code4; }
+  bool has_codes() const { return is_code(kind); }
   friend bool operator==(const PanelLayout&, const PanelLayout&) = default;
 };
 

@@ -18,18 +18,44 @@ float float_x(const TileArgs& args, Index row, Index k) {
   return load_from_panel<float>(group + (k * step + row % kRowGroup) * 4);
 }
 
-// Σ u·q − z·Σq of one block, exact.
-Index block_sum(const TileArgs& args, const std::byte* record, Index row, Index lane, Index block) {
+// The columns that share a scale in every layout.
+constexpr Index kHalf = kBlockCols / 2;
+
+struct HalfSums {
+  Index product = 0;  // Σ (u − z)·q
+  Index codes = 0;    // Σ q
+};
+
+// The sums over 16 columns from k on, exact.
+HalfSums half_sums(const TileArgs& args, const std::byte* record, Index row, Index lane, Index k) {
+  const PanelLayout& layout = *args.layout;
   const std::byte* panel = panel_of(args, lane);
-  Index sum = 0;
-  for (Index j = 0; j < kBlockCols; ++j) {
-    const Index at = j / 4 * 16 + row % kRowGroup * 4 + j % 4;
-    sum += panel_code(*args.layout, panel, lane % kPanelRows, block * kBlockCols + j) *
-           std::to_integer<std::int8_t>(record[at]);
+  const int zero = panel_zero(layout, panel, lane % kPanelRows, k / kBlockCols);
+  HalfSums sums;
+  for (Index i = k; i < k + kHalf; ++i) {
+    const Index j = i % kBlockCols;
+    const Index q = std::to_integer<std::int8_t>(record[j / 4 * 16 + row % kRowGroup * 4 + j % 4]);
+    sums.product += (panel_code(layout, panel, lane % kPanelRows, i) - zero) * q;
+    sums.codes += q;
   }
-  const auto negative_sum =
-      load_from_panel<std::int32_t>(record + kInt8RecordSums + row % kRowGroup * 4);
-  return sum + panel_zero(*args.layout, panel, lane % kPanelRows, block) * Index{negative_sum};
+  return sums;
+}
+
+// What block `block` adds to an output, without the scale of the activations.
+double block_product(const TileArgs& args, const std::byte* record, Index row, Index lane,
+                     Index block) {
+  const PanelLayout& layout = *args.layout;
+  const std::byte* panel = panel_of(args, lane);
+  double product = 0;
+  for (Index k = block * kBlockCols; k < (block + 1) * kBlockCols; k += kHalf) {
+    const HalfSums sums = half_sums(args, record, row, lane, k);
+    const float scale = panel_scale(layout, panel, lane % kPanelRows, k);
+    product += static_cast<double>(sums.product) * static_cast<double>(scale);
+    if (!has_minimums(layout.kind)) continue;
+    const float minimum = panel_minimum(layout, panel, lane % kPanelRows, block);
+    product -= static_cast<double>(sums.codes) * static_cast<double>(minimum);
+  }
+  return product;
 }
 
 }  // namespace
@@ -43,10 +69,7 @@ void plain_int8_tile(const TileArgs& args) {
         const std::byte* record = group + block * kInt8Record;
         const auto x_scale =
             load_from_panel<float>(record + kInt8RecordScales + row % kRowGroup * 4);
-        const float w_scale =
-            panel_scale(*args.layout, panel_of(args, lane), lane % kPanelRows, block);
-        acc += static_cast<double>(block_sum(args, record, row, lane, block)) *
-               (static_cast<double>(w_scale) * static_cast<double>(x_scale));
+        acc += block_product(args, record, row, lane, block) * static_cast<double>(x_scale);
       }
       args.out[row * args.out_stride + lane] = static_cast<float>(acc);
     }

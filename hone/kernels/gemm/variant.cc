@@ -23,8 +23,11 @@ std::string_view op_name(PanelKind kind, Act act) {
     case PanelKind::BF16:
       return "gemm_bf16";
     case PanelKind::Code8:
+    case PanelKind::Min8:
+    case PanelKind::Half8:
       return act == Act::Int8 ? "gemm_q8" : "gemm_q8_f32";
     case PanelKind::Code4:
+    case PanelKind::Min4:
       return act == Act::Int8 ? "gemm_q4" : "gemm_q4_f32";
   }
   fail(ErrorCategory::Internal, "gemm", "The panel has an unknown kind.");
@@ -39,18 +42,18 @@ struct Candidate {
 void add_int8_kernels(PanelKind kind, std::vector<Candidate>& list) {
   struct Row {
     Isa isa;
-    TileFunction tile8, tile4;
+    IntTiles tiles;
   };
   // Best first. 256 bits with VNNI are faster than 512 bits without.
   constexpr std::array<Row, 4> kRows{{
-      {Isa::Avx512Vnni, int_tile8_avx512vnni, int_tile4_avx512vnni},
-      {Isa::AvxVnni, int_tile8_avxvnni, int_tile4_avxvnni},
-      {Isa::Avx512, int_tile8_avx512, int_tile4_avx512},
-      {Isa::Avx2, int_tile8_avx2, int_tile4_avx2},
+      {Isa::Avx512Vnni, kIntTilesAvx512Vnni},
+      {Isa::AvxVnni, kIntTilesAvxVnni},
+      {Isa::Avx512, kIntTilesAvx512},
+      {Isa::Avx2, kIntTilesAvx2},
   }};
   for (const Row& row : kRows) {
-    const TileFunction tile = kind == PanelKind::Code8 ? row.tile8 : row.tile4;
-    list.push_back({{name_of(row.isa), tile, true}, isa_enabled(row.isa)});
+    const auto tile = static_cast<std::size_t>(kind) - static_cast<std::size_t>(PanelKind::Code8);
+    list.push_back({{name_of(row.isa), row.tiles[tile], true}, isa_enabled(row.isa)});
   }
 }
 #else
@@ -60,13 +63,12 @@ void add_int8_kernels(PanelKind, std::vector<Candidate>&) {}
 // Best first. The last one is always enabled.
 std::vector<Candidate> candidates(PanelKind kind, Act act) {
   std::vector<Candidate> list;
-  const bool codes = kind == PanelKind::Code8 || kind == PanelKind::Code4;
   if (act == Act::Int8) {
     add_int8_kernels(kind, list);
     list.push_back({{"plain", plain_int8_tile, false}, true});
   } else {
     list.push_back(
-        {{"highway", codes ? code_float_tile(kind) : dense_float_tile(kind), true}, true});
+        {{"highway", is_code(kind) ? code_float_tile(kind) : dense_float_tile(kind), true}, true});
     list.push_back({{"plain", plain_float_tile, false}, true});
   }
   return list;
@@ -89,14 +91,13 @@ GemmVariant forced_variant(PanelKind kind, Act act, std::string_view name) {
 
 // Cached, because detecting the processor is slow under some hypervisors.
 GemmVariant cached_best_variant(PanelKind kind, Act act) {
-  constexpr std::size_t kKinds = 5;
+  constexpr auto kKinds = static_cast<std::size_t>(PanelKind::Half8) + 1;
   static const std::array<GemmVariant, 2 * kKinds> best = [] {
     std::array<GemmVariant, 2 * kKinds> table{};
     for (std::size_t i = 0; i < kKinds; ++i) {
       table[i] = best_variant(static_cast<PanelKind>(i), Act::Float32);
-      const auto code =
-          static_cast<PanelKind>(i) == PanelKind::Code4 ? PanelKind::Code4 : PanelKind::Code8;
-      table[kKinds + i] = best_variant(code, Act::Int8);
+      if (is_code(static_cast<PanelKind>(i)))
+        table[kKinds + i] = best_variant(static_cast<PanelKind>(i), Act::Int8);
     }
     return table;
   }();

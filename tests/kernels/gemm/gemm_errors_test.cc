@@ -181,19 +181,19 @@ TEST(PackRefuses, integers_stored_as_a_dense_matrix) {
   EXPECT_THAT(pack_error(matrix), HasSubstr("[pack] expected a floating-point matrix, got i32"));
 }
 
-TEST(PackRefuses, block_formats_without_a_kernel_and_broken_blocks) {
+TEST(PackRefuses, dense_types_as_blocks_and_broken_blocks) {
   const TestWeight weight = make_weight("q8_0", 4, 64, 1);
   StoredMatrix matrix = weight.stored();
-  matrix.block_type = GgufType::Q4_1;
-  const std::vector<std::byte> bytes(4 * 2 * 20);
+  matrix.block_type = GgufType::F16;
+  const std::vector<std::byte> bytes(4 * 64 * 2);
   matrix.bytes = bytes;
-  EXPECT_THAT(pack_error(matrix), HasSubstr("[pack] expected Q8_0 or Q4_0 blocks, got Q4_1"));
+  EXPECT_THAT(pack_error(matrix), HasSubstr("[pack] expected a type of quantized blocks, got F16"));
   matrix = weight.stored();
   matrix.rows = 8;
   matrix.cols = 16;
   const std::vector<std::byte> half(4 * 34);
   matrix.bytes = half;
-  EXPECT_THAT(pack_error(matrix), HasSubstr("a multiple of 32 columns, got 16"));
+  EXPECT_THAT(pack_error(matrix), HasSubstr("a multiple of 32 columns for Q8_0, got 16"));
 }
 
 TEST(PackRefuses, gate_and_up_that_differ) {

@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "hone/core/bf16.h"
 #include "hone/core/thread_pool.h"
 #include "hone/kernels/gemm/gemm.h"
+#include "tests/kernels/gemm/weight_support.h"
 #include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {
@@ -119,6 +122,35 @@ TEST(GemmExact, quantized_formats_give_the_integers_when_activations_are_codes) 
           ASSERT_EQ(multiply(weight, x, rows, pool), integer_product(w, x, rows, outputs, cols))
               << (eight ? "q8_0 " : "q4_0 ") << rows << "x" << outputs << "x" << cols;
         }
+      }
+    }
+  }
+}
+
+// Blocks whose f16 scale and minimum are 1: weights are whole numbers of up to 4096, and each block
+// of x has one large value, so that every partial sum is below 2^24.
+TEST(GemmExact, sub_blocks_give_the_integers_when_the_scale_of_a_block_is_one) {
+  ThreadPool pool(2);
+  const std::uint16_t one = 0x3c00;
+  for (const std::string format : {"q4_1", "q5_1", "q4_k", "q5_k", "q6_k"}) {
+    for (const Index outputs : {1, 16, 17, 53}) {
+      const Index cols = 512;
+      test::TestWeight made = test::make_weight(format, outputs, cols, 3);
+      const GgufTypeInfo& info =
+          gguf_type_info(static_cast<std::uint32_t>(made.stored().block_type), format);
+      for (std::size_t at = 0; at < made.bytes.size(); at += static_cast<std::size_t>(info.bytes)) {
+        std::memcpy(made.bytes.data() + at + (format == "q6_k" ? 208 : 0), &one, 2);
+        if (format != "q6_k") std::memcpy(made.bytes.data() + at + 2, &one, 2);
+      }
+      Values w(static_cast<std::size_t>(outputs * cols));
+      decode(made.stored(), w);
+      ASSERT_TRUE(std::ranges::all_of(w, [](float v) { return v == std::nearbyint(v); }));
+      const PackedMatrix weight = pack(made.stored());
+      for (const Index rows : {1, 3, 7, 12, 14, 16, 17, 40}) {
+        Values x = random_integers(rows * cols, 4, 2);
+        for (Index block = 0; block < rows * cols; block += 32) x[block + block / 32 % 32] = -127;
+        ASSERT_EQ(multiply(weight, x, rows, pool), integer_product(w, x, rows, outputs, cols))
+            << format << " " << rows << "x" << outputs;
       }
     }
   }

@@ -60,6 +60,7 @@ void expect_close(const TestWeight& weight, const std::vector<float>& x, Index r
 }
 
 void check_format(const std::string& format, Index rows, Index n, Index k) {
+  k = test::fitting_cols(format, k);
   const TestWeight weight = make_weight(format, n, k, 21);
   const PackedMatrix packed = pack(weight.stored());
   const auto x = test::random_floats(rows * k, 22);
@@ -133,16 +134,17 @@ TEST(GemmFloat, gives_the_same_bits_for_any_number_of_threads) {
 // Float32 activations see exactly the decoded weights.
 TEST(GemmFloat, codes_give_the_bits_of_the_decoded_matrix) {
   for (const std::string& format : test::integer_formats()) {
-    const TestWeight weight = make_weight(format, 50, 224, 31);
+    const Index cols = test::fitting_cols(format, 224);
+    const TestWeight weight = make_weight(format, 50, cols, 31);
     const StoredMatrix stored = weight.stored();
-    std::vector<float> decoded(50 * 224);
+    std::vector<float> decoded(static_cast<std::size_t>(50 * cols));
     decode(stored, decoded);
     StoredMatrix dense;
     dense.rows = 50;
-    dense.cols = 224;
+    dense.cols = cols;
     dense.bytes = std::as_bytes(std::span(decoded));
     for (const Index rows : {1, 4, 9}) {
-      const auto x = test::random_floats(rows * 224, 8);
+      const auto x = test::random_floats(rows * cols, 8);
       EXPECT_EQ(multiply(pack(stored), x, rows, serial_executor()),
                 multiply(pack(dense), x, rows, serial_executor()))
           << format;

@@ -18,8 +18,9 @@ using test::Fill;
 using test::make_weight;
 using test::TestWeight;
 
-// The contract, computed from the stored integers without any panel:
-// acc = fma(float(Σ (code - zero) q), scale_w * scale_x, acc), blocks ascending.
+// The contract, computed from the stored integers without any panel, blocks ascending:
+//   acc = fma(float(Σ (code - zero) q), scale_w * scale_x, acc), in Q6_K for each half of a block,
+//   acc = fma(minimum, float(-Σ q) * scale_x, acc), if there are minimums.
 struct Activation8 {
   std::vector<int> code;
   std::vector<float> scale;
@@ -40,36 +41,49 @@ Activation8 quantize(const float* x, Index cols) {
   return row;
 }
 
-float contract_value(const TestWeight& weight, Index n, const Activation8& x) {
-  float acc = 0;
-  for (Index begin = 0; begin < weight.cols; begin += kBlockCols) {
-    const Index end = std::min(weight.cols, begin + kBlockCols);
-    Index sum = 0;
+struct Wanted {
+  float value = 0;
+  float magnitude = 0;  // Σ |terms|
+};
+
+Wanted contract_value(const TestWeight& weight, Index n, const Activation8& x) {
+  float acc = 0, magnitude = 0;
+  const Index step = weight.format == "q6_k" ? kBlockCols / 2 : kBlockCols;
+  for (Index begin = 0; begin < weight.cols; begin += step) {
+    const Index end = std::min(weight.cols, begin + step);
+    const auto at = static_cast<std::size_t>(n * weight.cols + begin);
+    const float x_scale = x.scale[static_cast<std::size_t>(begin / kBlockCols)];
+    Index sum = 0, codes = 0;
     for (Index k = begin; k < end; ++k) {
-      sum += Index{weight.offset[static_cast<std::size_t>(n * weight.cols + k)]} *
-             x.code[static_cast<std::size_t>(k)];
+      const int q = x.code[static_cast<std::size_t>(k)];
+      sum += Index{weight.offset[static_cast<std::size_t>(n * weight.cols + k)]} * q;
+      codes += q;
     }
-    const float scale = weight.scale[static_cast<std::size_t>(n * weight.cols + begin)] *
-                        x.scale[static_cast<std::size_t>(begin / kBlockCols)];
-    acc = std::fma(static_cast<float>(sum), scale, acc);
+    acc = std::fma(static_cast<float>(sum), weight.scale[at] * x_scale, acc);
+    magnitude += std::fabs(static_cast<float>(sum) * weight.scale[at] * x_scale);
+    if (weight.minimum.empty()) continue;
+    acc = std::fma(weight.minimum[at], static_cast<float>(-codes) * x_scale, acc);
+    magnitude += std::fabs(weight.minimum[at] * static_cast<float>(codes) * x_scale);
   }
-  return acc;
+  return {acc, magnitude};
 }
 
 bool runs_plain(const PackedMatrix& weight) {
   return gemm_kernel_name(weight, Act::Int8) == "plain";
 }
 
-// Vector kernels: the same bits. The plain one accumulates in double: 4 ε √blocks · Σ|terms|.
+// Vector kernels: the same bits. The plain one accumulates in double, and the contract in float:
+// 4 ε √blocks · Σ|terms|.
 void expect_contract(const TestWeight& weight, const std::vector<float>& x, Index rows,
                      const std::vector<float>& y, bool plain) {
   for (Index m = 0; m < rows; ++m) {
     const Activation8 activation = quantize(x.data() + m * weight.cols, weight.cols);
     for (Index n = 0; n < weight.rows; ++n) {
-      const float wanted = contract_value(weight, n, activation);
+      const auto [wanted, magnitude] = contract_value(weight, n, activation);
       const float got = y[static_cast<std::size_t>(m * weight.rows + n)];
       if (plain) {
-        ASSERT_NEAR(got, wanted, 1e-5f * (std::fabs(wanted) + 1.0f))
+        const float blocks = static_cast<float>(weight.cols) / 32 + 1;
+        ASSERT_NEAR(got, wanted, 4 * 0x1p-23f * std::sqrt(blocks) * magnitude)
             << weight.format << " " << weight.rows << "x" << weight.cols << " at " << m << "," << n;
       } else {
         ASSERT_EQ(got, wanted) << weight.format << " " << weight.rows << "x" << weight.cols
@@ -91,6 +105,7 @@ std::vector<float> multiply(const PackedMatrix& weight, const std::vector<float>
 
 void check_format(const std::string& format, Index rows, Index n, Index k, Fill fill,
                   float amplitude = 1.0f) {
+  k = test::fitting_cols(format, k);
   const TestWeight weight = make_weight(format, n, k, 11, fill);
   const PackedMatrix packed = pack(weight.stored());
   const auto x = test::random_floats(rows * k, 12, amplitude);
@@ -121,11 +136,11 @@ TEST(GemmInt8, is_exact_where_careless_integer_sums_saturate) {
   for (const std::string& format : test::integer_formats()) {
     for (const Fill fill : {Fill::AllLowest, Fill::AllHighest}) {
       for (const Index rows : {1, 3, 14}) {
-        const TestWeight weight = make_weight(format, 17, 128, 3, fill);
+        const TestWeight weight = make_weight(format, 17, 256, 3, fill);
         const PackedMatrix packed = pack(weight.stored());
-        std::vector<float> x(static_cast<std::size_t>(rows * 128), 1.0f);  // all codes 127
+        std::vector<float> x(static_cast<std::size_t>(rows * 256), 1.0f);  // all codes 127
         for (std::size_t i = 0; i < x.size(); ++i) {
-          if (i / 128 % 2 == 1) x[i] = -1.0f;  // odd rows: all codes -127
+          if (i / 256 % 2 == 1) x[i] = -1.0f;  // odd rows: all codes -127
         }
         expect_contract(weight, x, rows, multiply(packed, x, rows, serial_executor()),
                         runs_plain(packed));
@@ -135,7 +150,9 @@ TEST(GemmInt8, is_exact_where_careless_integer_sums_saturate) {
 }
 
 TEST(GemmInt8, takes_zero_negative_and_subnormal_scales) {
-  for (const std::string format : {"q8_0", "q4_0", "int8:row", "int4:g128:sym:f32"}) {
+  std::vector<std::string> formats = test::gguf_formats();
+  for (const char* format : {"int8:row", "int4:g128:sym:f32"}) formats.push_back(format);
+  for (const std::string& format : formats) {
     for (const Fill fill : {Fill::ZeroScale, Fill::NegativeScale, Fill::SubnormalScale}) {
       for (const Index rows : {1, 5}) check_format(format, rows, 18, 256, fill);
     }
@@ -151,17 +168,21 @@ TEST(GemmInt8, large_row_counts_go_through_several_passes) {
   check_format("q8_0", 205, 70, 2080, Fill::Random);
   check_format("q4_0", 205, 70, 2080, Fill::Random);
   check_format("int4:g96", 100, 33, 1056, Fill::Random);
+  for (const char* format : {"q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"})
+    check_format(format, 205, 70, 2304, Fill::Random);
 }
 
 TEST(GemmInt8, a_row_alone_equals_the_row_in_a_batch) {
-  for (const std::string format : {"q8_0", "q4_0", "int4:g64"}) {
-    const PackedMatrix weight = pack(make_weight(format, 83, 1600, 9).stored());
-    const Index rows = 230;
-    const auto x = test::random_floats(rows * 1600, 8);
+  std::vector<std::string> formats = test::gguf_formats();
+  formats.push_back("int4:g64");
+  for (const std::string& format : formats) {
+    const Index cols = test::fitting_cols(format, 1600), rows = 230;
+    const PackedMatrix weight = pack(make_weight(format, 83, cols, 9).stored());
+    const auto x = test::random_floats(rows * cols, 8);
     ThreadPool pool(2);
     const auto batch = multiply(weight, x, rows, pool);
     for (Index m = 0; m < rows; m += 7) {
-      const std::vector<float> one(x.begin() + m * 1600, x.begin() + (m + 1) * 1600);
+      const std::vector<float> one(x.begin() + m * cols, x.begin() + (m + 1) * cols);
       const auto alone = multiply(weight, one, 1, serial_executor());
       ASSERT_EQ(std::memcmp(alone.data(), batch.data() + m * 83, 83 * 4), 0) << format << " " << m;
     }
@@ -169,13 +190,52 @@ TEST(GemmInt8, a_row_alone_equals_the_row_in_a_batch) {
 }
 
 TEST(GemmInt8, gives_the_same_bits_for_any_number_of_threads) {
-  const PackedMatrix weight = pack(make_weight("q4_0", 500, 256, 9).stored());
-  for (const Index rows : {1, 7, 16, 17, 200}) {
-    const auto x = test::random_floats(rows * 256, 8);
-    const auto one = multiply(weight, x, rows, serial_executor());
-    for (const int threads : {1, 2, 7}) {
-      ThreadPool pool(threads);
-      EXPECT_EQ(multiply(weight, x, rows, pool), one) << threads << " threads, " << rows << " rows";
+  for (const char* format : {"q4_0", "q5_1", "q4_k", "q6_k"}) {
+    const PackedMatrix weight = pack(make_weight(format, 500, 256, 9).stored());
+    for (const Index rows : {1, 7, 16, 17, 200}) {
+      const auto x = test::random_floats(rows * 256, 8);
+      const auto one = multiply(weight, x, rows, serial_executor());
+      for (const int threads : {1, 2, 7}) {
+        ThreadPool pool(threads);
+        EXPECT_EQ(multiply(weight, x, rows, pool), one)
+            << format << " " << threads << " threads, " << rows << " rows";
+      }
+    }
+  }
+}
+
+// Against double: the decoded weights times the values that the quantized activations stand for.
+// |err| <= 4 ε √terms · Σ |terms|, with two terms per block at most four.
+TEST(GemmInt8, is_close_to_double_for_every_block_type_and_prime_row_count) {
+  for (const std::string& format : test::gguf_formats()) {
+    for (const Index n : {1, 13, 53}) {
+      const TestWeight weight = make_weight(format, n, 768, 5);
+      const PackedMatrix packed = pack(weight.stored());
+      std::vector<float> w(768), x_row(768);
+      for (Index rows = 1; rows <= 33; ++rows) {
+        const auto x = test::random_floats(rows * 768, 6);
+        PackedRows codes;
+        quantize_rows(x.data(), rows, 768, 768, codes, serial_executor());
+        const auto y = multiply(packed, x, rows, serial_executor());
+        for (Index m = 0; m < rows; ++m) {
+          codes.unpack_row(m, x_row);
+          for (Index i = 0; i < n; ++i) {
+            decode_row(weight.stored(), i, w);
+            double wanted = 0, magnitude = 0;
+            for (std::size_t k = 0; k < w.size(); ++k) {
+              const double term = static_cast<double>(w[k]) * static_cast<double>(x_row[k]);
+              wanted += term;
+              const auto at = static_cast<std::size_t>(i) * w.size() + k;
+              const float code = weight.scale[at] * static_cast<float>(weight.offset[at]);
+              magnitude += std::fabs(static_cast<double>(code * x_row[k]));
+              if (!weight.minimum.empty())
+                magnitude += std::fabs(static_cast<double>(weight.minimum[at] * x_row[k]));
+            }
+            ASSERT_NEAR(y[static_cast<std::size_t>(m * n + i)], wanted, 4 * 0x1p-23 * magnitude)
+                << format << " " << m << "," << i << " of " << rows << "x" << n;
+          }
+        }
+      }
     }
   }
 }

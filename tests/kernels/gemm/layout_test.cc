@@ -62,6 +62,47 @@ TEST(PanelLayout, q4_0_pairs_column_j_with_column_j_plus_16) {
   }
 }
 
+TEST(PanelLayout, q4_k_has_halves_of_a_group_then_factors_then_codes) {
+  const test::TestWeight weight = test::make_weight("q4_k", 18, 512, 2);
+  const PackedMatrix packed = pack(weight.stored());
+  EXPECT_EQ(packed.layout().panel_bytes, 2 * 64 + 16 * 32 + 16 * 256);
+  for (Index row = 0; row < 18; ++row) {
+    const std::byte* panel = packed.panel(row / 16);
+    for (Index k = 0; k < 512; ++k) {
+      const Index block = k / 32, lane = row % 16, low = k % 16;
+      const auto at = static_cast<std::size_t>(row * 512 + k);
+      const auto pair =
+          load<std::uint8_t>(panel + 640 + block * 256 + low / 4 * 64 + lane * 4 + low % 4);
+      ASSERT_EQ(k % 32 < 16 ? pair & 15 : pair >> 4, weight.offset[at]) << row << " " << k;
+      const std::byte* group = panel + k / 256 * 64 + lane * 2;
+      const std::byte* factors = panel + 128 + block * 32 + lane;
+      ASSERT_EQ(f16_to_float(load<std::uint16_t>(group)) * load<std::uint8_t>(factors),
+                weight.scale[at]);
+      ASSERT_EQ(f16_to_float(load<std::uint16_t>(group + 32)) * load<std::uint8_t>(factors + 16),
+                weight.minimum[at]);
+    }
+  }
+}
+
+TEST(PanelLayout, q6_k_has_a_signed_factor_for_each_half_of_a_block) {
+  const test::TestWeight weight = test::make_weight("q6_k", 16, 512, 2);
+  const PackedMatrix packed = pack(weight.stored());
+  EXPECT_EQ(packed.layout().panel_bytes, 2 * 32 + 16 * 32 + 16 * 512);
+  for (Index row = 0; row < 16; ++row) {
+    for (Index k = 0; k < 512; ++k) {
+      const Index block = k / 32, j = k % 32;
+      const auto at = static_cast<std::size_t>(row * 512 + k);
+      const std::byte* panel = packed.panel(0);
+      const auto code =
+          load<std::uint8_t>(panel + 576 + block * 512 + j / 4 * 64 + row * 4 + j % 4);
+      ASSERT_EQ(int{code} - 128, weight.offset[at]) << row << " " << k;
+      const auto factor = load<std::int8_t>(panel + 64 + block * 32 + j / 16 * 16 + row);
+      ASSERT_EQ(f16_to_float(load<std::uint16_t>(panel + (k / 256 * 16 + row) * 2)) * factor,
+                weight.scale[at]);
+    }
+  }
+}
+
 TEST(PanelLayout, rows_beyond_the_matrix_are_zero) {
   for (const char* format : {"f32", "f16", "q8_0", "q4_0", "int4:g32"}) {
     const PackedMatrix packed = pack(test::make_weight(format, 17, 32, 3).stored());
@@ -112,7 +153,7 @@ TEST(PanelLayout, groups_that_no_integer_kernel_takes_are_decoded) {
 
 struct Record {
   Values scales = Values(4);
-  std::vector<std::int32_t> sums[3];
+  std::vector<std::int32_t> sums[3], first;
   std::vector<int> codes;  // [row][32]
 };
 
@@ -121,7 +162,8 @@ Record record_at(const PackedRows& rows, Index group, Index block) {
   Record record;
   for (Index r = 0; r < 4; ++r) {
     record.scales[static_cast<std::size_t>(r)] = load<float>(at + kInt8RecordScales + r * 4);
-    record.sums[0].push_back(load<std::int32_t>(at + kInt8RecordSums + r * 4));
+    record.sums[0].push_back(load<std::int16_t>(at + kInt8RecordSums + r * 4));
+    record.first.push_back(load<std::int16_t>(at + kInt8RecordSums + r * 4 + 2));
     record.sums[1].push_back(load<std::int32_t>(at + kInt8RecordSums8 + r * 4));
     record.sums[2].push_back(load<std::int32_t>(at + kInt8RecordSums128 + r * 4));
     for (Index j = 0; j < 32; ++j)
@@ -146,6 +188,7 @@ TEST(Int8Records, hold_codes_scales_and_the_negative_sums_for_every_zero_point) 
       const auto codes = record.codes.begin() + static_cast<Index>(r) * 32;
       const int sum = std::accumulate(codes, codes + 32, 0);
       EXPECT_EQ(record.sums[0][r], -sum);
+      EXPECT_EQ(record.first[r], -std::accumulate(codes, codes + 16, 0));
       EXPECT_EQ(record.sums[1][r], -8 * sum);
       EXPECT_EQ(record.sums[2][r], -128 * sum);
       int most = 0;

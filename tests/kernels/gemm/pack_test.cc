@@ -23,8 +23,6 @@ std::vector<std::string> all_formats() {
   return formats;
 }
 
-bool needs_whole_blocks(const std::string& format) { return format == "q8_0" || format == "q4_0"; }
-
 void expect_same_bits(std::span<const float> got, std::span<const float> wanted,
                       const std::string& what) {
   ASSERT_EQ(got.size(), wanted.size());
@@ -33,8 +31,8 @@ void expect_same_bits(std::span<const float> got, std::span<const float> wanted,
 
 TEST(Pack, unpacks_every_value_bit_for_bit) {
   for (const std::string& format : all_formats()) {
-    for (const Index cols : {1, 15, 16, 31, 32, 33, 127, 128, 256, 1000}) {
-      if (needs_whole_blocks(format) && cols % 32 != 0) continue;
+    for (const Index cols : {1, 15, 16, 31, 32, 33, 127, 128, 256, 768, 1000}) {
+      if (cols % test::block_of(format) != 0) continue;
       const TestWeight weight = make_weight(format, 19, cols, 7);
       const StoredMatrix stored = weight.stored();
       const PackedMatrix packed = pack(stored);
@@ -49,12 +47,13 @@ TEST(Pack, unpacks_every_value_bit_for_bit) {
 }
 
 TEST(Pack, interleaves_gate_and_up) {
-  for (const std::string format : {"f32", "q4_0", "int8:row"}) {
-    const TestWeight gate = make_weight(format, 37, 64, 1), up = make_weight(format, 37, 64, 2);
+  for (const std::string format : {"f32", "q4_0", "int8:row", "q4_k", "q5_1", "q6_k"}) {
+    const Index cols = test::fitting_cols(format, 64);
+    const TestWeight gate = make_weight(format, 37, cols, 1), up = make_weight(format, 37, cols, 2);
     const PackedMatrix packed = pack_gate_up(gate.stored(), up.stored());
     EXPECT_EQ(packed.rows(), 37);
     EXPECT_EQ(packed.panels(), 6);
-    std::vector<float> got(64), wanted(64);
+    std::vector<float> got(static_cast<std::size_t>(cols)), wanted(got.size());
     for (Index row = 0; row < 74; ++row) {
       packed.unpack_row(row, got);
       decode_row(row < 37 ? gate.stored() : up.stored(), row % 37, wanted);
@@ -79,6 +78,7 @@ TEST(Pack, takes_no_more_memory_than_the_blocks_it_came_from) {
   };
   EXPECT_DOUBLE_EQ(bits("q8_0"), 8.5);
   EXPECT_DOUBLE_EQ(bits("q4_0"), 4.5);
+  EXPECT_DOUBLE_EQ(bits("q4_1"), 5.0);
   EXPECT_DOUBLE_EQ(bits("int4:g32"), 4.75);
   EXPECT_DOUBLE_EQ(bits("int4:g128:sym:f16"), 4.125);
   EXPECT_NEAR(bits("int8:row"), 8.0, 0.01);
@@ -96,6 +96,21 @@ TEST(Pack, says_which_activations_a_weight_takes) {
   EXPECT_TRUE(pack(stored).takes(Act::Int8));
 }
 
+TEST(Pack, keeps_scales_and_minimums_of_sub_blocks_as_stored) {
+  const auto bits = [](const std::string& format) {
+    const PackedMatrix packed = pack(make_weight(format, 64, 4096, 3).stored());
+    return 8.0 * static_cast<double>(packed.bytes()) / (64 * 4096);
+  };
+  EXPECT_DOUBLE_EQ(bits("q4_k"), 4.625);  // 4.5 in the file, whose factors have 6 bits
+  // Codes take whole bytes in memory.
+  EXPECT_DOUBLE_EQ(bits("q5_0"), 8.5);
+  EXPECT_DOUBLE_EQ(bits("q5_1"), 9.0);
+  EXPECT_DOUBLE_EQ(bits("q5_k"), 8.625);
+  EXPECT_DOUBLE_EQ(bits("q6_k"), 8.5625);
+  EXPECT_EQ(pack(make_weight("q4_k", 1, 256, 3).stored()).variant(), "q4x16min");
+  EXPECT_EQ(pack(make_weight("q6_k", 1, 256, 3).stored()).variant(), "q8x16half");
+}
+
 void expect_error(const StoredMatrix& stored, ErrorCategory category, const std::string& text) {
   try {
     pack(stored);
@@ -111,6 +126,12 @@ TEST(Pack, refuses_scales_that_are_not_finite) {
   const std::uint16_t infinity = 0x7c00;
   std::memcpy(weight.bytes.data() + 3 * 18, &infinity, 2);  // row 1, block 1
   expect_error(weight.stored(), ErrorCategory::CorruptFile, "row 1, group 1");
+  for (const auto& [format, at] :
+       {std::pair("q4_k", 4 * 144 + 2), {"q5_k", 4 * 176}, {"q6_k", 4 * 210 + 208}}) {
+    TestWeight super = make_weight(format, 3, 768, 1);
+    std::memcpy(super.bytes.data() + at, &infinity, 2);  // row 1, block 1
+    expect_error(super.stored(), ErrorCategory::CorruptFile, "row 1, group 1");
+  }
   TestWeight rows = make_weight("int8:row", 3, 64, 1);
   const float nan = std::numeric_limits<float>::quiet_NaN();
   std::memcpy(rows.scales.data() + 8, &nan, 4);
@@ -121,6 +142,12 @@ TEST(Pack, refuses_spans_that_do_not_fit_the_shape) {
   TestWeight weight = make_weight("q8_0", 3, 64, 1);
   weight.bytes.pop_back();
   expect_error(weight.stored(), ErrorCategory::InvalidArgument, "204 bytes");
+  TestWeight super = make_weight("q4_k", 3, 512, 1);
+  super.cols = 480;
+  super.rows = 1;
+  super.bytes.resize(144);
+  expect_error(super.stored(), ErrorCategory::InvalidArgument,
+               "a multiple of 256 columns for Q4_K");
   TestWeight codes = make_weight("int4:g32", 3, 64, 1);
   codes.zeros.pop_back();
   expect_error(codes.stored(), ErrorCategory::InvalidArgument, "zeros");

@@ -71,18 +71,23 @@ struct DenseReader {
   }
 };
 
-// value = scale * (code - zero), one quad of four columns per 32-bit lane.
+// value = scale * (code - zero), in Min8 and Min4 less the minimum. One quad of four columns per
+// 32-bit lane. The products of weights with a minimum are exact, so it is rounded once.
 template <PanelKind kKind>
 struct CodeReader {
   using IntTag = hn::RebindToSigned<FloatTag>;
   using IntVector = hn::Vec<IntTag>;
-  static constexpr Index kBlockBytes = kKind == PanelKind::Code8 ? 512 : 256;
+  static constexpr bool kFourBits = is_four_bit(kKind), kMinimums = has_minimums(kKind);
+  static constexpr bool kScaled = kMinimums || kKind == PanelKind::Half8;
+  static constexpr Index kBlockBytes = kFourBits ? 256 : 512;
+  // Columns between loads of scales.
+  static constexpr Index kStep = kKind == PanelKind::Half8 ? kBlockCols / 2 : kBlockCols;
 
   const PanelLayout* layout = nullptr;
   const std::byte *panel = nullptr, *codes = nullptr;
   Index lane = 0, k = 0;
   IntVector quads, zero;
-  FloatVector scale;
+  FloatVector scale, minimum;
 
   HWY_INLINE void open(const TileArgs& args, Index unit, Index) {
     constexpr Index kPerPanel = kPanelRows / kLanes;
@@ -92,25 +97,57 @@ struct CodeReader {
     panel = args.panels + unit / kPerPanel * layout->panel_bytes;
     codes = panel + layout->codes_offset + lane * 4;
     quads = zero = hn::Zero(IntTag());
-    scale = hn::Zero(FloatTag());
+    scale = minimum = hn::Zero(FloatTag());
   }
 
   HWY_INLINE FloatVector next(FloatTag d) {
     const IntTag di;
     const Index j = k % kBlockCols;
-    if (j == 0) load_group(d, k / kBlockCols / layout->blocks_per_group);
+    if constexpr (kScaled) {
+      if (j % kStep == 0) load_scaled_block(d, k / kBlockCols, j / kStep);
+    } else {
+      if (j == 0) load_group(d, k / kBlockCols / layout->blocks_per_group);
+    }
     if (j % 4 == 0) load_quad(di, k / kBlockCols, j / 4);
-    const auto code = hn::And(quads, hn::Set(di, kKind == PanelKind::Code8 ? 255 : 15));
+    const auto code = hn::And(quads, hn::Set(di, kFourBits ? 15 : 255));
     quads = hn::ShiftRight<8>(quads);
     ++k;
-    return hn::Mul(scale, hn::ConvertTo(d, hn::Sub(code, zero)));
+    const auto value = hn::Mul(scale, hn::ConvertTo(d, hn::Sub(code, zero)));
+    if constexpr (kMinimums) return hn::Sub(value, minimum);
+    return value;
   }
 
   HWY_INLINE void load_quad(IntTag di, Index block, Index quad) {
-    const Index row = kKind == PanelKind::Code8 ? quad : quad % 4;
+    const Index row = kFourBits ? quad % 4 : quad;
     quads =
         hn::Load(di, reinterpret_cast<const std::int32_t*>(codes + block * kBlockBytes + row * 64));
-    if (kKind == PanelKind::Code4 && quad >= 4) quads = hn::ShiftRight<4>(quads);
+    if (kFourBits && quad >= 4) quads = hn::ShiftRight<4>(quads);
+  }
+
+  // The group's value at byte `offset` of its lane 0, times the factor at `factor` of the block.
+  template <class Byte>
+  HWY_INLINE FloatVector load_scaled(FloatTag d, Index offset, Index block, Index factor) {
+    const hn::Rebind<hwy::float16_t, FloatTag> d16;
+    const hn::Rebind<Byte, FloatTag> d8;
+    const auto* half = reinterpret_cast<const hwy::float16_t*>(panel + offset);
+    const auto group = hn::PromoteTo(d, hn::Load(d16, half + lane));
+    if (layout->factors_offset == 0) return group;
+    const auto* bytes = reinterpret_cast<const Byte*>(panel + layout->factors_offset +
+                                                      block * kFactorBytes + factor);
+    const auto wide = hn::PromoteTo(IntTag(), hn::Load(d8, bytes + lane));
+    return hn::Mul(group, hn::ConvertTo(d, wide));
+  }
+
+  HWY_INLINE void load_scaled_block(FloatTag d, Index block, Index half) {
+    const Index group = block / layout->blocks_per_group;
+    zero = hn::Set(IntTag(), layout->zero_point);
+    if constexpr (kMinimums) {
+      const Index offset = group * 4 * kPanelRows;
+      scale = load_scaled<std::uint8_t>(d, offset, block, 0);
+      minimum = load_scaled<std::uint8_t>(d, offset + 2 * kPanelRows, block, kPanelRows);
+    } else {
+      scale = load_scaled<std::int8_t>(d, group * 2 * kPanelRows, block, half * kPanelRows);
+    }
   }
 
   HWY_INLINE void load_group(FloatTag d, Index group) {

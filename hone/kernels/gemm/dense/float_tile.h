@@ -8,6 +8,6 @@
 namespace hone::kernels {
 
 TileFunction dense_float_tile(PanelKind kind);  // F32, F16, BF16
-TileFunction code_float_tile(PanelKind kind);   // Code8, Code4
+TileFunction code_float_tile(PanelKind kind);   // panels of codes
 
 }  // namespace hone::kernels

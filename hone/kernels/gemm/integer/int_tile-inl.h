@@ -6,6 +6,11 @@
 // Per block of 32 columns and output, with u the unsigned weight code, z its zero point, q the
 // activation code:   isum = Σ u·q − z·Σq   (exact in int32: |isum| <= 32·255·127 + 255·4064)
 //                    acc  = fma(float(isum), scale_w · scale_x, acc)
+// Min8 and Min4, with an exact scale_w and minimum (a group's times a factor):
+//                    isum = Σ u·q
+//                    acc  = fma(float(isum), scale_w · scale_x, acc)
+//                    acc  = fma(minimum, float(−Σq) · scale_x, acc)
+// Half8 treats the two halves of a block as Code8 treats a block, each with its own scale_w.
 // Ops holds vectors of kRows int32 lanes, one weight row per lane:
 //   add8/add4(sum, weights, quad of x); sums start at −z·Σq, or at zero where they are int16 and
 //   are widened at the end of the block.
@@ -47,6 +52,12 @@ struct DotProductOps : Vector {
   static Int symmetric_correction(const std::byte* products) {
     return Vector::broadcast(products);
   }
+  // −128·Σq over the first or the second half of a block.
+  template <int kHalf>
+  static Int half_correction(const std::byte* pair) {
+    constexpr int kFactors = kHalf == 0 ? 128 << 16 : -128 * 65536 + 128;  // of a pair's two parts
+    return Vector::correction(Vector::set(kFactors), Vector::broadcast(pair));
+  }
   template <int kBits>
   static constexpr bool sums_are_int32() {
     return true;
@@ -56,7 +67,7 @@ struct DotProductOps : Vector {
 
 // A column of panels, or of halves of panels for 8-lane vectors.
 struct Unit {
-  const std::byte *codes, *scales, *zeros;
+  const std::byte *codes, *scales, *zeros, *factors;
   float* out;
 };
 
@@ -68,6 +79,7 @@ HONE_INLINE Unit unit_at(const TileArgs& args, Index unit, Index first_row) {
   const Index lane = unit % kPerPanel * Ops::kRows;
   return {panel + layout.codes_offset + lane * 4, panel + lane * (layout.half_scales ? 2 : 4),
           layout.zeros_offset != 0 ? panel + layout.zeros_offset + lane : nullptr,
+          layout.factors_offset != 0 ? panel + layout.factors_offset + lane : nullptr,
           args.out + first_row * args.out_stride + unit * Ops::kRows};
 }
 
@@ -109,11 +121,11 @@ HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_block) 
   }
 }
 
-// sum[p][c] += Σ_k codes[p][k] · x[c][k] over one block. x[g] are records of four rows.
+// sum[p][c] += Σ_k codes[p][k] · x[c][k] over some quads of a block. x[g] are records of four rows.
 template <class Ops, int kCols, int kUnits>
-HONE_INLINE void add_block8(const Unit (&units)[kUnits], Index at, const std::byte* const* x,
-                            typename Ops::Int (&sum)[kUnits][kCols]) {
-  HONE_UNROLL for (int quad = 0; quad < 8; ++quad) {
+HONE_INLINE void add_quads8(const Unit (&units)[kUnits], Index at, int first, int last,
+                            const std::byte* const* x, typename Ops::Int (&sum)[kUnits][kCols]) {
+  HONE_UNROLL for (int quad = first; quad < last; ++quad) {
     typename Ops::Weight8 w[kUnits];
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
       const std::byte* codes = units[p].codes + at + quad * 64;
@@ -127,6 +139,7 @@ HONE_INLINE void add_block8(const Unit (&units)[kUnits], Index at, const std::by
   }
 }
 
+// The same for a whole block of 4-bit codes.
 template <class Ops, int kCols, int kUnits>
 HONE_INLINE void add_block4(const Unit (&units)[kUnits], Index at, const std::byte* const* x,
                             typename Ops::Int (&sum)[kUnits][kCols]) {
@@ -152,9 +165,9 @@ HONE_INLINE void add_block4(const Unit (&units)[kUnits], Index at, const std::by
 
 // Uses registers for kUnits·kCols sums, as many accumulators, and kUnits weights, scales and zeros
 // each.
-template <class Ops, int kBits, int kCols, int kUnits>
+template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_row) {
-  constexpr int kGroups = (kCols + 3) / 4;
+  constexpr int kGroups = (kCols + 3) / 4, kBits = is_four_bit(kKind) ? 4 : 8;
   constexpr Index kBlockBytes = kBits == 8 ? 512 : 256;
   const Index first_block = args.k_begin / kBlockCols;
   const Index last_block = (args.k_end + kBlockCols - 1) / kBlockCols;
@@ -194,7 +207,7 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
       }
     }
     if constexpr (kBits == 8) {
-      add_block8<Ops, kCols, kUnits>(units, block * kBlockBytes, x, sum);
+      add_quads8<Ops, kCols, kUnits>(units, block * kBlockBytes, 0, 8, x, sum);
     } else {
       add_block4<Ops, kCols, kUnits>(units, block * kBlockBytes, x, sum);
     }
@@ -218,38 +231,190 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
   }
 }
 
+// The scales and minimums of one block of Min8 or Min4.
+template <class Ops>
+struct BlockScales {
+  typename Ops::Float scale, minimum;
+};
+
+// A group has 2^shift blocks.
+template <class Ops>
+HONE_INLINE BlockScales<Ops> load_block_scales(const Unit& unit, Index block, int shift) {
+  constexpr Index kGroupBytes = 4 * kPanelRows;
+  const std::byte* group = unit.scales + (block >> shift) * kGroupBytes;
+  Ops::prefetch(group + 8 * kGroupBytes);
+  const auto scale = Ops::load_half(group), minimum = Ops::load_half(group + 2 * kPanelRows);
+  if (shift == 0) return {scale, minimum};
+  const std::byte* factors = unit.factors + block * kFactorBytes;
+  Ops::prefetch(factors + 16 * kFactorBytes);
+  return {Ops::mul(scale, Ops::to_float(Ops::bytes_to_lanes(factors))),
+          Ops::mul(minimum, Ops::to_float(Ops::bytes_to_lanes(factors + kPanelRows)))};
+}
+
+// The scales of one half of a block of Half8. Both halves share what the first one prefetches.
+template <class Ops, int kHalf>
+HONE_INLINE typename Ops::Float load_half_scale(const Unit& unit, Index block, int shift) {
+  constexpr Index kGroupBytes = 2 * kPanelRows;
+  const std::byte* group = unit.scales + (block >> shift) * kGroupBytes;
+  const std::byte* factors = unit.factors + block * kFactorBytes;
+  if constexpr (kHalf == 0) {
+    Ops::prefetch(group + 8 * kGroupBytes);
+    Ops::prefetch(factors + 16 * kFactorBytes);
+  }
+  return Ops::mul(Ops::load_half(group),
+                  Ops::to_float(Ops::signed_bytes_to_lanes(factors + kHalf * kPanelRows)));
+}
+
+template <class Ops, int kCols, int kUnits>
+struct Sums {
+  typename Ops::Float acc[kUnits][kCols];
+};
+
+// Adds one block of Min8 or Min4.
+template <class Ops, PanelKind kKind, int kCols, int kUnits>
+HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], Index block, int shift,
+                                   const std::byte* const* x, Sums<Ops, kCols, kUnits>& sums) {
+  constexpr int kBits = is_four_bit(kKind) ? 4 : 8;
+  typename Ops::Int sum[kUnits][kCols];
+  HONE_UNROLL for (int c = 0; c < kCols; ++c) {
+    HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
+      sum[p][c] =
+          kBits == 8
+              ? Ops::template symmetric_correction<kBits>(x[c / 4] + kInt8RecordSums128 + c % 4 * 4)
+              : Ops::zero_int();
+    }
+  }
+  if constexpr (kBits == 8) {
+    add_quads8<Ops, kCols, kUnits>(units, block * 512, 0, 8, x, sum);
+  } else {
+    add_block4<Ops, kCols, kUnits>(units, block * 256, x, sum);
+  }
+  BlockScales<Ops> scales[kUnits];
+  HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
+    scales[p] = load_block_scales<Ops>(units[p], block, shift);
+  }
+  HONE_UNROLL for (int c = 0; c < kCols; ++c) {
+    const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
+    const auto negative =
+        Ops::correction(Ops::set(1), Ops::broadcast(x[c / 4] + kInt8RecordSums + c % 4 * 4));
+    const auto negative_x = Ops::mul(Ops::to_float(negative), x_scale);
+    HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
+      auto isum = sum[p][c];
+      if constexpr (!Ops::template sums_are_int32<kBits>()) isum = Ops::widen(isum);
+      auto& acc = sums.acc[p][c];
+      acc = Ops::fma(Ops::to_float(isum), Ops::mul(scales[p].scale, x_scale), acc);
+      acc = Ops::fma(scales[p].minimum, negative_x, acc);
+    }
+  }
+}
+
+// Adds one half of a block of Half8.
+template <class Ops, int kHalf, int kCols, int kUnits>
+HONE_INLINE void add_half_block(const Unit (&units)[kUnits], Index block, int shift,
+                                const std::byte* const* x, Sums<Ops, kCols, kUnits>& sums) {
+  typename Ops::Int sum[kUnits][kCols];
+  HONE_UNROLL for (int c = 0; c < kCols; ++c) {
+    HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
+      sum[p][c] = Ops::template half_correction<kHalf>(x[c / 4] + kInt8RecordSums + c % 4 * 4);
+    }
+  }
+  add_quads8<Ops, kCols, kUnits>(units, block * 512, 4 * kHalf, 4 * kHalf + 4, x, sum);
+  typename Ops::Float scale[kUnits];
+  HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
+    scale[p] = load_half_scale<Ops, kHalf>(units[p], block, shift);
+  }
+  HONE_UNROLL for (int c = 0; c < kCols; ++c) {
+    const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
+    HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
+      sums.acc[p][c] =
+          Ops::fma(Ops::to_float(sum[p][c]), Ops::mul(scale[p], x_scale), sums.acc[p][c]);
+    }
+  }
+}
+
+// run_units() for panels with a scale for each block. Those are loaded after the integer sums, so
+// that they need no registers during these.
+template <class Ops, PanelKind kKind, int kCols, int kUnits>
+HONE_INLINE void run_scaled_units(const TileArgs& args, Index first_unit, Index first_row) {
+  constexpr int kGroups = (kCols + 3) / 4;
+  constexpr Index kBlockBytes = is_four_bit(kKind) ? 256 : 512;
+  const int shift = args.layout->blocks_per_group == 1 ? 0 : kSuperBlockShift;
+  const Index first_block = args.k_begin / kBlockCols;
+  const Index last_block = (args.k_end + kBlockCols - 1) / kBlockCols;
+  Unit units[kUnits];
+  Sums<Ops, kCols, kUnits> sums;
+  HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
+    units[p] = unit_at<Ops>(args, first_unit + p, first_row);
+    HONE_UNROLL for (int c = 0; c < kCols; ++c) {
+      sums.acc[p][c] =
+          args.accumulate ? Ops::load(units[p].out + c * args.out_stride) : Ops::zero();
+    }
+  }
+  const std::byte* x[kGroups];
+  HONE_UNROLL for (int g = 0; g < kGroups; ++g) {
+    x[g] = args.x + (first_row / 4 + g) * args.x_group_bytes + first_block * kInt8Record;
+  }
+  prefetch_start<Ops, kBlockBytes, kUnits>(units, first_block);
+  for (Index block = first_block; block < last_block; ++block) {
+    if constexpr (kKind == PanelKind::Half8) {
+      add_half_block<Ops, 0>(units, block, shift, x, sums);
+      add_half_block<Ops, 1>(units, block, shift, x, sums);
+    } else {
+      add_minimum_block<Ops, kKind>(units, block, shift, x, sums);
+    }
+    HONE_UNROLL for (int g = 0; g < kGroups; ++g) x[g] += kInt8Record;
+  }
+  HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
+    HONE_UNROLL for (int c = 0; c < kCols; ++c) {
+      Ops::store(units[p].out + c * args.out_stride, sums.acc[p][c]);
+    }
+  }
+}
+
 // Processes as many units at once as fit into the registers, then half as many, down to one.
-template <class Ops, int kBits, int kCols, int kUnits>
+template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_units_from(const TileArgs& args, Index unit, Index first_row) {
   const Index units = args.panel_count * (kPanelRows / Ops::kRows);
   for (; unit + kUnits <= units; unit += kUnits) {
-    run_units<Ops, kBits, kCols, kUnits>(args, unit, first_row);
+    if constexpr (has_minimums(kKind) || kKind == PanelKind::Half8) {
+      run_scaled_units<Ops, kKind, kCols, kUnits>(args, unit, first_row);
+    } else {
+      run_units<Ops, kKind, kCols, kUnits>(args, unit, first_row);
+    }
   }
-  if constexpr (kUnits > 1) run_units_from<Ops, kBits, kCols, kUnits / 2>(args, unit, first_row);
+  if constexpr (kUnits > 1) run_units_from<Ops, kKind, kCols, kUnits / 2>(args, unit, first_row);
 }
 
-template <class Ops, int kBits, int kCols>
+template <class Ops, PanelKind kKind, int kCols>
 void run_rows(const TileArgs& args, Index first_row) {
-  run_units_from<Ops, kBits, kCols, Ops::units_for(kCols)>(args, 0, first_row);
+  run_units_from<Ops, kKind, kCols, Ops::units_for(kCols)>(args, 0, first_row);
 }
 
-template <class Ops, int kBits, int kCols>
+template <class Ops, PanelKind kKind, int kCols>
 void run_exactly(const TileArgs& args, Index first_row, Index cols) {
-  if (cols == kCols) return run_rows<Ops, kBits, kCols>(args, first_row);
-  if constexpr (kCols > 1) run_exactly<Ops, kBits, kCols - 1>(args, first_row, cols);
+  if (cols == kCols) return run_rows<Ops, kKind, kCols>(args, first_row);
+  if constexpr (kCols > 1) run_exactly<Ops, kKind, kCols - 1>(args, first_row, cols);
 }
 
 // Steps start at multiples of four rows; 13 to 16 remaining rows are split evenly.
-template <class Ops, int kBits>
+template <class Ops, PanelKind kKind>
 void run_tile(const TileArgs& args) {
   for (Index row = 0; row < args.rows;) {
     const Index left = args.rows - row;
     Index take = left < Ops::kMaxCols ? left : Ops::kMaxCols;
     if (Ops::kMaxCols == 12 && left > 12 && left <= 16) take = 8;
-    run_exactly<Ops, kBits, Ops::kMaxCols>(args, row, take);
+    run_exactly<Ops, kKind, Ops::kMaxCols>(args, row, take);
     row += take;
   }
 }
+
+// The functions of one instruction set in the order of IntTiles.
+#define HONE_INT_TILES(Ops)                                             \
+  {                                                                     \
+    run_tile<Ops, PanelKind::Code8>, run_tile<Ops, PanelKind::Code4>,   \
+        run_tile<Ops, PanelKind::Min8>, run_tile<Ops, PanelKind::Min4>, \
+        run_tile<Ops, PanelKind::Half8>                                 \
+  }
 
 }  // namespace
 }  // namespace hone::kernels

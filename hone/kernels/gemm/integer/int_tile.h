@@ -3,18 +3,17 @@
 
 #include "hone/kernels/gemm/tile.h"
 
-// int8 activations x Code8 or Code4 panels; TileArgs::x are Int8 records (packed_rows.h). There is
-// one file per instruction set; variant.cc decides which of them may run.
+// int8 activations x panels of codes; TileArgs::x are Int8 records (packed_rows.h). There is one
+// file per instruction set; variant.cc decides which of them may run.
 
 namespace hone::kernels {
 
-void int_tile8_avx2(const TileArgs& args);
-void int_tile4_avx2(const TileArgs& args);
-void int_tile8_avxvnni(const TileArgs& args);
-void int_tile4_avxvnni(const TileArgs& args);
-void int_tile8_avx512(const TileArgs& args);
-void int_tile4_avx512(const TileArgs& args);
-void int_tile8_avx512vnni(const TileArgs& args);
-void int_tile4_avx512vnni(const TileArgs& args);
+// The tile functions of one instruction set, in the order of PanelKind from Code8 on.
+using IntTiles = const TileFunction*;
+
+extern const TileFunction kIntTilesAvx2[5];
+extern const TileFunction kIntTilesAvxVnni[5];
+extern const TileFunction kIntTilesAvx512[5];
+extern const TileFunction kIntTilesAvx512Vnni[5];
 
 }  // namespace hone::kernels

@@ -7,7 +7,8 @@
 namespace hone::kernels {
 namespace {
 
-// vpmaddubsw saturates at int16, which must not happen:
+// vpmaddubsw saturates at int16, which must not happen (codes of Min4 are those of 4 bits, codes of
+// Min8 and Half8 those of 8 bits):
 //   4 bits: a pair of products is at most 2·15·127 = 3810; the eight of one block add up to 30,480
 //           < 32,768 in int16 before they are widened.
 //   8 bits: codes become signed (zero point minus 128) and pass their sign to x: |w| <= 128 is
@@ -31,6 +32,10 @@ struct Avx512Ops : Vector512 {
   static Int symmetric_correction(const std::byte* products) {
     return kBits == 8 ? zero_int() : broadcast(products);
   }
+  template <int kHalf>
+  static Int half_correction(const std::byte*) {
+    return zero_int();
+  }
   template <int kBits>
   static constexpr bool sums_are_int32() {
     return kBits == 8;
@@ -52,8 +57,7 @@ struct Avx512Ops : Vector512 {
 
 }  // namespace
 
-void int_tile8_avx512(const TileArgs& args) { run_tile<Avx512Ops, 8>(args); }
-void int_tile4_avx512(const TileArgs& args) { run_tile<Avx512Ops, 4>(args); }
+const TileFunction kIntTilesAvx512[5] = HONE_INT_TILES(Avx512Ops);
 
 }  // namespace hone::kernels
 #endif

@@ -14,8 +14,7 @@ struct Avx512VnniOps : DotProductOps<Vector512> {
 
 }  // namespace
 
-void int_tile8_avx512vnni(const TileArgs& args) { run_tile<Avx512VnniOps, 8>(args); }
-void int_tile4_avx512vnni(const TileArgs& args) { run_tile<Avx512VnniOps, 4>(args); }
+const TileFunction kIntTilesAvx512Vnni[5] = HONE_INT_TILES(Avx512VnniOps);
 
 }  // namespace hone::kernels
 #endif

@@ -14,8 +14,7 @@ struct AvxVnniOps : DotProductOps<Vector256> {
 
 }  // namespace
 
-void int_tile8_avxvnni(const TileArgs& args) { run_tile<AvxVnniOps, 8>(args); }
-void int_tile4_avxvnni(const TileArgs& args) { run_tile<AvxVnniOps, 4>(args); }
+const TileFunction kIntTilesAvxVnni[5] = HONE_INT_TILES(AvxVnniOps);
 
 }  // namespace hone::kernels
 #endif

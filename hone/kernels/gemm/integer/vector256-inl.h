@@ -40,6 +40,10 @@ struct Vector256 {
   static Int bytes_to_lanes(const void* at) {
     return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(at)));
   }
+  static Int signed_bytes_to_lanes(const void* at) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(at)));
+  }
+  static Int set(int value) { return _mm256_set1_epi32(value); }
   static Int low_nibbles(Int both) { return _mm256_and_si256(both, _mm256_set1_epi8(15)); }
   static Int high_nibbles(Int both) { return low_nibbles(_mm256_srli_epi16(both, 4)); }
   static Float to_float(Int v) { return _mm256_cvtepi32_ps(v); }
@@ -49,7 +53,7 @@ struct Vector256 {
   __attribute__((always_inline)) static void prefetch(const void* at) {
     _mm_prefetch(static_cast<const char*>(at), _MM_HINT_T0);
   }
-  // z · (-Σq), with z in the low 16 bits of a lane and zero above; Σq fits into 13 bits.
+  // z · (-Σq), with z in the low 16 bits of a lane and zero above, and -Σq in the low 16 bits.
   static Int correction(Int zero, Int neg_sum) { return _mm256_madd_epi16(zero, neg_sum); }
 };
 

@@ -38,6 +38,10 @@ struct Vector512 {
   static Int bytes_to_lanes(const void* at) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(at)));
   }
+  static Int signed_bytes_to_lanes(const void* at) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(at)));
+  }
+  static Int set(int value) { return _mm512_set1_epi32(value); }
   static Int low_nibbles(Int both) { return _mm512_and_si512(both, _mm512_set1_epi8(15)); }
   static Int high_nibbles(Int both) { return low_nibbles(_mm512_srli_epi16(both, 4)); }
   static Float to_float(Int v) { return _mm512_cvtepi32_ps(v); }
@@ -47,7 +51,7 @@ struct Vector512 {
   __attribute__((always_inline)) static void prefetch(const void* at) {
     _mm_prefetch(at, _MM_HINT_T0);
   }
-  // z · (-Σq), with z in the low 16 bits of a lane and zero above; Σq fits into 13 bits.
+  // z · (-Σq), with z in the low 16 bits of a lane and zero above, and -Σq in the low 16 bits.
   static Int correction(Int zero, Int neg_sum) { return _mm512_madd_epi16(zero, neg_sum); }
 };
 
