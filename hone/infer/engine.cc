@@ -9,6 +9,7 @@
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/trace.h"
+#include "hone/infer/grammar/token_vocabulary.h"
 #include "hone/infer/kv/kv_cache.h"
 #include "hone/infer/model/model_runner.h"
 #include "hone/infer/sched/sequence.h"
@@ -82,6 +83,7 @@ struct Engine::State {
   void deliver(Event event);
   void send(const std::shared_ptr<EventSink>& sink, Event event);
   void check(const Request& request) const;
+  void check_schema(const Request& request) const;
   ScoreResult score(std::span<const TokenId> tokens, const ScoreOptions& score_options);
   void score_rows(std::span<const TokenId> tokens, Index first, std::span<const float> logits,
                   std::span<double> logprobs);
@@ -95,6 +97,8 @@ struct Engine::State {
   ModelInfo info;
   RequestQueue queue;
   std::unique_ptr<Sequence> running;
+  // For masks; made when the first request with a schema starts.
+  std::shared_ptr<const grammar::TokenVocabulary> vocabulary;
   // Events that a full sink did not take, in order. The engine does nothing else until they are
   // delivered.
   struct PendingEvent {
@@ -140,9 +144,14 @@ bool Engine::State::start_next() {
   auto next = queue.pop();
   if (!next) return false;
   cache.truncate(0);
-  running =
-      std::make_unique<Sequence>(std::move(*next), tokenizer.get(), file->architecture().stop_ids,
-                                 cache.capacity(), clock.now_ns());
+  const std::vector<TokenId>& stop_ids = file->architecture().stop_ids;
+  if (next->schema != nullptr && vocabulary == nullptr) {
+    HONE_TRACE_ZONE("prepare vocabulary", {"tokens", file->architecture().vocab_size});
+    vocabulary = std::make_shared<const grammar::TokenVocabulary>(
+        grammar::make_token_vocabulary(*tokenizer, file->architecture().vocab_size, stop_ids));
+  }
+  running = std::make_unique<Sequence>(std::move(*next), tokenizer.get(), stop_ids,
+                                       cache.capacity(), clock.now_ns(), vocabulary);
   const std::lock_guard lock(stats_mutex);
   stats.running = 1;
   return true;
@@ -211,7 +220,16 @@ void Engine::State::check(const Request& request) const {
   }
   HONE_REQUIRE(request.stop.empty() || tokenizer != nullptr, "stop",
                "Stop strings need a tokenizer, and this model has none.");
+  if (!request.json_schema.empty()) check_schema(request);
   validate(request.sampling, vocab);
+}
+
+void Engine::State::check_schema(const Request& request) const {
+  HONE_REQUIRE(tokenizer != nullptr, "JSON schema",
+               "A schema needs a tokenizer, and this model has none.");
+  HONE_REQUIRE(!request.ignore_eos && request.stop.empty(), "JSON schema",
+               "The schema says where the text ends, so that stop strings and ignoring stop tokens"
+               " are excluded.");
 }
 
 ScoreResult Engine::State::score(std::span<const TokenId> tokens,
@@ -278,7 +296,10 @@ const text::Tokenizer& Engine::tokenizer() const {
 RequestId Engine::submit(Request request, std::shared_ptr<EventSink> sink) {
   HONE_REQUIRE(sink != nullptr, "submit", "The request has no sink.");
   state_->check(request);
+  std::shared_ptr<const grammar::JsonSchema> schema;
+  if (!request.json_schema.empty()) schema = grammar::JsonSchema::compile(request.json_schema);
   const RequestId id = state_->queue.push({.request = std::move(request),
+                                           .schema = std::move(schema),
                                            .sink = std::move(sink),
                                            .submitted_ns = state_->clock.now_ns()});
   const std::lock_guard lock(state_->stats_mutex);

@@ -92,9 +92,9 @@ std::uint8_t continue_escape(std::uint8_t state, std::uint8_t byte) {
       return when(is_hex(byte), Hex3);
     case UnicodeD:
       if (is_between(byte, '0', '7')) return Hex2;
-      return when(byte == '8' || byte == '9' || byte == 'a' || byte == 'b' || byte == 'A' ||
-                      byte == 'B',
-                  High2);
+      return when(
+          byte == '8' || byte == '9' || byte == 'a' || byte == 'b' || byte == 'A' || byte == 'B',
+          High2);
     case Hex3:
       return when(is_hex(byte), Hex2);
     case Hex2:

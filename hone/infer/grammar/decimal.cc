@@ -37,7 +37,7 @@ void decrement(std::string& digits) {
 // A magnitude with kIntegerDigits and `fraction` digits.
 struct FixedPoint {
   std::string digits;
-  bool exact = false;     // nothing was cut off
+  bool exact = false;  // nothing was cut off
   bool too_large = false;
 };
 

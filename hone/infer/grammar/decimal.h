@@ -51,8 +51,8 @@ NumberRange intersect(NumberRange a, const NumberRange& b);
 // Generated numbers have at most this many digits before and after the point.
 inline constexpr int kIntegerDigits = 32, kFractionDigits = 32;
 
-// A bound of the magnitudes that are generated: `whole` digits without leading zeros (at least one),
-// then the digits of the fraction, all of them.
+// A bound of the magnitudes that are generated: `whole` digits without leading zeros (at least
+// one), then the digits of the fraction, all of them.
 struct MagnitudeBound {
   std::string digits{};
   int whole = 0;

@@ -130,14 +130,13 @@ void JsonSchema::Builder::index_names(ObjectPart& part) {
   for (const Property& property : part.properties) {
     source_.count_bytes(property.name.size(), "");
     spelled.push_back(spell_string(property.name).substr(1));
-    part.name_hashes.insert(hash_name(std::string_view(spelled.back())
-                                          .substr(0, spelled.back().size() - 1)));
+    part.name_hashes.insert(
+        hash_name(std::string_view(spelled.back()).substr(0, spelled.back().size() - 1)));
   }
   part.order.resize(spelled.size());
   std::iota(part.order.begin(), part.order.end(), 0);
-  std::ranges::sort(part.order, {}, [&](std::uint32_t i) -> const std::string& {
-    return spelled[i];
-  });
+  std::ranges::sort(part.order, {},
+                    [&](std::uint32_t i) -> const std::string& { return spelled[i]; });
   std::ranges::sort(spelled);
   part.names = ByteTrie(spelled);
 }
@@ -173,7 +172,8 @@ bool JsonSchema::Builder::update_heights() {
   for (ValueRule& rule : result_.rules_) {
     Height height = rule.height;
     for (const std::uint32_t i : rule.arrays) height = std::min(height, result_.arrays_[i].height);
-    for (const std::uint32_t i : rule.objects) height = std::min(height, result_.objects_[i].height);
+    for (const std::uint32_t i : rule.objects)
+      height = std::min(height, result_.objects_[i].height);
     changed = changed || height != rule.height;
     rule.height = height;
   }

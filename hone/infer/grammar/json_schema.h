@@ -36,7 +36,7 @@ struct ObjectPart {
   std::vector<Property> properties{};
   std::vector<std::uint32_t> last_open{};  // by index: the next required property, or the last one
   RuleId additional = 0;
-  ByteTrie names{};                   // as spelled, with the closing quote
+  ByteTrie names{};                    // as spelled, with the closing quote
   std::vector<std::uint32_t> order{};  // the index of the property by the rank of its name
   std::unordered_set<std::uint64_t> name_hashes{};
   std::uint32_t required_end = 0;  // one past the last required property

@@ -4,13 +4,15 @@
 #include <algorithm>
 #include <utility>
 
+#include "hone/core/check.h"
 #include "hone/infer/grammar/character.h"
 #include "hone/infer/grammar/number_progress.h"
 
 namespace hone::infer::grammar {
 namespace {
 
-constexpr std::uint8_t kSpaceMayCome = 1;  // in Frame::character, outside of strings
+constexpr std::uint8_t kSpaceMayCome = 1;     // in Frame::character, outside of strings
+constexpr std::size_t kMaxArena = 2'000'000;  // 80 MB of frames, and as many names
 
 }  // namespace
 
@@ -19,6 +21,10 @@ Matcher::Matcher(std::shared_ptr<const JsonSchema> schema) : schema_(std::move(s
 }
 
 Matcher::State Matcher::advance(const State& state, std::string_view bytes) {
+  if (frames_.size() > kMaxArena || names_.size() > kMaxArena) {
+    fail(ErrorCategory::Resource, "JSON schema",
+         concat("The text has more than ", kMaxArena, " values."));
+  }
   State current = state, next;
   for (const char byte : bytes) {
     advance_byte(current, static_cast<std::uint8_t>(byte), next);
@@ -258,8 +264,7 @@ bool Matcher::may_name(const ObjectPart& part, const Frame& frame, std::uint32_t
 }
 
 bool Matcher::may_add_names(const ObjectPart& part, const Frame& frame) const {
-  const std::uint32_t used =
-      frame.used_names == kNoLimit ? 0 : names_[frame.used_names].count;
+  const std::uint32_t used = frame.used_names == kNoLimit ? 0 : names_[frame.used_names].count;
   return frame.position >= part.required_end && used < kMaxFreeNames &&
          fits(part.additional, frame.containers);
 }
@@ -282,8 +287,7 @@ void Matcher::step_free_name(Frame frame, std::uint8_t byte, State& next) {
   if (frame.character == kCharacterStart) {
     if (byte == '"') {
       if (is_taken(frame)) return;
-      const std::uint32_t used =
-          frame.used_names == kNoLimit ? 0 : names_[frame.used_names].count;
+      const std::uint32_t used = frame.used_names == kNoLimit ? 0 : names_[frame.used_names].count;
       names_.push_back({frame.hash, frame.used_names, used + 1});
       frame.used_names = static_cast<std::uint32_t>(names_.size() - 1);
       frame.position = static_cast<std::uint32_t>(schema_->object(frame.rule).properties.size());

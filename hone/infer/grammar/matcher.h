@@ -63,7 +63,8 @@ class Matcher {
   explicit Matcher(std::shared_ptr<const JsonSchema> schema);
 
   const State& start() const { return start_; }
-  // The state after more bytes; dead if they cannot follow.
+  // The state after more bytes; dead if they cannot follow. Throws Error{Resource} for a text of
+  // millions of values.
   State advance(const State& state, std::string_view bytes);
   // Whether the text up to here satisfies the schema.
   bool is_accepting(const State& state) const;

@@ -62,10 +62,8 @@ bool read_digit(const MagnitudeRange& range, std::uint8_t byte, NumberProgress& 
 bool can_end(const MagnitudeRange& range, const NumberProgress& progress) {
   if (progress.whole == 0 || (progress.has_point && progress.fraction == 0)) return false;
   const bool whole_only = !progress.has_point;
-  const int low =
-      whole_only ? order_of(range.low, progress.whole, progress.low) : progress.low;
-  const int high =
-      whole_only ? order_of(range.high, progress.whole, progress.high) : progress.high;
+  const int low = whole_only ? order_of(range.low, progress.whole, progress.low) : progress.low;
+  const int high = whole_only ? order_of(range.high, progress.whole, progress.high) : progress.high;
   // Where the digits are the bound's own, the rest of them must be zeros.
   const bool reaches_low =
       low > 0 || (low == 0 && range.low.significant <= range.low.whole + progress.fraction);

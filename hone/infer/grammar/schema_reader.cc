@@ -15,14 +15,25 @@ namespace {
 using Kind = SchemaValue::Kind;
 
 constexpr int kMaxSchemaDepth = 32;
-constexpr std::array<std::string_view, 9> kAnnotations = {
-    "title", "description", "default", "examples", "$comment",
-    "$schema", "deprecated", "readOnly", "writeOnly"};
+constexpr std::array<std::string_view, 9> kAnnotations = {"title",      "description", "default",
+                                                          "examples",   "$comment",    "$schema",
+                                                          "deprecated", "readOnly",    "writeOnly"};
 constexpr std::array<std::string_view, 2> kDefinitions = {"$defs", "definitions"};
-constexpr std::array<std::string_view, 15> kTypedKeywords = {
-    "type",     "properties", "required",  "additionalProperties", "items",
-    "minItems", "maxItems",   "minLength", "maxLength",            "prefixItems",
-    "minimum",  "maximum",    "exclusiveMinimum", "exclusiveMaximum", "additionalItems"};
+constexpr std::array<std::string_view, 15> kTypedKeywords = {"type",
+                                                             "properties",
+                                                             "required",
+                                                             "additionalProperties",
+                                                             "items",
+                                                             "minItems",
+                                                             "maxItems",
+                                                             "minLength",
+                                                             "maxLength",
+                                                             "prefixItems",
+                                                             "minimum",
+                                                             "maximum",
+                                                             "exclusiveMinimum",
+                                                             "exclusiveMaximum",
+                                                             "additionalItems"};
 
 template <std::size_t N>
 bool is_one_of(std::string_view name, const std::array<std::string_view, N>& names) {
@@ -32,9 +43,12 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, N>& nam
 std::string escape_pointer(std::string_view name) {
   std::string out;
   for (const char c : name.substr(0, 64)) {
-    if (c == '~') out += "~0";
-    else if (c == '/') out += "~1";
-    else out += c;
+    if (c == '~')
+      out += "~0";
+    else if (c == '/')
+      out += "~1";
+    else
+      out += c;
   }
   return out;
 }
@@ -92,8 +106,8 @@ RuleId SchemaReader::rule_of(const SchemaValue& schema, std::string pointer, int
   }
   if (const auto found = known_.find(&schema); found != known_.end()) return found->second;
   if (depth > kMaxSchemaDepth) {
-    refuse_schema(pointer, concat("Schemas are nested more than ", kMaxSchemaDepth,
-                                  " levels deep."));
+    refuse_schema(pointer,
+                  concat("Schemas are nested more than ", kMaxSchemaDepth, " levels deep."));
   }
   const RuleId rule = rules_.declare(pointer);
   known_.emplace(&schema, rule);
@@ -107,8 +121,8 @@ void SchemaReader::check_keywords(const Task& task) const {
                        name == "enum" || name == "const" || name == "anyOf" || name == "$ref" ||
                        is_one_of(name, kDefinitions) || (name == "$id" && task.schema == &root_);
     if (!known || name == "additionalItems") {
-      refuse_schema(task.pointer, concat("The keyword \"", name.substr(0, 80),
-                                         "\" cannot be enforced."));
+      refuse_schema(task.pointer,
+                    concat("The keyword \"", name.substr(0, 80), "\" cannot be enforced."));
     }
     if (is_one_of(name, kDefinitions) && value.kind != Kind::Object) {
       refuse_value(concat(task.pointer, "/", name), "an object of schemas");
@@ -173,8 +187,9 @@ void SchemaReader::read_types(const Task& task, Shape& shape) const {
   const auto allow = [&](const SchemaValue& name) {
     const auto found = std::ranges::find(kTypes, name.text);
     if (name.kind != Kind::String || found == kTypes.end()) {
-      refuse_schema(task.pointer, "The keyword \"type\" has a value that is none of the seven type"
-                                  " names.");
+      refuse_schema(task.pointer,
+                    "The keyword \"type\" has a value that is none of the seven type"
+                    " names.");
     }
     allowed[static_cast<std::size_t>(found - kTypes.begin())] = true;
   };
@@ -205,7 +220,8 @@ void SchemaReader::read_numbers(const Task& task, NumberRange& range) const {
     const SchemaValue* value = task.schema->find(keyword);
     if (value == nullptr) continue;
     if (value->kind == Kind::Bool) {
-      refuse_schema(task.pointer, concat("The keyword \"", keyword, "\" is a boolean, as in draft 4;"
+      refuse_schema(task.pointer, concat("The keyword \"", keyword,
+                                         "\" is a boolean, as in draft 4;"
                                          " a number is enforced."));
     }
     if (value->kind != Kind::Number) refuse_value(concat(task.pointer, "/", keyword), "a number");
@@ -311,9 +327,10 @@ RuleId SchemaReader::read_literals(const Task& task, std::string_view keyword) {
 std::string decode_percent(std::string_view text, std::string_view pointer) {
   std::string out;
   const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                                                               : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
   };
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '%') {
@@ -322,7 +339,8 @@ std::string decode_percent(std::string_view text, std::string_view pointer) {
     }
     const int high = i + 2 < text.size() ? digit(text[i + 1]) : -1;
     const int low = i + 2 < text.size() ? digit(text[i + 2]) : -1;
-    if (high < 0 || low < 0) refuse_value(concat(pointer, "/$ref"), "percent signs with two digits");
+    if (high < 0 || low < 0)
+      refuse_value(concat(pointer, "/$ref"), "percent signs with two digits");
     out += static_cast<char>(16 * high + low);
     i += 2;
   }
@@ -334,8 +352,10 @@ std::string decode_segment(std::string_view segment) {
   for (std::size_t i = 0; i < segment.size(); ++i) {
     const bool escaped = segment[i] == '~' && i + 1 < segment.size() &&
                          (segment[i + 1] == '0' || segment[i + 1] == '1');
-    if (escaped) out += segment[++i] == '0' ? '~' : '/';
-    else out += segment[i];
+    if (escaped)
+      out += segment[++i] == '0' ? '~' : '/';
+    else
+      out += segment[i];
   }
   return out;
 }
@@ -347,18 +367,18 @@ RuleId SchemaReader::read_reference(const Task& task, const SchemaValue& referen
   for (const auto& [name, value] : task.schema->members) {
     if (name != "$ref" && name != "$id" && !is_one_of(name, kAnnotations) &&
         !is_one_of(name, kDefinitions)) {
-      refuse_schema(task.pointer, concat("The keyword \"", name, "\" cannot be enforced beside",
-                                         " \"$ref\"."));
+      refuse_schema(task.pointer,
+                    concat("The keyword \"", name, "\" cannot be enforced beside", " \"$ref\"."));
     }
   }
   if (reference.text == "#") return rule_of(root_, "", 1);
-  const bool local = reference.text.starts_with("#/$defs/") ||
-                     reference.text.starts_with("#/definitions/");
+  const bool local =
+      reference.text.starts_with("#/$defs/") || reference.text.starts_with("#/definitions/");
   if (!local) {
-    refuse_schema(task.pointer, concat("The keyword \"$ref\" cannot be enforced for \"",
-                                       std::string_view(reference.text).substr(0, 80),
-                                       "\", only for \"#\", \"#/$defs/…\" and",
-                                       " \"#/definitions/…\"."));
+    refuse_schema(task.pointer,
+                  concat("The keyword \"$ref\" cannot be enforced for \"",
+                         std::string_view(reference.text).substr(0, 80),
+                         "\", only for \"#\", \"#/$defs/…\" and", " \"#/definitions/…\"."));
   }
   const std::string path = decode_percent(std::string_view(reference.text).substr(2), task.pointer);
   const SchemaValue* target = &root_;

@@ -16,8 +16,8 @@ Shape shape_of_anything(RuleId anything) {
   Shape shape;
   shape.literals.push_back(std::make_shared<Literal>(SchemaValue{}));
   for (const bool value : {false, true}) {
-    shape.literals.push_back(std::make_shared<Literal>(
-        SchemaValue{.kind = SchemaValue::Kind::Bool, .boolean = value}));
+    shape.literals.push_back(
+        std::make_shared<Literal>(SchemaValue{.kind = SchemaValue::Kind::Bool, .boolean = value}));
   }
   shape.number = NumberRange{};
   shape.text = CountRange{};
@@ -43,8 +43,8 @@ std::size_t code_points(std::string_view text) {
 }  // namespace
 
 void refuse_schema(std::string_view pointer, std::string_view sentence) {
-  fail_unsupported("JSON schema", concat("At ", pointer.empty() ? "the root" : pointer, ": ",
-                                         sentence));
+  fail_unsupported("JSON schema",
+                   concat("At ", pointer.empty() ? "the root" : pointer, ": ", sentence));
 }
 
 SchemaRules::SchemaRules() {
@@ -93,8 +93,9 @@ const std::vector<std::uint32_t>& SchemaRules::resolve(RuleId rule) {
 void SchemaRules::count_bytes(std::size_t more, std::string_view pointer) {
   bytes_ += more;
   if (bytes_ > kMaxBytesCopied) {
-    refuse_schema(pointer, "The names and literals of all alternatives together take too much"
-                           " memory.");
+    refuse_schema(pointer,
+                  "The names and literals of all alternatives together take too much"
+                  " memory.");
   }
 }
 
@@ -210,9 +211,9 @@ ObjectShape SchemaRules::intersect_objects(const ObjectShape& a, const ObjectSha
     count_bytes(property.name.size(), current_);
     const auto other = named.find(property.name);
     const bool in_both = other != named.end();
-    result.properties.push_back(
-        {property.name, both(property.rule, in_both ? other->second->rule : b.additional),
-         property.required || (in_both && other->second->required)});
+    result.properties.push_back({property.name,
+                                 both(property.rule, in_both ? other->second->rule : b.additional),
+                                 property.required || (in_both && other->second->required)});
     if (in_both) named.erase(other);
   }
   for (const Property& property : b.properties) {

@@ -86,7 +86,8 @@ class SchemaRules {
   // Limits the memory of what is copied into several rules. Throws Error{Unsupported}.
   void count_bytes(std::size_t more, std::string_view pointer);
 
-  // The shapes whose union the rule is. References stay valid. Throws Error{Unsupported} if the rule is defined by itself, or if that takes too many steps.
+  // The shapes whose union the rule is. References stay valid. Throws Error{Unsupported} if the
+  // rule is defined by itself, or if that takes too many steps.
   const std::vector<std::uint32_t>& resolve(RuleId rule);
   const Shape& shape(std::uint32_t index) const { return shapes_[index]; }
   const std::string& pointer(RuleId rule) const { return rules_[rule].pointer; }

@@ -69,8 +69,8 @@ class SchemaTextReader final : public nlohmann::json_sax<Json> {
   }
   bool open(SchemaValue::Kind kind) {
     if (open_.size() >= kMaxNesting) {
-      fail_unsupported(kWhere, concat("The text is nested more than ", kMaxNesting,
-                                      " levels deep."));
+      fail_unsupported(kWhere,
+                       concat("The text is nested more than ", kMaxNesting, " levels deep."));
     }
     open_.push_back({&append({.kind = kind}), {}});
     return true;
@@ -119,7 +119,9 @@ std::string spell(const SchemaValue& value, bool sort_keys) {
   }
   std::vector<const std::pair<std::string, SchemaValue>*> members;
   for (const auto& member : value.members) members.push_back(&member);
-  if (sort_keys) std::ranges::sort(members, {}, [](auto m) -> const auto& { return m->first; });
+  if (sort_keys)
+    std::ranges::sort(
+        members, {}, [](auto m) -> const auto& { return m->first; });
   for (const auto* member : members) {
     if (!text.empty()) text += ',';
     text += spell_string(member->first) + ":" + spell(member->second, sort_keys);

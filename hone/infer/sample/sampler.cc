@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "hone/core/check.h"
 #include "hone/core/philox.h"
 
 namespace hone::infer {
@@ -81,6 +82,11 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, Index coun
 TokenId Sampler::choose(std::span<float> logits, Index position, std::span<const TokenId> masked) {
   apply_bias_and_penalties(logits, sampling_, history_);
   mask_tokens(logits, masked);
+  // Draws check that themselves; the index of a largest element exists in any case.
+  const bool any_left = sampling_.temperature != 0 || std::ranges::any_of(logits, [](float logit) {
+                          return logit > -std::numeric_limits<float>::infinity();
+                        });
+  HONE_REQUIRE(any_left, "sampling", "Every token is masked.");
   const TokenId id = sampling_.temperature == 0
                          ? argmax(logits)
                          : draw_gumbel(filter_candidates(logits, sampling_), sampling_, position);

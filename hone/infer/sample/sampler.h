@@ -29,7 +29,8 @@ class Sampler {
       : sampling_(sampling), history_(prompt) {}
 
   // Chooses the token at `position` (in the whole sequence, including the prompt) and adds it to
-  // the history. Overwrites logits. `masked` tokens are never chosen.
+  // the history. Overwrites logits. `masked` tokens and those whose logit is -infinity are never
+  // chosen. Throws Error{InvalidArgument} if no other token is left.
   TokenId choose(std::span<float> logits, Index position, std::span<const TokenId> masked);
 
  private:

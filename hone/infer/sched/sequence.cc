@@ -12,7 +12,8 @@
 namespace hone::infer {
 
 Sequence::Sequence(QueuedRequest request, const text::Tokenizer* tokenizer,
-                   std::vector<TokenId> stop_ids, Index context, std::int64_t started_ns)
+                   std::vector<TokenId> stop_ids, Index context, std::int64_t started_ns,
+                   std::shared_ptr<const grammar::TokenVocabulary> vocabulary)
     : queued_(std::move(request)),
       tokenizer_(tokenizer),
       stop_ids_(std::move(stop_ids)),
@@ -21,7 +22,9 @@ Sequence::Sequence(QueuedRequest request, const text::Tokenizer* tokenizer,
       tokens_(queued_.request.tokens),
       sampler_(queued_.request.sampling, tokens_),
       stops_(queued_.request.stop),
-      started_ns_(started_ns) {}
+      started_ns_(started_ns) {
+  if (queued_.schema != nullptr) constraint_.emplace(queued_.schema, std::move(vocabulary));
+}
 
 std::span<const TokenId> Sequence::pending(Index limit) const {
   const auto rest = std::span(tokens_).subspan(static_cast<std::size_t>(cached_));
@@ -41,8 +44,10 @@ Event Sequence::accept(std::span<float> logits, const Clock& clock) {
   const auto position = static_cast<Index>(tokens_.size());
   const bool keep_going = position - prompt_size_ < request.min_tokens;
   const std::vector<float> raw(request.logprobs > 0 ? logits.begin() : logits.end(), logits.end());
+  if (constraint_) constraint_->allowed().apply(logits);
   const TokenId id =
       sampler_.choose(logits, position, keep_going ? stop_ids_ : std::vector<TokenId>{});
+  if (constraint_) constraint_->accept(id);
   if (request.logprobs > 0) event.logprob = raw[static_cast<std::size_t>(id)] - normalizer;
   const std::int64_t now_ns = clock.now_ns();
   if (first_token_ns_ == 0) first_token_ns_ = now_ns;
@@ -51,7 +56,7 @@ Event Sequence::accept(std::span<float> logits, const Clock& clock) {
   if (!ends) event.text = utf8_.push(stops_.push(text_of(id)));
   tokens_.push_back(id);
   const Index generated = position + 1 - prompt_size_;
-  if (ends || stops_.matched()) {
+  if (ends || stops_.matched() || (constraint_ && constraint_->is_complete())) {
     close(event, FinishReason::Stop, now_ns);
   } else if (generated >= request.max_tokens || position + 1 >= context_) {
     close(event, FinishReason::Length, now_ns);
