@@ -113,6 +113,18 @@ TEST(Filters, masked_tokens_are_gone_and_an_empty_set_is_an_error) {
   EXPECT_THROW(filter_candidates(logits, {}), Error);
 }
 
+TEST(Sampler, a_fully_masked_row_is_an_error_at_any_temperature) {
+  for (const float temperature : {0.0f, 1.0f}) {
+    Sampler sampler({.temperature = temperature}, {});
+    std::vector<float> logits(3, -kInfinity);
+    EXPECT_THROW(sampler.choose(logits, 0, {}), Error);
+    logits = {1, 2, 3};
+    EXPECT_THROW(sampler.choose(logits, 0, std::vector<TokenId>{0, 1, 2}), Error);
+    logits = {-kInfinity, 2, -kInfinity};
+    EXPECT_EQ(sampler.choose(logits, 0, {}), 1);
+  }
+}
+
 TEST(Filters, temperature_comes_before_top_p) {
   const std::vector<float> logits = {std::log(0.6f), std::log(0.4f)};
   SamplingParams sampling{.temperature = 0.1f, .top_p = 0.9f};

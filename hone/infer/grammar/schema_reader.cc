@@ -267,6 +267,8 @@ void SchemaReader::read_required(const Task& task, ObjectShape& object) const {
   }
   if (required->kind != Kind::Array) refuse_value(pointer, "a list of strings");
   rules_.count_rules(required->elements.size(), pointer);
+  // The names in the index must not move.
+  object.properties.reserve(object.properties.size() + required->elements.size());
   std::unordered_map<std::string_view, std::size_t> index;
   for (std::size_t i = 0; i < object.properties.size(); ++i) {
     index.emplace(object.properties[i].name, i);

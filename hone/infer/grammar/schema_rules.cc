@@ -43,6 +43,12 @@ std::size_t code_points(std::string_view text) {
 }  // namespace
 
 void refuse_schema(std::string_view pointer, std::string_view sentence) {
+  // The end of a long pointer says most; it begins with a whole segment.
+  constexpr std::size_t kShown = 200;
+  if (pointer.size() > kShown) {
+    const std::size_t begin = pointer.find('/', pointer.size() - kShown);
+    pointer = pointer.substr(begin == std::string_view::npos ? pointer.size() - kShown : begin);
+  }
   fail_unsupported("JSON schema",
                    concat("At ", pointer.empty() ? "the root" : pointer, ": ", sentence));
 }

@@ -81,9 +81,9 @@ class SchemaMaker {
       case 7:
         return make_object(depth);
       case 8:
-        return {{"anyOf", {make_inner(depth - 1), make_inner(depth - 1), make_object(depth)}}};
+        return {{"anyOf", {make_inner(depth - 1), make_inner(depth - 1), make_object(depth - 1)}}};
       case 9: {  // a base and alternatives
-        Json schema = make_object(depth);
+        Json schema = make_object(depth - 1);
         schema["anyOf"] = {make_object(depth - 1), {{"required", {"id"}}}, true};
         return schema;
       }

@@ -23,55 +23,37 @@ fs::path suite_folder() {
   return chosen != nullptr ? chosen : "/usr/share/json-schema-test-suite/tests";
 }
 
-// Why a schema must be refused, by the list in docs/structured-output.md; empty if it must be
-// enforced. Independent of the compiler.
-std::string reason_to_refuse(const Json& schema, bool is_root) {
-  if (schema.is_boolean()) return "";
-  static const std::set<std::string> known = {"type",
-                                              "properties",
-                                              "required",
-                                              "additionalProperties",
-                                              "enum",
-                                              "const",
-                                              "items",
-                                              "prefixItems",
-                                              "minItems",
-                                              "maxItems",
-                                              "minLength",
-                                              "maxLength",
-                                              "minimum",
-                                              "maximum",
-                                              "exclusiveMinimum",
-                                              "exclusiveMaximum",
-                                              "anyOf",
-                                              "$ref",
-                                              "$defs",
-                                              "definitions"};
-  static const std::set<std::string> ignored = {"title",      "description", "default",
-                                                "examples",   "$comment",    "$schema",
-                                                "deprecated", "readOnly",    "writeOnly"};
-  std::string reason;
-  const auto look_into = [&](const Json& inner) {
-    if (reason.empty()) reason = reason_to_refuse(inner, false);
+// The keywords for which a schema must be refused, by the list in docs/structured-output.md; none
+// if it must be enforced. Independent of the compiler.
+void find_refused(const Json& schema, bool is_root, std::set<std::string>& refused) {
+  if (!schema.is_object()) return;
+  const auto is_listed = [](std::string_view list, const std::string& key) {
+    return list.find(" " + key + " ") != std::string_view::npos;
   };
+  constexpr std::string_view kBesideReferences =
+      " $ref $defs definitions $id title description default examples $comment $schema deprecated"
+      " readOnly writeOnly ";
+  constexpr std::string_view kEnforced =
+      " type properties required additionalProperties enum const items prefixItems minItems "
+      "maxItems"
+      " minLength maxLength minimum maximum exclusiveMinimum exclusiveMaximum anyOf ";
+  const auto look_into = [&](const Json& inner) { find_refused(inner, false, refused); };
   for (const auto& [key, value] : schema.items()) {
-    const bool fine = known.contains(key) || ignored.contains(key) || (key == "$id" && is_root);
-    if (!fine) return key;
-    const bool may_stand_beside_ref = ignored.contains(key) || key == "$ref" || key == "$defs" ||
-                                      key == "definitions" || key == "$id";
-    if (schema.contains("$ref") && !may_stand_beside_ref) return key;
-    if (key == "$ref" && value != "#" && !value.get<std::string>().starts_with("#/$defs/") &&
-        !value.get<std::string>().starts_with("#/definitions/")) {
-      return key;
+    bool fine = is_listed(kBesideReferences, key) ||
+                (is_listed(kEnforced, key) && !schema.contains("$ref"));
+    if (key == "$id") fine = is_root;
+    if (key == "$ref" && value != "#") {
+      const auto target = value.get<std::string>();
+      fine = target.starts_with("#/$defs/") || target.starts_with("#/definitions/");
     }
-    if (key == "items" && value.is_array()) return key;
-    if (key.starts_with("exclusive") && value.is_boolean()) return key;
-    if (key == "required" && value.is_boolean()) return key;
+    if (key == "items") fine = fine && !value.is_array();
+    if (key.starts_with("exclusive") || key == "required") fine = fine && !value.is_boolean();
     if (key == "type") {
       for (const Json& type : value.is_array() ? value : Json::array({value})) {
-        if (type.is_object() || type == "any") return key;
+        fine = fine && type.is_string() && type != "any";
       }
     }
+    if (!fine) refused.insert(key);
     if (key == "properties" || key == "$defs" || key == "definitions") {
       for (const auto& [name, inner] : value.items()) look_into(inner);
     } else if (key == "anyOf" || key == "prefixItems") {
@@ -80,7 +62,6 @@ std::string reason_to_refuse(const Json& schema, bool is_root) {
       look_into(value);
     }
   }
-  return reason;
 }
 
 // All orders of the properties of every object, as the documented form has one of them.
@@ -120,13 +101,17 @@ struct Tally {
 
 void run_group(const Json& group, const std::string& where, Tally& tally) {
   const Json& schema = group["schema"];
-  const std::string expected_refusal = reason_to_refuse(schema, true);
+  std::set<std::string> refused;
+  find_refused(schema, true, refused);
   const std::string problem = test::refusal_of(schema.dump());
   const bool is_empty = problem.find("No value satisfies") != std::string::npos;
-  if (!expected_refusal.empty()) {
+  if (!refused.empty()) {
     ++tally.refused;
-    EXPECT_NE(problem.find("\"" + expected_refusal + "\""), std::string::npos)
-        << where << ": " << expected_refusal << " is not named in: " << problem;
+    EXPECT_TRUE(std::ranges::any_of(refused,
+                                    [&](const std::string& name) {
+                                      return problem.find("\"" + name + "\"") != std::string::npos;
+                                    }))
+        << where << ": no refused keyword is named in: " << problem;
     return;
   }
   ++tally.enforced;
