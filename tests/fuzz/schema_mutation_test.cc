@@ -26,7 +26,7 @@ std::shared_ptr<const TokenVocabulary> byte_vocabulary() {
                                                  std::span<const text::TokenId>());
 }
 
-TEST(Mutation, json_schema) {
+TEST(SchemaMutation, compiles_or_is_refused) {
   const auto vocabulary = byte_vocabulary();
   PhiloxStream random(5);
   const auto outcome = test::run_mutations(kSeed, test::mutate_json, [&](const std::string& text) {

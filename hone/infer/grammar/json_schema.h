@@ -15,7 +15,8 @@
 namespace hone::infer::grammar {
 
 inline constexpr int kMaxContainers = 256;  // arrays and objects that are open at the same time
-// Names of properties that the schema does not list.
+// Names of properties that the schema does not list. Only one whose first kMaxFreeNamePoints
+// characters are a used name is longer.
 inline constexpr std::uint32_t kMaxFreeNamePoints = 128, kMaxFreeNames = 256;
 
 // The number of containers that a value needs at least; kNeverEnds if it needs more than

@@ -37,7 +37,14 @@ Matcher::State Matcher::advance(const State& state, std::string_view bytes) {
 void Matcher::advance_byte(const State& state, std::uint8_t byte, State& next) {
   next.readings_.clear();
   for (const Frame& frame : state.readings_) {
-    step(frame, byte, next);
+    // First what most of a walk over a vocabulary is spent on.
+    if (frame.phase == Phase::Text) {
+      step_text(frame, byte, next);
+    } else if (frame.phase == Phase::FreeName) {
+      step_free_name(frame, byte, next);
+    } else {
+      step(frame, byte, next);
+    }
     if (next.readings_.size() <= kMaxReadings) continue;
     next.readings_.clear();
     return;
@@ -118,7 +125,6 @@ void Matcher::step(Frame frame, std::uint8_t byte, State& next) {
   }
   if (step_container(frame, byte, next)) return;
   if (frame.phase == Phase::Value) return step_value(frame, byte, next);
-  if (frame.phase == Phase::Text) return step_text(frame, byte, next);
   step_name(frame, byte, next);
 }
 
@@ -220,7 +226,8 @@ void Matcher::step_value(const Frame& frame, std::uint8_t byte, State& next) {
   }
 }
 
-void Matcher::step_text(Frame frame, std::uint8_t byte, State& next) {
+// Readings that differ still do after one more byte, so that none needs to be merged.
+void Matcher::step_text(const Frame& frame, std::uint8_t byte, State& next) {
   const CountRange& count = schema_->text(frame.rule);
   if (frame.character == kCharacterStart) {
     if (byte == '"') {
@@ -229,10 +236,11 @@ void Matcher::step_text(Frame frame, std::uint8_t byte, State& next) {
     }
     if (frame.position >= count.high) return;
   }
-  frame.character = next_in_character(frame.character, byte);
-  if (frame.character == kNoCharacter) return;
-  frame.position += frame.character == kCharacterStart;
-  add(next, frame);
+  const std::uint8_t character = next_in_character(frame.character, byte);
+  if (character == kNoCharacter) return;
+  Frame& after = next.readings_.emplace_back(frame);
+  after.character = character;
+  after.position += character == kCharacterStart;
 }
 
 // Both kinds of names begin with the same quote.
@@ -270,7 +278,6 @@ bool Matcher::may_add_names(const ObjectPart& part, const Frame& frame) const {
 }
 
 void Matcher::step_name(Frame frame, std::uint8_t byte, State& next) {
-  if (frame.phase == Phase::FreeName) return step_free_name(frame, byte, next);
   const ObjectPart& part = schema_->object(frame.rule);
   const auto child = part.names.child(frame.name, byte);
   if (!child || !may_name(part, frame, *child)) return;
@@ -283,29 +290,31 @@ void Matcher::step_name(Frame frame, std::uint8_t byte, State& next) {
   add(next, frame);
 }
 
-void Matcher::step_free_name(Frame frame, std::uint8_t byte, State& next) {
+void Matcher::step_free_name(const Frame& frame, std::uint8_t byte, State& next) {
   if (frame.character == kCharacterStart) {
-    if (byte == '"') {
-      if (is_taken(frame)) return;
-      const std::uint32_t used = frame.used_names == kNoLimit ? 0 : names_[frame.used_names].count;
-      names_.push_back({frame.hash, frame.used_names, used + 1});
-      frame.used_names = static_cast<std::uint32_t>(names_.size() - 1);
-      frame.position = static_cast<std::uint32_t>(schema_->object(frame.rule).properties.size());
-      frame.name = kNoLimit;
-      frame.hash = 0;
-      frame.phase = Phase::Colon;
-      frame.character = 0;
-      return add(next, frame);
-    }
-    if (frame.name >= kMaxFreeNamePoints) return;
+    if (byte == '"') return end_free_name(frame, next);
+    // A used name goes on, because it could not end either.
+    if (frame.name >= kMaxFreeNamePoints && !is_taken(frame)) return;
   }
-  frame.character = next_in_plain_character(frame.character, byte);
-  if (frame.character == kNoCharacter) return;
-  frame.hash = extend_name_hash(frame.hash, byte);
-  frame.name += frame.character == kCharacterStart;
-  // A name that can neither end nor go on would leave no way out.
-  if (frame.name >= kMaxFreeNamePoints && is_taken(frame)) return;
-  add(next, frame);
+  const std::uint8_t character = next_in_plain_character(frame.character, byte);
+  if (character == kNoCharacter) return;
+  Frame& after = next.readings_.emplace_back(frame);
+  after.character = character;
+  after.hash = extend_name_hash(frame.hash, byte);
+  after.name += character == kCharacterStart;
+}
+
+void Matcher::end_free_name(const Frame& frame, State& next) {
+  if (is_taken(frame)) return;
+  const std::uint32_t used = frame.used_names == kNoLimit ? 0 : names_[frame.used_names].count;
+  names_.push_back({frame.hash, frame.used_names, used + 1});
+  Frame after = frame;
+  after.used_names = static_cast<std::uint32_t>(names_.size() - 1);
+  after.position = static_cast<std::uint32_t>(schema_->object(frame.rule).properties.size());
+  after.name = kNoLimit;
+  after.hash = 0;
+  after.phase = Phase::Colon;
+  add(next, after);
 }
 
 // Names are compared by 64-bit hashes of their only spelling, so that a name may, very rarely, be

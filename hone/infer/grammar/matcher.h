@@ -85,12 +85,12 @@ class Matcher {
   std::string key(const State& state, std::uint32_t longest) const;
 
   // Splits off the readings that are between two characters of a string, each with the number of
-  // characters that may follow. Names near their limit are left with the others.
+  // characters that may follow. Names at their limit are left with the others.
   struct PlainText {
     std::vector<std::uint32_t> room;
     State inside, others;
   };
-  PlainText split(const State& state, std::uint32_t longest) const;
+  PlainText split(const State& state) const;
 
  private:
   struct UsedName {
@@ -101,9 +101,10 @@ class Matcher {
   void step(Frame frame, std::uint8_t byte, State& next);
   bool step_container(Frame& frame, std::uint8_t byte, State& next);
   void step_value(const Frame& frame, std::uint8_t byte, State& next);
-  void step_text(Frame frame, std::uint8_t byte, State& next);
+  void step_text(const Frame& frame, std::uint8_t byte, State& next);
   void step_name(Frame frame, std::uint8_t byte, State& next);
-  void step_free_name(Frame frame, std::uint8_t byte, State& next);
+  void step_free_name(const Frame& frame, std::uint8_t byte, State& next);
+  void end_free_name(const Frame& frame, State& next);
   void begin_name(const Frame& frame, State& next);
   void add(State& next, const Frame& frame);
   void enter(const Frame& container, RuleId rule, bool after_space, State& next);

@@ -75,15 +75,15 @@ void Matcher::append_key(const Frame& frame, std::uint32_t longest, std::string&
   }
 }
 
-Matcher::PlainText Matcher::split(const State& state, std::uint32_t longest) const {
+Matcher::PlainText Matcher::split(const State& state) const {
   PlainText result;
   for (const Frame& frame : state.readings_) {
     std::uint32_t room = 0;
     bool inside = frame.character == kCharacterStart;
     if (frame.phase == Phase::Text) {
       room = schema_->text(frame.rule).high - frame.position;
-    } else if (frame.phase == Phase::FreeName && frame.name + longest < kMaxFreeNamePoints) {
-      room = longest;
+    } else if (frame.phase == Phase::FreeName && frame.name < kMaxFreeNamePoints) {
+      room = kMaxFreeNamePoints - frame.name;
     } else {
       inside = false;
     }

@@ -42,7 +42,7 @@ bool is_one_of(std::string_view name, const std::array<std::string_view, N>& nam
 
 std::string escape_pointer(std::string_view name) {
   std::string out;
-  for (const char c : name.substr(0, 64)) {
+  for (const char c : shorten(name, 64)) {
     if (c == '~')
       out += "~0";
     else if (c == '/')
@@ -122,7 +122,7 @@ void SchemaReader::check_keywords(const Task& task) const {
                        is_one_of(name, kDefinitions) || (name == "$id" && task.schema == &root_);
     if (!known || name == "additionalItems") {
       refuse_schema(task.pointer,
-                    concat("The keyword \"", name.substr(0, 80), "\" cannot be enforced."));
+                    concat("The keyword \"", shorten(name), "\" cannot be enforced."));
     }
     if (is_one_of(name, kDefinitions) && value.kind != Kind::Object) {
       refuse_value(concat(task.pointer, "/", name), "an object of schemas");
@@ -378,8 +378,7 @@ RuleId SchemaReader::read_reference(const Task& task, const SchemaValue& referen
       reference.text.starts_with("#/$defs/") || reference.text.starts_with("#/definitions/");
   if (!local) {
     refuse_schema(task.pointer,
-                  concat("The keyword \"$ref\" cannot be enforced for \"",
-                         std::string_view(reference.text).substr(0, 80),
+                  concat("The keyword \"$ref\" cannot be enforced for \"", shorten(reference.text),
                          "\", only for \"#\", \"#/$defs/…\" and", " \"#/definitions/…\"."));
   }
   const std::string path = decode_percent(std::string_view(reference.text).substr(2), task.pointer);
@@ -391,11 +390,10 @@ RuleId SchemaReader::read_reference(const Task& task, const SchemaValue& referen
     begin = end + 1;
   }
   if (target == nullptr) {
-    refuse_schema(task.pointer, concat("The keyword \"$ref\" names \"",
-                                       std::string_view(reference.text).substr(0, 80),
+    refuse_schema(task.pointer, concat("The keyword \"$ref\" names \"", shorten(reference.text),
                                        "\", which does not exist."));
   }
-  return rule_of(*target, concat("/", path), (depth + 1) / 2);
+  return rule_of(*target, concat("/", shorten(path, 200)), (depth + 1) / 2);
 }
 
 }  // namespace

@@ -43,14 +43,17 @@ std::size_t code_points(std::string_view text) {
 }  // namespace
 
 void refuse_schema(std::string_view pointer, std::string_view sentence) {
-  // The end of a long pointer says most; it begins with a whole segment.
-  constexpr std::size_t kShown = 200;
-  if (pointer.size() > kShown) {
-    const std::size_t begin = pointer.find('/', pointer.size() - kShown);
-    pointer = pointer.substr(begin == std::string_view::npos ? pointer.size() - kShown : begin);
-  }
+  // The end of a long pointer says most. Its segments are shorter than this.
+  constexpr std::size_t kShown = 400;
+  if (pointer.size() > kShown) pointer = pointer.substr(pointer.find('/', pointer.size() - kShown));
   fail_unsupported("JSON schema",
                    concat("At ", pointer.empty() ? "the root" : pointer, ": ", sentence));
+}
+
+std::string_view shorten(std::string_view text, std::size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && (text[most] & 0xc0) == 0x80) --most;
+  return text.substr(0, most);
 }
 
 SchemaRules::SchemaRules() {

@@ -19,6 +19,9 @@ namespace hone::infer::grammar {
 // Throws Error{Unsupported} that names the JSON pointer of the subschema.
 [[noreturn]] void refuse_schema(std::string_view pointer, std::string_view sentence);
 
+// At most `most` bytes of valid UTF-8, for messages.
+std::string_view shorten(std::string_view text, std::size_t most = 80);
+
 using RuleId = std::uint32_t;
 inline constexpr std::uint32_t kNoLimit = 0xffffffff;
 

@@ -44,7 +44,7 @@ void TokenConstraint::accept(TokenId id) {
     const std::string& bytes = vocabulary_->bytes(id);
     next = matcher_.advance(state_, bytes);
     // All readings together may have become too many where each half of make_mask() had not.
-    const Matcher::PlainText parts = matcher_.split(state_, TokenVocabulary::kMaxPlainPoints);
+    const Matcher::PlainText parts = matcher_.split(state_);
     if (next.is_dead()) next = matcher_.advance(parts.inside, bytes);
     if (next.is_dead()) next = matcher_.advance(parts.others, bytes);
   }
@@ -57,7 +57,7 @@ void TokenConstraint::accept(TokenId id) {
 // Readings within a string take plain text without looking at each token.
 TokenMask TokenConstraint::make_mask() {
   TokenMask mask(vocabulary_->size());
-  const Matcher::PlainText parts = matcher_.split(state_, TokenVocabulary::kMaxPlainPoints);
+  const Matcher::PlainText parts = matcher_.split(state_);
   for (const std::uint32_t room : parts.room) mask.allow_all(vocabulary_->plain(room));
   const Matcher::Mark mark = matcher_.mark();
   if (!parts.inside.is_dead()) walk(vocabulary_->special(), parts.inside, mask);

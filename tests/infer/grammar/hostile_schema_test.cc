@@ -100,7 +100,8 @@ TEST(HostileSchema, references_without_progress_are_refused) {
 
 TEST(HostileSchema, intersections_of_recursive_alternatives_end) {
   const std::string schema = R"({"$ref":"#/$defs/a","$defs":{
-    "a":{"type":"array","items":{"$ref":"#/$defs/b"},"anyOf":[{"$ref":"#/$defs/b"},{"$ref":"#/$defs/c"}]},
+    "a":{"type":"array","items":{"$ref":"#/$defs/b"},
+         "anyOf":[{"$ref":"#/$defs/b"},{"$ref":"#/$defs/c"}]},
     "b":{"items":{"$ref":"#/$defs/c"},"minItems":0},
     "c":{"items":{"$ref":"#/$defs/a"},"maxItems":5}}})";
   const std::string result = refusal_of(schema);
