@@ -16,10 +16,11 @@ namespace hone::cli {
 namespace {
 
 constexpr Index kMaxPromptBytes = Index{64} << 20;  // more than any context holds
+constexpr Index kMaxSchemaBytes = Index{1} << 20;   // more than the compiler takes
 
 struct GenerateCommand {
   app::GenerateOptions job;
-  std::string prompt, prompt_file, ids_file;
+  std::string prompt, prompt_file, ids_file, json_schema;
   RuntimeChoice runtime;
   std::vector<std::string> logit_bias;
   bool no_bos = false, no_model_defaults = false;
@@ -77,6 +78,9 @@ void add_length_options(CLI::App& verb, GenerateCommand& command) {
       ->envname("HONE_STOP");
   verb.add_flag("--ignore-eos", request.ignore_eos, "Do not end the text at stop tokens")
       ->envname("HONE_IGNORE_EOS");
+  verb.add_option("--json-schema", command.json_schema,
+                  "FILE or TEXT of a JSON schema that the generated text satisfies")
+      ->envname("HONE_JSON_SCHEMA");
 }
 
 void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
@@ -132,11 +136,24 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
       ->capture_default_str();
 }
 
+// The schema itself begins with a brace or is a boolean; everything else names a file.
+std::string read_schema_option(const std::string& option) {
+  const std::size_t begin = option.find_first_not_of(" \t\r\n");
+  const bool is_text = begin != std::string::npos && option[begin] == '{';
+  if (is_text || option == "true" || option == "false") return option;
+  std::string text = read_text_file(option, kMaxSchemaBytes);
+  HONE_REQUIRE(!text.empty(), "--json-schema", "The file is empty.");
+  return text;
+}
+
 void run_generate(Context& context, GenerateCommand& command) {
   app::GenerateOptions& job = command.job;
   job.prompt = command.prompt_file.empty() ? command.prompt
                                            : read_text_file(command.prompt_file, kMaxPromptBytes);
   if (!command.ids_file.empty()) job.prompt_ids = read_token_ids(command.ids_file);
+  if (!command.json_schema.empty()) {
+    job.request.json_schema = read_schema_option(command.json_schema);
+  }
   for (const std::string& entry : command.logit_bias) {
     job.request.sampling.logit_bias.push_back(parse_bias(entry));
   }

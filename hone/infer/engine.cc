@@ -73,6 +73,7 @@ struct Engine::State {
   }
 
   void check(const Request& request) const;
+  void check_schema(const Request& request) const;
 
   const Clock& clock;
   std::unique_ptr<model_io::ModelFile> file;
@@ -104,7 +105,16 @@ void Engine::State::check(const Request& request) const {
   }
   HONE_REQUIRE(request.stop.empty() || tokenizer != nullptr, "stop",
                "Stop strings need a tokenizer, and this model has none.");
+  if (!request.json_schema.empty()) check_schema(request);
   validate(request.sampling, vocab);
+}
+
+void Engine::State::check_schema(const Request& request) const {
+  HONE_REQUIRE(tokenizer != nullptr, "JSON schema",
+               "A schema needs a tokenizer, and this model has none.");
+  HONE_REQUIRE(!request.ignore_eos && request.stop.empty(), "JSON schema",
+               "The schema says where the text ends, so that stop strings and ignoring stop tokens"
+               " are excluded.");
 }
 
 std::unique_ptr<Engine> Engine::open_or_throw(const std::filesystem::path& model,
@@ -132,7 +142,10 @@ const text::Tokenizer& Engine::tokenizer() const {
 RequestId Engine::submit(Request request, std::shared_ptr<EventSink> sink) {
   HONE_REQUIRE(sink != nullptr, "submit", "The request has no sink.");
   state_->check(request);
+  std::shared_ptr<const grammar::JsonSchema> schema;
+  if (!request.json_schema.empty()) schema = grammar::JsonSchema::compile(request.json_schema);
   return state_->loop.queue().push({.request = std::move(request),
+                                    .schema = std::move(schema),
                                     .sink = std::move(sink),
                                     .submitted_ns = state_->clock.now_ns()});
 }

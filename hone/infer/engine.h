@@ -59,7 +59,8 @@ class Engine {
   const text::Tokenizer& tokenizer() const;
 
   // Thread-safe. Throws Error{InvalidArgument} for an invalid request, Error{Resource} if the queue
-  // is full. Every accepted request ends with exactly one event that has `finished`.
+  // is full, and what grammar::JsonSchema::compile() throws for a schema that is not enforced.
+  // Every accepted request ends with exactly one event that has `finished`.
   RequestId submit(Request request, std::shared_ptr<EventSink> sink);
   // Thread-safe. May be called at any time, repeatedly, and with unknown ids.
   void cancel(RequestId id) noexcept;

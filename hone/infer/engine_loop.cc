@@ -92,8 +92,9 @@ void EngineLoop::take_messages() {
                           .first_output = std::ssize(request.tokens) - 1,
                           .room = kUnbounded};
     Live live;
+    auto vocabulary = vocabulary_of(queued);
     live.sequence = std::make_unique<Sequence>(std::move(queued), tokenizer_, stop_ids_,
-                                               scheduler_.max_length());
+                                               scheduler_.max_length(), std::move(vocabulary));
     Live& added = live_.emplace(id, std::move(live)).first->second;
     const auto refusal = scheduler_.submit(std::move(submission), clock_.now_ns());
     if (!refusal) continue;
@@ -103,6 +104,17 @@ void EngineLoop::take_messages() {
     push(added, id, failed(added));
   }
   take_cancelled();
+}
+
+std::shared_ptr<const grammar::TokenVocabulary> EngineLoop::vocabulary_of(
+    const QueuedRequest& request) {
+  if (request.schema == nullptr) return nullptr;
+  if (vocabulary_ == nullptr) {
+    HONE_TRACE_ZONE("prepare vocabulary", {"tokens", runner_.vocab_size()});
+    vocabulary_ = std::make_shared<const grammar::TokenVocabulary>(
+        grammar::make_token_vocabulary(*tokenizer_, runner_.vocab_size(), stop_ids_));
+  }
+  return vocabulary_;
 }
 
 void EngineLoop::take_cancelled() {

@@ -10,6 +10,7 @@
 
 #include "hone/core/clock.h"
 #include "hone/core/executor.h"
+#include "hone/infer/grammar/token_vocabulary.h"
 #include "hone/infer/kv/kv_arena.h"
 #include "hone/infer/model/model_runner.h"
 #include "hone/infer/sched/request_queue.h"
@@ -75,6 +76,7 @@ class EngineLoop {
   };
 
   void take_messages();
+  std::shared_ptr<const grammar::TokenVocabulary> vocabulary_of(const QueuedRequest& request);
   void take_cancelled();
   bool flush();
   StepResult run(const StepPlan& plan);
@@ -96,6 +98,8 @@ class EngineLoop {
   Scheduler scheduler_;
   KvArena arena_;
   RequestQueue queue_;
+  // For masks; made for the first request with a schema.
+  std::shared_ptr<const grammar::TokenVocabulary> vocabulary_;
   std::map<RequestId, Live> live_;
   std::vector<std::vector<std::byte*>> tables_;  // of the batch, by sequence
   EngineStats ended_;                            // requests that succeeded, failed, …

@@ -52,6 +52,10 @@ struct Request {
   Index max_tokens = 16;            // of the output
   Index min_tokens = 0;             // stop tokens are masked until then
   Index logprobs = 0;               // number of alternatives reported with each token, 0…20
+  // The text of a JSON schema (docs/structured-output.md); empty for none. The output then is JSON
+  // that satisfies it, or the beginning of such a text if it ends by length. Excludes `stop` and
+  // `ignore_eos`.
+  std::string json_schema{};
 };
 
 enum class FinishReason { Stop, Length, Cancelled, Failed };

@@ -60,6 +60,32 @@ TEST_F(Stories, quantized_files_keep_telling) {
   }
 }
 
+TEST_F(Stories, output_follows_a_json_schema_of_a_file_or_of_the_command_line) {
+  const std::string schema =
+      R"({"type":"object","properties":{"n":{"type":"integer","minimum":10,"maximum":99}},)"
+      R"("required":["n"],"additionalProperties":false})";
+  write_text_file(path("schema.json"), "\n" + schema);
+  for (const std::string& option : {schema, path("schema.json")}) {
+    const Json got = json_of(with_tokenizer("generate") +
+                             Arguments{"-p", "Tim is", "--json-schema", option, "--seed", "4"});
+    EXPECT_EQ(got["finish_reason"], "stop");
+    const Json value = parse_json(got["text"].get<std::string>(), "output");
+    EXPECT_TRUE(value.size() == 1 && value["n"] >= 10 && value["n"] <= 99) << got["text"];
+  }
+  const auto refuse = [&](const std::string& option, int status, const Arguments& more = {}) {
+    expect_refusal(
+        with_tokenizer("generate") + Arguments{"-p", "a", "--json-schema", option} + more, status);
+  };
+  refuse(R"({"pattern":"a"})", 4);
+  refuse(R"({"type":1})", 4);
+  refuse(R"({"minLength":"a"})", 2);
+  refuse("false", 2);
+  refuse("{", 3);
+  refuse(path("absent.json"), 3);
+  refuse(schema, 2, {"--ignore-eos"});
+  refuse(schema, 2, {"--stop", "x"});
+}
+
 TEST_F(Stories, threads_and_instruction_sets_leave_the_text_alone) {
   for (const char* threads : {"1", "2", "7"})
     expect_known_text(with_tokenizer("generate") + Arguments{"--threads", threads});

@@ -38,12 +38,14 @@ std::vector<TokenLogprob> top_logprobs(std::span<const float> logits, Index coun
 }
 
 // The part of the chain that changes logits. Returns the largest of the results.
-float Sampler::process(std::span<float> logits, std::span<const TokenId> masked) const {
+float Sampler::process(std::span<float> logits, std::span<const TokenId> masked,
+                       const grammar::TokenMask* allowed) const {
   const kernels::LogitRange raw = finite_range(logits);
   apply_logit_bias(logits, sampling_.logit_bias);
   mask_tokens(logits, masked);
+  if (allowed != nullptr) allowed->apply(logits);
   apply_penalties(logits, sampling_, history_);
-  const bool is_raw = sampling_.logit_bias.empty() && masked.empty() &&
+  const bool is_raw = sampling_.logit_bias.empty() && masked.empty() && allowed == nullptr &&
                       sampling_.repetition_penalty == 1 && sampling_.presence_penalty == 0 &&
                       sampling_.frequency_penalty == 0;
   const float highest = is_raw ? raw.highest : range_of(logits).highest;
@@ -51,8 +53,9 @@ float Sampler::process(std::span<float> logits, std::span<const TokenId> masked)
   return highest;
 }
 
-TokenId Sampler::choose(std::span<float> logits, Index position, std::span<const TokenId> masked) {
-  const float highest = process(logits, masked);
+TokenId Sampler::choose(std::span<float> logits, Index position, std::span<const TokenId> masked,
+                        const grammar::TokenMask* allowed) {
+  const float highest = process(logits, masked, allowed);
   const auto count = static_cast<Index>(logits.size());
   Index id = 0;
   if (sampling_.temperature == 0) {
@@ -74,7 +77,7 @@ TokenId Sampler::choose(std::span<float> logits, Index position, std::span<const
 
 void Sampler::write_law(std::span<float> logits, std::span<const TokenId> masked,
                         std::span<double> law) {
-  infer::write_law(logits, process(logits, masked), sampling_, law);
+  infer::write_law(logits, process(logits, masked, nullptr), sampling_, law);
 }
 
 void sample_rows(std::span<SampleRow> rows, Executor& executor) {

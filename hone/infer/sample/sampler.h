@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hone/core/executor.h"
+#include "hone/infer/grammar/token_vocabulary.h"
 #include "hone/infer/request.h"
 #include "hone/infer/sample/filters.h"
 #include "hone/infer/sample/processors.h"
@@ -32,7 +33,9 @@ class Sampler {
   // Chooses the token at `position` (in the whole sequence, including the prompt) and adds it to
   // the history. Overwrites logits. `masked` tokens are never chosen. Throws Error{Internal} if a
   // logit is not finite, Error{InvalidArgument} if every token is masked; the history then stays.
-  TokenId choose(std::span<float> logits, Index position, std::span<const TokenId> masked);
+  // Neither are tokens that `allowed` lacks.
+  TokenId choose(std::span<float> logits, Index position, std::span<const TokenId> masked,
+                 const grammar::TokenMask* allowed = nullptr);
 
   // The law that choose() draws from, without a draw. Overwrites logits; throws as choose() does.
   void write_law(std::span<float> logits, std::span<const TokenId> masked, std::span<double> law);
@@ -42,7 +45,8 @@ class Sampler {
   TokenHistory& history() { return history_; }
 
  private:
-  float process(std::span<float> logits, std::span<const TokenId> masked) const;
+  float process(std::span<float> logits, std::span<const TokenId> masked,
+                const grammar::TokenMask* allowed) const;
 
   SamplingParams sampling_;
   TokenHistory history_;

@@ -9,6 +9,7 @@
 #include <stop_token>
 #include <vector>
 
+#include "hone/infer/grammar/json_schema.h"
 #include "hone/infer/request.h"
 
 namespace hone::infer {
@@ -17,6 +18,7 @@ namespace hone::infer {
 struct QueuedRequest {
   RequestId id = 0;
   Request request{};
+  std::shared_ptr<const grammar::JsonSchema> schema{};  // of Request::json_schema
   std::shared_ptr<EventSink> sink{};
   std::int64_t submitted_ns = 0;
   std::shared_ptr<std::atomic<bool>> cancelled{};

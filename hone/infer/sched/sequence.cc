@@ -10,7 +10,8 @@
 namespace hone::infer {
 
 Sequence::Sequence(QueuedRequest request, const text::Tokenizer* tokenizer,
-                   std::vector<TokenId> stop_ids, Index context)
+                   std::vector<TokenId> stop_ids, Index context,
+                   std::shared_ptr<const grammar::TokenVocabulary> vocabulary)
     : queued_(std::move(request)),
       tokenizer_(tokenizer),
       stop_ids_(std::move(stop_ids)),
@@ -18,7 +19,9 @@ Sequence::Sequence(QueuedRequest request, const text::Tokenizer* tokenizer,
       prompt_size_(static_cast<Index>(queued_.request.tokens.size())),
       tokens_(queued_.request.tokens),
       sampler_(queued_.request.sampling, tokens_),
-      stops_(queued_.request.stop) {}
+      stops_(queued_.request.stop) {
+  if (queued_.schema != nullptr) constraint_.emplace(queued_.schema, std::move(vocabulary));
+}
 
 Event Sequence::accept(std::span<float> logits, const Clock& clock) {
   const auto vocab = static_cast<Index>(logits.size());
@@ -36,7 +39,9 @@ Event Sequence::accept(std::span<float> logits, const Clock& clock) {
   const auto position = static_cast<Index>(tokens_.size());
   const bool keep_going = position - prompt_size_ < request.min_tokens;
   const TokenId id =
-      sampler_.choose(logits, position, keep_going ? stop_ids_ : std::vector<TokenId>{});
+      sampler_.choose(logits, position, keep_going ? stop_ids_ : std::vector<TokenId>{},
+                      constraint_ ? &constraint_->allowed() : nullptr);
+  if (constraint_) constraint_->accept(id);
   if (request.logprobs > 0) event.logprob = raw[static_cast<std::size_t>(id)] - normalizer;
   const std::int64_t now_ns = clock.now_ns();
   if (first_token_ns_ == 0) first_token_ns_ = now_ns;
@@ -45,7 +50,7 @@ Event Sequence::accept(std::span<float> logits, const Clock& clock) {
   if (!ends) event.text = utf8_.push(stops_.push(text_of(id)));
   tokens_.push_back(id);
   const Index generated = position + 1 - prompt_size_;
-  if (ends || stops_.matched()) {
+  if (ends || stops_.matched() || (constraint_ && constraint_->is_complete())) {
     close(event, FinishReason::Stop, now_ns);
   } else if (generated >= request.max_tokens || position + 1 >= context_) {
     close(event, FinishReason::Length, now_ns);

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "hone/core/clock.h"
+#include "hone/infer/grammar/token_constraint.h"
 #include "hone/infer/sample/sampler.h"
 #include "hone/infer/sample/stop_matcher.h"
 #include "hone/infer/sched/request_queue.h"
@@ -16,9 +18,10 @@ namespace hone::infer {
 // nor the cache: the engine passes the logits that follow the last token.
 class Sequence {
  public:
-  // If `tokenizer` is null, events have no text. `stop_ids` must be sorted.
+  // If `tokenizer` is null, events have no text. `stop_ids` must be sorted. `vocabulary` is needed
+  // if the request has a schema.
   Sequence(QueuedRequest request, const text::Tokenizer* tokenizer, std::vector<TokenId> stop_ids,
-           Index context);
+           Index context, std::shared_ptr<const grammar::TokenVocabulary> vocabulary = nullptr);
 
   RequestId id() const { return queued_.id; }
   const std::shared_ptr<EventSink>& sink() const { return queued_.sink; }
@@ -32,7 +35,8 @@ class Sequence {
 
   // Samples from the logits of the last token and appends the result. The event has the new text
   // and, after the last token, the reason for ending. Overwrites logits. Throws Error{Internal} if
-  // the logits are not finite.
+  // the logits are not finite, Error{Unsupported} if no token can continue the text as the schema
+  // demands.
   Event accept(std::span<float> logits, const Clock& clock);
   // Ends the sequence. The event has the remaining text and the reason.
   Event finish(FinishReason reason, std::int64_t now_ns);
@@ -52,6 +56,7 @@ class Sequence {
   std::vector<TokenId> tokens_;  // prompt, then output
   Sampler sampler_;
   StopMatcher stops_;
+  std::optional<grammar::TokenConstraint> constraint_;
   text::Utf8Stream utf8_;
   std::int64_t started_ns_ = 0, first_token_ns_ = 0;
 };

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "hone/infer/grammar/byte_trie.h"
+#include "hone/infer/grammar/decimal.h"
+#include "hone/infer/grammar/schema_rules.h"
+
+namespace hone::infer::grammar {
+
+inline constexpr int kMaxContainers = 256;  // arrays and objects that are open at the same time
+// Names of properties that the schema does not list. Only one whose first kMaxFreeNamePoints
+// characters are a used name is longer.
+inline constexpr std::uint32_t kMaxFreeNamePoints = 128, kMaxFreeNames = 256;
+
+// The number of containers that a value needs at least; kNeverEnds if it needs more than
+// kMaxContainers.
+using Height = std::uint16_t;
+inline constexpr Height kNeverEnds = kMaxContainers + 1;
+
+struct NumberPart {
+  MagnitudeRange positive{}, negative{};
+};
+
+struct ArrayPart {
+  ArrayShape shape{};
+  Height height = kNeverEnds;
+};
+
+struct ObjectPart {
+  std::vector<Property> properties{};
+  std::vector<std::uint32_t> last_open{};  // by index: the next required property, or the last one
+  RuleId additional = 0;
+  ByteTrie names{};                    // as spelled, with the closing quote
+  std::vector<std::uint32_t> order{};  // the index of the property by the rank of its name
+  std::unordered_set<std::uint64_t> name_hashes{};
+  std::uint32_t required_end = 0;  // one past the last required property
+  Height height = kNeverEnds;
+};
+
+// A set of values: the literals of a trie, and the values of each part.
+struct ValueRule {
+  ByteTrie literals{};
+  std::vector<std::uint32_t> texts{}, numbers{}, arrays{}, objects{};
+  Height height = kNeverEnds;
+};
+
+// A JSON schema compiled to the tables of a pushdown automaton over bytes, which accepts the texts
+// of docs/structured-output.md. Immutable.
+class JsonSchema {
+ public:
+  // Throws Error{CorruptFile} for malformed JSON, Error{Unsupported} with the JSON pointer for
+  // keywords that cannot be enforced exactly and for schemas beyond the limits,
+  // Error{InvalidArgument} for malformed keywords and for schemas that no value satisfies.
+  static std::shared_ptr<const JsonSchema> compile(std::string_view text);
+
+  RuleId root() const { return root_; }
+  const ValueRule& rule(RuleId id) const { return rules_[id]; }
+  const CountRange& text(std::uint32_t id) const { return texts_[id]; }
+  const NumberPart& number(std::uint32_t id) const { return numbers_[id]; }
+  const ArrayPart& array(std::uint32_t id) const { return arrays_[id]; }
+  const ObjectPart& object(std::uint32_t id) const { return objects_[id]; }
+
+ private:
+  class Builder;
+  RuleId root_ = 0;
+  std::vector<ValueRule> rules_;
+  std::vector<CountRange> texts_;
+  std::vector<NumberPart> numbers_;
+  std::vector<ArrayPart> arrays_;
+  std::vector<ObjectPart> objects_;
+};
+
+// Hashes the bytes of a name one after another; starts with kNameHashSeed.
+inline constexpr std::uint64_t kNameHashSeed = 0xcbf29ce484222325;
+constexpr std::uint64_t extend_name_hash(std::uint64_t hash, std::uint8_t byte) {
+  hash = (hash ^ byte) * 0x9e3779b97f4a7c15;
+  return hash ^ (hash >> 29);
+}
+
+}  // namespace hone::infer::grammar

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/infer/grammar/matcher.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/infer/grammar/character.h"
+#include "hone/infer/grammar/number_progress.h"
+
+namespace hone::infer::grammar {
+namespace {
+
+constexpr std::uint8_t kSpaceMayCome = 1;     // in Frame::character, outside of strings
+constexpr std::size_t kMaxArena = 2'000'000;  // 80 MB of frames, and as many names
+
+}  // namespace
+
+Matcher::Matcher(std::shared_ptr<const JsonSchema> schema) : schema_(std::move(schema)) {
+  start_.readings_.push_back({.rule = schema_->root()});
+}
+
+Matcher::State Matcher::advance(const State& state, std::string_view bytes) {
+  if (frames_.size() > kMaxArena || names_.size() > kMaxArena) {
+    fail(ErrorCategory::Resource, "JSON schema",
+         concat("The text has more than ", kMaxArena, " values."));
+  }
+  State current = state, next;
+  for (const char byte : bytes) {
+    advance_byte(current, static_cast<std::uint8_t>(byte), next);
+    std::swap(current, next);
+    if (current.is_dead()) break;
+  }
+  return current;
+}
+
+void Matcher::advance_byte(const State& state, std::uint8_t byte, State& next) {
+  next.readings_.clear();
+  for (const Frame& frame : state.readings_) {
+    // First what most of a walk over a vocabulary is spent on.
+    if (frame.phase == Phase::Text) {
+      step_text(frame, byte, next);
+    } else if (frame.phase == Phase::FreeName) {
+      step_free_name(frame, byte, next);
+    } else {
+      step(frame, byte, next);
+    }
+    if (next.readings_.size() <= kMaxReadings) continue;
+    next.readings_.clear();
+    return;
+  }
+}
+
+void Matcher::cut(const Mark& mark) {
+  frames_.resize(mark.frames);
+  names_.resize(mark.names);
+}
+
+bool Matcher::is_accepting(const State& state) const {
+  return std::ranges::any_of(state.readings_, [this](const Frame& frame) {
+    return frame.phase == Phase::Done || (frame.below == kNoLimit && ends_here(frame));
+  });
+}
+
+bool Matcher::is_complete(const State& state) const {
+  return !state.is_dead() && std::ranges::all_of(state.readings_, [](const Frame& frame) {
+    return frame.phase == Phase::Done;
+  });
+}
+
+// A number or literal that is complete, although more of it may follow.
+bool Matcher::ends_here(const Frame& frame) const {
+  if (frame.phase == Phase::Number) {
+    const NumberPart& part = schema_->number(frame.rule);
+    return can_end(frame.number.negative ? part.negative : part.positive, frame.number);
+  }
+  return frame.phase == Phase::Literal && schema_->rule(frame.rule).literals.ends(frame.position);
+}
+
+void Matcher::add(State& next, const Frame& frame) {
+  auto& readings = next.readings_;
+  if (std::ranges::find(readings, frame) == readings.end()) readings.push_back(frame);
+}
+
+// The container after its value has ended, or the end of the text.
+Frame Matcher::leave(const Frame& frame) const {
+  if (frame.below == kNoLimit) return {.phase = Phase::Done};
+  Frame container = frames_[frame.below];
+  const bool is_array = container.phase == Phase::ArrayOpen || container.phase == Phase::ArrayNext;
+  if (is_array) ++container.position;
+  container.phase = is_array ? Phase::ArrayNext : Phase::ObjectNext;
+  return container;
+}
+
+bool Matcher::fits(RuleId rule, int containers) const {
+  return containers + schema_->rule(rule).height <= kMaxContainers;
+}
+
+void Matcher::enter(const Frame& container, RuleId rule, bool after_space, State& next) {
+  frames_.push_back(container);
+  add(next, {.rule = rule,
+             .below = static_cast<std::uint32_t>(frames_.size() - 1),
+             .containers = static_cast<std::uint16_t>(container.containers),
+             .character = after_space ? kSpaceMayCome : std::uint8_t{0}});
+}
+
+// A number or literal may end before this byte, which then belongs to its container.
+void Matcher::step(Frame frame, std::uint8_t byte, State& next) {
+  if (frame.phase == Phase::Number) {
+    const NumberPart& part = schema_->number(frame.rule);
+    Frame longer = frame;
+    const auto& range = frame.number.negative ? part.negative : part.positive;
+    if (read_digit(range, byte, longer.number)) add(next, longer);
+  } else if (frame.phase == Phase::Literal) {
+    const ByteTrie& literals = schema_->rule(frame.rule).literals;
+    if (const auto child = literals.child(frame.position, byte)) {
+      Frame longer = frame;
+      longer.position = *child;
+      add(next, literals.has_children(*child) ? longer : leave(longer));
+    }
+  }
+  if (frame.phase == Phase::Number || frame.phase == Phase::Literal) {
+    if (frame.below == kNoLimit || !ends_here(frame)) return;
+    frame = leave(frame);
+  }
+  if (step_container(frame, byte, next)) return;
+  if (frame.phase == Phase::Value) return step_value(frame, byte, next);
+  step_name(frame, byte, next);
+}
+
+// What comes between values. Returns whether the phase is one of those.
+bool Matcher::step_container(Frame& frame, std::uint8_t byte, State& next) {
+  switch (frame.phase) {
+    case Phase::ArrayOpen:
+    case Phase::ArrayNext: {
+      const ArrayShape& shape = schema_->array(frame.rule).shape;
+      const RuleId rule = shape.rule_at(frame.position);
+      const bool more = frame.position < shape.count.high && fits(rule, frame.containers);
+      if (byte == ']') {
+        if (frame.position >= shape.count.low) add(next, leave(frame));
+      } else if (more && frame.phase == Phase::ArrayNext) {
+        if (byte == ',') enter(frame, rule, true, next);
+      } else if (more) {
+        frames_.push_back(frame);
+        step_value({.rule = rule,
+                    .below = static_cast<std::uint32_t>(frames_.size() - 1),
+                    .containers = frame.containers},
+                   byte, next);
+      }
+      return true;
+    }
+    case Phase::ObjectOpen:
+    case Phase::ObjectNext:
+    case Phase::ObjectComma: {
+      const ObjectPart& part = schema_->object(frame.rule);
+      const bool may_close = frame.phase != Phase::ObjectComma;
+      if (byte == '}' && may_close && frame.position >= part.required_end) add(next, leave(frame));
+      if (byte == '"' && frame.phase != Phase::ObjectNext) begin_name(frame, next);
+      Frame after = frame;
+      after.phase = Phase::ObjectComma;
+      after.character = kSpaceMayCome;
+      if (byte == ',' && frame.phase == Phase::ObjectNext &&
+          (may_name(part, frame, 0) || may_add_names(part, frame))) {
+        add(next, after);
+      }
+      after.character = 0;
+      if (byte == ' ' && !may_close && frame.character == kSpaceMayCome) add(next, after);
+      return true;
+    }
+    case Phase::Colon: {
+      const ObjectPart& part = schema_->object(frame.rule);
+      const bool listed = frame.name != kNoLimit;
+      const RuleId rule = listed ? part.properties[frame.name].rule : part.additional;
+      if (byte != ':') return true;
+      if (listed) frame.position = frame.name + 1;
+      frame.name = 0;
+      enter(frame, rule, true, next);
+      return true;
+    }
+    case Phase::Done:
+      return true;
+    default:
+      return false;
+  }
+}
+
+void Matcher::step_value(const Frame& frame, std::uint8_t byte, State& next) {
+  const ValueRule& rule = schema_->rule(frame.rule);
+  Frame begun = frame;
+  begun.character = 0;
+  if (byte == ' ' && frame.character == kSpaceMayCome) add(next, begun);
+  if (!rule.literals.empty()) {
+    if (const auto child = rule.literals.child(0, byte)) {
+      begun.phase = Phase::Literal;
+      begun.position = *child;
+      add(next, rule.literals.has_children(*child) ? begun : leave(begun));
+      begun.position = 0;
+    }
+  }
+  const auto open = [&](Phase phase, std::uint32_t part, int containers) {
+    begun.phase = phase;
+    begun.rule = part;
+    begun.containers = static_cast<std::uint16_t>(frame.containers + containers);
+    add(next, begun);
+  };
+  if (byte == '"') {
+    for (const std::uint32_t part : rule.texts) open(Phase::Text, part, 0);
+  } else if (byte == '[') {
+    for (const std::uint32_t part : rule.arrays) {
+      const bool room = frame.containers + schema_->array(part).height <= kMaxContainers;
+      if (room) open(Phase::ArrayOpen, part, 1);
+    }
+  } else if (byte == '{') {
+    for (const std::uint32_t part : rule.objects) {
+      const bool room = frame.containers + schema_->object(part).height <= kMaxContainers;
+      if (room) open(Phase::ObjectOpen, part, 1);
+    }
+  } else if (byte == '-' || (byte >= '0' && byte <= '9')) {
+    for (const std::uint32_t part : rule.numbers) {
+      const NumberPart& number = schema_->number(part);
+      begun.number = {.negative = byte == '-'};
+      const MagnitudeRange& range = byte == '-' ? number.negative : number.positive;
+      if (!range.possible) continue;
+      if (byte == '-' || read_digit(range, byte, begun.number)) open(Phase::Number, part, 0);
+    }
+  }
+}
+
+// Readings that differ still do after one more byte, so that none needs to be merged.
+void Matcher::step_text(const Frame& frame, std::uint8_t byte, State& next) {
+  const CountRange& count = schema_->text(frame.rule);
+  if (frame.character == kCharacterStart) {
+    if (byte == '"') {
+      if (frame.position >= count.low) add(next, leave(frame));
+      return;
+    }
+    if (frame.position >= count.high) return;
+  }
+  const std::uint8_t character = next_in_character(frame.character, byte);
+  if (character == kNoCharacter) return;
+  Frame& after = next.readings_.emplace_back(frame);
+  after.character = character;
+  after.position += character == kCharacterStart;
+}
+
+// Both kinds of names begin with the same quote.
+void Matcher::begin_name(const Frame& frame, State& next) {
+  const ObjectPart& part = schema_->object(frame.rule);
+  Frame name = frame;
+  name.character = kCharacterStart;
+  name.name = 0;
+  name.phase = Phase::Name;
+  if (may_name(part, frame, 0)) add(next, name);
+  name.phase = Phase::FreeName;
+  name.hash = kNameHashSeed;
+  if (may_add_names(part, frame)) add(next, name);
+}
+
+// Whether a property below this node of the trie may come next: one after the last property, up to
+// the next required one, whose value has room.
+bool Matcher::may_name(const ObjectPart& part, const Frame& frame, std::uint32_t node) const {
+  if (frame.position >= part.properties.size()) return false;
+  const std::uint32_t last = part.last_open[frame.position];
+  for (std::uint32_t i = part.names.begin(node); i < part.names.end(node); ++i) {
+    const std::uint32_t property = part.order[i];
+    if (property >= frame.position && property <= last &&
+        fits(part.properties[property].rule, frame.containers)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+bool Matcher::may_add_names(const ObjectPart& part, const Frame& frame) const {
+  const std::uint32_t used = frame.used_names == kNoLimit ? 0 : names_[frame.used_names].count;
+  return frame.position >= part.required_end && used < kMaxFreeNames &&
+         fits(part.additional, frame.containers);
+}
+
+void Matcher::step_name(Frame frame, std::uint8_t byte, State& next) {
+  const ObjectPart& part = schema_->object(frame.rule);
+  const auto child = part.names.child(frame.name, byte);
+  if (!child || !may_name(part, frame, *child)) return;
+  frame.name = *child;
+  if (part.names.ends(*child)) {  // with its quote, and so without children
+    frame.name = part.order[part.names.begin(*child)];
+    frame.phase = Phase::Colon;
+    frame.character = 0;
+  }
+  add(next, frame);
+}
+
+void Matcher::step_free_name(const Frame& frame, std::uint8_t byte, State& next) {
+  if (frame.character == kCharacterStart) {
+    if (byte == '"') return end_free_name(frame, next);
+    // A used name goes on, because it could not end either.
+    if (frame.name >= kMaxFreeNamePoints && !is_taken(frame)) return;
+  }
+  const std::uint8_t character = next_in_plain_character(frame.character, byte);
+  if (character == kNoCharacter) return;
+  Frame& after = next.readings_.emplace_back(frame);
+  after.character = character;
+  after.hash = extend_name_hash(frame.hash, byte);
+  after.name += character == kCharacterStart;
+}
+
+void Matcher::end_free_name(const Frame& frame, State& next) {
+  if (is_taken(frame)) return;
+  const std::uint32_t used = frame.used_names == kNoLimit ? 0 : names_[frame.used_names].count;
+  names_.push_back({frame.hash, frame.used_names, used + 1});
+  Frame after = frame;
+  after.used_names = static_cast<std::uint32_t>(names_.size() - 1);
+  after.position = static_cast<std::uint32_t>(schema_->object(frame.rule).properties.size());
+  after.name = kNoLimit;
+  after.hash = 0;
+  after.phase = Phase::Colon;
+  add(next, after);
+}
+
+// Names are compared by 64-bit hashes of their only spelling, so that a name may, very rarely, be
+// refused without need, but none occurs twice.
+bool Matcher::is_taken(const Frame& frame) const {
+  if (schema_->object(frame.rule).name_hashes.contains(frame.hash)) return true;
+  for (std::uint32_t i = frame.used_names; i != kNoLimit; i = names_[i].previous) {
+    if (names_[i].hash == frame.hash) return true;
+  }
+  return false;
+}
+
+}  // namespace hone::infer::grammar

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "hone/infer/grammar/character.h"
+#include "hone/infer/grammar/matcher.h"
+
+namespace hone::infer::grammar {
+namespace {
+
+template <class Number>
+void append_number(std::string& key, Number number) {
+  key.append(reinterpret_cast<const char*>(&number), sizeof(number));
+}
+
+// How far `count` is from the limits, as far as one token can matter.
+void append_distance(std::string& key, const CountRange& range, std::uint32_t count,
+                     std::uint32_t longest) {
+  const std::uint32_t missing = range.low > count ? range.low - count : 0;
+  const std::uint32_t room = range.high > count ? range.high - count : 0;
+  append_number(key, std::min(missing, longest + 1));
+  append_number(key, std::min(room, longest + 1));
+}
+
+}  // namespace
+
+// The frames of each reading from the innermost one out. How many containers are open follows from
+// their number.
+std::string Matcher::key(const State& state, std::uint32_t longest) const {
+  std::string key;
+  for (const Frame& reading : state.readings_) {
+    append_key(reading, longest, key);
+    for (std::uint32_t i = reading.below; i != kNoLimit; i = frames_[i].below) {
+      append_key(frames_[i], longest, key);
+    }
+    key += '\xff';
+  }
+  return key;
+}
+
+void Matcher::append_key(const Frame& frame, std::uint32_t longest, std::string& key) const {
+  key += static_cast<char>(frame.phase);
+  key += static_cast<char>(frame.character);
+  append_number(key, frame.rule);
+  switch (frame.phase) {
+    case Phase::Done:
+    case Phase::Value:
+      return;
+    case Phase::Literal:
+      return append_number(key, frame.position);
+    case Phase::Text:
+      return append_distance(key, schema_->text(frame.rule), frame.position, longest);
+    case Phase::Number:
+      for (const int part :
+           {int{frame.number.whole}, int{frame.number.fraction}, int{frame.number.low},
+            int{frame.number.high},
+            frame.number.negative + 2 * frame.number.has_point + 4 * frame.number.leading_zero}) {
+        key += static_cast<char>(part);
+      }
+      return;
+    case Phase::ArrayOpen:
+    case Phase::ArrayNext: {
+      const ArrayShape& shape = schema_->array(frame.rule).shape;
+      const auto prefix = static_cast<std::uint32_t>(shape.prefix.size());
+      append_number(key, std::min(frame.position, prefix));
+      return append_distance(key, shape.count, frame.position, longest);
+    }
+    default:
+      break;
+  }
+  append_number(key, frame.position);
+  append_number(key, frame.name);
+  append_number(key, frame.hash);
+  for (std::uint32_t i = frame.used_names; i != kNoLimit; i = names_[i].previous) {
+    append_number(key, names_[i].hash);
+  }
+}
+
+Matcher::PlainText Matcher::split(const State& state) const {
+  PlainText result;
+  for (const Frame& frame : state.readings_) {
+    std::uint32_t room = 0;
+    bool inside = frame.character == kCharacterStart;
+    if (frame.phase == Phase::Text) {
+      room = schema_->text(frame.rule).high - frame.position;
+    } else if (frame.phase == Phase::FreeName && frame.name < kMaxFreeNamePoints) {
+      room = kMaxFreeNamePoints - frame.name;
+    } else {
+      inside = false;
+    }
+    if (inside) result.room.push_back(room);
+    (inside ? result.inside : result.others).readings_.push_back(frame);
+  }
+  return result;
+}
+
+}  // namespace hone::infer::grammar

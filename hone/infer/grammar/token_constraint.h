@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <list>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "hone/infer/grammar/matcher.h"
+#include "hone/infer/grammar/token_vocabulary.h"
+
+namespace hone::infer::grammar {
+
+// Keeps the output of one sequence within a JSON schema: says which tokens may come next. Keeps the
+// masks of the last kMaxMasks different states.
+class TokenConstraint {
+ public:
+  static constexpr std::size_t kMaxMasks = 256;
+
+  TokenConstraint(std::shared_ptr<const JsonSchema> schema,
+                  std::shared_ptr<const TokenVocabulary> vocabulary);
+
+  // The tokens that may come next; stop tokens only where the text may end. Valid until the next
+  // call. Throws Error{Unsupported} if there is none, which takes a vocabulary without some bytes.
+  const TokenMask& allowed();
+  // Appends a token that allowed() has. Throws Error{Internal} for another one.
+  void accept(text::TokenId id);
+
+  bool is_accepting() const { return matcher_.is_accepting(state_); }
+  // Whether only a stop token can follow.
+  bool is_complete() const { return matcher_.is_complete(state_); }
+
+  // For output that is taken back.
+  const Matcher::State& state() const { return state_; }
+  void restore(Matcher::State state) { state_ = std::move(state); }
+
+ private:
+  using Entry = std::pair<std::string, TokenMask>;
+
+  TokenMask make_mask();
+  void walk(const TokenTrie& trie, const Matcher::State& from, TokenMask& mask);
+
+  Matcher matcher_;
+  std::shared_ptr<const TokenVocabulary> vocabulary_;
+  Matcher::State state_;
+  std::vector<Matcher::State> path_;  // of walk()
+  std::list<Entry> masks_;            // the last used in front
+  std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;
+};
+
+}  // namespace hone::infer::grammar
