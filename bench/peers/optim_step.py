@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps AdamW of other software on the tensors of `hone bench optim`. One JSON line in, one out.
+"""Steps AdamW of other software on the tensors of `hone bench optim`.
 
     python bench/peers/optim_step.py --peer torchao_8bit --tensors 24 --elements 1048576 --threads 2
-
-{"op": "wake"}  steps one small tensor, so that the optimizer's threads do not sleep
-{"op": "step"}  takes one step; the answer holds its seconds by this process's monotonic clock
 """
 
 import argparse
 import importlib.metadata
-import json
 import logging
 import os
 import sys
-import time
 import warnings
+
+from peer_loop import serve
 
 # Those of hone/bench/torch/optim_contestants.cc, as are the tensors.
 SETTINGS = {"lr": 1e-5, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
@@ -111,21 +108,10 @@ def start(options):
     step()
     wake()
     greeting = {
-        "ready": True,
         "implementation": f"{package} {importlib.metadata.version(package)}",
-        "threads": options.threads,
         "state_bytes_per_param": state_bytes(optimizer) / (options.tensors * options.elements),
     }
     return greeting, step, wake
-
-
-def answer(question, step, wake):
-    if question["op"] == "wake":
-        wake()
-        return {"done": True}
-    begin = time.monotonic()
-    step()
-    return {"seconds": time.monotonic() - begin}
 
 
 def main():
@@ -140,21 +126,7 @@ def main():
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
-
-    def tell(message):
-        print(json.dumps(message), file=answers, flush=True)
-
-    try:
-        greeting, step, wake = start(options)
-    except Exception as error:  # absent, or unable to run here
-        tell({"ready": False, "error": f"{type(error).__name__}: {error}"})
-        return
-    tell(greeting)
-    for line in sys.stdin:
-        try:
-            tell(answer(json.loads(line), step, wake))
-        except Exception as error:  # the other side must hear of it
-            tell({"error": f"{type(error).__name__}: {error}"})
+    serve(start, options, answers)
 
 
 if __name__ == "__main__":

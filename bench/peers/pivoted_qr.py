@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Factors the matrix of `hone bench linalg` by SciPy's pivoted QR. One JSON line in, one out.
+"""Factors the matrix of `hone bench linalg` by SciPy's pivoted QR.
 
     python bench/peers/pivoted_qr.py --matrix FILE --rows 8192 --cols 256 --dtype f64 --threads 2
 
 FILE holds the entries row by row; it is read before the first answer.
-
-{"op": "wake"}  factors a small matrix, so that the threads of the library do not sleep
-{"op": "step"}  factors the matrix; the answer holds its seconds by this process's monotonic clock
 """
 
 import argparse
-import json
 import os
-import sys
-import time
+
+from peer_loop import serve
 
 TYPES = {"f32": "float32", "f64": "float64"}
 SMALL = 256
@@ -46,21 +42,10 @@ def start(options):
         return scipy.linalg.qr(a, mode="economic", pivoting=True, check_finite=False)
 
     greeting = {
-        "ready": True,
         "provider": f"geqp3 of SciPy {scipy.__version__}",
-        "threads": options.threads,
         **facts(numpy, matrix, *factor(matrix)),
     }
     return greeting, lambda: factor(matrix), lambda: factor(small)
-
-
-def answer(question, step, wake):
-    if question["op"] == "wake":
-        wake()
-        return {"done": True}
-    begin = time.monotonic()
-    step()
-    return {"seconds": time.monotonic() - begin}
 
 
 def main():
@@ -71,21 +56,7 @@ def main():
     parser.add_argument("--dtype", choices=TYPES, required=True)
     parser.add_argument("--threads", type=int, required=True)
     options = parser.parse_args()
-
-    def tell(message):
-        print(json.dumps(message), flush=True)
-
-    try:
-        greeting, step, wake = start(options)
-    except Exception as error:  # absent, or unable to run here
-        tell({"ready": False, "error": f"{type(error).__name__}: {error}"})
-        return
-    tell(greeting)
-    for line in sys.stdin:
-        try:
-            tell(answer(json.loads(line), step, wake))
-        except Exception as error:  # the other side must hear of it
-            tell({"error": f"{type(error).__name__}: {error}"})
+    serve(start, options)
 
 
 if __name__ == "__main__":

@@ -69,6 +69,11 @@ void add_bench_layers(CLI::App& bench, Context& context) {
       ->delimiter(',')
       ->envname("HONE_AGAINST");
   verb->add_flag("--cold", options->cold, "Flush the caches before each run")->envname("HONE_COLD");
+  verb->add_option("--matmul", options->matmul,
+                   "Library of hone's f32 matrix products: onednn, mkl, or auto (onednn on AVX-512 "
+                   "processors that are not Intel's)")
+      ->envname("HONE_MATMUL")
+      ->capture_default_str();
   verb->add_option("--plots", options->plots, "Folder for charts and tables")
       ->check(not_empty())
       ->envname("HONE_PLOTS");

@@ -30,6 +30,7 @@ struct MeasureOptions {
   double half_width = 0.02;  // stop when the median's 95 % interval is this narrow (share)
   double max_seconds = 10;   // for all contestants together, after min_samples
   std::uint64_t seed = 1;    // of the bootstrap
+  bool warns_of_drift = true;
   const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled} before the next sample
 };
 

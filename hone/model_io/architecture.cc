@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -118,15 +119,16 @@ void validate_factored(const Architecture& a, const std::string& where) {
       by_name.emplace(layer_name(layer, product.name), &product);
     }
   }
+  std::unordered_set<std::string_view> seen;
   for (const FactoredLayer& layer : a.factored) {
     const std::string key = concat(where, ": factored_layers: ", quote_name(layer.name));
     const auto found = by_name.find(layer.name);
     if (found == by_name.end())
       fail_corrupt(key, concat("This is not one of self_attn.qkv_proj, self_attn.o_proj, "
                                "mlp.gate_up_proj and mlp.down_proj of model.layers.0 to ",
-                               a.layers - 1, ", or it occurs twice."));
+                               a.layers - 1, "."));
+    if (!seen.insert(layer.name).second) fail_corrupt(key, "The layer occurs twice.");
     validate_rank(layer, *found->second, key);
-    by_name.erase(found);
   }
 }
 

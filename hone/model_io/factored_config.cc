@@ -14,17 +14,23 @@ namespace {
 using Mode = FactoredLayer::Mode;
 
 constexpr const char* kKey = "factored_layers";
+constexpr Index kMaxRank = Index{1} << 30;
 constexpr std::string_view kLowRank = "low_rank", kSketched = "sketched";
 
 std::string_view name_of(Mode mode) { return mode == Mode::Sketched ? kSketched : kLowRank; }
 
 std::uint64_t read_seed(const JsonFields& fields) {
   const Json* seed = fields.find("seed");
-  if (seed == nullptr) fail_corrupt(fields.where(), "There is no seed.");
+  if (seed == nullptr) fields.refuse("seed", "a whole number from 0 to 2^64 - 1", "none");
   // A number below 0 is a signed one, and one without a sign is not.
   if (!seed->is_number_unsigned() && !(seed->is_number_integer() && seed->get<Index>() >= 0))
     fields.refuse("seed", "a whole number from 0 to 2^64 - 1", seed->dump());
   return seed->get<std::uint64_t>();
+}
+
+Index check_count(const JsonFields& fields, std::string_view key, Index value) {
+  if (value < 1 || value > kMaxRank) fields.refuse(key, "1 to 2^30", concat(value));
+  return value;
 }
 
 void check_keys(const Json& json, Mode mode, const JsonFields& fields) {
@@ -40,16 +46,16 @@ void check_keys(const Json& json, Mode mode, const JsonFields& fields) {
 FactoredLayer read_layer(const std::string& name, const Json& json, const std::string& where) {
   const JsonFields fields(json, concat(where, ": ", kKey, ": ", quote_name(name)));
   const std::optional<std::string> mode = fields.string("mode");
-  if (!mode) fail_corrupt(fields.where(), "There is no mode.");
+  if (!mode) fields.refuse("mode", "low_rank or sketched", "none");
   if (*mode != kLowRank && *mode != kSketched)
     fields.refuse("mode", "low_rank or sketched", quote_name(*mode));
   FactoredLayer layer;
   layer.name = name;
   layer.mode = *mode == kSketched ? Mode::Sketched : Mode::LowRank;
   check_keys(json, layer.mode, fields);
-  layer.rank = fields.required_integer("rank");
+  layer.rank = check_count(fields, "rank", fields.required_integer("rank"));
   if (layer.mode == Mode::LowRank) return layer;
-  layer.terms = fields.integer("terms").value_or(1);
+  layer.terms = check_count(fields, "terms", fields.integer("terms").value_or(1));
   layer.seed = read_seed(fields);
   return layer;
 }
@@ -60,7 +66,7 @@ std::vector<FactoredLayer> read_factored_layers(const JsonFields& config) {
   std::vector<FactoredLayer> out;
   const Json* layers = config.find(kKey);
   if (layers == nullptr) return out;
-  if (!layers->is_object()) config.refuse(kKey, "an object of layers", layers->type_name());
+  if (!layers->is_object()) config.refuse(kKey, "a JSON object", layers->type_name());
   for (const auto& [name, json] : layers->items()) {
     out.push_back(read_layer(name, json, config.where()));
   }

@@ -128,6 +128,40 @@ TEST(ScatterChart, shows_references_and_a_second_x) {
   EXPECT_EQ(json["x_reference"]["value"], 8.0);
 }
 
+TEST(ScatterChart, of_many_points_names_the_front_and_what_else_has_room) {
+  ScatterChart chart;
+  for (int i = 0; i < 40; ++i) {
+    ScatterPoint& point = chart.points.emplace_back();
+    point.name = "behind_" + std::to_string(i);
+    point.x.value = 5 + 0.001 * i;
+    point.y.value = 7;
+  }
+  chart.points[25].on_front = true;
+  chart.points[25].name = "chosen";
+  const std::string svg = draw(chart, ChartWidth::Wide);
+  EXPECT_NE(svg.find(">chosen<"), std::string::npos);
+  std::size_t labels = 0;
+  const std::string label = "class=\"label\"";
+  for (auto at = svg.find(label); at != std::string::npos; at = svg.find(label, at + 1)) ++labels;
+  EXPECT_GT(labels, 1u);
+  EXPECT_LT(labels, 40u);
+  for (int i = 0; i < 40; ++i) {
+    EXPECT_NE(svg.find(chart.points[i].name + ": "), std::string::npos) << "a tooltip";
+  }
+}
+
+TEST(ScatterChart, of_values_from_zero_has_no_negative_axis) {
+  ScatterChart chart;
+  for (const double value : {0.0, 10.0}) {
+    ScatterPoint& point = chart.points.emplace_back();
+    point.x.value = point.y.value = value;
+  }
+  const std::string minus = "\u2212";
+  EXPECT_EQ(draw(chart, ChartWidth::Wide).find(minus), std::string::npos);
+  chart.points[0].x.value = -1;
+  EXPECT_NE(draw(chart, ChartWidth::Wide).find(minus), std::string::npos);
+}
+
 TEST(SvgFile, holds_each_drawing_with_the_style) {
   LineChart chart;
   chart.title = "<one>";

@@ -37,9 +37,9 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   if (config.data.path != data::kLeavesName) check_output_outside(job.out, config.data.path);
   const TrainRun run(options_of(job), config.trainer);
   const Json recorded = run.recorded_layers();
-  task::VisionSetup setup =
-      task::set_up_vision(with_needed_init(job, config), job.stop,
-                          task::read_factored_layers(model_io::JsonFields(recorded, "checkpoint")));
+  task::VisionSetup setup = task::set_up_vision(
+      with_needed_init(job, config), job.stop,
+      model_io::read_factored_layers(model_io::JsonFields(recorded, "checkpoint")));
   if (config.backbone_scale != 1) {
     if (auto scaled = run.recorded_scaled()) setup.scaled = std::move(*scaled);
   }
@@ -50,7 +50,7 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   const auto optimizer = task::make_optimizer(config, setup);
   ConfigFacts facts = facts_of(config);
   facts.scaled = setup.scaled;
-  facts.factored_layers = task::factored_json(task::factored_layers_of(*setup.model));
+  facts.factored_layers = model_io::write_factored_layers(task::factored_layers_of(*setup.model));
   const trainer::TrainResult trained = run.train(
       facts, config.lr, config.trainer,
       {.name = corpus.name, .hash = corpus.hash, .kind = "images"}, *setup.task, *optimizer);

@@ -51,7 +51,7 @@ Field make_field(const LayerPlan& plan, const LayerJob& job, std::uint64_t seed,
   Field field{.job = &job, .layers = {}, .skipped = {}, .by_formula = {}};
   const LayerShape& shape = job.shape;
   const Index most_rank = std::ranges::max(job.ranks, {}, &LayerRank::rank).rank;
-  LayerMaker maker(shape, plan.fits, most_rank, seed);
+  LayerMaker maker(shape, plan, most_rank, seed);
   const auto add = [&](LayerContestant layer) {
     // Terms and low ranks of one product are one low-rank layer.
     const auto same = std::ranges::find(field.layers, layer.name, &LayerContestant::name);

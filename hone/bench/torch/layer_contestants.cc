@@ -13,6 +13,7 @@
 #include "hone/core/check.h"
 #include "hone/train/exact_scope.h"
 #include "hone/train/linalg/randomized_svd.h"
+#include "hone/train/nn/linear.h"
 #include "hone/train/nn/ops.h"
 #include "hone/train/sketch/convert.h"
 #include "hone/train/sketch/frozen_linear.h"
@@ -60,6 +61,7 @@ Index peak_of(const std::vector<MemoryLine>& lines, Index batch) {
   return peak;
 }
 
+// Without the copies of operands that oneDNN makes in LibTorch's memory; MKL's are its own.
 // The input, the hidden columns and the output at once. In the backward pass also the gradient of
 // the output, that of the input, and either those of the hidden columns with a copy of the trained
 // ones, or both weights' gradients.
@@ -185,9 +187,9 @@ Tensor BatchedLayer::effective_weight() const {
   return sum.t() / (2.0 * static_cast<double>(s1.size(0)));
 }
 
-LayerMaker::LayerMaker(const LayerShape& shape, std::vector<std::string> fits, Index most_rank,
+LayerMaker::LayerMaker(const LayerShape& shape, const LayerPlan& plan, Index most_rank,
                        std::uint64_t seed)
-    : shape_(shape), fits_(std::move(fits)), most_rank_(most_rank), seed_(seed) {
+    : shape_(shape), fits_(plan.fits), most_rank_(most_rank), matmul_(plan.matmul), seed_(seed) {
   const auto inputs = static_cast<double>(shape.size(1).inputs);
   std::vector<std::int64_t> sizes{shape.outputs, shape.inputs};
   if (shape.is_conv()) sizes.insert(sizes.end(), 2, shape.kernel);
@@ -217,8 +219,8 @@ LayerContestant LayerMaker::dense(const std::string& name) {
       return at::conv2d(x, weight, bias, shape.stride, shape.padding);
     };
   } else if (name == "dense_hone") {
-    layer.forward = [weight, bias](const Tensor& x) {
-      return nn::linear(x, weight, bias, nn::MatmulBackend::Auto);
+    layer.forward = [weight, bias, matmul = matmul_](const Tensor& x) {
+      return nn::linear(x, weight, bias, matmul);
     };
   } else {
     layer.forward = [weight, bias](const Tensor& x) { return at::linear(x, weight, bias); };
@@ -237,7 +239,7 @@ LayerContestant LayerMaker::dense(const std::string& name) {
 
 nn::FactoredLinear LayerMaker::sketched_linear(const LayerRank& rank,
                                                const std::string& fit) const {
-  torch::nn::Linear dense(1, 1);
+  nn::Linear dense(1, 1, /*has_bias=*/true, matmul_);
   dense->weight.set_data(weight_);
   dense->bias.set_data(bias_);
   return nn::from_linear(*dense, {.mode = nn::FactorMode::Sketched,
@@ -249,7 +251,8 @@ nn::FactoredLinear LayerMaker::sketched_linear(const LayerRank& rank,
 
 bool LayerMaker::is_svd_exact() const {
   const Index side = std::min(shape_.inputs, shape_.outputs);
-  return side <= kMostExactSvd || 4 * most_rank_ > side;
+  return sketch::is_fit_svd_exact(side, most_rank_) &&
+         (side <= kMostExactSvd || 4 * most_rank_ > side);
 }
 
 const sketch::FactorPair& LayerMaker::svd() {
@@ -267,7 +270,8 @@ nn::FactoredLinear LayerMaker::low_rank_linear(const LayerRank& rank) {
       nn::FactoredLinearOptions{.in_features = shape_.inputs,
                                 .out_features = shape_.outputs,
                                 .rank = rank.rank,
-                                .mode = nn::FactorMode::LowRank},
+                                .mode = nn::FactorMode::LowRank,
+                                .matmul = matmul_},
       nn::FactoredWeights{a.narrow(0, 0, rank.rank), b.narrow(0, 0, rank.rank), bias_, {}});
 }
 

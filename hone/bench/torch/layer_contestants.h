@@ -66,8 +66,7 @@ struct BatchedLayer {
 // Errors are relative to it: |W' - W| / |W|.
 class LayerMaker {
  public:
-  LayerMaker(const LayerShape& shape, std::vector<std::string> fits, Index most_rank,
-             std::uint64_t seed);
+  LayerMaker(const LayerShape& shape, const LayerPlan& plan, Index most_rank, std::uint64_t seed);
 
   // "dense" is at::linear or at::conv2d, "dense_hone" the product of hone's own networks.
   LayerContestant dense(const std::string& name);
@@ -93,6 +92,7 @@ class LayerMaker {
   LayerShape shape_;
   std::vector<std::string> fits_;
   Index most_rank_ = 0;
+  nn::MatmulBackend matmul_;
   std::uint64_t seed_ = 0;
   memory::MemoryMeter meter_;
   torch::Tensor weight_, bias_;            // [out, in], or [out, in, kernel, kernel]

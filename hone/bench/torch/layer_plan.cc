@@ -231,6 +231,7 @@ LayerPlan plan_layers(const BenchLayersOptions& options) {
   plan.against =
       or_default(options.against, options.grid == "reference" ? Names{"dense", "dense_hone", "bmm"}
                                                               : Names{"dense", "dense_hone"});
+  plan.matmul = nn::parse_matmul_backend(options.matmul);
   check_lists(plan, options);
   Names shapes = options.shapes;
   if (shapes.empty() && options.convs.empty()) {

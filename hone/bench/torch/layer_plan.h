@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "hone/train/nn/ops.h"
 #include "hone/train/sketch/layer_facts.h"
 
 namespace hone::bench {
@@ -27,6 +28,7 @@ struct BenchLayersOptions {
   std::vector<std::string> passes = {};   // forward
   std::vector<std::string> against = {};  // dense, dense_hone; of the grid reference also bmm
   bool cold = false;                      // caches are flushed before each run
+  std::string matmul = "auto";            // library of hone's f32 products: auto, onednn, mkl
   std::filesystem::path plots = {};       // a folder for charts and tables; empty: none
   std::uint64_t seed = 0;                 // of the dense weight and the signs
   int threads = 0;                        // of LibTorch's pool, for all sides; 0: usable_cpus()
@@ -62,6 +64,7 @@ struct LayerJob {
 struct LayerPlan {
   std::vector<LayerJob> jobs;
   std::vector<std::string> modes, fits, passes, against;
+  nn::MatmulBackend matmul = nn::MatmulBackend::Auto;
 };
 
 // The work of these options. Error{InvalidArgument} with one sentence for what is unknown,

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <vector>
 
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
@@ -21,8 +21,9 @@ namespace {
 using at::Tensor;
 
 constexpr std::string_view kCqrrpt = "cqrrpt";
-// Columns of a block of a triangular solve or a Gram matrix.
-constexpr Index kSolveBlock = 128, kGramBlock = 256;
+// Columns of a block of a triangular solve, and rows that the solve takes at once, so that they
+// stay in the last cache; columns of a block of a Gram matrix.
+constexpr Index kSolveBlock = 256, kSolveRows = 1024, kGramBlock = 512;
 constexpr double kWellConditioned = 10;
 
 double rank_tolerance(at::ScalarType type) { return 2 * std::pow(unit_roundoff(type), 0.95); }
@@ -42,6 +43,7 @@ void gather_rows(const Tensor& a, const Tensor& pivots, Tensor& out, Index begin
 
 // The first `count` of the pivoted columns, row-major. (index_select takes 6 times as long.)
 Tensor leading_columns(const Tensor& a, const Tensor& pivots, Index count) {
+  HONE_TRACE_ZONE("gather_columns", {"rows", a.size(0)}, {"cols", count});
   Tensor out = at::empty({a.size(0), count}, a.options());
   libtorch_executor().parallel_for(a.size(0), rows_per_chunk(count),
                                    [&](Index begin, Index end, int) {
@@ -58,20 +60,31 @@ Tensor leading_columns(const Tensor& a, const Tensor& pivots, Index count) {
 // of R may differ in scale by any factor, as those of pivoted QR do: the inverse of a block has the
 // inverse factors, and errors do not grow by them.
 void solve_right(Tensor& x, const Tensor& r) {
+  HONE_TRACE_ZONE("solve_right", {"rows", x.size(0)}, {"cols", x.size(1)});
+  std::vector<Tensor> inverses;
   for (Index first = 0; first < x.size(1); first += kSolveBlock) {
     const Index width = std::min(kSolveBlock, x.size(1) - first);
-    Tensor block = x.narrow(1, first, width);
-    const Tensor above = r.narrow(1, first, width);
-    if (first > 0) block.addmm_(x.narrow(1, 0, first), above.narrow(0, 0, first), 1, -1);
-    const Tensor inverse =
-        at::linalg_solve_triangular(above.narrow(0, first, width), at::eye(width, r.options()),
-                                    /*upper=*/true);
-    block.copy_(at::mm(block, inverse));
+    inverses.push_back(
+        at::linalg_solve_triangular(r.narrow(0, first, width).narrow(1, first, width),
+                                    at::eye(width, r.options()), /*upper=*/true));
+  }
+  for (Index row = 0; row < x.size(0); row += kSolveRows) {
+    const Tensor rows = x.narrow(0, row, std::min(kSolveRows, x.size(0) - row));
+    for (Index first = 0; first < x.size(1); first += kSolveBlock) {
+      const Tensor& inverse = inverses[static_cast<std::size_t>(first / kSolveBlock)];
+      Tensor block = rows.narrow(1, first, inverse.size(0));
+      if (first > 0) {
+        const Tensor above = r.narrow(0, 0, first).narrow(1, first, inverse.size(0));
+        block.addmm_(rows.narrow(1, 0, first), above, 1, -1);
+      }
+      block.copy_(at::mm(block, inverse));
+    }
   }
 }
 
 // x^T x, of which only the lower triangle is right.
 Tensor lower_gram(const Tensor& x) {
+  HONE_TRACE_ZONE("gram", {"rows", x.size(0)}, {"cols", x.size(1)});
   const Index size = x.size(1);
   Tensor gram = at::zeros({size, size}, x.options());
   for (Index first = 0; first < size; first += kGramBlock) {

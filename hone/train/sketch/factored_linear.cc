@@ -64,10 +64,6 @@ bool has_memory_of(const Tensor& part, const Tensor& whole) {
          part.scalar_type() == whole.scalar_type() && part.device() == whole.device();
 }
 
-Index bytes_of(const Tensor& tensor) {
-  return tensor.defined() ? static_cast<Index>(tensor.nbytes()) : 0;
-}
-
 }  // namespace
 
 std::pair<Tensor, Tensor> fixed_signs_of(const FactoredLinearOptions& options,
@@ -134,7 +130,7 @@ bool FactoredLinearImpl::is_assembled() const {
 
 // The recipe that a loader may have replaced.
 void FactoredLinearImpl::read_recipe() {
-  const SketchRecipe recipe = SketchRecipe::from_bytes(sketch_);
+  const SketchRecipe recipe = this->recipe();
   HONE_CHECK(recipe.terms * recipe.low_rank == options_.width(), kFactored,
              concat("a sketch of ", options_.width(), " rows"),
              concat(recipe.terms, " * ", recipe.low_rank));

@@ -92,6 +92,8 @@ class FactoredLinearImpl : public torch::nn::Cloneable<FactoredLinearImpl> {
   const torch::Tensor& second() const { return second_; }
   const torch::Tensor& bias() const { return bias_; }
   const torch::Tensor& signs() const { return signs_; }
+  // Of the signs of a sketched layer. options() has it too, once a layer that was loaded has run.
+  SketchRecipe recipe() const { return SketchRecipe::from_bytes(sketch_); }
 
   // Draws the weights anew.
   void reset() override;

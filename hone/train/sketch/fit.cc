@@ -28,7 +28,7 @@ constexpr Index kLeastRandomizedSide = 512, kRandomizedShare = 8, kPower = 2;
 
 linalg::Svd truncated_svd(const Tensor& weight, Index rank) {
   const Index side = std::min(weight.size(0), weight.size(1));
-  if (side >= kLeastRandomizedSide && rank <= side / kRandomizedShare) {
+  if (!is_fit_svd_exact(side, rank)) {
     return linalg::randomized_svd(weight, {.rank = rank, .power = kPower});
   }
   const auto [u, s, vh] = at::linalg_svd(weight, /*full_matrices=*/false);
@@ -158,6 +158,10 @@ FactorPair fit_projection(const Tensor& weight, const FixedSigns& signs,
   const Tensor t = at::mm(inverse_gram(u2), at::mm(u2, rest.t()));
   const double sum = 2.0 * static_cast<double>(signs.terms);
   return {target.restore(s).mul(sum).to(target.type), t.mul(sum).to(target.type)};
+}
+
+bool is_fit_svd_exact(Index side, Index rank) {
+  return side < kLeastRandomizedSide || rank > side / kRandomizedShare;
 }
 
 FactorPair fit_svd(const Tensor& weight, Index rank, const InputMoments* inputs) {

@@ -49,6 +49,8 @@ FactorPair fit_projection(const torch::Tensor& weight, const FixedSigns& signs,
 // 2403.07378). Up to rank 64 of 512 x 512, or an eighth of the smaller side of a larger weight, the
 // SVD is linalg::randomized_svd, whose error is rarely more than 1.01 times the least.
 FactorPair fit_svd(const torch::Tensor& weight, Index rank, const InputMoments* inputs = nullptr);
+// Whether it is LAPACK's SVD for a weight of this smaller side.
+bool is_fit_svd_exact(Index side, Index rank);
 
 // The smallest rank for which fit_svd has a relative error of at most max_error, at least 1.
 Index rank_for_error(const torch::Tensor& weight, double max_error,

@@ -23,6 +23,10 @@ WarningReceiver& warning_receiver() {
 
 }  // namespace
 
+Index bytes_of(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<Index>(tensor.nbytes()) : 0;
+}
+
 LayerWarning set_layer_warning(LayerWarning receiver) {
   WarningReceiver& now = warning_receiver();
   const std::scoped_lock lock(now.mutex);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <string_view>
 
@@ -19,6 +21,9 @@ struct LayerFacts {
   // Forward FLOPs over those of the dense layer: above 1, the dense layer is cheaper.
   double break_even = 0;
 };
+
+// Those of its numbers; 0 of an undefined tensor.
+Index bytes_of(const at::Tensor& tensor);
 
 // Receives one sentence for each new layer that is past its break-even; by default log_warning.
 // Returns the former receiver. An empty function restores the default.

@@ -153,10 +153,6 @@ const char* pad_mode_of(PaddingMode mode) {
   return kNames[static_cast<int>(mode)];
 }
 
-Index size_of(const Tensor& tensor) {
-  return tensor.defined() ? static_cast<Index>(tensor.nbytes()) : 0;
-}
-
 // Conv2dOptions hold variants.
 PaddingMode mode_of(const torch::nn::detail::conv_padding_mode_t& mode) {
   if (std::holds_alternative<torch::enumtype::kReflect>(mode)) return PaddingMode::Reflect;
@@ -236,7 +232,7 @@ const Tensor& SketchedConv2dImpl::mixing() {
   }
   const c10::InferenceMode no_inference(false);
   const at::NoGradGuard no_grad;
-  const SketchRecipe recipe = SketchRecipe::from_bytes(sketch_);
+  const SketchRecipe recipe = this->recipe();
   HONE_CHECK(2 * recipe.terms * recipe.low_rank == options_.rank, kConv,
              concat("a sketch of ", options_.rank, " rows"),
              concat("2 * ", recipe.terms, " * ", recipe.low_rank));
@@ -332,8 +328,8 @@ LayerFacts SketchedConv2dImpl::facts() const {
   LayerFacts facts;
   facts.trainable = inner + (is_sketched() ? 0 : outer) + (options_.bias ? bias_.numel() : 0);
   facts.stored_bytes =
-      size_of(first_) + size_of(second_) + size_of(bias_) + size_of(sketch_) + size_of(signs_);
-  facts.resident_bytes = facts.stored_bytes + size_of(mixing_);
+      bytes_of(first_) + bytes_of(second_) + bytes_of(bias_) + bytes_of(sketch_) + bytes_of(signs_);
+  facts.resident_bytes = facts.stored_bytes + bytes_of(mixing_);
   facts.forward_flops = 2 * (inner + outer);
   facts.backward_flops = 4 * inner + (is_sketched() ? 2 : 4) * outer;
   facts.break_even = size.break_even();

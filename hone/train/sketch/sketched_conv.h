@@ -81,6 +81,8 @@ class SketchedConv2dImpl : public torch::nn::Cloneable<SketchedConv2dImpl> {
   const torch::Tensor& second() const { return second_; }
   const torch::Tensor& bias() const { return bias_; }
   const torch::Tensor& signs() const { return signs_; }
+  // Of the signs of a sketched layer. options() has it too, once a layer that was loaded has run.
+  SketchRecipe recipe() const { return SketchRecipe::from_bytes(sketch_); }
 
   // Conversions also convert the fixed signs, and leave the recipe in bytes.
   void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override;

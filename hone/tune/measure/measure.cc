@@ -57,7 +57,7 @@ class InterleavingMeasurer final : public Measurer {
     result.foreign_load = load.cpus();
     result.drift = drift_of(result.seconds.front());
     result.seed = options.seed;
-    if (result.drift > kDriftLimit) {
+    if (result.drift > kDriftLimit && options.warns_of_drift) {
       log_warning(concat("measure: ", result.names.front(), " drifted by ",
                          std::round(result.drift * 100),
                          " % during the measurement; ratios are valid, "

@@ -15,7 +15,8 @@ namespace hone::tune {
 //
 // If a call takes less than kShortestSample in the warm-up, a sample is the mean of as many calls
 // as fill that time, unless the contestant has a `prepare` or `own_seconds`. Logs a warning if
-// `drift` exceeds kDriftLimit: ratios are then still valid, absolute times are not.
+// `drift` exceeds kDriftLimit and warns_of_drift: ratios are then still valid, absolute times are
+// not.
 //
 // `clock` must outlive the measurer.
 std::unique_ptr<Measurer> make_measurer(const Clock& clock);

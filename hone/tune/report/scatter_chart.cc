@@ -9,6 +9,9 @@
 namespace hone::tune {
 namespace {
 
+// With more points, labels that would overlap are left out.
+constexpr std::size_t kMostLabels = 12;
+
 struct Box {
   double left, top, right, bottom;
   bool meets(const Box& other) const {
@@ -63,8 +66,8 @@ Axis::Range widen(Axis::Range range, bool logarithmic) {
     const double factor = std::pow(range.high / range.low, 0.08);
     return {range.low / factor, range.high * factor};
   }
-  const double margin = (range.high - range.low) * 0.08;
-  return {range.low - margin, range.high + margin};
+  const double margin = (range.high - range.low) * 0.08, low = range.low - margin;
+  return {range.low < 0 ? low : std::max(0.0, low), range.high + margin};
 }
 
 class ScatterDrawing {
@@ -90,7 +93,11 @@ class ScatterDrawing {
     draw_front();
     for (const ScatterPoint& point : points_) draw_point(point);
     draw_key();
-    for (const ScatterPoint& point : points_) draw_label(point);
+    for (const bool on_front : {true, false}) {
+      for (const ScatterPoint& point : points_) {
+        if (point.on_front == on_front) draw_label(point);
+      }
+    }
     return svg_.finish();
   }
 
@@ -158,7 +165,8 @@ class ScatterDrawing {
   }
 
   // Places the label right, left, above or below the bubble: at the first position where it
-  // overlaps neither a label nor a bubble, otherwise towards the middle.
+  // overlaps neither a label nor a bubble, otherwise towards the middle. Points behind the front
+  // for whose label there is no room have their name in the tooltip only.
   void draw_label(const ScatterPoint& point) {
     const Point at = place(point);
     const double gap = radius(point) + 5, width = text_width(point.name) * layout_.font;
@@ -184,6 +192,7 @@ class ScatterDrawing {
         break;
       }
     }
+    if (chosen == nullptr && !point.on_front && points_.size() > kMostLabels) return;
     if (chosen == nullptr) chosen = at.x > layout_.width * 0.6 ? &rooms[1] : &rooms[0];
     taken_.push_back(box_of(chosen->left, chosen->at.y, width));
     svg_.add_text(chosen->at, point.name, chosen->anchor, "label");

@@ -230,18 +230,18 @@ class Evaluator {
                           evaluation.speed.size() == (needs_speed(evaluation) ? repeats : 0) &&
                           std::ranges::all_of(evaluation.speed, [](double x) { return x > 0; });
     if (!is_whole) {
-      fail_corrupt(log_name(), concat("Evaluation ", position_, " has not the samples it needs."));
+      fail_corrupt(log_name(), concat("Evaluation ", position_, " lacks some of its samples."));
     }
   }
 
   void read_log() {
     Json saved = read_json_file(options_.log);
     if (!saved.is_object() || !saved.contains("evaluations") || !saved["evaluations"].is_array()) {
-      fail_corrupt(log_name(), "This is no log of a layer search.");
+      fail_corrupt(log_name(), "The file is not the log of a layer search.");
     }
     Json evaluations = std::move(saved["evaluations"]);
     saved["evaluations"] = Json::array();
-    if (saved != log_) fail_corrupt(log_name(), "This is the log of another layer search.");
+    if (saved != log_) fail_corrupt(log_name(), "The file is the log of another layer search.");
     log_["evaluations"] = std::move(evaluations);
   }
 

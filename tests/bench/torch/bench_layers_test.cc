@@ -198,7 +198,8 @@ TEST(BenchLayers, memory_is_linear_in_the_batch_from_the_weights_on) {
                                  .terms = {2},
                                  .low_ranks = {8},
                                  .passes = {"memory"},
-                                 .against = {"dense", "bmm"}});
+                                 .against = {"dense", "bmm"},
+                                 .matmul = "mkl"});
   const auto field = [&](Index batch, const std::string& impl, const char* name) {
     const std::string of = "160x96/b" + std::to_string(batch) + "/memory";
     return row_of(report, of, impl).at(name).get<Index>();
@@ -346,6 +347,7 @@ TEST(BenchLayers, refuses_by_name) {
   EXPECT_THAT(refused({.modes = {"sketch"}}), HasSubstr("'sketched'"));
   EXPECT_THAT(refused({.fits = {"qr"}}), HasSubstr("Unknown fit 'qr'"));
   EXPECT_THAT(refused({.fits = {"svd"}}), HasSubstr("at random or by projection"));
+  EXPECT_THAT(refused({.matmul = "blas"}), HasSubstr("auto, onednn or mkl, got blas"));
   EXPECT_THAT(refused({.fits = {"random"}}), HasSubstr("Low-rank layers are fitted by svd"));
   EXPECT_THAT(refused({.passes = {"backward"}}), HasSubstr("Unknown pass 'backward'"));
   EXPECT_THAT(refused({.against = {"them"}}), HasSubstr("Unknown contestant 'them'"));

@@ -18,9 +18,9 @@ namespace hone::nn {
 namespace {
 
 using hone::test::refusal;
-using ::testing::HasSubstr;
 using test::relative;
 using test::seeded_normal;
+using ::testing::HasSubstr;
 using torch::Tensor;
 
 constexpr Index kIn = 48, kOut = 36;
@@ -322,10 +322,8 @@ TEST(FromLinear, refuses_fits_that_the_mode_does_not_have_and_weights_that_are_n
 TEST(FromLinear, terms_may_be_wider_together_than_the_weight_but_not_each) {
   const torch::nn::Linear linear = trained_linear(at::kFloat);
   const Index most = kIn + kOut;
-  const FitOptions widest{.mode = FactorMode::Sketched,
-                          .fit = Fit::Projection,
-                          .rank = 3 * 2 * most,
-                          .terms = 3};
+  const FitOptions widest{
+      .mode = FactorMode::Sketched, .fit = Fit::Projection, .rank = 3 * 2 * most, .terms = 3};
   EXPECT_EQ(from_linear(*linear, widest)->options().rank, 3 * 2 * most);
   FitOptions wider = widest;
   wider.rank += 6;

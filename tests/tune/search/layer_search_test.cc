@@ -446,7 +446,7 @@ TEST(LayerSearch, refuses_foreign_and_corrupt_logs) {
     EXPECT_EQ(model.calls, 0);
     return message;
   };
-  const auto foreign = HasSubstr("This is the log of another layer search.");
+  const auto foreign = HasSubstr("The file is the log of another layer search.");
   LayerSearchOptions other = options;
   other.seed = 1;
   EXPECT_THAT(refused(other), foreign);
@@ -472,7 +472,7 @@ TEST(LayerSearch, refuses_foreign_and_corrupt_logs) {
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["resource"] = 0.5; }),
               would_not);
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["layers"] = 3; }), would_not);
-  const auto samples = HasSubstr("Evaluation 2 has not the samples it needs.");
+  const auto samples = HasSubstr("Evaluation 2 lacks some of its samples.");
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["speed"].clear(); }), samples);
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["speed"][0] = nullptr; }),
               samples);
@@ -483,8 +483,9 @@ TEST(LayerSearch, refuses_foreign_and_corrupt_logs) {
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["quality"] = 1; }),
               HasSubstr("no list"));
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2] = "x"; }), HasSubstr("key"));
-  EXPECT_THAT(refused_after([](Json& json) { json.erase("evaluations"); }), HasSubstr("no log"));
-  EXPECT_THAT(refused_after([](Json& json) { json = Json::array(); }), HasSubstr("no log"));
+  EXPECT_THAT(refused_after([](Json& json) { json.erase("evaluations"); }),
+              HasSubstr("not the log"));
+  EXPECT_THAT(refused_after([](Json& json) { json = Json::array(); }), HasSubstr("not the log"));
   const std::string text = good.dump();
   write_text_file(options.log, text.substr(0, text.size() / 2));
   EXPECT_THAT(refused(options), HasSubstr("not valid JSON"));

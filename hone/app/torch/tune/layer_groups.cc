@@ -177,7 +177,7 @@ void add_groups(TuneGroups& out, const LayerSpace& space,
   const auto conv = std::ranges::find_if(choices, &LayerChoices::is_conv);
   const LayerChoices& example = conv == choices.end() ? choices.front() : *conv;
   HONE_REQUIRE(!common.empty() || !space.parameters.bytes.empty(), space.select_place,
-               "With separate = false, there is no rank that suits all of these layers.");
+               "With separate = false, no rank is allowed for all of these layers at once.");
   out.groups.push_back({std::move(paths), example.space(common), /*separate=*/false});
 }
 

@@ -31,6 +31,7 @@
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/surgery/layer_surgery.h"
 #include "hone/train/surgery/layer_tree.h"
+#include "hone/tune/measure/measure.h"
 
 namespace hone::app {
 namespace {
@@ -99,7 +100,8 @@ std::vector<double> read_qualities(const Json& json, const fs::path& path) {
       json.is_object() && json.contains("unchanged") && json["unchanged"].is_array() &&
       !json["unchanged"].empty() &&
       std::ranges::all_of(json["unchanged"], [](const Json& one) { return one.is_number(); });
-  if (!has_samples) fail_corrupt(path.string(), "This is no record of a search.");
+  if (!has_samples)
+    fail_corrupt(path.string(), "The file has no qualities of the unchanged model.");
   return json["unchanged"].get<std::vector<double>>();
 }
 
@@ -223,7 +225,10 @@ class TuneRun {
     const Measurement measured =
         measurer_->measure(contestants, {.max_seconds = kSpeedSeconds,
                                          .seed = static_cast<std::uint64_t>(repeat) + 1,
+                                         .warns_of_drift = false,
                                          .stop = job_.stop});
+    ++speeds_;
+    if (measured.drift > tune::kDriftLimit) ++drifted_;
     return 1 / measurer_->spread(measured.seconds[0]).median;
   }
 
@@ -247,16 +252,23 @@ class TuneRun {
         .was_executed =
             [&](const std::string& layer) { return nn::was_executed(model_->module(), layer); }};
     if (space_.speed) callbacks.speed = [&](Index repeat) { return speed(repeat); };
-    return tune::search_layers(groups_.groups, callbacks,
-                               {.method = space_.method,
-                                .least_quality = least_quality(),
-                                .repeats = space_.repeats,
-                                .seed = space_.seed,
-                                .log = job_.out / kSearch});
+    const tune::LayerSearchResult result = tune::search_layers(groups_.groups, callbacks,
+                                                               {.method = space_.method,
+                                                                .least_quality = least_quality(),
+                                                                .repeats = space_.repeats,
+                                                                .seed = space_.seed,
+                                                                .log = job_.out / kSearch});
+    if (drifted_ > 0) {
+      log_warning(concat("During ", drifted_, " of ", speeds_,
+                         " measurements the speed of this machine changed by more than ",
+                         std::round(100 * tune::kDriftLimit),
+                         " %; it may have chosen another model than an idle machine would have."));
+    }
+    return result;
   }
 
-  // The speed of the model against that of the unchanged one, in turns.
-  RatioInterval speedup(std::span<const tune::LayerChoice> choices) {
+  // The speeds of both models, measured in turns, and their ratio.
+  void measure_both(std::span<const tune::LayerChoice> choices, TuneReport& report) {
     const auto once = [this] { model_->run_once(); };
     const std::vector<Contestant> contestants{
         {.name = "unchanged", .run = once, .prepare = [this] { restore(); }},
@@ -264,7 +276,9 @@ class TuneRun {
     const Measurement measured =
         measurer_->measure(contestants, {.max_seconds = 2 * kSpeedSeconds, .stop = job_.stop});
     restore();
-    return measurer_->speedup(measured, 1, 0);
+    report.before.runs_per_s = 1 / measurer_->spread(measured.seconds[0]).median;
+    report.after->runs_per_s = 1 / measurer_->spread(measured.seconds[1]).median;
+    report.speedup = measurer_->speedup(measured, 1, 0);
   }
 
   // Figures of the result, with the model written if it is feasible.
@@ -280,7 +294,6 @@ class TuneRun {
     set_speed(report.before, result.unchanged);
     const auto& shown = result.model ? result.model : result.nearest;
     if (!shown) return report;
-    if (result.model && space_.speed) report.speedup = speedup(result.model->choices);
     for (const tune::LayerChoice& choice : shown->choices) {
       report.layers.push_back(fitter_->describe(choice.layer, choice.point));
     }
@@ -295,6 +308,7 @@ class TuneRun {
       model_->write(folder);
     }
     restore();
+    if (result.model && space_.speed) measure_both(result.model->choices, report);
     return report;
   }
 
@@ -307,6 +321,7 @@ class TuneRun {
   nn::Snapshot unchanged_layers_;
   std::vector<double> unchanged_;  // qualities
   bool is_changed_ = false;
+  Index speeds_ = 0, drifted_ = 0;  // measurements, and those of them that drifted
   std::unique_ptr<Measurer> measurer_ = make_measurer();
 };
 
@@ -328,10 +343,10 @@ Recorded read_recorded(const fs::path& path) {
     return json[key];
   };
   if (field("format", &Json::is_string) != kFormat) {
-    fail_corrupt(path.string(), "This is no result of hone tune.");
+    fail_corrupt(path.string(), "The file is not a result of hone tune.");
   }
   HONE_REQUIRE(field("feasible", &Json::is_boolean).get<bool>(), path.string(),
-               "The search was infeasible, so there is no model to check.");
+               "The search was infeasible and wrote no model that could be checked.");
   HONE_REQUIRE(!json.contains("least_quality") || !json["least_quality"].is_null(), path.string(),
                "The search had no limit of quality that a model could be checked against.");
   Recorded out;

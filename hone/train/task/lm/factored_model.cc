@@ -27,15 +27,17 @@ model_io::FactoredLayer describe(const nn::Layer& layer, const nn::FactoredLinea
   if (options.epilogue.activation != nn::Activation::None || options.epilogue.dropout > 0) {
     refuse("a layer with an activation or dropout of its own");
   }
-  if (held.named_buffers(/*recurse=*/false).contains("signs")) {
+  if (held.signs().defined()) {
     refuse("a sketched layer with signs that no seed draws");
   }
-  const bool is_sketched = options.mode == nn::FactorMode::Sketched;
-  return {.name = concat(kPrefix, layer.path),
-          .mode = is_sketched ? Mode::Sketched : Mode::LowRank,
-          .rank = options.rank,
-          .terms = is_sketched ? options.terms : 1,
-          .seed = is_sketched ? options.seed : 0};
+  model_io::FactoredLayer out{.name = concat(kPrefix, layer.path), .rank = options.rank};
+  if (options.mode == nn::FactorMode::Sketched) {
+    const nn::SketchRecipe recipe = held.recipe();
+    out.mode = Mode::Sketched;
+    out.terms = recipe.terms;
+    out.seed = recipe.seed;
+  }
+  return out;
 }
 
 }  // namespace

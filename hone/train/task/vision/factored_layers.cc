@@ -25,17 +25,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using model_io::JsonFields;
-using nn::FactorMode;
 using torch::Tensor;
+using Mode = FactoredLayer::Mode;
 
-constexpr const char* kKey = "factored_layers";
-constexpr std::string_view kLowRank = "low_rank", kSketched = "sketched";
-constexpr Index kMaxRank = Index{1} << 30;
+bool is_sketched(const FactoredLayer& layer) { return layer.mode == Mode::Sketched; }
 
-bool is_sketched(FactorMode mode) { return mode == FactorMode::Sketched; }
-
-std::string key_of(const std::string& path) { return concat(kKey, " ", quote_name(path)); }
+std::string key_of(const std::string& path) {
+  return concat("factored_layers: ", quote_name(path));
+}
 
 // Whatever its rank, a sketched layer draws as many signs for each output.
 Index most_rank(const nn::FactorSize& size) {
@@ -48,7 +45,7 @@ std::string rank_problem(const FactoredLayer& layer, const nn::FactorSize& size)
   if (layer.rank < 1 || layer.rank > most) return concat("a rank of 1 to ", most);
   const bool divides =
       layer.terms >= 1 && layer.terms <= layer.rank && layer.rank % (2 * layer.terms) == 0;
-  if (divides || !is_sketched(layer.mode)) return "";
+  if (divides || !is_sketched(layer)) return "";
   return concat("a rank that is a multiple of 2 * terms, terms ", layer.terms);
 }
 
@@ -73,10 +70,10 @@ Dense find_dense(nn::VisionNetImpl& net, const std::string& path) {
 }
 
 std::vector<nn::TensorRequest> requests_of(const Dense& dense, const FactoredLayer& layer) {
-  const bool sketched = is_sketched(layer.mode);
+  const bool sketched = is_sketched(layer);
   std::vector<nn::TensorRequest> out;
   const auto add = [&](const char* name, std::vector<std::int64_t> sizes) {
-    out.push_back({.name = concat(layer.path, '.', name), .sizes = std::move(sizes)});
+    out.push_back({.name = concat(layer.name, '.', name), .sizes = std::move(sizes)});
   };
   std::vector<std::int64_t> first = dense.weight().sizes().vec();
   const Index outputs = first[0];
@@ -86,9 +83,8 @@ std::vector<nn::TensorRequest> requests_of(const Dense& dense, const FactoredLay
     if (!sketched) add("b", {outputs, layer.rank, 1, 1});
     return out;
   }
-  const Index width = sketched ? layer.rank / 2 : layer.rank;
-  add(sketched ? "s1" : "a", {width, first[1]});
-  add(sketched ? "s2" : "b", {width, outputs});
+  add(sketched ? "s1" : "a", {layer.width(), first[1]});
+  add(sketched ? "s2" : "b", {layer.width(), outputs});
   add("bias", {outputs});
   return out;
 }
@@ -102,7 +98,7 @@ torch::nn::AnyModule make_layer(const Dense& dense, const FactoredLayer& layer,
   const auto set_recipe = [&](auto& options) {
     options.rank = layer.rank;
     options.terms = layer.terms;
-    options.mode = layer.mode;
+    options.mode = is_sketched(layer) ? nn::FactorMode::Sketched : nn::FactorMode::LowRank;
     options.seed = layer.seed;
   };
   if (dense.linear != nullptr) {
@@ -117,7 +113,7 @@ torch::nn::AnyModule make_layer(const Dense& dense, const FactoredLayer& layer,
   set_recipe(options);
   nn::SketchedConv2dWeights weights;
   weights.first = tensors[0];
-  if (!is_sketched(layer.mode)) weights.second = tensors[1];
+  if (!is_sketched(layer)) weights.second = tensors[1];
   return torch::nn::AnyModule(nn::SketchedConv2d(options, weights));
 }
 
@@ -144,44 +140,16 @@ FactoredLayer describe(const std::string& path, const Impl& layer) {
     fail_unsupported(key_of(path),
                      "The layer has other options than those that a classifier's folder can name.");
   }
-  FactoredLayer out{.path = path, .mode = options.mode, .rank = options.rank};
-  if (is_sketched(out.mode)) {
-    // The options may be those before the buffer was loaded.
-    const auto recipe = nn::SketchRecipe::from_bytes(layer.named_buffers(false)["sketch"]);
+  FactoredLayer out{.name = path, .rank = options.rank};
+  if (options.mode == nn::FactorMode::Sketched) {
+    const nn::SketchRecipe recipe = layer.recipe();
+    out.mode = Mode::Sketched;
     out.terms = recipe.terms;
     out.seed = recipe.seed;
   }
   const std::string problem = rank_problem(out, size_of(options));
   if (!problem.empty()) fail_unsupported(key_of(path), problem, concat(out.rank));
   return out;
-}
-
-std::uint64_t read_seed(const JsonFields& fields) {
-  const Json* seed = fields.find("seed");
-  if (seed == nullptr || !seed->is_number_unsigned()) {
-    fields.refuse("seed", "a whole number from 0 to 2^64 - 1",
-                  seed == nullptr ? "none" : seed->dump());
-  }
-  return seed->get<std::uint64_t>();
-}
-
-Index check_count(const JsonFields& fields, std::string_view key, Index value) {
-  if (value < 1 || value > kMaxRank) fields.refuse(key, "1 to 2^30", concat(value));
-  return value;
-}
-
-FactoredLayer read_layer(const std::string& path, const JsonFields& fields) {
-  const std::string mode = fields.string("mode").value_or("");
-  if (mode != kLowRank && mode != kSketched) {
-    fields.refuse("mode", concat(kLowRank, " or ", kSketched), quote_name(mode));
-  }
-  FactoredLayer layer{.path = path};
-  layer.rank = check_count(fields, "rank", fields.required_integer("rank"));
-  if (mode == kLowRank) return layer;
-  layer.mode = FactorMode::Sketched;
-  layer.terms = check_count(fields, "terms", fields.integer("terms").value_or(1));
-  layer.seed = read_seed(fields);
-  return layer;
 }
 
 }  // namespace
@@ -203,39 +171,15 @@ std::vector<FactoredLayer> factored_layers_of(nn::VisionNetImpl& net) {
   return out;
 }
 
-Json factored_json(const std::vector<FactoredLayer>& layers) {
-  Json out = Json::object();
-  for (const FactoredLayer& layer : layers) {
-    const bool sketched = is_sketched(layer.mode);
-    Json& entry = out[layer.path];
-    entry = {{"mode", sketched ? kSketched : kLowRank}, {"rank", layer.rank}};
-    if (!sketched) continue;
-    entry["terms"] = layer.terms;
-    entry["seed"] = layer.seed;
-  }
-  return out;
-}
-
-std::vector<FactoredLayer> read_factored_layers(const JsonFields& config) {
-  std::vector<FactoredLayer> out;
-  const Json* const layers = config.find(kKey);
-  if (layers == nullptr) return out;
-  if (!layers->is_object()) config.refuse(kKey, "a JSON object", layers->type_name());
-  for (const auto& [path, entry] : layers->items()) {
-    out.push_back(read_layer(path, JsonFields(entry, concat(config.where(), ": ", key_of(path)))));
-  }
-  return out;
-}
-
 void factor_layers(nn::VisionNetImpl& net, const std::vector<FactoredLayer>& layers,
                    const nn::TensorSource& source, std::string_view where) {
   for (const FactoredLayer& layer : layers) {
-    const std::string key = concat(where, ": ", key_of(layer.path));
-    const Dense dense = find_dense(net, layer.path);
+    const std::string key = concat(where, ": ", key_of(layer.name));
+    const Dense dense = find_dense(net, layer.name);
     if (!dense) fail_corrupt(key, "The model has no convolution or linear layer of this name.");
     const std::string problem = rank_problem(layer, dense.size());
     if (!problem.empty()) fail_corrupt(key, problem, concat(layer.rank));
-    nn::replace(net, layer.path, make_layer(dense, layer, source));
+    nn::replace(net, layer.name, make_layer(dense, layer, source));
   }
 }
 
@@ -245,14 +189,15 @@ void factor_layers_like(nn::VisionNetImpl& net, const fs::path& weights) {
   if (!fs::exists(path, ignored)) return;
   const Json json = read_json_file(path);
   if (!json.is_object() || json.value("format", Json()) != kVisionFormat) return;
-  const std::vector<FactoredLayer> layers = read_factored_layers(JsonFields(json, path.string()));
+  const std::vector<FactoredLayer> layers =
+      model_io::read_factored_layers(model_io::JsonFields(json, path.string()));
   if (layers.empty()) return;
   std::map<std::string, Tensor> stored;
   for (NamedTensor& tensor : read_tensors(MmapFile(weights))) {
     stored.emplace(std::move(tensor.name), std::move(tensor.value));
   }
   for (const FactoredLayer& layer : layers) {
-    const Dense dense = find_dense(net, layer.path);
+    const Dense dense = find_dense(net, layer.name);
     if (!dense) continue;
     const std::vector<nn::TensorRequest> requests = requests_of(dense, layer);
     const bool fits = std::ranges::all_of(requests, [&](const nn::TensorRequest& request) {

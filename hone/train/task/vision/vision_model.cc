@@ -37,7 +37,7 @@ std::vector<NamedTensor> tensors_of(const nn::VisionNetImpl& net,
   std::vector<NamedTensor> out = nn::parameters_by_path(net);
   std::ranges::move(nn::buffers_by_path(net), std::back_inserter(out));
   for (const FactoredLayer& layer : factored) {
-    std::erase_if(out, [name = layer.path + ".sketch"](const NamedTensor& tensor) {
+    std::erase_if(out, [name = layer.name + ".sketch"](const NamedTensor& tensor) {
       return tensor.name == name;
     });
   }
@@ -148,7 +148,7 @@ nn::VisionNet read_net(const nn::VisionSpec& spec, const fs::path& file,
   StoredTensors stored(file);
   std::set<std::string> replaced;
   for (const FactoredLayer& layer : factored) {
-    for (const char* name : {".weight", ".bias"}) replaced.insert(layer.path + name);
+    for (const char* name : {".weight", ".bias"}) replaced.insert(layer.name + name);
   }
   const auto take = [&](const nn::TensorRequest& request) { return stored.take(request); };
   nn::VisionNet net = nn::make_vision_net(spec, [&](const nn::TensorRequest& request) {
@@ -293,7 +293,7 @@ VisionModel read_vision_model(const fs::path& folder) {
   ChannelStats stats{.mean = read_numbers(config, "mean", spec.channels, 0),
                      .std = read_numbers(config, "std", spec.channels, 1e-9)};
   VisionModel model{.net = read_net(spec, folder / "model.safetensors",
-                                    read_factored_layers(config), path.string()),
+                                    model_io::read_factored_layers(config), path.string()),
                     .classes = std::move(classes),
                     .stats = std::move(stats),
                     .image_side = read_image_side(config, spec)};
@@ -318,7 +318,7 @@ void write_vision_model(const fs::path& folder, const VisionModel& model) {
   if (model.leaves) config["leaves"] = leaves_json(*model.leaves);
   if (model.parts) config["parts"] = parts_json(*model.parts);
   const std::vector<FactoredLayer> factored = factored_layers_of(*model.net.ptr());
-  if (!factored.empty()) config["factored_layers"] = factored_json(factored);
+  if (!factored.empty()) config["factored_layers"] = model_io::write_factored_layers(factored);
   AtomicFolder out(folder);
   write_json_file(out.staging() / "config.json", config);
   write_tensors(out.staging() / "model.safetensors", tensors_of(*model.net, factored),

@@ -152,7 +152,7 @@ TEST_F(TuneLayers, says_that_a_flat_spectrum_is_infeasible_and_shows_the_nearest
             1.0001 * outcome.document.at("before").at("perplexity").get<double>());
   ASSERT_EQ(outcome.document.at("layers").size(), 1u) << "one layer alone is nearer than two";
   EXPECT_EQ(outcome.document.at("layers")[0].at("rank"), 16);
-  EXPECT_THAT(refusal([&] { check_tuned(job); }), HasSubstr("no model to check"));
+  EXPECT_THAT(refusal([&] { check_tuned(job); }), HasSubstr("no model that could be checked"));
 }
 
 TEST_F(TuneLayers, goes_on_after_any_evaluation_with_the_same_trials) {

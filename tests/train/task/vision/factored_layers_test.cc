@@ -59,30 +59,32 @@ VisionModel model_of(const char* name, Index classes = 4) {
 
 // The layer as a factored one of its weight.
 void factor(nn::VisionNet& net, const FactoredLayer& as) {
-  const nn::Layer layer = nn::find_layer(*net, as.path);
-  const nn::Fit fit = as.mode == FactorMode::Sketched ? nn::Fit::Projection : nn::Fit::Svd;
+  const nn::Layer layer = nn::find_layer(*net, as.name);
+  const bool is_sketched = as.mode == FactoredLayer::Mode::Sketched;
+  const FactorMode mode = is_sketched ? FactorMode::Sketched : FactorMode::LowRank;
+  const nn::Fit fit = is_sketched ? nn::Fit::Projection : nn::Fit::Svd;
   if (auto* conv = layer.module->as<torch::nn::Conv2d>()) {
     const nn::ConvFitOptions options{
-        .mode = as.mode, .fit = fit, .rank = as.rank, .terms = as.terms, .seed = as.seed};
-    nn::replace(*net, as.path, torch::nn::AnyModule(nn::from_conv(*conv, options)));
+        .mode = mode, .fit = fit, .rank = as.rank, .terms = as.terms, .seed = as.seed};
+    nn::replace(*net, as.name, torch::nn::AnyModule(nn::from_conv(*conv, options)));
     return;
   }
   nn::FitOptions options;
-  options.mode = as.mode;
+  options.mode = mode;
   options.fit = fit;
   options.rank = as.rank;
   options.terms = as.terms;
   options.seed = as.seed;
   auto& linear = dynamic_cast<torch::nn::LinearImpl&>(*layer.module);
-  nn::replace(*net, as.path, torch::nn::AnyModule(nn::from_linear(linear, options)));
+  nn::replace(*net, as.name, torch::nn::AnyModule(nn::from_linear(linear, options)));
 }
 
 const std::vector<FactoredLayer>& layers_to_factor(const std::string& model) {
   const auto sketched = [](const char* path, std::uint64_t seed) {
-    return FactoredLayer{path, FactorMode::Sketched, 8, 2, seed};
+    return FactoredLayer{path, FactoredLayer::Mode::Sketched, 8, 2, seed};
   };
   const auto low_rank = [](const char* path) {
-    return FactoredLayer{path, FactorMode::LowRank, 3};
+    return FactoredLayer{path, FactoredLayer::Mode::LowRank, 3};
   };
   constexpr std::uint64_t kLargest = std::numeric_limits<std::uint64_t>::max();
   static const std::map<std::string, std::vector<FactoredLayer>> layers = {
@@ -185,7 +187,7 @@ TEST_F(FactoredLayers, are_refused_where_they_do_not_fit) {
   EXPECT_THAT(with("", Json::array()), HasSubstr("a JSON object for factored_layers, got array"));
   EXPECT_THAT(with("/linear", 3),
               AllOf(HasSubstr((folder() / "config.json").string()),
-                    HasSubstr("factored_layers 'linear'] expected a JSON obj")));
+                    HasSubstr("factored_layers: 'linear'] expected a JSON obj")));
   const Json low_rank = {{"mode", "low_rank"}, {"rank", 3}};
   for (const char* path : {"fc", "layer1", "layer1.0.bn1", "linear.layer", "", "\x1b[2J"}) {
     EXPECT_THAT(with(std::string("/") + path, low_rank),
@@ -193,7 +195,7 @@ TEST_F(FactoredLayers, are_refused_where_they_do_not_fit) {
         << path;
   }
   EXPECT_THAT(with("/linear/mode", "dense"), HasSubstr("low_rank or sketched for mode"));
-  EXPECT_THAT(with("/linear/mode", Json()), HasSubstr("for mode, got ''"));
+  EXPECT_THAT(with("/linear/mode", Json()), HasSubstr("for mode, got none"));
   EXPECT_THAT(with("/linear/mode", "sketched"), HasSubstr("for seed, got none"));
   EXPECT_THAT(with("/linear/rank", Json()), HasSubstr("There is no rank"));
   EXPECT_THAT(with("/linear/rank", 2.5), HasSubstr("a whole number for rank"));
@@ -212,7 +214,7 @@ TEST_F(FactoredLayers, are_refused_where_they_do_not_fit) {
   EXPECT_THAT(with("/layer1.0.conv1/seed", -1), HasSubstr("2^64 - 1 for seed, got -1"));
   EXPECT_THAT(with("/layer1.0.conv1/seed", 0.5), HasSubstr("for seed, got 0.5"));
   EXPECT_THAT(with("/layer1.0.conv1/seed", Json()), HasSubstr("for seed, got none"));
-  EXPECT_THAT(with("/layer1.0.conv1/mode", "low_rank"), HasSubstr("tensor layer1.0.conv1.a"));
+  EXPECT_THAT(with("/layer1.0.conv1/mode", "low_rank"), HasSubstr("low_rank has no key"));
   EXPECT_THAT(with("", Json::object()), HasSubstr("tensor layer1.0.conv1.weight, got none"));
   EXPECT_EQ(with("/layer1.0.conv1/seed", 8), "") << "other signs, but a model";
 }
