@@ -49,6 +49,12 @@ RunnerOptions runner_options(const EngineOptions& options, Index rows) {
       .max_rows = rows};
 }
 
+void check_ids(std::span<const TokenId> tokens, Index vocab, std::string_view where) {
+  for (const TokenId id : tokens) {
+    HONE_CHECK(id >= 0 && id < vocab, where, concat("a token id below ", vocab), id);
+  }
+}
+
 }  // namespace
 
 struct Engine::State {
@@ -90,9 +96,7 @@ void Engine::State::check(const Request& request) const {
   HONE_CHECK(length >= 1, "request", "a prompt of at least one token", length);
   HONE_CHECK(length < info.context, "request",
              concat("a prompt below the context of ", info.context, " tokens"), length);
-  for (const TokenId id : request.tokens) {
-    HONE_CHECK(id >= 0 && id < vocab, "request", concat("a token id below ", vocab), id);
-  }
+  check_ids(request.tokens, vocab, "request");
   HONE_CHECK(request.max_tokens >= 1, "max_tokens", "at least 1", request.max_tokens);
   HONE_CHECK(request.min_tokens >= 0 && request.min_tokens <= request.max_tokens, "min_tokens",
              concat("0 to ", request.max_tokens), request.min_tokens);
@@ -165,6 +169,7 @@ ScoreResult Engine::score(std::span<const TokenId> tokens, const ScoreOptions& o
   const auto length = static_cast<Index>(tokens.size());
   HONE_CHECK(length >= 2 && length <= state_->info.context, "score",
              concat("2 to ", state_->info.context, " tokens"), length);
+  check_ids(tokens, state_->runner.vocab_size(), "score");
   return state_->loop.score(tokens, options);
 }
 

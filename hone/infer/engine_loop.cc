@@ -15,6 +15,7 @@ namespace {
 
 constexpr Index kLogitRows = 32;  // at a time: 16 MiB for a vocabulary of 128k
 constexpr Index kUnbounded = Index{1} << 30;
+constexpr Index kLeastBlocks = 8;
 
 // Nobody can guess which texts collide, and so who else asked for a text.
 PrefixSecret random_secret() {
@@ -36,7 +37,8 @@ SchedulerOptions scheduler_options(const LoopOptions& options, const LayerGroup&
   const Index text = (ceil_div(options.context, kBlockTokens) + 1) * block;
   Index kv_bytes = options.kv_bytes;
   if (kv_bytes == 0) {
-    kv_bytes = std::max(text, std::min(options.max_sequences * text, available_memory_bytes() / 2));
+    const Index room = std::max(available_memory_bytes() / 2, kLeastBlocks * block);
+    kv_bytes = text < room / options.max_sequences ? options.max_sequences * text : room;
   }
   return {.groups = {group},
           .kv_bytes = kv_bytes,
@@ -46,6 +48,20 @@ SchedulerOptions scheduler_options(const LoopOptions& options, const LayerGroup&
           .max_queue = kUnbounded,  // RequestQueue is bounded
           .prefill_chunk = options.prefill_chunk,
           .max_rows = loop_rows(options)};
+}
+
+void describe(const std::exception_ptr& failure, Event& event) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const Error& error) {
+    event.error = error.what();
+    event.error_category = error.category();
+  } catch (const std::bad_alloc&) {
+    event.error = "[engine] There is not enough memory.";
+    event.error_category = ErrorCategory::Resource;
+  } catch (const std::exception& error) {
+    event.error = error.what();
+  }
 }
 
 }  // namespace
@@ -66,44 +82,74 @@ EngineLoop::EngineLoop(const LoopOptions& options, ModelRunner& runner,
       arena_(scheduler_.pool()),
       queue_(options.max_queue) {}
 
+EngineLoop::~EngineLoop() {
+  try {
+    take_messages();
+    for (auto& [id, live] : live_) {
+      if (!live.has_ended && live.sequence) end(live, id, FinishReason::Cancelled);
+    }
+  } catch (...) {  // what cannot be told now can never be told
+  }
+}
+
 bool EngineLoop::step() {
+  HONE_REQUIRE(!std::exchange(in_step_, true), "engine", "A step cannot be part of another one.");
+  const auto leave = [](bool* in_step) { *in_step = false; };
+  const std::unique_ptr<bool, decltype(leave)> guard(&in_step_, leave);
   take_messages();
   bool is_busy = flush();
-  const StepPlan plan = scheduler_.plan(clock_.now_ns());
-  if (!plan.empty()) {
-    const StepResult result = run(plan);
-    take_cancelled();
-    scheduler_.apply(result);
-    is_busy = true;
-  }
+  is_busy |= run_plan();
   is_busy |= end_requests();
   report();
   if (!is_busy) arena_.reclaim(scheduler_.pool());
   return is_busy;
 }
 
+bool EngineLoop::run_plan() {
+  const StepPlan plan = scheduler_.plan(clock_.now_ns());
+  if (plan.empty()) return false;
+  StepResult result;
+  try {
+    result = run(plan);
+    take_cancelled();
+  } catch (...) {
+    scheduler_.apply({});  // the rows are planned again
+    throw;
+  }
+  scheduler_.apply(result);
+  return true;
+}
+
 void EngineLoop::take_messages() {
   for (QueuedRequest& queued : queue_.take()) {
     const RequestId id = queued.id;
-    const Request& request = queued.request;
-    Submission submission{.id = id,
-                          .tokens = request.tokens,
-                          .max_tokens = request.max_tokens,
-                          .first_output = std::ssize(request.tokens) - 1,
-                          .room = kUnbounded};
-    Live live;
-    auto vocabulary = vocabulary_of(queued);
-    live.sequence = std::make_unique<Sequence>(std::move(queued), tokenizer_, stop_ids_,
-                                               scheduler_.max_length(), std::move(vocabulary));
-    Live& added = live_.emplace(id, std::move(live)).first->second;
-    const auto refusal = scheduler_.submit(std::move(submission), clock_.now_ns());
-    if (!refusal) continue;
-    added.failure = std::make_exception_ptr(
-        Error(ErrorCategory::Resource,
-              concat("[submit] The request was refused: ", name_of(*refusal), ".")));
-    push(added, id, failed(added));
+    Live& live = live_[id];
+    live.sink = queued.sink;
+    try {
+      admit(std::move(queued));
+    } catch (...) {
+      live.failure = std::current_exception();
+      end(live, id, FinishReason::Failed);
+    }
   }
   take_cancelled();
+}
+
+void EngineLoop::admit(QueuedRequest queued) {
+  const RequestId id = queued.id;
+  const Request& request = queued.request;
+  Submission submission{.id = id,
+                        .tokens = request.tokens,
+                        .max_tokens = request.max_tokens,
+                        .first_output = std::ssize(request.tokens) - 1,
+                        .room = kUnbounded};
+  auto vocabulary = vocabulary_of(queued);
+  live_[id].sequence = std::make_unique<Sequence>(std::move(queued), tokenizer_, stop_ids_,
+                                                  scheduler_.max_length(), std::move(vocabulary));
+  if (const auto refusal = scheduler_.submit(std::move(submission), clock_.now_ns())) {
+    fail(ErrorCategory::Resource, "submit",
+         concat("The request was refused: ", name_of(*refusal), "."));
+  }
 }
 
 std::shared_ptr<const grammar::TokenVocabulary> EngineLoop::vocabulary_of(
@@ -126,8 +172,7 @@ bool EngineLoop::flush() {
   bool has_delivered = false;
   for (auto at = live_.begin(); at != live_.end();) {
     auto& [id, live] = *at;
-    while (!live.outbox.empty() &&
-           live.sequence->sink()->try_push(std::move(live.outbox.front()))) {
+    while (!live.outbox.empty() && live.sink->try_push(std::move(live.outbox.front()))) {
       live.outbox.pop_front();
       has_delivered = true;
     }
@@ -168,6 +213,16 @@ StepResult EngineLoop::run(const StepPlan& plan) {
 
 // Returns false if everybody who takes part was cancelled meanwhile.
 bool EngineLoop::compute(const StepPlan& plan) {
+  Index rows = 0, positions = 0;
+  bool has_prompt = false;
+  for (const PlannedSequence& planned : plan.sequences) {
+    rows += std::ssize(planned.tokens);
+    positions += planned.first_position + std::ssize(planned.tokens);
+    const Live& live = live_.at(planned.id);
+    has_prompt |= !live.sequence || planned.first_position < live.sequence->prompt_size();
+  }
+  HONE_TRACE_ZONE(has_prompt ? "prefill" : "decode", {"rows", rows},
+                  {"sequences", plan.sequences.size()}, {"positions", positions});
   for (const BlockCopy& copy : plan.copies) arena_.copy(copy);
   const auto go_on = [&] {
     return std::ranges::any_of(plan.sequences, [&](const PlannedSequence& planned) {
@@ -264,31 +319,25 @@ bool EngineLoop::end_requests() {
       live.score->failure = live.failure;
       live.score->is_done = true;
       live_.erase(found);
-    } else if (live.has_ended) {
-      if (live.outbox.empty()) live_.erase(found);
-    } else if (ended.cause == EndCause::Failed) {
-      push(live, ended.id, failed(live));
-    } else {
-      push(live, ended.id, live.sequence->finish(FinishReason::Cancelled, clock_.now_ns()));
+      continue;
     }
+    if (!live.has_ended) {
+      const bool has_failed = ended.cause == EndCause::Failed;
+      end(live, ended.id, has_failed ? FinishReason::Failed : FinishReason::Cancelled);
+    }
+    live.sequence.reset();
+    // A reader that took nothing for so long has gone.
+    if (ended.cause == EndCause::Stalled) live.outbox.clear();
   }
   return !all.empty();
 }
 
-Event EngineLoop::failed(Live& live) {
-  Event event = live.sequence->finish(FinishReason::Failed, clock_.now_ns());
-  try {
-    std::rethrow_exception(live.failure);
-  } catch (const Error& error) {
-    event.error = error.what();
-    event.error_category = error.category();
-  } catch (const std::bad_alloc&) {
-    event.error = "[engine] There is not enough memory.";
-    event.error_category = ErrorCategory::Resource;
-  } catch (const std::exception& error) {
-    event.error = error.what();
-  }
-  return event;
+// Sends the last event of a request whose text has not ended by itself.
+void EngineLoop::end(Live& live, RequestId id, FinishReason reason) {
+  Event event{.request = id, .finished = reason};
+  if (live.sequence) event = live.sequence->finish(reason, clock_.now_ns());
+  if (reason == FinishReason::Failed) describe(live.failure, event);
+  push(live, id, std::move(event));
 }
 
 void EngineLoop::push(Live& live, RequestId id, Event event) {
@@ -301,8 +350,9 @@ void EngineLoop::push(Live& live, RequestId id, Event event) {
     ended_.failed += *event.finished == FinishReason::Failed;
     ended_.succeeded +=
         *event.finished == FinishReason::Stop || *event.finished == FinishReason::Length;
+    report();  // before anybody can act on the event
   }
-  const bool is_taken = live.outbox.empty() && live.sequence->sink()->try_push(std::move(event));
+  const bool is_taken = live.outbox.empty() && live.sink->try_push(std::move(event));
   if (!is_taken) live.outbox.push_back(std::move(event));
 }
 
@@ -328,7 +378,13 @@ ScoreResult EngineLoop::score(std::span<const TokenId> tokens, const ScoreOption
       clock_.now_ns());
   if (refusal) fail(ErrorCategory::Resource, "score", concat("refused: ", name_of(*refusal)));
   live_[id].score = &job;
-  while (!job.is_done) step();
+  try {
+    while (!job.is_done) step();
+  } catch (...) {
+    scheduler_.cancel(id);
+    live_.erase(id);
+    throw;
+  }
   if (job.failure) std::rethrow_exception(job.failure);
   return std::move(job.result);
 }

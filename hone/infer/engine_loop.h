@@ -37,6 +37,10 @@ class EngineLoop {
   // All but the options must outlive the loop; tokenizer may be null.
   EngineLoop(const LoopOptions& options, ModelRunner& runner, const text::Tokenizer* tokenizer,
              std::vector<TokenId> stop_ids, Executor& executor, const Clock& clock);
+  EngineLoop(const EngineLoop&) = delete;
+  EngineLoop& operator=(const EngineLoop&) = delete;
+  // Offers the requests that have not ended their last event, once: they are cancelled.
+  ~EngineLoop();
 
   RequestQueue& queue() { return queue_; }
   const RequestQueue& queue() const { return queue_; }
@@ -61,7 +65,8 @@ class EngineLoop {
   };
   // A request that has not ended, or whose last events wait for its sink.
   struct Live {
-    std::unique_ptr<Sequence> sequence{};  // of a request to generate
+    std::shared_ptr<EventSink> sink{};     // of a request to generate
+    std::unique_ptr<Sequence> sequence{};  // the same; null once it has ended
     ScoreJob* score = nullptr;             // of a text to score
     std::deque<Event> outbox{};            // events that the sink did not take, in order
     Index kv_blocks = 0;                   // in the last step
@@ -75,7 +80,9 @@ class EngineLoop {
     SequenceResult result{};
   };
 
+  bool run_plan();
   void take_messages();
+  void admit(QueuedRequest request);
   std::shared_ptr<const grammar::TokenVocabulary> vocabulary_of(const QueuedRequest& request);
   void take_cancelled();
   bool flush();
@@ -87,7 +94,7 @@ class EngineLoop {
   void score_rows(ScoreJob& job, Index first, std::span<const float> logits);
   bool end_requests();
   void push(Live& live, RequestId id, Event event);
-  Event failed(Live& live);
+  void end(Live& live, RequestId id, FinishReason reason);
   void report();
 
   ModelRunner& runner_;
@@ -103,6 +110,7 @@ class EngineLoop {
   std::map<RequestId, Live> live_;
   std::vector<std::vector<std::byte*>> tables_;  // of the batch, by sequence
   EngineStats ended_;                            // requests that succeeded, failed, …
+  bool in_step_ = false;
 };
 
 }  // namespace hone::infer

@@ -141,7 +141,7 @@ TEST_F(Trace, generate_shows_prefill_decoding_layers_and_products_with_their_siz
   const Zone attention = zones.named("attention").back();
   EXPECT_EQ(attention.args["heads"], 4);
   EXPECT_EQ(attention.args["positions"],
-            zones.named("decode").back().args["position"].get<int>() + 1);
+            zones.named("decode").back().args["positions"].get<int>());
 }
 
 TEST_F(Trace, eval_and_compress_show_their_windows_and_passes) {

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
+#include <limits>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -192,6 +194,78 @@ TEST_F(Together, scores_beside_requests_are_those_of_an_idle_engine) {
                                           }}),
                std::runtime_error);
   EXPECT_EQ(engine->score(tokens).logprobs, idle);
+}
+
+// Runs something on the engine thread, within a step.
+struct ActingSink final : EventSink {
+  bool try_push(Event&& event) noexcept override {
+    if (act) act(event);
+    events.push_back(std::move(event));
+    return true;
+  }
+  std::function<void(const Event&)> act;
+  std::vector<Event> events;
+};
+
+TEST_F(Together, a_request_cancelled_before_the_engine_took_it_ends) {
+  const auto engine = open_stories(model_, {});
+  const auto acting = std::make_shared<ActingSink>();
+  const auto cancelled = std::make_shared<CollectSink>();
+  acting->act = [&](const Event&) {
+    if (acting->events.size() != 1) return;
+    engine->cancel(engine->submit(test::greedy({1, 403}, 50), cancelled));
+  };
+  engine->submit(test::greedy({1, 407}, 5), acting);
+  for (int i = 0; i < 20; ++i) engine->step();
+  ASSERT_TRUE(cancelled->is_finished());
+  EXPECT_EQ(cancelled->last().finished, FinishReason::Cancelled);
+  EXPECT_TRUE(cancelled->tokens.empty());
+  EXPECT_FALSE(engine->step());
+}
+
+TEST_F(Together, whoever_sees_the_last_event_may_submit_the_next_request) {
+  const auto engine = open_stories(model_, {.max_queue = 1});
+  const auto acting = std::make_shared<ActingSink>();
+  const auto next = std::make_shared<CollectSink>();
+  acting->act = [&](const Event& event) {
+    if (event.finished) engine->submit(test::greedy({1, 403}, 2), next);
+  };
+  engine->submit(test::greedy({1, 407}, 1), acting);
+  while (!next->is_finished()) engine->step();
+  EXPECT_EQ(engine->stats().succeeded, 2);
+}
+
+TEST_F(Together, a_text_without_a_limit_ends_with_the_context) {
+  const auto engine = open_stories(model_, {.context = 60});
+  const auto got =
+      test::run_request(*engine, test::greedy({1, 403}, std::numeric_limits<Index>::max()));
+  EXPECT_EQ(got->tokens.size(), 58u);
+  EXPECT_EQ(got->last().finished, FinishReason::Length);
+}
+
+TEST_F(Together, a_bad_text_to_score_harms_nobody) {
+  const auto engine = open_stories(model_, {});
+  const Sinks sinks = submit_all(*engine);
+  engine->step();
+  for (const TokenId bad : {-1, 512}) {
+    EXPECT_THROW(engine->score(std::vector<TokenId>{1, bad, 5}), Error);
+    EXPECT_THROW(engine->score(std::vector<TokenId>{1, 5, bad}), Error);
+  }
+  finish(*engine, sinks);
+  expect_as_alone(sinks, "beside bad scores");
+}
+
+TEST_F(Together, an_engine_that_goes_away_cancels_what_it_has) {
+  auto engine = open_stories(model_, {.max_sequences = 2});
+  Sinks sinks = submit_all(*engine);
+  for (int i = 0; i < 3; ++i) engine->step();
+  sinks.push_back(std::make_shared<CollectSink>());
+  engine->submit(test::greedy({1, 403}, 5), sinks.back());
+  engine.reset();
+  for (const auto& sink : sinks) {
+    ASSERT_TRUE(sink->is_finished());
+    EXPECT_EQ(sink->last().finished, FinishReason::Cancelled);
+  }
 }
 
 }  // namespace

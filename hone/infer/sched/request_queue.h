@@ -29,7 +29,7 @@ struct EngineStats {
   Index waiting = 0, running = 0;
   Index submitted = 0, succeeded = 0, cancelled = 0, failed = 0;
   Index preemptions = 0;    // requests that lost their part of the KV cache to others
-  Index cached_tokens = 0;  // tokens of prompts that others had computed
+  Index cached_tokens = 0;  // tokens that were taken from the prefix cache
 };
 
 // What other threads post to the engine thread, and the only state that they share with it. One
@@ -51,7 +51,7 @@ class RequestQueue {
   // The functions below are for the engine thread.
   RequestId new_id();
   std::vector<QueuedRequest> take();        // those that arrived, in order
-  std::vector<RequestId> take_cancelled();  // each once
+  std::vector<RequestId> take_cancelled();  // of those that were taken, each once
   void forget(RequestId id);                // a request that has ended
   // Sets the numbers of requests that run and that have ended.
   void report(const EngineStats& stats);

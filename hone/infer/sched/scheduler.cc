@@ -100,7 +100,7 @@ std::optional<Refusal> Scheduler::submit(Submission submission, TimeNs now) {
   if (current.waiting + current.parked >= options_.max_queue) return refuse(Refusal::QueueFull);
   Active active{.request = std::move(submission), .table = BlockTable(options_.groups)};
   active.tokens = active.request.tokens;
-  active.longest = std::min(length + active.request.max_tokens, max_length_);
+  active.longest = length + std::min(active.request.max_tokens, max_length_ - length);
   active.next_output = active.request.first_output;
   active.arrival = ++arrivals_;
   active.arrived = now;

@@ -44,7 +44,7 @@ Event Sequence::accept(std::span<float> logits, const Clock& clock) {
   if (constraint_) constraint_->accept(id);
   if (request.logprobs > 0) event.logprob = raw[static_cast<std::size_t>(id)] - normalizer;
   const std::int64_t now_ns = clock.now_ns();
-  if (first_token_ns_ == 0) first_token_ns_ = now_ns;
+  if (!first_token_ns_) first_token_ns_ = now_ns;
   event.token = id;
   const bool ends = ends_with(id);
   if (!ends) event.text = utf8_.push(stops_.push(text_of(id)));
@@ -92,8 +92,8 @@ std::string Sequence::text_of(TokenId id) {
 }
 
 Timings Sequence::timings(std::int64_t now_ns) const {
-  const std::int64_t started = started_ns_ == 0 ? now_ns : started_ns_;
-  const std::int64_t first = first_token_ns_ == 0 ? now_ns : first_token_ns_;
+  const std::int64_t started = started_ns_.value_or(now_ns);
+  const std::int64_t first = first_token_ns_.value_or(now_ns);
   Timings result;
   result.prompt_tokens = prompt_size_;
   result.generated_tokens = static_cast<Index>(tokens_.size()) - prompt_size_;

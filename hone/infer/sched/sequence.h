@@ -27,10 +27,11 @@ class Sequence {
   const std::shared_ptr<EventSink>& sink() const { return queued_.sink; }
   const std::atomic<bool>& cancelled() const { return *queued_.cancelled; }
 
-  bool has_started() const { return started_ns_ != 0; }
+  Index prompt_size() const { return prompt_size_; }
+  bool has_started() const { return started_ns_.has_value(); }
   // Ends the time in the queue, at its first call.
   void start(std::int64_t now_ns) {
-    if (started_ns_ == 0) started_ns_ = now_ns;
+    if (!started_ns_) started_ns_ = now_ns;
   }
 
   // Samples from the logits of the last token and appends the result. The event has the new text
@@ -58,7 +59,7 @@ class Sequence {
   StopMatcher stops_;
   std::optional<grammar::TokenConstraint> constraint_;
   text::Utf8Stream utf8_;
-  std::int64_t started_ns_ = 0, first_token_ns_ = 0;
+  std::optional<std::int64_t> started_ns_, first_token_ns_;
 };
 
 }  // namespace hone::infer

@@ -151,6 +151,12 @@ Index total_rows(const AttentionArgs& args) {
   return rows;
 }
 
+Index total_positions(const AttentionArgs& args) {
+  Index positions = 0;
+  for (const AttentionSequence& one : args.sequences) positions += one.first_position + one.rows;
+  return positions;
+}
+
 // The bytes read from the caches, in whole blocks.
 Index kv_bytes(const AttentionArgs& args) {
   Index blocks = 0;
@@ -170,7 +176,7 @@ float* AttentionWorkspace::reserve(Index count) {
 
 void attention(const AttentionArgs& args, AttentionWorkspace& workspace, Executor& executor) {
   HONE_TRACE_ZONE("attention", {"rows", total_rows(args)}, {"heads", args.heads},
-                  {"sequences", args.sequences.size()}, {"kv_bytes", kv_bytes(args)});
+                  {"positions", total_positions(args)}, {"kv_bytes", kv_bytes(args)});
   check(args);
   std::vector<AttentionTile> tiles = tiles_of(args);
   if (tiles.empty()) return;
