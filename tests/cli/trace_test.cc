@@ -140,8 +140,7 @@ TEST_F(Trace, generate_shows_prefill_decoding_layers_and_products_with_their_siz
                                 {"weight_bytes", (64 + 32 + 32) * 32 * 4}}));
   const Zone attention = zones.named("attention").back();
   EXPECT_EQ(attention.args["heads"], 4);
-  EXPECT_EQ(attention.args["positions"],
-            zones.named("decode").back().args["positions"].get<int>());
+  EXPECT_EQ(attention.args["positions"], zones.named("decode").back().args["positions"].get<int>());
 }
 
 TEST_F(Trace, eval_and_compress_show_their_windows_and_passes) {
