@@ -23,11 +23,11 @@ enum class Activations {
 };
 
 struct EngineOptions {
-  Executor* executor = nullptr;     // required; must outlive the engine
-  const Clock* clock = nullptr;     // null means steady_clock()
-  std::filesystem::path tokenizer;  // replaces the one found with the model
-  bool need_tokenizer = true;       // if false, models without a tokenizer open as well
-  Index context = 0;                // 0 means the model's own
+  Executor* executor = nullptr;          // required; must outlive the engine
+  const Clock* clock = nullptr;          // null means steady_clock()
+  std::filesystem::path tokenizer = {};  // replaces the one found with the model
+  bool need_tokenizer = true;            // if false, models without a tokenizer open as well
+  Index context = 0;                     // 0 means the model's own
   KvDtype kv = KvDtype::Float16;
   Activations activations = Activations::Int8;
   // Most prompt tokens of a step; from 16 on, rounded down to a multiple of 16.

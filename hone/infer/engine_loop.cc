@@ -17,7 +17,7 @@ constexpr Index kLogitRows = 32;  // at a time: 16 MiB for a vocabulary of 128k
 constexpr Index kUnbounded = Index{1} << 30;
 constexpr Index kLeastBlocks = 8;
 
-// Nobody can guess which texts collide, and so who else asked for a text.
+// Keys of prefixes cannot be predicted, so collisions cannot be planned.
 PrefixSecret random_secret() {
   std::random_device device;
   const auto word = [&] { return std::uint64_t{device()} << 32 | device(); };
@@ -242,11 +242,10 @@ StepBatch EngineLoop::batch_of(const StepPlan& plan) {
       table.push_back(id == kNoBlock ? nullptr : arena_.block(0, id));
     }
     batch.tokens.insert(batch.tokens.end(), planned.tokens.begin(), planned.tokens.end());
-    const Index rows = std::ssize(planned.tokens);
-    batch.sequences.push_back({.rows = rows,
+    batch.sequences.push_back({.rows = std::ssize(planned.tokens),
                                .first_position = planned.first_position,
                                .tables = {table},
-                               .logits = rows - planned.first_output});
+                               .logits = planned.outputs()});
   }
   return batch;
 }
@@ -254,9 +253,7 @@ StepBatch EngineLoop::batch_of(const StepPlan& plan) {
 // Gives each wanted row its logits, some rows at a time.
 void EngineLoop::take_outputs(std::span<Wanted> wanted) {
   Index total = 0;
-  for (const Wanted& one : wanted) {
-    total += std::ssize(one.planned->tokens) - one.planned->first_output;
-  }
+  for (const Wanted& one : wanted) total += one.planned->outputs();
   auto at = wanted.begin();
   Index row = 0;  // of the wanted ones of *at
   for (Index first = 0; first < total; first += kLogitRows) {
@@ -264,12 +261,12 @@ void EngineLoop::take_outputs(std::span<Wanted> wanted) {
     std::span<float> logits = runner_.logits(first, count);
     const std::size_t vocab = logits.size() / static_cast<std::size_t>(count);
     while (!logits.empty()) {
-      const Index left = std::ssize(at->planned->tokens) - at->planned->first_output - row;
+      const Index left = at->planned->outputs() - row;
       const std::size_t take = std::min(logits.size(), static_cast<std::size_t>(left) * vocab);
       if (take > 0) take_rows(*at, row, logits.first(take));
       logits = logits.subspan(take);
       row += static_cast<Index>(take / vocab);
-      if (row == std::ssize(at->planned->tokens) - at->planned->first_output) ++at, row = 0;
+      if (row == at->planned->outputs()) ++at, row = 0;
     }
   }
 }

@@ -31,7 +31,7 @@ struct LoopOptions {
 Index loop_rows(const LoopOptions& options);
 
 // What the engine thread does: it runs the plans of a Scheduler on a model, samples, and delivers
-// events. A request whose sink takes no event runs no further and stops nobody else.
+// events. A request whose sink is full waits; the other requests go on.
 class EngineLoop {
  public:
   // All but the options must outlive the loop; tokenizer may be null.

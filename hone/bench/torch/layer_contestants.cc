@@ -353,7 +353,7 @@ LayerContestant LayerMaker::frozen(const std::string& mode, const LayerRank& ran
                         .facts = size_facts(mode, shape_, rank)};
   run_forward(layer, layer_input(shape_, 1, 0));
   const nn::LayerFacts facts = module->facts();
-  // The packed copy is no tensor, so that no meter sees it.
+  // The meter counts tensors only, and the packed copy is not one.
   layer.weight_bytes = meter_.use().current - before + facts.resident_bytes - facts.stored_bytes;
   add_layer_facts(facts, layer.facts);
   layer.facts["fit"] = from_svd ? svd_fit() : sketched_fit();

@@ -29,6 +29,9 @@ struct PlannedSequence {
   // The rows from this one on want their output; equal to tokens.size() if none does.
   Index first_output = 0;
   std::vector<std::vector<BlockId>> blocks{};  // by group
+
+  // The number of rows that want their output.
+  Index outputs() const { return static_cast<Index>(tokens.size()) - first_output; }
 };
 
 // One run of the model over the rows of all sequences. No two sequences of a plan write to the same
