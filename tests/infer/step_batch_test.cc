@@ -15,6 +15,7 @@
 #include "tests/infer/text_cache.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/error_of.h"
+#include "tests/support/straggling_executor.h"
 #include "tests/support/test_data.h"
 
 namespace hone::infer {
@@ -111,6 +112,25 @@ TEST_F(StepBatchTest, gives_a_text_the_logits_that_it_has_alone_bit_for_bit) {
         EXPECT_EQ(together[i].logits, alone[i].logits) << "text " << i << " seed " << seed;
       }
     }
+  }
+}
+
+TEST_F(StepBatchTest, changes_no_input_that_a_straggler_may_still_read) {
+  const auto plain = runner(serial_executor());
+  hone::test::StragglingExecutor executor;
+  const auto late = runner(executor);
+  std::vector<Text> expected = texts(*plain), texts_of_late = texts(*late);
+  const auto run_all = [](ModelRunner& model, std::vector<Text>& all) {
+    step(model, {&all[4], &all[1]}, {30, 20});                        // many rows
+    step(model, {&all[0], &all[1], &all[2], &all[4]}, {1, 1, 3, 2});  // few rows
+    for (int i = 0; i < 20; ++i) step(model, {&all[3], &all[4]}, {1, 1});
+    step(model, {&all[6], &all[3]}, {19, 2});
+  };
+  run_all(*plain, expected);
+  run_all(*late, texts_of_late);
+  EXPECT_GT(executor.recomputed(), 1000);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(texts_of_late[i].logits, expected[i].logits) << i;
   }
 }
 

@@ -38,14 +38,15 @@ ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& o
               .layers = arch_.layers,
               .kv_heads = arch_.kv_heads,
               .head_dim = arch_.head_dim},
-      ring_(executor) {
+      packed_(executor),
+      queries_(executor) {
   HONE_CHECK(options.max_rows > 0, "model runner", "max_rows of at least 1", options.max_rows);
   const Index rows = options.max_rows;
   hidden_ = make_rows(rows, arch_.hidden_size);
   normed_ = make_rows(rows, arch_.hidden_size);
-  q_ = make_rows(rows, arch_.heads * arch_.head_dim);
   k_ = make_rows(rows, arch_.kv_heads * arch_.head_dim);
   v_ = make_rows(rows, arch_.kv_heads * arch_.head_dim);
+  attended_ = make_rows(rows, arch_.heads * arch_.head_dim);
   mlp_ = make_rows(rows, arch_.intermediate_size);
   cosine_.resize(static_cast<std::size_t>(rows) * rope_.inverse.size());
   sine_.resize(cosine_.size());
@@ -84,6 +85,11 @@ bool ModelRunner::forward(const StepBatch& batch, const std::function<bool()>& g
   HONE_TRACE_ZONE("forward", {"rows", batch.rows()}, {"sequences", batch.sequences.size()});
   check(batch);
   embed(batch);
+  // Stragglers of attention read what the caller may change after this call: caches and tables.
+  const struct Leave {
+    ActivationRing<Buffer>& queries;
+    ~Leave() { queries.wait(); }
+  } leave{queries_};
   for (Index i = 0; i < arch_.layers; ++i) {
     if (go_on && !go_on()) return false;
     HONE_TRACE_ZONE("layer", {"layer", i});
@@ -125,30 +131,33 @@ void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& ba
   const Index rows = batch.rows();
   const Index q_width = arch_.heads * arch_.head_dim, kv_width = arch_.kv_heads * arch_.head_dim;
   normalize(hidden_.as<float>(), layer.attention_norm, rows, normed_.as<float>());
+  float* q = next_queries(rows);
   const GemmOutput inputs[] = {
-      {&layer.q.weight, q_.as<float>(), q_width, {.bias = layer.q.bias_or_null()}},
+      {&layer.q.weight, q, q_width, {.bias = layer.q.bias_or_null()}},
       {&layer.k.weight, k_.as<float>(), kv_width, {.bias = layer.k.bias_or_null()}},
       {&layer.v.weight, v_.as<float>(), kv_width, {.bias = layer.v.bias_or_null()}}};
   multiply(normed_.as<float>(), rows, arch_.hidden_size, inputs);
 
-  rotate_and_store(rows, index);
-  kernels::attention({.q = q_.as<float>(),
-                      .q_stride = q_width,
-                      .out = q_.as<float>(),
-                      .out_stride = q_width,
-                      .heads = arch_.heads,
-                      .scale = 1.0f / std::sqrt(static_cast<float>(arch_.head_dim)),
-                      .layout = layout_,
-                      .layer = index,
-                      .sequences = sequences_},
-                     attention_workspace_, executor_);
+  rotate_and_store(q, rows, index);
+  queries_.set_reader(
+      kernels::attention({.q = q,
+                          .q_stride = q_width,
+                          .out = attended_.as<float>(),
+                          .out_stride = q_width,
+                          .heads = arch_.heads,
+                          .scale = 1.0f / std::sqrt(static_cast<float>(arch_.head_dim)),
+                          .layout = layout_,
+                          .layer = index,
+                          .sequences = sequences_,
+                          .wait_for_stragglers = false},
+                         executor_));
   const GemmOutput output[] = {{&layer.o.weight,
                                 hidden_.as<float>(),
                                 arch_.hidden_size,
                                 {.bias = layer.o.bias_or_null(),
                                  .residual = hidden_.as<float>(),
                                  .residual_stride = arch_.hidden_size}}};
-  multiply(q_.as<float>(), rows, q_width, output);
+  multiply(attended_.as<float>(), rows, q_width, output);
 }
 
 void ModelRunner::mlp_block(const LayerWeights& layer, Index rows) {
@@ -168,17 +177,29 @@ void ModelRunner::mlp_block(const LayerWeights& layer, Index rows) {
   multiply(mlp_.as<float>(), rows, arch_.intermediate_size, output);
 }
 
+// Memory for the queries of a layer, which no straggler is reading.
+float* ModelRunner::next_queries(Index rows) {
+  Buffer& buffer = queries_.next(rows);
+  const Index width = arch_.heads * arch_.head_dim;
+  if (buffer.bytes() < rows * width * static_cast<Index>(sizeof(float))) {
+    buffer = make_rows(rows, width);
+  }
+  return buffer.as<float>();
+}
+
 // Applies RoPE to q and k, then writes k and v to the caches.
-void ModelRunner::rotate_and_store(Index rows, Index layer) {
+void ModelRunner::rotate_and_store(float* q, Index rows, Index layer) {
   const auto pairs = static_cast<Index>(rope_.inverse.size());
   const Index q_width = arch_.heads * arch_.head_dim, kv_width = arch_.kv_heads * arch_.head_dim;
-  constexpr Index kGrain = 8;  // rows; one row costs about a microsecond
+  // One row costs about a microsecond. Few rows run on the calling thread, because a region of
+  // parallel_for waits for a preempted worker.
+  constexpr Index kGrain = 16;
   executor_.parallel_for(rows, kGrain, [&](Index begin, Index end, int) {
-    float* q = q_.as<float>() + begin * q_width;
+    float* queries = q + begin * q_width;
     float* k = k_.as<float>() + begin * kv_width;
-    kernels::RopeArgs rope{.x = q,
+    kernels::RopeArgs rope{.x = queries,
                            .x_stride = q_width,
-                           .y = q,
+                           .y = queries,
                            .y_stride = q_width,
                            .rows = end - begin,
                            .heads = arch_.heads,
@@ -241,16 +262,16 @@ void ModelRunner::multiply(const float* x, Index rows, Index cols,
       if (act_of(*output.weight) == act) chosen[count++] = output;
     }
     if (count == 0) continue;
-    kernels::PackedRows& packed = ring_.next();
+    kernels::PackedRows& packed = packed_.next(rows);
     if (act == Act::Int8) {
       kernels::quantize_rows(x, rows, cols, cols, packed, executor_);
     } else {
       kernels::interleave_rows(x, rows, cols, cols, packed, executor_);
     }
-    ring_.set_reader(kernels::gemm({.x = packed,
-                                    .outputs = std::span(chosen).first(count),
-                                    .executor = executor_,
-                                    .wait_for_stragglers = false}));
+    packed_.set_reader(kernels::gemm({.x = packed,
+                                      .outputs = std::span(chosen).first(count),
+                                      .executor = executor_,
+                                      .wait_for_stragglers = false}));
   }
 }
 

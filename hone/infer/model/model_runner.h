@@ -59,7 +59,8 @@ class ModelRunner {
   void embed(const StepBatch& batch);
   void attention_block(const LayerWeights& layer, const StepBatch& batch, Index index);
   void mlp_block(const LayerWeights& layer, Index rows);
-  void rotate_and_store(Index rows, Index layer);
+  void rotate_and_store(float* q, Index rows, Index layer);
+  float* next_queries(Index rows);
   void store(Index begin, Index end, Index layer);
   void normalize(const float* x, const std::vector<float>& weight, Index rows, float* y);
   void multiply(const float* x, Index rows, Index cols,
@@ -72,9 +73,9 @@ class ModelRunner {
   ModelWeights weights_;
   model_io::RopeFrequencies rope_;
   kernels::KvLayout layout_;
-  ActivationRing ring_;
-  kernels::AttentionWorkspace attention_workspace_;
-  Buffer hidden_, normed_, q_, k_, v_, mlp_, logits_;  // [max_rows, …] f32
+  Buffer hidden_, normed_, k_, v_, attended_, mlp_, logits_;  // [max_rows, …] f32
+  ActivationRing<kernels::PackedRows> packed_;                // what products read
+  ActivationRing<Buffer> queries_;                     // what attention reads, like attended_
   std::vector<float> cosine_, sine_;                   // [max_rows, rotary_dims / 2]
   std::vector<kernels::AttentionSequence> sequences_;  // of the last forward()
   std::vector<Index> wanted_;                          // its rows whose logits are wanted

@@ -2,10 +2,14 @@
 #include "hone/kernels/attention/attention.h"
 
 #include <algorithm>
+#include <cstring>
 #include <functional>
+#include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "hone/core/buffer.h"
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
 #include "hone/kernels/attention/attention_tile.h"
@@ -39,6 +43,8 @@ void check(const AttentionArgs& args) {
   HONE_CHECK(args.q_stride >= width && args.out_stride >= width, "attention",
              concat("strides of at least ", width),
              concat(args.q_stride, " and ", args.out_stride));
+  HONE_REQUIRE(args.q == nullptr || args.q != args.out, "attention",
+               "The output cannot be the queries, because chunks may be computed twice.");
   HONE_CHECK(args.layer >= 0 && args.layer < layout.layers, "attention",
              concat("a layer below ", layout.layers), args.layer);
   HONE_CHECK(args.window >= 0, "attention", "a window of 0 or more positions", args.window);
@@ -76,73 +82,108 @@ std::vector<AttentionTile> tiles_of(const AttentionArgs& args) {
   return tiles;
 }
 
-// The items are segments of tiles. Each yields a state; the caller merges those of a tile.
-void attend_segments(std::span<const AttentionTile> tiles, AttentionWorkspace& workspace,
-                     Executor& executor) {
-  const Index dim = tiles.front().args->layout.head_dim;
+// What the chunks of a region read and where they commit. Stragglers share it, so that it outlives
+// the call.
+struct Plan {
+  AttentionArgs args;
+  std::vector<AttentionTile> tiles;
+  Index most_rows = 0;  // of a tile
+
+  explicit Plan(const AttentionArgs& call) : args(call), tiles(tiles_of(args)) {
+    for (const AttentionTile& tile : tiles) most_rows = std::max(most_rows, tile.rows());
+  }
+  Index dim() const { return args.layout.head_dim; }
+  Index state_floats() const { return SoftmaxState::floats(most_rows, dim()); }
+  Index scratch_floats() const { return tile_scratch_floats(most_rows, dim()); }
+};
+
+// The memory of one chunk: the scratch of its tile after its states.
+struct Slot {
+  float* states;
+  AttentionTile tile;
+
+  Slot(const Plan& plan, std::size_t index, Index states_of_chunk, std::byte* memory)
+      : states(reinterpret_cast<float*>(memory)), tile(plan.tiles[index]) {
+    tile.scratch = states + states_of_chunk * plan.state_floats();
+  }
+  static Index bytes(const Plan& plan, Index states_of_chunk) {
+    return (states_of_chunk * plan.state_floats() + plan.scratch_floats()) *
+           static_cast<Index>(sizeof(float));
+  }
+};
+
+// The chunks are segments of tiles. Each yields a state; the caller merges those of a tile.
+PublishTicket attend_segments(const std::shared_ptr<const Plan>& plan, Executor& executor) {
   struct Item {
     std::size_t tile;
     Index segment, state;  // offset of its state in floats
   };
-  std::vector<Item> items;
-  Index floats = 0, scratch_floats = 0;
-  for (std::size_t i = 0; i < tiles.size(); ++i) {
-    for (Index s = tiles[i].first_segment(); s <= tiles[i].last_segment(); ++s) {
-      items.push_back({i, s, floats});
-      floats += SoftmaxState::floats(tiles[i].rows(), dim);
+  const Index dim = plan->dim();
+  const auto items = std::make_shared<std::vector<Item>>();
+  Index floats = 0;
+  for (std::size_t i = 0; i < plan->tiles.size(); ++i) {
+    const AttentionTile& tile = plan->tiles[i];
+    for (Index s = tile.first_segment(); s <= tile.last_segment(); ++s) {
+      items->push_back({i, s, floats});
+      floats += SoftmaxState::floats(tile.rows(), dim);
     }
-    scratch_floats = std::max(scratch_floats, tile_scratch_floats(tiles[i].rows(), dim));
   }
-  float* states = workspace.reserve(floats + executor.workers() * scratch_floats);
-  float* scratch = states + floats;
+  const Buffer states(floats * static_cast<Index>(sizeof(float)));
   const auto state_of = [&](const Item& item) {
-    return SoftmaxState::at(states + item.state, tiles[item.tile].rows(), dim);
+    return SoftmaxState::at(states.as<float>() + item.state, plan->tiles[item.tile].rows(), dim);
   };
-  executor.parallel_for(std::ssize(items), 1, [&](Index begin, Index end, int worker) {
-    for (const Item& item : std::span(items).subspan(static_cast<std::size_t>(begin),
-                                                     static_cast<std::size_t>(end - begin))) {
-      AttentionTile tile = tiles[item.tile];
-      tile.scratch = scratch + worker * scratch_floats;
-      HWY_DYNAMIC_DISPATCH(load_tile_queries)(tile);
-      HWY_DYNAMIC_DISPATCH(attend_segment)(tile, item.segment, state_of(item));
-    }
-  });
-  for (std::size_t i = 0; i < items.size();) {
-    const std::size_t of_tile = items[i].tile;
-    const AttentionTile& tile = tiles[of_tile];
-    const SoftmaxState total = state_of(items[i]);
-    for (++i; i < items.size() && items[i].tile == of_tile; ++i) {
-      HWY_DYNAMIC_DISPATCH(merge_states)(total, state_of(items[i]), tile.rows(), dim);
+  PublishWork work{.chunks = std::ssize(*items), .slot_bytes = Slot::bytes(*plan, 1)};
+  work.wait_for_stragglers = plan->args.wait_for_stragglers;
+  work.compute = [plan, items, dim](Index chunk, std::byte* memory) {
+    const Item& item = (*items)[static_cast<std::size_t>(chunk)];
+    const Slot slot(*plan, item.tile, 1, memory);
+    HWY_DYNAMIC_DISPATCH(load_tile_queries)(slot.tile);
+    HWY_DYNAMIC_DISPATCH(attend_segment)
+    (slot.tile, item.segment, SoftmaxState::at(slot.states, slot.tile.rows(), dim));
+  };
+  // Commits run before the region ends, so they may use what this call owns.
+  work.commit = [plan, items, dim, &states](Index chunk, const std::byte* memory) {
+    const Item& item = (*items)[static_cast<std::size_t>(chunk)];
+    const Index count = SoftmaxState::floats(plan->tiles[item.tile].rows(), dim);
+    std::memcpy(states.data() + item.state * static_cast<Index>(sizeof(float)), memory,
+                static_cast<std::size_t>(count) * sizeof(float));
+  };
+  const PublishTicket ticket = executor.parallel_publish(std::move(work));
+  for (std::size_t i = 0; i < items->size();) {
+    const std::size_t of_tile = (*items)[i].tile;
+    const AttentionTile& tile = plan->tiles[of_tile];
+    const SoftmaxState total = state_of((*items)[i]);
+    for (++i; i < items->size() && (*items)[i].tile == of_tile; ++i) {
+      HWY_DYNAMIC_DISPATCH(merge_states)(total, state_of((*items)[i]), tile.rows(), dim);
     }
     HWY_DYNAMIC_DISPATCH(store_tile)(tile, total);
   }
+  return ticket;
 }
 
-// The items are tiles. Each processes its segments in order.
-void attend_tiles(std::span<const AttentionTile> tiles, AttentionWorkspace& workspace,
-                  Executor& executor) {
-  const Index dim = tiles.front().args->layout.head_dim;
-  Index most_rows = 0;
-  for (const AttentionTile& tile : tiles) most_rows = std::max(most_rows, tile.rows());
-  const Index state_floats = SoftmaxState::floats(most_rows, dim);
-  const Index worker_floats = tile_scratch_floats(most_rows, dim) + 2 * state_floats;
-  float* memory = workspace.reserve(executor.workers() * worker_floats);
-  executor.parallel_for(std::ssize(tiles), 1, [&](Index begin, Index end, int worker) {
-    float* own = memory + worker * worker_floats;
-    for (Index item = begin; item < end; ++item) {
-      AttentionTile tile = tiles[static_cast<std::size_t>(item)];
-      tile.scratch = own + 2 * state_floats;
-      const auto total = SoftmaxState::at(own, tile.rows(), dim);
-      const auto part = SoftmaxState::at(own + state_floats, tile.rows(), dim);
-      HWY_DYNAMIC_DISPATCH(load_tile_queries)(tile);
-      HWY_DYNAMIC_DISPATCH(attend_segment)(tile, tile.first_segment(), total);
-      for (Index s = tile.first_segment() + 1; s <= tile.last_segment(); ++s) {
-        HWY_DYNAMIC_DISPATCH(attend_segment)(tile, s, part);
-        HWY_DYNAMIC_DISPATCH(merge_states)(total, part, tile.rows(), dim);
-      }
-      HWY_DYNAMIC_DISPATCH(store_tile)(tile, total);
+// The chunks are tiles. Each processes its segments in order.
+PublishTicket attend_tiles(const std::shared_ptr<const Plan>& plan, Executor& executor) {
+  const Index dim = plan->dim();
+  PublishWork work{.chunks = std::ssize(plan->tiles), .slot_bytes = Slot::bytes(*plan, 2)};
+  work.wait_for_stragglers = plan->args.wait_for_stragglers;
+  work.compute = [plan, dim](Index chunk, std::byte* memory) {
+    const Slot slot(*plan, static_cast<std::size_t>(chunk), 2, memory);
+    const AttentionTile& tile = slot.tile;
+    const auto total = SoftmaxState::at(slot.states, tile.rows(), dim);
+    const auto part = SoftmaxState::at(slot.states + plan->state_floats(), tile.rows(), dim);
+    HWY_DYNAMIC_DISPATCH(load_tile_queries)(tile);
+    HWY_DYNAMIC_DISPATCH(attend_segment)(tile, tile.first_segment(), total);
+    for (Index s = tile.first_segment() + 1; s <= tile.last_segment(); ++s) {
+      HWY_DYNAMIC_DISPATCH(attend_segment)(tile, s, part);
+      HWY_DYNAMIC_DISPATCH(merge_states)(total, part, tile.rows(), dim);
     }
-  });
+  };
+  work.commit = [plan, dim](Index chunk, const std::byte* memory) {
+    const Slot slot(*plan, static_cast<std::size_t>(chunk), 2, const_cast<std::byte*>(memory));
+    HWY_DYNAMIC_DISPATCH(store_tile)
+    (slot.tile, SoftmaxState::at(slot.states, slot.tile.rows(), dim));
+  };
+  return executor.parallel_publish(std::move(work));
 }
 
 Index total_rows(const AttentionArgs& args) {
@@ -168,25 +209,18 @@ Index kv_bytes(const AttentionArgs& args) {
 
 }  // namespace
 
-float* AttentionWorkspace::reserve(Index count) {
-  const Index bytes = count * static_cast<Index>(sizeof(float));
-  if (bytes > memory_.bytes()) memory_ = Buffer(std::max(bytes, 2 * memory_.bytes()));
-  return memory_.as<float>();
-}
-
-void attention(const AttentionArgs& args, AttentionWorkspace& workspace, Executor& executor) {
+PublishTicket attention(const AttentionArgs& args, Executor& executor) {
   HONE_TRACE_ZONE("attention", {"rows", total_rows(args)}, {"heads", args.heads},
                   {"positions", total_positions(args)}, {"kv_bytes", kv_bytes(args)});
   check(args);
-  std::vector<AttentionTile> tiles = tiles_of(args);
-  if (tiles.empty()) return;
+  const auto plan = std::make_shared<const Plan>(args);
+  if (plan->tiles.empty()) return {};
   const bool has_few = std::ranges::all_of(
-      tiles, [](const AttentionTile& tile) { return tile.tokens <= kFewTokens; });
-  if (has_few && std::ssize(tiles) < kItemsPerWorker * executor.workers()) {
-    attend_segments(tiles, workspace, executor);
-  } else {
-    attend_tiles(tiles, workspace, executor);
+      plan->tiles, [](const AttentionTile& tile) { return tile.tokens <= kFewTokens; });
+  if (has_few && std::ssize(plan->tiles) < kItemsPerWorker * executor.workers()) {
+    return attend_segments(plan, executor);
   }
+  return attend_tiles(plan, executor);
 }
 
 }  // namespace hone::kernels

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <vector>
-
-#include "hone/core/buffer.h"
 #include "hone/core/executor.h"
 #include "hone/kernels/attention/kv_layout.h"
 
@@ -33,7 +30,7 @@ struct AttentionSequence {
 struct AttentionArgs {
   const float* q = nullptr;  // [rows of all sequences, heads, head_dim], after RoPE
   Index q_stride = 0;        // elements between rows
-  float* out = nullptr;      // like q; may be q
+  float* out = nullptr;      // like q, but other memory
   Index out_stride = 0;
   Index heads = 0;
   float scale = 1;
@@ -41,23 +38,15 @@ struct AttentionArgs {
   KvLayout layout = {};
   Index layer = 0;
   std::span<const AttentionSequence> sequences = {};
-};
-
-// Scratch memory of attention(), which grows on demand and is kept between calls. Concurrent calls
-// must not share it.
-class AttentionWorkspace {
- public:
-  // Returns `count` floats, aligned to 64. Previous contents are lost.
-  float* reserve(Index count);
-
- private:
-  Buffer memory_;
+  // If false, the call returns when `out` is complete, although a preempted worker may still be
+  // reading q, `sequences` and the caches; keep those until executor.wait_left(ticket) returns.
+  bool wait_for_stragglers = true;
 };
 
 // Throws Error{InvalidArgument} if shapes disagree or a cache has too few blocks. One parallel
 // region for all sequences, whose items are (sequence, KV head, tile of rows); where these are few,
 // tiles of few rows (decode, speculation) are also divided into segments.
-void attention(const AttentionArgs& args, AttentionWorkspace& workspace, Executor& executor);
+PublishTicket attention(const AttentionArgs& args, Executor& executor);
 
 // The reference: plain loops in double over the same cache.
 void attention_ref(const AttentionArgs& args);

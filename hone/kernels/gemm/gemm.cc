@@ -6,7 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/buffer.h"
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/trace.h"
@@ -23,9 +22,10 @@ constexpr std::string_view kOp = "gemm";
 // µs, so that a preempted worker delays little.
 constexpr Index kMaxPanels = 4;
 constexpr Index kMaxChunkBytes = Index{512} << 10;
-// For large products: rows of x per work item (16 steps of 12), and columns per pass over them.
-// With Int8, one pass reads 192·1024·1.25 bytes of x and 64·1024 of weights, which fit into a 1 MiB
-// L2.
+// Up to this many rows of x are read in one pass over the columns.
+constexpr Index kOnePassRows = 16;
+// For more rows: rows of x per work item (16 steps of 12), and columns per pass over them. With
+// Int8, one pass reads 192·1024·1.25 bytes of x and 64·1024 of weights, which fit into a 1 MiB L2.
 constexpr Index kRowsPerItem = 192;
 constexpr Index kDepthPerPass = 1024, kFloatDepthPerPass = 512;
 
@@ -155,40 +155,29 @@ struct Work {
   }
 };
 
-PublishTicket run_published(Plan&& plan, const GemmArgs& args) {
-  const Index rows = args.x.rows();
+// Chunks of many rows are divided again, into items of kRowsPerItem rows.
+PublishTicket run(Plan&& plan, const GemmArgs& args) {
+  const Index rows = args.x.rows(), rows_per_item = std::min(rows, kRowsPerItem);
+  const Index depth_per_pass = rows <= kOnePassRows        ? args.x.cols()
+                               : args.x.act() == Act::Int8 ? kDepthPerPass
+                                                           : kFloatDepthPerPass;
   PublishWork work;
-  work.chunks = plan.chunks;
-  work.slot_bytes = rows * kMaxPanels * kPanelRows * static_cast<Index>(sizeof(float));
+  work.chunks = ceil_div(rows, rows_per_item) * plan.chunks;
+  work.slot_bytes = rows_per_item * kMaxPanels * kPanelRows * static_cast<Index>(sizeof(float));
   work.wait_for_stragglers = args.wait_for_stragglers;
   // Shared, because a straggler may still use it after this call has returned.
   const auto shared = std::make_shared<const Plan>(std::move(plan));
-  work.compute = [shared, rows](Index chunk, std::byte* slot) {
-    Work(*shared, chunk, 0, rows, reinterpret_cast<float*>(slot)).compute(shared->x->cols());
+  const auto item = [shared, rows, rows_per_item](Index index, const std::byte* slot) {
+    const Index first_row = index / shared->chunks * rows_per_item;
+    return Work(*shared, index % shared->chunks, first_row,
+                std::min(rows_per_item, rows - first_row),
+                reinterpret_cast<float*>(const_cast<std::byte*>(slot)));
   };
-  work.commit = [shared, rows](Index chunk, const std::byte* slot) {
-    auto* values = reinterpret_cast<float*>(const_cast<std::byte*>(slot));
-    Work(*shared, chunk, 0, rows, values).store();
+  work.compute = [item, depth_per_pass](Index index, std::byte* slot) {
+    item(index, slot).compute(depth_per_pass);
   };
+  work.commit = [item](Index index, const std::byte* slot) { item(index, slot).store(); };
   return args.executor.parallel_publish(std::move(work));
-}
-
-void run_large(const Plan& plan, const GemmArgs& args) {
-  const Index rows = args.x.rows();
-  const Index depth = args.x.act() == Act::Int8 ? kDepthPerPass : kFloatDepthPerPass;
-  const Index row_items = ceil_div(rows, kRowsPerItem);
-  const Index scratch_floats = kRowsPerItem * kMaxPanels * kPanelRows;
-  const Buffer scratch(args.executor.workers() * scratch_floats *
-                       static_cast<Index>(sizeof(float)));
-  args.executor.parallel_for(row_items * plan.chunks, 1, [&](Index begin, Index end, int worker) {
-    for (Index item = begin; item < end; ++item) {
-      const Index first_row = item / plan.chunks * kRowsPerItem;
-      const Work work(plan, item % plan.chunks, first_row, std::min(kRowsPerItem, rows - first_row),
-                      scratch.as<float>() + worker * scratch_floats);
-      work.compute(depth);
-      work.store();
-    }
-  });
 }
 
 Index outputs_of(const GemmArgs& args) {
@@ -210,9 +199,7 @@ PublishTicket gemm(const GemmArgs& args) {
   HONE_TRACE_ZONE("gemm", {"rows", args.x.rows()}, {"outputs", outputs_of(args)},
                   {"depth", args.x.cols()}, {"weight_bytes", weight_bytes_of(args)});
   if (plan.chunks == 0 || args.x.rows() == 0) return {};
-  if (args.x.rows() <= kPublishRows) return run_published(std::move(plan), args);
-  run_large(plan, args);
-  return {};
+  return run(std::move(plan), args);
 }
 
 void gemm(const float* x, Index rows, Index stride, const GemmOutput& output, Executor& executor) {

@@ -24,13 +24,9 @@ struct GemmArgs {
   std::span<const GemmOutput> outputs;  // products that share x (q, k, v) run in one region
   Executor& executor;
   // If false, the call returns when all outputs are stored, although a preempted worker may still
-  // be reading x, weights and bias; keep those until executor.wait_left(ticket) returns. Calls with
-  // more than kPublishRows rows always wait.
+  // be reading x, weights and bias; keep those until executor.wait_left(ticket) returns.
   bool wait_for_stragglers = true;
 };
-
-// Calls with up to this many rows run as one Executor::parallel_publish region.
-inline constexpr Index kPublishRows = 16;
 
 // Numerics: every output has one accumulator, which adds the columns in ascending order; columns
 // are never split between threads. A row's result therefore depends only on that row and the

@@ -10,6 +10,7 @@
 #include "hone/core/thread_pool.h"
 #include "hone/kernels/attention/attention.h"
 #include "tests/kernels/kernel_support.h"
+#include "tests/support/straggling_executor.h"
 
 namespace hone::kernels {
 namespace {
@@ -65,8 +66,7 @@ class Batch {
     AttentionArgs args = args_of(first, count, window);
     std::vector<float> out(static_cast<std::size_t>(rows_of(first, count) * width_), -7.0f);
     args.out = out.data();
-    AttentionWorkspace workspace;
-    attention(args, workspace, executor);
+    attention(args, executor);
     return out;
   }
   std::vector<float> all(Executor& executor, Index window = 0) const {
@@ -148,6 +148,15 @@ TEST(AttentionBatch, matches_double_with_and_without_a_window) {
       }
     }
   }
+}
+
+TEST(AttentionBatch, computes_chunks_of_which_each_may_run_twice) {
+  hone::test::StragglingExecutor late;
+  for (const auto& work : {kDecode, kMixed, std::vector<Work>{{1, 700}}}) {
+    const Batch batch(Dtype::Float16, 8, 2, 24, work);
+    EXPECT_EQ(batch.all(late), batch.all(serial_executor()));
+  }
+  EXPECT_GT(late.recomputed(), 0);
 }
 
 TEST(AttentionWindow, of_one_position_gives_its_value) {

@@ -59,7 +59,6 @@ Values attend(const Cache& cache, const Values& q, Index heads, Index tokens, In
   const Index width = heads * cache.layout.head_dim;
   const Index rows = static_cast<Index>(q.size()) / width;
   Values out(q.size(), -7.0f);
-  AttentionWorkspace workspace;
   attention({.q = q.data(),
              .q_stride = width,
              .out = out.data(),
@@ -69,7 +68,7 @@ Values attend(const Cache& cache, const Values& q, Index heads, Index tokens, In
              .layout = cache.layout,
              .layer = layer,
              .sequences = cache.last_rows(rows, tokens)},
-            workspace, serial_executor());
+            serial_executor());
   return out;
 }
 
@@ -233,7 +232,6 @@ TEST(AttentionStrides, rows_may_lie_apart_and_what_is_between_stays) {
     Values close, out(static_cast<std::size_t>(rows * out_stride), -7.0f);
     for (Index row = 0; row < rows; ++row)
       close.insert(close.end(), q.begin() + row * q_stride, q.begin() + row * q_stride + width);
-    AttentionWorkspace workspace;
     attention({.q = q.data(),
                .q_stride = q_stride,
                .out = out.data(),
@@ -242,7 +240,7 @@ TEST(AttentionStrides, rows_may_lie_apart_and_what_is_between_stays) {
                .scale = 0.25f,
                .layout = cache.layout,
                .sequences = cache.last_rows(rows, tokens)},
-              workspace, serial_executor());
+              serial_executor());
     const Values expected = attend(cache, close, heads, tokens);
     for (Index i = 0; i < rows * out_stride; ++i) {
       const Index row = i / out_stride, at = i % out_stride;
@@ -252,8 +250,7 @@ TEST(AttentionStrides, rows_may_lie_apart_and_what_is_between_stays) {
   }
 }
 
-TEST(AttentionWorkspace, serves_calls_of_any_size_after_another) {
-  AttentionWorkspace shared;
+TEST(AttentionCalls, of_any_size_may_follow_each_other) {
   ThreadPool pool(3);
   for (const Index tokens : {300, 1, 520, 33, 520}) {
     Cache cache(Dtype::Float16, 1, 2, 8, tokens);
@@ -269,12 +266,9 @@ TEST(AttentionWorkspace, serves_calls_of_any_size_after_another) {
                .scale = 0.25f,
                .layout = cache.layout,
                .sequences = cache.last_rows(rows, tokens)},
-              shared, pool);
+              pool);
     EXPECT_EQ(out, attend(cache, q, 4, tokens)) << tokens;
   }
-  float* first = shared.reserve(16);
-  EXPECT_EQ(reinterpret_cast<std::uintptr_t>(first) % 64, 0u);
-  EXPECT_EQ(shared.reserve(8), first) << "memory only grows";
 }
 
 // A call that every case below spoils in one place.
@@ -290,8 +284,7 @@ struct Call {
                      .layout = cache.layout,
                      .sequences = {&sequence, 1}};
   std::string sentence() {
-    AttentionWorkspace workspace;
-    return error_of([&] { attention(args, workspace, serial_executor()); });
+    return error_of([&] { attention(args, serial_executor()); });
   }
 };
 

@@ -55,7 +55,7 @@ class Problem {
   std::vector<float> run(Index first, Index rows, Executor& executor = serial_executor()) const {
     const Index width = heads_ * layout_.head_dim;
     std::vector<float> out(static_cast<std::size_t>(rows * width), kNan);
-    AttentionWorkspace workspace;
+
     const AttentionSequence sequence[] = {
         {.rows = rows, .first_position = first, .blocks = view().blocks}};
     attention({.q = q_.data() + first * width,
@@ -67,7 +67,7 @@ class Problem {
                .layout = layout_,
                .layer = view().layer,
                .sequences = sequence},
-              workspace, executor);
+              executor);
     return out;
   }
 

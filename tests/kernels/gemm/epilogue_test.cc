@@ -11,6 +11,7 @@
 #include "hone/kernels/gemm/gemm.h"
 #include "hone/kernels/gemm/variant.h"
 #include "tests/kernels/gemm/weight_support.h"
+#include "tests/support/straggling_executor.h"
 
 namespace hone::kernels {
 namespace {
@@ -219,6 +220,31 @@ TEST(Gemm, reads_x_and_writes_y_up_to_a_guard_page) {
     const GemmOutput output{
         .weight = &weight, .y = reinterpret_cast<float*>(y.data()), .y_stride = 37};
     gemm(from, rows, 96, output, serial_executor());
+  }
+}
+
+// A product onto its own residual, whose chunks are computed again after they were stored.
+TEST(Gemm, adds_the_residual_once_although_chunks_may_run_twice) {
+  const PackedMatrix weight = pack(make_weight("q4_0", 640, 256, 1).stored());
+  for (const Index rows : {1, 16, 17, 200, 400}) {
+    const auto x = random_floats(rows * 256, 2);
+    const auto product = [&](Executor& executor) {
+      PackedRows packed;
+      quantize_rows(x.data(), rows, 256, 256, packed, executor);
+      std::vector<float> y(static_cast<std::size_t>(rows * 640), 0.5f);
+      const GemmOutput output{.weight = &weight,
+                              .y = y.data(),
+                              .y_stride = 640,
+                              .epilogue = {.residual = y.data(), .residual_stride = 640}};
+      executor.wait_left(gemm({.x = packed,
+                               .outputs = {&output, 1},
+                               .executor = executor,
+                               .wait_for_stragglers = rows % 2 == 0}));
+      return y;
+    };
+    hone::test::StragglingExecutor late;
+    EXPECT_EQ(product(late), product(serial_executor())) << rows << " rows";
+    EXPECT_GT(late.recomputed(), 0);
   }
 }
 
