@@ -27,9 +27,8 @@ Index first_block(const LayerGroup& group, Index length) {
 }
 
 Index kv_block_bytes(const LayerGroup& group) {
-  HONE_CHECK(
-      group.dtype == Dtype::Float16 || group.dtype == Dtype::Float32 || group.dtype == Dtype::Int8,
-      "layer group", "f16, f32 or i8", name_of(group.dtype));
+  HONE_CHECK(kernels::is_kv_dtype(group.dtype), "layer group", "f16, f32 or i8",
+             name_of(group.dtype));
   HONE_CHECK(group.window >= 0, "layer group", "a window of at least 0 tokens", group.window);
   const Index dims = positive(group.key_dim, "key_dim") + positive(group.value_dim, "value_dim");
   const Index head = dims * bytes_of(group.dtype) + scale_bytes(group.dtype);
