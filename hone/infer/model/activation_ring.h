@@ -18,9 +18,7 @@ class ActivationRing {
   explicit ActivationRing(Executor& executor) : executor_(executor) {}
   ActivationRing(const ActivationRing&) = delete;
   ActivationRing& operator=(const ActivationRing&) = delete;
-  ~ActivationRing() {
-    for (const PublishTicket ticket : tickets_) executor_.wait_left(ticket);
-  }
+  ~ActivationRing() { wait_left(); }
 
   // A buffer that no worker is reading.
   kernels::PackedRows& next() {
@@ -31,6 +29,10 @@ class ActivationRing {
   }
   // Sets the region that reads the buffer last returned by next().
   void set_reader(PublishTicket ticket) { tickets_[current_] = ticket; }
+  // Returns when no worker is left in any of the regions.
+  void wait_left() {
+    for (const PublishTicket ticket : tickets_) executor_.wait_left(ticket);
+  }
 
  private:
   static constexpr std::size_t kBuffers = 8;

@@ -34,12 +34,11 @@ ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& o
       executor_(executor),
       weights_(pack_weights(file, executor)),
       rope_(model_io::rope_frequencies(arch_.rope)),
-      layout_{.dtype = options.kv,
-              .layers = arch_.layers,
-              .kv_heads = arch_.kv_heads,
-              .head_dim = arch_.head_dim},
+      kv_(plan_kv(arch_, options.kv)),
       ring_(executor) {
   HONE_CHECK(options.max_rows > 0, "model runner", "max_rows of at least 1", options.max_rows);
+  for (const LayerGroup& group : kv_.groups) layouts_.push_back(layout_of(group));
+  sequences_.resize(kv_.groups.size());
   const Index rows = options.max_rows;
   hidden_ = make_rows(rows, arch_.hidden_size);
   normed_ = make_rows(rows, arch_.hidden_size);
@@ -69,7 +68,8 @@ void ModelRunner::check(const StepBatch& batch) const {
     HONE_CHECK(sequence.rows > 0, "forward", "at least 1 row of a sequence", sequence.rows);
     HONE_CHECK(sequence.logits >= 0 && sequence.logits <= sequence.rows, "forward",
                concat("logits of 0 to ", sequence.rows, " rows"), sequence.logits);
-    HONE_CHECK(sequence.tables.size() == 1, "forward", "one block table of a sequence",
+    HONE_CHECK(sequence.tables.size() == kv_.groups.size(), "forward",
+               concat("block tables for ", kv_.groups.size(), " groups of layers"),
                sequence.tables.size());
     sum += sequence.rows;
   }
@@ -103,7 +103,7 @@ void ModelRunner::embed(const StepBatch& batch) {
         weights_.embedding, batch.tokens[row],
         {hidden_.as<float>() + static_cast<Index>(row) * width, static_cast<std::size_t>(width)});
   }
-  sequences_.clear();
+  for (auto& of_group : sequences_) of_group.clear();
   wanted_.clear();
   const std::size_t pairs = rope_.inverse.size();
   Index row = 0;
@@ -113,9 +113,11 @@ void ModelRunner::embed(const StepBatch& batch) {
     kernels::fill_rope_tables(rope_.inverse, rope_.attention_factor, sequence.first_position,
                               std::span(cosine_).subspan(at, count),
                               std::span(sine_).subspan(at, count));
-    sequences_.push_back({.rows = sequence.rows,
-                          .first_position = sequence.first_position,
-                          .blocks = sequence.tables.front()});
+    for (std::size_t g = 0; g < sequences_.size(); ++g) {
+      sequences_[g].push_back({.rows = sequence.rows,
+                               .first_position = sequence.first_position,
+                               .blocks = sequence.tables[g]});
+    }
     row += sequence.rows;
     for (Index i = sequence.logits; i > 0; --i) wanted_.push_back(row - i);
   }
@@ -132,15 +134,17 @@ void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& ba
   multiply(normed_.as<float>(), rows, arch_.hidden_size, inputs);
 
   rotate_and_store(rows, index);
+  const auto [group, kv_layer] = kv_.places[static_cast<std::size_t>(index)];
   kernels::attention({.q = q_.as<float>(),
                       .q_stride = q_width,
                       .out = q_.as<float>(),
                       .out_stride = q_width,
                       .heads = arch_.heads,
                       .scale = 1.0f / std::sqrt(static_cast<float>(arch_.head_dim)),
-                      .layout = layout_,
-                      .layer = index,
-                      .sequences = sequences_},
+                      .window = kv_.groups[static_cast<std::size_t>(group)].window,
+                      .layout = kv_layout(group),
+                      .layer = kv_layer,
+                      .sequences = sequences_[static_cast<std::size_t>(group)]},
                      attention_workspace_, executor_);
   const GemmOutput output[] = {{&layer.o.weight,
                                 hidden_.as<float>(),
@@ -200,8 +204,9 @@ void ModelRunner::rotate_and_store(Index rows, Index layer) {
 // Writes rows [begin, end) of k and v, which may belong to several sequences, to their caches.
 void ModelRunner::store(Index begin, Index end, Index layer) {
   const Index kv_width = arch_.kv_heads * arch_.head_dim;
+  const auto [group, kv_layer] = kv_.places[static_cast<std::size_t>(layer)];
   Index first = 0;  // row of the sequence
-  for (const kernels::AttentionSequence& sequence : sequences_) {
+  for (const auto& sequence : sequences_[static_cast<std::size_t>(group)]) {
     const Index from = std::max(begin, first), to = std::min(end, first + sequence.rows);
     if (from < to) {
       kernels::write_kv({.k = k_.as<float>() + from * kv_width,
@@ -210,7 +215,7 @@ void ModelRunner::store(Index begin, Index end, Index layer) {
                          .rows = to - from,
                          .first_position = sequence.first_position + from - first,
                          .head_end = arch_.kv_heads,
-                         .cache = {layout_, layer, sequence.blocks}});
+                         .cache = {kv_layout(group), kv_layer, sequence.blocks}});
     }
     first += sequence.rows;
   }
