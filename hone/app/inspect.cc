@@ -13,6 +13,7 @@
 #include "hone/core/mmap_file.h"
 #include "hone/core/names.h"
 #include "hone/core/safetensors.h"
+#include "hone/infer/kv_size.h"
 #include "hone/model_io/factored_config.h"
 #include "hone/model_io/json_fields.h"
 #include "hone/model_io/model_file.h"
@@ -28,7 +29,17 @@ using model_io::RopePairing;
 using model_io::RopeScaling;
 using model_io::RopeSpec;
 
-constexpr Index kKvElementBytes = 2;  // the cache holds f16 by default
+// What the KV cache of one sequence takes, by its type.
+Json kv_cache_json(const model_io::Architecture& a) {
+  Json sizes = Json::object();
+  for (const auto dtype :
+       {infer::KvDtype::Float16, infer::KvDtype::Float32, infer::KvDtype::Int8}) {
+    sizes[std::string(infer::name_of(dtype))] = {
+        {"bytes_per_token", infer::kv_token_bytes(a, dtype)},
+        {"bytes_at_context", infer::kv_cache_bytes(a, dtype, a.context)}};
+  }
+  return sizes;
+}
 
 std::string dtype_text(const StoredMatrix& matrix) {
   if (matrix.layout == WeightLayout::Canonical) return to_text(matrix.quant.spec);
@@ -140,7 +151,8 @@ Json inspect_model(const ModelFile& model, bool stats) {
           {"architecture", architecture_json(a)},
           {"parameters", a.parameters()},
           {"bytes", model.file_bytes()},
-          {"kv_bytes_per_token", a.kv_bytes_per_token(kKvElementBytes)},
+          {"kv_bytes_per_token", infer::kv_token_bytes(a, infer::KvDtype::Float16)},
+          {"kv_cache", kv_cache_json(a)},
           {"tied", a.tied_embeddings},
           {"rope", rope_json(a.rope)},
           {"tokenizer", tokenizer_json(model)},

@@ -15,7 +15,8 @@ struct InspectOptions {
 };
 
 // What is in a model file: the document of `hone inspect --json` with format, architecture,
-// tensors[]{name,dtype,shape,bytes}, parameters, bytes, kv_bytes_per_token (f16), tied, rope{},
+// tensors[]{name,dtype,shape,bytes}, parameters, bytes, kv_bytes_per_token (f16),
+// kv_cache{f16, f32, int8: {bytes_per_token, bytes_at_context}} of one sequence, tied, rope{},
 // tokenizer{} or null. Reads headers only, unless stats. Also opens a lone safetensors file, and a
 // GGUF file that holds a vocabulary or an architecture hone does not serve: those have no
 // architecture-dependent fields. Of a classifier of images, "architecture" has its config.json, the

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "hone/bench/peer_process.h"
+#include "hone/bench/prefix_reuse.h"
 #include "hone/bench/synthetic_model.h"
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
@@ -140,8 +141,11 @@ std::vector<Subject> list_subjects(const BenchLlmOptions& options) {
   return subjects;
 }
 
-Json describe(const infer::ModelInfo& info) {
-  return {{"isa", info.isa}, {"kernel", info.kernel}, {"threads", info.threads}};
+Json describe(const infer::ModelInfo& info, infer::KvDtype kv) {
+  return {{"isa", info.isa},
+          {"kernel", info.kernel},
+          {"threads", info.threads},
+          {"kv", infer::name_of(kv)}};
 }
 
 BenchCase make_case(const Subject& subject, const Work& work, const infer::ModelInfo& info,
@@ -163,10 +167,13 @@ void bench_subject(const Subject& subject, const std::vector<Work>& works,
                    BenchRun& run, Executor& executor) {
   Index context = 0;
   for (const Work& work : works) context = std::max(context, work.tokens + work.depth + 2);
+  for (const Index prefix : options.prefixes) context = std::max(context, prefix_context(prefix));
   infer::EngineOptions engine_options;
   engine_options.executor = &executor;
   engine_options.need_tokenizer = false;
   engine_options.context = context;
+  engine_options.kv = options.kv;
+  engine_options.activations = options.activations;
   const auto engine = Engine::open_or_throw(subject.file, engine_options);
   std::unique_ptr<PeerProcess> peer;
   for (const std::string& name : options.against) {
@@ -179,7 +186,7 @@ void bench_subject(const Subject& subject, const std::vector<Work>& works,
     bench_case.contestants.push_back(
         {"hone", [&side] { side.run(); }, [&side] { side.prepare(); }});
     bench_case.ours.push_back(true);
-    bench_case.extra.push_back(describe(engine->info()));
+    bench_case.extra.push_back(describe(engine->info(), options.kv));
     if (peer != nullptr) {
       bench_case.contestants.push_back(peer_contestant(*peer, "llama_cpp", work));
       bench_case.ours.push_back(false);
@@ -188,6 +195,9 @@ void bench_subject(const Subject& subject, const std::vector<Work>& works,
       bench_case.absent = options.against;
     }
     run.add(bench_case);
+  }
+  for (const Index prefix : options.prefixes) {
+    bench_prefix_reuse(subject.name, prefix, *engine, run);
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "hone/bench/bench_run.h"
 #include "hone/core/executor.h"
+#include "hone/infer/engine.h"
 
 namespace hone::bench {
 
@@ -17,17 +18,20 @@ struct BenchLlmOptions {
   std::vector<Index> prompts = {512};          // prefill of this many tokens
   std::vector<Index> generate = {64};          // decode of this many tokens, after each depth
   std::vector<Index> depths = {0};             // tokens already in the cache
-  std::vector<std::string> against;            // llama_cpp
-  std::filesystem::path cache;                 // where synthetic models are kept
+  std::vector<Index> prefixes;                 // shared by prompts; see prefix_reuse.h
+  infer::KvDtype kv = infer::KvDtype::Float16;
+  infer::Activations activations = infer::Activations::Int8;
+  std::vector<std::string> against;  // llama_cpp
+  std::filesystem::path cache;       // where synthetic models are kept
 };
 
 // Prefill and decode rates, "llama-1b/q4_0/pp512" and "llama-1b/q4_0/tg64@512", with peers in child
 // processes on the same file and thread count, interleaved in one run. Sampling is greedy on our
 // side and absent on theirs; tokenization is excluded. Before each sample both sides rest for
-// 300 ms, because idle peers spin. Rows carry tokens_per_s, isa, kernel, threads. Our decode rows
-// carry share_of_roof: the bytes of infer::decode_bytes() per second, over the read bandwidth that
-// the same threads reach immediately before and after each sample, the prompt being in the cache;
-// or no_memory_share, where the last-level cache holds a good part of the weights.
+// 300 ms, because idle peers spin. Rows carry tokens_per_s, isa, kernel, threads, kv. Our decode
+// rows carry share_of_roof: the bytes of infer::decode_bytes() per second, over the read bandwidth
+// that the same threads reach immediately before and after each sample, the prompt being in the
+// cache; or no_memory_share, where the last-level cache holds a good part of the weights.
 // Error{InvalidArgument} for an unknown shape, dtype or peer.
 void bench_llm(const BenchLlmOptions& options, BenchRun& run, Executor& executor);
 

@@ -1,15 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/bench_llm.h"
 #include "hone/cli/bench_verb.h"
+#include "hone/cli/runtime_options.h"
 
 namespace hone::cli {
 
 void add_bench_llm(CLI::App& bench, Context& context) {
   auto options = std::make_shared<bench::BenchLlmOptions>();
   options->cache = bench::default_bench_cache();
+  auto runtime = std::make_shared<RuntimeChoice>();
   CLI::App* verb =
       add_bench_verb(bench, context, "llm", "Measure prefill and decode of language models",
-                     [&context, options](bench::BenchRun& run, Measurer&) {
+                     [&context, options, runtime](bench::BenchRun& run, Measurer&) {
+                       options->kv = runtime->kv_dtype();
+                       options->activations = runtime->activations();
                        bench::bench_llm(*options, run, context.executor());
                      });
   auto* work = verb->add_option_group("work", "Exactly one of these options");
@@ -36,6 +40,12 @@ void add_bench_llm(CLI::App& bench, Context& context) {
       ->delimiter(',')
       ->envname("HONE_DEPTH")
       ->capture_default_str();
+  verb->add_option("--prefix", options->prefixes,
+                   "Numbers of prompt tokens that requests share, each measured as the time to the "
+                   "first token with and without them in the cache")
+      ->delimiter(',')
+      ->envname("HONE_PREFIX");
+  add_runtime_options(*verb, *runtime);
   verb->add_option("--against", options->against, "Peers to compare to: llama_cpp")
       ->delimiter(',')
       ->envname("HONE_AGAINST");

@@ -7,6 +7,7 @@
 namespace hone::cli {
 
 infer::KvDtype RuntimeChoice::kv_dtype() const {
+  if (kv == "int8") return infer::KvDtype::Int8;
   return kv == "f16" ? infer::KvDtype::Float16 : infer::KvDtype::Float32;
 }
 
@@ -15,8 +16,8 @@ infer::Activations RuntimeChoice::activations() const {
 }
 
 void add_runtime_options(CLI::App& verb, RuntimeChoice& choice) {
-  verb.add_option("--kv", choice.kv, "Type of the KV cache")
-      ->check(CLI::IsMember({"f16", "f32"}))
+  verb.add_option("--kv", choice.kv, "Type of the KV cache: f16, f32, int8 (half of f16)")
+      ->check(CLI::IsMember({"f16", "f32", "int8"}))
       ->envname("HONE_KV")
       ->capture_default_str();
   verb.add_option("--act", choice.act, "Type of the activations with quantized weights: i8, f32")

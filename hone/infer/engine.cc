@@ -45,7 +45,7 @@ LoopOptions loop_options(const EngineOptions& options, const model_io::ModelFile
 RunnerOptions runner_options(const EngineOptions& options, Index rows) {
   return {
       .act = options.activations == Activations::Int8 ? kernels::Act::Int8 : kernels::Act::Float32,
-      .kv = options.kv == KvDtype::Float16 ? Dtype::Float16 : Dtype::Float32,
+      .kv = cell_dtype(options.kv),
       .max_rows = rows};
 }
 
@@ -71,7 +71,7 @@ struct Engine::State {
     info.context = loop.max_length();
     info.file_bytes = file->file_bytes();
     info.weight_bytes = runner.weight_bytes();
-    info.kv_bytes_per_token = runner.kv_layout().block_bytes() / kernels::kKvBlockTokens;
+    info.kv_bytes_per_token = kv_token_bytes(runner.kv_groups());
     info.isa = name_of(best_isa());
     info.kernel = runner.kernel_name();
     info.threads = options.executor->workers();

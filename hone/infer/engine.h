@@ -9,6 +9,7 @@
 
 #include "hone/core/clock.h"
 #include "hone/core/executor.h"
+#include "hone/infer/kv_size.h"
 #include "hone/infer/model_info.h"
 #include "hone/infer/request.h"
 #include "hone/infer/sched/request_queue.h"
@@ -16,7 +17,6 @@
 
 namespace hone::infer {
 
-enum class KvDtype { Float16, Float32 };
 enum class Activations {
   Int8,     // int8 activations with quantized weights, otherwise f32
   Float32,  // f32 activations with all weights

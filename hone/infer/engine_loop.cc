@@ -16,6 +16,9 @@ namespace {
 constexpr Index kLogitRows = 32;  // at a time: 16 MiB for a vocabulary of 128k
 constexpr Index kUnbounded = Index{1} << 30;
 constexpr Index kLeastBlocks = 8;
+constexpr Index kIdlePages = Index{32} << 20;     // of free blocks that stay resident
+constexpr Index kScarceBytes = Index{256} << 20;  // of memory: less is too little for a reserve
+constexpr std::int64_t kMemoryCheckNs = 1'000'000'000;
 
 // Keys of prefixes cannot be predicted, so collisions cannot be planned.
 PrefixSecret random_secret() {
@@ -24,23 +27,15 @@ PrefixSecret random_secret() {
   return {word(), word()};
 }
 
-LayerGroup group_of(const kernels::KvLayout& layout) {
-  return {.layers = layout.layers,
-          .kv_heads = layout.kv_heads,
-          .key_dim = layout.head_dim,
-          .value_dim = layout.head_dim,
-          .dtype = layout.dtype};
-}
-
-SchedulerOptions scheduler_options(const LoopOptions& options, const LayerGroup& group) {
-  const Index block = kv_block_bytes(group);
-  const Index text = (ceil_div(options.context, kBlockTokens) + 1) * block;
+SchedulerOptions scheduler_options(const LoopOptions& options, std::span<const LayerGroup> groups) {
+  const Index block = kv_token_bytes(groups) * kBlockTokens;
+  const Index text = kv_peak_bytes(groups, options.context, loop_rows(options));
   Index kv_bytes = options.kv_bytes;
   if (kv_bytes == 0) {
-    const Index room = std::max(available_memory_bytes() / 2, kLeastBlocks * block);
+    const Index room = std::max(options.available_bytes() / 2, kLeastBlocks * block);
     kv_bytes = text < room / options.max_sequences ? options.max_sequences * text : room;
   }
-  return {.groups = {group},
+  return {.groups = {groups.begin(), groups.end()},
           .kv_bytes = kv_bytes,
           .prefix_secret = random_secret(),
           .context = options.context,
@@ -78,9 +73,10 @@ EngineLoop::EngineLoop(const LoopOptions& options, ModelRunner& runner,
       stop_ids_(std::move(stop_ids)),
       executor_(executor),
       clock_(clock),
-      scheduler_(scheduler_options(options, group_of(runner.kv_layout()))),
+      scheduler_(scheduler_options(options, runner.kv_groups())),
       arena_(scheduler_.pool()),
-      queue_(options.max_queue) {}
+      queue_(options.max_queue),
+      available_bytes_(options.available_bytes) {}
 
 EngineLoop::~EngineLoop() {
   try {
@@ -100,9 +96,27 @@ bool EngineLoop::step() {
   bool is_busy = flush();
   is_busy |= run_plan();
   is_busy |= end_requests();
+  return_pages(!is_busy);
   report();
-  if (!is_busy) arena_.reclaim(scheduler_.pool());
   return is_busy;
+}
+
+// Returns the pages of free blocks that exceed a reserve for the next requests. While others need
+// the memory there is no reserve, and half of what the prefix cache holds goes at each look.
+void EngineLoop::return_pages(bool is_idle) {
+  const BlockPool& pool = scheduler_.pool();
+  Index reserve = is_idle ? kIdlePages : 2 * kIdlePages;
+  if (const auto now = clock_.now_ns(); now >= next_memory_check_ns_) {
+    next_memory_check_ns_ = now + kMemoryCheckNs;
+    if (available_bytes_() < std::min(pool.budget_bytes() / 8, kScarceBytes)) {
+      scheduler_.shrink_cache(pool.cached_bytes() / 2);
+      reserve = 0;
+    }
+  }
+  const Index resident = arena_.resident_bytes();
+  if (resident - pool.used_bytes() <= reserve && resident <= pool.budget_bytes()) return;
+  HONE_TRACE_ZONE("return pages", {"resident", resident}, {"used", pool.used_bytes()});
+  arena_.reclaim(pool, std::min({reserve, kIdlePages, pool.budget_bytes() - pool.used_bytes()}));
 }
 
 bool EngineLoop::run_plan() {
@@ -193,8 +207,13 @@ StepResult EngineLoop::run(const StepPlan& plan) {
   for (const PlannedSequence& planned : plan.sequences) {
     Live& live = live_.at(planned.id);
     if (live.sequence) live.sequence->start(begin);
-    live.kv_blocks =
-        std::ssize(planned.blocks[0]) - std::ranges::count(planned.blocks[0], kNoBlock);
+    live.kv_blocks = live.kv_bytes = 0;
+    for (std::size_t g = 0; g < planned.blocks.size(); ++g) {
+      const std::vector<BlockId>& ids = planned.blocks[g];
+      const Index held = std::ssize(ids) - std::ranges::count(ids, kNoBlock);
+      live.kv_blocks += held;
+      live.kv_bytes += held * scheduler_.pool().block_bytes(static_cast<Index>(g));
+    }
     wanted.push_back({.planned = &planned, .live = &live, .result = {.id = planned.id}});
   }
   try {
@@ -237,14 +256,18 @@ StepBatch EngineLoop::batch_of(const StepPlan& plan) {
   StepBatch batch;
   tables_.clear();
   for (const PlannedSequence& planned : plan.sequences) {
-    std::vector<std::byte*>& table = tables_.emplace_back();
-    for (const BlockId id : planned.blocks[0]) {
-      table.push_back(id == kNoBlock ? nullptr : arena_.block(0, id));
+    std::vector<kernels::BlockPointers> tables;
+    for (std::size_t g = 0; g < planned.blocks.size(); ++g) {
+      std::vector<std::byte*>& table = tables_.emplace_back();
+      for (const BlockId id : planned.blocks[g]) {
+        table.push_back(id == kNoBlock ? nullptr : arena_.block(static_cast<Index>(g), id));
+      }
+      tables.emplace_back(table);
     }
     batch.tokens.insert(batch.tokens.end(), planned.tokens.begin(), planned.tokens.end());
     batch.sequences.push_back({.rows = std::ssize(planned.tokens),
                                .first_position = planned.first_position,
-                               .tables = {table},
+                               .tables = std::move(tables),
                                .logits = planned.outputs()});
   }
   return batch;
@@ -340,7 +363,7 @@ void EngineLoop::end(Live& live, RequestId id, FinishReason reason) {
 void EngineLoop::push(Live& live, RequestId id, Event event) {
   if (event.finished) {
     event.kv_blocks = live.kv_blocks;
-    event.kv_bytes = live.kv_blocks * runner_.kv_layout().block_bytes();
+    event.kv_bytes = live.kv_bytes;
     live.has_ended = true;
     queue_.forget(id);
     ended_.cancelled += *event.finished == FinishReason::Cancelled;
@@ -358,6 +381,9 @@ void EngineLoop::report() {
   const SchedulerCounters counters = scheduler_.counters();
   stats.preemptions = counters.preemptions;
   stats.cached_tokens = counters.cached_tokens;
+  stats.kv_used_bytes = scheduler_.pool().used_bytes();
+  stats.kv_cached_bytes = scheduler_.pool().cached_bytes();
+  stats.kv_resident_bytes = arena_.resident_bytes();
   for (const auto& [id, live] : live_) {
     stats.running += live.sequence && live.sequence->has_started() && !live.has_ended;
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hone/core/clock.h"
+#include "hone/core/cpu_info.h"
 #include "hone/core/executor.h"
 #include "hone/infer/grammar/token_vocabulary.h"
 #include "hone/infer/kv/kv_arena.h"
@@ -26,6 +27,8 @@ struct LoopOptions {
   Index max_sequences = 16;   // that run together
   Index max_queue = 64;       // requests that wait
   Index prefill_chunk = 512;  // most prompt tokens of a step; below 16 or a multiple of it
+  // Memory that the process could still take.
+  Index (*available_bytes)() = available_memory_bytes;
 };
 // The most rows of a step.
 Index loop_rows(const LoopOptions& options);
@@ -69,7 +72,7 @@ class EngineLoop {
     std::unique_ptr<Sequence> sequence{};  // the same; null once it has ended
     ScoreJob* score = nullptr;             // of a text to score
     std::deque<Event> outbox{};            // events that the sink did not take, in order
-    Index kv_blocks = 0;                   // in the last step
+    Index kv_blocks = 0, kv_bytes = 0;     // in the last step
     std::exception_ptr failure{};
     bool has_ended = false;
   };
@@ -96,6 +99,7 @@ class EngineLoop {
   void push(Live& live, RequestId id, Event event);
   void end(Live& live, RequestId id, FinishReason reason);
   void report();
+  void return_pages(bool is_idle);
 
   ModelRunner& runner_;
   const text::Tokenizer* tokenizer_;
@@ -108,8 +112,10 @@ class EngineLoop {
   // For masks; made for the first request with a schema.
   std::shared_ptr<const grammar::TokenVocabulary> vocabulary_;
   std::map<RequestId, Live> live_;
-  std::vector<std::vector<std::byte*>> tables_;  // of the batch, by sequence
+  std::vector<std::vector<std::byte*>> tables_;  // of the batch, by sequence and group
   EngineStats ended_;                            // requests that succeeded, failed, …
+  Index (*available_bytes_)();
+  std::int64_t next_memory_check_ns_ = 0;
   bool in_step_ = false;
 };
 

@@ -56,7 +56,13 @@ struct Architecture {
   std::vector<text::TokenId> stop_ids;  // sorted, unique
   std::optional<text::TokenId> bos_id;
   std::vector<FactoredLayer> factored;
+  // By layer: how many of the last positions, its own included, a token attends to; 0: all. Empty
+  // if that holds for every layer.
+  std::vector<Index> windows;
 
+  Index window_of(Index layer) const {
+    return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)];
+  }
   Index parameters() const;
   Index kv_bytes_per_token(Index bytes_per_element) const;
 };

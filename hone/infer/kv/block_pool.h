@@ -53,6 +53,8 @@ class BlockPool {
   void release_from_cache(Index group, BlockId& id);
 
   Index references(Index group, BlockId id) const;  // 0 for free and unknown ids
+  // The blocks that were given back, in that order.
+  std::span<const BlockId> free_blocks(Index group) const { return groups_[at(group)].free; }
   bool is_open(Index group, BlockId id) const;
   // Whether its one holder may write to the block in place.
   bool is_writable(Index group, BlockId id) const {

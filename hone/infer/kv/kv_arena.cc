@@ -3,7 +3,9 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <cstring>
+#include <span>
 
 #include "hone/core/check.h"
 
@@ -48,17 +50,40 @@ void KvArena::copy(const BlockCopy& copy) {
               static_cast<std::size_t>(bytes));
 }
 
-void KvArena::reclaim(const BlockPool& pool) {
+void KvArena::reclaim(const BlockPool& pool, Index keep) {
   for (std::size_t g = 0; g < regions_.size(); ++g) {
     Region& region = regions_[g];
-    for (std::size_t id = 0; id < region.resident.size(); ++id) {
-      if (!region.resident[id]) continue;
-      if (pool.references(static_cast<Index>(g), static_cast<BlockId>(id)) > 0) continue;
-      discard_pages(region.memory.data() + static_cast<Index>(id) * region.block_bytes,
-                    region.block_bytes);
-      region.resident[id] = false;
-      resident_bytes_ -= region.block_bytes;
+    const auto group = static_cast<Index>(g);
+    std::vector<bool> is_free(region.resident.size());
+    for (std::size_t id = 0; id < is_free.size(); ++id) {
+      is_free[id] = pool.references(group, static_cast<BlockId>(id)) == 0;
     }
+    const std::span<const BlockId> freed = pool.free_blocks(group);
+    for (auto id = freed.rbegin(); id != freed.rend() && keep >= region.block_bytes; ++id) {
+      if (!region.resident[static_cast<std::size_t>(*id)]) continue;
+      is_free[static_cast<std::size_t>(*id)] = false;
+      keep -= region.block_bytes;
+    }
+    discard(region, is_free);
+  }
+}
+
+// Discards whole runs of free blocks, so that pages between two of them go as well.
+void KvArena::discard(Region& region, const std::vector<bool>& is_free) {
+  for (std::size_t begin = 0; begin < is_free.size(); ++begin) {
+    if (!is_free[begin]) continue;
+    std::size_t end = begin;
+    Index resident = 0;
+    for (; end < is_free.size() && is_free[end]; ++end) {
+      resident += region.resident[end];
+      region.resident[end] = false;
+    }
+    if (resident > 0) {
+      discard_pages(region.memory.data() + static_cast<Index>(begin) * region.block_bytes,
+                    static_cast<Index>(end - begin) * region.block_bytes);
+    }
+    resident_bytes_ -= resident * region.block_bytes;
+    begin = end;
   }
 }
 

@@ -15,6 +15,9 @@ namespace hone::infer {
 // Each group alone could use the whole budget, so with several groups the address space is larger
 // than it. Resident memory stays within the budget if the owner calls reclaim() whenever
 // resident_bytes() exceeds it.
+//
+// Large regions ask for huge pages. Returning a part of a huge page splits it, and the system may
+// later complete it again, so that each block in use can keep up to 2 MiB resident.
 class KvArena {
  public:
   // Throws Error{Resource} if the address space cannot be reserved.
@@ -26,8 +29,10 @@ class KvArena {
   Index resident_bytes() const { return resident_bytes_; }
   // Makes the copy before the next step.
   void copy(const BlockCopy& copy);
-  // Returns the memory of free blocks to the system. Their contents are lost.
-  void reclaim(const BlockPool& pool);
+  // Returns the memory of free blocks to the system, except that of those freed last, up to `keep`
+  // bytes. Contents are lost, so nobody may be reading these blocks, not even a worker whose result
+  // is no longer wanted.
+  void reclaim(const BlockPool& pool, Index keep = 0);
 
  private:
   struct Region {
@@ -35,6 +40,8 @@ class KvArena {
     Buffer memory;
     std::vector<bool> resident;  // by block
   };
+
+  void discard(Region& region, const std::vector<bool>& is_free);
 
   std::vector<Region> regions_;  // by group
   Index resident_bytes_ = 0;

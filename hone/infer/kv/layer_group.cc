@@ -27,9 +27,8 @@ Index first_block(const LayerGroup& group, Index length) {
 }
 
 Index kv_block_bytes(const LayerGroup& group) {
-  HONE_CHECK(
-      group.dtype == Dtype::Float16 || group.dtype == Dtype::Float32 || group.dtype == Dtype::Int8,
-      "layer group", "f16, f32 or i8", name_of(group.dtype));
+  HONE_CHECK(kernels::is_kv_dtype(group.dtype), "layer group", "f16, f32 or i8",
+             name_of(group.dtype));
   HONE_CHECK(group.window >= 0, "layer group", "a window of at least 0 tokens", group.window);
   const Index dims = positive(group.key_dim, "key_dim") + positive(group.value_dim, "value_dim");
   const Index head = dims * bytes_of(group.dtype) + scale_bytes(group.dtype);
@@ -42,8 +41,14 @@ Index kv_bytes(std::span<const LayerGroup> groups, Index length) {
   Index bytes = 0;
   for (const LayerGroup& group : groups) {
     const Index blocks = ceil_div(length, kBlockTokens) - first_block(group, length);
-    bytes += blocks * kv_block_bytes(group);
+    bytes = checked_add(bytes, checked_mul(blocks, kv_block_bytes(group), "kv cache"), "kv cache");
   }
+  return bytes;
+}
+
+Index kv_token_bytes(std::span<const LayerGroup> groups) {
+  Index bytes = 0;
+  for (const LayerGroup& group : groups) bytes += kv_block_bytes(group) / kBlockTokens;
   return bytes;
 }
 
@@ -57,7 +62,8 @@ Index kv_peak_bytes(std::span<const LayerGroup> groups, Index length, Index step
       blocks = std::min(blocks, ceil_div(span, kBlockTokens) + 1);
     }
     constexpr Index kCopies = 1;  // a shared last block is held until it has been copied
-    bytes += (blocks + kCopies) * kv_block_bytes(group);
+    const Index most = checked_mul(blocks + kCopies, kv_block_bytes(group), "kv cache");
+    bytes = checked_add(bytes, most, "kv cache");
   }
   return bytes;
 }

@@ -39,6 +39,9 @@ Index kv_block_bytes(const LayerGroup& group);
 // Bytes of all blocks of a sequence with `length` tokens in the cache.
 Index kv_bytes(std::span<const LayerGroup> groups, Index length);
 
+// Bytes that one token takes in all groups.
+Index kv_token_bytes(std::span<const LayerGroup> groups);
+
 // An upper bound of the bytes that a sequence holds at any time while it grows to `length` tokens
 // in steps of at most `step` tokens.
 Index kv_peak_bytes(std::span<const LayerGroup> groups, Index length, Index step);

@@ -20,7 +20,7 @@ class ActivationRing {
   explicit ActivationRing(Executor& executor) : executor_(executor) {}
   ActivationRing(const ActivationRing&) = delete;
   ActivationRing& operator=(const ActivationRing&) = delete;
-  ~ActivationRing() { wait(); }
+  ~ActivationRing() { wait_left(); }
 
   // A buffer for `rows` rows that no worker is reading.
   T& next(Index rows) {
@@ -38,7 +38,7 @@ class ActivationRing {
   // Sets the region that reads the buffer last returned by next().
   void set_reader(PublishTicket ticket) { tickets_[current_] = ticket; }
   // Returns when no worker is reading any of the buffers.
-  void wait() {
+  void wait_left() {
     for (PublishTicket& ticket : tickets_) {
       executor_.wait_left(ticket);
       ticket = {};

@@ -34,13 +34,12 @@ ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& o
       executor_(executor),
       weights_(pack_weights(file, executor)),
       rope_(model_io::rope_frequencies(arch_.rope)),
-      layout_{.dtype = options.kv,
-              .layers = arch_.layers,
-              .kv_heads = arch_.kv_heads,
-              .head_dim = arch_.head_dim},
+      kv_(plan_kv(arch_, options.kv)),
       packed_(executor),
       queries_(executor) {
   HONE_CHECK(options.max_rows > 0, "model runner", "max_rows of at least 1", options.max_rows);
+  for (const LayerGroup& group : kv_.groups) layouts_.push_back(layout_of(group));
+  sequences_.resize(kv_.groups.size());
   const Index rows = options.max_rows;
   hidden_ = make_rows(rows, arch_.hidden_size);
   normed_ = make_rows(rows, arch_.hidden_size);
@@ -70,7 +69,8 @@ void ModelRunner::check(const StepBatch& batch) const {
     HONE_CHECK(sequence.rows > 0, "forward", "at least 1 row of a sequence", sequence.rows);
     HONE_CHECK(sequence.logits >= 0 && sequence.logits <= sequence.rows, "forward",
                concat("logits of 0 to ", sequence.rows, " rows"), sequence.logits);
-    HONE_CHECK(sequence.tables.size() == 1, "forward", "one block table of a sequence",
+    HONE_CHECK(sequence.tables.size() == kv_.groups.size(), "forward",
+               concat("block tables for ", kv_.groups.size(), " groups of layers"),
                sequence.tables.size());
     sum += sequence.rows;
   }
@@ -88,7 +88,7 @@ bool ModelRunner::forward(const StepBatch& batch, const std::function<bool()>& g
   // Stragglers of attention read what the caller may change after this call: caches and tables.
   const struct Leave {
     ActivationRing<Buffer>& queries;
-    ~Leave() { queries.wait(); }
+    ~Leave() { queries.wait_left(); }
   } leave{queries_};
   for (Index i = 0; i < arch_.layers; ++i) {
     if (go_on && !go_on()) return false;
@@ -109,7 +109,7 @@ void ModelRunner::embed(const StepBatch& batch) {
         weights_.embedding, batch.tokens[row],
         {hidden_.as<float>() + static_cast<Index>(row) * width, static_cast<std::size_t>(width)});
   }
-  sequences_.clear();
+  for (auto& of_group : sequences_) of_group.clear();
   wanted_.clear();
   const std::size_t pairs = rope_.inverse.size();
   Index row = 0;
@@ -119,9 +119,11 @@ void ModelRunner::embed(const StepBatch& batch) {
     kernels::fill_rope_tables(rope_.inverse, rope_.attention_factor, sequence.first_position,
                               std::span(cosine_).subspan(at, count),
                               std::span(sine_).subspan(at, count));
-    sequences_.push_back({.rows = sequence.rows,
-                          .first_position = sequence.first_position,
-                          .blocks = sequence.tables.front()});
+    for (std::size_t g = 0; g < sequences_.size(); ++g) {
+      sequences_[g].push_back({.rows = sequence.rows,
+                               .first_position = sequence.first_position,
+                               .blocks = sequence.tables[g]});
+    }
     row += sequence.rows;
     for (Index i = sequence.logits; i > 0; --i) wanted_.push_back(row - i);
   }
@@ -139,6 +141,7 @@ void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& ba
   multiply(normed_.as<float>(), rows, arch_.hidden_size, inputs);
 
   rotate_and_store(q, rows, index);
+  const auto [group, kv_layer] = kv_.places[static_cast<std::size_t>(index)];
   queries_.set_reader(
       kernels::attention({.q = q,
                           .q_stride = q_width,
@@ -146,9 +149,10 @@ void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& ba
                           .out_stride = q_width,
                           .heads = arch_.heads,
                           .scale = 1.0f / std::sqrt(static_cast<float>(arch_.head_dim)),
-                          .layout = layout_,
-                          .layer = index,
-                          .sequences = sequences_,
+                          .window = kv_.groups[static_cast<std::size_t>(group)].window,
+                          .layout = kv_layout(group),
+                          .layer = kv_layer,
+                          .sequences = sequences_[static_cast<std::size_t>(group)],
                           .wait_for_stragglers = false},
                          executor_));
   const GemmOutput output[] = {{&layer.o.weight,
@@ -221,8 +225,9 @@ void ModelRunner::rotate_and_store(float* q, Index rows, Index layer) {
 // Writes rows [begin, end) of k and v, which may belong to several sequences, to their caches.
 void ModelRunner::store(Index begin, Index end, Index layer) {
   const Index kv_width = arch_.kv_heads * arch_.head_dim;
+  const auto [group, kv_layer] = kv_.places[static_cast<std::size_t>(layer)];
   Index first = 0;  // row of the sequence
-  for (const kernels::AttentionSequence& sequence : sequences_) {
+  for (const auto& sequence : sequences_[static_cast<std::size_t>(group)]) {
     const Index from = std::max(begin, first), to = std::min(end, first + sequence.rows);
     if (from < to) {
       kernels::write_kv({.k = k_.as<float>() + from * kv_width,
@@ -231,7 +236,7 @@ void ModelRunner::store(Index begin, Index end, Index layer) {
                          .rows = to - from,
                          .first_position = sequence.first_position + from - first,
                          .head_end = arch_.kv_heads,
-                         .cache = {layout_, layer, sequence.blocks}});
+                         .cache = {kv_layout(group), kv_layer, sequence.blocks}});
     }
     first += sequence.rows;
   }

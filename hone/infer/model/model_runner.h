@@ -8,6 +8,7 @@
 
 #include "hone/core/buffer.h"
 #include "hone/core/dtype.h"
+#include "hone/infer/kv/kv_plan.h"
 #include "hone/infer/model/activation_ring.h"
 #include "hone/infer/model/step_batch.h"
 #include "hone/infer/model/weights.h"
@@ -20,7 +21,7 @@ namespace hone::infer {
 struct RunnerOptions {
   // Int8: int8 activations with quantized weights, f32 with others. Float32: never int8.
   kernels::Act act = kernels::Act::Int8;
-  Dtype kv = Dtype::Float16;  // of the caches, or Float32
+  Dtype kv = Dtype::Float16;  // of the caches, or Float32 or Int8
   Index max_rows = 512;       // maximum number of tokens per forward()
 };
 
@@ -36,7 +37,8 @@ class ModelRunner {
   // `file` and `executor` must outlive the runner.
   ModelRunner(const model_io::ModelFile& file, const RunnerOptions& options, Executor& executor);
 
-  // Runs the rows of a batch and writes their keys and values to the caches. `go_on` is asked
+  // Runs the rows of a batch and writes their keys and values to the caches, which no worker reads
+  // after the call. `go_on` is asked
   // before each layer, if it is not empty; if it says no, returns false, and the cells of the
   // batch's positions hold anything. Throws Error{InvalidArgument} for no rows, more than max_rows,
   // rows that the sequences do not add up to, an id outside the vocabulary, or missing blocks.
@@ -49,8 +51,11 @@ class ModelRunner {
   Index max_rows() const { return options_.max_rows; }
   Index vocab_size() const { return arch_.vocab_size; }
   Index weight_bytes() const { return weights_.bytes(); }
-  // Of the caches that forward() takes.
-  const kernels::KvLayout& kv_layout() const { return layout_; }
+  // Of the caches that forward() takes, and of the blocks of a group.
+  std::span<const LayerGroup> kv_groups() const { return kv_.groups; }
+  const kernels::KvLayout& kv_layout(Index group = 0) const {
+    return layouts_[static_cast<std::size_t>(group)];
+  }
   // The micro-kernel of the layers' products.
   std::string kernel_name() const;
 
@@ -72,13 +77,15 @@ class ModelRunner {
   Executor& executor_;
   ModelWeights weights_;
   model_io::RopeFrequencies rope_;
-  kernels::KvLayout layout_;
+  KvPlan kv_;
+  std::vector<kernels::KvLayout> layouts_;                    // by group of layers
   Buffer hidden_, normed_, k_, v_, attended_, mlp_, logits_;  // [max_rows, …] f32
   ActivationRing<kernels::PackedRows> packed_;                // what products read
-  ActivationRing<Buffer> queries_;                     // what attention reads, like attended_
-  std::vector<float> cosine_, sine_;                   // [max_rows, rotary_dims / 2]
-  std::vector<kernels::AttentionSequence> sequences_;  // of the last forward()
-  std::vector<Index> wanted_;                          // its rows whose logits are wanted
+  ActivationRing<Buffer> queries_;    // what attention reads, like attended_
+  std::vector<float> cosine_, sine_;  // [max_rows, rotary_dims / 2]
+  // Of the last forward(), by group of layers.
+  std::vector<std::vector<kernels::AttentionSequence>> sequences_;
+  std::vector<Index> wanted_;  // its rows whose logits are wanted
 };
 
 }  // namespace hone::infer

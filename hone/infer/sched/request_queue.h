@@ -30,6 +30,9 @@ struct EngineStats {
   Index submitted = 0, succeeded = 0, cancelled = 0, failed = 0;
   Index preemptions = 0;    // requests that lost their part of the KV cache to others
   Index cached_tokens = 0;  // tokens that were taken from the prefix cache
+  // Of the KV cache: blocks that hold tokens, those of them that only the prefix cache refers to,
+  // and memory that the system provides.
+  Index kv_used_bytes = 0, kv_cached_bytes = 0, kv_resident_bytes = 0;
 };
 
 // What other threads post to the engine thread, and the only state that they share with it. One
@@ -53,7 +56,7 @@ class RequestQueue {
   std::vector<QueuedRequest> take();        // those that arrived, in order
   std::vector<RequestId> take_cancelled();  // of those that were taken, each once
   void forget(RequestId id);                // a request that has ended
-  // Sets the numbers of requests that run and that have ended.
+  // Sets the numbers of requests that run and that have ended, and the bytes of the KV cache.
   void report(const EngineStats& stats);
 
  private:

@@ -135,6 +135,8 @@ class Scheduler {
   void apply(const StepResult& result);
   // The requests that ended since the last call, each exactly once.
   std::vector<Ended> take_ended();
+  // Evicts the prefixes used least recently until those that no sequence uses take at most `bytes`.
+  void shrink_cache(Index bytes);
   // When a deadline passes or a parked request stalls; plan() then has something to do.
   std::optional<TimeNs> next_timer() const;
 

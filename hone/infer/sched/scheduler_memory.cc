@@ -96,6 +96,11 @@ bool Scheduler::reserve(Active& active, Index tokens, std::vector<BlockCopy>& co
   return active.table.reserve(pool_, tokens, copies);
 }
 
+void Scheduler::shrink_cache(Index bytes) {
+  while (pool_.cached_bytes() > bytes && cache_.evict_one(pool_)) {
+  }
+}
+
 // The sequence that loses its blocks next: the last in precedence of the parked ones, then of the
 // running ones that are not part of the step and that `requester` precedes.
 Scheduler::Active* Scheduler::find_victim(const Active* requester, TimeNs now) {

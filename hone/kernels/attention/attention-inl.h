@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "hone/kernels/attention/attention_tile.h"
@@ -29,6 +30,11 @@ HWY_INLINE hn::Vec<D> load_as_float(D d, const float* from) {
 template <class D>
 HWY_INLINE hn::Vec<D> load_as_float(D d, const hwy::float16_t* from) {
   return hn::PromoteTo(d, hn::LoadU(hn::Rebind<hwy::float16_t, D>(), from));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> load_as_float(D d, const std::int8_t* from) {
+  const hn::Rebind<std::int8_t, D> bytes;
+  return hn::ConvertTo(d, hn::PromoteTo(hn::RebindToSigned<D>(), hn::LoadU(bytes, from)));
 }
 
 // c[r, j] = keep[r] * c[r, j] + sum_k a[r, k] * b[k, j], with one fused multiply-add per k in
@@ -98,7 +104,8 @@ HWY_NOINLINE void multiply(const SmallProduct<T>& p) {
   if (row < p.rows) multiply_rows<1>(p, row);
 }
 
-HWY_INLINE void widen(const hwy::float16_t* from, Index count, float* to) {
+template <class T>
+HWY_INLINE void widen(const T* from, Index count, float* to) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<Index>(hn::Lanes(d));  // count is a multiple of 32
   for (Index i = 0; i < count; i += lanes) hn::StoreU(load_as_float(d, from + i), d, to + i);
@@ -146,9 +153,38 @@ HWY_INLINE float update_softmax(float* scores, Index first, Index visible, float
   return keep;
 }
 
+// The keys and values of one block for the KV head of a tile. The scales are those of int8.
+template <class T>
+struct BlockPlanes {
+  const T* keys = nullptr;
+  const T* values = nullptr;
+  const std::uint16_t* key_scales = nullptr;
+  const std::uint16_t* value_scales = nullptr;
+};
+
+// Multiplies the 32 cells of each row by the scales of their tokens. With kKeepZeros, cells of 0
+// stay 0 even if the scale is NaN: the probabilities of tokens that a row does not see.
+template <bool kKeepZeros>
+HWY_INLINE void scale_cells(const std::uint16_t* scales, Index rows, float* cells) {
+  constexpr float kMost = 65504;  // where f16 is emulated, its NaN reads as a larger number
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  for (Index t = 0; t < kKvBlockTokens; t += lanes) {
+    const auto read = load_as_float(d, reinterpret_cast<const hwy::float16_t*>(scales + t));
+    const auto scale = hn::IfThenElse(hn::Le(read, hn::Set(d, kMost)), read, hn::NaN(d));
+    for (Index row = 0; row < rows; ++row) {
+      float* cell = cells + row * kKvBlockTokens + t;
+      const auto value = hn::LoadU(d, cell);
+      auto scaled = hn::Mul(value, scale);
+      if (kKeepZeros) scaled = hn::IfThenZeroElse(hn::Eq(value, hn::Zero(d)), scaled);
+      hn::StoreU(scaled, d, cell);
+    }
+  }
+}
+
 // Processes one block of 32 positions for every row of the tile.
 template <class T>
-HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const T* keys, const T* values,
+HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const BlockPlanes<T>& planes,
                              const SoftmaxState& state) {
   const Index rows = tile.rows(), dim = tile.args->layout.head_dim;
   const float* q = tile.scratch;
@@ -157,7 +193,7 @@ HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const T* ke
   for (Index half = 0; half < kKvBlockTokens; half += kKvKeyLanes) {
     multiply(SmallProduct<T>{.a = q,
                              .a_stride = dim,
-                             .b = keys + half * dim,
+                             .b = planes.keys + half * dim,
                              .b_stride = kKvKeyLanes,
                              .c = scores + half,
                              .c_stride = kKvBlockTokens,
@@ -165,17 +201,19 @@ HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const T* ke
                              .depth = dim,
                              .cols = kKvKeyLanes});
   }
+  if (planes.key_scales != nullptr) scale_cells<false>(planes.key_scales, rows, scores);
   const Index begin = block * kKvBlockTokens;
   for (Index row = 0; row < rows; ++row) {
     keep[row] = update_softmax(scores + row * kKvBlockTokens, tile.start(row) - begin,
                                tile.limit(row) + 1 - begin, state.max[row], state.sum[row]);
   }
+  if (planes.value_scales != nullptr) scale_cells<true>(planes.value_scales, rows, scores);
   // Cells beyond the last row's position may hold anything, even NaN, so they are left out of the
   // product.
   const Index used = std::min(kKvBlockTokens, tile.limit(rows - 1) + 1 - begin);
   multiply(SmallProduct<T>{.a = scores,
                            .a_stride = kKvBlockTokens,
-                           .b = values,
+                           .b = planes.values,
                            .b_stride = dim,
                            .c = state.acc,
                            .c_stride = dim,
@@ -183,6 +221,22 @@ HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const T* ke
                            .rows = rows,
                            .depth = used,
                            .cols = dim});
+}
+
+// Attends to one block of elements T, converting them on the fly if each is read only once per
+// product, and otherwise once beforehand.
+template <class T>
+HWY_INLINE void attend_narrow_block(const AttentionTile& tile, Index block,
+                                    const BlockPlanes<T>& planes, const SoftmaxState& state) {
+  const Index rows = tile.rows(), dim = tile.args->layout.head_dim;
+  if (rows <= 8) return attend_block(tile, block, planes, state);
+  float* wide = tile.scratch + rows * (dim + kKvBlockTokens + 1);
+  const Index cells = kKvBlockTokens * dim;
+  widen(planes.keys, cells, wide);
+  widen(planes.values, cells, wide + cells);
+  attend_block(tile, block,
+               BlockPlanes<float>{wide, wide + cells, planes.key_scales, planes.value_scales},
+               state);
 }
 
 // Writes the scaled queries of the tile to its scratch. Called once per tile, before
@@ -211,17 +265,23 @@ void attend_segment(const AttentionTile& tile, Index segment, const SoftmaxState
     const std::byte* keys = cache.keys(block, tile.kv_head);
     const std::byte* values = cache.values(block, tile.kv_head);
     if (cache.layout.dtype == Dtype::Float32) {
-      attend_block(tile, block, reinterpret_cast<const float*>(keys),
-                   reinterpret_cast<const float*>(values), state);
-    } else if (rows <= 8) {  // Each cell is read once per product, so it is converted on the fly.
-      attend_block(tile, block, reinterpret_cast<const hwy::float16_t*>(keys),
-                   reinterpret_cast<const hwy::float16_t*>(values), state);
+      attend_block(tile, block,
+                   BlockPlanes<float>{reinterpret_cast<const float*>(keys),
+                                      reinterpret_cast<const float*>(values)},
+                   state);
+    } else if (cache.layout.dtype == Dtype::Float16) {
+      attend_narrow_block(
+          tile, block,
+          BlockPlanes<hwy::float16_t>{reinterpret_cast<const hwy::float16_t*>(keys),
+                                      reinterpret_cast<const hwy::float16_t*>(values)},
+          state);
     } else {
-      float* wide = tile.scratch + rows * (dim + kKvBlockTokens + 1);
-      const Index cells = kKvBlockTokens * dim;
-      widen(reinterpret_cast<const hwy::float16_t*>(keys), cells, wide);
-      widen(reinterpret_cast<const hwy::float16_t*>(values), cells, wide + cells);
-      attend_block(tile, block, wide, wide + cells, state);
+      attend_narrow_block(tile, block,
+                          BlockPlanes<std::int8_t>{reinterpret_cast<const std::int8_t*>(keys),
+                                                   reinterpret_cast<const std::int8_t*>(values),
+                                                   cache.key_scales(block, tile.kv_head),
+                                                   cache.value_scales(block, tile.kv_head)},
+                          state);
     }
   }
 }

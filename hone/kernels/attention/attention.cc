@@ -35,8 +35,8 @@ constexpr Index kItemsPerWorker = 4;
 
 void check(const AttentionArgs& args) {
   const KvLayout& layout = args.layout;
-  HONE_CHECK(layout.dtype == Dtype::Float16 || layout.dtype == Dtype::Float32, "attention",
-             "an f16 or f32 cache", name_of(layout.dtype));
+  HONE_CHECK(is_kv_dtype(layout.dtype), "attention", "an f16, f32 or i8 cache",
+             name_of(layout.dtype));
   HONE_CHECK(args.heads > 0 && layout.kv_heads > 0 && args.heads % layout.kv_heads == 0,
              "attention", concat("a multiple of ", layout.kv_heads, " heads"), args.heads);
   const Index width = args.heads * layout.head_dim;

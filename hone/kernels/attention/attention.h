@@ -22,7 +22,9 @@ struct AttentionSequence {
 // The caches must already contain the keys and values of the rows themselves. Cells beyond the last
 // row's position are ignored.
 //
-// Numerics: a score is a chain of fused multiply-adds over ascending head elements. Softmax runs
+// Numerics: a score is a chain of fused multiply-adds over ascending head elements. int8 elements
+// take part as integers; scores are multiplied by the scales of the keys, and probabilities by
+// those of the values. Softmax runs
 // online in blocks of 32 absolute positions within segments of 256, and segments merge in ascending
 // order. A row's result therefore depends only on that row and its cache, not on the other rows and
 // sequences, the workers or the chunking, bit for bit. A NaN in a query or key makes every output

@@ -13,7 +13,18 @@ namespace {
 
 double element(const std::byte* plane, Index at, Dtype dtype) {
   if (dtype == Dtype::Float32) return reinterpret_cast<const float*>(plane)[at];
+  if (dtype == Dtype::Int8) return reinterpret_cast<const std::int8_t*>(plane)[at];
   return f16_to_float(reinterpret_cast<const std::uint16_t*>(plane)[at]);
+}
+
+// The factors of a token's key and value.
+double key_scale(const KvView& cache, Index t, Index kv_head) {
+  if (cache.layout.dtype != Dtype::Int8) return 1;
+  return f16_to_float(cache.key_scales(t / kKvBlockTokens, kv_head)[t % kKvBlockTokens]);
+}
+double value_scale(const KvView& cache, Index t, Index kv_head) {
+  if (cache.layout.dtype != Dtype::Int8) return 1;
+  return f16_to_float(cache.value_scales(t / kKvBlockTokens, kv_head)[t % kKvBlockTokens]);
 }
 
 // One head of one row over positions [begin, end).
@@ -29,14 +40,16 @@ void attend_row(const AttentionArgs& args, const KvView& cache, Index kv_head, I
     for (Index i = 0; i < dim; ++i) {
       score += q[i] * element(keys, layout.key_element(t % kKvBlockTokens, i), layout.dtype);
     }
-    max = std::max(max, p[t] = score * args.scale);
+    score *= args.scale * key_scale(cache, t, kv_head);
+    max = std::max(max, p[t] = score);
   }
   for (Index t = begin; t < end; ++t) {
     const std::byte* values = cache.values(t / kKvBlockTokens, kv_head);
     const double weight = std::exp(p[t] - max);
     sum += weight;
+    const double scaled = weight * value_scale(cache, t, kv_head);
     for (Index i = 0; i < dim; ++i) {
-      sums[i] += weight * element(values, t % kKvBlockTokens * dim + i, layout.dtype);
+      sums[i] += scaled * element(values, t % kKvBlockTokens * dim + i, layout.dtype);
     }
   }
   for (Index i = 0; i < dim; ++i) out[i] = static_cast<float>(sums[i] / sum);

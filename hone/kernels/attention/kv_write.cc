@@ -17,8 +17,8 @@ HWY_EXPORT(write_kv_rows);
 void write_kv(const KvWriteArgs& args) {
   HONE_TRACE_ZONE("write_kv", {"rows", args.rows}, {"position", args.first_position});
   const KvLayout& layout = args.cache.layout;
-  HONE_CHECK(layout.dtype == Dtype::Float16 || layout.dtype == Dtype::Float32, "write_kv",
-             "an f16 or f32 cache", name_of(layout.dtype));
+  HONE_CHECK(is_kv_dtype(layout.dtype), "write_kv", "an f16, f32 or i8 cache",
+             name_of(layout.dtype));
   HONE_CHECK(layout.head_dim > 0 && layout.head_dim <= 512, "write_kv", "a head_dim in 1…512",
              layout.head_dim);
   HONE_CHECK(

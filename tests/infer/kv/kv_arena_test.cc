@@ -67,5 +67,51 @@ TEST(KvArena, memory_is_taken_at_first_use_and_returned) {
   EXPECT_EQ(arena.block(0, ids[7])[5], std::byte{1});
 }
 
+// The pages between two free blocks go with them, whatever their sizes.
+TEST(KvArena, returns_whole_runs_of_free_blocks) {
+  const Index bytes = 3 * kMiB + 1000;
+  BlockPool pool({bytes}, 64 * bytes);
+  const Index before = resident_bytes();
+  KvArena arena(pool);
+  std::vector<BlockId> ids;
+  for (int i = 0; i < 32; ++i) ids.push_back(pool.allocate(0).value());
+  for (const BlockId id : ids) fill(arena, 0, id, bytes, 1);
+  for (std::size_t i = 0; i < 31; ++i) {  // one by one, each time returning what is free
+    pool.release(0, ids[(i * 7) % 31]);
+    arena.reclaim(pool);
+  }
+  EXPECT_EQ(arena.resident_bytes(), bytes);
+  EXPECT_LT(resident_bytes() - before, bytes + 3 * kMiB);
+  EXPECT_EQ(std::count(arena.block(0, 31), arena.block(0, 31) + bytes, std::byte{1}), bytes);
+}
+
+TEST(KvArena, keeps_the_blocks_that_were_freed_last) {
+  BlockPool pool({kMiB, 2 * kMiB}, 64 * kMiB);
+  KvArena arena(pool);
+  std::vector<BlockId> small, large;
+  for (int i = 0; i < 8; ++i) {
+    small.push_back(pool.allocate(0).value());
+    large.push_back(pool.allocate(1).value());
+    fill(arena, 0, small.back(), kMiB, 1);
+    fill(arena, 1, large.back(), 2 * kMiB, 2);
+  }
+  for (const std::size_t i : {5, 2, 7, 0}) {
+    pool.release(0, small[i]);
+    pool.release(1, large[i]);
+  }
+  arena.reclaim(pool, 12 * kMiB);  // exactly what is free
+  EXPECT_EQ(arena.resident_bytes(), 24 * kMiB);
+  arena.reclaim(pool, 5 * kMiB);  // four of the first group, none of the second
+  EXPECT_EQ(arena.resident_bytes(), 12 * kMiB + 4 * kMiB);
+  arena.reclaim(pool, 2 * kMiB + 5);
+  EXPECT_EQ(arena.resident_bytes(), 12 * kMiB + 2 * kMiB);
+  const BlockId next = pool.allocate(0).value();
+  EXPECT_EQ(next, 0) << "freed last, and allocated first";
+  EXPECT_EQ(arena.block(0, next)[9], std::byte{1}) << "still resident";
+  arena.reclaim(pool, -1);
+  EXPECT_EQ(arena.resident_bytes(), 13 * kMiB);
+  EXPECT_EQ(arena.block(1, 1)[9], std::byte{2});
+}
+
 }  // namespace
 }  // namespace hone::infer

@@ -33,7 +33,7 @@ TEST(LayerGroup, sizes_match_published_figures) {
 }
 
 TEST(LayerGroup, a_block_is_as_large_as_the_kernels_layout) {
-  for (const Dtype dtype : {Dtype::Float16, Dtype::Float32}) {
+  for (const Dtype dtype : {Dtype::Float16, Dtype::Float32, Dtype::Int8}) {
     for (const Index dim : {8, 64, 80, 256}) {
       const kernels::KvLayout layout{.dtype = dtype, .layers = 3, .kv_heads = 5, .head_dim = dim};
       const LayerGroup group{

@@ -126,7 +126,7 @@ const std::vector<Work> kMixed = {{1, 1},  {5, 300},   {1, 257}, {70, 90},
 
 TEST(AttentionBatch, gives_each_sequence_the_bits_that_it_has_alone) {
   ThreadPool pool(3);
-  for (const Dtype dtype : {Dtype::Float32, Dtype::Float16}) {
+  for (const Dtype dtype : {Dtype::Float32, Dtype::Float16, Dtype::Int8}) {
     for (const auto* work : {&kDecode, &kMixed}) {
       const Batch batch(dtype, 8, 2, 24, *work);
       const auto expected = batch.one_by_one();
@@ -139,7 +139,7 @@ TEST(AttentionBatch, gives_each_sequence_the_bits_that_it_has_alone) {
 }
 
 TEST(AttentionBatch, matches_double_with_and_without_a_window) {
-  for (const Dtype dtype : {Dtype::Float32, Dtype::Float16}) {
+  for (const Dtype dtype : {Dtype::Float32, Dtype::Float16, Dtype::Int8}) {
     const Batch batch(dtype, 6, 2, 10, kMixed);
     for (const Index window : {0, 1, 2, 31, 32, 33, 100, 256, 300, 5000}) {
       const auto out = batch.all(serial_executor(), window), expected = batch.reference(window);

@@ -301,7 +301,7 @@ TEST(AttentionHostile, every_wrong_argument_is_named) {
   };
   EXPECT_EQ(spoilt([](AttentionArgs&) {}), "no error");
   EXPECT_THAT(spoilt([](auto& a) { a.layout.dtype = Dtype::BFloat16; }),
-              HasSubstr("[attention] expected an f16 or f32 cache, got bf16"));
+              HasSubstr("[attention] expected an f16, f32 or i8 cache, got bf16"));
   EXPECT_THAT(spoilt([](auto& a) { a.heads = 3; }), HasSubstr("a multiple of 2 heads, got 3"));
   EXPECT_THAT(spoilt([](auto& a) { a.heads = 0; }), HasSubstr("a multiple of"));
   EXPECT_THAT(spoilt([](auto& a) { a.layout.kv_heads = 0; }), HasSubstr("a multiple of"));

@@ -84,7 +84,7 @@ struct Case {
 };
 
 TEST(Attention, matches_double_at_block_and_segment_borders) {
-  for (const Dtype dtype : {Dtype::Float32, Dtype::Float16}) {
+  for (const Dtype dtype : {Dtype::Float32, Dtype::Float16, Dtype::Int8}) {
     for (const Case c : {Case{8, 8, 8}, Case{8, 1, 64}, Case{6, 2, 10}, Case{16, 1, 16}}) {
       for (const Index tokens : {1, 2, 31, 32, 33, 255, 256, 257, 520}) {
         const Sequence sequence(dtype, c.kv_heads, c.head_dim, tokens);
@@ -116,7 +116,7 @@ TEST(Attention, matches_double_at_block_and_segment_borders) {
 
 TEST(Attention, decode_and_every_prefill_chunk_agree_bit_for_bit) {
   const Index tokens = 301;
-  for (const Dtype dtype : {Dtype::Float32, Dtype::Float16}) {
+  for (const Dtype dtype : {Dtype::Float32, Dtype::Float16, Dtype::Int8}) {
     for (const Case c : {Case{8, 2, 24}, Case{3, 3, 8}, Case{8, 1, 64}}) {
       const Sequence sequence(dtype, c.kv_heads, c.head_dim, tokens);
       const auto q = test::random_values(tokens * c.heads * c.head_dim, 4, 2);

@@ -173,8 +173,8 @@ TEST(KvHostile, every_wrong_argument_is_named_and_nothing_is_written) {
     spoil(args);
     return error_of([&] { write_kv(args); });
   };
-  EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.dtype = Dtype::Int8; }),
-              HasSubstr("[write_kv] expected an f16 or f32 cache, got i8"));
+  EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.dtype = Dtype::BFloat16; }),
+              HasSubstr("[write_kv] expected an f16, f32 or i8 cache, got bf16"));
   EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.head_dim = 0; }),
               HasSubstr("head_dim in 1…512, got 0"));
   EXPECT_THAT(spoilt([](auto& a) { a.cache.layout.head_dim = 513; }), HasSubstr("got 513"));

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "hone/infer/kv/layer_group.h"
+#include "hone/model_io/architecture.h"
+
+namespace hone::infer {
+
+// Where the layers of a model keep their keys and values. Layers with equal windows form a group,
+// in the order in which the windows first occur.
+struct KvPlan {
+  struct Place {
+    Index group = 0, layer = 0;  // `layer` counts within the group
+  };
+  std::vector<LayerGroup> groups{};
+  std::vector<Place> places{};  // by layer of the model
+};
+
+// `dtype` is that of the cells. A window that spans the context of the model counts as none.
+KvPlan plan_kv(const model_io::Architecture& architecture, Dtype dtype);
+
+// How the blocks of a group lie in memory. Keys and values must have the same size.
+kernels::KvLayout layout_of(const LayerGroup& group);
+
+}  // namespace hone::infer
