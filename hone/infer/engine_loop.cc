@@ -50,6 +50,13 @@ SchedulerOptions scheduler_options(const LoopOptions& options, const LayerGroup&
           .max_rows = loop_rows(options)};
 }
 
+// The blocks of the first group that hold the first `rows` rows and what precedes them.
+Index blocks_of(const PlannedSequence& planned, Index rows) {
+  const Index end = ceil_div(planned.first_position + rows, kBlockTokens);
+  const auto blocks = std::span(planned.blocks[0]).first(static_cast<std::size_t>(end));
+  return end - std::ranges::count(blocks, kNoBlock);
+}
+
 void describe(const std::exception_ptr& failure, Event& event) {
   try {
     std::rethrow_exception(failure);
@@ -72,7 +79,7 @@ Index loop_rows(const LoopOptions& options) {
 
 EngineLoop::EngineLoop(const LoopOptions& options, ModelRunner& runner,
                        const text::Tokenizer* tokenizer, std::vector<TokenId> stop_ids,
-                       Executor& executor, const Clock& clock)
+                       Executor& executor, const Clock& clock, std::unique_ptr<DraftSource> drafts)
     : runner_(runner),
       tokenizer_(tokenizer),
       stop_ids_(std::move(stop_ids)),
@@ -80,7 +87,9 @@ EngineLoop::EngineLoop(const LoopOptions& options, ModelRunner& runner,
       clock_(clock),
       scheduler_(scheduler_options(options, group_of(runner.kv_layout()))),
       arena_(scheduler_.pool()),
-      queue_(options.max_queue) {}
+      queue_(options.max_queue) {
+  if (drafts) speculator_ = std::make_unique<Speculator>(std::move(drafts), runner.vocab_size());
+}
 
 EngineLoop::~EngineLoop() {
   try {
@@ -105,7 +114,27 @@ bool EngineLoop::step() {
   return is_busy;
 }
 
+// Drafts for the sequences that decode in the next step.
+void EngineLoop::propose_drafts() {
+  std::vector<Speculator::Candidate> candidates;
+  for (const Scheduler::Decoding& one : scheduler_.decoding()) {
+    Live& live = live_.at(one.id);
+    candidates.push_back({.id = one.id, .sequence = live.sequence.get(), .most = one.most_drafts});
+  }
+  for (const DraftJob& job : speculator_->propose(candidates)) {
+    if (job.failure) {
+      Live& live = live_.at(job.id);
+      live.failure = job.failure;
+      end(live, job.id, FinishReason::Failed);
+      scheduler_.cancel(job.id);
+    } else {
+      scheduler_.set_drafts(job.id, job.drafts);
+    }
+  }
+}
+
 bool EngineLoop::run_plan() {
+  if (speculator_) propose_drafts();
   const StepPlan plan = scheduler_.plan(clock_.now_ns());
   if (plan.empty()) return false;
   StepResult result;
@@ -193,8 +222,7 @@ StepResult EngineLoop::run(const StepPlan& plan) {
   for (const PlannedSequence& planned : plan.sequences) {
     Live& live = live_.at(planned.id);
     if (live.sequence) live.sequence->start(begin);
-    live.kv_blocks =
-        std::ssize(planned.blocks[0]) - std::ranges::count(planned.blocks[0], kNoBlock);
+    live.kv_blocks = blocks_of(planned, std::ssize(planned.tokens));
     wanted.push_back({.planned = &planned, .live = &live, .result = {.id = planned.id}});
   }
   try {
@@ -208,6 +236,11 @@ StepResult EngineLoop::run(const StepPlan& plan) {
   }
   for (Wanted& one : wanted) result.sequences.push_back(std::move(one.result));
   result.seconds = seconds_between(begin, clock_.now_ns());
+  const StepShape& shape = plan.shape;
+  ended_.rows += shape.decode_rows + shape.prefill_tokens;
+  if (speculator_ && shape.prefill_tokens == 0) {
+    speculator_->observe(shape.decode_rows, std::ssize(plan.sequences), result.seconds);
+  }
   return result;
 }
 
@@ -250,23 +283,35 @@ StepBatch EngineLoop::batch_of(const StepPlan& plan) {
   return batch;
 }
 
-// Gives each wanted row its logits, some rows at a time.
+// Gives each wanted row its logits, some rows at a time, but all of a sequence that generates.
 void EngineLoop::take_outputs(std::span<Wanted> wanted) {
-  Index total = 0;
-  for (const Wanted& one : wanted) total += one.planned->outputs();
-  auto at = wanted.begin();
-  Index row = 0;  // of the wanted ones of *at
-  for (Index first = 0; first < total; first += kLogitRows) {
-    const Index count = std::min(kLogitRows, total - first);
-    std::span<float> logits = runner_.logits(first, count);
+  Index first = 0;
+  while (!wanted.empty()) {
+    Index count = wanted.front().planned->outputs();
+    std::size_t size = 1;
+    while (size < wanted.size() && count + wanted[size].planned->outputs() <= kLogitRows) {
+      count += wanted[size++].planned->outputs();
+    }
+    take_group(wanted.first(size), first, count);
+    first += count;
+    wanted = wanted.subspan(size);
+  }
+}
+
+// Wanted rows first … first + count - 1 are those of `group`. More than kLogitRows belong to one
+// sequence, which is scored.
+void EngineLoop::take_group(std::span<Wanted> group, Index first, Index count) {
+  for (Index row = 0; row < count; row += kLogitRows) {
+    std::span<float> logits = runner_.logits(first + row, std::min(kLogitRows, count - row));
+    if (count > kLogitRows) {
+      take_rows(group.front(), row, logits);
+      continue;
+    }
     const std::size_t vocab = logits.size() / static_cast<std::size_t>(count);
-    while (!logits.empty()) {
-      const Index left = at->planned->outputs() - row;
-      const std::size_t take = std::min(logits.size(), static_cast<std::size_t>(left) * vocab);
-      if (take > 0) take_rows(*at, row, logits.first(take));
-      logits = logits.subspan(take);
-      row += static_cast<Index>(take / vocab);
-      if (row == at->planned->outputs()) ++at, row = 0;
+    for (Wanted& one : group) {
+      const std::size_t size = static_cast<std::size_t>(one.planned->outputs()) * vocab;
+      if (size > 0) take_rows(one, 0, logits.first(size));
+      logits = logits.subspan(size);
     }
   }
 }
@@ -279,16 +324,45 @@ void EngineLoop::take_rows(Wanted& wanted, Index first, std::span<float> logits)
     if (live.score != nullptr) {
       const Index row = wanted.planned->first_position + wanted.planned->first_output + first;
       score_rows(*live.score, row, logits);
-      return;
+    } else {
+      verify(wanted, logits);
     }
-    Event event = live.sequence->accept(logits, clock_);
-    wanted.result.tokens = {*event.token};
-    wanted.result.finished = event.finished.has_value();
-    push(live, wanted.result.id, std::move(event));
   } catch (...) {  // ends this request alone
     live.failure = std::current_exception();
     wanted.result.status = StepStatus::Failed;
   }
+}
+
+// Appends the drafts that the model confirms and the token after them, and delivers each at once.
+void EngineLoop::verify(Wanted& wanted, std::span<float> logits) {
+  Live& live = *wanted.live;
+  const RequestId id = wanted.result.id;
+  const PlannedSequence& planned = *wanted.planned;
+  const auto drafts = std::span(planned.tokens).last(static_cast<std::size_t>(planned.drafts));
+  const std::size_t vocab = logits.size() / (drafts.size() + 1);
+  std::optional<Event> last;  // delivered when the round has been counted
+  const auto choose = [&](Index i) -> ChosenToken {
+    const auto at = static_cast<std::size_t>(i);
+    DrawnDraft drawn;
+    if (at < drafts.size()) drawn = {.id = drafts[at], .law = speculator_->law(id, i)};
+    Event event = live.sequence->accept(logits.subspan(at * vocab, vocab), clock_,
+                                        drawn.law.empty() ? nullptr : &drawn);
+    const TokenId token = *event.token;
+    if (event.finished) {
+      last = std::move(event);
+    } else {
+      push(live, id, std::move(event));
+    }
+    const bool is_cancelled = live.sequence->cancelled().load(std::memory_order_relaxed);
+    return {token, last || is_cancelled};
+  };
+  const VerifiedRun run = verify_by_choice(drafts, choose);
+  wanted.result.tokens = run.tokens;
+  wanted.result.finished = last.has_value();
+  const Index rejected = planned.drafts - run.accepted;
+  live.kv_blocks = blocks_of(planned, std::ssize(planned.tokens) - rejected);
+  if (speculator_) speculator_->record(id, planned.drafts, run);
+  if (last) push(live, id, std::move(*last));
 }
 
 void EngineLoop::score_rows(ScoreJob& job, Index first, std::span<const float> logits) {
@@ -342,6 +416,7 @@ void EngineLoop::push(Live& live, RequestId id, Event event) {
     event.kv_blocks = live.kv_blocks;
     event.kv_bytes = live.kv_blocks * runner_.kv_layout().block_bytes();
     live.has_ended = true;
+    if (speculator_) event.spec = std::make_shared<const SpecStats>(speculator_->forget(id));
     queue_.forget(id);
     ended_.cancelled += *event.finished == FinishReason::Cancelled;
     ended_.failed += *event.finished == FinishReason::Failed;
@@ -358,6 +433,14 @@ void EngineLoop::report() {
   const SchedulerCounters counters = scheduler_.counters();
   stats.preemptions = counters.preemptions;
   stats.cached_tokens = counters.cached_tokens;
+  if (speculator_) {
+    const SpecStats& totals = speculator_->totals();
+    stats.spec_rounds = totals.rounds;
+    stats.drafted = totals.drafted;
+    stats.examined = totals.examined;
+    stats.accepted = totals.accepted;
+    stats.draft_rows = speculator_->draft_rows();
+  }
   for (const auto& [id, live] : live_) {
     stats.running += live.sequence && live.sequence->has_started() && !live.has_ended;
   }

@@ -30,6 +30,10 @@ struct EngineStats {
   Index submitted = 0, succeeded = 0, cancelled = 0, failed = 0;
   Index preemptions = 0;    // requests that lost their part of the KV cache to others
   Index cached_tokens = 0;  // tokens that were taken from the prefix cache
+  Index rows = 0;           // tokens that the model computed, drafts included
+  // Rounds with drafts, and their drafts as SpecStats counts them.
+  Index spec_rounds = 0, drafted = 0, examined = 0, accepted = 0;
+  Index draft_rows = 0;  // tokens that the draft model computed
 };
 
 // What other threads post to the engine thread, and the only state that they share with it. One

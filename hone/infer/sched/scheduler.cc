@@ -129,6 +129,15 @@ void Scheduler::set_drafts(RequestId id, std::vector<TokenId> drafts) {
   if (found != active_.end()) found->second.drafts = std::move(drafts);
 }
 
+std::vector<Scheduler::Decoding> Scheduler::decoding() const {
+  std::vector<Decoding> result;
+  for (const auto& [id, active] : active_) {
+    if (active.state != State::Running || !active.is_decoding() || !active.has_room()) continue;
+    result.push_back({.id = id, .most_drafts = active.most_drafts()});
+  }
+  return result;
+}
+
 void Scheduler::apply(const StepResult& result) {
   HONE_REQUIRE(in_progress_.has_value(), "apply", "There is no plan in progress.");
   const StepPlan plan = *std::exchange(in_progress_, std::nullopt);
