@@ -112,6 +112,18 @@ void add_bandwidth_share(const Engine& engine, const infer::Timings& timings, Ex
   document["bw_share"] = bytes / timings.decode_s / measure_read_bandwidth(executor);
 }
 
+// What became of drafts: counts, the mean number of drafts in a round, and for each place in a
+// round how many drafts were examined there and accepted.
+Json spec_json(const infer::SpecStats& spec) {
+  Json places = Json::array();
+  for (std::size_t i = 0; i < spec.examined_at.size() && spec.examined_at[i] > 0; ++i) {
+    places.push_back({{"examined", spec.examined_at[i]}, {"accepted", spec.accepted_at[i]}});
+  }
+  return {{"drafted", spec.drafted},     {"examined", spec.examined},
+          {"accepted", spec.accepted},   {"rounds", spec.rounds},
+          {"k_mean", spec.mean_depth()}, {"per_position", std::move(places)}};
+}
+
 Json make_document(const Engine& engine, const GenerateOptions& options,
                    const GenerateResult& result, const std::vector<Event>& events) {
   const infer::ModelInfo& info = engine.info();
@@ -130,6 +142,7 @@ Json make_document(const Engine& engine, const GenerateOptions& options,
                    {"threads", info.threads},
                    {"seed", options.request.sampling.seed}};
   if (options.request.logprobs > 0) document["logprobs"] = logprobs_json(engine, events);
+  if (last.spec) document["spec"] = spec_json(*last.spec);
   return document;
 }
 

@@ -25,12 +25,6 @@ using infer::TokenId;
 
 constexpr auto kRestBetweenRuns = std::chrono::milliseconds(300);
 
-// One model on disk and what its rows are called.
-struct Subject {
-  std::string name;  // "llama-1b/q4_0"
-  std::filesystem::path file;
-};
-
 // One unit of work: prefill of `prompt` tokens, or decode of `tokens` tokens after `depth`.
 struct Work {
   bool is_prefill = false;
@@ -93,7 +87,8 @@ class HoneSide {
   std::shared_ptr<CountingSink> sink_;
 };
 
-std::unique_ptr<PeerProcess> start_llama_cpp(const Subject& subject, Index context, int threads) {
+std::unique_ptr<PeerProcess> start_llama_cpp(const BenchModel& subject, Index context,
+                                             int threads) {
   const auto python = peer_python(), script = peer_script("llama_cpp_bench.py");
   if (python.empty() || script.empty()) return nullptr;
   return PeerProcess::try_start({python.string(), script.string(), "--model", subject.file.string(),
@@ -126,21 +121,6 @@ std::vector<Work> list_work(const BenchLlmOptions& options) {
   return works;
 }
 
-std::vector<Subject> list_subjects(const BenchLlmOptions& options) {
-  if (!options.model.empty())
-    return {{escape_controls(options.model.stem().string()), options.model}};
-  HONE_CHECK(!options.shapes.empty(), "bench llm", "--model or --shape", "neither");
-  std::vector<Subject> subjects;
-  const auto folder = options.cache.empty() ? default_bench_cache() : options.cache;
-  for (const std::string& shape : options.shapes) {
-    for (const std::string& dtype : options.dtypes) {
-      subjects.push_back({concat(shape, "/", dtype),
-                          synthetic_model(shape, model_io::parse_store_type(dtype), folder)});
-    }
-  }
-  return subjects;
-}
-
 Json describe(const infer::ModelInfo& info, infer::KvDtype kv) {
   return {{"isa", info.isa},
           {"kernel", info.kernel},
@@ -148,7 +128,7 @@ Json describe(const infer::ModelInfo& info, infer::KvDtype kv) {
           {"kv", infer::name_of(kv)}};
 }
 
-BenchCase make_case(const Subject& subject, const Work& work, const infer::ModelInfo& info,
+BenchCase make_case(const BenchModel& subject, const Work& work, const infer::ModelInfo& info,
                     const kernels::MemoryProbe& memory) {
   BenchCase result;
   result.name = concat(subject.name, "/", work.name());
@@ -162,7 +142,7 @@ BenchCase make_case(const Subject& subject, const Work& work, const infer::Model
   return result;
 }
 
-void bench_subject(const Subject& subject, const std::vector<Work>& works,
+void bench_subject(const BenchModel& subject, const std::vector<Work>& works,
                    const BenchLlmOptions& options, const kernels::MemoryProbe& memory,
                    BenchRun& run, Executor& executor) {
   Index context = 0;
@@ -203,6 +183,21 @@ void bench_subject(const Subject& subject, const std::vector<Work>& works,
 
 }  // namespace
 
+std::vector<BenchModel> bench_models(const BenchLlmOptions& options) {
+  if (!options.model.empty())
+    return {{escape_controls(options.model.stem().string()), options.model}};
+  HONE_CHECK(!options.shapes.empty(), "bench llm", "--model or --shape", "neither");
+  std::vector<BenchModel> models;
+  const auto folder = options.cache.empty() ? default_bench_cache() : options.cache;
+  for (const std::string& shape : options.shapes) {
+    for (const std::string& dtype : options.dtypes) {
+      models.push_back({concat(shape, "/", dtype),
+                        synthetic_model(shape, model_io::parse_store_type(dtype), folder)});
+    }
+  }
+  return models;
+}
+
 std::filesystem::path default_bench_cache() {
   const auto from = [](const char* name) {
     const char* value = std::getenv(name);
@@ -218,7 +213,7 @@ void bench_llm(const BenchLlmOptions& options, BenchRun& run, Executor& executor
   const std::vector<Work> works = list_work(options);
   const kernels::MemoryProbe memory =
       kernels::make_memory_probe(kernels::MemoryTraffic::Read, executor);
-  for (const Subject& subject : list_subjects(options)) {
+  for (const BenchModel& subject : bench_models(options)) {
     bench_subject(subject, works, options, memory, run, executor);
   }
 }

@@ -35,6 +35,15 @@ struct BenchLlmOptions {
 // Error{InvalidArgument} for an unknown shape, dtype or peer.
 void bench_llm(const BenchLlmOptions& options, BenchRun& run, Executor& executor);
 
+// One model on disk and what its rows are called.
+struct BenchModel {
+  std::string name;  // "llama-1b/q4_0"
+  std::filesystem::path file;
+};
+// The model of the options, or each shape with each type. Synthetic ones are written if they are
+// not there. Errors as bench_llm().
+std::vector<BenchModel> bench_models(const BenchLlmOptions& options);
+
 // $HONE_CACHE, else $XDG_CACHE_HOME/hone, else ~/.cache/hone.
 std::filesystem::path default_bench_cache();
 

@@ -1,20 +1,50 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/bench_llm.h"
+#include "hone/bench/bench_spec.h"
 #include "hone/cli/bench_verb.h"
 #include "hone/cli/runtime_options.h"
 
 namespace hone::cli {
+namespace {
+
+void add_speculation_options(CLI::App& verb, bench::BenchSpecOptions& spec, std::string& depth) {
+  verb.add_option("--spec", spec.acceptances,
+                  "Measure speculation instead, beside decoding without it, with drafts that are"
+                  " right with these probabilities")
+      ->delimiter(',')
+      ->envname("HONE_SPEC");
+  verb.add_option("--spec-sequences", spec.sequences,
+                  "Numbers of sequences that decode with --spec")
+      ->delimiter(',')
+      ->envname("HONE_SPEC_SEQUENCES")
+      ->capture_default_str();
+  verb.add_option("--spec-tokens", spec.tokens, "Tokens of each sequence with --spec")
+      ->envname("HONE_SPEC_TOKENS")
+      ->capture_default_str();
+  verb.add_option("--spec-k", depth, "Drafts of a round with --spec, 1 to 16, or auto")
+      ->envname("HONE_SPEC_K")
+      ->capture_default_str();
+}
+
+}  // namespace
 
 void add_bench_llm(CLI::App& bench, Context& context) {
   auto options = std::make_shared<bench::BenchLlmOptions>();
   options->cache = bench::default_bench_cache();
   auto runtime = std::make_shared<RuntimeChoice>();
+  auto spec = std::make_shared<bench::BenchSpecOptions>();
+  auto depth = std::make_shared<std::string>("auto");
   CLI::App* verb =
       add_bench_verb(bench, context, "llm", "Measure prefill and decode of language models",
-                     [&context, options, runtime](bench::BenchRun& run, Measurer&) {
+                     [&context, options, runtime, spec, depth](bench::BenchRun& run, Measurer&) {
                        options->kv = runtime->kv_dtype();
                        options->activations = runtime->activations();
-                       bench::bench_llm(*options, run, context.executor());
+                       if (spec->acceptances.empty()) {
+                         bench::bench_llm(*options, run, context.executor());
+                       } else {
+                         spec->depth = read_draft_depth(*depth);
+                         bench::bench_spec(*options, *spec, run, context.executor());
+                       }
                      });
   auto* work = verb->add_option_group("work", "Exactly one of these options");
   work->add_option("--model", options->model, "Model file")->envname("HONE_MODEL");
@@ -49,6 +79,7 @@ void add_bench_llm(CLI::App& bench, Context& context) {
   verb->add_option("--against", options->against, "Peers to compare to: llama_cpp")
       ->delimiter(',')
       ->envname("HONE_AGAINST");
+  add_speculation_options(*verb, *spec, *depth);
 }
 
 }  // namespace hone::cli

@@ -24,6 +24,7 @@ struct GenerateCommand {
   RuntimeChoice runtime;
   std::vector<std::string> logit_bias;
   bool no_bos = false, no_model_defaults = false;
+  std::string draft, spec_depth = "auto", spec_rule;
 };
 
 infer::LogitBias parse_bias(const std::string& text) {
@@ -136,6 +137,33 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
       ->capture_default_str();
 }
 
+void add_draft_options(CLI::App& verb, GenerateCommand& command) {
+  verb.add_option("--draft", command.draft,
+                  "Guess tokens and verify several at once: 'ngram' guesses from the text itself,"
+                  " a MODEL with the same vocabulary by decoding")
+      ->envname("HONE_DRAFT");
+  verb.add_option("--spec-k", command.spec_depth,
+                  "Number of guesses in a step with --draft, 1 to 16, or auto: as many as pay")
+      ->envname("HONE_SPEC_K")
+      ->capture_default_str();
+  verb.add_option("--spec-rule", command.spec_rule,
+                  "Rule for the guesses of a model: coupled (the same text as without) or exact"
+                  " (the same law, more are right); default: coupled with --seed, else exact")
+      ->check(CLI::IsMember({"coupled", "exact"}))
+      ->envname("HONE_SPEC_RULE");
+}
+
+void read_draft_options(const GenerateCommand& command, bool has_seed, app::GenerateOptions& job) {
+  if (command.draft == "ngram") {
+    job.engine.draft.ngram = true;
+  } else {
+    job.engine.draft.model = command.draft;
+  }
+  job.request.spec.depth = read_draft_depth(command.spec_depth);
+  const bool is_exact = command.spec_rule.empty() ? !has_seed : command.spec_rule == "exact";
+  job.request.spec.rule = is_exact ? infer::SpecRule::Exact : infer::SpecRule::Coupled;
+}
+
 // The schema itself begins with a brace or is a boolean; everything else names a file.
 std::string read_schema_option(const std::string& option) {
   const std::size_t begin = option.find_first_not_of(" \t\r\n");
@@ -158,6 +186,7 @@ void run_generate(Context& context, GenerateCommand& command) {
     job.request.sampling.logit_bias.push_back(parse_bias(entry));
   }
   job.request.sampling.seed = context.common.seed.value_or(0);
+  read_draft_options(command, context.common.seed.has_value(), job);
   job.add_bos = !command.no_bos;
   job.use_model_defaults = !command.no_model_defaults;
   job.engine.kv = command.runtime.kv_dtype();
@@ -194,6 +223,7 @@ void add_generate(CLI::App& program, Context& context) {
   add_length_options(*verb, *command);
   add_sampling_options(*verb, *command);
   add_engine_options(*verb, *command);
+  add_draft_options(*verb, *command);
   add_trace_option(*verb, context);
   verb->callback([&context, command] { run_generate(context, *command); });
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/cli/runtime_options.h"
 
+#include <charconv>
+
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 
@@ -24,6 +26,17 @@ void add_runtime_options(CLI::App& verb, RuntimeChoice& choice) {
       ->check(CLI::IsMember({"i8", "f32"}))
       ->envname("HONE_ACT")
       ->capture_default_str();
+}
+
+std::optional<Index> read_draft_depth(const std::string& option) {
+  if (option == "auto") return std::nullopt;
+  Index depth = 0;
+  const char* last = option.data() + option.size();
+  const auto [end, error] = std::from_chars(option.data(), last, depth);
+  const bool is_number = error == std::errc() && end == last;
+  HONE_CHECK(is_number && depth >= 1 && depth <= infer::kMaxDraftDepth, "--spec-k",
+             concat("auto or 1 to ", infer::kMaxDraftDepth), option);
+  return depth;
 }
 
 std::vector<infer::TokenId> read_token_ids(const std::string& path) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,10 @@ struct RuntimeChoice {
 };
 // `choice` must outlive parsing.
 void add_runtime_options(CLI::App& verb, RuntimeChoice& choice);
+
+// What `--spec-k` says: the drafts of a round, or nothing for "auto". Throws Error{InvalidArgument}
+// for anything but that and 1 to 16.
+std::optional<Index> read_draft_depth(const std::string& option);
 
 // Reads a file with a JSON array of token ids. Throws Error{CorruptFile} for anything else.
 std::vector<infer::TokenId> read_token_ids(const std::string& path);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/infer/engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/trace.h"
 #include "hone/infer/engine_loop.h"
+#include "hone/infer/spec/draft_model.h"
 #include "hone/model_io/factored_config.h"
 #include "hone/model_io/model_file.h"
 
@@ -22,6 +24,11 @@ const EngineOptions& checked(const EngineOptions& options) {
   HONE_CHECK(options.max_sequences >= 1 && options.max_sequences <= 1024, "max sequences",
              "1 to 1024 requests", options.max_sequences);
   HONE_CHECK(options.kv_bytes >= 0, "kv bytes", "0 or more bytes", options.kv_bytes);
+  const DraftOptions& draft = options.draft;
+  HONE_CHECK(draft.kv_bytes >= 0, "draft kv bytes", "0 or more bytes", draft.kv_bytes);
+  const int sources =
+      (draft.ngram ? 1 : 0) + (draft.model.empty() ? 0 : 1) + (draft.function ? 1 : 0);
+  HONE_CHECK(sources <= 1, "draft", "one source of drafts", sources);
   return options;
 }
 
@@ -64,8 +71,9 @@ struct Engine::State {
         tokenizer(file->tokenizer()),
         loop_settings(loop_options(options, *file)),
         runner(*file, runner_options(options, loop_rows(loop_settings)), *options.executor),
+        draft_model(open_draft_model(options)),
         loop(loop_settings, runner, tokenizer.get(), file->architecture().stop_ids,
-             *options.executor, clock) {
+             *options.executor, clock, make_drafts(options)) {
     info.architecture = file->architecture();
     info.format = name_of(file->format());
     info.context = loop.max_length();
@@ -78,6 +86,8 @@ struct Engine::State {
     info.generation_defaults = file->generation_defaults();
   }
 
+  std::unique_ptr<DraftModel> open_draft_model(const EngineOptions& options) const;
+  std::unique_ptr<DraftSource> make_drafts(const EngineOptions& options);
   void check(const Request& request) const;
   void check_schema(const Request& request) const;
 
@@ -86,9 +96,28 @@ struct Engine::State {
   std::shared_ptr<const text::Tokenizer> tokenizer;
   LoopOptions loop_settings;
   ModelRunner runner;
+  std::unique_ptr<DraftModel> draft_model;  // null without one
   EngineLoop loop;
   ModelInfo info;
 };
+
+std::unique_ptr<DraftModel> Engine::State::open_draft_model(const EngineOptions& options) const {
+  if (options.draft.model.empty()) return nullptr;
+  // Each sequence that decodes has two new tokens in most rounds.
+  const Index rows = std::max(loop_rows(loop_settings), 2 * options.max_sequences);
+  return std::make_unique<DraftModel>(options.draft.model, *file, runner_options(options, rows),
+                                      *options.executor);
+}
+
+std::unique_ptr<DraftSource> Engine::State::make_drafts(const EngineOptions& options) {
+  const Index vocab = runner.vocab_size();
+  if (options.draft.ngram) return make_ngram_drafts();
+  if (options.draft.function) return make_function_drafts(options.draft.function, vocab);
+  if (draft_model == nullptr) return nullptr;
+  return draft_model->make_source(
+      {.context = loop_settings.context, .kv_bytes = options.draft.kv_bytes, .vocab = vocab},
+      options.max_sequences, clock);
+}
 
 void Engine::State::check(const Request& request) const {
   const Index vocab = file->architecture().vocab_size;
@@ -109,6 +138,9 @@ void Engine::State::check(const Request& request) const {
   }
   HONE_REQUIRE(request.stop.empty() || tokenizer != nullptr, "stop",
                "Stop strings need a tokenizer, and this model has none.");
+  const Index depth = request.spec.depth.value_or(0);
+  HONE_CHECK(depth >= 0 && depth <= kMaxDraftDepth, "drafts",
+             concat("0 to ", kMaxDraftDepth, " in a round"), depth);
   if (!request.json_schema.empty()) check_schema(request);
   validate(request.sampling, vocab);
 }

@@ -14,6 +14,7 @@
 #include "hone/infer/request.h"
 #include "hone/infer/sched/request_queue.h"
 #include "hone/infer/score.h"
+#include "hone/infer/speculation.h"
 
 namespace hone::infer {
 
@@ -35,6 +36,9 @@ struct EngineOptions {
   Index max_queue = 64;      // maximum number of waiting requests
   Index max_sequences = 16;  // maximum number of requests that run together
   Index kv_bytes = 0;        // budget of the KV cache; 0: half of the memory that is free
+  // Where drafts for speculative decoding come from. open_or_throw() throws
+  // Error{InvalidArgument} for several sources, or for a draft model of another vocabulary.
+  DraftOptions draft = {};
 };
 
 // Runs requests on one model. One thread, the engine thread, calls step() or run() and owns all

@@ -15,7 +15,6 @@ namespace {
 
 constexpr Index kLogitRows = 32;  // at a time: 16 MiB for a vocabulary of 128k
 constexpr Index kUnbounded = Index{1} << 30;
-constexpr Index kLeastBlocks = 8;
 constexpr Index kIdlePages = Index{32} << 20;     // of free blocks that stay resident
 constexpr Index kScarceBytes = Index{256} << 20;  // of memory: less is too little for a reserve
 constexpr std::int64_t kMemoryCheckNs = 1'000'000'000;
@@ -28,12 +27,10 @@ PrefixSecret random_secret() {
 }
 
 SchedulerOptions scheduler_options(const LoopOptions& options, std::span<const LayerGroup> groups) {
-  const Index block = kv_token_bytes(groups) * kBlockTokens;
-  const Index text = kv_peak_bytes(groups, options.context, loop_rows(options));
   Index kv_bytes = options.kv_bytes;
   if (kv_bytes == 0) {
-    const Index room = std::max(options.available_bytes() / 2, kLeastBlocks * block);
-    kv_bytes = text < room / options.max_sequences ? options.max_sequences * text : room;
+    kv_bytes = fitting_kv_bytes(groups, options.context, loop_rows(options), options.max_sequences,
+                                options.available_bytes() / 2);
   }
   return {.groups = {groups.begin(), groups.end()},
           .kv_bytes = kv_bytes,
@@ -67,7 +64,7 @@ Index loop_rows(const LoopOptions& options) {
 
 EngineLoop::EngineLoop(const LoopOptions& options, ModelRunner& runner,
                        const text::Tokenizer* tokenizer, std::vector<TokenId> stop_ids,
-                       Executor& executor, const Clock& clock)
+                       Executor& executor, const Clock& clock, std::unique_ptr<DraftSource> drafts)
     : runner_(runner),
       tokenizer_(tokenizer),
       stop_ids_(std::move(stop_ids)),
@@ -76,7 +73,9 @@ EngineLoop::EngineLoop(const LoopOptions& options, ModelRunner& runner,
       scheduler_(scheduler_options(options, runner.kv_groups())),
       arena_(scheduler_.pool()),
       queue_(options.max_queue),
-      available_bytes_(options.available_bytes) {}
+      available_bytes_(options.available_bytes) {
+  if (drafts) speculator_ = std::make_unique<Speculator>(std::move(drafts), runner.vocab_size());
+}
 
 EngineLoop::~EngineLoop() {
   try {
@@ -119,7 +118,27 @@ void EngineLoop::return_pages(bool is_idle) {
   arena_.reclaim(pool, std::min({reserve, kIdlePages, pool.budget_bytes() - pool.used_bytes()}));
 }
 
+// Drafts for the sequences that decode in the next step.
+void EngineLoop::propose_drafts() {
+  std::vector<Speculator::Candidate> candidates;
+  for (const Scheduler::Decoding& one : scheduler_.decoding()) {
+    Live& live = live_.at(one.id);
+    candidates.push_back({.id = one.id, .sequence = live.sequence.get(), .most = one.most_drafts});
+  }
+  for (const DraftJob& job : speculator_->propose(candidates)) {
+    if (job.failure) {
+      Live& live = live_.at(job.id);
+      live.failure = job.failure;
+      end(live, job.id, FinishReason::Failed);
+      scheduler_.cancel(job.id);
+    } else {
+      scheduler_.set_drafts(job.id, job.drafts);
+    }
+  }
+}
+
 bool EngineLoop::run_plan() {
+  if (speculator_) propose_drafts();
   const StepPlan plan = scheduler_.plan(clock_.now_ns());
   if (plan.empty()) return false;
   StepResult result;
@@ -200,6 +219,18 @@ bool EngineLoop::has_undelivered() const {
   return std::ranges::any_of(live_, [](const auto& one) { return !one.second.outbox.empty(); });
 }
 
+// Notes the blocks that hold the first `rows` rows of a request and what precedes them.
+void EngineLoop::hold(Live& live, const PlannedSequence& planned, Index rows) const {
+  const auto end = static_cast<std::size_t>(ceil_div(planned.first_position + rows, kBlockTokens));
+  live.kv_blocks = live.kv_bytes = 0;
+  for (std::size_t g = 0; g < planned.blocks.size(); ++g) {
+    const auto ids = std::span(planned.blocks[g]).first(end);
+    const Index held = std::ssize(ids) - std::ranges::count(ids, kNoBlock);
+    live.kv_blocks += held;
+    live.kv_bytes += held * scheduler_.pool().block_bytes(static_cast<Index>(g));
+  }
+}
+
 StepResult EngineLoop::run(const StepPlan& plan) {
   const std::int64_t begin = clock_.now_ns();
   StepResult result;
@@ -207,13 +238,7 @@ StepResult EngineLoop::run(const StepPlan& plan) {
   for (const PlannedSequence& planned : plan.sequences) {
     Live& live = live_.at(planned.id);
     if (live.sequence) live.sequence->start(begin);
-    live.kv_blocks = live.kv_bytes = 0;
-    for (std::size_t g = 0; g < planned.blocks.size(); ++g) {
-      const std::vector<BlockId>& ids = planned.blocks[g];
-      const Index held = std::ssize(ids) - std::ranges::count(ids, kNoBlock);
-      live.kv_blocks += held;
-      live.kv_bytes += held * scheduler_.pool().block_bytes(static_cast<Index>(g));
-    }
+    hold(live, planned, std::ssize(planned.tokens));
     wanted.push_back({.planned = &planned, .live = &live, .result = {.id = planned.id}});
   }
   try {
@@ -227,6 +252,11 @@ StepResult EngineLoop::run(const StepPlan& plan) {
   }
   for (Wanted& one : wanted) result.sequences.push_back(std::move(one.result));
   result.seconds = seconds_between(begin, clock_.now_ns());
+  const StepShape& shape = plan.shape;
+  ended_.rows += shape.decode_rows + shape.prefill_tokens;
+  if (speculator_ && shape.prefill_tokens == 0) {
+    speculator_->observe(shape.decode_rows, std::ssize(plan.sequences), result.seconds);
+  }
   return result;
 }
 
@@ -273,23 +303,35 @@ StepBatch EngineLoop::batch_of(const StepPlan& plan) {
   return batch;
 }
 
-// Gives each wanted row its logits, some rows at a time.
+// Gives each wanted row its logits, some rows at a time, but all of a sequence that generates.
 void EngineLoop::take_outputs(std::span<Wanted> wanted) {
-  Index total = 0;
-  for (const Wanted& one : wanted) total += one.planned->outputs();
-  auto at = wanted.begin();
-  Index row = 0;  // of the wanted ones of *at
-  for (Index first = 0; first < total; first += kLogitRows) {
-    const Index count = std::min(kLogitRows, total - first);
-    std::span<float> logits = runner_.logits(first, count);
+  Index first = 0;
+  while (!wanted.empty()) {
+    Index count = wanted.front().planned->outputs();
+    std::size_t size = 1;
+    while (size < wanted.size() && count + wanted[size].planned->outputs() <= kLogitRows) {
+      count += wanted[size++].planned->outputs();
+    }
+    take_group(wanted.first(size), first, count);
+    first += count;
+    wanted = wanted.subspan(size);
+  }
+}
+
+// Wanted rows first … first + count - 1 are those of `group`. More than kLogitRows belong to one
+// sequence, which is scored.
+void EngineLoop::take_group(std::span<Wanted> group, Index first, Index count) {
+  for (Index row = 0; row < count; row += kLogitRows) {
+    std::span<float> logits = runner_.logits(first + row, std::min(kLogitRows, count - row));
+    if (count > kLogitRows) {
+      take_rows(group.front(), row, logits);
+      continue;
+    }
     const std::size_t vocab = logits.size() / static_cast<std::size_t>(count);
-    while (!logits.empty()) {
-      const Index left = at->planned->outputs() - row;
-      const std::size_t take = std::min(logits.size(), static_cast<std::size_t>(left) * vocab);
-      if (take > 0) take_rows(*at, row, logits.first(take));
-      logits = logits.subspan(take);
-      row += static_cast<Index>(take / vocab);
-      if (row == at->planned->outputs()) ++at, row = 0;
+    for (Wanted& one : group) {
+      const std::size_t size = static_cast<std::size_t>(one.planned->outputs()) * vocab;
+      if (size > 0) take_rows(one, 0, logits.first(size));
+      logits = logits.subspan(size);
     }
   }
 }
@@ -302,16 +344,45 @@ void EngineLoop::take_rows(Wanted& wanted, Index first, std::span<float> logits)
     if (live.score != nullptr) {
       const Index row = wanted.planned->first_position + wanted.planned->first_output + first;
       score_rows(*live.score, row, logits);
-      return;
+    } else {
+      verify(wanted, logits);
     }
-    Event event = live.sequence->accept(logits, clock_);
-    wanted.result.tokens = {*event.token};
-    wanted.result.finished = event.finished.has_value();
-    push(live, wanted.result.id, std::move(event));
   } catch (...) {  // ends this request alone
     live.failure = std::current_exception();
     wanted.result.status = StepStatus::Failed;
   }
+}
+
+// Appends the drafts that the model confirms and the token after them, and delivers each at once.
+void EngineLoop::verify(Wanted& wanted, std::span<float> logits) {
+  Live& live = *wanted.live;
+  const RequestId id = wanted.result.id;
+  const PlannedSequence& planned = *wanted.planned;
+  const auto drafts = std::span(planned.tokens).last(static_cast<std::size_t>(planned.drafts));
+  const std::size_t vocab = logits.size() / (drafts.size() + 1);
+  std::optional<Event> last;  // delivered when the round has been counted
+  const auto choose = [&](Index i) -> ChosenToken {
+    const auto at = static_cast<std::size_t>(i);
+    DrawnDraft drawn;
+    if (at < drafts.size()) drawn = {.id = drafts[at], .law = speculator_->law(id, i)};
+    Event event = live.sequence->accept(logits.subspan(at * vocab, vocab), clock_,
+                                        drawn.law.empty() ? nullptr : &drawn);
+    const TokenId token = *event.token;
+    if (event.finished) {
+      last = std::move(event);
+    } else {
+      push(live, id, std::move(event));
+    }
+    const bool is_cancelled = live.sequence->cancelled().load(std::memory_order_relaxed);
+    return {token, last || is_cancelled};
+  };
+  const VerifiedRun run = verify_by_choice(drafts, choose);
+  wanted.result.tokens = run.tokens;
+  wanted.result.finished = last.has_value();
+  const Index rejected = planned.drafts - run.accepted;
+  hold(live, planned, std::ssize(planned.tokens) - rejected);
+  if (speculator_) speculator_->record(id, planned.drafts, run);
+  if (last) push(live, id, std::move(*last));
 }
 
 void EngineLoop::score_rows(ScoreJob& job, Index first, std::span<const float> logits) {
@@ -365,6 +436,7 @@ void EngineLoop::push(Live& live, RequestId id, Event event) {
     event.kv_blocks = live.kv_blocks;
     event.kv_bytes = live.kv_bytes;
     live.has_ended = true;
+    if (speculator_) event.spec = std::make_shared<const SpecStats>(speculator_->forget(id));
     queue_.forget(id);
     ended_.cancelled += *event.finished == FinishReason::Cancelled;
     ended_.failed += *event.finished == FinishReason::Failed;
@@ -384,6 +456,14 @@ void EngineLoop::report() {
   stats.kv_used_bytes = scheduler_.pool().used_bytes();
   stats.kv_cached_bytes = scheduler_.pool().cached_bytes();
   stats.kv_resident_bytes = arena_.resident_bytes();
+  if (speculator_) {
+    const SpecStats& totals = speculator_->totals();
+    stats.spec_rounds = totals.rounds;
+    stats.drafted = totals.drafted;
+    stats.examined = totals.examined;
+    stats.accepted = totals.accepted;
+    stats.draft_rows = speculator_->draft_rows();
+  }
   for (const auto& [id, live] : live_) {
     stats.running += live.sequence && live.sequence->has_started() && !live.has_ended;
   }

@@ -18,6 +18,7 @@
 #include "hone/infer/sched/scheduler.h"
 #include "hone/infer/sched/sequence.h"
 #include "hone/infer/score.h"
+#include "hone/infer/spec/speculator.h"
 
 namespace hone::infer {
 
@@ -37,9 +38,11 @@ Index loop_rows(const LoopOptions& options);
 // events. A request whose sink is full waits; the other requests go on.
 class EngineLoop {
  public:
-  // All but the options must outlive the loop; tokenizer may be null.
+  // All but the options must outlive the loop; tokenizer may be null. Without `drafts`, there is no
+  // speculation.
   EngineLoop(const LoopOptions& options, ModelRunner& runner, const text::Tokenizer* tokenizer,
-             std::vector<TokenId> stop_ids, Executor& executor, const Clock& clock);
+             std::vector<TokenId> stop_ids, Executor& executor, const Clock& clock,
+             std::unique_ptr<DraftSource> drafts = nullptr);
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
   // Offers the requests that have not ended their last event, once: they are cancelled.
@@ -83,17 +86,21 @@ class EngineLoop {
     SequenceResult result{};
   };
 
+  void propose_drafts();
   bool run_plan();
   void take_messages();
   void admit(QueuedRequest request);
   std::shared_ptr<const grammar::TokenVocabulary> vocabulary_of(const QueuedRequest& request);
   void take_cancelled();
   bool flush();
+  void hold(Live& live, const PlannedSequence& planned, Index rows) const;
   StepResult run(const StepPlan& plan);
   bool compute(const StepPlan& plan);
   StepBatch batch_of(const StepPlan& plan);
   void take_outputs(std::span<Wanted> wanted);
+  void take_group(std::span<Wanted> group, Index first, Index count);
   void take_rows(Wanted& wanted, Index first, std::span<float> logits);
+  void verify(Wanted& wanted, std::span<float> logits);
   void score_rows(ScoreJob& job, Index first, std::span<const float> logits);
   bool end_requests();
   void push(Live& live, RequestId id, Event event);
@@ -109,11 +116,12 @@ class EngineLoop {
   Scheduler scheduler_;
   KvArena arena_;
   RequestQueue queue_;
+  std::unique_ptr<Speculator> speculator_;  // null without drafts
   // For masks; made for the first request with a schema.
   std::shared_ptr<const grammar::TokenVocabulary> vocabulary_;
   std::map<RequestId, Live> live_;
   std::vector<std::vector<std::byte*>> tables_;  // of the batch, by sequence and group
-  EngineStats ended_;                            // requests that succeeded, failed, …
+  EngineStats ended_;                            // requests that succeeded, failed, …; rows
   Index (*available_bytes_)();
   std::int64_t next_memory_check_ns_ = 0;
   bool in_step_ = false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,6 +10,7 @@
 
 #include "hone/core/error.h"
 #include "hone/core/index.h"
+#include "hone/infer/speculation.h"
 #include "hone/text/tokenizer.h"
 
 namespace hone::infer {
@@ -56,6 +58,7 @@ struct Request {
   // that satisfies it, or the beginning of such a text if it ends by length. Excludes `stop` and
   // `ignore_eos`.
   std::string json_schema{};
+  SpecParams spec{};  // for engines with drafts
 };
 
 enum class FinishReason { Stop, Length, Cancelled, Failed };
@@ -91,9 +94,10 @@ struct Event {
   double logprob = 0;
   std::vector<TokenLogprob> top{};  // the Request::logprobs most likely tokens, most likely first
   std::optional<FinishReason> finished{};
-  Timings timings{};                  // with `finished`
-  Index kv_bytes = 0, kv_blocks = 0;  // in use at the end; with `finished`
-  std::string error{};                // with FinishReason::Failed
+  Timings timings{};                        // with `finished`
+  Index kv_bytes = 0, kv_blocks = 0;        // in use at the end; with `finished`
+  std::shared_ptr<const SpecStats> spec{};  // with `finished`, if the engine has drafts
+  std::string error{};                      // with FinishReason::Failed
   ErrorCategory error_category = ErrorCategory::Internal;
 };
 

@@ -68,4 +68,18 @@ Index kv_peak_bytes(std::span<const LayerGroup> groups, Index length, Index step
   return bytes;
 }
 
+std::vector<Index> kv_block_sizes(std::span<const LayerGroup> groups) {
+  std::vector<Index> bytes;
+  for (const LayerGroup& group : groups) bytes.push_back(kv_block_bytes(group));
+  return bytes;
+}
+
+Index fitting_kv_bytes(std::span<const LayerGroup> groups, Index context, Index step,
+                       Index sequences, Index room) {
+  constexpr Index kLeastBlocks = 8;
+  const Index least = kLeastBlocks * kBlockTokens * kv_token_bytes(groups);
+  const Index text = kv_peak_bytes(groups, context, step), most = std::max(room, least);
+  return text < most / sequences ? sequences * text : most;
+}
+
 }  // namespace hone::infer

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "hone/core/dtype.h"
 #include "hone/core/index.h"
@@ -45,5 +46,13 @@ Index kv_token_bytes(std::span<const LayerGroup> groups);
 // An upper bound of the bytes that a sequence holds at any time while it grows to `length` tokens
 // in steps of at most `step` tokens.
 Index kv_peak_bytes(std::span<const LayerGroup> groups, Index length, Index step);
+
+// kv_block_bytes() of each group.
+std::vector<Index> kv_block_sizes(std::span<const LayerGroup> groups);
+
+// The size of a cache for `sequences` texts of `context` tokens, at most `room` bytes, but room for
+// some blocks in any case.
+Index fitting_kv_bytes(std::span<const LayerGroup> groups, Index context, Index step,
+                       Index sequences, Index room);
 
 }  // namespace hone::infer

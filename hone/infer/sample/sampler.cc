@@ -76,8 +76,8 @@ TokenId Sampler::choose(std::span<float> logits, Index position, std::span<const
 }
 
 void Sampler::write_law(std::span<float> logits, std::span<const TokenId> masked,
-                        std::span<double> law) {
-  infer::write_law(logits, process(logits, masked, nullptr), sampling_, law);
+                        std::span<double> law, const grammar::TokenMask* allowed) {
+  infer::write_law(logits, process(logits, masked, allowed), sampling_, law);
 }
 
 void sample_rows(std::span<SampleRow> rows, Executor& executor) {

@@ -38,7 +38,8 @@ class Sampler {
                  const grammar::TokenMask* allowed = nullptr);
 
   // The law that choose() draws from, without a draw. Overwrites logits; throws as choose() does.
-  void write_law(std::span<float> logits, std::span<const TokenId> masked, std::span<double> law);
+  void write_law(std::span<float> logits, std::span<const TokenId> masked, std::span<double> law,
+                 const grammar::TokenMask* allowed = nullptr);
 
   // The history of the penalties. Speculation adds tokens that it chose by write_law() and takes
   // back rejected drafts.

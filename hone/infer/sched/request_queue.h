@@ -33,6 +33,10 @@ struct EngineStats {
   // Of the KV cache: blocks that hold tokens, those of them that only the prefix cache refers to,
   // and memory that the system provides.
   Index kv_used_bytes = 0, kv_cached_bytes = 0, kv_resident_bytes = 0;
+  Index rows = 0;  // tokens that the model computed, drafts included
+  // Rounds with drafts, and their drafts as SpecStats counts them.
+  Index spec_rounds = 0, drafted = 0, examined = 0, accepted = 0;
+  Index draft_rows = 0;  // tokens that the draft model computed
 };
 
 // What other threads post to the engine thread, and the only state that they share with it. One

@@ -9,12 +9,6 @@
 namespace hone::infer {
 namespace {
 
-std::vector<Index> block_sizes(std::span<const LayerGroup> groups) {
-  std::vector<Index> bytes;
-  for (const LayerGroup& group : groups) bytes.push_back(kv_block_bytes(group));
-  return bytes;
-}
-
 // The longest text up to `context` whose blocks fit into the cache when it is alone.
 Index longest_text(const SchedulerOptions& options) {
   Index low = 0, high = options.context;
@@ -62,7 +56,7 @@ std::string_view name_of(Refusal refusal) {
 
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(checked(options)),
-      pool_(block_sizes(options.groups), options.kv_bytes),
+      pool_(kv_block_sizes(options.groups), options.kv_bytes),
       cache_(options.groups, options.prefix_secret, options.extend_key),
       max_length_(longest_text(options)) {
   HONE_CHECK(max_length_ >= 2, "scheduler", "KV memory for a text of at least 2 tokens",
@@ -127,6 +121,15 @@ void Scheduler::set_room(RequestId id, Index room) {
 void Scheduler::set_drafts(RequestId id, std::vector<TokenId> drafts) {
   const auto found = active_.find(id);
   if (found != active_.end()) found->second.drafts = std::move(drafts);
+}
+
+std::vector<Scheduler::Decoding> Scheduler::decoding() const {
+  std::vector<Decoding> result;
+  for (const auto& [id, active] : active_) {
+    if (active.state != State::Running || !active.is_decoding() || !active.has_room()) continue;
+    result.push_back({.id = id, .most_drafts = active.most_drafts()});
+  }
+  return result;
 }
 
 void Scheduler::apply(const StepResult& result) {

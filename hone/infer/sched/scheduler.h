@@ -127,6 +127,13 @@ class Scheduler {
   void set_room(RequestId id, Index room);
   // Guesses of the tokens that follow the text, for the next plan only. Each may be dropped.
   void set_drafts(RequestId id, std::vector<TokenId> drafts);
+  // A sequence whose text has one token outside the cache, and the most drafts that it may have
+  // within its limits. The next plan has it and its drafts, unless places, memory or rows run out.
+  struct Decoding {
+    RequestId id = 0;
+    Index most_drafts = 0;
+  };
+  std::vector<Decoding> decoding() const;
 
   // Throws Error{InvalidArgument} if the last plan has not been applied. Plans without sequences
   // need no apply(); then nothing can run until something is submitted, the room of a parked
@@ -168,6 +175,11 @@ class Scheduler {
     Index pending() const { return static_cast<Index>(tokens.size()) - table.length(); }
     bool has_room() const { return request.kind != RequestKind::Generate || request.room >= 2; }
     bool is_decoding() const { return request.kind == RequestKind::Generate && pending() == 1; }
+    // The end of the text comes from the model, and an event tells of each token.
+    Index most_drafts() const {
+      const Index left = longest - static_cast<Index>(tokens.size()) - 1;
+      return std::max<Index>(0, std::min(request.room - 2, left));
+    }
   };
   // A plan in the making.
   struct Step {

@@ -109,8 +109,7 @@ void Scheduler::plan_decodes(Step& step, const std::vector<Active*>& order, Time
 Index Scheduler::plan_decode(Step& step, Active& active, Index spare, TimeNs now) {
   const std::vector<TokenId> guesses = std::exchange(active.drafts, {});
   Index count = std::min(
-      {static_cast<Index>(guesses.size()), std::max<Index>(spare, 0), active.request.room - 2,
-       std::max<Index>(0, active.longest - static_cast<Index>(active.tokens.size()) - 1)});
+      {static_cast<Index>(guesses.size()), std::max<Index>(spare, 0), active.most_drafts()});
   if (count > 0 && !reserve(active, 1 + count, step.plan.copies, nullptr)) count = 0;
   if (count == 0 && !reserve(active, 1, step.plan.copies, &now)) {
     preempt(active);

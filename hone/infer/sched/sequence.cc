@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "hone/core/check.h"
 #include "hone/core/trace.h"
 #include "hone/kernels/norm/log_sum_exp.h"
 
@@ -23,7 +24,61 @@ Sequence::Sequence(QueuedRequest request, const text::Tokenizer* tokenizer,
   if (queued_.schema != nullptr) constraint_.emplace(queued_.schema, std::move(vocabulary));
 }
 
-Event Sequence::accept(std::span<float> logits, const Clock& clock) {
+// Stop tokens are masked until the output has min_tokens.
+std::span<const TokenId> Sequence::masked_at(Index position) const {
+  const bool must_go_on = position - prompt_size_ < queued_.request.min_tokens;
+  return must_go_on ? std::span<const TokenId>(stop_ids_) : std::span<const TokenId>();
+}
+
+TokenId Sequence::choose(std::span<float> logits, const DrawnDraft* draft) {
+  const auto position = static_cast<Index>(tokens_.size());
+  const std::span<const TokenId> masked = masked_at(position);
+  if (draft == nullptr) return sampler_.choose(logits, position, masked, allowed());
+  std::vector<double> law(logits.size());
+  sampler_.write_law(logits, masked, law, allowed());
+  const TokenId id = verify_draft(law, draft->law, draft->id, 0,
+                                  PositionUniforms(queued_.request.sampling, position));
+  sampler_.history().add_output(id);
+  return id;
+}
+
+std::optional<TokenId> Sequence::draft(std::span<float> logits, std::span<double> law) {
+  const bool is_over = constraint_ && constraint_->is_complete();
+  if (is_over || (!drafts_.empty() && ends_with(drafts_.back()))) return std::nullopt;
+  if (constraint_ && drafts_.empty()) before_drafts_ = constraint_->state();
+  try {
+    drafts_.push_back(draw(logits, law));
+  } catch (const Error& error) {
+    if (error.category() == ErrorCategory::Internal) throw;
+    return std::nullopt;  // drafts may lead where no token can follow
+  }
+  return drafts_.back();
+}
+
+TokenId Sequence::draw(std::span<float> logits, std::span<double> law) {
+  const auto count = static_cast<Index>(drafts_.size());
+  const auto first = static_cast<Index>(tokens_.size());
+  const std::span<const TokenId> masked = masked_at(first + count);
+  TokenId id = 0;
+  if (law.empty()) {
+    id = sampler_.choose(logits, first + count, masked, allowed());
+  } else {
+    sampler_.write_law(logits, masked, law, allowed());
+    const PositionUniforms uniforms(queued_.request.sampling, first);
+    id = draw_from_law(law, uniforms(count, VerifyDraw::Draft));
+    sampler_.history().add_output(id);
+  }
+  if (constraint_) constraint_->accept(id);
+  return id;
+}
+
+void Sequence::drop_drafts() {
+  sampler_.history().truncate_output(static_cast<Index>(tokens_.size()) - prompt_size_);
+  drafts_.clear();
+  if (before_drafts_) constraint_->restore(*std::exchange(before_drafts_, std::nullopt));
+}
+
+Event Sequence::accept(std::span<float> logits, const Clock& clock, const DrawnDraft* draft) {
   const auto vocab = static_cast<Index>(logits.size());
   HONE_TRACE_ZONE("sample", {"vocab", vocab});
   const Request& request = queued_.request;
@@ -37,10 +92,7 @@ Event Sequence::accept(std::span<float> logits, const Clock& clock) {
     raw.assign(logits.begin(), logits.end());
   }
   const auto position = static_cast<Index>(tokens_.size());
-  const bool keep_going = position - prompt_size_ < request.min_tokens;
-  const TokenId id =
-      sampler_.choose(logits, position, keep_going ? stop_ids_ : std::vector<TokenId>{},
-                      constraint_ ? &constraint_->allowed() : nullptr);
+  const TokenId id = choose(logits, draft);
   if (constraint_) constraint_->accept(id);
   if (request.logprobs > 0) event.logprob = raw[static_cast<std::size_t>(id)] - normalizer;
   const std::int64_t now_ns = clock.now_ns();

@@ -11,8 +11,15 @@
 #include "hone/infer/sample/sampler.h"
 #include "hone/infer/sample/stop_matcher.h"
 #include "hone/infer/sched/request_queue.h"
+#include "hone/infer/spec/verify.h"
 
 namespace hone::infer {
+
+// A draft that was drawn from a law, for SpecRule::Exact.
+struct DrawnDraft {
+  TokenId id = 0;
+  std::span<const double> law{};  // [vocab]
+};
 
 // The text of one request: its tokens, and what of their text is final. It knows neither the model
 // nor the cache: the engine passes the logits that follow the last token.
@@ -27,6 +34,8 @@ class Sequence {
   const std::shared_ptr<EventSink>& sink() const { return queued_.sink; }
   const std::atomic<bool>& cancelled() const { return *queued_.cancelled; }
 
+  const Request& request() const { return queued_.request; }
+  std::span<const TokenId> tokens() const { return tokens_; }  // prompt, then output
   Index prompt_size() const { return prompt_size_; }
   bool has_started() const { return started_ns_.has_value(); }
   // Ends the time in the queue, at its first call.
@@ -37,12 +46,25 @@ class Sequence {
   // Samples from the logits of the last token and appends the result. The event has the new text
   // and, after the last token, the reason for ending. Overwrites logits. Throws Error{Internal} if
   // the logits are not finite, Error{Unsupported} if no token can continue the text as the schema
-  // demands.
-  Event accept(std::span<float> logits, const Clock& clock);
+  // demands. With a draft, the token is that of verify_draft(): the draft if it is accepted.
+  Event accept(std::span<float> logits, const Clock& clock, const DrawnDraft* draft = nullptr);
+
+  // Draws a draft of the token after the text and the drafts before, from the logits of a draft
+  // model and as accept() does, masks and penalties included. If `law` [vocab] is not empty, writes
+  // the law there and draws from it; otherwise the draw shares the noise of accept(). Returns
+  // nothing if no token can come after the drafts, or if the text may not go on after them.
+  // Overwrites logits. Throws as accept() for logits that are not finite.
+  std::optional<TokenId> draft(std::span<float> logits, std::span<double> law);
+  // Takes back all drafts. Needed before accept().
+  void drop_drafts();
   // Ends the sequence. The event has the remaining text and the reason.
   Event finish(FinishReason reason, std::int64_t now_ns);
 
  private:
+  std::span<const TokenId> masked_at(Index position) const;
+  const grammar::TokenMask* allowed() { return constraint_ ? &constraint_->allowed() : nullptr; }
+  TokenId choose(std::span<float> logits, const DrawnDraft* draft);
+  TokenId draw(std::span<float> logits, std::span<double> law);
   bool ends_with(TokenId id) const;
   bool is_silent(TokenId id) const;
   bool opens_text() const;
@@ -58,6 +80,8 @@ class Sequence {
   Sampler sampler_;
   StopMatcher stops_;
   std::optional<grammar::TokenConstraint> constraint_;
+  std::vector<TokenId> drafts_;
+  std::optional<grammar::Matcher::State> before_drafts_;  // of constraint_
   text::Utf8Stream utf8_;
   std::optional<std::int64_t> started_ns_, first_token_ns_;
 };

@@ -12,12 +12,14 @@ namespace hone::infer {
 namespace {
 
 constexpr double kNewestTime = 0.2;   // weight of the newest time in a mean
-constexpr double kUnknownRow = 0.1;   // cost of a row beyond the measured ones
+constexpr double kUnknownRow = 0.05;  // what a row adds to a step of one row, if not measured
 constexpr double kOlderDraft = 0.95;  // weight of a draft relative to the one after it
 constexpr double kLeastGain = 1.05;   // of three rounds; less is within the noise of timing
-constexpr Index kWeakRounds = 3, kTokensOff = 64;
+constexpr Index kWeakRounds = 3;
 constexpr Index kProbeDepth = 2;      // enough to see whether drafts are accepted again
 constexpr double kProbeEvidence = 4;  // drafts that the estimate counts for when probing begins
+
+double unmeasured(Index rows) { return 1 + kUnknownRow * static_cast<double>(rows - 1); }
 
 }  // namespace
 
@@ -35,8 +37,7 @@ double StepCosts::predict(const Column& column, Index rows) {
   const auto above = column.lower_bound(rows);
   if (above != column.end() && above->first == rows) return above->second;
   const auto beyond = [rows](const Column::value_type& nearest) {
-    const auto more = static_cast<double>(rows - nearest.first);
-    return nearest.second * std::max(kUnknownRow, 1 + kUnknownRow * more);
+    return nearest.second * unmeasured(rows) / unmeasured(nearest.first);
   };
   if (above == column.begin()) return beyond(*above);
   const auto below = std::prev(above);
@@ -50,10 +51,14 @@ double StepCosts::ratio(Index rows, Index base_rows, Index sequences) const {
   HONE_CHECK(base_rows >= 1 && rows >= base_rows, "ratio", "1 <= base_rows <= rows",
              concat(base_rows, " and ", rows));
   const auto column = columns_.find(column_of(sequences));
-  if (column == columns_.end()) {
-    return 1 + kUnknownRow * static_cast<double>(rows - base_rows);
-  }
+  if (column == columns_.end()) return unmeasured(rows) / unmeasured(base_rows);
   return std::max(1.0, predict(column->second, rows) / predict(column->second, base_rows));
+}
+
+std::optional<double> StepCosts::seconds(Index rows, Index sequences) const {
+  const auto column = columns_.find(column_of(sequences));
+  if (column == columns_.end()) return std::nullopt;
+  return predict(column->second, rows);
 }
 
 double expected_tokens(double acceptance, Index depth) {
@@ -70,18 +75,31 @@ double draft_gain(double acceptance, Index depth, const StepCosts& costs, const 
   return (expected_tokens(acceptance, depth) + others) / ((1 + others) * time);
 }
 
-Index DraftDepth::choose(const StepCosts& costs, const StepLoad& load) {
+DraftDepth::DraftDepth(double acceptance) : accepted_(2 * acceptance) {}
+
+void DraftDepth::begin_probe() {
+  is_off_ = false;
+  is_probing_ = true;
+  weak_rounds_ = 0;
+  accepted_ *= kProbeEvidence / std::max(kProbeEvidence, examined_);
+  examined_ = std::min(kProbeEvidence, examined_);
+}
+
+void DraftDepth::turn_off() {
+  if (is_probing_) tokens_off_ = std::min(2 * tokens_off_, kMostTokensOff);
+  is_off_ = true;
+  is_probing_ = false;
+  tokens_while_off_ = 0;
+}
+
+Index DraftDepth::choose(const StepCosts& costs, const StepLoad& load, bool may_probe) {
   if (is_off_) {
-    if (tokens_while_off_ < kTokensOff) return 0;
-    is_off_ = false;
-    is_probing_ = true;
-    weak_rounds_ = 0;
-    accepted_ *= kProbeEvidence / std::max(kProbeEvidence, examined_);
-    examined_ = std::min(kProbeEvidence, examined_);
+    if (tokens_while_off_ < tokens_off_ || !may_probe) return 0;
+    begin_probe();
   }
   Index best = 0;
   double highest = 1;
-  for (Index depth = 1; depth <= kMaxDraftDepth; ++depth) {
+  for (Index depth = 1; depth <= std::min(most_, kMaxDraftDepth); ++depth) {
     const double gain = draft_gain(acceptance(), depth, costs, load);
     if (gain > highest) {
       highest = gain;
@@ -94,9 +112,7 @@ Index DraftDepth::choose(const StepCosts& costs, const StepLoad& load) {
     return best;
   }
   if (weak_rounds_++ < kWeakRounds) return is_probing_ ? std::max(best, kProbeDepth) : best;
-  is_off_ = true;
-  is_probing_ = false;
-  tokens_while_off_ = 0;
+  turn_off();
   return 0;
 }
 
@@ -104,21 +120,10 @@ void DraftDepth::record(Index examined, Index accepted, Index emitted) {
   HONE_CHECK(examined >= 0 && accepted >= 0 && accepted <= examined && emitted >= 0, "record",
              "0 <= accepted <= examined", concat(accepted, " of ", examined));
   if (is_off_) tokens_while_off_ += emitted;
+  most_ = std::min(most_ + 2 * examined, kMaxDraftDepth);
   const double weight = std::pow(kOlderDraft, static_cast<double>(examined));
   examined_ = examined_ * weight + static_cast<double>(examined);
   accepted_ = accepted_ * weight + static_cast<double>(accepted);
-}
-
-void SpecStats::record(Index drafted_in_round, const VerifiedRun& run) {
-  HONE_CHECK(drafted_in_round <= kMaxDraftDepth && run.examined <= drafted_in_round, "record",
-             concat("at most ", kMaxDraftDepth, " drafts"), drafted_in_round);
-  ++rounds;
-  drafted += drafted_in_round;
-  examined += run.examined;
-  accepted += run.accepted;
-  emitted += static_cast<Index>(run.tokens.size());
-  for (Index i = 0; i < run.examined; ++i) ++examined_at[static_cast<std::size_t>(i)];
-  for (Index i = 0; i < run.accepted; ++i) ++accepted_at[static_cast<std::size_t>(i)];
 }
 
 }  // namespace hone::infer

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <map>
 #include <optional>
 #include <vector>
 
-#include "hone/infer/spec/verify.h"
+#include "hone/infer/speculation.h"
 
 namespace hone::infer {
-
-inline constexpr Index kMaxDraftDepth = 16;
 
 // Measured times of the target's steps, by rows (tokens of the step) and sequences (in powers of
 // two): exponentially weighted means, so that they follow the machine.
@@ -19,10 +16,11 @@ class StepCosts {
   // Times that are not positive and finite are ignored.
   void observe(Index rows, Index sequences, double seconds);
   // The time of a step of `rows` over that of a step of `base_rows` <= rows, at least 1: less is
-  // noise. Interpolates between
-  // measured numbers of rows; beyond them every row adds a tenth of the nearest measured step,
-  // which measuring soon corrects.
+  // noise. Interpolates between measured numbers of rows. Beyond them times grow as 19 + rows,
+  // which is optimistic, so that drafts are tried, and which measuring soon corrects.
   double ratio(Index rows, Index base_rows, Index sequences) const;
+  // The time of a step, in seconds; nothing before the first one with as many sequences.
+  std::optional<double> seconds(Index rows, Index sequences) const;
 
  private:
   using Column = std::map<Index, double>;  // rows: seconds
@@ -49,35 +47,40 @@ double expected_tokens(double acceptance, Index depth);
 //   S(k) = (E(k) + n) / ((1 + n) (c k + v(k))),
 // E = expected_tokens, n the other sequences, c the draft cost, v the ratio of StepCosts.
 // Speculation thus yields to a batch in which rows are expensive. Drafting ends when max_k S(k) was
-// below 1.05 in three successive rounds, and is tried again after 64 tokens. The depth depends on
-// time and on earlier rounds, never on draws that are still to be made: it changes neither text nor
-// law.
+// below 1.05 in three successive rounds, and is tried again after 64 tokens, then after 128 and 256
+// if that fails. The first rounds are short, because nothing is known about the text yet: the depth
+// is at most 2, and 2 more for each draft that was examined. The depth depends on time and on
+// earlier rounds, never on draws that are still to be made: it changes neither text nor law.
 class DraftDepth {
  public:
-  // The depth of the next round, 0 to kMaxDraftDepth. Call it once per round.
-  Index choose(const StepCosts& costs, const StepLoad& load);
+  // acceptance: of other requests, from 0 to 1; counts as much as two drafts.
+  explicit DraftDepth(double acceptance = kFirstAcceptance);
+  static constexpr double kFirstAcceptance = 0.75;
+
+  // The depth of the next round, 0 to kMaxDraftDepth. Call it once per round. Without may_probe,
+  // drafting that has ended is not tried again.
+  Index choose(const StepCosts& costs, const StepLoad& load, bool may_probe = true);
   // Reports the round: drafts that were examined and accepted, and all tokens that were emitted.
   void record(Index examined, Index accepted, Index emitted);
   // The estimated probability that a draft is accepted; recent drafts weigh most (by 0.95 each).
   double acceptance() const { return accepted_ / examined_; }
   bool is_off() const { return is_off_; }
+  // Whether drafting is being tried again.
+  bool is_probing() const { return is_probing_; }
 
  private:
+  static constexpr Index kTokensOff = 64, kMostTokensOff = 256;
+
+  void begin_probe();
+  void turn_off();
+
   bool is_off_ = false, is_probing_ = false;
-  Index weak_rounds_ = 0, tokens_while_off_ = 0;
-  double examined_ = 2, accepted_ = 1.5;  // as if two drafts had an acceptance of 0.75
+  Index weak_rounds_ = 0, tokens_while_off_ = 0, tokens_off_ = kTokensOff;
+  Index most_ = 2;  // drafts of a round, from what has been examined
+  double examined_ = 2, accepted_ = 0;
 };
 
 // S(k) above, for a given acceptance.
 double draft_gain(double acceptance, Index depth, const StepCosts& costs, const StepLoad& load);
-
-// Counts for users. A draft after the first rejection is drafted but not examined.
-struct SpecStats {
-  Index rounds = 0, drafted = 0, examined = 0, accepted = 0, emitted = 0;
-  std::array<Index, kMaxDraftDepth> examined_at{}, accepted_at{};  // by place in the round
-
-  // Error{InvalidArgument} if the round had more than kMaxDraftDepth drafts.
-  void record(Index drafted_in_round, const VerifiedRun& run);
-};
 
 }  // namespace hone::infer

@@ -41,20 +41,13 @@ TokenId draw(std::size_t vocab, Weight weight, double total, double u) {
   return static_cast<TokenId>(last);
 }
 
-TokenId draw_from(std::span<const double> law, double u) {
-  const auto weight = [law](std::size_t y) { return law[y]; };
-  const double total = total_of(law.size(), weight);
-  HONE_CHECK(total > 0, "verify_drafts", "a law with a positive sum", total);
-  return draw(law.size(), weight, total, u);
-}
-
 // The token in the place of the rejected draft x.
 TokenId substitute(std::span<const double> p, std::span<const double> q, TokenId x, double u) {
   const auto excess = [p, q](std::size_t y) { return std::max(0.0, p[y] - q[y]); };
   const double total = total_of(p.size(), excess);
   const double rounding = static_cast<double>(p.size()) * std::numeric_limits<double>::epsilon();
   if (total > rounding) return draw(p.size(), excess, total, u);
-  return p[static_cast<std::size_t>(x)] > 0 ? x : draw_from(p, u);
+  return p[static_cast<std::size_t>(x)] > 0 ? x : draw_from_law(p, u);
 }
 
 std::size_t check_sizes(std::span<const double> target, std::span<const double> draft,
@@ -74,63 +67,56 @@ std::size_t check_sizes(std::span<const double> target, std::span<const double> 
 
 }  // namespace
 
+TokenId draw_from_law(std::span<const double> law, double u) {
+  const auto weight = [law](std::size_t y) { return law[y]; };
+  const double total = total_of(law.size(), weight);
+  HONE_CHECK(total > 0, "verify_drafts", "a law with a positive sum", total);
+  return draw(law.size(), weight, total, u);
+}
+
+TokenId verify_draft(std::span<const double> target, std::span<const double> draft, TokenId x,
+                     Index i, VerifyUniform uniform) {
+  const auto at = static_cast<std::size_t>(x);
+  HONE_CHECK(target.size() == draft.size() && x >= 0 && at < draft.size(), "verify_draft",
+             "laws of one vocabulary and a token of it",
+             concat(target.size(), " and ", draft.size(), " probabilities, token ", x));
+  const double p = checked_probability(target[at]), q = checked_probability(draft[at]);
+  if (uniform(i, VerifyDraw::Accept) * q < p) return x;
+  return substitute(target, draft, x, uniform(i, VerifyDraw::Emit));
+}
+
 VerifiedRun verify_drafts(std::span<const double> target, std::span<const double> draft,
                           std::span<const TokenId> drafts, VerifyUniform uniform) {
   const std::size_t vocab = check_sizes(target, draft, drafts);
-  VerifiedRun run;
-  for (std::size_t i = 0; i < drafts.size(); ++i) {
-    const auto p = target.subspan(i * vocab, vocab), q = draft.subspan(i * vocab, vocab);
-    const auto x = static_cast<std::size_t>(drafts[i]);
-    const auto at = static_cast<Index>(i);
-    ++run.examined;
-    if (uniform(at, VerifyDraw::Accept) * checked_probability(q[x]) < checked_probability(p[x])) {
-      ++run.accepted;
-      run.tokens.push_back(drafts[i]);
-      continue;
-    }
-    run.tokens.push_back(substitute(p, q, drafts[i], uniform(at, VerifyDraw::Emit)));
-    return run;
-  }
-  const auto k = static_cast<Index>(drafts.size());
-  run.tokens.push_back(
-      draw_from(target.subspan(drafts.size() * vocab), uniform(k, VerifyDraw::Emit)));
-  return run;
+  return verify_by_choice(drafts, [&](Index i) -> ChosenToken {
+    const auto at = static_cast<std::size_t>(i);
+    const std::span<const double> law = target.subspan(at * vocab, vocab);
+    if (at == drafts.size()) return draw_from_law(law, uniform(i, VerifyDraw::Emit));
+    return verify_draft(law, draft.subspan(at * vocab, vocab), drafts[at], i, uniform);
+  });
 }
 
 VerifiedRun verify_by_choice(std::span<const TokenId> drafts,
-                             FunctionRef<TokenId(Index i)> choose) {
+                             FunctionRef<ChosenToken(Index i)> choose) {
   VerifiedRun run;
   for (std::size_t i = 0; i <= drafts.size(); ++i) {
-    const TokenId chosen = choose(static_cast<Index>(i));
-    run.tokens.push_back(chosen);
+    const ChosenToken chosen = choose(static_cast<Index>(i));
+    run.tokens.push_back(chosen.id);
     if (i == drafts.size()) break;
     ++run.examined;
-    if (chosen != drafts[i]) break;
+    if (chosen.id != drafts[i]) break;
     ++run.accepted;
+    if (chosen.ends_round) break;
   }
   return run;
 }
 
 double PositionUniforms::operator()(Index i, VerifyDraw draw) const {
-  const PhiloxBlock bits =
-      philox(seed_, {static_cast<std::uint32_t>(draw),
-                     static_cast<std::uint32_t>(first_position_ + i), kPurposeVerify, choice_});
+  const bool is_draft = draw == VerifyDraw::Draft;
+  const auto purpose = static_cast<std::uint32_t>(static_cast<Index>(draw) + (is_draft ? i : 0));
+  const auto position = static_cast<std::uint32_t>(first_position_ + (is_draft ? 0 : i));
+  const PhiloxBlock bits = philox(seed_, {purpose, position, kPurposeVerify, choice_});
   return open_unit_double(bits[0], bits[1]);
-}
-
-CutRun cut_run(std::span<const TokenId> run, const RunLimits& limits) {
-  HONE_CHECK(limits.max_tokens >= 1, "cut_run", "room for at least 1 token", limits.max_tokens);
-  CutRun result;
-  for (const TokenId id : run) {
-    ++result.kept;
-    if (std::ranges::binary_search(limits.stop_ids, id)) {
-      result.finished = FinishReason::Stop;
-    } else if (result.kept == limits.max_tokens) {
-      result.finished = FinishReason::Length;
-    }
-    if (result.finished) break;
-  }
-  return result;
 }
 
 }  // namespace hone::infer

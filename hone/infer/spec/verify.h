@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -17,7 +16,7 @@ struct VerifiedRun {
   Index examined = 0, accepted = 0;  // of the drafts; those after a rejection are not examined
 };
 
-enum class VerifyDraw : std::uint32_t { Accept, Emit };
+enum class VerifyDraw : std::uint32_t { Accept, Emit, Draft };
 // Uniform numbers of (0, 1), one for each draw of position i of the round.
 using VerifyUniform = FunctionRef<double(Index i, VerifyDraw draw)>;
 
@@ -35,18 +34,38 @@ using VerifyUniform = FunctionRef<double(Index i, VerifyDraw draw)>;
 VerifiedRun verify_drafts(std::span<const double> target, std::span<const double> draft,
                           std::span<const TokenId> drafts, VerifyUniform uniform);
 
+// One position of verify_drafts(): target and draft [vocab] are p_i and q_i. Returns x = drafts[i]
+// if it is accepted, otherwise its substitute, which is another token unless p_i = q_i up to
+// rounding.
+TokenId verify_draft(std::span<const double> target, std::span<const double> draft, TokenId x,
+                     Index i, VerifyUniform uniform);
+
+// The token of `law` at which its sum first exceeds u, of (0, 1), times its total.
+TokenId draw_from_law(std::span<const double> law, double u);
+
+// A token of the target.
+struct ChosenToken {
+  ChosenToken(TokenId chosen, bool ends = false) : id(chosen), ends_round(ends) {}
+  TokenId id;
+  bool ends_round;  // the text ends here, so that no later draft is examined
+};
+
 // The rule for drafts of any origin that keeps the text of every seed: token i is choose(i), what
 // the target's Sampler draws after the tokens before it, and the round goes on while it equals
-// drafts[i]. Used for n-gram drafts, greedy decoding, and for draft models that draw with the
-// target's seed: as both share the Gumbel noise, they then agree with a probability of at least
-// (1 - TV) / (1 + TV), TV the total variation of their laws (Daliri et al., "Coupling without
-// Communication and Drafter-Invariant Speculative Decoding", 2024). choose() is called for
-// i = 0 … accepted.
-VerifiedRun verify_by_choice(std::span<const TokenId> drafts, FunctionRef<TokenId(Index i)> choose);
+// drafts[i] and does not end the text. Used for n-gram drafts, greedy decoding, and for draft
+// models that draw with the target's seed: as both share the Gumbel noise, they then agree with a
+// probability of at least (1 - TV) / (1 + TV), TV the total variation of their laws (Daliri et al.,
+// "Coupling without Communication and Drafter-Invariant Speculative Decoding", 2024). choose() is
+// called for i = 0 … accepted.
+VerifiedRun verify_by_choice(std::span<const TokenId> drafts,
+                             FunctionRef<ChosenToken(Index i)> choose);
 
 // The uniform numbers of a request for verify_drafts(), from Philox with key `seed` and counter
-// {draw, first_position + i, 3, choice}. A position is examined in one round only, so that numbers
-// are never used twice, and they depend on no other request.
+// {draw, first_position + i, 3, choice}; for VerifyDraw::Draft, by which drafts are drawn,
+// {draw + i, first_position, 3, choice}, first_position being that of the round's first draft. A
+// position is examined in one round only, so that numbers are never used twice, and they depend on
+// no other request. Drafts that were not examined are drawn anew in the next round, by numbers of
+// its own.
 class PositionUniforms {
  public:
   PositionUniforms(const SamplingParams& sampling, Index first_position)
@@ -58,17 +77,5 @@ class PositionUniforms {
   std::uint32_t choice_;
   Index first_position_;
 };
-
-struct RunLimits {
-  std::span<const TokenId> stop_ids{};  // sorted; empty if stop tokens do not end the text
-  Index max_tokens = 0;                 // how many more tokens the request may have
-};
-struct CutRun {
-  Index kept = 0;  // tokens of the run that belong to the text, with the stop token
-  std::optional<FinishReason> finished{};
-};
-// Ends a run at its first stop token (Stop) or at the limit (Length), whichever comes first; a stop
-// token at the limit is a Stop. Error{InvalidArgument} if max_tokens is below 1.
-CutRun cut_run(std::span<const TokenId> run, const RunLimits& limits);
 
 }  // namespace hone::infer

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "hone/core/error.h"
 #include "hone/core/philox.h"
@@ -63,6 +65,14 @@ TEST(StepCosts, keep_batches_of_different_size_apart) {
   costs.observe(12, 8, 3.0);
   EXPECT_DOUBLE_EQ(costs.ratio(12, 8, 8), 3);
   EXPECT_DOUBLE_EQ(costs.ratio(12, 8, 1), 1);
+}
+
+TEST(StepCosts, tell_the_seconds_of_measured_steps) {
+  StepCosts costs;
+  EXPECT_FALSE(costs.seconds(1, 1).has_value());
+  costs.observe(1, 1, 2.0);
+  EXPECT_DOUBLE_EQ(costs.seconds(1, 1).value(), 2);
+  EXPECT_FALSE(costs.seconds(1, 2).has_value());
 }
 
 TEST(DraftGain, is_the_published_formula_and_counts_the_other_rows) {
@@ -161,6 +171,44 @@ TEST(DraftDepth, ends_after_three_weak_rounds_and_returns_after_64_tokens) {
   EXPECT_FALSE(depth.is_off());
 }
 
+TEST(DraftDepth, begins_with_few_drafts_and_with_the_acceptance_of_others) {
+  const StepCosts costs = linear_costs(100, 0.1);
+  DraftDepth good(0.75), poor(0.02);
+  EXPECT_EQ(good.choose(costs, {}), 2);
+  good.record(2, 2, 3);
+  EXPECT_GT(good.choose(costs, {}), 2);
+  EXPECT_LE(good.choose(costs, {}), 6);
+  EXPECT_LT(poor.choose(linear_costs(10, 1), {}), 2);
+  EXPECT_DOUBLE_EQ(poor.acceptance(), 0.02);
+}
+
+TEST(DraftDepth, probes_only_when_it_may_and_less_often_after_each_failure) {
+  const StepCosts costs = linear_costs(10, 1);
+  DraftDepth depth;
+  mean_depth(depth, 0, costs, {}, 40);
+  ASSERT_TRUE(depth.is_off());
+  std::vector<Index> pauses;
+  Index pause = 0;
+  for (int round = 0; round < 1500; ++round) {
+    const Index k = depth.choose(costs, {});
+    depth.record(std::min<Index>(k, 1), 0, 1);
+    EXPECT_EQ(depth.is_probing(), k > 0);
+    if (k == 0) ++pause;
+    if (k > 0 && pause > 0) pauses.push_back(std::exchange(pause, 0));
+  }
+  ASSERT_GE(pauses.size(), 5u);
+  // The first pause began before the loop; each probe is followed by a longer one, up to 256
+  // tokens.
+  EXPECT_EQ(pauses[1], 128);
+  EXPECT_EQ(pauses[2], 256);
+  EXPECT_EQ(pauses[3], 256);
+  for (int round = 0; round < 600; ++round) {
+    EXPECT_EQ(depth.choose(costs, {}, false), 0) << "without leave to probe";
+    depth.record(0, 0, 1);
+  }
+  EXPECT_GT(depth.choose(costs, {}), 0);
+}
+
 TEST(DraftDepth, recovers_when_the_text_becomes_predictable_again) {
   const StepCosts costs = linear_costs(10, 0.5);
   DraftDepth depth;
@@ -171,9 +219,9 @@ TEST(DraftDepth, recovers_when_the_text_becomes_predictable_again) {
 
 TEST(SpecStats, count_drafts_by_place_and_unexamined_ones_apart) {
   SpecStats stats;
-  stats.record(4, {.tokens = {1, 2, 3}, .examined = 3, .accepted = 2});
-  stats.record(2, {.tokens = {1, 2, 3}, .examined = 2, .accepted = 2});
-  stats.record(0, {.tokens = {1}});
+  stats.record(4, 3, 2, 3);
+  stats.record(2, 2, 2, 3);
+  stats.record(0, 0, 0, 1);
   EXPECT_EQ(stats.rounds, 3);
   EXPECT_EQ(stats.drafted, 6);
   EXPECT_EQ(stats.examined, 5);
@@ -182,7 +230,10 @@ TEST(SpecStats, count_drafts_by_place_and_unexamined_ones_apart) {
   EXPECT_EQ(stats.examined_at[2], 1);
   EXPECT_EQ(stats.accepted_at[1], 2);
   EXPECT_EQ(stats.accepted_at[2], 0);
-  EXPECT_THROW(stats.record(17, {}), Error);
+  EXPECT_DOUBLE_EQ(stats.mean_depth(), 2);
+  EXPECT_THROW(stats.record(17, 0, 0, 1), Error);
+  EXPECT_THROW(stats.record(2, 3, 0, 1), Error);
+  EXPECT_THROW(stats.record(2, 1, 2, 3), Error);
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ TEST(VerifyDrafts, rejects_sizes_ids_and_probabilities_that_make_no_sense) {
 TEST(VerifyDrafts, a_rejection_by_rounding_emits_the_draft_but_never_a_forbidden_token) {
   const auto reject = [](Index, VerifyDraw draw) { return draw == VerifyDraw::Accept ? 1 : 0.5; };
   const Law equal = {0.25, 0.75, 0.5, 0.5}, draft = {0.25, 0.75};
-  EXPECT_EQ(verify_drafts(equal, draft, Tokens{1}, reject).tokens, (Tokens{1}));
-  EXPECT_EQ(verify_drafts(equal, draft, Tokens{0}, reject).tokens, (Tokens{0}));
+  EXPECT_EQ(verify_drafts(equal, draft, Tokens{1}, reject).tokens.front(), 1);
+  EXPECT_EQ(verify_drafts(equal, draft, Tokens{0}, reject).tokens.front(), 0);
   const Law masked = {0, 1, 0.5, 0.5}, nearly = {1e-17, 1};
   EXPECT_EQ(verify_drafts(masked, nearly, Tokens{0}, reject).tokens, (Tokens{1}));
 }
@@ -61,6 +61,30 @@ TEST(VerifyByChoice, goes_on_while_the_choice_is_the_draft) {
   EXPECT_EQ(none.examined, 0);
 }
 
+TEST(VerifyByChoice, ends_with_the_text) {
+  const Tokens drafts = {5, 6, 7};
+  const VerifiedRun run = verify_by_choice(drafts, [&](Index i) -> ChosenToken {
+    return {drafts[static_cast<std::size_t>(i)], i == 1};
+  });
+  EXPECT_EQ(run.tokens, (Tokens{5, 6}));
+  EXPECT_EQ(run.accepted, 2);
+  EXPECT_EQ(run.examined, 2);
+}
+
+TEST(PositionUniforms, of_drafts_differ_by_round_and_place_and_from_those_of_verification) {
+  const PositionUniforms first({.seed = 1}, 100), second({.seed = 1}, 101);
+  std::set<double> values;
+  for (Index i = 0; i < 16; ++i) {
+    for (const PositionUniforms& round : {first, second}) {
+      values.insert(round(i, VerifyDraw::Draft));
+    }
+    for (const VerifyDraw draw : {VerifyDraw::Accept, VerifyDraw::Emit}) {
+      values.insert(first(i, draw));
+    }
+  }
+  EXPECT_EQ(values.size(), 64u);
+}
+
 TEST(PositionUniforms, differ_by_position_draw_seed_and_choice_and_not_by_the_round) {
   std::set<double> values;
   for (const std::uint64_t seed : {1, 2}) {
@@ -78,24 +102,6 @@ TEST(PositionUniforms, differ_by_position_draw_seed_and_choice_and_not_by_the_ro
     }
   }
   EXPECT_EQ(values.size(), 160u);
-}
-
-TEST(CutRun, ends_at_the_first_stop_token_or_the_limit) {
-  const Tokens run = {4, 9, 2, 9}, stops = {2, 9};
-  const auto cut = [&](std::span<const TokenId> stop_ids, Index limit) {
-    return cut_run(run, {.stop_ids = stop_ids, .max_tokens = limit});
-  };
-  EXPECT_EQ(cut(stops, 10).kept, 2);
-  EXPECT_EQ(cut(stops, 10).finished, FinishReason::Stop);
-  EXPECT_EQ(cut(stops, 2).finished, FinishReason::Stop);
-  EXPECT_EQ(cut(stops, 1).kept, 1);
-  EXPECT_EQ(cut(stops, 1).finished, FinishReason::Length);
-  EXPECT_EQ(cut({}, 4).kept, 4);
-  EXPECT_EQ(cut({}, 4).finished, FinishReason::Length);
-  EXPECT_EQ(cut({}, 5).kept, 4);
-  EXPECT_FALSE(cut({}, 5).finished.has_value());
-  EXPECT_EQ(cut_run({}, {.max_tokens = 1}).kept, 0);
-  EXPECT_THROW(cut({}, 0), Error);
 }
 
 // Two models whose logits depend on the last token, so that texts repeat themselves; the draft's

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/infer/spec/draft_model.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/core/cpu_info.h"
+#include "hone/model_io/factored_config.h"
+
+namespace hone::infer {
+namespace {
+
+void check_same_vocabulary(const model_io::ModelFile& target, const model_io::ModelFile& draft) {
+  const auto own = target.tokenizer(), other = draft.tokenizer();
+  if (own == nullptr || other == nullptr) {
+    HONE_CHECK(draft.architecture().vocab_size == target.architecture().vocab_size, "draft model",
+               concat("the model's vocabulary of ", target.architecture().vocab_size, " tokens"),
+               draft.architecture().vocab_size);
+    return;
+  }
+  HONE_CHECK(other->vocab_size() == own->vocab_size(), "draft model",
+             concat("the model's vocabulary of ", own->vocab_size(), " tokens"),
+             other->vocab_size());
+  for (TokenId id = 0; id < own->vocab_size(); ++id) {
+    const bool is_same =
+        other->piece(id) == own->piece(id) && other->is_control(id) == own->is_control(id);
+    HONE_CHECK(is_same, "draft model",
+               concat("the model's vocabulary, in which token ", id, " is '", own->piece(id), "'"),
+               concat("'", other->piece(id), "'"));
+  }
+}
+
+std::unique_ptr<model_io::ModelFile> open_draft(const std::filesystem::path& path,
+                                                const model_io::ModelFile& target) {
+  auto file = model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+  model_io::refuse_factored(file->architecture(), path.string());
+  check_same_vocabulary(target, *file);
+  return file;
+}
+
+}  // namespace
+
+DraftModel::DraftModel(const std::filesystem::path& path, const model_io::ModelFile& target,
+                       const RunnerOptions& options, Executor& executor)
+    : file_(open_draft(path, target)), runner_(*file_, options, executor) {}
+
+std::unique_ptr<DraftSource> DraftModel::make_source(ModelDraftsOptions options,
+                                                     Index max_sequences, const Clock& clock) {
+  options.context = std::min(options.context, file_->architecture().context);
+  if (options.kv_bytes == 0) {
+    options.kv_bytes = fitting_kv_bytes(runner_.kv_groups(), options.context, runner_.max_rows(),
+                                        max_sequences, available_memory_bytes() / 4);
+  }
+  return std::make_unique<ModelDrafts>(runner_, options, clock);
+}
+
+}  // namespace hone::infer
