@@ -11,7 +11,7 @@ and trains that model again for a share of the steps (--tune-steps, 0.1). The ro
   svd         low-rank factors of least error of the weight
   random      sketched factors as random copies of the weight, as the reference library starts them
   dense       the unchanged model, trained as long again
-Each row chooses among three learning rates by the loss of the first seed, which is then left out;
+Each row chooses among five learning rates by the loss of the first seed, which is then left out;
 the others report. Losses are those of the held-out text, which decides nothing else. Results are
 kept in OUT/results, so that a study that was killed goes on where it stopped. Prints a Markdown
 table and writes OUT/report.json.
@@ -26,7 +26,7 @@ from train_run import (MAX_PAIRS, RunFailed, kept_run, spread, train_command, wr
 
 ROWS = {"activation": ("lowrank", "activation"), "svd": ("lowrank", "svd"),
         "random": ("sketched", "random"), "dense": None}
-PEAKS = (0.001, 0.002, 0.004)
+PEAKS = (0.00025, 0.0005, 0.001, 0.002, 0.004)
 SPACE = """kind = "layers"
 quality = {{ metric = "loss" }}
 search = {{ name = "grid" }}

@@ -131,7 +131,7 @@ Architecture shape_architecture(std::string_view shape) {
     arch.heads = 12;
     arch.kv_heads = 12;
   } else {
-    fail_argument("--shape", "llama-1b or llama-160m", shape);
+    fail_argument("shape of a model", "llama-1b or llama-160m", shape);
   }
   arch.head_dim = 64;
   arch.rope.rotary_dims = 64;

@@ -36,6 +36,11 @@ void add_work(CLI::App& verb, bench::BenchLayersOptions& options) {
                   "beside bmm, with geometric means")
       ->check(not_empty())
       ->envname("HONE_GRID");
+  verb.add_option("--step", options.step,
+                  "Measure training steps of a model of this shape (llama-1b, llama-160m) with "
+                  "--batch sequences of 128 tokens (default: 4), and with half of its MLPs' bytes")
+      ->check(not_empty())
+      ->envname("HONE_STEP");
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "hone/bench/synthetic_model.h"
+#include "hone/bench/torch/bench_layer_step.h"
 #include "hone/bench/torch/layer_contestants.h"
 #include "hone/bench/torch/layer_plots.h"
 #include "hone/core/check.h"
@@ -133,6 +135,16 @@ void add_memory_row(const LayerContestant& layer, const Field& field, Index batc
   run.add_untimed(std::move(row), note);
 }
 
+void check_step(const BenchLayersOptions& options) {
+  const auto lists = {options.shapes, options.convs,  options.modes,
+                      options.fits,   options.passes, options.against};
+  const bool is_alone = std::ranges::all_of(lists, &std::vector<std::string>::empty) &&
+                        options.ranks.empty() && options.terms.empty() &&
+                        options.low_ranks.empty() && options.grid.empty() && !options.cold &&
+                        options.plots.empty();
+  HONE_REQUIRE(is_alone, "bench layers", "Of a step, only a batch and the library can be chosen.");
+}
+
 // Evicts what a contestant left in the caches of LibTorch's threads, which also keeps them awake.
 std::function<void()> make_flush(bool cold) {
   if (!cold) return {};
@@ -215,6 +227,14 @@ void add_timed(const Field& field, Index batch, const std::string& pass,
 }  // namespace
 
 void bench_layers(const BenchLayersOptions& options, BenchRun& run) {
+  if (!options.step.empty()) {
+    check_step(options);
+    at::set_num_threads(options.threads > 0 ? options.threads : usable_cpus());
+    model_io::Architecture architecture = shape_architecture(options.step);
+    architecture.rope.pairing = model_io::RopePairing::HalfSplit;  // the one that is trained
+    memory::run_in_memory("bench layers", [&] { bench_layer_step(architecture, options, run); });
+    return;
+  }
   const LayerPlan plan = plan_layers(options);
   if (!options.plots.empty()) check_plots_folder(options.plots);
   at::set_num_threads(options.threads > 0 ? options.threads : usable_cpus());

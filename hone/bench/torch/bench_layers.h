@@ -19,6 +19,8 @@ namespace hone::bench {
 //
 // Cases ".../memory" count a pass instead of timing it: bytes of weights, of activations (input,
 // what the backward pass needs, output) and of gradients.
+//
+// With a step, see bench_layer_step.h.
 void bench_layers(const BenchLayersOptions& options, BenchRun& run);
 
 }  // namespace hone::bench

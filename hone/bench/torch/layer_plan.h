@@ -30,8 +30,10 @@ struct BenchLayersOptions {
   bool cold = false;                      // caches are flushed before each run
   std::string matmul = "auto";            // library of hone's f32 products: auto, onednn, mkl
   std::filesystem::path plots = {};       // a folder for charts and tables; empty: none
-  std::uint64_t seed = 0;                 // of the dense weight and the signs
-  int threads = 0;                        // of LibTorch's pool, for all sides; 0: usable_cpus()
+  // Instead of layers, the training step of a model of this shape (synthetic_model.h).
+  std::string step = {};
+  std::uint64_t seed = 0;  // of the dense weight and the signs
+  int threads = 0;         // of LibTorch's pool, for all sides; 0: usable_cpus()
 };
 
 // A linear layer, or where `kernel` > 0 a convolution of square kernels.

@@ -21,85 +21,112 @@ namespace {
 using at::Tensor;
 
 constexpr std::string_view kCqrrpt = "cqrrpt";
-// Columns of a block of a triangular solve, and rows that the solve takes at once, so that they
-// stay in the last cache; columns of a block of a Gram matrix.
-constexpr Index kSolveBlock = 256, kSolveRows = 1024, kGramBlock = 512;
+// Columns of a block of a triangular solve and of a Gram matrix; rows that are done at a time.
+constexpr Index kSolveBlock = 256, kGramBlock = 256, kRows = 1024;
+constexpr Index kCacheLine = 64;
 constexpr double kWellConditioned = 10;
 
 double rank_tolerance(at::ScalarType type) { return 2 * std::pow(unit_roundoff(type), 0.95); }
 
+// Rows begin an odd number of cache lines apart. Those that are a power of two of bytes apart share
+// few sets of the caches, and products of 1024 columns in f64 take up to 1.4 times as long.
+Tensor empty_rows(Index rows, Index cols, const at::TensorOptions& options) {
+  const Index line = kCacheLine / static_cast<Index>(options.dtype().itemsize());
+  const Index lines = (cols + line - 1) / line | 1;
+  return at::empty({rows, lines * line}, options).narrow(1, 0, cols);
+}
+
 template <class T>
-void gather_rows(const Tensor& a, const Tensor& pivots, Tensor& out, Index begin, Index end) {
+void gather_rows(const Tensor& a, const std::int64_t* pivots, Tensor& out, Index begin, Index end) {
   const T* from = a.const_data_ptr<T>();
   T* to = out.mutable_data_ptr<T>();
-  const std::int64_t* pivot = pivots.const_data_ptr<std::int64_t>();
-  const Index row_stride = a.stride(0), col_stride = a.stride(1), count = out.size(1);
+  const Index row_stride = a.stride(0), col_stride = a.stride(1);
+  const Index count = out.size(1), out_stride = out.stride(0);
   for (Index i = begin; i < end; ++i) {
     for (Index j = 0; j < count; ++j) {
-      to[i * count + j] = from[i * row_stride + pivot[j] * col_stride];
+      to[i * out_stride + j] = from[i * row_stride + pivots[j] * col_stride];
     }
   }
 }
 
-// The first `count` of the pivoted columns, row-major. (index_select takes 6 times as long.)
-Tensor leading_columns(const Tensor& a, const Tensor& pivots, Index count) {
-  HONE_TRACE_ZONE("gather_columns", {"rows", a.size(0)}, {"cols", count});
-  Tensor out = at::empty({a.size(0), count}, a.options());
-  libtorch_executor().parallel_for(a.size(0), rows_per_chunk(count),
+// The leading pivoted columns. (index_select takes 6 times as long.)
+void gather_columns(const Tensor& a, const Tensor& pivots, Tensor& out) {
+  const std::int64_t* pivot = pivots.const_data_ptr<std::int64_t>();
+  libtorch_executor().parallel_for(a.size(0), rows_per_chunk(out.size(1)),
                                    [&](Index begin, Index end, int) {
                                      if (a.scalar_type() == at::kFloat) {
-                                       gather_rows<float>(a, pivots, out, begin, end);
+                                       gather_rows<float>(a, pivot, out, begin, end);
                                      } else {
-                                       gather_rows<double>(a, pivots, out, begin, end);
+                                       gather_rows<double>(a, pivot, out, begin, end);
                                      }
                                    });
-  return out;
 }
 
-// x [m, k] <- x R^-1 of an upper triangular R, with all but the diagonal blocks by products. Rows
-// of R may differ in scale by any factor, as those of pivoted QR do: the inverse of a block has the
+// Rows <- rows R^-1 of an upper triangular R, with all but the diagonal blocks by products. Rows of
+// R may differ in scale by any factor, as those of pivoted QR do: the inverse of a block has the
 // inverse factors, and errors do not grow by them.
-void solve_right(Tensor& x, const Tensor& r) {
-  HONE_TRACE_ZONE("solve_right", {"rows", x.size(0)}, {"cols", x.size(1)});
-  std::vector<Tensor> inverses;
-  for (Index first = 0; first < x.size(1); first += kSolveBlock) {
-    const Index width = std::min(kSolveBlock, x.size(1) - first);
-    inverses.push_back(
-        at::linalg_solve_triangular(r.narrow(0, first, width).narrow(1, first, width),
-                                    at::eye(width, r.options()), /*upper=*/true));
+class RightSolver {
+ public:
+  explicit RightSolver(const Tensor& r)
+      : r_(empty_rows(r.size(0), r.size(1), r.options()).copy_(r)) {
+    for (Index first = 0; first < r.size(1); first += kSolveBlock) {
+      const Index width = std::min(kSolveBlock, r.size(1) - first);
+      inverses_.push_back(
+          at::linalg_solve_triangular(r.narrow(0, first, width).narrow(1, first, width),
+                                      at::eye(width, r.options()), /*upper=*/true));
+    }
   }
-  for (Index row = 0; row < x.size(0); row += kSolveRows) {
-    const Tensor rows = x.narrow(0, row, std::min(kSolveRows, x.size(0) - row));
-    for (Index first = 0; first < x.size(1); first += kSolveBlock) {
-      const Tensor& inverse = inverses[static_cast<std::size_t>(first / kSolveBlock)];
-      Tensor block = rows.narrow(1, first, inverse.size(0));
+
+  void solve(const Tensor& rows) const {
+    Index first = 0;
+    for (const Tensor& inverse : inverses_) {
+      const Index width = inverse.size(0);
+      Tensor block = rows.narrow(1, first, width);
       if (first > 0) {
-        const Tensor above = r.narrow(0, 0, first).narrow(1, first, inverse.size(0));
+        const Tensor above = r_.narrow(0, 0, first).narrow(1, first, width);
         block.addmm_(rows.narrow(1, 0, first), above, 1, -1);
       }
       block.copy_(at::mm(block, inverse));
+      first += width;
     }
+  }
+
+ private:
+  Tensor r_;
+  std::vector<Tensor> inverses_;
+};
+
+// Adds rows^T rows to the upper triangle of `gram`; the rest is undefined.
+void add_gram(const Tensor& rows, const Tensor& gram) {
+  for (Index first = 0; first < gram.size(0); first += kGramBlock) {
+    const Index width = std::min(kGramBlock, gram.size(0) - first), rest = gram.size(0) - first;
+    gram.narrow(0, first, width)
+        .narrow(1, first, rest)
+        .addmm_(rows.narrow(1, first, width).t(), rows.narrow(1, first, rest));
   }
 }
 
-// x^T x, of which only the lower triangle is right.
-Tensor lower_gram(const Tensor& x) {
-  HONE_TRACE_ZONE("gram", {"rows", x.size(0)}, {"cols", x.size(1)});
-  const Index size = x.size(1);
-  Tensor gram = at::zeros({size, size}, x.options());
-  for (Index first = 0; first < size; first += kGramBlock) {
-    const Index width = std::min(kGramBlock, size - first);
-    gram.narrow(0, first, size - first)
-        .narrow(1, first, width)
-        .copy_(at::mm(x.narrow(1, first, size - first).t(), x.narrow(1, first, width)));
+// q <- x R^-1, where `load` copies rows [first, first + out.size(0)) of x into `out`, and of which
+// `gram` becomes the Gram matrix if it is defined. All of that is done for some rows at a time, so
+// that they stay in the last cache; x may be q.
+template <class Load>
+void solve_right(const Load& load, const Tensor& r, Tensor& q, const Tensor& gram) {
+  HONE_TRACE_ZONE("solve_right", {"rows", q.size(0)}, {"cols", q.size(1)});
+  const RightSolver solver(r);
+  const Tensor buffer = empty_rows(std::min(kRows, q.size(0)), q.size(1), q.options());
+  for (Index first = 0; first < q.size(0); first += kRows) {
+    Tensor rows = buffer.narrow(0, 0, std::min(kRows, q.size(0) - first));
+    load(first, rows);
+    solver.solve(rows);
+    if (gram.defined()) add_gram(rows, gram);
+    q.narrow(0, first, rows.size(0)).copy_(rows);
   }
-  return gram;
 }
 
 // The Cholesky factor C of the leading block of a Gram matrix up to where its diagonal shows that
 // further columns depend on those before.
 struct CholeskyFactor {
-  Tensor lower;      // [k, k]
+  Tensor upper;      // [k, k]
   double ratio = 1;  // of the largest to the smallest entry of its diagonal
 };
 
@@ -108,12 +135,12 @@ CholeskyFactor leading_cholesky(const Tensor& gram) {
   Index size = gram.size(0);
   for (;;) {
     const Tensor block = gram.narrow(0, 0, size).narrow(1, 0, size);
-    const auto [lower, info] = at::linalg_cholesky_ex(block);
+    const auto [upper, info] = at::linalg_cholesky_ex(block, /*upper=*/true);
     if (const Index failed = info.item<int>(); failed > 0) {
       size = failed - 1;  // the order of the largest leading block that is positive definite
       continue;
     }
-    const Tensor diagonal = lower.diagonal().to(at::kDouble).contiguous();
+    const Tensor diagonal = upper.diagonal().to(at::kDouble).contiguous();
     const double* d = diagonal.const_data_ptr<double>();
     CholeskyFactor factor;
     double least = size > 0 ? d[0] : 1, most = least;
@@ -124,37 +151,49 @@ CholeskyFactor leading_cholesky(const Tensor& gram) {
       if (!(most < limit * least)) break;
       factor.ratio = most / least;
     }
-    factor.lower = lower.narrow(0, 0, kept).narrow(1, 0, kept);
+    factor.upper = upper.narrow(0, 0, kept).narrow(1, 0, kept);
     return factor;
   }
 }
 
 // Makes the columns of q, as far as they are independent, orthonormal, and multiplies r [k, n] from
-// the left by what q was divided by. Returns the ratio of CholeskyFactor.
-double orthonormalize(Tensor& q, Tensor& r) {
-  const CholeskyFactor factor = leading_cholesky(lower_gram(q));
-  const Index rank = factor.lower.size(0);
-  if (rank < q.size(1)) q = q.narrow(1, 0, rank).contiguous();
-  const Tensor upper = factor.lower.t().contiguous();
-  solve_right(q, upper);
-  r = at::mm(upper, r.narrow(0, 0, rank));
-  return factor.ratio;
+// the left by what q was divided by. `gram` is q's.
+void orthonormalize(Tensor& q, Tensor gram, Tensor& r) {
+  constexpr int kMostRounds = 2;
+  for (int round = 1; gram.defined(); ++round) {
+    const CholeskyFactor factor = leading_cholesky(gram);
+    const Index rank = factor.upper.size(0);
+    const bool is_enough = q.scalar_type() == at::kDouble && factor.ratio <= kWellConditioned;
+    const Tensor x = q.narrow(1, 0, rank);
+    if (rank < q.size(1)) q = at::empty({q.size(0), rank}, q.options());
+    gram = is_enough || round == kMostRounds ? Tensor() : at::zeros({rank, rank}, q.options());
+    const auto load = [&x](Index first, Tensor& rows) {
+      rows.copy_(x.narrow(0, first, rows.size(0)));
+    };
+    solve_right(load, factor.upper, q, gram);
+    r = at::mm(factor.upper, r.narrow(0, 0, rank));
+  }
 }
 
 PivotedQr factor(const Tensor& a, const CqrrptOptions& options) {
   const detail::PivotedSketch sketch = detail::pivot_sketch(a, options);
+  const Index rank = sketch.rank;
   PivotedQr result{{}, sketch.r, sketch.qr.pivots};
   if (sketch.is_exact) {
-    result.q = sketch.qr.q().narrow(1, 0, sketch.rank).contiguous();
+    result.q = sketch.qr.q().narrow(1, 0, rank).contiguous();
+    detail::fix_signs(result.q, result.r);
     return result;
   }
-  result.q = leading_columns(a, sketch.qr.pivots, sketch.rank);
-  if (sketch.rank == 0) return result;
-  solve_right(result.q, sketch.r.narrow(1, 0, sketch.rank));
-  const double ratio = orthonormalize(result.q, result.r);
-  if (a.scalar_type() == at::kFloat || ratio > kWellConditioned) {
-    orthonormalize(result.q, result.r);
-  }
+  Tensor no_q;  // the signs of its columns follow from those of R
+  detail::fix_signs(no_q, result.r);
+  result.q = at::empty({a.size(0), rank}, a.options());
+  if (rank == 0) return result;
+  const Tensor gram = at::zeros({rank, rank}, a.options());
+  const auto load = [&](Index first, Tensor& rows) {
+    gather_columns(a.narrow(0, first, rows.size(0)), sketch.qr.pivots, rows);
+  };
+  solve_right(load, result.r.narrow(1, 0, rank), result.q, gram);
+  orthonormalize(result.q, gram, result.r);
   return result;
 }
 
@@ -205,7 +244,6 @@ PivotedQr cqrrpt(const Tensor& a, const CqrrptOptions& options) {
   const ScaledMatrix input = scaled(kCqrrpt, "matrix", a.detach());
   PivotedQr result = factor(input.matrix, options);
   result.r = result.r.contiguous();
-  detail::fix_signs(result.q, result.r);
   input.unscale(result.r);
   return result;
 }

@@ -19,7 +19,7 @@ struct CqrrptOptions {
 };
 
 // A[:, pivots] ~ q r of a numerical rank k, in f32 or f64: q [m, k] with orthonormal columns, r
-// [k, n] upper trapezoidal with a positive diagonal, pivots [n]. About 4 times as fast as pivoted
+// [k, n] upper trapezoidal with a positive diagonal, pivots [n]. About 3 times as fast as pivoted
 // QR of a tall A [m, n], because only a sketch of gamma n rows is pivoted; A itself takes products,
 // a triangular solve and a Cholesky factorization (Melnichenko et al., arXiv 2311.08316).
 //

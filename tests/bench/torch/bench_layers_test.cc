@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "hone/bench/torch/bench_layer_step.h"
 #include "hone/bench/torch/layer_contestants.h"
 #include "hone/core/clock.h"
 #include "hone/core/file_io.h"
@@ -352,9 +353,36 @@ TEST(BenchLayers, refuses_by_name) {
   EXPECT_THAT(refused({.passes = {"backward"}}), HasSubstr("Unknown pass 'backward'"));
   EXPECT_THAT(refused({.against = {"them"}}), HasSubstr("Unknown contestant 'them'"));
   EXPECT_THAT(refused({.modes = {"lowrank"}, .against = {"bmm"}}), HasSubstr("needs the mode"));
+  EXPECT_THAT(refused({.shapes = {"8x8"}, .step = "llama-160m"}), HasSubstr("Of a step"));
+  EXPECT_THAT(refused({.step = "llama"}), HasSubstr("llama-1b or llama-160m, got llama"));
+  EXPECT_THAT(refused({.batches = {0}, .step = "llama-160m"}), HasSubstr("4096 sequences, got 0"));
   EXPECT_THAT(refused({.passes = {"memory"}, .plots = "somewhere"}), HasSubstr("Plots show"));
   EXPECT_THAT(refused({.shapes = {"16384x16384"}, .batches = {65536}, .ranks = {65536}}),
               HasSubstr("MB that are free"));
+}
+
+TEST(BenchLayers, measure_the_training_step_with_half_of_the_bytes_of_mlps) {
+  model_io::Architecture architecture{
+      .vocab_size = 50, .hidden_size = 16, .intermediate_size = 40, .layers = 2};
+  architecture.heads = architecture.kv_heads = 2;
+  architecture.head_dim = architecture.rope.rotary_dims = 8;
+  architecture.context = kStepPositions;
+  const auto measurer = tune::make_measurer(steady_clock());
+  BenchRun run(*measurer, {.quick = true, .repeat = 5});
+  bench_layer_step(architecture, {.batches = {1, 2}}, run);
+  const Json report = run.report();
+  for (const char* name : {"step/b1x128", "step/b2x128"}) {
+    const Json &dense = row_of(report, name, "dense"), &ours = row_of(report, name, "lowrank");
+    const Index mlps = 2 * 3 * 16 * 40;  // numbers of the products of two MLPs
+    EXPECT_EQ(dense.at("mlp_bytes"), 4 * mlps);
+    EXPECT_LE(ours.at("mlp_bytes").get<Index>(), 2 * mlps);
+    EXPECT_GE(ours.at("mlp_bytes").get<Index>(), 1.7 * mlps);  // ranks are whole
+    EXPECT_EQ(dense.at("parameters").get<Index>() - ours.at("parameters").get<Index>(),
+              (dense.at("mlp_bytes").get<Index>() - ours.at("mlp_bytes").get<Index>()) / 4);
+    EXPECT_GT(ours.at("tokens_per_s"), 0);
+  }
+  EXPECT_EQ(report.at("ratios").size(), 2);
+  EXPECT_EQ(report.at("ratios").at(0).at("impl"), "lowrank");
 }
 
 TEST(BenchLayers, plots_replace_only_plots) {
