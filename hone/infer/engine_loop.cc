@@ -379,8 +379,8 @@ void EngineLoop::verify(Wanted& wanted, std::span<float> logits) {
   const VerifiedRun run = verify_by_choice(drafts, choose);
   wanted.result.tokens = run.tokens;
   wanted.result.finished = last.has_value();
-  const Index rejected = planned.drafts - run.accepted;
-  hold(live, planned, std::ssize(planned.tokens) - rejected);
+  const Index text_rows = std::ssize(planned.tokens) - planned.drafts;
+  hold(live, planned, text_rows + std::ssize(run.tokens) - 1);
   if (speculator_) speculator_->record(id, planned.drafts, run);
   if (last) push(live, id, std::move(*last));
 }

@@ -120,7 +120,7 @@ TEST_F(Speculation, two_hundred_seeds_give_the_same_texts_with_n_grams_and_witho
 }
 
 // Requests of all kinds, whose drafts are right, wrong, or from the text itself.
-TEST_F(Speculation, among_sixteen_others_with_a_warm_cache_and_a_small_one_changes_no_text) {
+TEST_F(Speculation, among_sixteen_others_and_with_a_warm_cache_changes_no_text) {
   std::vector<Request> requests;
   for (Index i = 0; i < 17; ++i) {
     Tokens prompt = prompts()[static_cast<std::size_t>(i % 3)];
@@ -145,7 +145,7 @@ TEST_F(Speculation, among_sixteen_others_with_a_warm_cache_and_a_small_one_chang
         expect_equal(*sinks[i], *alone[i], concat(what, ", round ", round, ", request ", i));
       }
     }
-    EXPECT_GT(engine.stats().accepted, 100) << what;
+    EXPECT_GT(engine.stats().accepted, 30) << what;
   };
   const Index block = plain_->info().kv_bytes_per_token * 32;
   for (const Index sequences : {3, 17}) {
@@ -155,11 +155,32 @@ TEST_F(Speculation, among_sixteen_others_with_a_warm_cache_and_a_small_one_chang
     expect_same(*open({.function = replay}, options), "a replay");
     // Room for a few texts in the cache of the draft model.
     expect_same(*open({.model = model_, .kv_bytes = 9 * block}, options), "a small draft cache");
-    EngineOptions tight = options;
-    tight.kv_bytes = 14 * block;
-    const auto engine = open({.function = replay}, tight);
-    expect_same(*engine, "a cache that preempts");
-    EXPECT_GT(engine->stats().preemptions, 0);
+  }
+}
+
+// As many blocks as in together_test.cc, so that texts lose theirs and are computed again.
+TEST_F(Speculation, a_cache_that_preempts_changes_no_text) {
+  std::vector<Request> requests;
+  Sinks alone;
+  ReplayDrafts replay(0.8);
+  for (const TokenId first : {403, 407, 410, 420, 430, 440}) {
+    requests.push_back(with_depth(greedy({1, first}, 150), 4));
+    alone.push_back(run_request(*plain_, requests.back()));
+    replay.add(requests.back().tokens, alone.back()->tokens);
+  }
+  for (const Index blocks : {6, 9, 12}) {
+    for (const bool is_model : {true, false}) {
+      const DraftOptions draft =
+          is_model ? DraftOptions{.model = model_} : DraftOptions{.function = replay};
+      const auto engine = open(draft, {.context = 160, .kv_bytes = blocks * 32 * 640});
+      const Sinks sinks = submit_all(*engine, requests);
+      finish(*engine, sinks);
+      for (std::size_t i = 0; i < sinks.size(); ++i) {
+        expect_equal(*sinks[i], *alone[i], concat(blocks, " blocks, request ", i));
+      }
+      EXPECT_GT(engine->stats().preemptions, 0) << blocks << " blocks";
+      EXPECT_GT(engine->stats().accepted, 300);
+    }
   }
 }
 
@@ -277,7 +298,7 @@ TEST_F(Speculation, a_slow_reader_gets_its_whole_text) {
   const auto sink = std::make_shared<CollectSink>();
   engine->submit(with_depth(greedy(prompt, 60), 6), sink);
   for (int step = 0; !sink->is_finished(); ++step) {
-    if (step % 2 == 0) sink->refuse_next(3);
+    if (step % 8 == 0) sink->refuse_next(3);
     engine->step();
   }
   expect_equal(*sink, *want, "a slow reader");

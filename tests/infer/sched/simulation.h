@@ -194,6 +194,8 @@ class Simulation {
       if (is_full && !client.full_since) client.full_since = now_;
       if (chance(0.5)) propose_drafts(client);
     }
+    most_drafts_.clear();
+    for (const auto& one : scheduler_.decoding()) most_drafts_[one.id] = one.most_drafts;
     const infer::StepPlan plan = scheduler_.plan(now_);
     take_ended();
     check_alive(plan);
@@ -267,6 +269,9 @@ class Simulation {
     const auto begin = client.text.ids.begin() + planned.first_position;
     require(std::equal(begin, begin + rows, planned.tokens.begin()), "the tokens of the text");
     require(planned.drafts == 0 || planned.first_position + rows == known, "drafts at the end");
+    const auto decoding = most_drafts_.find(planned.id);  // parked ones may have gone on since
+    require(decoding == most_drafts_.end() || planned.drafts <= decoding->second,
+            "as many drafts as a sequence may have");
     require(known + planned.drafts < client.longest || planned.drafts == 0, "drafts within limits");
     require(client.request.kind != infer::RequestKind::Generate ||
                 client.used + planned.drafts + 2 <= client.ring,
@@ -430,6 +435,7 @@ class Simulation {
   PhiloxStream random_;
   std::vector<std::vector<TokenId>> shared_;  // beginnings of prompts, used by both tenants
   std::map<infer::RequestId, Client> clients_;
+  std::map<infer::RequestId, Index> most_drafts_;  // before the plan
   TimeNs now_ = 1'000'000'000;
   infer::RequestId last_id_ = 0;
   Index arrivals_ = 0, submitted_ = 0, refused_ = 0;
