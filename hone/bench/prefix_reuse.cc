@@ -2,7 +2,6 @@
 #include "hone/bench/prefix_reuse.h"
 
 #include <memory>
-#include <optional>
 #include <utility>
 #include <vector>
 
@@ -42,10 +41,10 @@ class Prompts {
 
   // Ends the request that prepare_running() left running.
   void cancel_first() {
-    if (!first_) return;
-    engine_.cancel(first_->first);
-    while (!first_->second->finished) engine_.step();
-    first_.reset();
+    if (first_.sink == nullptr) return;
+    engine_.cancel(first_.id);
+    while (!first_.sink->finished) engine_.step();
+    first_ = {};
   }
 
   void prepare_cached() {
@@ -55,16 +54,20 @@ class Prompts {
   void prepare_running() {
     cancel_first();
     first_ = submit(shared_, kRunningTokens);
-    wait_for_token(*first_->second);
+    wait_for_token(*first_.sink);
   }
   void run_shared() {
     expect_cached(answer(shared_, 1), prefix_ / kBlockTokens * kBlockTokens);
-    HONE_CHECK(!first_ || !first_->second->finished, "bench llm", "a first request that runs", 0);
+    HONE_CHECK(first_.sink == nullptr || !first_.sink->finished, "bench llm",
+               "a first request that runs", 0);
   }
   void run_other() { expect_cached(answer(draw(prefix_), 1), 0); }
 
  private:
-  using Submitted = std::pair<infer::RequestId, std::shared_ptr<FirstTokenSink>>;
+  struct Submitted {
+    infer::RequestId id = 0;
+    std::shared_ptr<FirstTokenSink> sink{};
+  };
 
   std::vector<TokenId> draw(Index count) {
     const auto vocab = static_cast<std::uint32_t>(engine_.info().architecture.vocab_size);
@@ -91,18 +94,19 @@ class Prompts {
   // Returns the number of tokens that came from the cache.
   Index answer(std::vector<TokenId> tokens, Index new_tokens) {
     const Index before = engine_.stats().cached_tokens;
-    wait_for_token(*submit(std::move(tokens), new_tokens).second);
+    wait_for_token(*submit(std::move(tokens), new_tokens).sink);
     return engine_.stats().cached_tokens - before;
   }
   static void expect_cached(Index cached, Index expected) {
     if (cached == expected) return;
-    fail(ErrorCategory::Internal, "bench llm", concat(expected, " tokens from the cache"), cached);
+    fail(ErrorCategory::Internal, "bench llm", concat(expected, " tokens from the cache"),
+         concat(cached));
   }
   Engine& engine_;
   Index prefix_ = 0;
   PhiloxStream random_{11};
   std::vector<TokenId> shared_;
-  std::optional<Submitted> first_;
+  Submitted first_;  // no sink: none
 };
 
 }  // namespace

@@ -80,6 +80,10 @@ struct Engine::State {
     info.file_bytes = file->file_bytes();
     info.weight_bytes = runner.weight_bytes();
     info.kv_bytes_per_token = kv_token_bytes(runner.kv_groups());
+    for (const LayerGroup& group : runner.kv_groups()) {
+      if (group.window == 0) continue;
+      info.windowed.push_back({group.window, kv_block_bytes(group) / kBlockTokens});
+    }
     info.isa = name_of(best_isa());
     info.kernel = runner.kernel_name();
     info.threads = options.executor->workers();

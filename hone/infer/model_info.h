@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <string>
+#include <vector>
 
 #include "hone/core/json_io.h"
 #include "hone/model_io/architecture.h"
@@ -18,6 +20,11 @@ struct ModelInfo {
   // where it is also the output matrix, and otherwise not at all.
   Index weight_bytes = 0;
   Index kv_bytes_per_token = 0;
+  // The part of kv_bytes_per_token of layers with a window.
+  struct Windowed {
+    Index window = 0, bytes_per_token = 0;
+  };
+  std::vector<Windowed> windowed;
   std::string isa;     // the strongest instruction set in use
   std::string kernel;  // micro-kernel of the largest product for one token
   int threads = 1;
@@ -25,12 +32,19 @@ struct ModelInfo {
 };
 
 // The bytes that decoding `tokens` tokens, after `depth` tokens that are in the cache, reads from
-// memory: for each token all packed matrices, and the keys and values of the tokens before it. A
+// memory: for each token all packed matrices, and the keys and values of the tokens before it, in
+// layers with a window of those within it. A
 // row of the embedding, norm gains and biases are left out; together they are a thousandth or less.
 inline double decode_bytes(const ModelInfo& info, Index depth, Index tokens) {
   const Index read_back = tokens * depth + tokens * (tokens - 1) / 2;
-  return static_cast<double>(tokens) * static_cast<double>(info.weight_bytes) +
-         static_cast<double>(read_back) * static_cast<double>(info.kv_bytes_per_token);
+  double bytes = static_cast<double>(tokens) * static_cast<double>(info.weight_bytes) +
+                 static_cast<double>(read_back) * static_cast<double>(info.kv_bytes_per_token);
+  for (const auto& [window, bytes_per_token] : info.windowed) {
+    Index behind = 0;
+    for (Index t = depth; t < depth + tokens; ++t) behind += std::max<Index>(0, t - (window - 1));
+    bytes -= static_cast<double>(behind) * static_cast<double>(bytes_per_token);
+  }
+  return bytes;
 }
 
 }  // namespace hone::infer

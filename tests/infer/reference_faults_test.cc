@@ -131,6 +131,8 @@ TEST_F(ReferenceFault, f1_a_decoded_token_reads_each_matrix_once_and_no_embeddin
   EXPECT_EQ(decode_bytes(info, 7, 1), 1000 + 7 * 10);
   EXPECT_EQ(decode_bytes(info, 7, 3), 3 * 1000 + (7 + 8 + 9) * 10);
   EXPECT_EQ(decode_bytes(info, 0, 5), decode_bytes(info, 0, 2) + decode_bytes(info, 2, 3));
+  info.windowed = {{.window = 4, .bytes_per_token = 6}};  // the token itself and three before it
+  EXPECT_EQ(decode_bytes(info, 2, 4), 4 * 1000 + (2 + 3 + 4 + 5) * 4 + (2 + 3 + 3 + 3) * 6);
 }
 
 TEST_F(ReferenceFault, f2_memory_follows_the_tokens_and_not_the_limits) {

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory of the KV cache goes back to the system: what exceeds a reserve when blocks are freed, and
+// all that no running request needs when the system is short of it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "hone/core/philox.h"
+#include "hone/infer/engine_loop.h"
+#include "hone/model_io/write_model.h"
+#include "tests/infer/engine_fixture.h"
+#include "tests/infer/text_cache.h"
+#include "tests/model_io/tiny_model.h"
+#include "tests/support/scripted_clock.h"
+#include "tests/support/test_data.h"
+
+namespace hone::infer {
+namespace {
+
+using test::CollectSink;
+
+constexpr Index kMiB = Index{1} << 20;
+
+Index resident_bytes() {
+  std::ifstream file("/proc/self/statm");
+  Index total = 0, resident = 0;
+  file >> total >> resident;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+// What the loop takes for the memory that the process could still use.
+Index available = 0;
+
+// A small model with a large cache: 12 layers and KV heads of 64 in f32, 2.25 MiB a block.
+class KvMemory : public testing::Test {
+ protected:
+  KvMemory() {
+    available = 4096 * kMiB;
+    model_io::Architecture a = hone::test::tiny_architecture();
+    a.layers = a.heads = a.kv_heads = 12;
+    a.head_dim = a.rope.rotary_dims = 64;
+    a.context = 2048;
+    const hone::test::TinyModel model(a);
+    model_io::write_hugging_face(folder_.path() / "model", model.source());
+    file_ = model_io::open_model_or_throw(folder_.path() / "model",
+                                          {.tokenizer = {}, .need_tokenizer = false});
+    const LoopOptions options{.context = a.context,
+                              .kv_bytes = 512 * kMiB,
+                              .max_sequences = 40,
+                              .prefill_chunk = 64,
+                              .available_bytes = [] { return available; }};
+    runner_ = std::make_unique<ModelRunner>(
+        *file_, RunnerOptions{.kv = Dtype::Float32, .max_rows = loop_rows(options)},
+        serial_executor());
+    loop_ = std::make_unique<EngineLoop>(options, *runner_, nullptr, std::vector<TokenId>{},
+                                         serial_executor(), clock_);
+    answer({{1, 2, 3}}, 2);  // whatever is allocated once
+    before_ = resident_bytes();
+  }
+  std::vector<std::shared_ptr<CollectSink>> answer(const std::vector<std::vector<TokenId>>& prompts,
+                                                   Index new_tokens) {
+    std::vector<std::shared_ptr<CollectSink>> sinks;
+    for (const auto& prompt : prompts) {
+      sinks.push_back(std::make_shared<CollectSink>());
+      loop_->queue().push({.request = test::greedy(prompt, new_tokens), .sink = sinks.back()});
+    }
+    while (!std::ranges::all_of(sinks, &CollectSink::is_finished)) {
+      loop_->step();
+      most_ = std::max(most_, loop_->queue().stats().kv_resident_bytes);
+    }
+    return sinks;
+  }
+  // Lets the engine look at the memory of the system some times.
+  void idle(int looks) {
+    for (int i = 0; i < looks; ++i) {
+      clock_.advance(2);
+      while (loop_->step()) {
+      }
+    }
+  }
+  EngineStats stats() const { return loop_->queue().stats(); }
+  Index grown() const { return resident_bytes() - before_; }
+  static std::vector<TokenId> prompt(std::uint64_t seed, Index length) {
+    PhiloxStream random(seed);
+    std::vector<TokenId> tokens;
+    for (Index i = 0; i < length; ++i) tokens.push_back(static_cast<TokenId>(random.below(48)));
+    return tokens;
+  }
+
+  hone::test::TemporaryFolder folder_;
+  std::unique_ptr<model_io::ModelFile> file_;
+  hone::test::ScriptedClock clock_;
+  std::unique_ptr<ModelRunner> runner_;
+  std::unique_ptr<EngineLoop> loop_;
+  Index before_ = 0, most_ = 0;
+};
+
+TEST_F(KvMemory, follows_a_request_and_not_the_limits) {
+  answer({prompt(1, 5)}, 20);
+  EXPECT_LT(grown(), 16 * kMiB);
+  EXPECT_LE(stats().kv_resident_bytes, 3 * 2359296);
+}
+
+TEST_F(KvMemory, of_freed_blocks_falls_to_the_reserve) {
+  std::vector<std::vector<TokenId>> prompts;
+  for (std::uint64_t i = 0; i < 40; ++i) prompts.push_back(prompt(i, 6));
+  answer(prompts, 8);  // 40 blocks, none of which is full
+  EXPECT_GE(most_, 90 * kMiB);
+  idle(1);
+  EXPECT_EQ(stats().kv_used_bytes, 0);
+  EXPECT_LE(stats().kv_resident_bytes, 32 * kMiB);
+  EXPECT_GT(stats().kv_resident_bytes, 24 * kMiB) << "the next requests find memory";
+  EXPECT_LT(grown(), 48 * kMiB);
+}
+
+TEST_F(KvMemory, of_prefixes_stays_until_the_system_needs_it) {
+  const auto first = answer({prompt(1, 1000)}, 4)[0]->tokens;
+  idle(3);
+  EXPECT_GE(stats().kv_cached_bytes, 31 * 2359296);
+  EXPECT_GE(grown(), 64 * kMiB);
+  available = 10 * kMiB;
+  idle(1);
+  EXPECT_LE(stats().kv_cached_bytes, 16 * 2359296) << "half at a time";
+  EXPECT_EQ(stats().kv_resident_bytes, stats().kv_used_bytes) << "no reserve";
+  idle(6);
+  EXPECT_EQ(stats().kv_resident_bytes, 0);
+  EXPECT_LT(grown(), 16 * kMiB);
+  EXPECT_EQ(answer({prompt(1, 1000)}, 4)[0]->tokens, first) << "returned memory is used again";
+}
+
+TEST_F(KvMemory, of_running_requests_is_not_touched_when_memory_is_scarce) {
+  std::vector<std::vector<TokenId>> prompts;
+  for (std::uint64_t i = 0; i < 4; ++i) prompts.push_back(prompt(50 + i, 100));
+  const auto expected = answer(prompts, 40);
+  available = 0;
+  std::vector<std::shared_ptr<CollectSink>> sinks;
+  for (const auto& one : prompts) {
+    sinks.push_back(std::make_shared<CollectSink>());
+    loop_->queue().push({.request = test::greedy(one, 40), .sink = sinks.back()});
+  }
+  while (!std::ranges::all_of(sinks, &CollectSink::is_finished)) {
+    clock_.advance(1);
+    loop_->step();
+  }
+  for (std::size_t i = 0; i < sinks.size(); ++i) EXPECT_EQ(sinks[i]->tokens, expected[i]->tokens);
+}
+
+// Numbers regions and notes those that it was asked to wait for.
+struct NumberingExecutor final : Executor {
+  int workers() const override { return 1; }
+  void parallel_for(Index n, Index grain, RangeBody body) override {
+    serial_executor().parallel_for(n, grain, body);
+  }
+  PublishTicket parallel_publish(PublishWork work) override {
+    serial_executor().parallel_publish(std::move(work));
+    return {++last};
+  }
+  void wait_left(PublishTicket ticket) override { left.insert(ticket.generation); }
+  std::uint64_t last = 0;
+  std::set<std::uint64_t> left;
+};
+
+TEST_F(KvMemory, is_returned_after_the_last_reader_has_left) {
+  NumberingExecutor executor;
+  ModelRunner runner(*file_, {.kv = Dtype::Float32, .max_rows = 4}, executor);
+  test::TextCache cache(runner.kv_layout(), 64);
+  runner.forward({.tokens = {1, 2}, .sequences = {{.rows = 2, .tables = {cache.table()}}}});
+  ASSERT_GT(executor.last, 20u);
+  EXPECT_FALSE(executor.left.contains(executor.last));
+  runner.wait_left();
+  for (std::uint64_t region = 1; region <= executor.last; ++region) {
+    EXPECT_TRUE(executor.left.contains(region)) << region;
+  }
+}
+
+}  // namespace
+}  // namespace hone::infer
