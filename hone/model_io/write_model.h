@@ -70,7 +70,7 @@ WriteReport write_artifact(const std::filesystem::path& folder, const ModelSourc
                            std::optional<StoreType> type = std::nullopt,
                            const ArtifactNotes& notes = {});
 
-// Writes GGUF v3, architecture llama. Vectors are f32. With a quantized type, matrices whose
+// Writes GGUF v3 with the family's names. Vectors are f32. With a quantized type, matrices whose
 // columns are not a multiple of 32 become f16. Codes on the grids of Q8_0 and Q4_0 are copied,
 // never requantized. Without a type, so are blocks of the types that hone only reads.
 WriteReport write_gguf(const std::filesystem::path& file, const ModelSource& source,

@@ -24,10 +24,26 @@ struct RunnerOptions {
   Index max_rows = 512;       // maximum number of tokens per forward()
 };
 
-// The forward pass of a Llama-family model over the rows of several sequences. A layer consists of
-// five parallel regions: q, k, v; attention; o + residual; gate, up + SiLU; down + residual. For
-// few rows, norms, activation packing, RoPE and cache writes run on the calling thread between
-// them. The residual stream is f32.
+// The cosines and sines by which the rows of a batch are rotated.
+class RopeTables {
+ public:
+  // For batches of up to `rows` rows.
+  RopeTables(const model_io::RopeSpec& rope, Index rows);
+  void fill(Index first_row, const StepSequence& sequence);
+  const float* cosine_of(Index row) const { return cosine_.data() + row * pairs(); }
+  const float* sine_of(Index row) const { return sine_.data() + row * pairs(); }
+
+ private:
+  Index pairs() const { return std::ssize(frequencies_.inverse); }
+
+  model_io::RopeFrequencies frequencies_;
+  std::vector<float> cosine_, sine_;  // [rows, rotary_dims / 2]
+};
+
+// The forward pass of a decoder over the rows of several sequences, which does what the traits of
+// the architecture say. A layer consists of five parallel regions: q, k, v; attention; o +
+// residual; gate, up + activation; down + residual. For few rows, norms, activation packing, RoPE
+// and cache writes run on the calling thread between them. The residual stream is f32.
 //
 // A token's logits depend only on that token and its sequence's cache, neither on the other rows
 // and sequences nor on the number of threads. Not thread-safe; workspaces are allocated once.
@@ -57,11 +73,16 @@ class ModelRunner {
  private:
   void check(const StepBatch& batch) const;
   void embed(const StepBatch& batch);
+  void add_positions(Index first_row, const StepSequence& sequence);
   void attention_block(const LayerWeights& layer, const StepBatch& batch, Index index);
-  void mlp_block(const LayerWeights& layer, Index rows);
-  void rotate_and_store(Index rows, Index layer);
+  void mlp_block(const LayerWeights& layer, Index rows, Index index);
+  const float* block_input(const Norm& norm, Index rows);
+  void add_product(const float* x, Index rows, const Linear& linear, const Norm& norm);
+  void rotate_and_store(const LayerWeights& layer, Index rows, Index index);
+  void normalize_heads(const Norm& norm, Index rows, Index heads, float* x) const;
+  void rotate(Index layer, Index first, Index rows, Index heads, float* x) const;
   void store(Index begin, Index end, Index layer);
-  void normalize(const float* x, const std::vector<float>& weight, Index rows, float* y);
+  void normalize(const float* x, const Norm& norm, Index rows, float* y);
   void multiply(const float* x, Index rows, Index cols,
                 std::span<const kernels::GemmOutput> outputs);
   kernels::Act act_of(const kernels::PackedMatrix& weight) const;
@@ -70,12 +91,12 @@ class ModelRunner {
   RunnerOptions options_;
   Executor& executor_;
   ModelWeights weights_;
-  model_io::RopeFrequencies rope_;
   kernels::KvLayout layout_;
   ActivationRing ring_;
   kernels::AttentionWorkspace attention_workspace_;
   Buffer hidden_, normed_, q_, k_, v_, mlp_, logits_;  // [max_rows, …] f32
-  std::vector<float> cosine_, sine_;                   // [max_rows, rotary_dims / 2]
+  Buffer branch_;                                      // a block's result, if it is normalized
+  std::vector<RopeTables> ropes_;  // that of most layers, and that of layers with a window
   std::vector<kernels::AttentionSequence> sequences_;  // of the last forward()
   std::vector<Index> wanted_;                          // its rows whose logits are wanted
 };

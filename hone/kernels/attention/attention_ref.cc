@@ -29,7 +29,9 @@ void attend_row(const AttentionArgs& args, const KvView& cache, Index kv_head, I
     for (Index i = 0; i < dim; ++i) {
       score += q[i] * element(keys, layout.key_element(t % kKvBlockTokens, i), layout.dtype);
     }
-    max = std::max(max, p[t] = score * args.scale);
+    score *= args.scale;
+    if (args.soft_cap > 0) score = args.soft_cap * std::tanh(score / args.soft_cap);
+    max = std::max(max, p[t] = score);
   }
   for (Index t = begin; t < end; ++t) {
     const std::byte* values = cache.values(t / kKvBlockTokens, kv_head);
