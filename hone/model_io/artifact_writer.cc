@@ -6,7 +6,6 @@
 #include "hone/core/safetensors.h"
 #include "hone/core/version.h"
 #include "hone/model_io/artifact_manifest.h"
-#include "hone/model_io/factored_config.h"
 #include "hone/model_io/hf_config.h"
 #include "hone/model_io/written_tensor.h"
 
@@ -109,7 +108,6 @@ SafetensorsMetadata describe(const std::vector<Item>& items, const ArtifactNotes
 WriteReport write_artifact(const std::filesystem::path& path, const ModelSource& source,
                            std::optional<StoreType> type, const ArtifactNotes& notes) {
   const std::string where = path.string();
-  refuse_factored(source.architecture, where);
   WriteReport report;
   std::vector<Item> items;
   for (const NamedMatrix* tensor : order_tensors(source, where))

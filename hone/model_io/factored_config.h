@@ -28,7 +28,7 @@ std::vector<FactoredLayer> read_factored_layers(const JsonFields& config);
 Json write_factored_layers(const std::vector<FactoredLayer>& layers);
 
 // Throws Error{Unsupported} that names the first factored layer of a model, if there is one. For
-// what only works with dense layers.
+// what works with dense layers only.
 void refuse_factored(const Architecture& architecture, const std::string& where);
 
 }  // namespace hone::model_io

@@ -104,6 +104,8 @@ std::unique_ptr<LoadedModel> open_gguf(const fs::path& path, const OpenOptions& 
   const std::string where = path.string();
   const std::vector<GgufPart> parts = map_gguf_parts(path, model->mappings);
   const GgufFile& file = parts.front().file;
+  if (std::ranges::all_of(parts, [](const GgufPart& part) { return part.file.tensors().empty(); }))
+    fail_unsupported(where, "a model with tensors", "a vocabulary alone");
   GgufModelKeys keys = read_gguf_architecture(file, where);
   model->model_format = ModelFormat::Gguf;
   model->arch = std::move(keys.architecture);

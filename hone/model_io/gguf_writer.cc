@@ -132,6 +132,8 @@ WriteReport write_gguf(const std::filesystem::path& path, const ModelSource& sou
   const std::string where = path.string();
   const Architecture& a = source.architecture;
   refuse_factored(a, where);
+  if (!a.has_uniform_widths())
+    fail_unsupported(where, "layers of one shape for GGUF", "widths that differ");
   const Family& family = family_of(a);
   const std::vector<WrittenTensor> tensors = written_tensors(source, FileFormat::Gguf, where);
   WriteReport report;

@@ -42,8 +42,8 @@ struct WriteReport {
 // All writers stream, so the model is never copied in memory as a whole. An empty `type` keeps each
 // tensor's own type if the format supports it. Throws Error{InvalidArgument} if tensors are missing
 // or not part of the architecture, Error{CorruptFile} for values that the type cannot represent,
-// Error{Unsupported} for models that the format cannot express, such as factored layers in any but
-// write_hugging_face(), and Error{Io}. A failed call leaves
+// Error{Unsupported} for models that the format cannot express, such as factored layers in
+// GGUF and llama2.c, and Error{Io}. A failed call leaves
 // nothing behind.
 
 // Throws Error{InvalidArgument} if `folder` is a file or contains anything but a model (no

@@ -84,6 +84,9 @@ ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& o
   k_ = make_rows(rows, arch_.kv_heads * arch_.head_dim);
   v_ = make_rows(rows, arch_.kv_heads * arch_.head_dim);
   mlp_ = make_rows(rows, most_of(arch_.layer_intermediate, arch_.intermediate_size));
+  Index rank = 0;
+  for (const model_io::FactoredLayer& layer : arch_.factored) rank = std::max(rank, layer.rank);
+  if (rank > 0) factored_ = make_rows(rows, rank);
   if (arch_.learned_positions) return;
   ropes_.emplace_back(arch_.rope, rows);
   if (arch_.window_rope) ropes_.emplace_back(*arch_.window_rope, rows);
@@ -176,7 +179,7 @@ void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& ba
       {&layer.q.weight, q_.as<float>(), q_width, {.bias = layer.q.bias_or_null()}},
       {&layer.k.weight, k_.as<float>(), kv_width, {.bias = layer.k.bias_or_null()}},
       {&layer.v.weight, v_.as<float>(), kv_width, {.bias = layer.v.bias_or_null()}}};
-  multiply(block_input(layer.attention_norm, rows), rows, arch_.hidden_size, inputs);
+  project(block_input(layer.attention_norm, rows), rows, layer.qkv_factor, inputs);
   rotate_and_store(layer, rows, index);
   kernels::attention({.q = q_.as<float>(),
                       .q_stride = q_width,
@@ -190,7 +193,7 @@ void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& ba
                       .layer = index,
                       .sequences = sequences_},
                      attention_workspace_, executor_);
-  add_product(q_.as<float>(), rows, layer.o, layer.attention_post_norm);
+  add_product(q_.as<float>(), rows, layer.o_factor, layer.o, layer.attention_post_norm);
 }
 
 // Order: norm; gate and up (or up alone) with the activation; down; norm; residual.
@@ -200,8 +203,8 @@ void ModelRunner::mlp_block(const LayerWeights& layer, Index rows, Index index) 
        mlp_.as<float>(),
        arch_.intermediate_of(index),
        {.bias = layer.gate_up.bias_or_null(), .activation = activation_of(arch_.mlp)}}};
-  multiply(block_input(layer.mlp_norm, rows), rows, arch_.hidden_size, inner);
-  add_product(mlp_.as<float>(), rows, layer.down, layer.mlp_post_norm);
+  project(block_input(layer.mlp_norm, rows), rows, layer.gate_up_factor, inner);
+  add_product(mlp_.as<float>(), rows, layer.down_factor, layer.down, layer.mlp_post_norm);
 }
 
 // What a block reads: the residual stream, normalized if the model does so before its blocks.
@@ -211,8 +214,18 @@ const float* ModelRunner::block_input(const Norm& norm, Index rows) {
   return normed_.as<float>();
 }
 
+// The outputs' products of x or, if they are factored, of A x.
+void ModelRunner::project(const float* x, Index rows, const Factor& factor,
+                          std::span<const GemmOutput> outputs) {
+  if (factor.rows() == 0) return multiply(x, rows, outputs.front().weight->cols(), outputs);
+  const GemmOutput first[] = {{&factor, factored_.as<float>(), factor.rows(), {}}};
+  multiply(x, rows, factor.cols(), first);
+  multiply(factored_.as<float>(), rows, factor.rows(), outputs);
+}
+
 // hidden += norm(x Wᵀ + bias), where an empty norm is the identity.
-void ModelRunner::add_product(const float* x, Index rows, const Linear& linear, const Norm& norm) {
+void ModelRunner::add_product(const float* x, Index rows, const Factor& factor,
+                              const Linear& linear, const Norm& norm) {
   const Index width = arch_.hidden_size;
   float* hidden = hidden_.as<float>();
   const bool direct = norm.is_empty();
@@ -224,7 +237,7 @@ void ModelRunner::add_product(const float* x, Index rows, const Linear& linear, 
     output.epilogue.residual = hidden;
     output.epilogue.residual_stride = width;
   }
-  multiply(x, rows, linear.weight.cols(), {&output, 1});
+  project(x, rows, factor, {&output, 1});
   if (direct) return;
   normalize(branch_.as<float>(), norm, rows, branch_.as<float>());
   add_to(hidden, {branch_.as<float>(), static_cast<std::size_t>(rows * width)});

@@ -77,7 +77,10 @@ class ModelRunner {
   void attention_block(const LayerWeights& layer, const StepBatch& batch, Index index);
   void mlp_block(const LayerWeights& layer, Index rows, Index index);
   const float* block_input(const Norm& norm, Index rows);
-  void add_product(const float* x, Index rows, const Linear& linear, const Norm& norm);
+  void add_product(const float* x, Index rows, const Factor& factor, const Linear& linear,
+                   const Norm& norm);
+  void project(const float* x, Index rows, const Factor& factor,
+               std::span<const kernels::GemmOutput> outputs);
   void rotate_and_store(const LayerWeights& layer, Index rows, Index index);
   void normalize_heads(const Norm& norm, Index rows, Index heads, float* x) const;
   void rotate(Index layer, Index first, Index rows, Index heads, float* x) const;
@@ -95,6 +98,7 @@ class ModelRunner {
   ActivationRing ring_;
   kernels::AttentionWorkspace attention_workspace_;
   Buffer hidden_, normed_, q_, k_, v_, mlp_, logits_;  // [max_rows, …] f32
+  Buffer factored_;                                    // A x of a factored product
   Buffer branch_;                                      // a block's result, if it is normalized
   std::vector<RopeTables> ropes_;  // that of most layers, and that of layers with a window
   std::vector<kernels::AttentionSequence> sequences_;  // of the last forward()

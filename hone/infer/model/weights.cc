@@ -10,6 +10,7 @@
 #include "hone/core/check.h"
 #include "hone/core/progress.h"
 #include "hone/core/trace.h"
+#include "hone/infer/model/factors.h"
 #include "hone/model_io/tensor_plan.h"
 
 namespace hone::infer {
@@ -113,11 +114,56 @@ constexpr std::array<NormSource, 6> kNorms{
      {&LayerWeights::q_norm, "self_attn.q_norm"},
      {&LayerWeights::k_norm, "self_attn.k_norm"}}};
 
-LayerWeights pack_layer(Packer& packer, Index layer) {
+// A factored layer replaces the linears of one product of layer_products(), in this order.
+struct ProductTarget {
+  Factor LayerWeights::*factor;
+  std::vector<Linear LayerWeights::*> linears;
+};
+const std::array<ProductTarget, 4>& product_targets() {
+  static const std::array<ProductTarget, 4> kTargets{
+      {{&LayerWeights::qkv_factor, {&LayerWeights::q, &LayerWeights::k, &LayerWeights::v}},
+       {&LayerWeights::o_factor, {&LayerWeights::o}},
+       {&LayerWeights::gate_up_factor, {&LayerWeights::gate_up}},
+       {&LayerWeights::down_factor, {&LayerWeights::down}}}};
+  return kTargets;
+}
+
+void pack_factors(const Factors& factors, const ProductTarget& target, Executor& executor,
+                  LayerWeights& weights) {
+  weights.*target.factor = kernels::pack(factors.a, executor);
+  if (factors.b.size() > target.linears.size()) {  // gate and up in one
+    std::vector<float> bias = factors.biases[0];
+    bias.insert(bias.end(), factors.biases[1].begin(), factors.biases[1].end());
+    weights.*target.linears.front() = {kernels::pack_gate_up(factors.b[0], factors.b[1], executor),
+                                       std::move(bias)};
+    return;
+  }
+  for (std::size_t i = 0; i < target.linears.size(); ++i)
+    weights.*target.linears[i] = {kernels::pack(factors.b[i], executor), factors.biases[i]};
+}
+
+// Packs the products of a layer that are factored.
+void pack_factored(const ModelFile& file, Index layer, Executor& executor, LayerWeights& weights) {
+  const model_io::Architecture& arch = file.architecture();
+  if (arch.factored.empty()) return;
+  const std::vector<model_io::LayerProduct> products = model_io::layer_products(arch, layer);
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const std::string name = model_io::layer_name(layer, products[i].name);
+    for (const model_io::FactoredLayer& factored : arch.factored) {
+      if (factored.name == name)
+        pack_factors(read_factors(file, factored, products[i], executor), product_targets()[i],
+                     executor, weights);
+    }
+  }
+}
+
+LayerWeights pack_layer(const ModelFile& file, Packer& packer, Index layer, Executor& executor) {
   LayerWeights weights;
   const auto name = [&](std::string_view part) { return model_io::layer_name(layer, part); };
   for (const NormSource& norm : kNorms) weights.*norm.role = packer.norm(name(norm.name));
+  pack_factored(file, layer, executor, weights);
   for (const LinearSource& linear : kLinears) {
+    if ((weights.*linear.role).weight.rows() > 0) continue;  // factored
     weights.*linear.role = linear.second.empty()
                                ? packer.linear(name(linear.name))
                                : packer.gate_up(name(linear.name), name(linear.second));
@@ -146,7 +192,7 @@ ModelWeights pack_weights(const ModelFile& file, Executor& executor) {
   Progress progress("loading", arch.layers, "layers");
   ModelWeights weights;
   for (Index i = 0; i < arch.layers; ++i) {
-    weights.layers.push_back(pack_layer(packer, i));
+    weights.layers.push_back(pack_layer(file, packer, i, executor));
     progress.update(i + 1);
   }
   weights.final_norm = packer.norm("model.norm");
