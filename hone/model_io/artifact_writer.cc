@@ -6,8 +6,8 @@
 #include "hone/core/safetensors.h"
 #include "hone/core/version.h"
 #include "hone/model_io/artifact_manifest.h"
+#include "hone/model_io/family/written_tensor.h"
 #include "hone/model_io/hf_config.h"
-#include "hone/model_io/written_tensor.h"
 
 namespace hone::model_io {
 namespace {

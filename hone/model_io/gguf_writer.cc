@@ -4,10 +4,10 @@
 #include "hone/core/check.h"
 #include "hone/core/gguf.h"
 #include "hone/model_io/factored_config.h"
+#include "hone/model_io/family/written_tensor.h"
 #include "hone/model_io/gguf_architecture.h"
 #include "hone/model_io/gguf_keys.h"
 #include "hone/model_io/gguf_vocabulary.h"
-#include "hone/model_io/written_tensor.h"
 
 namespace hone::model_io {
 namespace {

@@ -10,8 +10,8 @@
 #include "hone/core/names.h"
 #include "hone/model_io/factored_config.h"
 #include "hone/model_io/family/family.h"
+#include "hone/model_io/family/hf_rope.h"
 #include "hone/model_io/family/layer_windows.h"
-#include "hone/model_io/hf_rope.h"
 #include "hone/model_io/json_fields.h"
 
 namespace hone::model_io {

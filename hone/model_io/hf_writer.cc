@@ -2,8 +2,8 @@
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/safetensors.h"
+#include "hone/model_io/family/written_tensor.h"
 #include "hone/model_io/hf_config.h"
-#include "hone/model_io/written_tensor.h"
 
 namespace hone::model_io {
 namespace {

@@ -60,7 +60,7 @@ FAMILIES = {
     "llama": ("Llama", COMMON + [{"attention_bias": True, "mlp_bias": True}]),
     "mistral": (
         "Mistral",
-        [{"sliding_window": window, **one} for window, one in zip([8, None, 4096, 8, 3, 33], COMMON)],
+        [{"sliding_window": n, **one} for n, one in zip([8, None, 4096, 8, 3, 33], COMMON)],
     ),
     "qwen2": ("Qwen2", COMMON + SWITCH),
     "qwen3": ("Qwen3", COMMON + SWITCH + [{"attention_bias": True, "head_dim": 16}]),

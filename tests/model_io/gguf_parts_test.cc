@@ -162,7 +162,7 @@ TEST_F(GgufParts, every_tensor_occurs_exactly_once) {
   expect_error(ErrorCategory::CorruptFile,
                "expected 12 tensors in 3 parts (split.tensors.count), got 11",
                [](Parts& parts) { parts[1].tensors.pop_back(); });
-  expect_error(ErrorCategory::CorruptFile, "There is no tensor blk.0.attn_v.weight of shape [64, 256]",
+  expect_error(ErrorCategory::CorruptFile, "no tensor blk.0.attn_v.weight of shape [64, 256]",
                [](Parts& parts) {
                  parts[1].tensors.pop_back();
                  for (GgufPartSpec& part : parts) part.all_tensors = 11;

@@ -157,6 +157,29 @@ TEST_P(EpilogueRows, several_outputs_equal_separate_calls) {
 
 INSTANTIATE_TEST_SUITE_P(Gemm, EpilogueRows, testing::Values(1, 5, 16, 40, 200));
 
+TEST(Epilogue, gelu_stays_accurate_and_finite_over_its_range) {
+  // An identity, so that y = gelu(x).
+  constexpr Index kColumns = 16;
+  std::vector<float> identity(kColumns * kColumns, 0.0f);
+  for (Index i = 0; i < kColumns; ++i) identity[static_cast<std::size_t>(i * 17)] = 1.0f;
+  StoredMatrix stored;
+  stored.rows = stored.cols = kColumns;
+  stored.bytes = std::as_bytes(std::span(identity));
+  const PackedMatrix weight = pack(stored);
+  for (float first = -100; first < 100; first += 0.37f) {
+    std::vector<float> x(kColumns), y(kColumns);
+    for (Index i = 0; i < kColumns; ++i)
+      x[static_cast<std::size_t>(i)] = first + 0.02f * static_cast<float>(i);
+    GemmOutput output{.weight = &weight, .y = y.data(), .y_stride = kColumns};
+    output.epilogue.activation = Activation::GeluTanh;
+    gemm(x.data(), 1, kColumns, output, serial_executor());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double v = static_cast<double>(x[i]);
+      ASSERT_NEAR(static_cast<double>(y[i]), gelu_tanh(v), 1e-6 * std::fabs(v) + 1e-7) << v;
+    }
+  }
+}
+
 TEST(Epilogue, silu_stays_accurate_and_finite_over_its_range) {
   // Gate passes through an identity, up is one: y = silu(x).
   constexpr Index kColumns = 16;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/model_io/written_tensor.h"
+#include "hone/model_io/family/written_tensor.h"
 
 #include <unordered_map>
 

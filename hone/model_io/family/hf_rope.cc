@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/model_io/hf_rope.h"
+#include "hone/model_io/family/hf_rope.h"
 
 #include <algorithm>
 #include <array>
@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kKnownRope = "default, linear, llama3 or yarn as rope type";
 constexpr std::array<std::string_view, 4> kScaledTypes{"linear", "llama3", "yarn", "dynamic"};
-constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
+constexpr const char *kFullLayers = "full_attention", *kSlidingLayers = "sliding_attention";
 constexpr const char* kLocalTheta = "rope_local_base_freq";
 constexpr double kDefaultLocalTheta = 10000;
 
@@ -154,13 +154,13 @@ void read_hf_rope(const JsonFields& config, const Family& family, Architecture& 
   const auto older = config.object("rope_scaling");
   auto newer = config.object("rope_parameters");
   std::optional<JsonFields> sliding;
-  const bool by_type = newer && (newer->has(kFull) || newer->has(kSliding));
+  const bool by_type = newer && (newer->has(kFullLayers) || newer->has(kSlidingLayers));
   if (by_type) {
     if (!family.has_window_rope)
       fail_unsupported(config.where(), "one RoPE for all layers",
                        "rope_parameters for types of layers");
-    sliding = newer->object(kSliding);
-    newer = newer->object(kFull);
+    sliding = newer->object(kSlidingLayers);
+    newer = newer->object(kFullLayers);
   }
   a.rope = read_one(config, older, newer, a.context);
   a.rope.theta = agreed_number(config, newer ? &*newer : nullptr, "rope_theta")
