@@ -4,6 +4,7 @@
 
 tools/check_layers.py [--root FOLDER] [--build FOLDER]
 
+It also checks that hone/infer names no family of models, because it knows them by traits alone.
 With a build folder, it also checks that only the libraries train, app_torch and bench_torch refer
 to LibTorch symbols. Prints one line per finding. Exits with status 1 if there is a finding.
 """
@@ -58,6 +59,10 @@ ISA_FILE = re.compile(r"_(sse4|avx2|avxvnni|avx512|avx512vnni)\.cc$")
 ISA_SYSTEM_HEADERS = {"immintrin.h", "cstdint", "cstddef", "cstring", "stdint.h", "arm_neon.h",
                       "arm_sve.h"}
 ISA_HONE_HEADERS = {"hone/core/index.h"}  # only names an integer type
+# The table of families and a row's name in it. Other projects and formats may be named.
+FAMILY_TABLE = "hone/model_io/family/family_table.cc"
+FAMILY_NAME = re.compile(r'(?:llama_like\(|\bname = )"(\w+)"')
+OTHER_NAMES = r"(?!\.cpp|2\.c)"
 TORCH_SYMBOL = re.compile(r"(?<![\w:])(at|c10|torch)::")
 TORCH_LIBRARIES = {"libhone_train.a", "libhone_app_torch.a", "libhone_bench_torch.a"}
 
@@ -160,6 +165,22 @@ def find_include_violations(root):
                 yield f"{path}: {finding}"
 
 
+def find_family_names(root):
+    """Yields a line for each family of models that a file of hone/infer names."""
+    table = root / FAMILY_TABLE
+    if not table.exists():
+        return
+    names = sorted({name.split("_")[0] for name in FAMILY_NAME.findall(table.read_text())})
+    pattern = re.compile(rf"(?<![a-z])({'|'.join(names)}){OTHER_NAMES}", re.IGNORECASE)
+    for path in sorted((root / "hone/infer").rglob("*")):
+        if path.suffix not in (".h", ".cc"):
+            continue
+        for number, line in enumerate(path.read_text().splitlines(), 1):
+            if found := pattern.search(line):
+                yield (f"{path.relative_to(root).as_posix()}:{number}: infer may not name a family "
+                       f"({found[1]}); make it a trait of Architecture")
+
+
 def find_cycles(includes_of, top):
     """Yields a line for each include that is part of a cycle between the direct children of `top`
     (folders, and files with their headers)."""
@@ -212,6 +233,7 @@ def main():
     arguments = parser.parse_args()
     findings = list(find_include_violations(arguments.root))
     includes_of = read_includes(arguments.root)
+    findings += find_family_names(arguments.root)
     for top in ACYCLIC:
         findings += find_cycles(includes_of, top)
     if arguments.build is not None:

@@ -88,7 +88,6 @@ Json convert_model(const ConvertOptions& options) {
   if (!options.dtype.empty()) type = model_io::parse_store_type(options.dtype);
   const auto model = model_io::open_model_or_throw(
       options.in, {.tokenizer = options.tokenizer, .need_tokenizer = false});
-  model_io::refuse_factored(model->architecture(), options.in.string());
   check_output(options, target);
   for (const fs::path& file : model->files()) check_output_spares(options.out, file);
   HONE_CHECK(target != Target::Llama2c || !type || *type == model_io::StoreType::F32,

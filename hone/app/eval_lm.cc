@@ -13,7 +13,6 @@
 #include "hone/core/progress.h"
 #include "hone/core/trace.h"
 #include "hone/data/text_source.h"
-#include "hone/model_io/factored_config.h"
 #include "hone/model_io/model_file.h"
 #include "hone/text/token_stream.h"
 
@@ -173,9 +172,7 @@ std::vector<std::string> read_eval_text(const std::filesystem::path& path) {
 
 void check_language_model(const std::filesystem::path& model,
                           const std::filesystem::path& tokenizer) {
-  const auto file =
-      model_io::open_model_or_throw(model, {.tokenizer = tokenizer, .need_tokenizer = false});
-  model_io::refuse_factored(file->architecture(), model.string());
+  model_io::open_model_or_throw(model, {.tokenizer = tokenizer, .need_tokenizer = false});
 }
 
 EvalResult evaluate(const EvalOptions& options, Executor& executor) {

@@ -89,6 +89,30 @@ Json tensor_row(const NamedMatrix& tensor, bool stats) {
   return row;
 }
 
+// Those that differ from Llama's.
+void add_traits(const Architecture& a, Json& json) {
+  const auto add = [&](const char* key, bool differs, const Json& value) {
+    if (differs) json[key] = value;
+  };
+  add("norm", a.norm == model_io::NormKind::Layer, "layer");
+  add("norm_offset", a.norm_offset != 0, a.norm_offset);
+  add("pre_norms", !a.pre_norms, false);
+  add("post_norms", a.post_norms, true);
+  add("activation", a.mlp != model_io::MlpKind::SiluGate,
+      a.mlp == model_io::MlpKind::GeluTanh ? "gelu_tanh" : "gelu_tanh_gate");
+  add("qk_norm", a.qk_norm != model_io::QkNorm::None,
+      a.qk_norm == model_io::QkNorm::Head ? "head" : "row");
+  add("positions", a.learned_positions, "learned");
+  add("windows", !a.windows.empty(), a.windows);
+  add("embedding_scale", a.embedding_scale != 1, a.embedding_scale);
+  add("attention_scale", a.attention_scale != 0, a.attention_scale);
+  add("inverse_layer_scale", a.inverse_layer_scale, true);
+  add("attention_soft_cap", a.attention_soft_cap != 0, a.attention_soft_cap);
+  add("logit_soft_cap", a.logit_soft_cap != 0, a.logit_soft_cap);
+  add("layer_heads", !a.layer_heads.empty(), a.layer_heads);
+  add("layer_intermediate_sizes", !a.layer_intermediate.empty(), a.layer_intermediate);
+}
+
 Json architecture_json(const Architecture& a) {
   Json json = {{"family", a.family},
                {"vocab_size", a.vocab_size},
@@ -104,6 +128,7 @@ Json architecture_json(const Architecture& a) {
                {"mlp_bias", a.mlp_bias},
                {"bos_id", nullptr}};
   if (a.bos_id) json["bos_id"] = *a.bos_id;
+  add_traits(a, json);
   if (!a.factored.empty()) {
     json["factored_layers"] = model_io::write_factored_layers(a.factored);
   }

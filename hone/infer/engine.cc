@@ -9,7 +9,6 @@
 #include "hone/core/trace.h"
 #include "hone/infer/engine_loop.h"
 #include "hone/infer/spec/draft_model.h"
-#include "hone/model_io/factored_config.h"
 #include "hone/model_io/model_file.h"
 
 namespace hone::infer {
@@ -163,7 +162,6 @@ std::unique_ptr<Engine> Engine::open_or_throw(const std::filesystem::path& model
   checked(options);
   auto file = model_io::open_model_or_throw(
       model, {.tokenizer = options.tokenizer, .need_tokenizer = options.need_tokenizer});
-  model_io::refuse_factored(file->architecture(), model.string());
   return std::unique_ptr<Engine>(new Engine(std::make_unique<State>(std::move(file), options)));
 }
 

@@ -96,6 +96,41 @@ void scale_yarn(const RopeSpec& rope, std::vector<double>& inverse) {
   }
 }
 
+void validate_layers(const std::vector<Index>& values, const Architecture& a, Index low, Index high,
+                     std::string_view what, const std::string& where) {
+  if (!values.empty() && std::ssize(values) != a.layers)
+    fail_corrupt(where, concat(what, " for each of ", a.layers, " layers"), concat(values.size()));
+  for (const Index value : values) check_range(value, low, high, what, where);
+}
+
+void validate_not_negative(double value, double high, std::string_view what,
+                           const std::string& where) {
+  if (!(value >= 0 && value <= high))
+    fail_corrupt(where, concat(what, " of 0 to ", high), concat(value));
+}
+
+void validate_traits(const Architecture& a, const std::string& where) {
+  validate_layers(a.windows, a, 0, kMaxContext, "an attention window", where);
+  validate_layers(a.layer_intermediate, a, 1, kMaxIntermediate, "an intermediate size", where);
+  validate_layers(a.layer_heads, a, 1, kMaxHidden, "heads", where);
+  for (const Index heads : a.layer_heads) {
+    if (heads % a.kv_heads != 0)
+      fail_corrupt(where, concat("a multiple of ", a.kv_heads, " heads in each layer"),
+                   concat(heads));
+  }
+  check_positive(a.embedding_scale, 1e6, "a scale of embeddings", where);
+  validate_not_negative(a.attention_scale, 1e6, "a scale of attention", where);
+  validate_not_negative(a.attention_soft_cap, 1e6, "a cap of scores", where);
+  validate_not_negative(a.logit_soft_cap, 1e6, "a cap of logits", where);
+  if (a.window_rope) {
+    validate_rope(*a.window_rope, a.head_dim, where);
+    if (a.window_rope->rotary_dims != a.rope.rotary_dims ||
+        a.window_rope->pairing != a.rope.pairing)
+      fail_corrupt(where, concat(a.rope.rotary_dims, " rotary dimensions in every layer"),
+                   concat(a.window_rope->rotary_dims));
+  }
+}
+
 void validate_rank(const FactoredLayer& layer, const LayerProduct& product,
                    const std::string& where) {
   const bool is_sketched = layer.mode == FactoredLayer::Mode::Sketched;
@@ -110,13 +145,14 @@ void validate_rank(const FactoredLayer& layer, const LayerProduct& product,
 
 void validate_factored(const Architecture& a, const std::string& where) {
   if (a.factored.empty()) return;
+  if (!a.has_default_traits())
+    fail_unsupported(where, "factored layers in a model of the llama family", quote_name(a.family));
   if (a.rope.pairing != RopePairing::HalfSplit)
     fail_corrupt(where, "half-split RoPE in a model with factored layers", "adjacent pairs");
-  const std::vector<LayerProduct> products = layer_products(a);
-  std::unordered_map<std::string, const LayerProduct*> by_name;
+  std::unordered_map<std::string, LayerProduct> by_name;
   for (Index layer = 0; layer < a.layers; ++layer) {
-    for (const LayerProduct& product : products) {
-      by_name.emplace(layer_name(layer, product.name), &product);
+    for (LayerProduct& product : layer_products(a, layer)) {
+      by_name.emplace(layer_name(layer, product.name), std::move(product));
     }
   }
   std::unordered_set<std::string_view> seen;
@@ -128,78 +164,42 @@ void validate_factored(const Architecture& a, const std::string& where) {
                                "mlp.gate_up_proj and mlp.down_proj of model.layers.0 to ",
                                a.layers - 1, "."));
     if (!seen.insert(layer.name).second) fail_corrupt(key, "The layer occurs twice.");
-    validate_rank(layer, *found->second, key);
+    validate_rank(layer, found->second, key);
   }
 }
 
 }  // namespace
 
-std::string layer_name(Index layer, std::string_view part) {
-  return concat("model.layers.", layer, ".", part);
+Index Architecture::heads_of(Index layer) const {
+  return layer_heads.empty() ? heads : layer_heads[static_cast<std::size_t>(layer)];
 }
 
-std::vector<LayerProduct> layer_products(const Architecture& a) {
-  const Index q = a.heads * a.head_dim, kv = a.kv_heads * a.head_dim, inner = a.intermediate_size;
-  return {{.name = "self_attn.qkv_proj",
-           .inputs = a.hidden_size,
-           .outputs = q + 2 * kv,
-           .bias = a.attention_bias,
-           .parts = {{"self_attn.q_proj", q}, {"self_attn.k_proj", kv}, {"self_attn.v_proj", kv}}},
-          {.name = "self_attn.o_proj",
-           .inputs = q,
-           .outputs = a.hidden_size,
-           .bias = a.attention_bias,
-           .parts = {{"self_attn.o_proj", a.hidden_size}}},
-          {.name = "mlp.gate_up_proj",
-           .inputs = a.hidden_size,
-           .outputs = 2 * inner,
-           .bias = a.mlp_bias,
-           .parts = {{"mlp.gate_proj", inner}, {"mlp.up_proj", inner}}},
-          {.name = "mlp.down_proj",
-           .inputs = inner,
-           .outputs = a.hidden_size,
-           .bias = a.mlp_bias,
-           .parts = {{"mlp.down_proj", a.hidden_size}}}};
+Index Architecture::intermediate_of(Index layer) const {
+  return layer_intermediate.empty() ? intermediate_size
+                                    : layer_intermediate[static_cast<std::size_t>(layer)];
 }
 
-std::vector<PlannedTensor> plan_tensors(const Architecture& a) {
-  std::vector<PlannedTensor> plan;
-  std::unordered_map<std::string_view, const FactoredLayer*> factored;
-  for (const FactoredLayer& layer : a.factored) factored.emplace(layer.name, &layer);
-  const auto matrix = [&](std::string name, Index rows, Index cols) {
-    plan.push_back({std::move(name), rows, cols, false});
-  };
-  const auto vector = [&](std::string name, Index size) {
-    plan.push_back({std::move(name), 1, size, true});
-  };
-  const auto product = [&](Index layer, const LayerProduct& planned) {
-    const std::string name = layer_name(layer, planned.name);
-    if (const auto found = factored.find(name); found != factored.end()) {
-      const FactoredLayer& thin = *found->second;
-      const bool is_sketched = thin.mode == FactoredLayer::Mode::Sketched;
-      matrix(name + (is_sketched ? ".s1" : ".a"), thin.width(), planned.inputs);
-      matrix(name + (is_sketched ? ".s2" : ".b"), thin.width(), planned.outputs);
-      if (planned.bias) vector(name + ".bias", planned.outputs);
-      return;
-    }
-    for (const auto& [part, rows] : planned.parts) {
-      matrix(layer_name(layer, part) + ".weight", rows, planned.inputs);
-      if (planned.bias) vector(layer_name(layer, part) + ".bias", rows);
-    }
-  };
-  const std::vector<LayerProduct> products = layer_products(a);
-  matrix("model.embed_tokens.weight", a.vocab_size, a.hidden_size);
-  for (Index layer = 0; layer < a.layers; ++layer) {
-    vector(layer_name(layer, "input_layernorm.weight"), a.hidden_size);
-    product(layer, products[0]);
-    product(layer, products[1]);
-    vector(layer_name(layer, "post_attention_layernorm.weight"), a.hidden_size);
-    product(layer, products[2]);
-    product(layer, products[3]);
-  }
-  vector("model.norm.weight", a.hidden_size);
-  if (!a.tied_embeddings) matrix("lm_head.weight", a.vocab_size, a.hidden_size);
-  return plan;
+Index Architecture::window_of(Index layer) const {
+  return windows.empty() ? 0 : windows[static_cast<std::size_t>(layer)];
+}
+
+double Architecture::score_scale(Index layer) const {
+  const double scale =
+      attention_scale > 0 ? attention_scale : 1 / std::sqrt(static_cast<double>(head_dim));
+  return inverse_layer_scale ? scale / static_cast<double>(layer + 1) : scale;
+}
+
+const RopeSpec& Architecture::rope_of(Index layer) const {
+  return window_rope && window_of(layer) > 0 ? *window_rope : rope;
+}
+
+bool Architecture::has_default_traits() const {
+  return norm == NormKind::Rms && norm_offset == 0 && pre_norms && !post_norms &&
+         mlp == MlpKind::SiluGate && qk_norm == QkNorm::None && !learned_positions &&
+         (output_bias || !attention_bias) && !window_rope && embedding_scale == 1 &&
+         attention_scale == 0 && !inverse_layer_scale && attention_soft_cap == 0 &&
+         logit_soft_cap == 0 &&
+         std::ranges::all_of(windows, [](Index window) { return window == 0; });
 }
 
 Index Architecture::parameters() const {
@@ -226,7 +226,8 @@ void validate(const Architecture& a, const std::string& where) {
     fail_corrupt(where, concat("a number of key-value heads that divides ", a.heads),
                  concat(a.kv_heads));
   check_positive(a.norm_eps, 0.1, "a norm epsilon", where);
-  validate_rope(a.rope, a.head_dim, where);
+  if (!a.learned_positions) validate_rope(a.rope, a.head_dim, where);
+  validate_traits(a, where);
   validate_factored(a, where);
   for (const text::TokenId id : a.stop_ids)
     check_range(id, 0, a.vocab_size - 1, "a stop token id", where);

@@ -6,9 +6,8 @@
 #include "hone/core/safetensors.h"
 #include "hone/core/version.h"
 #include "hone/model_io/artifact_manifest.h"
-#include "hone/model_io/factored_config.h"
+#include "hone/model_io/family/written_tensor.h"
 #include "hone/model_io/hf_config.h"
-#include "hone/model_io/write_plan.h"
 
 namespace hone::model_io {
 namespace {
@@ -72,16 +71,16 @@ void write_blob(SafetensorsWriter& writer, std::span<const std::byte> bytes) {
 }
 
 void write_items(SafetensorsWriter& writer, const std::vector<Item>& items,
-                 const Architecture& architecture) {
+                 const StorageRules& rules) {
   for (const bool packed : {true, false}) {
     for (const Item& item : items) {
       if (item.packed != packed) continue;
-      const RowOrder order(architecture, item.tensor->name, RopePairing::HalfSplit);
       if (!packed) {
-        encode_tensor(*item.tensor, order, item.type,
-                      [&](std::span<const std::byte> bytes) { writer.write(bytes); });
+        encode_part(*item.tensor, rules, item.type,
+                    [&](std::span<const std::byte> bytes) { writer.write(bytes); });
         continue;
       }
+      const RowOrder order(rules.architecture, item.tensor->name, rules.pairing);
       const CanonicalMatrix codes = item.tensor->matrix.layout == WeightLayout::Canonical
                                         ? permute_canonical(item.tensor->matrix, order)
                                         : encode_canonical(*item.tensor, order, item.type);
@@ -109,7 +108,6 @@ SafetensorsMetadata describe(const std::vector<Item>& items, const ArtifactNotes
 WriteReport write_artifact(const std::filesystem::path& path, const ModelSource& source,
                            std::optional<StoreType> type, const ArtifactNotes& notes) {
   const std::string where = path.string();
-  refuse_factored(source.architecture, where);
   WriteReport report;
   std::vector<Item> items;
   for (const NamedMatrix* tensor : order_tensors(source, where))
@@ -121,7 +119,9 @@ WriteReport write_artifact(const std::filesystem::path& path, const ModelSource&
   AtomicFolder folder(path);
   SafetensorsWriter writer(folder.staging() / "model.safetensors", plan_file(items),
                            describe(items, notes));
-  write_items(writer, items, source.architecture);
+  write_items(writer, items,
+              {source.architecture, RopePairing::HalfSplit,
+               norm_offset_in(family_of(source.architecture), FileFormat::HuggingFace)});
   writer.commit();
   write_hugging_face_texts(folder.staging(), source, std::move(config));
   for (const auto& [name, text] : notes.files) {

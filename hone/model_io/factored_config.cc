@@ -89,10 +89,10 @@ Json write_factored_layers(const std::vector<FactoredLayer>& layers) {
 void refuse_factored(const Architecture& architecture, const std::string& where) {
   if (architecture.factored.empty()) return;
   const FactoredLayer& first = architecture.factored.front();
-  fail_unsupported(where, concat("Layer ", first.name, " is factored (", name_of(first.mode),
-                                 ", rank ", first.rank,
-                                 "), and only `hone train lm --init` and `hone inspect` read such "
-                                 "models; use the dense model that it was made from."));
+  fail_unsupported(
+      where,
+      concat("Layer ", first.name, " is factored (", name_of(first.mode), ", rank ", first.rank,
+             "), and this needs dense layers; use the dense model that it was made from."));
 }
 
 }  // namespace hone::model_io

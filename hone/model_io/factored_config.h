@@ -15,6 +15,10 @@ namespace hone::model_io {
 // them for dense ones with weights missing.
 inline constexpr std::string_view kFactoredModel = "FactoredLlamaForCausalLM";
 inline constexpr std::string_view kFactoredType = "factored_llama";
+inline constexpr std::string_view kFactoredFamily = "llama";  // of the table of families
+// Widths of each layer, where layers differ.
+inline constexpr const char* kLayerHeads = "layer_attention_heads";
+inline constexpr const char* kLayerIntermediate = "layer_intermediate_sizes";
 
 // The layers of config.json's "factored_layers": {name: {"mode": "low_rank", "rank": 96}} or {name:
 // {"mode": "sketched", "rank": 64, "terms": 2, "seed": 7}}, where terms may be left out; none
@@ -24,7 +28,7 @@ std::vector<FactoredLayer> read_factored_layers(const JsonFields& config);
 Json write_factored_layers(const std::vector<FactoredLayer>& layers);
 
 // Throws Error{Unsupported} that names the first factored layer of a model, if there is one. For
-// what only works with dense layers.
+// what works with dense layers only.
 void refuse_factored(const Architecture& architecture, const std::string& where);
 
 }  // namespace hone::model_io

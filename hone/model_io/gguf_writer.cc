@@ -4,10 +4,10 @@
 #include "hone/core/check.h"
 #include "hone/core/gguf.h"
 #include "hone/model_io/factored_config.h"
+#include "hone/model_io/family/written_tensor.h"
+#include "hone/model_io/gguf_architecture.h"
 #include "hone/model_io/gguf_keys.h"
-#include "hone/model_io/gguf_names.h"
 #include "hone/model_io/gguf_vocabulary.h"
-#include "hone/model_io/write_plan.h"
 
 namespace hone::model_io {
 namespace {
@@ -63,12 +63,25 @@ struct TensorType {
   std::optional<StoreType> store;  // empty: copied
 };
 
-TensorType type_of(const NamedMatrix& tensor, std::optional<StoreType> requested,
+bool is_copied(const NamedMatrix& tensor) {
+  return tensor.matrix.layout == WeightLayout::GgufBlocks && !stored_type(tensor.matrix);
+}
+
+// Stacked parts that are stored in different types become f16.
+TensorType type_of(const WrittenTensor& tensor, std::optional<StoreType> requested,
                    WriteReport& report) {
-  const StoredMatrix& matrix = tensor.matrix;
-  if (!requested && matrix.layout == WeightLayout::GgufBlocks && !stored_type(matrix))
-    return {matrix.block_type, std::nullopt};
-  const StoreType store = choose_type(tensor, requested, report);
+  const NamedMatrix& first = *tensor.parts.front();
+  const bool same = std::ranges::all_of(tensor.parts, [&](const NamedMatrix* part) {
+    return is_copied(*part) == is_copied(first) &&
+           (is_copied(first) ? part->matrix.block_type == first.matrix.block_type
+                             : stored_type(part->matrix) == stored_type(first.matrix));
+  });
+  if (!requested && same && is_copied(first)) return {first.matrix.block_type, std::nullopt};
+  if (!requested && !same && !tensor.is_vector) {
+    report.kept.push_back({tensor.name, "f16", "its parts have different types"});
+    requested = StoreType::F16;
+  }
+  const StoreType store = choose_type(first, requested, report);
   return {gguf_type_of(store), store};
 }
 
@@ -79,54 +92,6 @@ void copy_rows(const StoredMatrix& matrix, const RowOrder& order, GgufWriter& wr
     writer.write(matrix.bytes.subspan(static_cast<std::size_t>(order.source(row) * per_row),
                                       static_cast<std::size_t>(per_row)));
   }
-}
-
-void set_scaling(const RopeSpec& rope, GgufWriter& writer) {
-  if (rope.scaling != RopeScaling::Linear && rope.scaling != RopeScaling::Yarn) return;
-  const bool yarn = rope.scaling == RopeScaling::Yarn;
-  writer.set_string("llama.rope.scaling.type", yarn ? "yarn" : "linear");
-  writer.set_number("llama.rope.scaling.factor", rope.factor);
-  if (!yarn) return;
-  writer.set_integer("llama.rope.scaling.original_context_length", rope.original_context);
-  writer.set_number("llama.rope.scaling.yarn_beta_fast", rope.beta_fast);
-  writer.set_number("llama.rope.scaling.yarn_beta_slow", rope.beta_slow);
-  if (rope.attention_factor > 0)
-    writer.set_number(kAttentionFactorKey, rope.attention_factor / yarn_default_factor(rope));
-}
-
-void set_architecture(const Architecture& a, GgufWriter& writer) {
-  writer.set_integer("llama.vocab_size", a.vocab_size);
-  writer.set_integer("llama.context_length", a.context);
-  writer.set_integer("llama.embedding_length", a.hidden_size);
-  writer.set_integer("llama.block_count", a.layers);
-  writer.set_integer("llama.feed_forward_length", a.intermediate_size);
-  writer.set_integer("llama.attention.head_count", a.heads);
-  writer.set_integer("llama.attention.head_count_kv", a.kv_heads);
-  writer.set_integer("llama.attention.key_length", a.head_dim);
-  writer.set_integer("llama.attention.value_length", a.head_dim);
-  writer.set_number("llama.attention.layer_norm_rms_epsilon", a.norm_eps);
-  writer.set_integer("llama.rope.dimension_count", a.rope.rotary_dims);
-  writer.set_number("llama.rope.freq_base", a.rope.theta);
-  set_scaling(a.rope, writer);
-}
-
-// Base frequencies divided by scaled ones; empty if the file's keys describe the scaling.
-std::vector<float> frequency_divisors(const RopeSpec& rope, GgufWriter& writer) {
-  if (rope.scaling != RopeScaling::Llama3) return rope.frequency_divisors;
-  HONE_REQUIRE(rope.frequency_divisors.empty(), "gguf",
-               "The format cannot express llama3 scaling together with frequency divisors.");
-  writer.set_number(kHoneRopeFactor, rope.factor);
-  writer.set_number(kHoneRopeLow, rope.low_freq_factor);
-  writer.set_number(kHoneRopeHigh, rope.high_freq_factor);
-  writer.set_integer(kHoneRopeContext, rope.original_context);
-  RopeSpec plain = rope;
-  plain.scaling = RopeScaling::None;
-  const std::vector<double> base = rope_frequencies(plain).inverse;
-  const std::vector<double> scaled = rope_frequencies(rope).inverse;
-  std::vector<float> divisors;
-  for (std::size_t i = 0; i < base.size(); ++i)
-    divisors.push_back(static_cast<float>(base[i] / scaled[i]));
-  return divisors;
 }
 
 void set_ids(const Architecture& a, const text::Tokenizer* tokenizer, GgufWriter& writer) {
@@ -144,11 +109,20 @@ void set_ids(const Architecture& a, const text::Tokenizer* tokenizer, GgufWriter
   if (a.bos_id) writer.set_integer(kBosKey, *a.bos_id);
 }
 
-void add_tensor(GgufWriter& writer, const NamedMatrix& tensor, GgufType type) {
-  const StoredMatrix& matrix = tensor.matrix;
-  const std::vector<Index> dims = tensor.is_vector ? std::vector<Index>{matrix.cols}
-                                                   : std::vector<Index>{matrix.cols, matrix.rows};
-  writer.add_tensor(to_gguf_name(tensor.name), type, dims);
+void add_tensor(GgufWriter& writer, const WrittenTensor& tensor, GgufType type) {
+  const std::vector<Index> dims = tensor.is_vector ? std::vector<Index>{tensor.cols}
+                                                   : std::vector<Index>{tensor.cols, tensor.rows};
+  writer.add_tensor(tensor.name, type, dims);
+}
+
+void write_tensor(GgufWriter& writer, const WrittenTensor& tensor, const StorageRules& rules,
+                  const TensorType& type) {
+  if (type.store) {
+    return encode_written(tensor, rules, *type.store,
+                          [&](std::span<const std::byte> bytes) { writer.write(bytes); });
+  }
+  for (const NamedMatrix* part : tensor.parts)
+    copy_rows(part->matrix, RowOrder(rules.architecture, part->name, rules.pairing), writer);
 }
 
 }  // namespace
@@ -158,18 +132,21 @@ WriteReport write_gguf(const std::filesystem::path& path, const ModelSource& sou
   const std::string where = path.string();
   const Architecture& a = source.architecture;
   refuse_factored(a, where);
-  const std::vector<const NamedMatrix*> tensors = order_tensors(source, where);
+  if (!a.has_uniform_widths())
+    fail_unsupported(where, "layers of one shape for GGUF", "widths that differ");
+  const Family& family = family_of(a);
+  const std::vector<WrittenTensor> tensors = written_tensors(source, FileFormat::Gguf, where);
   WriteReport report;
   std::vector<TensorType> types;
-  for (const NamedMatrix* tensor : tensors) types.push_back(type_of(*tensor, type, report));
+  for (const WrittenTensor& tensor : tensors) types.push_back(type_of(tensor, type, report));
 
   GgufWriter writer(path);
-  writer.set_string("general.architecture", "llama");
+  writer.set_string("general.architecture", family.gguf);
   writer.set_string("general.name", path.stem().string());
   writer.set_integer("general.file_type", file_type_of(types.front().type));
   writer.set_integer("general.quantization_version", 2);
-  set_architecture(a, writer);
-  const std::vector<float> divisors = frequency_divisors(a.rope, writer);
+  write_gguf_architecture(a, writer);
+  const std::vector<float> divisors = write_frequency_divisors(a.rope, writer);
   if (source.tokenizer != nullptr) {
     write_gguf_vocabulary(source.tokenizer->vocabulary(), a.vocab_size, writer);
   } else {
@@ -181,17 +158,12 @@ WriteReport write_gguf(const std::filesystem::path& path, const ModelSource& sou
     const Index count = static_cast<Index>(divisors.size());
     writer.add_tensor("rope_freqs.weight", GgufType::F32, std::span(&count, 1));
   }
-  for (std::size_t i = 0; i < tensors.size(); ++i) add_tensor(writer, *tensors[i], types[i].type);
+  for (std::size_t i = 0; i < tensors.size(); ++i) add_tensor(writer, tensors[i], types[i].type);
   if (!divisors.empty()) writer.write(std::as_bytes(std::span(divisors)));
-  for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const RowOrder order(a, tensors[i]->name, RopePairing::Adjacent);
-    if (!types[i].store) {
-      copy_rows(tensors[i]->matrix, order, writer);
-      continue;
-    }
-    encode_tensor(*tensors[i], order, *types[i].store,
-                  [&](std::span<const std::byte> bytes) { writer.write(bytes); });
-  }
+  const StorageRules rules{a, pairing_in(family, FileFormat::Gguf),
+                           norm_offset_in(family, FileFormat::Gguf)};
+  for (std::size_t i = 0; i < tensors.size(); ++i)
+    write_tensor(writer, tensors[i], rules, types[i]);
   writer.commit();
   report.tensors = static_cast<Index>(tensors.size());
   report.bytes = writer.bytes_written();

@@ -9,126 +9,128 @@
 #include "hone/core/check.h"
 #include "hone/core/names.h"
 #include "hone/model_io/factored_config.h"
+#include "hone/model_io/family/family.h"
+#include "hone/model_io/family/hf_rope.h"
+#include "hone/model_io/family/layer_windows.h"
 #include "hone/model_io/json_fields.h"
 
 namespace hone::model_io {
 namespace {
 
-constexpr std::string_view kKnownModels = "LlamaForCausalLM";
-constexpr std::string_view kKnownRope = "default, linear, llama3 or yarn as rope type";
-constexpr double kDefaultTheta = 10000;
+constexpr std::string_view kModelType = "model_type";
 
-std::string rope_type_of(const JsonFields& rope) {
-  const auto type = rope.string("type"), rope_type = rope.string("rope_type");
-  if (type && rope_type && *type != *rope_type)
-    rope.refuse("rope_type", concat("the same value as type, ", quote_name(*type)),
-                quote_name(*rope_type));
-  return rope_type ? *rope_type : type ? *type : "default";
-}
-
-// A number that may be given in either place. If it is given in both, the values must agree.
-std::optional<double> agreed_number(const JsonFields& config, const JsonFields* rope,
-                                    std::string_view key) {
-  const auto outer = config.number(key);
-  const auto inner = rope == nullptr ? std::nullopt : rope->number(key);
-  if (outer && inner && *outer != *inner)
-    fail_corrupt(config.where(), concat(key, " has two values, ", *inner, " and ", *outer, "."));
-  return inner ? inner : outer;
-}
-
-void read_yarn(const JsonFields& rope, RopeSpec& out) {
-  out.beta_fast = rope.number("beta_fast").value_or(32);
-  out.beta_slow = rope.number("beta_slow").value_or(1);
-  out.attention_factor = rope.number("attention_factor").value_or(0);
-  if (!rope.boolean("truncate").value_or(true))
-    fail_unsupported(rope.where(), "Yarn with truncate = false is not supported.");
-  const auto mscale = rope.number("mscale"), all_dims = rope.number("mscale_all_dim");
-  if (out.attention_factor == 0 && mscale && all_dims && *mscale != 0 && *all_dims != 0) {
-    const double log_factor = out.factor > 1 ? 0.1 * std::log(out.factor) : 0;
-    out.attention_factor = (*mscale * log_factor + 1) / (*all_dims * log_factor + 1);
-  }
-}
-
-void read_scaling(const JsonFields& rope, Index context, RopeSpec& out) {
-  const std::string type = rope_type_of(rope);
-  if (type == "default") return;
-  out.original_context = rope.integer("original_max_position_embeddings").value_or(context);
-  if (type == "dynamic") {
-    // Dynamic scaling has no effect up to the original length.
-    if (context <= out.original_context) {
-      out.original_context = 0;
-      return;
-    }
-    fail_unsupported(
-        rope.where(),
-        concat("a context of at most ", out.original_context, " tokens with dynamic rope"),
-        concat(context));
-  }
-  out.factor = rope.required_number("factor");
-  if (type == "linear") {
-    out.scaling = RopeScaling::Linear;
-    out.original_context = 0;
-  } else if (type == "llama3") {
-    out.scaling = RopeScaling::Llama3;
-    out.low_freq_factor = rope.required_number("low_freq_factor");
-    out.high_freq_factor = rope.required_number("high_freq_factor");
-  } else if (type == "yarn") {
-    out.scaling = RopeScaling::Yarn;
-    read_yarn(rope, out);
-  } else {
-    fail_unsupported(rope.where(), kKnownRope, quote_name(type));
-  }
-}
-
-bool same_scaling(const RopeSpec& a, const RopeSpec& b) {
-  return a.scaling == b.scaling && a.factor == b.factor && a.low_freq_factor == b.low_freq_factor &&
-         a.high_freq_factor == b.high_freq_factor && a.original_context == b.original_context &&
-         a.attention_factor == b.attention_factor && a.beta_fast == b.beta_fast &&
-         a.beta_slow == b.beta_slow;
-}
-
-RopeSpec read_rope(const JsonFields& config, Index context, Index head_dim) {
-  const auto older = config.object("rope_scaling");
-  const auto newer = config.object("rope_parameters");
-  RopeSpec rope;
-  rope.rotary_dims = head_dim;
-  rope.pairing = RopePairing::HalfSplit;
-  if (older) read_scaling(*older, context, rope);
-  if (newer) {
-    RopeSpec other;
-    read_scaling(*newer, context, other);
-    if (older && !same_scaling(rope, other))
-      fail_corrupt(config.where(), "rope_parameters and rope_scaling describe different scalings.");
-    other.rotary_dims = head_dim;
-    rope = other;
-  }
-  rope.theta =
-      agreed_number(config, newer ? &*newer : nullptr, "rope_theta").value_or(kDefaultTheta);
-  const auto partial = agreed_number(config, newer ? &*newer : nullptr, "partial_rotary_factor");
-  if (partial && *partial != 1)
-    fail_unsupported(config.where(), "a partial_rotary_factor of 1", concat(*partial));
-  return rope;
-}
-
-void check_class(const JsonFields& config) {
+const Family& read_family(const JsonFields& config) {
   std::string name;
   if (const Json* list = config.find("architectures")) {
     if (!list->is_array() || list->empty() || !list->front().is_string())
       config.refuse("architectures", "a list of names", list->type_name());
     name = list->front().get<std::string>();
-  } else if (config.string("model_type").value_or("") == "llama") {
-    name = kKnownModels;
   }
-  if (name != kKnownModels && !(name == kFactoredModel && config.has("factored_layers")))
-    fail_unsupported(config.where(), concat("the model class ", kKnownModels),
-                     name.empty() ? "none" : quote_name(name));
+  const std::string type = config.string(kModelType).value_or("");
+  const Family* family = name == kFactoredModel && config.has("factored_layers")
+                             ? find_family("", kFactoredFamily)
+                             : find_family(name, type);
+  if (family == nullptr) {
+    const std::string& got = name.empty() ? type : name;
+    fail_unsupported(config.where(), concat("the model class ", list_classes()),
+                     got.empty() ? "none" : quote_name(got));
+  }
+  return *family;
+}
+
+std::span<const std::string_view> activation_names(MlpKind kind) {
+  static constexpr std::array<std::string_view, 2> kSilu{"silu", "swish"};
+  static constexpr std::array<std::string_view, 2> kGelu{"gelu_pytorch_tanh", "gelu_new"};
+  if (kind == MlpKind::SiluGate) return kSilu;
+  return kGelu;
+}
+
+// What no row of the table serves.
+void refuse_other_kinds(const JsonFields& config, const Family& family) {
   if (config.has("quantization_config"))
     fail_unsupported(config.where(),
                      "Models with a quantization_config are not supported; weights must be f32, "
                      "f16, bf16 or quantized by hone.");
-  const std::string act = config.string("hidden_act").value_or("silu");
-  if (act != "silu" && act != "swish")
-    fail_unsupported(config.where(), "silu as hidden_act", quote_name(act));
+  const auto names = activation_names(family.mlp);
+  const std::string_view key = family.keys.activation;
+  const std::string act = config.string(key).value_or(std::string(names.front()));
+  if (std::ranges::find(names, act) == names.end())
+    fail_unsupported(config.where(), concat(names[0], " or ", names[1], " as ", key),
+                     quote_name(act));
+  for (const char* other : {"add_cross_attention", "use_bidirectional_attention"}) {
+    if (config.boolean(other).value_or(false))
+      fail_unsupported(config.where(), concat("no ", other), "true");
+  }
+}
+
+Index number_of(const JsonFields& config, std::string_view key, Index absent) {
+  return key.empty() ? absent : config.integer(key).value_or(absent);
+}
+
+// A number that null switches off, while an absent key has the family's default.
+double cap_of(const JsonFields& config, std::string_view key, double absent) {
+  return config.mentions(key) ? config.number(key).value_or(0) : absent;
+}
+
+void read_sizes(const JsonFields& config, const Family& family, Architecture& a) {
+  const ConfigKeys& keys = family.keys;
+  a.vocab_size = config.required_integer("vocab_size");
+  a.hidden_size = config.required_integer(keys.hidden);
+  a.layers = config.required_integer(keys.layers);
+  a.heads = config.required_integer(keys.heads);
+  if (a.heads < 1) config.refuse(keys.heads, "at least 1", concat(a.heads));
+  if (a.hidden_size < 0 || a.hidden_size > Index{1} << 30)
+    config.refuse(keys.hidden, "a size below 2^30", concat(a.hidden_size));
+  a.intermediate_size = family.mlp == MlpKind::GeluTanh
+                            ? config.integer(keys.intermediate).value_or(4 * a.hidden_size)
+                            : config.required_integer(keys.intermediate);
+  a.kv_heads = number_of(config, keys.kv_heads, a.heads);
+  const Index head_dim = family.defaults.head_dim;
+  a.head_dim = config.mentions(keys.head_dim) || head_dim == 0
+                   ? number_of(config, keys.head_dim, a.hidden_size / a.heads)
+                   : head_dim;
+  a.context = config.integer(keys.context).value_or(family.defaults.context);
+  a.norm_eps = config.number(keys.eps).value_or(family.defaults.norm_eps);
+  a.tied_embeddings = config.boolean("tie_word_embeddings").value_or(family.defaults.tied);
+}
+
+void read_layer_widths(const JsonFields& config, Architecture& a) {
+  const auto read = [&](const char* key) {
+    std::vector<Index> out;
+    const Json* list = config.find(key);
+    if (list == nullptr) return out;
+    if (!list->is_array()) config.refuse(key, "a list of whole numbers", list->type_name());
+    for (const Json& one : *list) {
+      if (!one.is_number_integer()) config.refuse(key, "whole numbers", one.type_name());
+      out.push_back(one.get<Index>());
+    }
+    return out;
+  };
+  a.layer_heads = read(kLayerHeads);
+  a.layer_intermediate = read(kLayerIntermediate);
+}
+
+void read_traits(const JsonFields& config, const Family& family, Architecture& a) {
+  apply_family(family, FileFormat::HuggingFace, a);
+  if (family.attention_bias == BiasRule::Key)
+    a.attention_bias = config.boolean("attention_bias").value_or(false);
+  if (family.mlp_bias == BiasRule::Key) a.mlp_bias = config.boolean("mlp_bias").value_or(false);
+  if (family.scales_embedding) a.embedding_scale = std::sqrt(static_cast<double>(a.hidden_size));
+  if (family.has_query_scalar) {
+    const double scalar =
+        config.number("query_pre_attn_scalar").value_or(family.defaults.query_scalar);
+    if (!(scalar > 0)) config.refuse("query_pre_attn_scalar", "a number above 0", concat(scalar));
+    a.attention_scale = 1 / std::sqrt(scalar);
+  }
+  if (family.has_soft_caps) {
+    a.attention_soft_cap = cap_of(config, "attn_logit_softcapping", family.defaults.attention_cap);
+    a.logit_soft_cap = cap_of(config, "final_logit_softcapping", family.defaults.logit_cap);
+  }
+  if (family.has_score_switches) {
+    if (!config.boolean("scale_attn_weights").value_or(true)) a.attention_scale = 1;
+    a.inverse_layer_scale = config.boolean("scale_attn_by_inverse_layer_idx").value_or(false);
+  }
+  a.windows = read_windows(config, family, a.layers);
 }
 
 text::TokenId to_token_id(const Json& value, const JsonFields& fields, std::string_view key) {
@@ -155,28 +157,57 @@ void add_stop_ids(const JsonFields& fields, std::vector<text::TokenId>& out) {
   for (const Json& id : *eos) out.push_back(to_token_id(id, fields, "eos_token_id"));
 }
 
-Json write_scaling(const RopeSpec& rope) {
-  switch (rope.scaling) {
-    case RopeScaling::None:
-      return nullptr;
-    case RopeScaling::Linear:
-      return {{"rope_type", "linear"}, {"factor", rope.factor}};
-    case RopeScaling::Llama3:
-      return {{"rope_type", "llama3"},
-              {"factor", rope.factor},
-              {"low_freq_factor", rope.low_freq_factor},
-              {"high_freq_factor", rope.high_freq_factor},
-              {"original_max_position_embeddings", rope.original_context}};
-    case RopeScaling::Yarn:
-      break;
+void read_token_ids(const JsonFields& config, const JsonFields& generation, Architecture& a) {
+  add_stop_ids(config, a.stop_ids);
+  add_stop_ids(generation, a.stop_ids);
+  std::sort(a.stop_ids.begin(), a.stop_ids.end());
+  a.stop_ids.erase(std::unique(a.stop_ids.begin(), a.stop_ids.end()), a.stop_ids.end());
+  if (const Json* bos = config.find("bos_token_id"))
+    a.bos_id = to_token_id(*bos, config, "bos_token_id");
+}
+
+void write_sizes(const Architecture& a, const Family& family, Json& config) {
+  const ConfigKeys& keys = family.keys;
+  const auto set = [&](std::string_view key, Json value) {
+    if (!key.empty()) config[std::string(key)] = std::move(value);
+  };
+  set(keys.activation, activation_names(family.mlp).front());
+  set("vocab_size", a.vocab_size);
+  set(keys.hidden, a.hidden_size);
+  set(keys.intermediate, a.intermediate_size);
+  set(keys.layers, a.layers);
+  set(keys.heads, a.heads);
+  set(keys.kv_heads, a.kv_heads);
+  set(keys.head_dim, a.head_dim);
+  set(keys.context, a.context);
+  set(keys.eps, a.norm_eps);
+}
+
+void require(bool holds, std::string_view what) {
+  if (!holds) fail_unsupported("config.json", concat("The format cannot express ", what, "."));
+}
+
+void write_traits(const Architecture& a, const Family& family, Json& config) {
+  if (family.has_query_scalar) {
+    const double scale = a.score_scale(0);
+    config["query_pre_attn_scalar"] = std::round(1 / (scale * scale) * 1e6) / 1e6;
   }
-  Json yarn = {{"rope_type", "yarn"},
-               {"factor", rope.factor},
-               {"original_max_position_embeddings", rope.original_context},
-               {"beta_fast", rope.beta_fast},
-               {"beta_slow", rope.beta_slow}};
-  if (rope.attention_factor > 0) yarn["attention_factor"] = rope.attention_factor;
-  return yarn;
+  if (family.has_soft_caps) {
+    const auto cap = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };
+    config["attn_logit_softcapping"] = cap(a.attention_soft_cap);
+    config["final_logit_softcapping"] = cap(a.logit_soft_cap);
+  }
+  if (family.has_score_switches) {
+    config["scale_attn_weights"] = a.attention_scale == 0;
+    config["scale_attn_by_inverse_layer_idx"] = a.inverse_layer_scale;
+    require(a.attention_scale == 0 || a.attention_scale == 1, "this scale of attention");
+  }
+  if (family.attention_bias == BiasRule::Key) config["attention_bias"] = a.attention_bias;
+  if (family.mlp_bias == BiasRule::Key) config["mlp_bias"] = a.mlp_bias;
+  if (!family.learned_positions) write_hf_rope(a, family, config);
+  write_windows(a, family, config);
+  if (!a.layer_heads.empty()) config[kLayerHeads] = a.layer_heads;
+  if (!a.layer_intermediate.empty()) config[kLayerIntermediate] = a.layer_intermediate;
 }
 
 }  // namespace
@@ -184,63 +215,33 @@ Json write_scaling(const RopeSpec& rope) {
 Architecture read_hf_config(const Json& config_json, const Json& generation,
                             const std::string& where) {
   const JsonFields config(config_json, where);
-  check_class(config);
+  const Family& family = read_family(config);
+  refuse_other_kinds(config, family);
   Architecture a;
-  a.vocab_size = config.required_integer("vocab_size");
-  a.hidden_size = config.required_integer("hidden_size");
-  a.intermediate_size = config.required_integer("intermediate_size");
-  a.layers = config.required_integer("num_hidden_layers");
-  a.heads = config.required_integer("num_attention_heads");
-  if (a.heads < 1) config.refuse("num_attention_heads", "at least 1", concat(a.heads));
-  a.kv_heads = config.integer("num_key_value_heads").value_or(a.heads);
-  a.head_dim = config.integer("head_dim").value_or(a.hidden_size / a.heads);
-  a.context = config.integer("max_position_embeddings").value_or(2048);
-  a.norm_eps = config.number("rms_norm_eps").value_or(1e-6);
-  a.tied_embeddings = config.boolean("tie_word_embeddings").value_or(false);
-  a.attention_bias = config.boolean("attention_bias").value_or(false);
-  a.mlp_bias = config.boolean("mlp_bias").value_or(false);
-  a.rope = read_rope(config, a.context, a.head_dim);
+  read_sizes(config, family, a);
+  read_layer_widths(config, a);
+  if (!family.learned_positions) read_hf_rope(config, family, a);
+  read_traits(config, family, a);
   a.factored = read_factored_layers(config);
-  add_stop_ids(config, a.stop_ids);
   const JsonFields defaults(generation,
                             std::filesystem::path(where).replace_filename(kGeneration).string());
   check_sampling(defaults);
-  add_stop_ids(defaults, a.stop_ids);
-  std::sort(a.stop_ids.begin(), a.stop_ids.end());
-  a.stop_ids.erase(std::unique(a.stop_ids.begin(), a.stop_ids.end()), a.stop_ids.end());
-  if (const Json* bos = config.find("bos_token_id"))
-    a.bos_id = to_token_id(*bos, config, "bos_token_id");
+  read_token_ids(config, defaults, a);
   return a;
 }
 
 Json write_hf_config(const Architecture& a, std::string_view dtype) {
-  if (!a.rope.frequency_divisors.empty())
-    fail_unsupported("config.json",
-                     "The format cannot express rope scaling by a GGUF file's frequency divisors.");
-  if (a.rope.rotary_dims != a.head_dim)
-    fail_unsupported("config.json", concat("The format cannot express a rotation of ",
-                                           a.rope.rotary_dims, " of ", a.head_dim, " dimensions."));
-  Json config = {{"architectures", Json::array({kKnownModels})},
-                 {"model_type", "llama"},
-                 {"hidden_act", "silu"},
-                 {"vocab_size", a.vocab_size},
-                 {"hidden_size", a.hidden_size},
-                 {"intermediate_size", a.intermediate_size},
-                 {"num_hidden_layers", a.layers},
-                 {"num_attention_heads", a.heads},
-                 {"num_key_value_heads", a.kv_heads},
-                 {"head_dim", a.head_dim},
-                 {"max_position_embeddings", a.context},
-                 {"rms_norm_eps", a.norm_eps},
-                 {"rope_theta", a.rope.theta},
-                 {"rope_scaling", write_scaling(a.rope)},
+  const Family& family = family_of(a);
+  Json config = {{"architectures", Json::array({family.model_class})},
+                 {kModelType, family.name},
                  {"tie_word_embeddings", a.tied_embeddings},
-                 {"attention_bias", a.attention_bias},
-                 {"mlp_bias", a.mlp_bias},
                  {"torch_dtype", dtype}};
-  if (!a.factored.empty()) {
+  write_sizes(a, family, config);
+  write_traits(a, family, config);
+  if (!a.factored.empty() || !a.has_uniform_widths()) {
+    require(family.name == kFactoredFamily, "layers of different shapes in this family");
     config["architectures"] = Json::array({kFactoredModel});
-    config["model_type"] = kFactoredType;
+    config[kModelType] = kFactoredType;
     config["factored_layers"] = write_factored_layers(a.factored);
   }
   config["bos_token_id"] = a.bos_id ? Json(*a.bos_id) : Json(nullptr);

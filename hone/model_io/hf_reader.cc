@@ -9,6 +9,7 @@
 #include "hone/core/names.h"
 #include "hone/core/safetensors.h"
 #include "hone/model_io/artifact_manifest.h"
+#include "hone/model_io/family/bind_tensors.h"
 #include "hone/model_io/hf_config.h"
 #include "hone/model_io/json_fields.h"
 #include "hone/model_io/loaded_model.h"
@@ -21,12 +22,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kShardIndex = "model.safetensors.index.json";
-
-// Tensors that some checkpoints contain but that follow from other data.
-bool is_ignorable(std::string_view name, const Architecture& arch) {
-  if (name == "lm_head.weight") return arch.tied_embeddings;
-  return name.ends_with("rotary_emb.inv_freq");
-}
 
 void check_shard_name(const std::string& name, const std::string& where) {
   const bool plain = !name.empty() && name.find_first_of("/\\") == std::string::npos &&
@@ -144,6 +139,12 @@ void add_weights(LoadedModel& model, const fs::path& folder) {
   add_tensors(model, file, path.string());
 }
 
+// The artifact has hone's names already.
+void bind_weights(LoadedModel& model, const std::string& where) {
+  if (model.model_format == ModelFormat::HuggingFace)
+    bind_tensors(model, FileFormat::HuggingFace, where);
+}
+
 Json read_generation_config(const fs::path& folder) {
   const fs::path path = folder / "generation_config.json";
   if (!fs::exists(path)) return Json::object();
@@ -166,6 +167,7 @@ std::unique_ptr<LoadedModel> open_hugging_face(const fs::path& path, const OpenO
   model->arch = read_hf_config(read_json_file(config), model->generation, config.string());
   validate(model->arch, config.string());
   add_weights(*model, path);
+  bind_weights(*model, path.string());
   model->vocabulary =
       load_model_tokenizer(options, path.string(), [&] { return find_tokenizer(path); });
   model->finish(path.string());

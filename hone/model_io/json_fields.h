@@ -17,6 +17,7 @@ class JsonFields {
   JsonFields(const Json& object, std::string where);
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
+  bool mentions(std::string_view key) const { return object_->contains(key); }  // perhaps as null
   const Json* find(std::string_view key) const;  // null if absent or null
   std::optional<Index> integer(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;  // finite

@@ -17,6 +17,7 @@ void check_expressible(const Architecture& a, const std::string& where) {
   const auto need = [&](bool holds, std::string_view expected, std::string_view got) {
     if (!holds) fail_unsupported(where, concat(expected, " for llama2.c"), got);
   };
+  need(a.has_default_traits() && a.has_uniform_widths(), "a model of the llama family", a.family);
   need(!a.attention_bias && !a.mlp_bias, "no biases", "biases");
   need(a.heads * a.head_dim == a.hidden_size,
        concat("a head dimension of ", a.hidden_size, " / ", a.heads), concat(a.head_dim));

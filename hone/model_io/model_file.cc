@@ -6,17 +6,13 @@
 
 #include "hone/core/check.h"
 #include "hone/core/names.h"
+#include "hone/model_io/family/file_tensors.h"
 #include "hone/model_io/loaded_model.h"
-#include "hone/model_io/tensor_plan.h"
 
 namespace hone::model_io {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string shape_text(Index rows, Index cols, bool is_vector) {
-  return is_vector ? concat("[", cols, "]") : concat("[", rows, ", ", cols, "]");
-}
 
 void check_shape(const PlannedTensor& plan, const NamedMatrix& tensor, const std::string& where) {
   const bool same = tensor.matrix.rows == plan.rows && tensor.matrix.cols == plan.cols &&

@@ -10,7 +10,8 @@
 
 namespace hone::model_io {
 
-// A tensor of an architecture, under its Hugging Face name. Vectors have rows = 1.
+// A tensor of an architecture, under hone's name for it, which is the same in every family and
+// format: "model.layers.0.self_attn.q_proj.weight". Vectors have rows = 1.
 struct PlannedTensor {
   std::string name;
   Index rows = 0, cols = 0;
@@ -25,11 +26,15 @@ struct LayerProduct {
   bool bias = false;
   std::vector<std::pair<std::string_view, Index>> parts;  // {"self_attn.q_proj", rows}, …
 };
-// qkv_proj, o_proj, gate_up_proj and down_proj.
-std::vector<LayerProduct> layer_products(const Architecture& architecture);
+// qkv_proj, o_proj, gate_up_proj (up_proj if there is no gate) and down_proj of a layer.
+std::vector<LayerProduct> layer_products(const Architecture& architecture, Index layer = 0);
 
 // All tensors of an architecture: the embedding, the layers in order, the final norm, and the
-// output matrix unless it is tied. A factored layer has "<name>.a" and "<name>.b", or "<name>.s1"
+// output matrix unless it is tied; with the traits that have tensors also
+//   model.embed_positions.weight [context, hidden]  learned positions
+//   <layer>.self_attn.q_norm, .k_norm               of q and k
+//   <layer>.self_attn.output_norm, mlp.output_norm  of the results of attention and MLP
+// and a bias of every LayerNorm. A factored layer has "<name>.a" and "<name>.b", or "<name>.s1"
 // and "<name>.s2", and the model's bias as "<name>.bias".
 std::vector<PlannedTensor> plan_tensors(const Architecture& architecture);
 

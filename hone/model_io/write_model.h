@@ -42,8 +42,8 @@ struct WriteReport {
 // All writers stream, so the model is never copied in memory as a whole. An empty `type` keeps each
 // tensor's own type if the format supports it. Throws Error{InvalidArgument} if tensors are missing
 // or not part of the architecture, Error{CorruptFile} for values that the type cannot represent,
-// Error{Unsupported} for models that the format cannot express, such as factored layers in any but
-// write_hugging_face(), and Error{Io}. A failed call leaves
+// Error{Unsupported} for models that the format cannot express, such as factored layers in
+// GGUF and llama2.c, and Error{Io}. A failed call leaves
 // nothing behind.
 
 // Throws Error{InvalidArgument} if `folder` is a file or contains anything but a model (no
@@ -70,7 +70,7 @@ WriteReport write_artifact(const std::filesystem::path& folder, const ModelSourc
                            std::optional<StoreType> type = std::nullopt,
                            const ArtifactNotes& notes = {});
 
-// Writes GGUF v3, architecture llama. Vectors are f32. With a quantized type, matrices whose
+// Writes GGUF v3 with the family's names. Vectors are f32. With a quantized type, matrices whose
 // columns are not a multiple of 32 become f16. Codes on the grids of Q8_0 and Q4_0 are copied,
 // never requantized. Without a type, so are blocks of the types that hone only reads.
 WriteReport write_gguf(const std::filesystem::path& file, const ModelSource& source,

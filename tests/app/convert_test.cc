@@ -209,29 +209,32 @@ TEST(Inspect, shows_the_header_of_a_gguf_that_hone_does_not_serve) {
   EXPECT_TRUE(document.contains("not_served"));
 }
 
-TEST_F(Convert, what_needs_dense_layers_refuses_factored_ones_and_inspect_shows_them) {
+TEST_F(Convert, gguf_and_llama2c_refuse_factored_layers_and_the_rest_takes_them) {
   model_io::Architecture a = test::tiny_architecture();
   a.factored.push_back({.name = "model.layers.1.mlp.down_proj", .rank = 6});
   write_hugging_face(path("thin"), test::TinyModel(a).source());
   const std::string wanted =
-      "] Layer model.layers.1.mlp.down_proj is factored (low_rank, rank 6), and only `hone train "
-      "lm --init` and `hone inspect` read such models; use the dense model that it was made from.";
-  infer::EngineOptions options;
-  options.executor = &serial_executor();
-  options.need_tokenizer = false;
+      "] Layer model.layers.1.mlp.down_proj is factored (low_rank, rank 6), and this needs "
+      "dense layers; use the dense model that it was made from.";
   const auto said = [](const auto& act) { return test::refusal(act, ErrorCategory::Unsupported); };
   for (const std::string& message :
-       {said([&] { convert("thin", "m.gguf"); }), said([&] { convert("thin", "dense"); }),
-        said([&] { convert("thin", "q", "q8_0"); }),
-        said([&] { check_language_model(path("thin"), {}); }),
-        said([&] { infer::Engine::open_or_throw(path("thin"), options); })}) {
+       {said([&] { convert("thin", "m.gguf"); }), said([&] { convert("thin", "m.bin"); })}) {
     EXPECT_TRUE(message.ends_with(wanted)) << message;
   }
   EXPECT_FALSE(fs::exists(path("m.gguf")));
-  const Json document = inspect(path("thin"));
-  EXPECT_EQ(document["architecture"]["factored_layers"],
-            Json({{"model.layers.1.mlp.down_proj", {{"mode", "low_rank"}, {"rank", 6}}}}));
-  EXPECT_EQ(document["parameters"], a.parameters());
+  convert("thin", "copy");
+  convert("thin", "q", "q8_0");
+  infer::EngineOptions options;
+  options.executor = &serial_executor();
+  options.need_tokenizer = false;
+  for (const char* name : {"thin", "copy", "q"}) {
+    check_language_model(path(name), {});
+    infer::Engine::open_or_throw(path(name), options);
+    const Json document = inspect(path(name));
+    EXPECT_EQ(document["architecture"]["factored_layers"],
+              Json({{"model.layers.1.mlp.down_proj", {{"mode", "low_rank"}, {"rank", 6}}}}));
+    EXPECT_EQ(document["parameters"], a.parameters());
+  }
 }
 
 }  // namespace

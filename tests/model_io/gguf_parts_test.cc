@@ -9,7 +9,7 @@
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/mmap_file.h"
-#include "hone/model_io/gguf_names.h"
+#include "hone/model_io/family/file_tensors.h"
 #include "hone/model_io/write_model.h"
 #include "tests/model_io/tiny_gguf.h"
 #include "tests/model_io/tiny_model.h"
@@ -162,7 +162,7 @@ TEST_F(GgufParts, every_tensor_occurs_exactly_once) {
   expect_error(ErrorCategory::CorruptFile,
                "expected 12 tensors in 3 parts (split.tensors.count), got 11",
                [](Parts& parts) { parts[1].tensors.pop_back(); });
-  expect_error(ErrorCategory::CorruptFile, "There is no tensor model.layers.0.self_attn.v_proj",
+  expect_error(ErrorCategory::CorruptFile, "no tensor blk.0.attn_v.weight of shape [64, 256]",
                [](Parts& parts) {
                  parts[1].tensors.pop_back();
                  for (GgufPartSpec& part : parts) part.all_tensors = 11;

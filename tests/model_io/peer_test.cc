@@ -8,7 +8,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/gguf.h"
 #include "hone/core/mmap_file.h"
-#include "hone/model_io/gguf_names.h"
+#include "hone/model_io/family/file_tensors.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"
@@ -188,10 +188,11 @@ TEST(Peer, any_part_of_a_model_that_the_gguf_package_split_opens_it) {
     const auto file = open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
     EXPECT_EQ(file->tensors().size(), expected.size());
     EXPECT_EQ(file->files().size(), 4u);
-    for (const auto& [name, sum] : expected.items())
-      EXPECT_NEAR(sum_of(decoded(file->tensor(to_hugging_face_name(name)))), sum.get<double>(),
-                  1e-6)
-          << name;
+    for (const FileTensor& tensor : file_tensors(file->architecture(), FileFormat::Gguf)) {
+      EXPECT_NEAR(sum_of(decoded(file->tensor(tensor.parts.front().name))),
+                  expected.at(tensor.name).get<double>(), 1e-6)
+          << tensor.name;
+    }
   }
 }
 

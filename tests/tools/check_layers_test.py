@@ -52,6 +52,20 @@ class CheckLayersTest(unittest.TestCase):
         self.write("hone/app/bad.cc", '"hone/infer/kv/cache.h"')
         self.expect_one("hone/app/bad.cc: app may include only infer/*.h")
 
+    def test_infer_names_no_family(self):
+        self.write("hone/model_io/family/family_table.cc")
+        (self.root / "hone/model_io/family/family_table.cc").write_text(
+            'Family a() { return llama_like("qwen2", "Q", "q"); }\n'
+            'Family b() { return {.name = "gemma3_text"}; }\n')
+        self.write("hone/infer/good.cc")
+        (self.root / "hone/infer/good.cc").write_text("// as in llama.cpp\n")
+        self.assertEqual(list(check_layers.find_family_names(self.root)), [])
+        (self.root / "hone/infer/bad.cc").write_text('\nif (name == "Gemma3") {}\n')
+        (self.root / "hone/model_io/ok.cc").write_text("qwen2\n")
+        findings = list(check_layers.find_family_names(self.root))
+        self.assertEqual(len(findings), 1, findings)
+        self.assertIn("hone/infer/bad.cc:2: infer may not name a family (Gemma3)", findings[0])
+
     def test_train_belongs_to_app_torch(self):
         self.write("hone/train/b.h")
         self.write("hone/app/torch/good.cc", '"hone/train/b.h"', "<torch/torch.h>")

@@ -7,7 +7,9 @@
 
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
+#include "hone/kernels/activation/soft_cap.h"
 #include "hone/kernels/attention/rope.h"
+#include "hone/kernels/norm/layer_norm.h"
 #include "hone/kernels/norm/rms_norm.h"
 
 namespace hone::infer {
@@ -16,8 +18,25 @@ namespace {
 using kernels::Act;
 using kernels::GemmOutput;
 
+// The widest layer.
+Index most_of(const std::vector<Index>& of_layers, Index of_all) {
+  return of_layers.empty() ? of_all : std::ranges::max(of_layers);
+}
+
 Buffer make_rows(Index rows, Index cols) {
   return Buffer(checked_mul(checked_mul(rows, cols, "workspace"), sizeof(float), "workspace"));
+}
+
+kernels::Activation activation_of(model_io::MlpKind kind) {
+  switch (kind) {
+    case model_io::MlpKind::SiluGate:
+      return kernels::Activation::SiluGate;
+    case model_io::MlpKind::GeluTanhGate:
+      return kernels::Activation::GeluTanhGate;
+    case model_io::MlpKind::GeluTanh:
+      break;
+  }
+  return kernels::Activation::GeluTanh;
 }
 
 kernels::RopePairs pairs_of(const model_io::RopeSpec& rope) {
@@ -25,7 +44,25 @@ kernels::RopePairs pairs_of(const model_io::RopeSpec& rope) {
                                                           : kernels::RopePairs::Adjacent;
 }
 
+void add_to(float* to, std::span<const float> values) {
+  for (std::size_t i = 0; i < values.size(); ++i) to[i] += values[i];
+}
+
 }  // namespace
+
+RopeTables::RopeTables(const model_io::RopeSpec& rope, Index rows)
+    : frequencies_(model_io::rope_frequencies(rope)),
+      cosine_(static_cast<std::size_t>(rows) * frequencies_.inverse.size()),
+      sine_(cosine_.size()) {}
+
+void RopeTables::fill(Index first_row, const StepSequence& sequence) {
+  const std::size_t pairs = frequencies_.inverse.size();
+  const std::size_t at = static_cast<std::size_t>(first_row) * pairs;
+  const std::size_t count = static_cast<std::size_t>(sequence.rows) * pairs;
+  kernels::fill_rope_tables(frequencies_.inverse, frequencies_.attention_factor,
+                            sequence.first_position, std::span(cosine_).subspan(at, count),
+                            std::span(sine_).subspan(at, count));
+}
 
 ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& options,
                          Executor& executor)
@@ -33,7 +70,6 @@ ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& o
       options_(options),
       executor_(executor),
       weights_(pack_weights(file, executor)),
-      rope_(model_io::rope_frequencies(arch_.rope)),
       kv_(plan_kv(arch_, options.kv)),
       packed_(executor),
       queries_(executor) {
@@ -43,12 +79,17 @@ ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& o
   const Index rows = options.max_rows;
   hidden_ = make_rows(rows, arch_.hidden_size);
   normed_ = make_rows(rows, arch_.hidden_size);
+  if (arch_.post_norms) branch_ = make_rows(rows, arch_.hidden_size);
   k_ = make_rows(rows, arch_.kv_heads * arch_.head_dim);
   v_ = make_rows(rows, arch_.kv_heads * arch_.head_dim);
-  attended_ = make_rows(rows, arch_.heads * arch_.head_dim);
-  mlp_ = make_rows(rows, arch_.intermediate_size);
-  cosine_.resize(static_cast<std::size_t>(rows) * rope_.inverse.size());
-  sine_.resize(cosine_.size());
+  attended_ = make_rows(rows, most_of(arch_.layer_heads, arch_.heads) * arch_.head_dim);
+  mlp_ = make_rows(rows, most_of(arch_.layer_intermediate, arch_.intermediate_size));
+  Index rank = 0;
+  for (const model_io::FactoredLayer& layer : arch_.factored) rank = std::max(rank, layer.rank);
+  if (rank > 0) factored_ = make_rows(rows, rank);
+  if (arch_.learned_positions) return;
+  ropes_.emplace_back(arch_.rope, rows);
+  if (arch_.window_rope) ropes_.emplace_back(*arch_.window_rope, rows);
 }
 
 std::string ModelRunner::kernel_name() const {
@@ -95,7 +136,7 @@ bool ModelRunner::forward(const StepBatch& batch, const std::function<bool()>& g
     HONE_TRACE_ZONE("layer", {"layer", i});
     const LayerWeights& layer = weights_.layers[static_cast<std::size_t>(i)];
     attention_block(layer, batch, i);
-    mlp_block(layer, batch.rows());
+    mlp_block(layer, batch.rows(), i);
   }
   return true;
 }
@@ -103,22 +144,20 @@ bool ModelRunner::forward(const StepBatch& batch, const std::function<bool()>& g
 // Also prepares what all layers read: tables of RoPE, sequences of attention, and wanted rows.
 void ModelRunner::embed(const StepBatch& batch) {
   HONE_TRACE_ZONE("embed", {"rows", batch.rows()}, {"cols", arch_.hidden_size});
-  const Index width = arch_.hidden_size;
-  for (std::size_t row = 0; row < batch.tokens.size(); ++row) {
-    decode_row(
-        weights_.embedding, batch.tokens[row],
-        {hidden_.as<float>() + static_cast<Index>(row) * width, static_cast<std::size_t>(width)});
+  const auto width = static_cast<std::size_t>(arch_.hidden_size);
+  const std::span<float> hidden(hidden_.as<float>(), batch.tokens.size() * width);
+  for (std::size_t row = 0; row < batch.tokens.size(); ++row)
+    decode_row(weights_.embedding, batch.tokens[row], hidden.subspan(row * width, width));
+  if (arch_.embedding_scale != 1) {
+    const auto scale = static_cast<float>(arch_.embedding_scale);
+    for (float& value : hidden) value *= scale;
   }
   for (auto& of_group : sequences_) of_group.clear();
   wanted_.clear();
-  const std::size_t pairs = rope_.inverse.size();
   Index row = 0;
   for (const StepSequence& sequence : batch.sequences) {
-    const std::size_t at = static_cast<std::size_t>(row) * pairs;
-    const std::size_t count = static_cast<std::size_t>(sequence.rows) * pairs;
-    kernels::fill_rope_tables(rope_.inverse, rope_.attention_factor, sequence.first_position,
-                              std::span(cosine_).subspan(at, count),
-                              std::span(sine_).subspan(at, count));
+    for (RopeTables& rope : ropes_) rope.fill(row, sequence);
+    if (arch_.learned_positions) add_positions(row, sequence);
     for (std::size_t g = 0; g < sequences_.size(); ++g) {
       sequences_[g].push_back({.rows = sequence.rows,
                                .first_position = sequence.first_position,
@@ -129,97 +168,153 @@ void ModelRunner::embed(const StepBatch& batch) {
   }
 }
 
+void ModelRunner::add_positions(Index first_row, const StepSequence& sequence) {
+  const auto width = static_cast<std::size_t>(arch_.hidden_size);
+  std::vector<float> position(width);
+  for (Index i = 0; i < sequence.rows; ++i) {
+    decode_row(weights_.positions, sequence.first_position + i, position);
+    add_to(hidden_.as<float>() + (first_row + i) * arch_.hidden_size, position);
+  }
+}
+
+// Order: norm; q, k, v; norms of q and k; RoPE; cache write; attention; o; norm; residual. What a
+// model does not have costs nothing, and without a norm of its result o adds the residual itself.
 void ModelRunner::attention_block(const LayerWeights& layer, const StepBatch& batch, Index index) {
   const Index rows = batch.rows();
-  const Index q_width = arch_.heads * arch_.head_dim, kv_width = arch_.kv_heads * arch_.head_dim;
-  normalize(hidden_.as<float>(), layer.attention_norm, rows, normed_.as<float>());
+  const Index q_width = arch_.heads_of(index) * arch_.head_dim;
+  const Index kv_width = arch_.kv_heads * arch_.head_dim;
   float* q = next_queries(rows);
   const GemmOutput inputs[] = {
       {&layer.q.weight, q, q_width, {.bias = layer.q.bias_or_null()}},
       {&layer.k.weight, k_.as<float>(), kv_width, {.bias = layer.k.bias_or_null()}},
       {&layer.v.weight, v_.as<float>(), kv_width, {.bias = layer.v.bias_or_null()}}};
-  multiply(normed_.as<float>(), rows, arch_.hidden_size, inputs);
-
-  rotate_and_store(q, rows, index);
+  project(block_input(layer.attention_norm, rows), rows, layer.qkv_factor, inputs);
+  rotate_and_store(layer, q, rows, index);
   const auto [group, kv_layer] = kv_.places[static_cast<std::size_t>(index)];
   queries_.set_reader(
       kernels::attention({.q = q,
                           .q_stride = q_width,
                           .out = attended_.as<float>(),
                           .out_stride = q_width,
-                          .heads = arch_.heads,
-                          .scale = 1.0f / std::sqrt(static_cast<float>(arch_.head_dim)),
+                          .heads = arch_.heads_of(index),
+                          .scale = static_cast<float>(arch_.score_scale(index)),
+                          .soft_cap = static_cast<float>(arch_.attention_soft_cap),
                           .window = kv_.groups[static_cast<std::size_t>(group)].window,
                           .layout = kv_layout(group),
                           .layer = kv_layer,
                           .sequences = sequences_[static_cast<std::size_t>(group)],
                           .wait_for_stragglers = false},
                          executor_));
-  const GemmOutput output[] = {{&layer.o.weight,
-                                hidden_.as<float>(),
-                                arch_.hidden_size,
-                                {.bias = layer.o.bias_or_null(),
-                                 .residual = hidden_.as<float>(),
-                                 .residual_stride = arch_.hidden_size}}};
-  multiply(attended_.as<float>(), rows, q_width, output);
+  add_product(attended_.as<float>(), rows, layer.o_factor, layer.o, layer.attention_post_norm);
 }
 
-void ModelRunner::mlp_block(const LayerWeights& layer, Index rows) {
-  normalize(hidden_.as<float>(), layer.mlp_norm, rows, normed_.as<float>());
+// Order: norm; gate and up (or up alone) with the activation; down; norm; residual.
+void ModelRunner::mlp_block(const LayerWeights& layer, Index rows, Index index) {
   const GemmOutput inner[] = {
       {&layer.gate_up.weight,
        mlp_.as<float>(),
-       arch_.intermediate_size,
-       {.bias = layer.gate_up.bias_or_null(), .activation = kernels::Activation::SiluGate}}};
-  multiply(normed_.as<float>(), rows, arch_.hidden_size, inner);
-  const GemmOutput output[] = {{&layer.down.weight,
-                                hidden_.as<float>(),
-                                arch_.hidden_size,
-                                {.bias = layer.down.bias_or_null(),
-                                 .residual = hidden_.as<float>(),
-                                 .residual_stride = arch_.hidden_size}}};
-  multiply(mlp_.as<float>(), rows, arch_.intermediate_size, output);
+       arch_.intermediate_of(index),
+       {.bias = layer.gate_up.bias_or_null(), .activation = activation_of(arch_.mlp)}}};
+  project(block_input(layer.mlp_norm, rows), rows, layer.gate_up_factor, inner);
+  add_product(mlp_.as<float>(), rows, layer.down_factor, layer.down, layer.mlp_post_norm);
+}
+
+// What a block reads: the residual stream, normalized if the model does so before its blocks.
+const float* ModelRunner::block_input(const Norm& norm, Index rows) {
+  if (norm.is_empty()) return hidden_.as<float>();
+  normalize(hidden_.as<float>(), norm, rows, normed_.as<float>());
+  return normed_.as<float>();
+}
+
+// The outputs' products of x or, if they are factored, of A x.
+void ModelRunner::project(const float* x, Index rows, const Factor& factor,
+                          std::span<const GemmOutput> outputs) {
+  if (factor.rows() == 0) return multiply(x, rows, outputs.front().weight->cols(), outputs);
+  const GemmOutput first[] = {{&factor, factored_.as<float>(), factor.rows(), {}}};
+  multiply(x, rows, factor.cols(), first);
+  multiply(factored_.as<float>(), rows, factor.rows(), outputs);
+}
+
+// hidden += norm(x Wᵀ + bias), where an empty norm is the identity.
+void ModelRunner::add_product(const float* x, Index rows, const Factor& factor,
+                              const Linear& linear, const Norm& norm) {
+  const Index width = arch_.hidden_size;
+  float* hidden = hidden_.as<float>();
+  const bool direct = norm.is_empty();
+  GemmOutput output{&linear.weight,
+                    direct ? hidden : branch_.as<float>(),
+                    width,
+                    {.bias = linear.bias_or_null()}};
+  if (direct) {
+    output.epilogue.residual = hidden;
+    output.epilogue.residual_stride = width;
+  }
+  project(x, rows, factor, {&output, 1});
+  if (direct) return;
+  normalize(branch_.as<float>(), norm, rows, branch_.as<float>());
+  add_to(hidden, {branch_.as<float>(), static_cast<std::size_t>(rows * width)});
 }
 
 // Memory for the queries of a layer, which no straggler is reading.
 float* ModelRunner::next_queries(Index rows) {
   Buffer& buffer = queries_.next(rows);
-  const Index width = arch_.heads * arch_.head_dim;
+  const Index width = most_of(arch_.layer_heads, arch_.heads) * arch_.head_dim;
   if (buffer.bytes() < rows * width * static_cast<Index>(sizeof(float))) {
     buffer = make_rows(rows, width);
   }
   return buffer.as<float>();
 }
 
-// Applies RoPE to q and k, then writes k and v to the caches.
-void ModelRunner::rotate_and_store(float* q, Index rows, Index layer) {
-  const auto pairs = static_cast<Index>(rope_.inverse.size());
-  const Index q_width = arch_.heads * arch_.head_dim, kv_width = arch_.kv_heads * arch_.head_dim;
+// Applies the norms of q and k and RoPE, then writes k and v to the caches.
+void ModelRunner::rotate_and_store(const LayerWeights& layer, float* q, Index rows, Index index) {
+  const Index heads = arch_.heads_of(index);
+  const Index q_width = heads * arch_.head_dim, kv_width = arch_.kv_heads * arch_.head_dim;
   // One row costs about a microsecond. Few rows run on the calling thread, because a region of
   // parallel_for waits for a preempted worker.
   constexpr Index kGrain = 16;
   executor_.parallel_for(rows, kGrain, [&](Index begin, Index end, int) {
     float* queries = q + begin * q_width;
     float* k = k_.as<float>() + begin * kv_width;
-    kernels::RopeArgs rope{.x = queries,
-                           .x_stride = q_width,
-                           .y = queries,
-                           .y_stride = q_width,
-                           .rows = end - begin,
-                           .heads = arch_.heads,
-                           .head_dim = arch_.head_dim,
-                           .dims = arch_.rope.rotary_dims,
-                           .pairs = pairs_of(arch_.rope),
-                           .positions = end - begin,
-                           .cosine = cosine_.data() + begin * pairs,
-                           .sine = sine_.data() + begin * pairs};
-    kernels::apply_rope(rope);
-    rope.x = rope.y = k;
-    rope.x_stride = rope.y_stride = kv_width;
-    rope.heads = arch_.kv_heads;
-    kernels::apply_rope(rope);
-    store(begin, end, layer);
+    normalize_heads(layer.q_norm, end - begin, heads, queries);
+    normalize_heads(layer.k_norm, end - begin, arch_.kv_heads, k);
+    rotate(index, begin, end - begin, heads, queries);
+    rotate(index, begin, end - begin, arch_.kv_heads, k);
+    store(begin, end, index);
   });
+}
+
+// Each head of each row, or all heads of a row together.
+void ModelRunner::normalize_heads(const Norm& norm, Index rows, Index heads, float* x) const {
+  if (norm.is_empty()) return;
+  const Index cols = std::ssize(norm.weight);
+  kernels::rms_norm({.x = x,
+                     .x_stride = cols,
+                     .weight = norm.weight.data(),
+                     .y = x,
+                     .y_stride = cols,
+                     .rows = rows * heads * arch_.head_dim / cols,
+                     .cols = cols,
+                     .epsilon = static_cast<float>(arch_.norm_eps)});
+}
+
+// Rotates `heads` heads of rows first, first + 1, … of the batch, which are at x.
+void ModelRunner::rotate(Index layer, Index first, Index rows, Index heads, float* x) const {
+  if (ropes_.empty()) return;
+  const model_io::RopeSpec& spec = arch_.rope_of(layer);
+  const RopeTables& tables = &spec == &arch_.rope ? ropes_.front() : ropes_.back();
+  const Index width = heads * arch_.head_dim;
+  kernels::apply_rope({.x = x,
+                       .x_stride = width,
+                       .y = x,
+                       .y_stride = width,
+                       .rows = rows,
+                       .heads = heads,
+                       .head_dim = arch_.head_dim,
+                       .dims = spec.rotary_dims,
+                       .pairs = pairs_of(spec),
+                       .positions = rows,
+                       .cosine = tables.cosine_of(first),
+                       .sine = tables.sine_of(first)});
 }
 
 // Writes rows [begin, end) of k and v, which may belong to several sequences, to their caches.
@@ -242,17 +337,29 @@ void ModelRunner::store(Index begin, Index end, Index layer) {
   }
 }
 
-void ModelRunner::normalize(const float* x, const std::vector<float>& weight, Index rows,
-                            float* y) {
+void ModelRunner::normalize(const float* x, const Norm& norm, Index rows, float* y) {
   const Index width = arch_.hidden_size;
+  const auto epsilon = static_cast<float>(arch_.norm_eps);
+  if (arch_.norm == model_io::NormKind::Layer) {
+    return kernels::layer_norm({.x = x,
+                                .x_stride = width,
+                                .weight = norm.weight.data(),
+                                .bias = norm.bias.data(),
+                                .y = y,
+                                .y_stride = width,
+                                .rows = rows,
+                                .cols = width,
+                                .epsilon = epsilon},
+                               executor_);
+  }
   kernels::rms_norm({.x = x,
                      .x_stride = width,
-                     .weight = weight.data(),
+                     .weight = norm.weight.data(),
                      .y = y,
                      .y_stride = width,
                      .rows = rows,
                      .cols = width,
-                     .epsilon = static_cast<float>(arch_.norm_eps)},
+                     .epsilon = epsilon},
                     executor_);
 }
 
@@ -298,7 +405,10 @@ std::span<float> ModelRunner::logits(Index first, Index count) {
   }
   const GemmOutput output[] = {{&weights_.head.weight, logits_.as<float>(), vocab, {}}};
   multiply(normed_.as<float>(), count, width, output);
-  return {logits_.as<float>(), static_cast<std::size_t>(count * vocab)};
+  const std::span<float> logits(logits_.as<float>(), static_cast<std::size_t>(count * vocab));
+  if (arch_.logit_soft_cap > 0)
+    kernels::soft_cap(logits, static_cast<float>(arch_.logit_soft_cap), executor_);
+  return logits;
 }
 
 }  // namespace hone::infer

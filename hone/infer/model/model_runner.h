@@ -25,10 +25,26 @@ struct RunnerOptions {
   Index max_rows = 512;       // maximum number of tokens per forward()
 };
 
-// The forward pass of a Llama-family model over the rows of several sequences. A layer consists of
-// five parallel regions: q, k, v; attention; o + residual; gate, up + SiLU; down + residual. For
-// few rows, norms, activation packing, RoPE and cache writes run on the calling thread between
-// them. The residual stream is f32.
+// The cosines and sines by which the rows of a batch are rotated.
+class RopeTables {
+ public:
+  // For batches of up to `rows` rows.
+  RopeTables(const model_io::RopeSpec& rope, Index rows);
+  void fill(Index first_row, const StepSequence& sequence);
+  const float* cosine_of(Index row) const { return cosine_.data() + row * pairs(); }
+  const float* sine_of(Index row) const { return sine_.data() + row * pairs(); }
+
+ private:
+  Index pairs() const { return std::ssize(frequencies_.inverse); }
+
+  model_io::RopeFrequencies frequencies_;
+  std::vector<float> cosine_, sine_;  // [rows, rotary_dims / 2]
+};
+
+// The forward pass of a decoder over the rows of several sequences, which does what the traits of
+// the architecture say. A layer consists of five parallel regions: q, k, v; attention; o +
+// residual; gate, up + activation; down + residual. For few rows, norms, activation packing, RoPE
+// and cache writes run on the calling thread between them. The residual stream is f32.
 //
 // A token's logits depend only on that token and its sequence's cache, neither on the other rows
 // and sequences nor on the number of threads. Not thread-safe; workspaces are allocated once.
@@ -62,12 +78,20 @@ class ModelRunner {
  private:
   void check(const StepBatch& batch) const;
   void embed(const StepBatch& batch);
+  void add_positions(Index first_row, const StepSequence& sequence);
   void attention_block(const LayerWeights& layer, const StepBatch& batch, Index index);
-  void mlp_block(const LayerWeights& layer, Index rows);
-  void rotate_and_store(float* q, Index rows, Index layer);
+  void mlp_block(const LayerWeights& layer, Index rows, Index index);
+  const float* block_input(const Norm& norm, Index rows);
+  void add_product(const float* x, Index rows, const Factor& factor, const Linear& linear,
+                   const Norm& norm);
+  void project(const float* x, Index rows, const Factor& factor,
+               std::span<const kernels::GemmOutput> outputs);
   float* next_queries(Index rows);
+  void rotate_and_store(const LayerWeights& layer, float* q, Index rows, Index index);
+  void normalize_heads(const Norm& norm, Index rows, Index heads, float* x) const;
+  void rotate(Index layer, Index first, Index rows, Index heads, float* x) const;
   void store(Index begin, Index end, Index layer);
-  void normalize(const float* x, const std::vector<float>& weight, Index rows, float* y);
+  void normalize(const float* x, const Norm& norm, Index rows, float* y);
   void multiply(const float* x, Index rows, Index cols,
                 std::span<const kernels::GemmOutput> outputs);
   kernels::Act act_of(const kernels::PackedMatrix& weight) const;
@@ -76,13 +100,14 @@ class ModelRunner {
   RunnerOptions options_;
   Executor& executor_;
   ModelWeights weights_;
-  model_io::RopeFrequencies rope_;
   KvPlan kv_;
   std::vector<kernels::KvLayout> layouts_;                    // by group of layers
   Buffer hidden_, normed_, k_, v_, attended_, mlp_, logits_;  // [max_rows, …] f32
-  ActivationRing<kernels::PackedRows> packed_;                // what products read
-  ActivationRing<Buffer> queries_;    // what attention reads, like attended_
-  std::vector<float> cosine_, sine_;  // [max_rows, rotary_dims / 2]
+  Buffer factored_;                                           // A x of a factored product
+  Buffer branch_;                               // a block's result, if it is normalized
+  ActivationRing<kernels::PackedRows> packed_;  // what products read
+  ActivationRing<Buffer> queries_;              // what attention reads, like attended_
+  std::vector<RopeTables> ropes_;  // that of most layers, and that of layers with a window
   // Of the last forward(), by group of layers.
   std::vector<std::vector<kernels::AttentionSequence>> sequences_;
   std::vector<Index> wanted_;  // its rows whose logits are wanted

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/infer/model/weights.h"
 
+#include <array>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "hone/core/buffer.h"
 #include "hone/core/check.h"
 #include "hone/core/progress.h"
 #include "hone/core/trace.h"
+#include "hone/infer/model/factors.h"
+#include "hone/model_io/tensor_plan.h"
 
 namespace hone::infer {
 namespace {
@@ -45,6 +49,14 @@ class Packer {
     return file_.find(name) == nullptr ? std::vector<float>{} : vector(name);
   }
 
+  // Empty if the model has no such norm.
+  Norm norm(const std::string& name) {
+    Norm result{optional_vector(name + ".weight"), optional_vector(name + ".bias")};
+    const auto offset = static_cast<float>(file_.architecture().norm_offset);
+    for (float& weight : result.weight) weight += offset;
+    return result;
+  }
+
   Linear linear(const std::string& name) {
     const NamedMatrix& tensor = file_.tensor(name + ".weight");
     Linear result{kernels::pack(tensor.matrix, executor_), optional_vector(name + ".bias")};
@@ -53,6 +65,7 @@ class Packer {
   }
 
   Linear gate_up(const std::string& gate_name, const std::string& up_name) {
+    if (file_.architecture().mlp == model_io::MlpKind::GeluTanh) return linear(up_name);
     const NamedMatrix& gate = file_.tensor(gate_name + ".weight");
     const NamedMatrix& up = file_.tensor(up_name + ".weight");
     Linear result{pack_pair(gate.matrix, up.matrix), optional_vector(gate_name + ".bias")};
@@ -75,14 +88,98 @@ class Packer {
   Executor& executor_;
 };
 
+// The list that pack_weights() walks: what fills each member of a layer. A product of two names is
+// packed interleaved.
+struct LinearSource {
+  Linear LayerWeights::*role;
+  std::string_view name, second = {};
+};
+constexpr std::array<LinearSource, 6> kLinears{
+    {{&LayerWeights::q, "self_attn.q_proj"},
+     {&LayerWeights::k, "self_attn.k_proj"},
+     {&LayerWeights::v, "self_attn.v_proj"},
+     {&LayerWeights::o, "self_attn.o_proj"},
+     {&LayerWeights::gate_up, "mlp.gate_proj", "mlp.up_proj"},
+     {&LayerWeights::down, "mlp.down_proj"}}};
+
+struct NormSource {
+  Norm LayerWeights::*role;
+  std::string_view name;
+};
+constexpr std::array<NormSource, 6> kNorms{
+    {{&LayerWeights::attention_norm, "input_layernorm"},
+     {&LayerWeights::attention_post_norm, "self_attn.output_norm"},
+     {&LayerWeights::mlp_norm, "post_attention_layernorm"},
+     {&LayerWeights::mlp_post_norm, "mlp.output_norm"},
+     {&LayerWeights::q_norm, "self_attn.q_norm"},
+     {&LayerWeights::k_norm, "self_attn.k_norm"}}};
+
+// A factored layer replaces the linears of one product of layer_products(), in this order.
+struct ProductTarget {
+  Factor LayerWeights::*factor;
+  std::vector<Linear LayerWeights::*> linears;
+};
+const std::array<ProductTarget, 4>& product_targets() {
+  static const std::array<ProductTarget, 4> kTargets{
+      {{&LayerWeights::qkv_factor, {&LayerWeights::q, &LayerWeights::k, &LayerWeights::v}},
+       {&LayerWeights::o_factor, {&LayerWeights::o}},
+       {&LayerWeights::gate_up_factor, {&LayerWeights::gate_up}},
+       {&LayerWeights::down_factor, {&LayerWeights::down}}}};
+  return kTargets;
+}
+
+void pack_factors(const Factors& factors, const ProductTarget& target, Executor& executor,
+                  LayerWeights& weights) {
+  weights.*target.factor = kernels::pack(factors.a, executor);
+  if (factors.b.size() > target.linears.size()) {  // gate and up in one
+    std::vector<float> bias = factors.biases[0];
+    bias.insert(bias.end(), factors.biases[1].begin(), factors.biases[1].end());
+    weights.*target.linears.front() = {kernels::pack_gate_up(factors.b[0], factors.b[1], executor),
+                                       std::move(bias)};
+    return;
+  }
+  for (std::size_t i = 0; i < target.linears.size(); ++i)
+    weights.*target.linears[i] = {kernels::pack(factors.b[i], executor), factors.biases[i]};
+}
+
+// Packs the products of a layer that are factored.
+void pack_factored(const ModelFile& file, Index layer, Executor& executor, LayerWeights& weights) {
+  const model_io::Architecture& arch = file.architecture();
+  if (arch.factored.empty()) return;
+  const std::vector<model_io::LayerProduct> products = model_io::layer_products(arch, layer);
+  for (std::size_t i = 0; i < products.size(); ++i) {
+    const std::string name = model_io::layer_name(layer, products[i].name);
+    for (const model_io::FactoredLayer& factored : arch.factored) {
+      if (factored.name == name)
+        pack_factors(read_factors(file, factored, products[i], executor), product_targets()[i],
+                     executor, weights);
+    }
+  }
+}
+
+LayerWeights pack_layer(const ModelFile& file, Packer& packer, Index layer, Executor& executor) {
+  LayerWeights weights;
+  const auto name = [&](std::string_view part) { return model_io::layer_name(layer, part); };
+  for (const NormSource& norm : kNorms) weights.*norm.role = packer.norm(name(norm.name));
+  pack_factored(file, layer, executor, weights);
+  for (const LinearSource& linear : kLinears) {
+    if ((weights.*linear.role).weight.rows() > 0) continue;  // factored
+    weights.*linear.role = linear.second.empty()
+                               ? packer.linear(name(linear.name))
+                               : packer.gate_up(name(linear.name), name(linear.second));
+  }
+  return weights;
+}
+
 }  // namespace
 
 Index ModelWeights::bytes() const {
   Index total = head.weight.bytes();
   for (const LayerWeights& layer : layers) {
-    for (const Linear* linear :
-         {&layer.q, &layer.k, &layer.v, &layer.o, &layer.gate_up, &layer.down}) {
-      total += linear->weight.bytes();
+    for (const LinearSource& linear : kLinears) total += (layer.*linear.role).weight.bytes();
+    for (const Factor* factor :
+         {&layer.qkv_factor, &layer.o_factor, &layer.gate_up_factor, &layer.down_factor}) {
+      total += factor->bytes();
     }
   }
   return total;
@@ -90,31 +187,19 @@ Index ModelWeights::bytes() const {
 
 ModelWeights pack_weights(const ModelFile& file, Executor& executor) {
   const model_io::Architecture& arch = file.architecture();
-  if (arch.family != "llama") {
-    fail_unsupported("model", "a model of the llama family", arch.family);
-  }
   HONE_TRACE_ZONE("pack weights", {"layers", arch.layers}, {"bytes", file.file_bytes()});
   Packer packer(file, executor);
   Progress progress("loading", arch.layers, "layers");
   ModelWeights weights;
   for (Index i = 0; i < arch.layers; ++i) {
-    const std::string prefix = concat("model.layers.", i, ".");
-    const std::string attention = prefix + "self_attn.", mlp = prefix + "mlp.";
-    LayerWeights layer;
-    layer.attention_norm = packer.vector(prefix + "input_layernorm.weight");
-    layer.mlp_norm = packer.vector(prefix + "post_attention_layernorm.weight");
-    layer.q = packer.linear(attention + "q_proj");
-    layer.k = packer.linear(attention + "k_proj");
-    layer.v = packer.linear(attention + "v_proj");
-    layer.o = packer.linear(attention + "o_proj");
-    layer.gate_up = packer.gate_up(mlp + "gate_proj", mlp + "up_proj");
-    layer.down = packer.linear(mlp + "down_proj");
-    weights.layers.push_back(std::move(layer));
+    weights.layers.push_back(pack_layer(file, packer, i, executor));
     progress.update(i + 1);
   }
-  weights.final_norm = packer.vector("model.norm.weight");
+  weights.final_norm = packer.norm("model.norm");
   weights.head = packer.linear(arch.tied_embeddings ? "model.embed_tokens" : "lm_head");
   weights.embedding = file.tensor("model.embed_tokens.weight").matrix;
+  if (arch.learned_positions)
+    weights.positions = file.tensor("model.embed_positions.weight").matrix;
   return weights;
 }
 

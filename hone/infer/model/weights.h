@@ -17,20 +17,35 @@ struct Linear {
   const float* bias_or_null() const { return bias.empty() ? nullptr : bias.data(); }
 };
 
-struct LayerWeights {
-  std::vector<float> attention_norm, mlp_norm;
-  Linear q, k, v, o;
-  Linear gate_up;  // packed interleaved; the bias of gate, then that of up
-  Linear down;
+// Weights of a norm, with the architecture's norm_offset added; empty if the model has none here.
+struct Norm {
+  std::vector<float> weight, bias;  // without bias: RMSNorm
+
+  bool is_empty() const { return weight.empty(); }
 };
 
-// All weights of a Llama-family model in the order in which kernels read them. The embedding stays
-// in the file, and rows are decoded one token at a time.
+// The first of two factors, y = B (A x), where products that share x share A; without rows if the
+// products are dense. Then the Linear's weights are B.
+using Factor = kernels::PackedMatrix;
+
+struct LayerWeights {
+  Norm attention_norm, mlp_norm;            // of what a block reads
+  Norm attention_post_norm, mlp_post_norm;  // of what it yields
+  Norm q_norm, k_norm;
+  Linear q, k, v, o;
+  Linear gate_up;  // packed interleaved, the bias of gate, then that of up; only up without a gate
+  Linear down;
+  Factor qkv_factor, o_factor, gate_up_factor, down_factor;
+};
+
+// All weights of a decoder in the order in which kernels read them. Embeddings stay in the file,
+// and rows are decoded one token at a time.
 struct ModelWeights {
   std::vector<LayerWeights> layers;
-  std::vector<float> final_norm;
+  Norm final_norm;
   Linear head;
   StoredMatrix embedding;
+  StoredMatrix positions;  // [context, hidden]; empty without learned positions
 
   // The number of packed bytes, all of which a decode step reads.
   Index bytes() const;

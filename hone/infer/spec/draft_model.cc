@@ -6,7 +6,6 @@
 
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
-#include "hone/model_io/factored_config.h"
 
 namespace hone::infer {
 namespace {
@@ -34,7 +33,6 @@ void check_same_vocabulary(const model_io::ModelFile& target, const model_io::Mo
 std::unique_ptr<model_io::ModelFile> open_draft(const std::filesystem::path& path,
                                                 const model_io::ModelFile& target) {
   auto file = model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
-  model_io::refuse_factored(file->architecture(), path.string());
   check_same_vocabulary(target, *file);
   return file;
 }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <limits>
 
+#include "hone/kernels/activation/gelu-inl.h"
 #include "hone/kernels/attention/attention_tile.h"
 #include "hone/kernels/norm/exp_sum-inl.h"
 
@@ -111,6 +112,15 @@ HWY_INLINE void widen(const T* from, Index count, float* to) {
   for (Index i = 0; i < count; i += lanes) hn::StoreU(load_as_float(d, from + i), d, to + i);
 }
 
+// Whole vectors: rows of scores are kKvBlockTokens long.
+HWY_NOINLINE void cap_scores(float* scores, Index count, float cap) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const auto caps = hn::Set(d, cap), inverse = hn::Set(d, 1.0f / cap);
+  for (Index i = 0; i < count; i += lanes)
+    hn::StoreU(soft_cap(d, hn::LoadU(d, scores + i), caps, inverse), d, scores + i);
+}
+
 // Turns the scores of one row over one block into probabilities relative to the new maximum and
 // adds them to the state. Returns the factor for what the row has accumulated so far, which is
 // exactly 1 for a block that adds nothing. Only the cells [first, visible) count; the others get
@@ -202,6 +212,7 @@ HWY_INLINE void attend_block(const AttentionTile& tile, Index block, const Block
                              .cols = kKvKeyLanes});
   }
   if (planes.key_scales != nullptr) scale_cells<false>(planes.key_scales, rows, scores);
+  if (tile.args->soft_cap > 0) cap_scores(scores, rows * kKvBlockTokens, tile.args->soft_cap);
   const Index begin = block * kKvBlockTokens;
   for (Index row = 0; row < rows; ++row) {
     keep[row] = update_softmax(scores + row * kKvBlockTokens, tile.start(row) - begin,

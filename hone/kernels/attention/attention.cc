@@ -47,6 +47,7 @@ void check(const AttentionArgs& args) {
                "The output cannot be the queries, because chunks may be computed twice.");
   HONE_CHECK(args.layer >= 0 && args.layer < layout.layers, "attention",
              concat("a layer below ", layout.layers), args.layer);
+  HONE_CHECK(args.soft_cap >= 0, "attention", "a soft cap of 0 or more", args.soft_cap);
   HONE_CHECK(args.window >= 0, "attention", "a window of 0 or more positions", args.window);
   for (const AttentionSequence& sequence : args.sequences) {
     const Index needed = ceil_div(sequence.first_position + sequence.rows, kKvBlockTokens);

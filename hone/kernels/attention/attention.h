@@ -18,7 +18,8 @@ struct AttentionSequence {
 // Causal attention of the rows of several sequences, each over its own cache: for the row at
 // position p,
 //   out[h] = sum_t softmax_t(scale * q[h] . K[t, h / group]) V[t, h / group],
-//   t = 0 … p, or p - window + 1 … p with a window; group = heads / kv_heads.
+//   t = 0 … p, or p - window + 1 … p with a window; group = heads / kv_heads; with a soft cap of
+// the scaled scores (arXiv 2408.00118) if there is one.
 // The caches must already contain the keys and values of the rows themselves. Cells beyond the last
 // row's position are ignored.
 //
@@ -36,7 +37,8 @@ struct AttentionArgs {
   Index out_stride = 0;
   Index heads = 0;
   float scale = 1;
-  Index window = 0;  // positions that a row sees, itself included; 0: all
+  float soft_cap = 0;  // scores s become soft_cap tanh(s / soft_cap); 0: s
+  Index window = 0;    // positions that a row sees, itself included; 0: all
   KvLayout layout = {};
   Index layer = 0;
   std::span<const AttentionSequence> sequences = {};

@@ -41,6 +41,7 @@ void attend_row(const AttentionArgs& args, const KvView& cache, Index kv_head, I
       score += q[i] * element(keys, layout.key_element(t % kKvBlockTokens, i), layout.dtype);
     }
     score *= args.scale * key_scale(cache, t, kv_head);
+    if (args.soft_cap > 0) score = args.soft_cap * std::tanh(score / args.soft_cap);
     max = std::max(max, p[t] = score);
   }
   for (Index t = begin; t < end; ++t) {

@@ -14,6 +14,8 @@
 namespace hone::kernels {
 
 HWY_EXPORT(silu_gate_tile);
+HWY_EXPORT(gelu_gate_tile);
+HWY_EXPORT(gelu_tile);
 
 namespace {
 
@@ -42,11 +44,20 @@ void add_gate_up_bias(const EpilogueTile& tile, const float* bias, Index total_o
 }  // namespace
 
 void finish_tile(const EpilogueTile& tile, const Epilogue& epilogue, Index total_outputs) {
-  const bool gated = epilogue.activation == Activation::SiluGate;
+  const bool gated = is_gated(epilogue.activation);
   if (epilogue.bias != nullptr) {
     gated ? add_gate_up_bias(tile, epilogue.bias, total_outputs) : add_bias(tile, epilogue.bias);
   }
-  if (gated) HWY_DYNAMIC_DISPATCH(silu_gate_tile)(tile);
+  switch (epilogue.activation) {
+    case Activation::None:
+      return;
+    case Activation::SiluGate:
+      return HWY_DYNAMIC_DISPATCH(silu_gate_tile)(tile);
+    case Activation::GeluTanhGate:
+      return HWY_DYNAMIC_DISPATCH(gelu_gate_tile)(tile);
+    case Activation::GeluTanh:
+      return HWY_DYNAMIC_DISPATCH(gelu_tile)(tile);
+  }
 }
 
 void store_tile(const EpilogueTile& tile, const float* residual, Index residual_stride, float* y,

@@ -58,8 +58,8 @@ void check_output(const PackedRows& x, const GemmOutput& output) {
   HONE_CHECK(weight.takes(x.act()), kOp, "f32 activations", concat("int8 for ", weight.variant()));
   HONE_CHECK(x.rows() <= 1 || output.y_stride >= weight.rows(), kOp,
              concat("an output stride of at least ", weight.rows()), output.y_stride);
-  HONE_REQUIRE((epilogue.activation == Activation::SiluGate) == weight.is_gate_up(), kOp,
-               "SiluGate and a gate-up weight require each other.");
+  HONE_REQUIRE(is_gated(epilogue.activation) == weight.is_gate_up(), kOp,
+               "A gated activation and a gate-up weight require each other.");
   HONE_CHECK(
       epilogue.residual == nullptr || x.rows() <= 1 || epilogue.residual_stride >= weight.rows(),
       kOp, concat("a residual stride of at least ", weight.rows()), epilogue.residual_stride);

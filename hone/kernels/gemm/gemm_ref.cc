@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <numbers>
 #include <vector>
 
 #include "hone/core/check.h"
@@ -24,6 +25,12 @@ double biased(const GemmOutput& output, Index row, const std::vector<float>& x) 
                                          : sum + static_cast<double>(output.epilogue.bias[row]);
 }
 
+double activate(Activation activation, double v) {
+  if (activation == Activation::None) return v;
+  if (activation == Activation::SiluGate) return v / (1 + std::exp(-v));
+  return v / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
+}
+
 }  // namespace
 
 void gemm_ref(const PackedRows& x, const GemmOutput& output) {
@@ -36,9 +43,8 @@ void gemm_ref(const PackedRows& x, const GemmOutput& output) {
     x.unpack_row(m, row);
     for (Index n = 0; n < weight.rows(); ++n) {
       double value = biased(output, n, row);
-      if (epilogue.activation == Activation::SiluGate) {
-        value = value / (1 + std::exp(-value)) * biased(output, n + weight.rows(), row);
-      }
+      value = activate(epilogue.activation, value);
+      if (is_gated(epilogue.activation)) value *= biased(output, n + weight.rows(), row);
       if (epilogue.residual != nullptr) {
         value += static_cast<double>(epilogue.residual[m * epilogue.residual_stride + n]);
       }

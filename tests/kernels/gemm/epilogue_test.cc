@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <numbers>
 
 #include "hone/core/error.h"
 #include "hone/core/thread_pool.h"
@@ -90,6 +91,45 @@ TEST_P(EpilogueRows, gates_with_silu) {
   }
 }
 
+double gelu_tanh(double v) {
+  return v / 2 * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (v + 0.044715 * v * v * v)));
+}
+
+// Against GELU in double of the separately computed sums, which have the same bits.
+TEST_P(EpilogueRows, applies_gelu_with_and_without_a_gate) {
+  const Index rows = GetParam(), k = 64;
+  ThreadPool pool(2);
+  for (const Index n : {1, 16, 37, 200}) {
+    for (const std::string format : {"f32", "q4_0"}) {
+      const auto gate = make_weight(format, n, k, 1), up = make_weight(format, n, k, 2);
+      const PackedMatrix gate_weight = pack(gate.stored()), up_weight = pack(up.stored());
+      const PackedMatrix weight = pack_gate_up(gate.stored(), up.stored());
+      const auto x = random_floats(rows * k, 2, 4.0f), bias = random_floats(2 * n, 3);
+      const auto run = [&](const PackedMatrix& w, const float* b, Activation activation) {
+        std::vector<float> y(static_cast<std::size_t>(rows * n));
+        GemmOutput output{.weight = &w, .y = y.data(), .y_stride = n};
+        output.epilogue = {.bias = b, .activation = activation};
+        gemm(x.data(), rows, k, output, pool);
+        return y;
+      };
+      const auto gates = run(gate_weight, bias.data(), Activation::None);
+      const auto ups = run(up_weight, bias.data() + n, Activation::None);
+      const auto gated = run(weight, bias.data(), Activation::GeluTanhGate);
+      const auto plain = run(gate_weight, bias.data(), Activation::GeluTanh);
+      for (std::size_t i = 0; i < gated.size(); ++i) {
+        const double wanted = gelu_tanh(static_cast<double>(gates[i]));
+        const double with_up = wanted * static_cast<double>(ups[i]);
+        // Below 0 GELU is a small part of v: its error is that of 1 + tanh.
+        const double tolerance = 2e-6 * std::fabs(static_cast<double>(gates[i])) + 1e-7;
+        ASSERT_NEAR(static_cast<double>(plain[i]), wanted, tolerance) << format << " at " << i;
+        ASSERT_NEAR(static_cast<double>(gated[i]), with_up,
+                    tolerance * (std::fabs(static_cast<double>(ups[i])) + 1))
+            << format << " at " << i;
+      }
+    }
+  }
+}
+
 TEST_P(EpilogueRows, several_outputs_equal_separate_calls) {
   const Index rows = GetParam(), k = 160;
   const PackedMatrix q = pack(make_weight("q4_0", 192, k, 1).stored());
@@ -117,6 +157,29 @@ TEST_P(EpilogueRows, several_outputs_equal_separate_calls) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Gemm, EpilogueRows, testing::Values(1, 5, 16, 40, 200));
+
+TEST(Epilogue, gelu_stays_accurate_and_finite_over_its_range) {
+  // An identity, so that y = gelu(x).
+  constexpr Index kColumns = 16;
+  std::vector<float> identity(kColumns * kColumns, 0.0f);
+  for (Index i = 0; i < kColumns; ++i) identity[static_cast<std::size_t>(i * 17)] = 1.0f;
+  StoredMatrix stored;
+  stored.rows = stored.cols = kColumns;
+  stored.bytes = std::as_bytes(std::span(identity));
+  const PackedMatrix weight = pack(stored);
+  for (float first = -100; first < 100; first += 0.37f) {
+    std::vector<float> x(kColumns), y(kColumns);
+    for (Index i = 0; i < kColumns; ++i)
+      x[static_cast<std::size_t>(i)] = first + 0.02f * static_cast<float>(i);
+    GemmOutput output{.weight = &weight, .y = y.data(), .y_stride = kColumns};
+    output.epilogue.activation = Activation::GeluTanh;
+    gemm(x.data(), 1, kColumns, output, serial_executor());
+    for (std::size_t i = 0; i < x.size(); ++i) {
+      const double v = static_cast<double>(x[i]);
+      ASSERT_NEAR(static_cast<double>(y[i]), gelu_tanh(v), 1e-6 * std::fabs(v) + 1e-7) << v;
+    }
+  }
+}
 
 TEST(Epilogue, silu_stays_accurate_and_finite_over_its_range) {
   // Gate passes through an identity, up is one: y = silu(x).

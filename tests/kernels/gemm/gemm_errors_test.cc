@@ -95,7 +95,8 @@ TEST(GemmRefuses, int8_activations_for_dense_weights) {
 TEST(GemmRefuses, a_gate_without_gate_weights_and_the_reverse) {
   Product plain, gated("q4_0", true);
   plain.output.epilogue.activation = Activation::SiluGate;
-  EXPECT_THAT(plain.sentence(), HasSubstr("SiluGate and a gate-up weight require each other"));
+  EXPECT_THAT(plain.sentence(),
+              HasSubstr("gated activation and a gate-up weight require each other"));
   gated.output.epilogue.activation = Activation::None;
   EXPECT_THAT(gated.sentence(), HasSubstr("require each other"));
 }

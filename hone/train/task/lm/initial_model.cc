@@ -26,6 +26,13 @@ fs::path model_of(const fs::path& init) {
   return is_run ? init / "model" : init;
 }
 
+void check_traits(const model_io::Architecture& architecture, const std::string& where) {
+  if (!architecture.has_default_traits() || !architecture.has_uniform_widths()) {
+    fail_unsupported(where, "a model of the llama family whose layers have one shape",
+                     architecture.family);
+  }
+}
+
 void check_rope(const model_io::Architecture& architecture, const std::string& where) {
   const model_io::RopeSpec& rope = architecture.rope;
   if (rope.rotary_dims != architecture.head_dim) {
@@ -48,6 +55,7 @@ InitialModel open_initial_model(const fs::path& init) {
   out.path = model_of(init);
   out.file = model_io::open_model_or_throw(out.path);
   out.architecture = out.file->architecture();
+  check_traits(out.architecture, out.path.string());
   check_rope(out.architecture, out.path.string());
   out.architecture.rope.pairing = model_io::RopePairing::HalfSplit;
   out.tokenizer = out.file->tokenizer();
