@@ -109,6 +109,8 @@ void Engine::State::check(const Request& request) const {
   }
   HONE_REQUIRE(request.stop.empty() || tokenizer != nullptr, "stop",
                "Stop strings need a tokenizer, and this model has none.");
+  const bool is_timeout = request.timeout_s >= 0 && request.timeout_s <= 1e9;  // false for NaN
+  HONE_CHECK(is_timeout, "timeout", "0 to 1e9 seconds", request.timeout_s);
   if (!request.json_schema.empty()) check_schema(request);
   validate(request.sampling, vocab);
 }

@@ -5,6 +5,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -71,7 +72,9 @@ class EngineLoop {
     std::deque<Event> outbox{};            // events that the sink did not take, in order
     Index kv_blocks = 0;                   // in the last step
     std::exception_ptr failure{};
+    std::optional<Refusal> refusal{};
     bool has_ended = false;
+    TimeNs taken_ns = 0;  // when the sink took an event last, or the request ended
   };
   // The rows of a sequence of a plan whose outputs are wanted, and its result.
   struct Wanted {
@@ -86,6 +89,8 @@ class EngineLoop {
   std::shared_ptr<const grammar::TokenVocabulary> vocabulary_of(const QueuedRequest& request);
   void take_cancelled();
   bool flush();
+  static bool is_over(const Live& live, TimeNs now);
+  bool is_wanted(const Live& live) const;
   StepResult run(const StepPlan& plan);
   bool compute(const StepPlan& plan);
   StepBatch batch_of(const StepPlan& plan);
@@ -95,6 +100,8 @@ class EngineLoop {
   bool end_requests();
   void push(Live& live, RequestId id, Event event);
   void end(Live& live, RequestId id, FinishReason reason);
+  void end(Live& live, const Ended& ended);
+  void fail_all();
   void report();
 
   ModelRunner& runner_;

@@ -44,6 +44,16 @@ struct SamplingParams {
 // most 1024 biases of -100…100.
 void validate(const SamplingParams& sampling, Index vocab_size);
 
+enum class Priority { High, Normal, Low };
+
+// Why a request was not answered.
+enum class Refusal {
+  QueueFull,
+  PromptTooLong,   // the prompt and one more token do not fit into the context
+  DeadlinePassed,  // before the first token
+};
+std::string_view name_of(Refusal refusal);  // "queue_full", "prompt_too_long", "deadline_passed"
+
 struct Request {
   std::vector<TokenId> tokens{};  // the prompt; at least one
   SamplingParams sampling{};
@@ -56,6 +66,15 @@ struct Request {
   // that satisfies it, or the beginning of such a text if it ends by length. Excludes `stop` and
   // `ignore_eos`.
   std::string json_schema{};
+  // Classes of higher priority run first. A request rises by one class for every 10 s that it
+  // waits, so that none waits forever.
+  Priority priority = Priority::Normal;
+  // Seconds from submit() on, up to 1e9; 0 for none. A request without a token by then fails with
+  // Refusal::DeadlinePassed; a later one is cancelled and keeps its text.
+  double timeout_s = 0;
+  // The tenant. Only requests with equal salts share prefixes in the KV cache, so that no tenant
+  // can learn from timings what another one asked.
+  std::uint64_t salt = 0;
 };
 
 enum class FinishReason { Stop, Length, Cancelled, Failed };
@@ -95,6 +114,7 @@ struct Event {
   Index kv_bytes = 0, kv_blocks = 0;  // in use at the end; with `finished`
   std::string error{};                // with FinishReason::Failed
   ErrorCategory error_category = ErrorCategory::Internal;
+  std::optional<Refusal> refusal{};  // with FinishReason::Failed, if it was refused
 };
 
 // Receives the events of a request. Called on the engine thread.

@@ -28,6 +28,9 @@ class Sequence {
   const std::atomic<bool>& cancelled() const { return *queued_.cancelled; }
 
   Index prompt_size() const { return prompt_size_; }
+  // The deadline that its timeout sets, if it has one.
+  std::optional<TimeNs> deadline() const;
+  bool has_token() const { return first_token_ns_.has_value(); }
   bool has_started() const { return started_ns_.has_value(); }
   // Ends the time in the queue, at its first call.
   void start(std::int64_t now_ns) {
