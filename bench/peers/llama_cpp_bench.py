@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times llama.cpp through its Python package. One JSON line in, one out.
 
-{"op": "place", "depth": N}    empties the cache and fills N positions (untimed by the caller)
-{"op": "prefill", "tokens": N} one prompt of N tokens into an empty cache
-{"op": "decode", "tokens": N}  N tokens one at a time; no sampling
+{"op": "place", "depth": N, "sequences": S}    empties the cache and fills N positions of each of S
+                                               sequences (untimed by the caller)
+{"op": "prefill", "tokens": N}                 one prompt of N tokens into an empty cache
+{"op": "decode", "tokens": N, "sequences": S}  N tokens of each sequence, one of each at a time; no
+                                               sampling
 """
 
 import argparse
@@ -16,7 +18,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--model", required=True)
     parser.add_argument("--threads", type=int, required=True)
-    parser.add_argument("--ctx", type=int, required=True)
+    parser.add_argument("--ctx", type=int, required=True, help="tokens of one sequence")
+    parser.add_argument("--sequences", type=int, required=True)
     options = parser.parse_args()
     try:
         import llama_cpp
@@ -34,7 +37,9 @@ def main():
         print(json.dumps({"ready": False, "error": "the model does not load"}), flush=True)
         return
     params = llama_cpp.llama_context_default_params()
-    params.n_ctx = options.ctx
+    # Each sequence has its own part of the cache, in units of 256 tokens.
+    params.n_ctx = (options.ctx + 255) // 256 * 256 * options.sequences
+    params.n_seq_max = options.sequences
     params.n_batch = params.n_ubatch = 512
     params.n_threads = params.n_threads_batch = options.threads
     context = llama_cpp.llama_init_from_model(model, params)
@@ -42,25 +47,40 @@ def main():
     vocabulary = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(model))
     generator = random.Random(7)
 
-    def decode(count):
-        tokens = [generator.randrange(vocabulary) for _ in range(count)]
-        for begin in range(0, count, 512):
-            part = tokens[begin : begin + 512]
-            array = (llama_cpp.llama_token * len(part))(*part)
-            if llama_cpp.llama_decode(context, llama_cpp.llama_batch_get_one(array, len(part))):
-                raise RuntimeError("llama_decode failed")
+    batch = llama_cpp.llama_batch_init(512, 0, 1)
+    lengths = [0] * options.sequences
+
+    def decode(rows):
+        """rows: (sequence, whether logits are wanted), at most 512."""
+        batch.n_tokens = len(rows)
+        for i, (sequence, wanted) in enumerate(rows):
+            batch.token[i] = generator.randrange(vocabulary)
+            batch.pos[i] = lengths[sequence]
+            batch.n_seq_id[i] = 1
+            batch.seq_id[i][0] = sequence
+            batch.logits[i] = wanted
+            lengths[sequence] += 1
+        if llama_cpp.llama_decode(context, batch):
+            raise RuntimeError("llama_decode failed")
         llama_cpp.llama_synchronize(context)
 
+    def prefill(sequence, count):
+        for begin in range(0, count, 512):
+            size = min(512, count - begin)
+            decode([(sequence, begin + i == count - 1) for i in range(size)])
+
     def answer(question):
+        sequences = question.get("sequences", 1)
         if question["op"] == "place":
             llama_cpp.llama_memory_clear(memory, True)
-            if question["depth"]:
-                decode(question["depth"])
+            lengths[:] = [0] * options.sequences
+            for sequence in range(sequences):
+                prefill(sequence, question["depth"])
         elif question["op"] == "prefill":
-            decode(question["tokens"])
+            prefill(0, question["tokens"])
         else:
             for _ in range(question["tokens"]):
-                decode(1)
+                decode([(sequence, True) for sequence in range(sequences)])
         return {"done": True}
 
     greeting = {"ready": True, "version": llama_cpp.__version__, "threads": options.threads}

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hone/app/blame_weights.h"
+#include "hone/app/generate_json.h"
 #include "hone/app/measurer.h"
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
@@ -53,32 +54,6 @@ std::vector<TokenId> prompt_tokens(const Engine& engine, const GenerateOptions& 
 std::string prompt_text(const Engine& engine, const GenerateOptions& options) {
   if (!options.prompt_ids) return options.prompt;
   return engine.has_tokenizer() ? engine.tokenizer().decode(*options.prompt_ids) : std::string{};
-}
-
-Json timings_json(const infer::Timings& timings) {
-  return {{"prompt_tokens", timings.prompt_tokens}, {"prompt_per_s", timings.prompt_per_s()},
-          {"gen_tokens", timings.generated_tokens}, {"gen_per_s", timings.decode_per_s()},
-          {"ttft_ms", timings.ttft_s * 1e3},        {"prompt_ms", timings.prompt_s * 1e3},
-          {"gen_ms", timings.decode_s * 1e3}};
-}
-
-Json logprobs_json(const Engine& engine, const std::vector<Event>& events) {
-  const auto piece = [&](TokenId id) {
-    return engine.has_tokenizer() ? Json(engine.tokenizer().piece(id)) : Json();
-  };
-  Json rows = Json::array();
-  for (const Event& event : events) {
-    if (!event.token) continue;
-    Json top = Json::array();
-    for (const infer::TokenLogprob& entry : event.top) {
-      top.push_back({{"id", entry.id}, {"piece", piece(entry.id)}, {"logprob", entry.logprob}});
-    }
-    rows.push_back({{"id", *event.token},
-                    {"piece", piece(*event.token)},
-                    {"logprob", event.logprob},
-                    {"top", std::move(top)}});
-  }
-  return rows;
 }
 
 // Read bandwidth, in bytes per second, by the threads that have just decoded.
@@ -171,6 +146,7 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
     sink->pass_on();
   }
   const Event& last = sink->events().back();
+  if (last.refusal) throw Error(last.error_category, last.error);
   if (*last.finished == infer::FinishReason::Failed) {
     blame_weights({&options.model, 1}, [&] { throw Error(last.error_category, last.error); });
   }

@@ -2,119 +2,32 @@
 #include "hone/bench/bench_llm.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <memory>
-#include <thread>
 #include <utility>
 
-#include "hone/bench/peer_process.h"
+#include "hone/bench/llm_contestants.h"
 #include "hone/bench/prefix_reuse.h"
 #include "hone/bench/synthetic_model.h"
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/names.h"
-#include "hone/core/philox.h"
-#include "hone/infer/engine.h"
 
 namespace hone::bench {
 namespace {
 
 using infer::Engine;
-using infer::TokenId;
 
-constexpr auto kRestBetweenRuns = std::chrono::milliseconds(300);
+constexpr Index kMaxSequences = 64;
 
-// One unit of work: prefill of `prompt` tokens, or decode of `tokens` tokens after `depth`.
-struct Work {
-  bool is_prefill = false;
-  Index tokens = 0, depth = 0;
-
-  // Tokens in the cache when the clock starts: nothing can be decoded after no token.
-  Index start() const { return is_prefill ? 0 : std::max<Index>(depth, 1); }
-  std::string name() const {
-    return is_prefill ? concat("pp", tokens) : concat("tg", tokens, "@", depth);
-  }
-};
-
-class CountingSink final : public infer::EventSink {
- public:
-  bool try_push(infer::Event&& event) noexcept override {
-    if (event.token) ++tokens;
-    finished = finished || event.finished.has_value();
-    if (event.finished == infer::FinishReason::Failed) error = std::move(event.error);
-    return true;
-  }
-  Index tokens = 0;
-  bool finished = false;
-  std::string error;
-};
-
-// Our side: prepare() brings the engine to the state where timing starts, and run() is timed.
-class HoneSide {
- public:
-  HoneSide(Engine& engine, Work work) : engine_(engine), work_(work) {}
-
-  void prepare() {
-    std::this_thread::sleep_for(kRestBetweenRuns);
-    if (work_.is_prefill) return;
-    submit(work_.start(), work_.tokens + 1);
-    while (sink_->tokens < 1 && !sink_->finished) engine_.step();  // the prompt's own token
-  }
-  void run() {
-    if (work_.is_prefill) submit(work_.tokens, 1);
-    while (!sink_->finished) engine_.step();
-    if (!sink_->error.empty()) fail(ErrorCategory::Internal, "bench llm", "a run", sink_->error);
-  }
-
- private:
-  void submit(Index prompt, Index tokens) {
-    infer::Request request;
-    PhiloxStream random(7);
-    const auto vocab = static_cast<std::uint32_t>(engine_.info().architecture.vocab_size);
-    for (Index i = 0; i < prompt; ++i) {
-      request.tokens.push_back(static_cast<TokenId>(random.below(vocab)));
-    }
-    request.sampling.temperature = 0;
-    request.ignore_eos = true;
-    request.max_tokens = tokens;
-    sink_ = std::make_shared<CountingSink>();
-    engine_.submit(std::move(request), sink_);
-  }
-
-  Engine& engine_;
-  Work work_;
-  std::shared_ptr<CountingSink> sink_;
-};
-
-std::unique_ptr<PeerProcess> start_llama_cpp(const BenchModel& subject, Index context,
-                                             int threads) {
-  const auto python = peer_python(), script = peer_script("llama_cpp_bench.py");
-  if (python.empty() || script.empty()) return nullptr;
-  return PeerProcess::try_start({python.string(), script.string(), "--model", subject.file.string(),
-                                 "--threads", concat(threads), "--ctx", concat(context)});
-}
-
-Contestant peer_contestant(PeerProcess& peer, const std::string& name, const Work& work) {
-  const Json question{{"op", work.is_prefill ? "prefill" : "decode"}, {"tokens", work.tokens}};
-  const Json place{{"op", "place"}, {"depth", work.start()}};
-  return {.name = name,
-          .run = [&peer, question] { peer.ask(question); },
-          .prepare =
-              [&peer, place] {
-                std::this_thread::sleep_for(kRestBetweenRuns);
-                peer.ask(place);
-              }};
-}
-
-std::vector<Work> list_work(const BenchLlmOptions& options) {
-  std::vector<Work> works;
+std::vector<LlmWork> list_work(const BenchLlmOptions& options) {
+  std::vector<LlmWork> works;
   for (const Index tokens : options.prompts)
     works.push_back({.is_prefill = true, .tokens = tokens});
   for (const Index tokens : options.generate) {
     for (const Index depth : options.depths) works.push_back({.tokens = tokens, .depth = depth});
   }
-  for (const Work& work : works) {
+  for (const LlmWork& work : works) {
     HONE_CHECK(work.tokens > 0 && work.depth >= 0, "bench llm",
                "positive token counts and depths of at least 0", work.name());
   }
@@ -128,13 +41,70 @@ Json describe(const infer::ModelInfo& info, infer::KvDtype kv) {
           {"kv", infer::name_of(kv)}};
 }
 
-BenchCase make_case(const BenchModel& subject, const Work& work, const infer::ModelInfo& info,
+// Greedy, then sampled, then masked, each with every number of sequences.
+std::vector<LlmMode> list_modes(const BenchLlmOptions& options) {
+  const infer::SamplingParams greedy{.temperature = 0};
+  std::vector<LlmMode> kinds{{.sampling = greedy}};
+  if (options.sampled) {
+    kinds.push_back({.name = "sampled"});
+    kinds.push_back({.name = "top_p", .sampling = {.top_p = 0.95f}});
+  }
+  if (!options.json_schema.empty()) {
+    kinds.push_back({.name = "schema", .json_schema = options.json_schema});
+  }
+  HONE_CHECK(!options.batches.empty(), "--batch", "numbers of sequences", "none");
+  std::vector<LlmMode> modes;
+  for (const LlmMode& kind : kinds) {
+    for (const Index sequences : options.batches) {
+      HONE_CHECK(sequences >= 1 && sequences <= kMaxSequences, "--batch",
+                 concat("1 to ", kMaxSequences, " sequences"), sequences);
+      modes.push_back(kind);
+      modes.back().sequences = sequences;
+    }
+  }
+  return modes;
+}
+
+// What a run computes: tokens, and the bytes of one pass over the weights for each step, whatever
+// the number of sequences, and of the keys and values of each.
+BenchCase::Amount amount_of(const LlmWork& work, const LlmMode& mode,
+                            const infer::ModelInfo& info) {
+  const auto sequences = static_cast<double>(mode.sequences);
+  BenchCase::Amount amount{.tokens = sequences * static_cast<double>(work.tokens)};
+  if (work.is_prefill) return amount;
+  const double weights = static_cast<double>(work.tokens) * static_cast<double>(info.weight_bytes);
+  const double alone = infer::decode_bytes(info, work.start(), work.tokens);
+  amount.bytes = weights + sequences * (alone - weights);
+  return amount;
+}
+
+// Several sequences beside one of the same kind, in tokens per second, and draws and masks beside
+// the largest logit, in time.
+std::vector<Quotient> quotients_of(const std::vector<LlmMode>& modes) {
+  std::vector<Quotient> quotients;
+  for (std::size_t i = 0; i < modes.size(); ++i) {
+    for (std::size_t j = 0; j < modes.size(); ++j) {
+      const LlmMode &one = modes[i], &base = modes[j];
+      if (one.name == base.name && one.sequences > 1 && base.sequences == 1) {
+        quotients.push_back({.name = concat(one.label("hone"), " / x1, tokens/s"),
+                             .of = j,
+                             .over = i,
+                             .factor = static_cast<double>(one.sequences)});
+      }
+      if (!one.name.empty() && base.name.empty() && one.sequences == base.sequences) {
+        quotients.push_back(
+            {.name = concat(one.label("hone"), " / greedy, time"), .of = i, .over = j});
+      }
+    }
+  }
+  return quotients;
+}
+
+BenchCase make_case(const BenchModel& subject, const LlmWork& work, const infer::ModelInfo& info,
                     const kernels::MemoryProbe& memory) {
   BenchCase result;
   result.name = concat(subject.name, "/", work.name());
-  result.tokens = static_cast<double>(work.tokens);
   if (work.is_prefill) return result;
-  result.bytes = infer::decode_bytes(info, work.start(), work.tokens);
   result.probe_around = true;
   result.no_memory_share =
       kernels::why_no_memory_share(info.weight_bytes, cpu_info().last_cache_bytes);
@@ -142,39 +112,69 @@ BenchCase make_case(const BenchModel& subject, const Work& work, const infer::Mo
   return result;
 }
 
-void bench_subject(const BenchModel& subject, const std::vector<Work>& works,
+// A contestant for each greedy mode, or for one sequence.
+void add_peer_modes(LlmPeer& peer, const LlmWork& work, const std::vector<LlmMode>& modes,
+                    const infer::ModelInfo& info, BenchCase& bench_case) {
+  for (std::size_t i = 0; i < modes.size() && modes[i].name.empty(); ++i) {
+    const std::string label = modes[i].label(peer.name);
+    if (peer.process == nullptr) {
+      bench_case.absent.push_back(label);
+    } else if (modes[i].sequences > 1 && !peer.has_batches) {
+      bench_case.skipped.emplace_back(label, "its program decodes one sequence");
+    } else {
+      bench_case.rivalries.push_back({.impl = i, .against = {bench_case.contestants.size()}});
+      bench_case.contestants.push_back(peer_contestant(peer, work, modes[i]));
+      bench_case.ours.push_back(false);
+      bench_case.amounts.push_back(amount_of(work, modes[i], info));
+      bench_case.extra.push_back(peer.process->greeting());
+    }
+  }
+}
+
+void bench_work(const BenchModel& subject, const LlmWork& work, const std::vector<LlmMode>& modes,
+                const BenchLlmOptions& options, Engine& engine, std::vector<LlmPeer>& peers,
+                const kernels::MemoryProbe& memory, BenchRun& run) {
+  BenchCase bench_case = make_case(subject, work, engine.info(), memory);
+  std::vector<std::unique_ptr<HoneSide>> sides;
+  for (const LlmMode& mode : modes) {
+    HoneSide* side = sides.emplace_back(std::make_unique<HoneSide>(engine, work, mode)).get();
+    bench_case.contestants.push_back(
+        {mode.label("hone"), [side] { side->run(); }, [side] { side->prepare(); }});
+    bench_case.ours.push_back(true);
+    bench_case.amounts.push_back(amount_of(work, mode, engine.info()));
+    bench_case.extra.push_back(describe(engine.info(), options.kv));
+  }
+  for (LlmPeer& peer : peers) add_peer_modes(peer, work, modes, engine.info(), bench_case);
+  if (!work.is_prefill) bench_case.quotients = quotients_of(modes);
+  run.add(bench_case);
+}
+
+void bench_subject(const BenchModel& subject, const std::vector<LlmWork>& works,
                    const BenchLlmOptions& options, const kernels::MemoryProbe& memory,
                    BenchRun& run, Executor& executor) {
   Index context = 0;
-  for (const Work& work : works) context = std::max(context, work.tokens + work.depth + 2);
+  for (const LlmWork& work : works) context = std::max(context, work.tokens + work.depth + 2);
   for (const Index prefix : options.prefixes) context = std::max(context, prefix_context(prefix));
+  const std::vector<LlmMode> modes = list_modes(options);
+  const Index sequences = *std::ranges::max_element(options.batches);
   infer::EngineOptions engine_options;
   engine_options.executor = &executor;
-  engine_options.need_tokenizer = false;
+  engine_options.need_tokenizer = !options.json_schema.empty();
   engine_options.context = context;
   engine_options.kv = options.kv;
   engine_options.activations = options.activations;
+  engine_options.max_sequences = std::max<Index>(sequences, options.prefixes.empty() ? 1 : 2);
+  // The parts of all prompts that a cache of whole blocks leaves fit into one step.
+  engine_options.prefill_chunk = std::max<Index>(engine_options.prefill_chunk, 32 * sequences);
   const auto engine = Engine::open_or_throw(subject.file, engine_options);
-  std::unique_ptr<PeerProcess> peer;
+  std::vector<LlmPeer> peers;
   for (const std::string& name : options.against) {
-    HONE_CHECK(name == "llama_cpp", "--against", "llama_cpp", name);
-    peer = start_llama_cpp(subject, context, executor.workers());
+    peers.push_back(start_llm_peer(name, subject.file, context, sequences, executor.workers()));
   }
-  for (const Work& work : works) {
-    HoneSide side(*engine, work);
-    BenchCase bench_case = make_case(subject, work, engine->info(), memory);
-    bench_case.contestants.push_back(
-        {"hone", [&side] { side.run(); }, [&side] { side.prepare(); }});
-    bench_case.ours.push_back(true);
-    bench_case.extra.push_back(describe(engine->info(), options.kv));
-    if (peer != nullptr) {
-      bench_case.contestants.push_back(peer_contestant(*peer, "llama_cpp", work));
-      bench_case.ours.push_back(false);
-      bench_case.extra.push_back(peer->greeting());
-    } else if (!options.against.empty()) {
-      bench_case.absent = options.against;
-    }
-    run.add(bench_case);
+  const std::vector<LlmMode> alone{{.sampling = {.temperature = 0}}};
+  for (const LlmWork& work : works) {
+    bench_work(subject, work, work.is_prefill ? alone : modes, options, *engine, peers, memory,
+               run);
   }
   for (const Index prefix : options.prefixes) {
     bench_prefix_reuse(subject.name, prefix, *engine, run);
@@ -210,7 +210,7 @@ std::filesystem::path default_bench_cache() {
 }
 
 void bench_llm(const BenchLlmOptions& options, BenchRun& run, Executor& executor) {
-  const std::vector<Work> works = list_work(options);
+  const std::vector<LlmWork> works = list_work(options);
   const kernels::MemoryProbe memory =
       kernels::make_memory_probe(kernels::MemoryTraffic::Read, executor);
   for (const BenchModel& subject : bench_models(options)) {

@@ -12,8 +12,8 @@
 namespace hone::bench {
 
 struct BenchLlmOptions {
-  std::filesystem::path model;      // a model file, or
-  std::vector<std::string> shapes;  // synthetic ones: llama-1b, llama-160m (synthetic_model.h)
+  std::filesystem::path model;                 // a model file, or
+  std::vector<std::string> shapes;             // synthetic ones: llama-1b, … (synthetic_model.h)
   std::vector<std::string> dtypes = {"q4_0"};  // of the synthetic ones
   std::vector<Index> prompts = {512};          // prefill of this many tokens
   std::vector<Index> generate = {64};          // decode of this many tokens, after each depth
@@ -21,17 +21,25 @@ struct BenchLlmOptions {
   std::vector<Index> prefixes;                 // shared by prompts; see prefix_reuse.h
   infer::KvDtype kv = infer::KvDtype::Float16;
   infer::Activations activations = infer::Activations::Int8;
-  std::vector<std::string> against;  // llama_cpp
+  std::vector<Index> batches = {1};  // sequences that decode together
+  bool sampled = false;              // decode also at temperature 1
+  std::string json_schema;           // decode also under this schema; empty: do not
+  std::vector<std::string> against;  // llama_cpp, ik_llama_cpp
   std::filesystem::path cache;       // where synthetic models are kept
 };
 
 // Prefill and decode rates, "llama-1b/q4_0/pp512" and "llama-1b/q4_0/tg64@512", with peers in child
 // processes on the same file and thread count, interleaved in one run. Sampling is greedy on our
-// side and absent on theirs; tokenization is excluded. Before each sample both sides rest for
-// 300 ms, because idle peers spin. Rows carry tokens_per_s, isa, kernel, threads, kv. Our decode
-// rows carry share_of_roof: the bytes of infer::decode_bytes() per second, over the read bandwidth
-// that the same threads reach immediately before and after each sample, the prompt being in the
-// cache; or no_memory_share, where the last-level cache holds a good part of the weights.
+// side and absent on theirs; tokenization is excluded. A decode has contestants "hone x8" for each
+// batch, each sequence with its own prompt; "hone sampled" draws at temperature 1 and "hone top_p"
+// also with top_p = 0.95, "hone schema" draws at temperature 1 among the tokens that the schema
+// allows. Quotients give the tokens per second of several sequences over those of one, and the time
+// of a drawn token over that of a greedy one. Random weights spread the probability over most of
+// the vocabulary, for which top-p does more work than for a text. Before each sample both sides
+// rest for 300 ms, because idle peers spin. Rows carry tokens_per_s, isa, kernel, threads, kv. Our
+// decode rows carry share_of_roof: the bytes of infer::decode_bytes() per second, over the read
+// bandwidth that the same threads reach immediately before and after each sample, the prompt being
+// in the cache; or no_memory_share, where the last-level cache holds a good part of the weights.
 // Error{InvalidArgument} for an unknown shape, dtype or peer.
 void bench_llm(const BenchLlmOptions& options, BenchRun& run, Executor& executor);
 

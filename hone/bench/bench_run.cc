@@ -37,6 +37,8 @@ void check(const BenchCase& bench_case) {
              bench_case.ours.size());
   HONE_CHECK(bench_case.extra.empty() || bench_case.extra.size() == count, "bench",
              concat("0 or ", count, " entries in `extra`"), bench_case.extra.size());
+  HONE_CHECK(bench_case.amounts.empty() || bench_case.amounts.size() == count, "bench",
+             concat("0 or ", count, " entries in `amounts`"), bench_case.amounts.size());
   HONE_CHECK(bench_case.notes.empty() || bench_case.notes.size() == count, "bench",
              concat("0 or ", count, " entries in `notes`"), bench_case.notes.size());
   for (const Quotient& quotient : bench_case.quotients) {
@@ -47,18 +49,25 @@ void check(const BenchCase& bench_case) {
                "A case has either a memory probe or a reason why it has none.");
 }
 
-Json make_row(const BenchCase& bench_case, const std::string& impl, const Spread& spread) {
+BenchCase::Amount amount_of(const BenchCase& bench_case, std::size_t contestant) {
+  if (!bench_case.amounts.empty()) return bench_case.amounts[contestant];
+  return {.bytes = bench_case.bytes, .tokens = bench_case.tokens};
+}
+
+Json make_row(const BenchCase& bench_case, std::size_t contestant, const Spread& spread) {
+  const BenchCase::Amount amount = amount_of(bench_case, contestant);
+  const std::string& impl = bench_case.contestants[contestant].name;
   Json row{{"case", bench_case.name},          {"impl", impl},
            {"median_ms", spread.median * 1e3}, {"p10_ms", spread.p10 * 1e3},
            {"p90_ms", spread.p90 * 1e3},       {"n", spread.n}};
   double share = 0;
-  if (bench_case.bytes > 0) row["gb_per_s"] = bench_case.bytes / spread.median * 1e-9;
+  if (amount.bytes > 0) row["gb_per_s"] = amount.bytes / spread.median * 1e-9;
   if (bench_case.flops > 0) {
     const double rate = bench_case.flops / spread.median * 1e-9;
     row["gflop_per_s"] = rate;
     if (bench_case.roof_gflop_per_s > 0) share = rate / bench_case.roof_gflop_per_s;
   }
-  if (bench_case.tokens > 0) row["tokens_per_s"] = bench_case.tokens / spread.median;
+  if (amount.tokens > 0) row["tokens_per_s"] = amount.tokens / spread.median;
   if (share > 0) row["share_of_roof"] = share;
   return row;
 }
@@ -204,8 +213,7 @@ void BenchRun::add(const BenchCase& bench_case) {
   if (!contestants.empty()) {
     Probed probed = measure(bench_case);
     for (std::size_t i = 0; i < contestants.size(); ++i) {
-      Json row =
-          make_row(bench_case, contestants[i].name, measurer_.spread(probed.work.seconds[i]));
+      Json row = make_row(bench_case, i, measurer_.spread(probed.work.seconds[i]));
       row["foreign_load"] = probed.work.foreign_load;
       if (!probed.memory_seconds[i].empty()) add_memory_share(bench_case, probed, i, row);
       if (!bench_case.no_memory_share.empty() && bench_case.ours[i]) {
@@ -234,7 +242,8 @@ void BenchRun::add_untimed(Json row, const std::string& note) {
 // Runs the probe before every contestant, so that all of them find the same caches, or around the
 // runs of ours where the case says so.
 BenchRun::Probed BenchRun::measure(const BenchCase& bench_case) {
-  const kernels::MemoryProbe* memory = bench_case.bytes > 0 ? bench_case.memory : nullptr;
+  const bool has_bytes = amount_of(bench_case, 0).bytes > 0;
+  const kernels::MemoryProbe* memory = has_bytes ? bench_case.memory : nullptr;
   const std::size_t count = bench_case.contestants.size();
   std::vector<Contestant> all;
   std::vector<std::size_t> places;                      // of the contestants
@@ -275,7 +284,7 @@ void BenchRun::add_memory_share(const BenchCase& bench_case, const Probed& probe
                          .seed = probed.work.seed};
   row["roof_gb_per_s"] = memory.bytes / measurer_.spread(pair.seconds[1]).median * 1e-9;
   const RatioInterval times = measurer_.speedup(pair, 0, 1);
-  const double moved = bench_case.bytes / memory.bytes, share = moved * times.ratio;
+  const double moved = amount_of(bench_case, i).bytes / memory.bytes, share = moved * times.ratio;
   if (share < row.value("share_of_roof", 0.0)) return;
   row["share_of_roof"] = share;
   if (has_interval(pair)) row["share_ci"] = {moved * times.low, moved * times.high};
@@ -346,8 +355,11 @@ void BenchRun::append_geometric_means(const BenchCase& bench_case, const Measure
 
 void BenchRun::append_quotients(const BenchCase& bench_case, const Measurement& measurement) {
   for (const Quotient& quotient : bench_case.quotients) {
-    const RatioInterval interval = measurer_.speedup(measurement, static_cast<Index>(quotient.over),
-                                                     static_cast<Index>(quotient.of));
+    RatioInterval interval = measurer_.speedup(measurement, static_cast<Index>(quotient.over),
+                                               static_cast<Index>(quotient.of));
+    for (double* value : {&interval.ratio, &interval.low, &interval.high}) {
+      *value *= quotient.factor;
+    }
     const bool has_bar = quotient.most > 0;
     Json row{{"case", bench_case.name}, {"name", quotient.name}, {"quotient", interval.ratio}};
     if (has_bar) row["most"] = quotient.most;

@@ -24,6 +24,7 @@ struct Quotient {
   std::string name;              // "b32 / b8"
   std::size_t of = 0, over = 0;  // contestants
   double most = 0;               // a bar; 0: none
+  double factor = 1;  // of the quotient: 8 for the rate of 8 units of work over that of one
 };
 
 // How many times as fast as the fastest of `against`, by its median, `impl` is.
@@ -58,6 +59,10 @@ struct BenchCase {
   double bytes = 0;        // least traffic of one run: gb_per_s = bytes / time
   double flops = 0;        // gflop_per_s = flops / time
   double tokens = 0;       // tokens_per_s = tokens / time
+  struct Amount {
+    double bytes = 0, tokens = 0;
+  };
+  std::vector<Amount> amounts = {};  // per contestant, instead of bytes and tokens; may be empty
   const kernels::MemoryProbe* memory = nullptr;  // interleaved with the contestants
   // Memory is probed immediately before and after each run of ours, its preparation being done, and
   // not for others. For preparations that take long or wait until threads of others are idle, as

@@ -5,18 +5,19 @@
 #include <string_view>
 
 #include "hone/model_io/architecture.h"
-#include "hone/model_io/write_model.h"
 
 namespace hone::bench {
 
 // "llama-1b" (22 layers, width 2048, 32/4 heads, ffn 5632) or "llama-160m" (12 layers, width 768,
-// 12/12 heads, ffn 3072), both with 32,000 tokens. Error{InvalidArgument} on another name.
+// 12/12 heads, ffn 3072), both with 32,000 tokens, or "llama3-1b" (16 layers, width 2048, 32/8
+// heads, ffn 8192, 128,256 tokens, tied embeddings). Error{InvalidArgument} on another name.
 model_io::Architecture shape_architecture(std::string_view shape);
 
-// A GGUF file of that shape with seeded random weights of the type and a generated vocabulary, for
-// timing only: the values have a realistic spread but no meaning. Written once into `folder`, then
-// reused. type: Q8_0 or Q4_0.
-std::filesystem::path synthetic_model(std::string_view shape, model_io::StoreType type,
+// A GGUF file of that shape with seeded random weights and a generated vocabulary, for timing only:
+// the values have a realistic spread but no meaning, and no encoder made their blocks. Written once
+// into `folder`, then reused. dtype: the type of all matrices, q8_0, q4_0, q4_k, q5_k or q6_k, or
+// q4_k_m, llama.cpp's mixture of q4_k and q6_k; Error{InvalidArgument} on another name.
+std::filesystem::path synthetic_model(std::string_view shape, std::string_view dtype,
                                       const std::filesystem::path& folder);
 
 }  // namespace hone::bench

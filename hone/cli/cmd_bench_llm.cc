@@ -49,11 +49,12 @@ void add_bench_llm(CLI::App& bench, Context& context) {
   auto* work = verb->add_option_group("work", "Exactly one of these options");
   work->add_option("--model", options->model, "Model file")->envname("HONE_MODEL");
   work->add_option("--shape", options->shapes,
-                   "Shape of a model with random weights: llama-1b, llama-160m")
+                   "Shape of a model with random weights: llama-1b, llama3-1b, llama-160m")
       ->delimiter(',')
       ->envname("HONE_SHAPE");
   work->require_option(1);
-  verb->add_option("--dtype", options->dtypes, "Type of the weights with --shape: q8_0, q4_0")
+  verb->add_option("--dtype", options->dtypes,
+                   "Type of the weights with --shape: q8_0, q4_0, q4_k, q5_k, q6_k, q4_k_m")
       ->delimiter(',')
       ->envname("HONE_DTYPE")
       ->capture_default_str();
@@ -76,7 +77,17 @@ void add_bench_llm(CLI::App& bench, Context& context) {
       ->delimiter(',')
       ->envname("HONE_PREFIX");
   add_runtime_options(*verb, *runtime);
-  verb->add_option("--against", options->against, "Peers to compare to: llama_cpp")
+  verb->add_option("--batch", options->batches, "Numbers of sequences that decode together")
+      ->delimiter(',')
+      ->envname("HONE_BATCH")
+      ->capture_default_str();
+  verb->add_flag("--sampled", options->sampled,
+                 "Decode also at temperature 1, without and with top-p")
+      ->envname("HONE_SAMPLED");
+  verb->add_option("--json-schema", options->json_schema,
+                   "Decode also under this JSON schema (its text), which must not let texts end")
+      ->envname("HONE_JSON_SCHEMA");
+  verb->add_option("--against", options->against, "Peers to compare to: llama_cpp, ik_llama_cpp")
       ->delimiter(',')
       ->envname("HONE_AGAINST");
   add_speculation_options(*verb, *spec, *depth);

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "hone/app/generate.h"
+#include "hone/app/generate_batch.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/runtime_options.h"
@@ -20,6 +21,8 @@ constexpr Index kMaxSchemaBytes = Index{1} << 20;   // more than the compiler ta
 
 struct GenerateCommand {
   app::GenerateOptions job;
+  app::GenerateBatchOptions batch;  // with prompts; `job` has its defaults
+  Index kv_mb = 0;
   std::string prompt, prompt_file, ids_file, json_schema;
   RuntimeChoice runtime;
   std::vector<std::string> logit_bias;
@@ -54,6 +57,11 @@ void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
       ->add_option("--prompt-ids", command.ids_file,
                    "FILE with a JSON array of token ids, used unchanged")
       ->envname("HONE_PROMPT_IDS");
+  prompt
+      ->add_option("--prompts", command.batch.prompts,
+                   "FILE with one JSON object a line, each answered by one (docs/generate.md)")
+      ->check(not_empty())
+      ->envname("HONE_PROMPTS");
   prompt->require_option(1);
   verb.add_flag("--no-bos", command.no_bos, "Do not add BOS, even if the tokenizer does")
       ->envname("HONE_NO_BOS");
@@ -77,6 +85,10 @@ void add_length_options(CLI::App& verb, GenerateCommand& command) {
       ->envname("HONE_MIN_TOKENS");
   verb.add_option("--stop", request.stop, "Stop before this string (may be repeated)")
       ->envname("HONE_STOP");
+  verb.add_option("--timeout", request.timeout_s,
+                  "Seconds after which a text ends where it is (0 means never)")
+      ->check(finite_number())
+      ->envname("HONE_TIMEOUT");
   verb.add_flag("--ignore-eos", request.ignore_eos, "Do not end the text at stop tokens")
       ->envname("HONE_IGNORE_EOS");
   verb.add_option("--json-schema", command.json_schema,
@@ -131,6 +143,10 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
   verb.add_option("--ctx", engine.context, "Context in tokens (default: the model's context)")
       ->check(whole_number(0))
       ->envname("HONE_CTX");
+  verb.add_option("--kv-mb", command.kv_mb,
+                  "MiB for the KV cache (default: half of the free memory, at most what is needed)")
+      ->check(whole_number(1, Index{1} << 30))
+      ->envname("HONE_KV_MB");
   verb.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens per step")
       ->check(whole_number(1))
       ->envname("HONE_PREFILL_CHUNK")
@@ -164,6 +180,24 @@ void read_draft_options(const GenerateCommand& command, bool has_seed, app::Gene
   job.request.spec.rule = is_exact ? infer::SpecRule::Exact : infer::SpecRule::Coupled;
 }
 
+void add_batch_options(CLI::App& verb, GenerateCommand& command) {
+  CLI::Option* prompts = verb.get_option("--prompts");
+  verb.add_option("--output", command.batch.output,
+                  "FILE for the results of --prompts; it must not exist (default: stdout)")
+      ->check(not_empty())
+      ->needs(prompts)
+      ->envname("HONE_OUTPUT");
+  verb.add_flag("--resume", command.batch.resume,
+                "Continue the results that a stopped job left in OUTPUT.partial, if any")
+      ->needs(verb.get_option("--output"))
+      ->envname("HONE_RESUME");
+  verb.add_option("--max-sequences", command.job.engine.max_sequences,
+                  "Number of prompts of --prompts that run together")
+      ->check(whole_number(1, 1024))
+      ->envname("HONE_MAX_SEQUENCES")
+      ->capture_default_str();
+}
+
 // The schema itself begins with a brace or is a boolean; everything else names a file.
 std::string read_schema_option(const std::string& option) {
   const std::size_t begin = option.find_first_not_of(" \t\r\n");
@@ -174,11 +208,9 @@ std::string read_schema_option(const std::string& option) {
   return text;
 }
 
-void run_generate(Context& context, GenerateCommand& command) {
+// Everything but the prompt and where the text goes.
+void complete_job(const Context& context, GenerateCommand& command) {
   app::GenerateOptions& job = command.job;
-  job.prompt = command.prompt_file.empty() ? command.prompt
-                                           : read_text_file(command.prompt_file, kMaxPromptBytes);
-  if (!command.ids_file.empty()) job.prompt_ids = read_token_ids(command.ids_file);
   if (!command.json_schema.empty()) {
     job.request.json_schema = read_schema_option(command.json_schema);
   }
@@ -191,18 +223,54 @@ void run_generate(Context& context, GenerateCommand& command) {
   job.use_model_defaults = !command.no_model_defaults;
   job.engine.kv = command.runtime.kv_dtype();
   job.engine.activations = command.runtime.activations();
-  job.measure_share = context.common.json;
-  if (!context.common.json) {
-    job.on_text = [](std::string_view text) {
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      // The reader is gone or the disk is full; finish() reports which.
-      if (std::fflush(stdout) != 0) Interrupt::flag() = true;
-    };
-  }
-  const Interrupt interrupt;
+  job.engine.kv_bytes = command.kv_mb << 20;
   job.interrupted = &Interrupt::flag();
+}
+
+// To stdout. If the reader is gone or the disk is full, the job ends; finish() reports which.
+void print_text(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  if (std::fflush(stdout) != 0) Interrupt::flag() = true;
+}
+
+void run_batch(Context& context, GenerateCommand& command) {
+  app::GenerateBatchOptions& batch = command.batch;
+  HONE_REQUIRE(!context.common.json || !batch.output.empty(), "--json",
+               "With --prompts it needs --output, as stdout has the results otherwise.");
+  complete_job(context, command);
+  batch.defaults = command.job;
+  batch.on_line = [](std::string_view line) { print_text(concat(line, "\n")); };
+  const Interrupt interrupt;
+  const app::GenerateBatchResult result = app::generate_batch(batch, context.executor());
+  if (result.is_interrupted) {
+    context.status = Interrupt::exit_status();
+  } else if (result.failed > 0) {
+    context.status = 1;
+  }
+  context.finish(result.document, [&] {
+    log_info(concat(result.prompts, " prompts, ", result.failed, " failed, ",
+                    result.generated_tokens, " tokens at ",
+                    static_cast<double>(result.generated_tokens) / result.seconds, "/s"));
+  });
+  if (result.is_interrupted && !batch.output.empty()) {
+    log_info(concat("interrupted: ", result.prompts, " results are in ", batch.output.string(),
+                    ".partial; --resume continues"));
+  }
+}
+
+void run_generate(Context& context, GenerateCommand& command) {
+  if (!command.batch.prompts.empty()) return run_batch(context, command);
+  app::GenerateOptions& job = command.job;
+  job.prompt = command.prompt_file.empty() ? command.prompt
+                                           : read_text_file(command.prompt_file, kMaxPromptBytes);
+  if (!command.ids_file.empty()) job.prompt_ids = read_token_ids(command.ids_file);
+  complete_job(context, command);
+  job.measure_share = context.common.json;
+  if (!context.common.json) job.on_text = print_text;
+  const Interrupt interrupt;
   const app::GenerateResult result = app::generate(job, context.executor());
-  if (result.finish_reason == infer::FinishReason::Cancelled) {
+  // A timeout cancels as well, and that is what was asked for.
+  if (result.finish_reason == infer::FinishReason::Cancelled && interrupt.requested()) {
     context.status = Interrupt::exit_status();
   }
   context.finish(result.document, [&] {
@@ -217,13 +285,14 @@ void run_generate(Context& context, GenerateCommand& command) {
 }  // namespace
 
 void add_generate(CLI::App& program, Context& context) {
-  CLI::App* verb = program.add_subcommand("generate", "Generate text from a prompt");
+  CLI::App* verb = program.add_subcommand("generate", "Generate text from a prompt, or from many");
   auto command = std::make_shared<GenerateCommand>();
   add_prompt_options(*verb, *command);
   add_length_options(*verb, *command);
   add_sampling_options(*verb, *command);
   add_engine_options(*verb, *command);
   add_draft_options(*verb, *command);
+  add_batch_options(*verb, *command);
   add_trace_option(*verb, context);
   verb->callback([&context, command] { run_generate(context, *command); });
 }

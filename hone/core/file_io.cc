@@ -267,17 +267,36 @@ int open_regular_file(const fs::path& path) {
   return descriptor;
 }
 
-Index most_text_bytes() {
-  return static_cast<Index>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / 4;
-}
-
-std::string read_text_file(const fs::path& path, Index max_bytes) {
+int open_text_stream(const fs::path& path) {
   // The shell's streams (/dev/stdin, /dev/fd/63, …) may be pipes.
   const bool stream = path.string().starts_with("/dev/") || path.string().starts_with("/proc/");
   const int descriptor =
       stream ? ::open(path.c_str(), O_RDONLY | O_CLOEXEC) : open_regular_file(path);
   if (descriptor < 0) fail_to_open(path);
   reject_device(descriptor, path);
+  return descriptor;
+}
+
+void rename_to_new(const fs::path& from, const fs::path& to) {
+  int status = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
+  if (status != 0 && (errno == EINVAL || errno == ENOSYS)) {  // not every file system has it
+    std::error_code error;
+    if (fs::exists(fs::symlink_status(to, error))) {
+      errno = EEXIST;
+    } else {
+      status = ::rename(from.c_str(), to.c_str());
+    }
+  }
+  if (status != 0) fail_io(to, "rename the finished file into place");
+  sync_path(folder_of(to), O_RDONLY | O_DIRECTORY);
+}
+
+Index most_text_bytes() {
+  return static_cast<Index>(::sysconf(_SC_PHYS_PAGES)) * ::sysconf(_SC_PAGESIZE) / 4;
+}
+
+std::string read_text_file(const fs::path& path, Index max_bytes) {
+  const int descriptor = open_text_stream(path);
   std::string text;
   std::string block(kPendingBytes, '\0');
   ssize_t count = 0;

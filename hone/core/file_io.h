@@ -77,6 +77,14 @@ void remove_stale_temporaries(const std::filesystem::path& folder);
 // device or a pipe might never end.
 int open_regular_file(const std::filesystem::path& path);
 
+// A descriptor for reading a regular file, or a stream below /dev or /proc (/dev/stdin), but no
+// device that may never end. Errors as read_text_file().
+int open_text_stream(const std::filesystem::path& path);
+
+// Renames a file to a name that is not in use, and syncs the folder. Throws Error{Io} if the name
+// is in use; the file then keeps its old name.
+void rename_to_new(const std::filesystem::path& from, const std::filesystem::path& to);
+
 // The default limit on text files: a quarter of the machine's memory.
 Index most_text_bytes();
 // The whole file. Error{NotFound} if it cannot be opened, Error{CorruptFile} if it is larger than

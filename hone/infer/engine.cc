@@ -144,6 +144,8 @@ void Engine::State::check(const Request& request) const {
   const Index depth = request.spec.depth.value_or(0);
   HONE_CHECK(depth >= 0 && depth <= kMaxDraftDepth, "drafts",
              concat("0 to ", kMaxDraftDepth, " in a round"), depth);
+  const bool is_timeout = request.timeout_s >= 0 && request.timeout_s <= 1e9;  // false for NaN
+  HONE_CHECK(is_timeout, "timeout", "0 to 1e9 seconds", request.timeout_s);
   if (!request.json_schema.empty()) check_schema(request);
   validate(request.sampling, vocab);
 }

@@ -64,7 +64,8 @@ class Engine {
 
   // Thread-safe. Throws Error{InvalidArgument} for an invalid request, Error{Resource} if the queue
   // is full, and what grammar::JsonSchema::compile() throws for a schema that is not enforced.
-  // Every accepted request ends with exactly one event that has `finished`.
+  // Every accepted request ends with exactly one event that has `finished`; a sink that takes
+  // nothing for 30 s is given up, and its request cancelled.
   RequestId submit(Request request, std::shared_ptr<EventSink> sink);
   // Thread-safe. May be called at any time, repeatedly, and with unknown ids.
   void cancel(RequestId id) noexcept;

@@ -138,19 +138,26 @@ void EngineLoop::propose_drafts() {
 }
 
 bool EngineLoop::run_plan() {
-  if (speculator_) propose_drafts();
-  const StepPlan plan = scheduler_.plan(clock_.now_ns());
-  if (plan.empty()) return false;
-  StepResult result;
   try {
-    result = run(plan);
+    if (speculator_) propose_drafts();
+    const StepPlan plan = scheduler_.plan(clock_.now_ns());
+    if (plan.empty()) return false;
+    const StepResult result = run(plan);
     take_cancelled();
+    scheduler_.apply(result);
   } catch (...) {
-    scheduler_.apply({});  // the rows are planned again
-    throw;
+    fail_all();
   }
-  scheduler_.apply(result);
   return true;
+}
+
+// Ends all requests with the exception in flight: no request in particular is to blame, and none
+// may be lost.
+void EngineLoop::fail_all() {
+  for (auto& [id, live] : live_) {
+    if (!live.has_ended && !live.failure) live.failure = std::current_exception();
+  }
+  scheduler_.fail_all();
 }
 
 void EngineLoop::take_messages() {
@@ -175,11 +182,16 @@ void EngineLoop::admit(QueuedRequest queued) {
                         .tokens = request.tokens,
                         .max_tokens = request.max_tokens,
                         .first_output = std::ssize(request.tokens) - 1,
+                        .priority = request.priority,
+                        .salt = request.salt,
                         .room = kUnbounded};
   auto vocabulary = vocabulary_of(queued);
-  live_[id].sequence = std::make_unique<Sequence>(std::move(queued), tokenizer_, stop_ids_,
-                                                  scheduler_.max_length(), std::move(vocabulary));
+  Live& live = live_[id];
+  live.sequence = std::make_unique<Sequence>(std::move(queued), tokenizer_, stop_ids_,
+                                             scheduler_.max_length(), std::move(vocabulary));
+  submission.deadline = live.sequence->deadline();
   if (const auto refusal = scheduler_.submit(std::move(submission), clock_.now_ns())) {
+    live.refusal = refusal;
     fail(ErrorCategory::Resource, "submit",
          concat("The request was refused: ", name_of(*refusal), "."));
   }
@@ -200,17 +212,25 @@ void EngineLoop::take_cancelled() {
   for (const RequestId id : queue_.take_cancelled()) scheduler_.cancel(id);
 }
 
+// Whether nothing is left to deliver, or the reader has gone: it took nothing for so long.
+bool EngineLoop::is_over(const Live& live, TimeNs now) {
+  if (!live.has_ended) return false;
+  return live.outbox.empty() || seconds_between(live.taken_ns, now) >= kStallSeconds;
+}
+
 // Offers what sinks did not take. Returns whether one took something.
 bool EngineLoop::flush() {
+  const TimeNs now = clock_.now_ns();
   bool has_delivered = false;
   for (auto at = live_.begin(); at != live_.end();) {
     auto& [id, live] = *at;
     while (!live.outbox.empty() && live.sink->try_push(std::move(live.outbox.front()))) {
       live.outbox.pop_front();
+      live.taken_ns = now;
       has_delivered = true;
     }
     if (live.sequence) scheduler_.set_room(id, live.outbox.empty() ? kUnbounded : 0);
-    at = live.has_ended && live.outbox.empty() ? live_.erase(at) : std::next(at);
+    at = is_over(live, now) ? live_.erase(at) : std::next(at);
   }
   return has_delivered;
 }
@@ -260,7 +280,15 @@ StepResult EngineLoop::run(const StepPlan& plan) {
   return result;
 }
 
-// Returns false if everybody who takes part was cancelled meanwhile.
+// Whether somebody waits for the next token: not if the request was cancelled or is too late.
+bool EngineLoop::is_wanted(const Live& live) const {
+  if (live.score != nullptr) return true;
+  const auto deadline = live.sequence->deadline();
+  if (deadline && *deadline <= clock_.now_ns()) return false;
+  return !live.sequence->cancelled().load(std::memory_order_relaxed);
+}
+
+// Returns false if nobody who takes part wants it any more.
 bool EngineLoop::compute(const StepPlan& plan) {
   Index rows = 0, positions = 0;
   bool has_prompt = false;
@@ -275,8 +303,7 @@ bool EngineLoop::compute(const StepPlan& plan) {
   for (const BlockCopy& copy : plan.copies) arena_.copy(copy);
   const auto go_on = [&] {
     return std::ranges::any_of(plan.sequences, [&](const PlannedSequence& planned) {
-      const Live& live = live_.at(planned.id);
-      return live.score != nullptr || !live.sequence->cancelled().load(std::memory_order_relaxed);
+      return is_wanted(live_.at(planned.id));
     });
   };
   return runner_.forward(batch_of(plan), go_on);
@@ -412,10 +439,7 @@ bool EngineLoop::end_requests() {
       live_.erase(found);
       continue;
     }
-    if (!live.has_ended) {
-      const bool has_failed = ended.cause == EndCause::Failed;
-      end(live, ended.id, has_failed ? FinishReason::Failed : FinishReason::Cancelled);
-    }
+    if (!live.has_ended) end(live, ended);
     live.sequence.reset();
     // A reader that took nothing for so long has gone.
     if (ended.cause == EndCause::Stalled) live.outbox.clear();
@@ -423,11 +447,26 @@ bool EngineLoop::end_requests() {
   return !all.empty();
 }
 
+void EngineLoop::end(Live& live, const Ended& ended) {
+  FinishReason reason = FinishReason::Cancelled;
+  if (ended.cause == EndCause::Failed) reason = FinishReason::Failed;
+  if (ended.cause == EndCause::DeadlinePassed && !live.sequence->has_token()) {
+    reason = FinishReason::Failed;
+    live.refusal = Refusal::DeadlinePassed;
+    live.failure = std::make_exception_ptr(
+        Error(ErrorCategory::Resource, "[timeout] The deadline passed before the first token."));
+  }
+  end(live, ended.id, reason);
+}
+
 // Sends the last event of a request whose text has not ended by itself.
 void EngineLoop::end(Live& live, RequestId id, FinishReason reason) {
   Event event{.request = id, .finished = reason};
   if (live.sequence) event = live.sequence->finish(reason, clock_.now_ns());
-  if (reason == FinishReason::Failed) describe(live.failure, event);
+  if (reason == FinishReason::Failed) {
+    describe(live.failure, event);
+    event.refusal = live.refusal;
+  }
   push(live, id, std::move(event));
 }
 
@@ -435,6 +474,7 @@ void EngineLoop::push(Live& live, RequestId id, Event event) {
   if (event.finished) {
     event.kv_blocks = live.kv_blocks;
     event.kv_bytes = live.kv_bytes;
+    live.taken_ns = clock_.now_ns();
     live.has_ended = true;
     if (speculator_) event.spec = std::make_shared<const SpecStats>(speculator_->forget(id));
     queue_.forget(id);

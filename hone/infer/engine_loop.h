@@ -5,6 +5,7 @@
 #include <exception>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -77,7 +78,9 @@ class EngineLoop {
     std::deque<Event> outbox{};            // events that the sink did not take, in order
     Index kv_blocks = 0, kv_bytes = 0;     // in the last step
     std::exception_ptr failure{};
+    std::optional<Refusal> refusal{};
     bool has_ended = false;
+    TimeNs taken_ns = 0;  // when the sink took an event last, or the request ended
   };
   // The rows of a sequence of a plan whose outputs are wanted, and its result.
   struct Wanted {
@@ -94,6 +97,8 @@ class EngineLoop {
   void take_cancelled();
   bool flush();
   void hold(Live& live, const PlannedSequence& planned, Index rows) const;
+  static bool is_over(const Live& live, TimeNs now);
+  bool is_wanted(const Live& live) const;
   StepResult run(const StepPlan& plan);
   bool compute(const StepPlan& plan);
   StepBatch batch_of(const StepPlan& plan);
@@ -105,6 +110,8 @@ class EngineLoop {
   bool end_requests();
   void push(Live& live, RequestId id, Event event);
   void end(Live& live, RequestId id, FinishReason reason);
+  void end(Live& live, const Ended& ended);
+  void fail_all();
   void report();
   void return_pages(bool is_idle);
 

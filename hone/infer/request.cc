@@ -33,6 +33,18 @@ void validate(const SamplingParams& sampling, Index vocab_size) {
   }
 }
 
+std::string_view name_of(Refusal refusal) {
+  switch (refusal) {
+    case Refusal::QueueFull:
+      return "queue_full";
+    case Refusal::PromptTooLong:
+      return "prompt_too_long";
+    case Refusal::DeadlinePassed:
+      break;
+  }
+  return "deadline_passed";
+}
+
 std::string_view name_of(FinishReason reason) {
   switch (reason) {
     case FinishReason::Stop:

@@ -46,6 +46,16 @@ struct SamplingParams {
 // most 1024 biases of -100…100.
 void validate(const SamplingParams& sampling, Index vocab_size);
 
+enum class Priority { High, Normal, Low };
+
+// Why a request was not answered.
+enum class Refusal {
+  QueueFull,
+  PromptTooLong,   // the prompt and one more token do not fit into the context
+  DeadlinePassed,  // before the first token
+};
+std::string_view name_of(Refusal refusal);  // "queue_full", "prompt_too_long", "deadline_passed"
+
 struct Request {
   std::vector<TokenId> tokens{};  // the prompt; at least one
   SamplingParams sampling{};
@@ -59,6 +69,15 @@ struct Request {
   // `ignore_eos`.
   std::string json_schema{};
   SpecParams spec{};  // for engines with drafts
+  // Classes of higher priority run first. A request rises by one class for every 10 s that it
+  // waits, so that none waits forever.
+  Priority priority = Priority::Normal;
+  // Seconds from submit() on, up to 1e9; 0 for none. A request without a token by then fails with
+  // Refusal::DeadlinePassed; a later one is cancelled and keeps its text.
+  double timeout_s = 0;
+  // The tenant. Only requests with equal salts share prefixes in the KV cache, so that no tenant
+  // can learn from timings what another one asked.
+  std::uint64_t salt = 0;
 };
 
 enum class FinishReason { Stop, Length, Cancelled, Failed };
@@ -99,6 +118,7 @@ struct Event {
   std::shared_ptr<const SpecStats> spec{};  // with `finished`, if the engine has drafts
   std::string error{};                      // with FinishReason::Failed
   ErrorCategory error_category = ErrorCategory::Internal;
+  std::optional<Refusal> refusal{};  // with FinishReason::Failed, if it was refused
 };
 
 // Receives the events of a request. Called on the engine thread.

@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 
 #include <filesystem>
+#include <map>
 #include <utility>
 
+#include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "tests/cli/cli_fixture.h"
 
@@ -21,6 +23,53 @@ TEST_F(Cli, bench_takes_as_many_rounds_as_told_by_either_name) {
     for (const Json& row : report.at("rows")) EXPECT_EQ(row.at("n"), rounds) << option;
   }
   expect_refusal(bench + Arguments{"--iterations", "0"}, 2);
+}
+
+TEST_F(Cli, bench_llm_decodes_several_sequences_and_draws_beside_one_greedy_sequence) {
+  const Arguments bench{"bench", "llm",  "--model", write_tiny_model(), "--pp",
+                        "4",     "--tg", "3",       "--iterations",     "5"};
+  const Json report = json_of(
+      bench + Arguments{"--batch", "1,3", "--depth", "0,40", "--sampled", "--json-schema",
+                        "{\"type\": \"array\", \"minItems\": 100}", "--against", "ik_llama_cpp"});
+  std::map<std::string, Json> rows;
+  for (const Json& row : report.at("rows")) {
+    const std::string name = row.at("case");
+    if (name.ends_with("tg3@40")) rows[row.at("impl")] = row;
+  }
+  for (const char* kind : {"hone", "hone sampled", "hone top_p", "hone schema"}) {
+    ASSERT_TRUE(rows.contains(kind) && rows.contains(concat(kind, " x3"))) << kind;
+    const Json &one = rows[kind], &three = rows[concat(kind, " x3")];
+    EXPECT_NEAR(one["tokens_per_s"].get<double>() * one["median_ms"].get<double>(), 3e3, 1e-3);
+    EXPECT_NEAR(three["tokens_per_s"].get<double>() * three["median_ms"].get<double>(), 9e3, 1e-3);
+    const double bytes = one["gb_per_s"].get<double>() * one["median_ms"].get<double>();
+    const double more = three["gb_per_s"].get<double>() * three["median_ms"].get<double>();
+    EXPECT_GT(more, bytes) << "more keys and values";
+    EXPECT_LT(more, 3 * bytes) << "the same weights";
+  }
+  EXPECT_EQ(rows["ik_llama_cpp"]["status"], "absent");
+  Index rates = 0, times = 0;
+  for (const Json& row : report.at("quotients")) {
+    const std::string name = row.at("name");
+    rates += name.ends_with("/ x1, tokens/s");
+    times += name.ends_with("/ greedy, time");
+    if (name != "hone x3 / x1, tokens/s" || row.at("case") != rows["hone"]["case"]) continue;
+    const double quotient =
+        rows["hone x3"]["tokens_per_s"].get<double>() / rows["hone"]["tokens_per_s"].get<double>();
+    EXPECT_NEAR(row.at("quotient").get<double>(), quotient, 1e-6 * quotient);
+    EXPECT_LE(row.at("ci")[0].get<double>(), quotient * 1.001);
+  }
+  EXPECT_EQ(rates, 2 * 4);
+  EXPECT_EQ(times, 2 * 6);
+  for (const auto& [option, value] :
+       std::vector<std::pair<const char*, const char*>>{{"--batch", "0"},
+                                                        {"--batch", "65"},
+                                                        {"--against", "vllm"},
+                                                        {"--json-schema", "{\"a\""}}) {
+    EXPECT_NE(run_hone(bench + Arguments{option, value}).status, 0) << option << " " << value;
+  }
+  const ProgramResult ended = run_hone(bench + Arguments{"--json-schema", "{\"enum\": [1]}"});
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_THAT(ended.err, HasSubstr("must not let it end"));
 }
 
 TEST_F(Cli, bench_layers_prints_one_document_and_writes_its_plots) {

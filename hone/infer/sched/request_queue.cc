@@ -16,7 +16,8 @@ RequestId RequestQueue::push(QueuedRequest request) {
   const std::lock_guard lock(mutex_);
   if (waiting() >= capacity_) {
     fail(ErrorCategory::Resource, "submit",
-         concat("The queue of ", capacity_, " requests is full."));
+         concat("The request was refused: ", name_of(Refusal::QueueFull), ", as ", capacity_,
+                " requests wait."));
   }
   request.id = last_id_ + 1;
   request.cancelled = std::make_shared<std::atomic<bool>>(false);

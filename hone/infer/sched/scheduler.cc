@@ -42,18 +42,6 @@ const SchedulerOptions& checked(const SchedulerOptions& options) {
 
 }  // namespace
 
-std::string_view name_of(Refusal refusal) {
-  switch (refusal) {
-    case Refusal::QueueFull:
-      return "queue_full";
-    case Refusal::PromptTooLong:
-      return "prompt_too_long";
-    case Refusal::DeadlinePassed:
-      break;
-  }
-  return "deadline_passed";
-}
-
 Scheduler::Scheduler(const SchedulerOptions& options)
     : options_(checked(options)),
       pool_(kv_block_sizes(options.groups), options.kv_bytes),
@@ -227,6 +215,11 @@ void Scheduler::end(Active& active, EndCause cause) {
   const RequestId id = active.request.id;
   ended_.push_back({.id = id, .cause = cause});
   active_.erase(id);
+}
+
+void Scheduler::fail_all() {
+  in_progress_.reset();
+  while (!active_.empty()) end(active_.begin()->second, EndCause::Failed);
 }
 
 std::vector<Ended> Scheduler::take_ended() { return std::exchange(ended_, {}); }

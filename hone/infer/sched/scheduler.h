@@ -18,7 +18,7 @@ namespace hone::infer {
 
 inline constexpr Index kChunkTokens = 16;  // prefill chunks are multiples of it, if they reach it
 
-enum class Priority { High, Normal, Low };
+inline constexpr double kStallSeconds = 30;
 
 struct SchedulerOptions {
   std::vector<LayerGroup> groups{};
@@ -32,7 +32,7 @@ struct SchedulerOptions {
   Index max_rows = 512;         // most rows of a step; at least max_running and prefill_chunk
   double target_seconds = 0.2;  // of a step in which sequences decode
   double ageing_seconds = 10;   // waiting this long raises a request by one priority class
-  double stall_seconds = 30;    // a parked request is cancelled after this time
+  double stall_seconds = kStallSeconds;  // a parked request is cancelled after this time
 };
 
 // A request as the scheduler sees it. `id` must not be in use.
@@ -52,13 +52,6 @@ struct Submission {
   // them, this one waits, and then starts from its blocks, the last and partly filled one included.
   std::optional<RequestId> fork_of{};
 };
-
-enum class Refusal {
-  QueueFull,
-  PromptTooLong,   // the prompt and one more token exceed max_length()
-  DeadlinePassed,  // already when submitted
-};
-std::string_view name_of(Refusal refusal);  // "queue_full", "prompt_too_long", "deadline_passed"
 
 enum class EndCause {
   Finished,   // as the last result said
@@ -118,7 +111,8 @@ class Scheduler {
   // Throws Error{InvalidArgument} for options that contradict each other or allow no request.
   explicit Scheduler(const SchedulerOptions& options);
 
-  // Takes or refuses a request. Throws Error{InvalidArgument} for an invalid one.
+  // Takes a request, or refuses it if too many wait, if it and one more token exceed max_length(),
+  // or if its deadline has passed. Throws Error{InvalidArgument} for an invalid one.
   std::optional<Refusal> submit(Submission submission, TimeNs now);
   // Unknown ids are ignored. A request of the plan in progress ends in apply().
   void cancel(RequestId id);
@@ -140,6 +134,9 @@ class Scheduler {
   // request changes, or next_timer().
   StepPlan plan(TimeNs now);
   void apply(const StepResult& result);
+  // Ends every request as failed. After an exception from plan() or apply() this is the only way to
+  // go on: it gives back all blocks, and the scheduler can be used again.
+  void fail_all();
   // The requests that ended since the last call, each exactly once.
   std::vector<Ended> take_ended();
   // Evicts the prefixes used least recently until those that no sequence uses take at most `bytes`.

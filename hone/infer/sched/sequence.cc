@@ -2,6 +2,7 @@
 #include "hone/infer/sched/sequence.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -121,6 +122,12 @@ void Sequence::close(Event& event, FinishReason reason, std::int64_t now_ns) {
   event.text += utf8_.finish();
   event.finished = reason;
   event.timings = timings(now_ns);
+}
+
+std::optional<TimeNs> Sequence::deadline() const {
+  const double timeout = queued_.request.timeout_s;
+  if (timeout == 0) return std::nullopt;
+  return queued_.submitted_ns + std::llround(timeout * 1e9);
 }
 
 bool Sequence::ends_with(TokenId id) const {

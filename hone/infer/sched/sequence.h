@@ -37,6 +37,9 @@ class Sequence {
   const Request& request() const { return queued_.request; }
   std::span<const TokenId> tokens() const { return tokens_; }  // prompt, then output
   Index prompt_size() const { return prompt_size_; }
+  // The deadline that its timeout sets, if it has one.
+  std::optional<TimeNs> deadline() const;
+  bool has_token() const { return first_token_ns_.has_value(); }
   bool has_started() const { return started_ns_.has_value(); }
   // Ends the time in the queue, at its first call.
   void start(std::int64_t now_ns) {

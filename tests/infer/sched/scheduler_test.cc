@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <new>
 #include <numeric>
 
 #include "hone/core/error.h"
@@ -493,6 +494,48 @@ TEST(Scheduler, ageing_bounds_starvation) {
     EXPECT_TRUE(is_started || now < 20 * kSecond);
   }
   EXPECT_GT(now, 20 * kSecond);  // but priorities count until then
+}
+
+// A key that cannot be computed, as when memory runs out within plan() or apply().
+TEST(Scheduler, after_an_exception_every_request_ends_and_all_blocks_are_given_back) {
+  static int keys_left = 0;
+  keys_left = 1 << 30;
+  SchedulerOptions options = options_of(40);
+  options.extend_key = [](const PrefixSecret& secret, const PrefixKey& parent,
+                          std::span<const TokenId> ids) {
+    if (--keys_left == 0) throw std::bad_alloc();
+    return extend_key(secret, parent, ids);
+  };
+  for (int at = 1; at < 200; ++at) {
+    keys_left = 1 << 30;
+    Scheduler scheduler(options);
+    scheduler.submit(generate(100, text(100)), 0);
+    step(scheduler);
+    for (RequestId id = 1; id <= 6; ++id) {
+      scheduler.submit(generate(id, text(70 + 3 * static_cast<Index>(id))), 0);
+    }
+    keys_left = at;
+    bool has_failed = false;
+    for (int i = 0; i < 8 && !has_failed; ++i) {
+      try {
+        step(scheduler);
+      } catch (const std::bad_alloc&) {
+        has_failed = true;
+      }
+    }
+    if (!has_failed) {
+      EXPECT_GT(at, 10);
+      return;
+    }
+    scheduler.fail_all();
+    EXPECT_EQ(scheduler.take_ended().size(), 7u);
+    scheduler.audit();
+    expect_counters_add_up(scheduler);
+    EXPECT_EQ(scheduler.counters().failed, 7);
+    scheduler.submit(generate(7, text(90)), 0);
+    EXPECT_EQ(step(scheduler).sequences.size(), 1u) << "it goes on";
+  }
+  FAIL() << "never without an exception";
 }
 
 TEST(Scheduler, contradictory_options_are_refused) {

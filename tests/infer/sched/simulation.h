@@ -233,7 +233,23 @@ class Simulation {
     require(c.running + c.waiting == static_cast<Index>(clients_.size()), "nobody lost");
   }
 
+  // No block is in the tables of two tenants.
+  void check_tenants(const infer::StepPlan& plan) const {
+    std::map<std::pair<std::size_t, infer::BlockId>, std::uint64_t> tenants;
+    for (const infer::PlannedSequence& planned : plan.sequences) {
+      const std::uint64_t salt = clients_.at(planned.id).request.salt;
+      for (std::size_t g = 0; g < planned.blocks.size(); ++g) {
+        for (const infer::BlockId block : planned.blocks[g]) {
+          if (block == infer::kNoBlock) continue;
+          require(tenants.try_emplace({g, block}, salt).first->second == salt,
+                  "one tenant a block");
+        }
+      }
+    }
+  }
+
   void check_plan(const infer::StepPlan& plan) {
+    check_tenants(plan);
     Index all_rows = 0, kv_tokens = 0;
     std::set<std::pair<Index, infer::BlockId>> written;
     for (const infer::PlannedSequence& planned : plan.sequences) {

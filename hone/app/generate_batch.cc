@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/generate_batch.h"
+
+#include <algorithm>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "hone/app/blame_weights.h"
+#include "hone/app/generate_json.h"
+#include "hone/app/prompt_line.h"
+#include "hone/app/result_file.h"
+#include "hone/core/check.h"
+#include "hone/core/clock.h"
+#include "hone/core/line_reader.h"
+#include "hone/core/log.h"
+#include "hone/core/progress.h"
+#include "hone/core/sha256.h"
+#include "hone/core/text_format.h"
+#include "hone/core/trace.h"
+
+namespace hone::app {
+namespace {
+
+using infer::Engine;
+using infer::Event;
+using Next = LineReader::Next;
+
+constexpr Index kMaxLineBytes = Index{64} << 20;  // more than any context holds
+// Results wait for earlier ones, so that a line that takes long does not stop the others at once.
+constexpr Index kWindows = 16;
+constexpr int kWaitMs = 100;  // for the next line, when nothing else is to be done
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+// Keeps the events of one request.
+class KeepingSink final : public infer::EventSink {
+ public:
+  explicit KeepingSink(Index& tokens) : tokens_(tokens) {}
+  bool try_push(Event&& event) noexcept override {
+    tokens_ += event.token.has_value();
+    events_.push_back(std::move(event));
+    return true;
+  }
+  bool is_finished() const { return !events_.empty() && events_.back().finished.has_value(); }
+  const std::vector<Event>& events() const { return events_; }
+
+ private:
+  Index& tokens_;
+  std::vector<Event> events_;
+};
+
+// A line on its way from the file to its result.
+struct Answer {
+  Json result;                          // what is known of it
+  std::string echo;                     // the text begins with it
+  std::shared_ptr<KeepingSink> sink{};  // null once the result is complete
+
+  bool is_running() const { return sink != nullptr && !sink->is_finished(); }
+};
+
+// The lines of a file that are not blank, with their numbers.
+class Lines {
+ public:
+  explicit Lines(const std::filesystem::path& path)
+      : reader_(path, kMaxLineBytes), name_(path.filename().string()) {}
+
+  Next next(std::string& line, int wait_ms) {
+    for (;;) {
+      const Next next = reader_.next(line, wait_ms);
+      number_ += next == Next::Line || next == Next::TooLong;
+      if (next != Next::Line || !is_blank(line)) return next;
+    }
+  }
+  Index number() const { return number_; }
+  std::string where() const { return concat(name_, ", line ", number_); }
+
+ private:
+  LineReader reader_;
+  std::string name_;
+  Index number_ = 0;
+};
+
+// The number of lines; 0 for a stream, which can be read only once.
+Index count_lines(const std::filesystem::path& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return 0;
+  Lines lines(path);
+  std::string line;
+  Index count = 0;
+  for (;;) {
+    const Next next = lines.next(line, 0);
+    if (next == Next::End) return count;
+    count += next != Next::None;
+  }
+}
+
+Json error_json(ErrorCategory category, std::string_view message) {
+  return {{"category", name_of(category)}, {"message", message}};
+}
+
+// All options and properties of the model that texts depend on.
+std::string describe_texts(const Engine& engine, const GenerateOptions& options) {
+  const infer::Request& request = options.request;
+  const infer::SamplingParams& sampling = request.sampling;
+  Json text{{"model", {engine.info().format, engine.info().file_bytes, engine.info().context}},
+            {"types",
+             {static_cast<int>(options.engine.kv), static_cast<int>(options.engine.activations)}},
+            {"prompt", {options.add_bos, options.echo}},
+            {"defaults", options.use_model_defaults ? engine.info().generation_defaults : Json()},
+            {"length", {request.max_tokens, request.min_tokens, request.ignore_eos}},
+            {"stop", request.stop},
+            {"schema", request.json_schema},
+            {"logprobs", request.logprobs},
+            {"seed", sampling.seed},
+            {"penalties", {sampling.presence_penalty, sampling.frequency_penalty}}};
+  for (const infer::LogitBias& bias : sampling.logit_bias) {
+    text["bias"].push_back({bias.id, bias.bias});
+  }
+  const auto add = [&text](const char* name, const auto& choice) {
+    if (choice) text[name] = *choice;
+  };
+  add("temperature", options.sampling.temperature);
+  add("top_k", options.sampling.top_k);
+  add("top_p", options.sampling.top_p);
+  add("min_p", options.sampling.min_p);
+  add("repetition_penalty", options.sampling.repetition_penalty);
+  return text.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+class Job {
+ public:
+  Job(const GenerateBatchOptions& options, Executor& executor)
+      : options_(options), lines_(options.prompts) {
+    if (!options.output.empty()) file_.emplace(options.output, options.resume);
+    infer::EngineOptions engine_options = options.defaults.engine;
+    engine_options.executor = &executor;
+    engine_options.need_tokenizer = false;  // lines may have ids
+    engine_options.max_queue = std::max(engine_options.max_queue, engine_options.max_sequences);
+    engine_ = Engine::open_or_throw(options.defaults.model, engine_options);
+    most_ = engine_options.max_sequences;
+    texts_ = describe_texts(*engine_, options.defaults);
+  }
+
+  GenerateBatchResult run();
+
+ private:
+  bool is_interrupted() const {
+    return options_.defaults.interrupted != nullptr && options_.defaults.interrupted->load();
+  }
+  Index running() const { return std::ranges::count_if(answers_, &Answer::is_running); }
+  std::string digest(std::string_view line) const {
+    return sha256_hex_of_text(concat(line, "\n", texts_)).substr(0, 16);
+  }
+
+  void skip_done();
+  void check_done(const std::string& done, const std::string& line);
+  void read_lines();
+  void start(std::string_view line, Next next);
+  void submit(std::string_view line, PromptLine& prompt, Answer& answer);
+  void write_results();
+  void complete(Answer& answer);
+  void write(const Json& result);
+  void note_error(const Json& result);
+  void report(Progress& progress, double seconds) const;
+  void finish();
+
+  const GenerateBatchOptions& options_;
+  Lines lines_;
+  std::optional<ResultFile> file_;
+  GenerateBatchResult result_;  // outlives the engine, whose last events count in it
+  std::unique_ptr<Engine> engine_;
+  Index most_ = 0;              // requests that run together
+  std::string texts_;           // of describe_texts()
+  std::deque<Answer> answers_;  // in the order of the lines; the first is the next to be written
+  bool has_ended_ = false;      // the file
+  Json first_error_;
+};
+
+GenerateBatchResult Job::run() {
+  const std::int64_t begin = steady_clock().now_ns();
+  const auto elapsed = [&] { return seconds_between(begin, steady_clock().now_ns()); };
+  const Index total = count_lines(options_.prompts);
+  skip_done();
+  Progress progress("generate", total > 0 ? std::max<Index>(total - result_.continued, 1) : 0,
+                    "prompts");
+  while (!is_interrupted()) {
+    read_lines();
+    write_results();
+    if (has_ended_ && answers_.empty()) break;
+    engine_->step();
+    report(progress, elapsed());
+  }
+  result_.is_interrupted = is_interrupted() && !(has_ended_ && answers_.empty());
+  result_.seconds = elapsed();
+  finish();
+  return std::move(result_);
+}
+
+// Passes over the lines that have results already.
+void Job::skip_done() {
+  std::string line;
+  while (file_ && !is_interrupted()) {
+    const std::optional<std::string> done = file_->next_done();
+    if (!done) return;
+    Next next = Next::None;
+    while (next == Next::None && !is_interrupted()) next = lines_.next(line, kWaitMs);
+    if (next == Next::End) line.clear();
+    check_done(*done, next == Next::Line ? line : "");
+    ++result_.prompts;
+    ++result_.continued;
+  }
+}
+
+void Job::check_done(const std::string& done, const std::string& line) {
+  const std::string where = concat(file_->partial().string(), ", line ", result_.prompts + 1);
+  const Json result = parse_json(done, where);
+  if (!result.is_object() || !result.contains("digest")) {
+    fail_corrupt(where, "a result of hone generate", done.substr(0, 40));
+  }
+  HONE_REQUIRE(result["digest"] == digest(line), where,
+               "This is the result of another prompt, model or option. Remove the file to start "
+               "over.");
+  note_error(result);
+}
+
+// Submits lines while there is room. Waits for one if there is nothing else to do.
+void Job::read_lines() {
+  std::string line;
+  while (!has_ended_ && running() < most_ && std::ssize(answers_) < kWindows * most_) {
+    const Next next = lines_.next(line, answers_.empty() ? kWaitMs : 0);
+    has_ended_ = next == Next::End;
+    if (next == Next::End || next == Next::None) return;
+    start(line, next);
+  }
+}
+
+void Job::start(std::string_view line, Next next) {
+  Answer& answer = answers_.emplace_back();
+  PromptLine prompt{.id = nullptr,
+                    .prompt = {},
+                    .request = options_.defaults.request,
+                    .sampling = options_.defaults.sampling};
+  Json error;
+  try {
+    if (next == Next::TooLong) {
+      fail_corrupt(lines_.where(), concat("at most ", kMaxLineBytes, " bytes"), "more");
+    }
+    read_prompt_line(line, lines_.where(), prompt);
+    submit(line, prompt, answer);
+  } catch (const Error& failure) {
+    error = error_json(failure.category(), failure.what());
+  }
+  answer.result["id"] = prompt.id.is_null() ? Json(lines_.number()) : prompt.id;
+  answer.result["digest"] = digest(next == Next::TooLong ? "" : line);
+  if (!error.is_null()) {
+    answer.result["finish_reason"] = name_of(infer::FinishReason::Failed);
+    answer.result["error"] = std::move(error);
+  }
+}
+
+void Job::submit(std::string_view line, PromptLine& prompt, Answer& answer) {
+  HONE_TRACE_ZONE("tokenize", {"bytes", line.size()});
+  const GenerateOptions& defaults = options_.defaults;
+  infer::Request& request = prompt.request;
+  request.tokens = prompt.tokens
+                       ? std::move(*prompt.tokens)
+                       : engine_->tokenizer().encode(prompt.prompt, {.add_bos = defaults.add_bos});
+  request.sampling = infer::resolve_sampling(
+      request.sampling, prompt.sampling,
+      defaults.use_model_defaults ? engine_->info().generation_defaults : Json::object());
+  if (defaults.echo && engine_->has_tokenizer()) {
+    answer.echo = prompt.tokens ? engine_->tokenizer().decode(request.tokens) : prompt.prompt;
+  }
+  const auto sink = std::make_shared<KeepingSink>(result_.generated_tokens);
+  engine_->submit(std::move(request), sink);
+  answer.sink = sink;
+}
+
+void Job::write_results() {
+  while (!answers_.empty() && !answers_.front().is_running()) {
+    Answer& answer = answers_.front();
+    if (answer.sink != nullptr) complete(answer);
+    write(answer.result);
+    answers_.pop_front();
+  }
+}
+
+void Job::complete(Answer& answer) {
+  const std::vector<Event>& events = answer.sink->events();
+  const Event& last = events.back();
+  Json& result = answer.result;
+  if (*last.finished == infer::FinishReason::Failed) {
+    result["finish_reason"] = name_of(*last.finished);
+    result["error"] = error_json(last.error_category, last.error);
+    if (last.refusal) result["error"]["refusal"] = name_of(*last.refusal);
+    return;
+  }
+  std::string text = std::move(answer.echo);
+  Json tokens = Json::array();
+  for (const Event& event : events) {
+    if (event.token) tokens.push_back(*event.token);
+    text += event.text;
+  }
+  result["text"] = std::move(text);
+  result["tokens"] = std::move(tokens);
+  result["finish_reason"] = name_of(*last.finished);
+  result["timings"] = timings_json(last.timings);
+  const bool has_logprobs =
+      std::ranges::any_of(events, [](const Event& event) { return !event.top.empty(); });
+  if (has_logprobs) result["logprobs"] = logprobs_json(*engine_, events);
+}
+
+void Job::write(const Json& result) {
+  const std::string line = result.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (file_) {
+    file_->append(line);
+  } else {
+    options_.on_line(line);
+  }
+  ++result_.prompts;
+  note_error(result);
+}
+
+void Job::note_error(const Json& result) {
+  if (!result.contains("error")) return;
+  ++result_.failed;
+  if (first_error_.is_null()) first_error_ = result["error"];
+}
+
+void Job::report(Progress& progress, double seconds) const {
+  const double rate = seconds > 0 ? static_cast<double>(result_.generated_tokens) / seconds : 0;
+  progress.update(result_.prompts - result_.continued,
+                  concat(fixed(rate, 1), " tokens/s, ", engine_->stats().running, " together, ",
+                         result_.failed, " failed"));
+}
+
+void Job::finish() {
+  if (!result_.is_interrupted) {
+    HONE_REQUIRE(result_.prompts > 0, options_.prompts.string(), "The file has no prompts.");
+    if (file_) file_->finish();
+  }
+  const double rate = static_cast<double>(result_.generated_tokens) / result_.seconds;
+  result_.document = {{"prompts", result_.prompts},
+                      {"continued", result_.continued},
+                      {"failed", result_.failed},
+                      {"generated_tokens", result_.generated_tokens},
+                      {"cached_tokens", engine_->stats().cached_tokens},
+                      {"preemptions", engine_->stats().preemptions},
+                      {"seconds", result_.seconds},
+                      {"tokens_per_s", rate},
+                      {"interrupted", result_.is_interrupted},
+                      {"threads", engine_->info().threads}};
+  if (!first_error_.is_null()) result_.document["first_error"] = first_error_;
+}
+
+ErrorCategory category_of(const Json& error) {
+  for (int at = 0; at <= static_cast<int>(ErrorCategory::Internal); ++at) {
+    const auto category = static_cast<ErrorCategory>(at);
+    if (error.value("category", "") == name_of(category)) return category;
+  }
+  return ErrorCategory::Internal;
+}
+
+}  // namespace
+
+GenerateBatchResult generate_batch(const GenerateBatchOptions& options, Executor& executor) {
+  GenerateBatchResult result = Job(options, executor).run();
+  if (result.is_interrupted || result.failed < result.prompts) return result;
+  const Json& error = result.document.at("first_error");
+  const ErrorCategory category = category_of(error);
+  const auto throw_it = [&] {
+    throw Error(category, concat("All ", result.prompts,
+                                 " prompts failed; the first: ", error.value("message", "")));
+  };
+  if (category == ErrorCategory::Internal) blame_weights({&options.defaults.model, 1}, throw_it);
+  throw_it();
+  return result;
+}
+
+}  // namespace hone::app

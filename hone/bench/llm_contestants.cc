@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/bench/llm_contestants.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <thread>
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/core/philox.h"
+
+namespace hone::bench {
+namespace {
+
+using infer::TokenId;
+
+// Peers' idle threads spin.
+constexpr auto kRestBetweenRuns = std::chrono::milliseconds(300);
+
+}  // namespace
+
+Index LlmWork::start() const { return is_prefill ? 0 : std::max<Index>(depth, 1); }
+
+std::string LlmWork::name() const {
+  return is_prefill ? concat("pp", tokens) : concat("tg", tokens, "@", depth);
+}
+
+std::string LlmMode::label(const std::string& program) const {
+  std::string text = program;
+  if (!name.empty()) text += " " + name;
+  if (sequences > 1) text += concat(" x", sequences);
+  return text;
+}
+
+class HoneSide::Sink final : public infer::EventSink {
+ public:
+  bool try_push(infer::Event&& event) noexcept override {
+    tokens += event.token.has_value();
+    if (event.finished) last = std::move(event);
+    return true;
+  }
+  bool is_finished() const { return last.finished.has_value(); }
+
+  Index tokens = 0;
+  infer::Event last;
+};
+
+HoneSide::HoneSide(infer::Engine& engine, LlmWork work, LlmMode mode)
+    : engine_(engine), work_(work), mode_(std::move(mode)) {}
+
+// A decode starts when each sequence has the token that follows its prompt. All get it in the same
+// step, because the engine has the prompts' keys and values from the requests before.
+void HoneSide::prepare() {
+  std::this_thread::sleep_for(kRestBetweenRuns);
+  ++samples_;
+  if (work_.is_prefill) return;
+  for (const Index tokens : {Index{1}, work_.tokens + 1}) {
+    sinks_.clear();
+    for (Index i = 0; i < mode_.sequences; ++i) submit(i, work_.start(), tokens);
+    if (tokens == 1) finish();
+  }
+  while (std::ranges::any_of(sinks_, [](const auto& sink) { return sink->tokens == 0; })) {
+    engine_.step();
+    const bool has_ended =
+        std::ranges::any_of(sinks_, [](const auto& sink) { return sink->is_finished(); });
+    if (has_ended) return finish();  // which says why
+  }
+  for (const auto& sink : sinks_) {
+    if (sink->tokens == 1) continue;
+    fail(ErrorCategory::Resource, "bench llm", "sequences that start together",
+         concat(sink->tokens, " tokens of one before the first of another"));
+  }
+}
+
+void HoneSide::run() {
+  if (work_.is_prefill) {
+    sinks_.clear();
+    submit(0, work_.tokens, 1);
+  }
+  finish();
+}
+
+void HoneSide::submit(Index sequence, Index prompt, Index tokens) {
+  infer::Request request;
+  PhiloxStream random(static_cast<std::uint64_t>(7 + sequence));
+  const auto vocab = static_cast<std::uint32_t>(engine_.info().architecture.vocab_size);
+  for (Index i = 0; i < prompt; ++i) {
+    request.tokens.push_back(static_cast<TokenId>(random.below(vocab)));
+  }
+  // A prompt that is measured is new to the cache each time.
+  if (work_.is_prefill) request.salt = samples_;
+  request.sampling = mode_.sampling;
+  request.json_schema = mode_.json_schema;
+  request.ignore_eos = mode_.json_schema.empty();
+  request.max_tokens = tokens;
+  sinks_.push_back(std::make_shared<Sink>());
+  engine_.submit(std::move(request), sinks_.back());
+}
+
+void HoneSide::finish() {
+  const auto is_finished = [](const auto& sink) { return sink->is_finished(); };
+  while (!std::ranges::all_of(sinks_, is_finished)) engine_.step();
+  for (const auto& sink : sinks_) {
+    const infer::Event& last = sink->last;
+    if (last.finished == infer::FinishReason::Failed) throw Error(last.error_category, last.error);
+    HONE_REQUIRE(last.finished == infer::FinishReason::Length, "bench llm",
+                 "A text ended before the last token that is measured. A schema for this purpose "
+                 "must not let it end.");
+  }
+}
+
+namespace {
+
+std::unique_ptr<PeerProcess> start(const char* script_name, std::vector<std::string> arguments) {
+  const auto python = peer_python(), script = peer_script(script_name);
+  if (python.empty() || script.empty()) return nullptr;
+  arguments.insert(arguments.begin(), {python.string(), script.string()});
+  return PeerProcess::try_start(arguments);
+}
+
+}  // namespace
+
+LlmPeer start_llm_peer(const std::string& name, const std::filesystem::path& model, Index context,
+                       Index sequences, int threads) {
+  const std::vector<std::string> common{"--model", model.string(), "--threads", concat(threads)};
+  if (name == "llama_cpp") {
+    std::vector<std::string> arguments = common;
+    for (const std::string& word :
+         {std::string("--ctx"), concat(context), std::string("--sequences"), concat(sequences)}) {
+      arguments.push_back(word);
+    }
+    return {.name = name, .process = start("llama_cpp_bench.py", std::move(arguments))};
+  }
+  HONE_CHECK(name == "ik_llama_cpp", "--against", "llama_cpp or ik_llama_cpp", name);
+  LlmPeer peer{.name = name, .has_batches = false, .has_own_clock = true};
+  const char* program = std::getenv("HONE_IK_LLAMA_BENCH");
+  if (program == nullptr || *program == '\0') return peer;
+  std::vector<std::string> arguments = common;
+  arguments.insert(arguments.end(), {"--program", program});
+  peer.process = start("ik_llama_bench.py", std::move(arguments));
+  return peer;
+}
+
+Contestant peer_contestant(LlmPeer& peer, const LlmWork& work, const LlmMode& mode) {
+  PeerProcess& process = *peer.process;
+  const Json question{{"op", work.is_prefill ? "prefill" : "decode"},
+                      {"tokens", work.tokens},
+                      {"depth", work.start()},
+                      {"sequences", mode.sequences}};
+  if (peer.has_own_clock) {
+    const auto seconds = std::make_shared<double>(0);
+    return {.name = mode.label(peer.name),
+            .run = [&process, question,
+                    seconds] { *seconds = process.ask(question).at("seconds").get<double>(); },
+            .prepare = [] { std::this_thread::sleep_for(kRestBetweenRuns); },
+            .own_seconds = [seconds] { return *seconds; }};
+  }
+  Json place = question;
+  place["op"] = "place";
+  return {.name = mode.label(peer.name),
+          .run = [&process, question] { process.ask(question); },
+          .prepare =
+              [&process, place] {
+                std::this_thread::sleep_for(kRestBetweenRuns);
+                process.ask(place);
+              }};
+}
+
+}  // namespace hone::bench

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "hone/bench/bench_run.h"
+#include "hone/bench/peer_process.h"
+#include "hone/infer/engine.h"
+
+namespace hone::bench {
+
+// One unit of work: prefill of a prompt of `tokens` tokens, or decode of `tokens` tokens of each
+// sequence after `depth` others.
+struct LlmWork {
+  bool is_prefill = false;
+  Index tokens = 0, depth = 0;
+
+  // Tokens in the cache when the clock starts: nothing can be decoded after no token.
+  Index start() const;
+  std::string name() const;  // "pp512", "tg64@512"
+};
+
+// How tokens are chosen, and how many sequences run together.
+struct LlmMode {
+  std::string name{};  // "", "sampled", "top_p", "schema"
+  infer::SamplingParams sampling{};
+  std::string json_schema{};
+  Index sequences = 1;
+
+  // "hone", "hone sampled x8"
+  std::string label(const std::string& program) const;
+};
+
+// Our side: prepare() brings the engine to the state where timing starts, and run() is timed. The
+// sequences have different prompts and all decode in every timed step. Errors of a run and texts
+// that end early are Error{InvalidArgument} or the run's own.
+class HoneSide {
+ public:
+  HoneSide(infer::Engine& engine, LlmWork work, LlmMode mode);
+  void prepare();
+  void run();
+
+ private:
+  class Sink;
+  void submit(Index sequence, Index prompt, Index tokens);
+  void finish();
+
+  infer::Engine& engine_;
+  LlmWork work_;
+  LlmMode mode_;
+  std::vector<std::shared_ptr<Sink>> sinks_;
+  std::uint64_t samples_ = 0;
+};
+
+// Another program that runs the same file.
+struct LlmPeer {
+  std::string name;                        // "llama_cpp"
+  std::unique_ptr<PeerProcess> process{};  // null if it is absent
+  bool has_batches = true;                 // whether sequences can decode together
+  bool has_own_clock = false;              // whether its answers have the seconds
+};
+
+// "llama_cpp": the package of bench/peers/llama_cpp_bench.py. "ik_llama_cpp": the program that
+// HONE_IK_LLAMA_BENCH names. context: tokens of one sequence. Error{InvalidArgument} for others.
+LlmPeer start_llm_peer(const std::string& name, const std::filesystem::path& model, Index context,
+                       Index sequences, int threads);
+Contestant peer_contestant(LlmPeer& peer, const LlmWork& work, const LlmMode& mode);
+
+}  // namespace hone::bench

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <string>
+
+#include "hone/core/index.h"
+
+namespace hone {
+
+// The lines of a file, or of a pipe as they arrive.
+class LineReader {
+ public:
+  enum class Next {
+    Line,     // one was read
+    TooLong,  // one was longer than the limit, and was skipped
+    None,     // none has arrived yet
+    End,
+  };
+
+  // Errors as read_text_file(). A line has at most max_bytes, and at most about that much memory is
+  // used.
+  LineReader(const std::filesystem::path& path, Index max_bytes);
+  LineReader(const LineReader&) = delete;
+  LineReader& operator=(const LineReader&) = delete;
+  ~LineReader();
+
+  // Reads the next line, without its "\n". The last one need not have one. With `wait_ms`, waits so
+  // long for one to arrive, or until a signal. Throws Error{Io}.
+  Next next(std::string& line, int wait_ms = 0);
+  // The bytes of all lines so far, with "\n".
+  Index bytes() const { return bytes_; }
+
+ private:
+  enum class Chunk { Read, None, End };
+  Chunk read_chunk(int wait_ms);
+
+  std::string path_;
+  Index max_bytes_;
+  int descriptor_ = -1;
+  std::string pending_;  // what was read and not yet returned, from begin_ on
+  std::size_t begin_ = 0;
+  std::size_t searched_ = 0;  // the part of pending_ without "\n"
+  Index bytes_ = 0;
+  bool is_skipping_ = false;  // within a line that is too long
+};
+
+}  // namespace hone
