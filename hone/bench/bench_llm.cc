@@ -191,8 +191,7 @@ std::vector<BenchModel> bench_models(const BenchLlmOptions& options) {
   const auto folder = options.cache.empty() ? default_bench_cache() : options.cache;
   for (const std::string& shape : options.shapes) {
     for (const std::string& dtype : options.dtypes) {
-      models.push_back({concat(shape, "/", dtype),
-                        synthetic_model(shape, model_io::parse_store_type(dtype), folder)});
+      models.push_back({concat(shape, "/", dtype), synthetic_model(shape, dtype, folder)});
     }
   }
   return models;

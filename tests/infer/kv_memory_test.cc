@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <fstream>
 #include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -149,34 +148,6 @@ TEST_F(KvMemory, of_running_requests_is_not_touched_when_memory_is_scarce) {
     loop_->step();
   }
   for (std::size_t i = 0; i < sinks.size(); ++i) EXPECT_EQ(sinks[i]->tokens, expected[i]->tokens);
-}
-
-// Numbers regions and notes those that it was asked to wait for.
-struct NumberingExecutor final : Executor {
-  int workers() const override { return 1; }
-  void parallel_for(Index n, Index grain, RangeBody body) override {
-    serial_executor().parallel_for(n, grain, body);
-  }
-  PublishTicket parallel_publish(PublishWork work) override {
-    serial_executor().parallel_publish(std::move(work));
-    return {++last};
-  }
-  void wait_left(PublishTicket ticket) override { left.insert(ticket.generation); }
-  std::uint64_t last = 0;
-  std::set<std::uint64_t> left;
-};
-
-TEST_F(KvMemory, is_returned_after_the_last_reader_has_left) {
-  NumberingExecutor executor;
-  ModelRunner runner(*file_, {.kv = Dtype::Float32, .max_rows = 4}, executor);
-  test::TextCache cache(runner.kv_layout(), 64);
-  runner.forward({.tokens = {1, 2}, .sequences = {{.rows = 2, .tables = {cache.table()}}}});
-  ASSERT_GT(executor.last, 20u);
-  EXPECT_FALSE(executor.left.contains(executor.last));
-  runner.wait_left();
-  for (std::uint64_t region = 1; region <= executor.last; ++region) {
-    EXPECT_TRUE(executor.left.contains(region)) << region;
-  }
 }
 
 }  // namespace

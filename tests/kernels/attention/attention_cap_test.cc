@@ -63,8 +63,8 @@ TEST(AttentionCap, matches_double_with_and_without_a_window) {
           AttentionArgs args = args_of(q, out, cache, sequences);
           args.soft_cap = cap;
           args.window = window;
-          AttentionWorkspace workspace;
-          attention(args, workspace, serial_executor());
+
+          attention(args, serial_executor());
           args.out = expected.data();
           attention_ref(args);
           for (std::size_t i = 0; i < out.size(); ++i)
@@ -81,12 +81,12 @@ TEST(AttentionCap, a_huge_cap_changes_nothing_and_a_tiny_one_averages) {
   const auto q = test::random_values(kHeads * kDim, 3, 2);
   const std::vector<AttentionSequence> sequences{
       {.rows = 1, .first_position = tokens - 1, .blocks = cache.blocks}};
-  AttentionWorkspace workspace;
+
   const auto run = [&](float cap) {
     std::vector<float> out(q.size());
     AttentionArgs args = args_of(q, out, cache, sequences);
     args.soft_cap = cap;
-    attention(args, workspace, serial_executor());
+    attention(args, serial_executor());
     return out;
   };
   const auto plain = run(0), huge = run(1e4f), tiny = run(1e-6f);
@@ -110,12 +110,12 @@ TEST(AttentionCap, nan_in_a_query_is_nan_in_its_output) {
       {.rows = 1, .first_position = 39, .blocks = cache.blocks}};
   AttentionArgs args = args_of(q, out, cache, sequences);
   args.soft_cap = 30;
-  AttentionWorkspace workspace;
-  attention(args, workspace, serial_executor());
+
+  attention(args, serial_executor());
   for (Index i = 0; i < kDim; ++i) EXPECT_TRUE(std::isnan(out[static_cast<std::size_t>(i)]));
   EXPECT_TRUE(std::isfinite(out[kDim]));
   args.soft_cap = -1;
-  EXPECT_THROW(attention(args, workspace, serial_executor()), Error);
+  EXPECT_THROW(attention(args, serial_executor()), Error);
 }
 
 }  // namespace
