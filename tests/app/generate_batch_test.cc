@@ -93,9 +93,9 @@ TEST_F(GenerateBatch, how_many_run_together_and_how_much_memory_they_have_change
     options_.defaults.engine.max_sequences = sequences;
     options_.defaults.engine.kv_bytes = kv_bytes;
     run(prompts);
-    std::vector<Json> texts;
-    for (const Json& one : results_) texts.push_back({one["id"], one["digest"], one["tokens"]});
-    return texts;
+    std::vector<Json> all;
+    for (const Json& one : results_) all.push_back({one["id"], one["digest"], one["tokens"]});
+    return all;
   };
   const auto expected = texts(1, 0);
   EXPECT_EQ(expected.size(), 40u);
