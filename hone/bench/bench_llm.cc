@@ -167,6 +167,7 @@ void bench_subject(const Subject& subject, const std::vector<Work>& works,
   engine_options.executor = &executor;
   engine_options.need_tokenizer = false;
   engine_options.context = context;
+  engine_options.weights = options.weights;
   const auto engine = Engine::open_or_throw(subject.file, engine_options);
   std::unique_ptr<PeerProcess> peer;
   for (const std::string& name : options.against) {

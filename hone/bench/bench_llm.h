@@ -7,6 +7,7 @@
 
 #include "hone/bench/bench_run.h"
 #include "hone/core/executor.h"
+#include "hone/infer/weight_options.h"
 
 namespace hone::bench {
 
@@ -19,6 +20,7 @@ struct BenchLlmOptions {
   std::vector<Index> depths = {0};             // tokens already in the cache
   std::vector<std::string> against;            // llama_cpp
   std::filesystem::path cache;                 // where synthetic models are kept
+  infer::WeightOptions weights = {};           // of hone; peers read the file as it is
 };
 
 // Prefill and decode rates, "llama-1b/q4_0/pp512" and "llama-1b/q4_0/tg64@512", with peers in child

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/bench_llm.h"
 #include "hone/cli/bench_verb.h"
+#include "hone/cli/weight_options.h"
 
 namespace hone::cli {
 
 void add_bench_llm(CLI::App& bench, Context& context) {
   auto options = std::make_shared<bench::BenchLlmOptions>();
   options->cache = bench::default_bench_cache();
+  auto weights = std::make_shared<WeightChoice>();
   CLI::App* verb =
       add_bench_verb(bench, context, "llm", "Measure prefill and decode of language models",
-                     [&context, options](bench::BenchRun& run, Measurer&) {
+                     [&context, options, weights](bench::BenchRun& run, Measurer&) {
+                       options->weights = weights->options();
                        bench::bench_llm(*options, run, context.executor());
                      });
   auto* work = verb->add_option_group("work", "Exactly one of these options");
@@ -36,6 +39,7 @@ void add_bench_llm(CLI::App& bench, Context& context) {
       ->delimiter(',')
       ->envname("HONE_DEPTH")
       ->capture_default_str();
+  add_weight_options(*verb, *weights);
   verb->add_option("--against", options->against, "Peers to compare to: llama_cpp")
       ->delimiter(',')
       ->envname("HONE_AGAINST");

@@ -8,6 +8,7 @@
 #include "hone/cli/runtime_options.h"
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
+#include "hone/cli/weight_options.h"
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
@@ -22,6 +23,7 @@ struct GenerateCommand {
   app::GenerateOptions job;
   std::string prompt, prompt_file, ids_file, json_schema;
   RuntimeChoice runtime;
+  WeightChoice weights;
   std::vector<std::string> logit_bias;
   bool no_bos = false, no_model_defaults = false;
 };
@@ -127,6 +129,7 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
 void add_engine_options(CLI::App& verb, GenerateCommand& command) {
   infer::EngineOptions& engine = command.job.engine;
   add_runtime_options(verb, command.runtime);
+  add_weight_options(verb, command.weights);
   verb.add_option("--ctx", engine.context, "Context in tokens (default: the model's context)")
       ->check(whole_number(0))
       ->envname("HONE_CTX");
@@ -162,6 +165,7 @@ void run_generate(Context& context, GenerateCommand& command) {
   job.use_model_defaults = !command.no_model_defaults;
   job.engine.kv = command.runtime.kv_dtype();
   job.engine.activations = command.runtime.activations();
+  job.engine.weights = command.weights.options();
   job.measure_share = context.common.json;
   if (!context.common.json) {
     job.on_text = [](std::string_view text) {

@@ -46,7 +46,8 @@ RunnerOptions runner_options(const EngineOptions& options, Index rows) {
   return {
       .act = options.activations == Activations::Int8 ? kernels::Act::Int8 : kernels::Act::Float32,
       .kv = options.kv == KvDtype::Float16 ? Dtype::Float16 : Dtype::Float32,
-      .max_rows = rows};
+      .max_rows = rows,
+      .weights = options.weights};
 }
 
 void check_ids(std::span<const TokenId> tokens, Index vocab, std::string_view where) {
@@ -71,6 +72,8 @@ struct Engine::State {
     info.context = loop.max_length();
     info.file_bytes = file->file_bytes();
     info.weight_bytes = runner.weight_bytes();
+    info.weights_are_mapped = runner.weights().packed != nullptr;
+    info.kept_weights = runner.weights().kept;
     info.kv_bytes_per_token = runner.kv_layout().block_bytes() / kernels::kKvBlockTokens;
     info.isa = name_of(best_isa());
     info.kernel = runner.kernel_name();

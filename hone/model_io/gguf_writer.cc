@@ -192,6 +192,7 @@ WriteReport write_gguf(const std::filesystem::path& path, const ModelSource& sou
     encode_tensor(*tensors[i], order, *types[i].store,
                   [&](std::span<const std::byte> bytes) { writer.write(bytes); });
   }
+  source.check_intact();
   writer.commit();
   report.tensors = static_cast<Index>(tensors.size());
   report.bytes = writer.bytes_written();

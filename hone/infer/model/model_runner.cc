@@ -7,6 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
+#include "hone/infer/model/load_weights.h"
 #include "hone/kernels/attention/rope.h"
 #include "hone/kernels/norm/rms_norm.h"
 
@@ -32,7 +33,8 @@ ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& o
     : arch_(file.architecture()),
       options_(options),
       executor_(executor),
-      weights_(pack_weights(file, executor)),
+      file_(file),
+      weights_(load_weights(file, options.weights, executor)),
       rope_(model_io::rope_frequencies(arch_.rope)),
       layout_{.dtype = options.kv,
               .layers = arch_.layers,
@@ -91,7 +93,14 @@ bool ModelRunner::forward(const StepBatch& batch, const std::function<bool()>& g
     attention_block(layer, batch, i);
     mlp_block(layer, batch.rows());
   }
+  check_files();
   return true;
+}
+
+// What was computed with pages that are gone must not get out.
+void ModelRunner::check_files() const {
+  if (file_.is_damaged()) file_.check_intact();
+  if (weights_.packed != nullptr && weights_.packed->is_damaged()) weights_.packed->check_intact();
 }
 
 // Also prepares what all layers read: tables of RoPE, sequences of attention, and wanted rows.
@@ -99,8 +108,8 @@ void ModelRunner::embed(const StepBatch& batch) {
   HONE_TRACE_ZONE("embed", {"rows", batch.rows()}, {"cols", arch_.hidden_size});
   const Index width = arch_.hidden_size;
   for (std::size_t row = 0; row < batch.tokens.size(); ++row) {
-    decode_row(
-        weights_.embedding, batch.tokens[row],
+    weights_.embedding.decode(
+        batch.tokens[row],
         {hidden_.as<float>() + static_cast<Index>(row) * width, static_cast<std::size_t>(width)});
   }
   sequences_.clear();
@@ -272,6 +281,7 @@ std::span<float> ModelRunner::logits(Index first, Index count) {
   }
   const GemmOutput output[] = {{&weights_.head.weight, logits_.as<float>(), vocab, {}}};
   multiply(normed_.as<float>(), count, width, output);
+  check_files();
   return {logits_.as<float>(), static_cast<std::size_t>(count * vocab)};
 }
 

@@ -22,6 +22,7 @@ struct RunnerOptions {
   kernels::Act act = kernels::Act::Int8;
   Dtype kv = Dtype::Float16;  // of the caches, or Float32
   Index max_rows = 512;       // maximum number of tokens per forward()
+  WeightOptions weights = {};
 };
 
 // The forward pass of a Llama-family model over the rows of several sequences. A layer consists of
@@ -39,7 +40,8 @@ class ModelRunner {
   // Runs the rows of a batch and writes their keys and values to the caches. `go_on` is asked
   // before each layer, if it is not empty; if it says no, returns false, and the cells of the
   // batch's positions hold anything. Throws Error{InvalidArgument} for no rows, more than max_rows,
-  // rows that the sequences do not add up to, an id outside the vocabulary, or missing blocks.
+  // rows that the sequences do not add up to, an id outside the vocabulary, or missing blocks;
+  // Error{CorruptFile} if a file that weights are in was truncated.
   bool forward(const StepBatch& batch, const std::function<bool()>& go_on = {});
 
   // The wanted logits first… of the last batch, in its order, as [count, vocab]. Valid until the
@@ -49,6 +51,7 @@ class ModelRunner {
   Index max_rows() const { return options_.max_rows; }
   Index vocab_size() const { return arch_.vocab_size; }
   Index weight_bytes() const { return weights_.bytes(); }
+  const ModelWeights& weights() const { return weights_; }
   // Of the caches that forward() takes.
   const kernels::KvLayout& kv_layout() const { return layout_; }
   // The micro-kernel of the layers' products.
@@ -66,9 +69,12 @@ class ModelRunner {
                 std::span<const kernels::GemmOutput> outputs);
   kernels::Act act_of(const kernels::PackedMatrix& weight) const;
 
+  void check_files() const;
+
   const model_io::Architecture& arch_;
   RunnerOptions options_;
   Executor& executor_;
+  const model_io::ModelFile& file_;
   ModelWeights weights_;
   model_io::RopeFrequencies rope_;
   kernels::KvLayout layout_;
