@@ -28,6 +28,7 @@ void check_weights(const std::filesystem::path& path) {
   const auto model =
       model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
   for (const model_io::NamedMatrix& tensor : model->tensors()) check_tensor(tensor, path);
+  model->check_intact();
 }
 
 }  // namespace

@@ -67,7 +67,8 @@ model_io::WriteReport write_model(const compress::Model& model, const fs::path& 
                                   {.architecture = original.architecture(),
                                    .tensors = model.tensors(),
                                    .tokenizer = original.tokenizer().get(),
-                                   .generation_defaults = original.generation_defaults()},
+                                   .generation_defaults = original.generation_defaults(),
+                                   .file = &original},
                                   std::nullopt, notes);
 }
 

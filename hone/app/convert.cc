@@ -97,7 +97,7 @@ Json convert_model(const ConvertOptions& options) {
 
   const auto tokenizer = model->tokenizer();
   const model_io::ModelSource source{model->architecture(), model->tensors(), tokenizer.get(),
-                                     model->generation_defaults()};
+                                     model->generation_defaults(), model.get()};
   model_io::WriteReport report;
   ModelFormat format = ModelFormat::Gguf;
   fs::path tokenizer_file;

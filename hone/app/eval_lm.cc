@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hone/app/blame_weights.h"
+#include "hone/app/loaded_weights.h"
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/progress.h"
@@ -31,13 +32,14 @@ struct EvalWindow {
 };
 
 std::unique_ptr<Engine> open(const std::filesystem::path& path, const EvalOptions& options,
-                             Executor& executor) {
+                             infer::WeightFormat format, Executor& executor) {
   infer::EngineOptions engine;
   engine.executor = &executor;
   engine.tokenizer = options.tokenizer;
   engine.need_tokenizer = !options.token_ids.has_value();
   engine.kv = options.kv;
   engine.activations = options.activations;
+  engine.weights = {.format = format, .pack_cache = options.weights.pack_cache};
   return Engine::open_or_throw(path, engine);
 }
 
@@ -177,18 +179,21 @@ void check_language_model(const std::filesystem::path& model,
 
 EvalResult evaluate(const EvalOptions& options, Executor& executor) {
   const std::int64_t start = steady_clock().now_ns();
-  const auto model = open(options.model, options, executor);
+  const infer::WeightFormat format = options.weights.format;
+  const auto model = open(options.model, options, format, executor);
+  log_kept_weights(model->info());
   text::TokenStream stream = read_stream(*model, options);
   std::unique_ptr<Engine> baseline;
   Index context = model->info().context;
   if (!options.baseline.empty()) {
-    baseline = open(options.baseline, options, executor);
+    baseline = open(options.baseline, options, infer::WeightFormat::File, executor);
     check_same_ids(*model, *baseline, options, stream.ids);
     context = std::min(context, baseline->info().context);
   }
   const std::size_t found = stream.ids.size();
   if (options.max_tokens > 0) stream.cut(options.max_tokens);
   EvalResult result;
+  if (format != infer::WeightFormat::File) result.weights = weights_json(model->info(), format);
   result.window = options.window != 0 ? options.window : std::min(context, kMaxWindow);
   HONE_CHECK(result.window >= 2 && result.window <= context, "window",
              concat("2 to ", context, " tokens"), result.window);
@@ -216,6 +221,7 @@ Json EvalResult::document() const {
   json["window"] = window;
   json["windows"] = windows;
   json["seconds"] = seconds;
+  if (!weights.is_null()) json["weights"] = weights;
   return json;
 }
 

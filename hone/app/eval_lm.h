@@ -26,6 +26,7 @@ struct EvalOptions {
   Index window = 0;                // tokens per window; 0 means the model's context, at most 1024
   infer::KvDtype kv = infer::KvDtype::Float16;
   infer::Activations activations = infer::Activations::Int8;
+  infer::WeightOptions weights = {};     // of the model; the baseline stays as its file has it
   std::function<bool()> cancelled = {};  // true: Error{Cancelled} before the next window
 };
 
@@ -33,6 +34,7 @@ struct EvalResult {
   tune::QualityCard card;
   Index window = 0, windows = 0;
   double seconds = 0;
+  Json weights;           // weights_json(); null if they are as in the file
   Json document() const;  // of `hone eval --json`
 };
 

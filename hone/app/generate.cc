@@ -6,8 +6,10 @@
 
 #include "hone/app/blame_weights.h"
 #include "hone/app/generate_json.h"
+#include "hone/app/loaded_weights.h"
 #include "hone/app/measurer.h"
 #include "hone/core/check.h"
+#include "hone/core/clock.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/trace.h"
 #include "hone/kernels/roof/memory_roofs.h"
@@ -115,6 +117,7 @@ Json make_document(const Engine& engine, const GenerateOptions& options,
                    {"isa", info.isa},
                    {"kernel", info.kernel},
                    {"threads", info.threads},
+                   {"weights", weights_json(info, options.engine.weights.format)},
                    {"seed", options.request.sampling.seed}};
   if (options.request.logprobs > 0) document["logprobs"] = logprobs_json(engine, events);
   if (last.spec) document["spec"] = spec_json(*last.spec);
@@ -127,7 +130,10 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
   infer::EngineOptions engine_options = options.engine;
   engine_options.executor = &executor;
   engine_options.need_tokenizer = !options.prompt_ids.has_value();
+  const std::int64_t start = steady_clock().now_ns();
   const auto engine = Engine::open_or_throw(options.model, engine_options);
+  const double load_s = seconds_between(start, steady_clock().now_ns());
+  log_kept_weights(engine->info());
 
   infer::Request request = options.request;
   request.tokens = prompt_tokens(*engine, options);
@@ -157,6 +163,7 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
   result.finish_reason = *last.finished;
   result.timings = last.timings;
   result.document = make_document(*engine, options, result, sink->events());
+  result.document["timings"]["load_ms"] = load_s * 1e3;
   if (options.measure_share) {
     add_bandwidth_share(*engine, result.timings, executor, result.document);
   }

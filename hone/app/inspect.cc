@@ -217,6 +217,7 @@ Json inspect_safetensors(const InspectOptions& options) {
   Json document = container_json("safetensors", std::move(tensors), parameters,
                                  static_cast<Index>(file.bytes().size()));
   for (const auto& [key, value] : content.metadata) document["metadata"][key] = value;
+  file.check_intact();
   return document;
 }
 
@@ -310,7 +311,9 @@ Json inspect_file(const InspectOptions& options) {
   try {
     const auto model = model_io::open_model_or_throw(
         options.file, {.tokenizer = options.tokenizer, .need_tokenizer = false});
-    return inspect_model(*model, options.stats);
+    Json document = inspect_model(*model, options.stats);
+    model->check_intact();
+    return document;
   } catch (const Error& error) {
     if (error.category() != ErrorCategory::Unsupported || !is_gguf(options.file)) throw;
     return inspect_gguf_header(options, error.what());

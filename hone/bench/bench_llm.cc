@@ -166,6 +166,7 @@ void bench_subject(const BenchModel& subject, const std::vector<LlmWork>& works,
   engine_options.max_sequences = std::max<Index>(sequences, options.prefixes.empty() ? 1 : 2);
   // The parts of all prompts that a cache of whole blocks leaves fit into one step.
   engine_options.prefill_chunk = std::max<Index>(engine_options.prefill_chunk, 32 * sequences);
+  engine_options.weights = options.weights;
   const auto engine = Engine::open_or_throw(subject.file, engine_options);
   std::vector<LlmPeer> peers;
   for (const std::string& name : options.against) {

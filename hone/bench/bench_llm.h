@@ -8,6 +8,7 @@
 #include "hone/bench/bench_run.h"
 #include "hone/core/executor.h"
 #include "hone/infer/engine.h"
+#include "hone/infer/weight_options.h"
 
 namespace hone::bench {
 
@@ -21,11 +22,12 @@ struct BenchLlmOptions {
   std::vector<Index> prefixes;                 // shared by prompts; see prefix_reuse.h
   infer::KvDtype kv = infer::KvDtype::Float16;
   infer::Activations activations = infer::Activations::Int8;
-  std::vector<Index> batches = {1};  // sequences that decode together
-  bool sampled = false;              // decode also at temperature 1
-  std::string json_schema;           // decode also under this schema; empty: do not
-  std::vector<std::string> against;  // llama_cpp, ik_llama_cpp
-  std::filesystem::path cache;       // where synthetic models are kept
+  std::vector<Index> batches = {1};   // sequences that decode together
+  bool sampled = false;               // decode also at temperature 1
+  std::string json_schema;            // decode also under this schema; empty: do not
+  std::vector<std::string> against;   // llama_cpp, ik_llama_cpp
+  std::filesystem::path cache;        // where synthetic models are kept
+  infer::WeightOptions weights = {};  // of hone; peers read the file as it is
 };
 
 // Prefill and decode rates, "llama-1b/q4_0/pp512" and "llama-1b/q4_0/tg64@512", with peers in child

@@ -3,6 +3,7 @@
 #include "hone/bench/bench_spec.h"
 #include "hone/cli/bench_verb.h"
 #include "hone/cli/runtime_options.h"
+#include "hone/cli/weight_options.h"
 
 namespace hone::cli {
 namespace {
@@ -32,20 +33,22 @@ void add_bench_llm(CLI::App& bench, Context& context) {
   auto options = std::make_shared<bench::BenchLlmOptions>();
   options->cache = bench::default_bench_cache();
   auto runtime = std::make_shared<RuntimeChoice>();
+  auto weights = std::make_shared<WeightChoice>();
   auto spec = std::make_shared<bench::BenchSpecOptions>();
   auto depth = std::make_shared<std::string>("auto");
-  CLI::App* verb =
-      add_bench_verb(bench, context, "llm", "Measure prefill and decode of language models",
-                     [&context, options, runtime, spec, depth](bench::BenchRun& run, Measurer&) {
-                       options->kv = runtime->kv_dtype();
-                       options->activations = runtime->activations();
-                       if (spec->acceptances.empty()) {
-                         bench::bench_llm(*options, run, context.executor());
-                       } else {
-                         spec->depth = read_draft_depth(*depth);
-                         bench::bench_spec(*options, *spec, run, context.executor());
-                       }
-                     });
+  CLI::App* verb = add_bench_verb(
+      bench, context, "llm", "Measure prefill and decode of language models",
+      [&context, options, runtime, weights, spec, depth](bench::BenchRun& run, Measurer&) {
+        options->kv = runtime->kv_dtype();
+        options->activations = runtime->activations();
+        options->weights = weights->options();
+        if (spec->acceptances.empty()) {
+          bench::bench_llm(*options, run, context.executor());
+        } else {
+          spec->depth = read_draft_depth(*depth);
+          bench::bench_spec(*options, *spec, run, context.executor());
+        }
+      });
   auto* work = verb->add_option_group("work", "Exactly one of these options");
   work->add_option("--model", options->model, "Model file")->envname("HONE_MODEL");
   work->add_option("--shape", options->shapes,
@@ -77,6 +80,7 @@ void add_bench_llm(CLI::App& bench, Context& context) {
       ->delimiter(',')
       ->envname("HONE_PREFIX");
   add_runtime_options(*verb, *runtime);
+  add_weight_options(*verb, *weights);
   verb->add_option("--batch", options->batches, "Numbers of sequences that decode together")
       ->delimiter(',')
       ->envname("HONE_BATCH")

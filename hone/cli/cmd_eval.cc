@@ -14,6 +14,7 @@
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
 #include "hone/cli/verbs.h"
+#include "hone/cli/weight_options.h"
 #include "hone/core/check.h"
 
 namespace hone::cli {
@@ -24,6 +25,7 @@ struct EvalCommand {
   app::VisionEvalOptions vision;
   std::string model, data, baseline, ids_file, report;
   RuntimeChoice runtime;
+  WeightChoice weights;
   // Those of one kind of model.
   std::vector<CLI::Option*> text_options, vision_options;
 };
@@ -60,8 +62,10 @@ void add_text_options(CLI::App& verb, EvalCommand& command) {
            ->check(whole_number(2))
            ->envname("HONE_WINDOW"));
   add_runtime_options(verb, command.runtime);
-  keep(verb.get_option("--kv"));
-  keep(verb.get_option("--act"));
+  add_weight_options(verb, command.weights);
+  for (const char* name : {"--kv", "--act", "--weights", "--pack-cache"}) {
+    keep(verb.get_option(name));
+  }
 }
 
 void add_vision_options(CLI::App& verb, EvalCommand& command) {
@@ -104,6 +108,7 @@ void run_text_eval(Context& context, EvalCommand& command) {
   if (!command.ids_file.empty()) job.token_ids = read_token_ids(command.ids_file);
   job.kv = command.runtime.kv_dtype();
   job.activations = command.runtime.activations();
+  job.weights = command.weights.options();
   const Interrupt interrupt;
   job.cancelled = [&] { return interrupt.requested(); };
   const Json card = app::evaluate(job, context.executor()).document();

@@ -9,6 +9,7 @@
 #include "hone/cli/runtime_options.h"
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
+#include "hone/cli/weight_options.h"
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
@@ -25,6 +26,7 @@ struct GenerateCommand {
   Index kv_mb = 0;
   std::string prompt, prompt_file, ids_file, json_schema;
   RuntimeChoice runtime;
+  WeightChoice weights;
   std::vector<std::string> logit_bias;
   bool no_bos = false, no_model_defaults = false;
   std::string draft, spec_depth = "auto", spec_rule;
@@ -140,6 +142,7 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
 void add_engine_options(CLI::App& verb, GenerateCommand& command) {
   infer::EngineOptions& engine = command.job.engine;
   add_runtime_options(verb, command.runtime);
+  add_weight_options(verb, command.weights);
   verb.add_option("--ctx", engine.context, "Context in tokens (default: the model's context)")
       ->check(whole_number(0))
       ->envname("HONE_CTX");
@@ -224,6 +227,7 @@ void complete_job(const Context& context, GenerateCommand& command) {
   job.engine.kv = command.runtime.kv_dtype();
   job.engine.activations = command.runtime.activations();
   job.engine.kv_bytes = command.kv_mb << 20;
+  job.engine.weights = command.weights.options();
   job.interrupted = &Interrupt::flag();
 }
 

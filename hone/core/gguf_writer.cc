@@ -5,7 +5,7 @@
 namespace hone {
 namespace {
 
-constexpr std::size_t kMaxTensorName = 64;  // including ggml's terminating zero
+constexpr std::size_t kMaxNameBytes = 64;  // including ggml's terminating zero
 constexpr Index kAlignment = 32;
 
 template <class T>
@@ -71,7 +71,7 @@ void GgufWriter::set_integers(std::string_view key, std::span<const std::int32_t
 void GgufWriter::add_tensor(std::string_view name, GgufType type, std::span<const Index> dims) {
   HONE_REQUIRE(!header_written_, path_,
                concat("Tensor ", name, " is added after the first write()."));
-  HONE_CHECK(!name.empty() && name.size() < kMaxTensorName, path_, "a tensor name of 1 to 63 bytes",
+  HONE_CHECK(!name.empty() && name.size() < kMaxNameBytes, path_, "a tensor name of 1 to 63 bytes",
              name);
   HONE_CHECK(!dims.empty() && dims.size() <= 4, path_, "1 to 4 dimensions", dims.size());
   const GgufTypeInfo& info = gguf_type_info(static_cast<std::uint32_t>(type), name);

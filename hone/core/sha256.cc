@@ -30,7 +30,10 @@ std::string sha256_hex_of_text(std::string_view text) {
 }
 
 std::string sha256_hex(const std::filesystem::path& path) {
-  return sha256_hex(MmapFile(path).bytes());
+  const MmapFile file(path);
+  std::string hex = sha256_hex(file.bytes());
+  file.check_intact();
+  return hex;
 }
 
 }  // namespace hone

@@ -12,7 +12,7 @@ namespace hone {
 // SHA-256 as 64 lower-case hexadecimal digits, as sha256sum prints it.
 std::string sha256_hex(std::span<const std::byte> bytes);
 std::string sha256_hex_of_text(std::string_view text);
-// The same of a file's content; throws as MmapFile does.
+// The same of a file's content; throws as MmapFile and MmapFile::check_intact() do.
 std::string sha256_hex(const std::filesystem::path& path);
 
 }  // namespace hone

@@ -52,7 +52,8 @@ RunnerOptions runner_options(const EngineOptions& options, Index rows) {
   return {
       .act = options.activations == Activations::Int8 ? kernels::Act::Int8 : kernels::Act::Float32,
       .kv = cell_dtype(options.kv),
-      .max_rows = rows};
+      .max_rows = rows,
+      .weights = options.weights};
 }
 
 void check_ids(std::span<const TokenId> tokens, Index vocab, std::string_view where) {
@@ -78,6 +79,8 @@ struct Engine::State {
     info.context = loop.max_length();
     info.file_bytes = file->file_bytes();
     info.weight_bytes = runner.weight_bytes();
+    info.weights_are_mapped = runner.weights().packed != nullptr;
+    info.kept_weights = runner.weights().kept;
     info.kv_bytes_per_token = kv_token_bytes(runner.kv_groups());
     for (const LayerGroup& group : runner.kv_groups()) {
       if (group.window == 0) continue;

@@ -15,6 +15,7 @@
 #include "hone/infer/sched/request_queue.h"
 #include "hone/infer/score.h"
 #include "hone/infer/speculation.h"
+#include "hone/infer/weight_options.h"
 
 namespace hone::infer {
 
@@ -28,7 +29,8 @@ struct EngineOptions {
   const Clock* clock = nullptr;          // null means steady_clock()
   std::filesystem::path tokenizer = {};  // replaces the one found with the model
   bool need_tokenizer = true;            // if false, models without a tokenizer open as well
-  Index context = 0;                     // 0 means the model's own
+  WeightOptions weights = {};
+  Index context = 0;  // 0 means the model's own
   KvDtype kv = KvDtype::Float16;
   Activations activations = Activations::Int8;
   // Most prompt tokens of a step; from 16 on, rounded down to a multiple of 16.

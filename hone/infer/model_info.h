@@ -7,6 +7,7 @@
 
 #include "hone/core/json_io.h"
 #include "hone/model_io/architecture.h"
+#include "hone/model_io/write_model.h"
 
 namespace hone::infer {
 
@@ -19,6 +20,9 @@ struct ModelInfo {
   // Of the packed matrices, all of which a decode step reads. The embedding matrix counts once
   // where it is also the output matrix, and otherwise not at all.
   Index weight_bytes = 0;
+  bool weights_are_mapped = false;  // from the cache of packed weights
+  // Matrices that WeightOptions::format did not quantize, and why.
+  std::vector<model_io::KeptTensor> kept_weights;
   Index kv_bytes_per_token = 0;
   // The part of kv_bytes_per_token of layers with a window.
   struct Windowed {

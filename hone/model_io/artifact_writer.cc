@@ -130,6 +130,7 @@ WriteReport write_artifact(const std::filesystem::path& path, const ModelSource&
   }
   report.tensors = static_cast<Index>(items.size());
   report.bytes = bytes_in(folder.staging());
+  source.check_intact();
   folder.commit();
   return report;
 }

@@ -164,6 +164,7 @@ WriteReport write_gguf(const std::filesystem::path& path, const ModelSource& sou
                            norm_offset_in(family, FileFormat::Gguf)};
   for (std::size_t i = 0; i < tensors.size(); ++i)
     write_tensor(writer, tensors[i], rules, types[i]);
+  source.check_intact();
   writer.commit();
   report.tensors = static_cast<Index>(tensors.size());
   report.bytes = writer.bytes_written();

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -11,8 +10,8 @@
 #include "hone/model_io/artifact_manifest.h"
 #include "hone/model_io/family/bind_tensors.h"
 #include "hone/model_io/hf_config.h"
-#include "hone/model_io/json_fields.h"
 #include "hone/model_io/loaded_model.h"
+#include "hone/model_io/shard_index.h"
 #include "hone/model_io/tokenizer_file.h"
 
 namespace hone::model_io {
@@ -20,32 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kWeights = "model.safetensors";
-constexpr std::string_view kShardIndex = "model.safetensors.index.json";
-
-void check_shard_name(const std::string& name, const std::string& where) {
-  const bool plain = !name.empty() && name.find_first_of("/\\") == std::string::npos &&
-                     name != "." && name != ".." && name.find('\0') == std::string::npos;
-  if (!plain)
-    fail_corrupt(where, concat("The shard ", quote_name(name), " is not a plain file name."));
-}
-
-// Maps tensors to shards; empty if the model is one file.
-std::map<std::string, std::string> read_weight_map(const fs::path& folder) {
-  const fs::path path = folder / kShardIndex;
-  std::map<std::string, std::string> map;
-  if (fs::exists(folder / kWeights) || !fs::exists(path)) return map;
-  const Json index = read_json_file(path, {.depth = 4});
-  const JsonFields fields(index, path.string());
-  const Json* weights = fields.find("weight_map");
-  if (weights == nullptr || !weights->is_object() || weights->empty())
-    fail_corrupt(path.string(), "weight_map is not an object of tensor names.");
-  for (const auto& [tensor, shard] : weights->items()) {
-    if (!shard.is_string()) fields.refuse("weight_map", "file names", shard.type_name());
-    check_shard_name(shard.get_ref<const std::string&>(), path.string());
-    map.emplace(tensor, shard.get<std::string>());
-  }
-  return map;
 }
 
 // Converts float8 weights to bf16, which represents every value of both formats.
@@ -99,32 +72,28 @@ void add_tensors(LoadedModel& model, SafetensorsFile& file, const std::string& w
 
 void add_shards(LoadedModel& model, const fs::path& folder,
                 const std::map<std::string, std::string>& weight_map) {
-  std::vector<std::string> shards;
-  for (const auto& [tensor, shard] : weight_map) shards.push_back(shard);
-  std::sort(shards.begin(), shards.end());
-  shards.erase(std::unique(shards.begin(), shards.end()), shards.end());
   std::size_t found = 0;
-  for (const std::string& shard : shards) {
+  for (const std::string& shard : shards_of(weight_map)) {
     const std::string where = (folder / shard).string();
     SafetensorsFile file = map_weights(model, folder / shard);
     for (const SafetensorsTensor& tensor : file.tensors) {
       const auto at = weight_map.find(tensor.name);
       if (at == weight_map.end() || at->second != shard)
         fail_corrupt(where, concat("This shard has ", quote_name(tensor.name), ", which ",
-                                   kShardIndex, " does not list here."));
+                                   kShardIndexFile, " does not list here."));
       ++found;
     }
     add_tensors(model, file, where);
   }
   if (found != weight_map.size())
-    fail_corrupt((folder / kShardIndex).string(),
+    fail_corrupt((folder / kShardIndexFile).string(),
                  concat(weight_map.size(), " tensors in the shards"), concat(found));
 }
 
 void add_weights(LoadedModel& model, const fs::path& folder) {
-  const auto weight_map = read_weight_map(folder);
+  const auto weight_map = read_shard_index(folder);
   if (!weight_map.empty()) return add_shards(model, folder, weight_map);
-  const fs::path path = folder / kWeights;
+  const fs::path path = folder / kWeightsFile;
   if (!fs::exists(path) && fs::exists(folder / "pytorch_model.bin"))
     fail_unsupported(folder.string(),
                      "pytorch_model.bin is not supported, because opening a pickle can run code. "

@@ -64,6 +64,7 @@ WriteReport write_hugging_face(const std::filesystem::path& path, const ModelSou
   WriteReport report;
   report.tensors = static_cast<Index>(tensors.size());
   report.bytes = bytes_in(folder.staging());
+  source.check_intact();
   folder.commit();
   return report;
 }

@@ -79,6 +79,7 @@ WriteReport write_llama2c(const std::filesystem::path& path, const ModelSource& 
   WriteReport report;
   report.tensors = static_cast<Index>(by_name.size());
   report.bytes = file.bytes_written();
+  source.check_intact();
   file.commit();
   return report;
 }

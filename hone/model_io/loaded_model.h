@@ -24,6 +24,9 @@ class LoadedModel final : public ModelFile {
   std::vector<std::filesystem::path> files() const override;
   const Json& generation_defaults() const override { return generation; }
   void drop_pages(const NamedMatrix& tensor) const override;
+  bool is_damaged() const override;
+  void check_intact() const override;
+  std::string identity() const override;
 
   // Checks the architecture, that `matrices` are exactly its tensors (tensor_plan.h) with the right
   // shapes and supported dtypes, and that the tokenizer fits the embedding.

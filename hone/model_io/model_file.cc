@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/model_io/model_file.h"
 
+#include <algorithm>
 #include <cstring>
+#include <iterator>
+#include <map>
 #include <unordered_set>
 
 #include "hone/core/check.h"
 #include "hone/core/names.h"
+#include "hone/core/sha256.h"
 #include "hone/model_io/family/file_tensors.h"
 #include "hone/model_io/loaded_model.h"
 
@@ -92,6 +96,37 @@ void LoadedModel::drop_pages(const NamedMatrix& tensor) const {
       if (!part.empty() && part.data() >= begin && part.data() < end) mapping.drop_pages(part);
     }
   }
+}
+
+bool LoadedModel::is_damaged() const {
+  return std::ranges::any_of(mappings, [](const MmapFile& file) { return file.is_damaged(); });
+}
+
+void LoadedModel::check_intact() const {
+  for (const MmapFile& file : mappings) file.check_intact();
+}
+
+std::string LoadedModel::identity() const {
+  // Everything before the first tensor of a mapping is header.
+  std::map<const std::byte*, const std::byte*> data;  // by begin
+  for (const MmapFile& file : mappings) {
+    data[file.bytes().data()] = file.bytes().data() + file.bytes().size();
+  }
+  for (const NamedMatrix& tensor : matrices) {
+    for (const auto part : {tensor.matrix.bytes, tensor.matrix.quant.codes}) {
+      const auto after = data.upper_bound(part.data());
+      if (part.empty() || after == data.begin()) continue;
+      const std::byte*& first = std::prev(after)->second;
+      first = std::min(first, part.data());
+    }
+  }
+  std::string text;
+  for (const MmapFile& file : mappings) {
+    const std::byte* const begin = file.bytes().data();
+    text += concat(sha256_hex({begin, data.at(begin)}), " ", file.state().size, " ",
+                   file.state().modified_ns, "\n");
+  }
+  return sha256_hex_of_text(text);
 }
 
 void LoadedModel::finish(const std::string& where) {

@@ -53,6 +53,15 @@ class ModelFile {
   // Releases the tensor's pages, for instance once a packed copy exists. The next access reads them
   // again.
   virtual void drop_pages(const NamedMatrix& tensor) const = 0;
+  // Whether a part of a file that was read has gone: somebody truncated it. Costs nothing.
+  virtual bool is_damaged() const = 0;
+  // Throws Error{CorruptFile} that names a file that is damaged or has changed since it was opened.
+  // Whoever makes something of the weights calls it before anybody relies on that.
+  virtual void check_intact() const = 0;
+  // Tells the weights of this model from those of others without reading them: SHA-256 over the
+  // headers, sizes and times of its files. Converting and copying a file changes it, moving does
+  // not.
+  virtual std::string identity() const = 0;
 
  protected:
   // Builds the hash table for find(), which otherwise searches linearly. tensors() must not change

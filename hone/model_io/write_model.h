@@ -28,6 +28,12 @@ struct ModelSource {
   std::span<const NamedMatrix> tensors;
   const text::Tokenizer* tokenizer = nullptr;  // if null, none is written
   Json generation_defaults = Json::object();   // sampling defaults for generation_config.json
+  // Where the tensors lie, or null. Nothing is written if it is damaged meanwhile.
+  const ModelFile* file = nullptr;
+
+  void check_intact() const {
+    if (file != nullptr) file->check_intact();
+  }
 };
 
 struct KeptTensor {  // could not be stored in the requested type

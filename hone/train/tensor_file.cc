@@ -37,6 +37,7 @@ std::vector<NamedTensor> read_tensors(const MmapFile& file) {
     }
     out.push_back({stored.name, value});
   }
+  file.check_intact();
   return out;
 }
 

@@ -22,7 +22,7 @@ struct NamedTensor {
 void write_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                    const SafetensorsMetadata& metadata = {});
 // Copies of a safetensors file's tensors. Throws Error{CorruptFile} for any other file and
-// Error{Unsupported} for a type that LibTorch does not have.
+// one that is truncated meanwhile, and Error{Unsupported} for a type that LibTorch does not have.
 std::vector<NamedTensor> read_tensors(const MmapFile& file);
 
 }  // namespace hone

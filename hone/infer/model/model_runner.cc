@@ -7,6 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
+#include "hone/infer/model/load_weights.h"
 #include "hone/kernels/activation/soft_cap.h"
 #include "hone/kernels/attention/rope.h"
 #include "hone/kernels/norm/layer_norm.h"
@@ -69,7 +70,8 @@ ModelRunner::ModelRunner(const model_io::ModelFile& file, const RunnerOptions& o
     : arch_(file.architecture()),
       options_(options),
       executor_(executor),
-      weights_(pack_weights(file, executor)),
+      file_(file),
+      weights_(load_weights(file, options.weights, executor)),
       kv_(plan_kv(arch_, options.kv)),
       packed_(executor),
       queries_(executor) {
@@ -138,7 +140,14 @@ bool ModelRunner::forward(const StepBatch& batch, const std::function<bool()>& g
     attention_block(layer, batch, i);
     mlp_block(layer, batch.rows(), i);
   }
+  check_files();
   return true;
+}
+
+// What was computed with pages that are gone must not get out.
+void ModelRunner::check_files() const {
+  if (file_.is_damaged()) file_.check_intact();
+  if (weights_.packed != nullptr && weights_.packed->is_damaged()) weights_.packed->check_intact();
 }
 
 // Also prepares what all layers read: tables of RoPE, sequences of attention, and wanted rows.
@@ -147,7 +156,7 @@ void ModelRunner::embed(const StepBatch& batch) {
   const auto width = static_cast<std::size_t>(arch_.hidden_size);
   const std::span<float> hidden(hidden_.as<float>(), batch.tokens.size() * width);
   for (std::size_t row = 0; row < batch.tokens.size(); ++row)
-    decode_row(weights_.embedding, batch.tokens[row], hidden.subspan(row * width, width));
+    weights_.embedding.decode(batch.tokens[row], hidden.subspan(row * width, width));
   if (arch_.embedding_scale != 1) {
     const auto scale = static_cast<float>(arch_.embedding_scale);
     for (float& value : hidden) value *= scale;
@@ -405,6 +414,7 @@ std::span<float> ModelRunner::logits(Index first, Index count) {
   }
   const GemmOutput output[] = {{&weights_.head.weight, logits_.as<float>(), vocab, {}}};
   multiply(normed_.as<float>(), count, width, output);
+  check_files();
   const std::span<float> logits(logits_.as<float>(), static_cast<std::size_t>(count * vocab));
   if (arch_.logit_soft_cap > 0)
     kernels::soft_cap(logits, static_cast<float>(arch_.logit_soft_cap), executor_);

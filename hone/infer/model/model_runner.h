@@ -23,6 +23,7 @@ struct RunnerOptions {
   kernels::Act act = kernels::Act::Int8;
   Dtype kv = Dtype::Float16;  // of the caches, or Float32 or Int8
   Index max_rows = 512;       // maximum number of tokens per forward()
+  WeightOptions weights = {};
 };
 
 // The cosines and sines by which the rows of a batch are rotated.
@@ -57,7 +58,8 @@ class ModelRunner {
   // after the call. `go_on` is asked
   // before each layer, if it is not empty; if it says no, returns false, and the cells of the
   // batch's positions hold anything. Throws Error{InvalidArgument} for no rows, more than max_rows,
-  // rows that the sequences do not add up to, an id outside the vocabulary, or missing blocks.
+  // rows that the sequences do not add up to, an id outside the vocabulary, or missing blocks;
+  // Error{CorruptFile} if a file that weights are in was truncated.
   bool forward(const StepBatch& batch, const std::function<bool()>& go_on = {});
 
   // The wanted logits first… of the last batch, in its order, as [count, vocab]. Valid until the
@@ -67,6 +69,7 @@ class ModelRunner {
   Index max_rows() const { return options_.max_rows; }
   Index vocab_size() const { return arch_.vocab_size; }
   Index weight_bytes() const { return weights_.bytes(); }
+  const ModelWeights& weights() const { return weights_; }
   // Of the caches that forward() takes, and of the blocks of a group.
   std::span<const LayerGroup> kv_groups() const { return kv_.groups; }
   const kernels::KvLayout& kv_layout(Index group = 0) const {
@@ -96,9 +99,12 @@ class ModelRunner {
                 std::span<const kernels::GemmOutput> outputs);
   kernels::Act act_of(const kernels::PackedMatrix& weight) const;
 
+  void check_files() const;
+
   const model_io::Architecture& arch_;
   RunnerOptions options_;
   Executor& executor_;
+  const model_io::ModelFile& file_;
   ModelWeights weights_;
   KvPlan kv_;
   std::vector<kernels::KvLayout> layouts_;                    // by group of layers

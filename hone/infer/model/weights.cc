@@ -6,7 +6,6 @@
 #include <string_view>
 #include <utility>
 
-#include "hone/core/buffer.h"
 #include "hone/core/check.h"
 #include "hone/core/progress.h"
 #include "hone/core/trace.h"
@@ -19,24 +18,9 @@ namespace {
 using model_io::ModelFile;
 using model_io::NamedMatrix;
 
-bool same_format(const StoredMatrix& a, const StoredMatrix& b) {
-  return a.layout == b.layout && a.dtype == b.dtype && a.block_type == b.block_type &&
-         a.quant.spec == b.quant.spec && a.act_int8 == b.act_int8;
-}
-
-StoredMatrix widen(const StoredMatrix& matrix, Buffer& memory) {
-  memory = Buffer(matrix.rows * matrix.cols * static_cast<Index>(sizeof(float)));
-  decode(matrix, {memory.as<float>(), static_cast<std::size_t>(matrix.rows * matrix.cols)});
-  StoredMatrix wide;
-  wide.rows = matrix.rows;
-  wide.cols = matrix.cols;
-  wide.bytes = memory.span();
-  return wide;
-}
-
-class Packer {
+class LayerPacker {
  public:
-  Packer(const ModelFile& file, Executor& executor) : file_(file), executor_(executor) {}
+  LayerPacker(const ModelFile& file, WeightPacker& packer) : file_(file), packer_(packer) {}
 
   std::vector<float> vector(const std::string& name) {
     const NamedMatrix& tensor = file_.tensor(name);
@@ -58,34 +42,21 @@ class Packer {
   }
 
   Linear linear(const std::string& name) {
-    const NamedMatrix& tensor = file_.tensor(name + ".weight");
-    Linear result{kernels::pack(tensor.matrix, executor_), optional_vector(name + ".bias")};
-    file_.drop_pages(tensor);
-    return result;
+    return {packer_.matrix(file_.tensor(name + ".weight")), optional_vector(name + ".bias")};
   }
 
-  Linear gate_up(const std::string& gate_name, const std::string& up_name) {
-    if (file_.architecture().mlp == model_io::MlpKind::GeluTanh) return linear(up_name);
-    const NamedMatrix& gate = file_.tensor(gate_name + ".weight");
-    const NamedMatrix& up = file_.tensor(up_name + ".weight");
-    Linear result{pack_pair(gate.matrix, up.matrix), optional_vector(gate_name + ".bias")};
-    const std::vector<float> up_bias = optional_vector(up_name + ".bias");
+  Linear gate_up(const std::string& gate, const std::string& up) {
+    if (file_.architecture().mlp == model_io::MlpKind::GeluTanh) return linear(up);
+    Linear result{packer_.gate_up(file_.tensor(gate + ".weight"), file_.tensor(up + ".weight")),
+                  optional_vector(gate + ".bias")};
+    const std::vector<float> up_bias = optional_vector(up + ".bias");
     result.bias.insert(result.bias.end(), up_bias.begin(), up_bias.end());
-    file_.drop_pages(gate);
-    file_.drop_pages(up);
     return result;
   }
 
  private:
-  // If the file stores gate and up in different formats, both are converted to f32.
-  kernels::PackedMatrix pack_pair(const StoredMatrix& gate, const StoredMatrix& up) {
-    if (same_format(gate, up)) return kernels::pack_gate_up(gate, up, executor_);
-    Buffer wide_gate, wide_up;
-    return kernels::pack_gate_up(widen(gate, wide_gate), widen(up, wide_up), executor_);
-  }
-
   const ModelFile& file_;
-  Executor& executor_;
+  WeightPacker& packer_;
 };
 
 // The list that pack_weights() walks: what fills each member of a layer. A product of two names is
@@ -157,7 +128,8 @@ void pack_factored(const ModelFile& file, Index layer, Executor& executor, Layer
   }
 }
 
-LayerWeights pack_layer(const ModelFile& file, Packer& packer, Index layer, Executor& executor) {
+LayerWeights pack_layer(const ModelFile& file, LayerPacker& packer, Index layer,
+                        Executor& executor) {
   LayerWeights weights;
   const auto name = [&](std::string_view part) { return model_io::layer_name(layer, part); };
   for (const NormSource& norm : kNorms) weights.*norm.role = packer.norm(name(norm.name));
@@ -185,21 +157,22 @@ Index ModelWeights::bytes() const {
   return total;
 }
 
-ModelWeights pack_weights(const ModelFile& file, Executor& executor) {
+ModelWeights pack_weights(const ModelFile& file, WeightPacker& packer, Executor& executor) {
   const model_io::Architecture& arch = file.architecture();
   HONE_TRACE_ZONE("pack weights", {"layers", arch.layers}, {"bytes", file.file_bytes()});
-  Packer packer(file, executor);
+  LayerPacker layers(file, packer);
   Progress progress("loading", arch.layers, "layers");
   ModelWeights weights;
   for (Index i = 0; i < arch.layers; ++i) {
-    weights.layers.push_back(pack_layer(file, packer, i, executor));
+    weights.layers.push_back(pack_layer(file, layers, i, executor));
     progress.update(i + 1);
   }
-  weights.final_norm = packer.norm("model.norm");
-  weights.head = packer.linear(arch.tied_embeddings ? "model.embed_tokens" : "lm_head");
-  weights.embedding = file.tensor("model.embed_tokens.weight").matrix;
+  weights.final_norm = layers.norm("model.norm");
+  weights.head = layers.linear(arch.tied_embeddings ? "model.embed_tokens" : "lm_head");
+  weights.embedding = packer.embedding(file.tensor("model.embed_tokens.weight"));
   if (arch.learned_positions)
     weights.positions = file.tensor("model.embed_positions.weight").matrix;
+  weights.kept = packer.kept();
   return weights;
 }
 

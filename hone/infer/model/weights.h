@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <memory>
 #include <vector>
 
-#include "hone/core/executor.h"
+#include "hone/infer/model/weight_packer.h"
 #include "hone/kernels/gemm/packed_matrix.h"
 #include "hone/model_io/model_file.h"
 
@@ -39,20 +40,23 @@ struct LayerWeights {
 };
 
 // All weights of a decoder in the order in which kernels read them. Embeddings stay in the file,
-// and rows are decoded one token at a time.
+// and rows are decoded one token at a time. Panels may lie in a PackedFile.
 struct ModelWeights {
   std::vector<LayerWeights> layers;
   Norm final_norm;
   Linear head;
-  StoredMatrix embedding;
-  StoredMatrix positions;  // [context, hidden]; empty without learned positions
+  EmbeddingRows embedding;
+  StoredMatrix positions;                    // [context, hidden]; empty without learned positions
+  std::shared_ptr<const PackedFile> packed;  // null if the panels are in memory
+  std::vector<model_io::KeptTensor> kept;    // what --weights did not quantize
 
   // The number of packed bytes, all of which a decode step reads.
   Index bytes() const;
 };
 
-// Packs tensor by tensor and releases the file's pages of each, so that peak memory is the packed
-// size plus the largest tensor. `file` must outlive the result.
-ModelWeights pack_weights(const model_io::ModelFile& file, Executor& executor);
+// The weights of `file`, which must outlive the result, with the matrices that `packer` gives.
+// Factors of products are packed each time, as they are small.
+ModelWeights pack_weights(const model_io::ModelFile& file, WeightPacker& packer,
+                          Executor& executor);
 
 }  // namespace hone::infer

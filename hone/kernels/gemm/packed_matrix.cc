@@ -327,15 +327,36 @@ void check_stored(const StoredMatrix& stored) {
 
 }  // namespace
 
-PackedMatrix PackedMatrix::allocate(const StoredMatrix& stored, bool gate_up) {
-  check_stored(stored);
+// Without memory.
+PackedMatrix PackedMatrix::describe(const StoredMatrix& stored, bool gate_up) {
   PackedMatrix packed;
   packed.layout_ = lay_out(stored);
   packed.rows_ = stored.rows;
   packed.gate_up_ = gate_up;
   if (stored.act_int8 && packed.layout_.has_codes()) packed.preferred_act_ = Act::Int8;
+  return packed;
+}
+
+PackedMatrix PackedMatrix::allocate(const StoredMatrix& stored, bool gate_up) {
+  check_stored(stored);
+  PackedMatrix packed = describe(stored, gate_up);
   packed.panels_ = Buffer(checked_mul(packed.panels(), packed.layout_.panel_bytes, kOp));
   return packed;
+}
+
+PackedMatrix PackedMatrix::over(const StoredMatrix& stored, bool gate_up,
+                                std::span<const std::byte> panels) {
+  PackedMatrix packed = describe(stored, gate_up);
+  HONE_CHECK(static_cast<Index>(panels.size()) == packed.bytes(), "packed matrix",
+             concat(packed.bytes(), " bytes of panels"), panels.size());
+  HONE_REQUIRE(reinterpret_cast<std::uintptr_t>(panels.data()) % kCacheLine == 0, "packed matrix",
+               "The panels are not aligned to 64 bytes.");
+  packed.outside_ = panels.data();
+  return packed;
+}
+
+Index PackedMatrix::packed_bytes(const StoredMatrix& stored, bool gate_up) {
+  return describe(stored, gate_up).bytes();
 }
 
 Index PackedMatrix::panels() const { return ceil_div(rows_, kPanelRows) * (gate_up_ ? 2 : 1); }
@@ -386,7 +407,8 @@ PackedMatrix pack(const StoredMatrix& stored, Executor& executor) {
   return packed;
 }
 
-PackedMatrix pack_gate_up(const StoredMatrix& gate, const StoredMatrix& up, Executor& executor) {
+PackedMatrix pack_gate_up(const StoredMatrix& gate, const StoredMatrix& up, Executor& executor,
+                          const std::function<void()>& gate_is_packed) {
   HONE_TRACE_ZONE("pack", {"rows", gate.rows + up.rows}, {"cols", gate.cols},
                   {"bytes", gate.stored_bytes() + up.stored_bytes()});
   HONE_CHECK(gate.rows == up.rows && gate.cols == up.cols, "pack_gate_up",
@@ -396,14 +418,18 @@ PackedMatrix pack_gate_up(const StoredMatrix& gate, const StoredMatrix& up, Exec
   check_stored(up);
   HONE_REQUIRE(lay_out(up) == packed.layout_, "pack_gate_up",
                "Gate and up have different formats.");
-  const PanelWriter gate_writer(gate, packed.layout_), up_writer(up, packed.layout_);
-  executor.parallel_for(packed.panels() / 2, 2, [&](Index begin, Index end, int) {
-    for (Index i = begin; i < end; ++i) {
-      std::byte* panel = packed.panels_.data() + 2 * i * packed.layout_.panel_bytes;
-      gate_writer.write(i * kPanelRows, panel);
-      up_writer.write(i * kPanelRows, panel + packed.layout_.panel_bytes);
-    }
-  });
+  const auto write_half = [&](const StoredMatrix& stored, Index half) {
+    const PanelWriter writer(stored, packed.layout_);
+    executor.parallel_for(packed.panels() / 2, 4, [&](Index begin, Index end, int) {
+      for (Index i = begin; i < end; ++i) {
+        writer.write(i * kPanelRows,
+                     packed.panels_.data() + (2 * i + half) * packed.layout_.panel_bytes);
+      }
+    });
+  };
+  write_half(gate, 0);
+  if (gate_is_packed) gate_is_packed();
+  write_half(up, 1);
   return packed;
 }
 

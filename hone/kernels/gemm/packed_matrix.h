@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -18,10 +19,19 @@ enum class Act : std::uint8_t {
   Int8,  // symmetric int8 per row and per 32 columns; only with panels of codes
 };
 
-// Owns packed weights. Move-only, and immutable after packing, so it may be shared between threads.
+// Packed weights, in memory of its own unless over() made it. Move-only, and immutable after
+// packing, so it may be shared between threads.
 class PackedMatrix {
  public:
   PackedMatrix() = default;
+
+  // The matrix whose panels lie elsewhere, such as in a mapped file: those that pack() makes of a
+  // matrix like `stored`, or pack_gate_up() of two such. The bytes of blocks and dense matrices are
+  // not read and may be absent. `panels` must outlive the result. Throws Error{InvalidArgument}
+  // unless they are packed_bytes() and aligned to 64.
+  static PackedMatrix over(const StoredMatrix& stored, bool gate_up,
+                           std::span<const std::byte> panels);
+  static Index packed_bytes(const StoredMatrix& stored, bool gate_up);
 
   Index rows() const { return rows_; }  // number of outputs; of one half for gate and up
   Index cols() const { return layout_.cols; }
@@ -29,13 +39,16 @@ class PackedMatrix {
   bool takes(Act act) const { return act == Act::Float32 || layout_.has_codes(); }
   // What the stored matrix requests (StoredMatrix::act_int8); Float32 if Int8 is impossible.
   Act preferred_act() const { return preferred_act_; }
-  Index bytes() const { return panels_.bytes(); }
+  Index bytes() const { return panels() * layout_.panel_bytes; }
   // "f32", "f16", "bf16", "q8x16", "q4x16", "q8x16min", "q4x16min", "q8x16half".
   std::string variant() const;
 
   const PanelLayout& layout() const { return layout_; }
   Index panels() const;
-  const std::byte* panel(Index index) const { return panels_.data() + index * layout_.panel_bytes; }
+  const std::byte* panel(Index index) const { return data() + index * layout_.panel_bytes; }
+  std::span<const std::byte> all_panels() const {
+    return {data(), static_cast<std::size_t>(bytes())};
+  }
 
   // Decodes row `row`, where rows of gate precede those of up; out.size() == cols(). Bit-identical
   // to decode_row() of the stored matrix.
@@ -44,14 +57,17 @@ class PackedMatrix {
  private:
   friend PackedMatrix pack(const StoredMatrix& stored, Executor& executor);
   friend PackedMatrix pack_gate_up(const StoredMatrix& gate, const StoredMatrix& up,
-                                   Executor& executor);
+                                   Executor& executor, const std::function<void()>& gate_is_packed);
+  static PackedMatrix describe(const StoredMatrix& stored, bool gate_up);
   static PackedMatrix allocate(const StoredMatrix& stored, bool gate_up);
+  const std::byte* data() const { return outside_ != nullptr ? outside_ : panels_.data(); }
 
   PanelLayout layout_;
   Index rows_ = 0;
   bool gate_up_ = false;
   Act preferred_act_ = Act::Float32;
   Buffer panels_;
+  const std::byte* outside_ = nullptr;  // the panels of over()
 };
 
 // Packs a matrix. Dense f32, f16 and bf16 keep their type (f64 and f8 become f32); Q8_0 and
@@ -62,8 +78,10 @@ class PackedMatrix {
 PackedMatrix pack(const StoredMatrix& stored, Executor& executor = serial_executor());
 
 // Packs gate and up of one gated layer, which have the same shape and format, interleaved by 16
-// rows so that silu(gate) * up needs no second pass: panel 2i is gate, panel 2i+1 is up.
+// rows so that silu(gate) * up needs no second pass: panel 2i is gate, panel 2i+1 is up. Calls
+// `gate_is_packed`, unless it is empty, once gate has been read and before up is.
 PackedMatrix pack_gate_up(const StoredMatrix& gate, const StoredMatrix& up,
-                          Executor& executor = serial_executor());
+                          Executor& executor = serial_executor(),
+                          const std::function<void()>& gate_is_packed = {});
 
 }  // namespace hone::kernels

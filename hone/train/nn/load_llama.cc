@@ -51,6 +51,7 @@ Index load_llama(LlamaImpl& model, const model_io::ModelFile& file) {
     copy_rows(*tensor, file.architecture(), target.value);
     file.drop_pages(*tensor);
   }
+  file.check_intact();
   return count;
 }
 

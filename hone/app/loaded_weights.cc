@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "hone/app/loaded_weights.h"
+
+#include <utility>
+
+#include "hone/core/check.h"
+#include "hone/core/log.h"
+#include "hone/core/names.h"
+
+namespace hone::app {
+
+Json weights_json(const infer::ModelInfo& info, infer::WeightFormat format) {
+  Json kept = Json::array();
+  for (const auto& [name, dtype, reason] : info.kept_weights) {
+    kept.push_back({{"name", name}, {"dtype", dtype}, {"reason", reason}});
+  }
+  return {
+      {"format", name_of(format)}, {"mapped", info.weights_are_mapped}, {"kept", std::move(kept)}};
+}
+
+void log_kept_weights(const infer::ModelInfo& info) {
+  for (const auto& [name, dtype, reason] : info.kept_weights) {
+    log_info(concat(quote_name(name), " stays ", dtype, ": ", reason));
+  }
+}
+
+}  // namespace hone::app

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "hone/core/buffer.h"
+#include "hone/core/executor.h"
+#include "hone/model_io/write_model.h"
+
+namespace hone::infer {
+
+// The type that dense weights are quantized to while a model is loaded; none: as the file has them.
+using LoadType = std::optional<model_io::StoreType>;  // Q8_0 or Q4_0
+
+// The type to which this tensor is encoded, by the rules of `hone convert`: matrices become `type`,
+// but f16 if their columns are no multiple of 32. None if it stays as it is: a vector, a matrix
+// whose codes the file has, or without `type`. Tensors that do not become `type` are appended to
+// `kept`, with the reason.
+LoadType type_on_load(const model_io::NamedMatrix& tensor, LoadType type,
+                      std::vector<model_io::KeptTensor>& kept);
+
+// What encode_on_load() makes of a matrix, without bytes.
+StoredMatrix describe_on_load(const StoredMatrix& matrix, model_io::StoreType type);
+
+// Encodes a matrix of the file into `memory`, bit for bit as `hone convert` does, and releases the
+// file's pages while it goes along. Throws Error{CorruptFile} for values that the type cannot
+// represent.
+StoredMatrix encode_on_load(const model_io::ModelFile& file, const model_io::NamedMatrix& tensor,
+                            model_io::StoreType type, Executor& executor, Buffer& memory);
+
+// Row `row` as describe_on_load() would decode it; out.size() == cols().
+void decode_row_on_load(const model_io::NamedMatrix& tensor, model_io::StoreType type, Index row,
+                        std::span<float> out);
+
+}  // namespace hone::infer

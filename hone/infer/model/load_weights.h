@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/core/executor.h"
+#include "hone/infer/model/weights.h"
+#include "hone/infer/weight_options.h"
+
+namespace hone::infer {
+
+// Packs the weights of a model, or maps them from the cache of packed weights. A cache that cannot
+// be used, because it is of another model, damaged or not writable, is a warning: the weights are
+// packed again. Waits while another process packs the same model into the cache, for some minutes
+// at most. `file` must outlive the result. Throws what pack_weights() throws, and
+// Error{CorruptFile} if the model changes meanwhile.
+ModelWeights load_weights(const model_io::ModelFile& file, const WeightOptions& options,
+                          Executor& executor);
+
+}  // namespace hone::infer

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "hone/core/executor.h"
+#include "hone/core/mmap_file.h"
+
+namespace hone::infer {
+
+// What packed weights were made from: all of it must be the same for them to be used.
+struct PackedOrigin {
+  std::string identity;  // ModelFile::identity()
+  std::string layout;    // kernels::packed_layout_id()
+  std::string weights;   // "file", "q8_0", "q4_0"
+  std::string model;     // where the model was; only for readers of the file
+};
+
+struct PackedEntry {
+  std::string name;
+  std::span<const std::byte> panels;
+};
+
+// Packed matrices in a mapped file: safetensors, with one U8 tensor for the panels of each matrix,
+// a U8 tensor "crc32c" with a checksum of each in the same order, 4 bytes, and the origin as
+// metadata.
+class PackedFile {
+ public:
+  // Throws Error{CorruptFile} for a file that is not of this form or of another origin. Touches the
+  // header only.
+  PackedFile(const std::filesystem::path& path, const PackedOrigin& origin);
+
+  // Reads everything and throws Error{CorruptFile} that names a matrix whose checksum is wrong.
+  void verify(Executor& executor) const;
+  // The panels of a matrix, aligned to 64 bytes. Throws Error{CorruptFile} if it is absent or has
+  // another size.
+  std::span<const std::byte> panels(const std::string& name, Index bytes) const;
+  bool is_damaged() const { return file_.is_damaged(); }
+  void check_intact() const { file_.check_intact(); }
+
+ private:
+  MmapFile file_;
+  std::vector<PackedEntry> entries_;
+  std::span<const std::byte> checksums_;
+  std::unordered_map<std::string_view, std::span<const std::byte>> by_name_;
+};
+
+// Writes such a file atomically. Throws Error{Io}.
+void write_packed_file(const std::filesystem::path& path, const PackedOrigin& origin,
+                       std::span<const PackedEntry> entries, Executor& executor);
+
+}  // namespace hone::infer

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// 10,000 seeded mutations of the files that loading maps: those of the cache of packed weights, and
+// models that are truncated while they are read. Each opens or throws one hone::Error.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "hone/core/file_io.h"
+#include "hone/core/gguf.h"
+#include "hone/core/log.h"
+#include "hone/core/mmap_file.h"
+#include "hone/core/safetensors.h"
+#include "hone/infer/model/packed_file.h"
+#include "hone/infer/model/weights.h"
+#include "tests/fuzz/mutation_support.h"
+#include "tests/model_io/tiny_gguf.h"
+#include "tests/model_io/tiny_model.h"
+#include "tests/support/test_data.h"
+
+namespace hone {
+namespace {
+
+namespace fs = std::filesystem;
+
+void write_plainly(const fs::path& path, const std::string& bytes) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) throw std::runtime_error("cannot write " + path.string());
+  std::fwrite(bytes.data(), 1, bytes.size(), file);
+  std::fclose(file);
+}
+
+class LoadingMutation : public testing::Test {
+ protected:
+  LoadingMutation() : folder_(test::make_memory_folder()) { set_log_level(LogLevel::Error); }
+  fs::path at(const char* name) const { return folder_.path() / name; }
+
+  // Cuts the file at any byte once it is mapped, and hands the mapping to `parse`.
+  void truncate_while_mapped(const fs::path& path,
+                             const std::function<void(const MmapFile&)>& parse) const {
+    const std::string seed = read_text_file(path);
+    PhiloxStream random(9);
+    test::run_mutations(
+        seed, [](std::string&, PhiloxStream&) {},
+        [&](const std::string& bytes) {
+          write_plainly(path, bytes);
+          const MmapFile file(path);
+          if (random.below(2) == 0) static_cast<void>(sum(file));  // the pages are there already
+          fs::resize_file(path, random.below(static_cast<std::uint32_t>(bytes.size())));
+          parse(file);
+          sum(file);
+          file.check_intact();
+          ADD_FAILURE() << "a truncated file passes for intact";
+        });
+  }
+  static int sum(const MmapFile& file) {
+    int total = 0;
+    for (const std::byte byte : file.bytes()) total += std::to_integer<int>(byte);
+    return total;
+  }
+
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(LoadingMutation, packed_file) {
+  const test::TinyModel tiny(test::tiny_architecture());
+  write_gguf(at("m.gguf"), tiny.source(), model_io::StoreType::Q8_0);
+  const auto model =
+      model_io::open_model_or_throw(at("m.gguf"), {.tokenizer = {}, .need_tokenizer = false});
+  infer::WeightPacker packer(*model, infer::WeightFormat::File, serial_executor());
+  const infer::ModelWeights weights = pack_weights(*model, packer, serial_executor());
+  const infer::PackedOrigin origin{
+      .identity = "i", .layout = "l", .weights = "file", .model = "m.gguf"};
+  write_packed_file(at("p"), origin, packer.entries(), serial_executor());
+  const auto open = [&](const std::string& bytes) {
+    write_plainly(at("p"), bytes);
+    const infer::PackedFile file(at("p"), origin);
+    infer::WeightPacker mapped(*model, infer::WeightFormat::File, serial_executor(), &file);
+    pack_weights(*model, mapped,
+                 serial_executor());  // views panels before their checksums are looked at
+    file.verify(serial_executor());
+  };
+  const std::string seed = read_text_file(at("p"));
+  open(seed);
+  test::run_mutations(seed, test::mutate_safetensors, open);
+  test::run_mutations(seed, test::mutate_binary, open);
+}
+
+TEST_F(LoadingMutation, safetensors_truncated_while_mapped) {
+  write_hugging_face(at("hf"), test::TinyModel(test::tiny_architecture()).source());
+  truncate_while_mapped(at("hf") / "model.safetensors",
+                        [](const MmapFile& file) { parse_safetensors(file.bytes(), "fuzz"); });
+}
+
+TEST_F(LoadingMutation, gguf_truncated_while_mapped) {
+  test::write_tiny_gguf(at("k.gguf"));
+  truncate_while_mapped(at("k.gguf"),
+                        [](const MmapFile& file) { parse_gguf(file.bytes(), "fuzz"); });
+}
+
+}  // namespace
+}  // namespace hone
