@@ -18,7 +18,7 @@ using infer::Engine;
 using infer::TokenId;
 using Tokens = std::vector<TokenId>;
 
-constexpr auto kRestBetweenRounds = std::chrono::milliseconds(100);  // before each sample
+constexpr auto kRestBeforeSample = std::chrono::milliseconds(100);  // before each sample
 constexpr Index kPromptTokens = 16;  // below a block of the cache, so that no prefix is shared
 
 class TextSink final : public infer::EventSink {
@@ -62,7 +62,7 @@ class Decoding {
 
   // Computes the prompts; what follows is timed.
   void prepare() {
-    std::this_thread::sleep_for(kRestBetweenRounds);
+    std::this_thread::sleep_for(kRestBeforeSample);
     sinks_.clear();
     for (Index i = 0; i < sequences_; ++i) {
       sinks_.push_back(std::make_shared<TextSink>());

@@ -19,8 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-}
-
 // Converts float8 weights to bf16, which represents every value of both formats.
 Buffer widen_float8(const SafetensorsTensor& tensor) {
   const auto count = static_cast<Index>(tensor.bytes.size());

@@ -69,11 +69,29 @@ double expected_tokens(double acceptance, Index depth) {
 
 double draft_gain(double acceptance, Index depth, const StepCosts& costs, const StepLoad& load) {
   const Index base = load.other_rows + 1;
-  const auto others = static_cast<double>(load.other_sequences);
+  const double others = load.other_tokens;
   const double time = load.draft_cost * static_cast<double>(depth) +
                       costs.ratio(base + depth, base, load.other_sequences + 1);
   return (expected_tokens(acceptance, depth) + others) / ((1 + others) * time);
 }
+
+namespace {
+
+struct BestDepth {
+  Index depth = 0;
+  double gain = 1;
+};
+
+BestDepth best_depth(double acceptance, Index most, const StepCosts& costs, const StepLoad& load) {
+  BestDepth best;
+  for (Index depth = 1; depth <= most; ++depth) {
+    const double gain = draft_gain(acceptance, depth, costs, load);
+    if (gain > best.gain) best = {.depth = depth, .gain = gain};
+  }
+  return best;
+}
+
+}  // namespace
 
 DraftDepth::DraftDepth(double acceptance) : accepted_(2 * acceptance) {}
 
@@ -94,24 +112,19 @@ void DraftDepth::turn_off() {
 
 Index DraftDepth::choose(const StepCosts& costs, const StepLoad& load, bool may_probe) {
   if (is_off_) {
-    if (tokens_while_off_ < tokens_off_ || !may_probe) return 0;
+    const bool is_due = tokens_while_off_ >= tokens_off_ && may_probe;
+    if (!is_due || best_depth(1, kMaxDraftDepth, costs, load).gain < kLeastGain) return 0;
     begin_probe();
   }
-  Index best = 0;
-  double highest = 1;
-  for (Index depth = 1; depth <= std::min(most_, kMaxDraftDepth); ++depth) {
-    const double gain = draft_gain(acceptance(), depth, costs, load);
-    if (gain > highest) {
-      highest = gain;
-      best = depth;
-    }
-  }
-  if (highest >= kLeastGain) {
+  const BestDepth best = best_depth(acceptance(), most_, costs, load);
+  if (best.gain >= kLeastGain) {
     weak_rounds_ = 0;
     is_probing_ = false;
-    return best;
+    return best.depth;
   }
-  if (weak_rounds_++ < kWeakRounds) return is_probing_ ? std::max(best, kProbeDepth) : best;
+  if (weak_rounds_++ < kWeakRounds) {
+    return is_probing_ ? std::max(best.depth, kProbeDepth) : best.depth;
+  }
   turn_off();
   return 0;
 }

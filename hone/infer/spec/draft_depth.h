@@ -32,9 +32,10 @@ class StepCosts {
 
 // What surrounds the drafts of one request in a step.
 struct StepLoad {
-  Index other_rows = 0;       // rows of other sequences
-  Index other_sequences = 0;  // each is taken to emit one token
-  double draft_cost = 0;      // time of one draft token over the time of the step without drafts
+  Index other_rows = 0;  // rows of other sequences
+  Index other_sequences = 0;
+  double other_tokens = 0;  // that they emit on average
+  double draft_cost = 0;    // time of one draft token over the time of the step without drafts
 };
 
 // Tokens that a round of k drafts emits on average if each is accepted with probability
@@ -45,12 +46,13 @@ double expected_tokens(double acceptance, Index depth);
 // Chooses how many tokens to draft for one request. Maximizes the tokens of the whole step over its
 // time, relative to the step without drafts,
 //   S(k) = (E(k) + n) / ((1 + n) (c k + v(k))),
-// E = expected_tokens, n the other sequences, c the draft cost, v the ratio of StepCosts.
+// E = expected_tokens, n the tokens of other sequences, c the draft cost, v the ratio of StepCosts.
 // Speculation thus yields to a batch in which rows are expensive. Drafting ends when max_k S(k) was
 // below 1.05 in three successive rounds, and is tried again after 64 tokens, then after 128 and 256
-// if that fails. The first rounds are short, because nothing is known about the text yet: the depth
-// is at most 2, and 2 more for each draft that was examined. The depth depends on time and on
-// earlier rounds, never on draws that are still to be made: it changes neither text nor law.
+// if that fails; later if even drafts that are all right would not pay. The first rounds are short,
+// because nothing is known about the text yet: the depth is at most 2, and 2 more for each draft
+// that was examined. The depth depends on time and on earlier rounds, never on draws that are still
+// to be made: it changes neither text nor law.
 class DraftDepth {
  public:
   // acceptance: of other requests, from 0 to 1; counts as much as two drafts.

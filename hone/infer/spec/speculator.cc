@@ -42,7 +42,8 @@ std::span<const DraftJob> Speculator::propose(std::span<const Candidate> candida
   const auto others = static_cast<Index>(candidates.size()) - 1;
   bool is_probing = std::ranges::any_of(
       candidates, [this](const Candidate& one) { return drafting(one.id).depth.is_probing(); });
-  StepLoad load{.other_rows = others, .other_sequences = others};
+  StepLoad load{
+      .other_rows = others, .other_sequences = others, .other_tokens = static_cast<double>(others)};
   if (const auto step = costs_.seconds(others + 1, others + 1)) {
     load.draft_cost = source_->seconds_per_draft() / *step;
   }
@@ -50,6 +51,7 @@ std::span<const DraftJob> Speculator::propose(std::span<const Candidate> candida
     const Index depth = std::min(choose_depth(one, load, is_probing), one.most);
     if (depth <= 0) continue;
     load.other_rows += depth;
+    load.other_tokens += expected_tokens(drafting(one.id).depth.acceptance(), depth) - 1;
     const SamplingParams& sampling = one.sequence->request().sampling;
     const bool is_exact = one.sequence->request().spec.rule == SpecRule::Exact;
     jobs_.push_back({.id = one.id,

@@ -86,8 +86,9 @@ TEST(DraftGain, is_the_published_formula_and_counts_the_other_rows) {
   EXPECT_DOUBLE_EQ(draft_gain(a, 0, costs, {}), 1);
   // Seven others emit a token each and wait for the longer step.
   const StepCosts batch = linear_costs(10, 1, 8);
+  const StepLoad load{.other_rows = 7, .other_sequences = 7, .other_tokens = 7};
   const double want = (expected_tokens(a, 2) + 7) / (8 * (20.0 / 18));
-  EXPECT_NEAR(draft_gain(a, 2, batch, {.other_rows = 7, .other_sequences = 7}), want, 1e-12);
+  EXPECT_NEAR(draft_gain(a, 2, batch, load), want, 1e-12);
 }
 
 // Rounds in which each draft is accepted with a fixed probability. Returns the mean depth of the
@@ -145,7 +146,7 @@ TEST(DraftDepth, is_zero_where_drafts_fail_but_for_rare_probes) {
 }
 
 TEST(DraftDepth, is_zero_at_once_in_a_batch_whose_rows_cost_in_full) {
-  const StepLoad load{.other_rows = 15, .other_sequences = 15};
+  const StepLoad load{.other_rows = 15, .other_sequences = 15, .other_tokens = 15};
   const StepCosts costs = linear_costs(0, 1, 16);
   DraftDepth depth;
   for (int round = 0; round < 3; ++round) EXPECT_EQ(depth.choose(costs, load), 0);
@@ -207,6 +208,17 @@ TEST(DraftDepth, probes_only_when_it_may_and_less_often_after_each_failure) {
     depth.record(0, 0, 1);
   }
   EXPECT_GT(depth.choose(costs, {}), 0);
+}
+
+TEST(DraftDepth, is_not_tried_again_where_even_perfect_drafts_would_not_pay) {
+  const StepLoad load{.other_rows = 7, .other_sequences = 7, .other_tokens = 7};
+  const StepCosts full = linear_costs(0, 1, 8), cheap = linear_costs(100, 0.1, 8);
+  DraftDepth depth;
+  for (int round = 0; round < 500; ++round) {
+    EXPECT_EQ(depth.choose(full, load), 0);
+    depth.record(0, 0, 1);
+  }
+  EXPECT_GT(depth.choose(cheap, load), 0);
 }
 
 TEST(DraftDepth, recovers_when_the_text_becomes_predictable_again) {
