@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,9 @@ class WindowedFile final : public model_io::ModelFile {
   std::vector<std::filesystem::path> files() const override { return file_->files(); }
   const Json& generation_defaults() const override { return file_->generation_defaults(); }
   void drop_pages(const model_io::NamedMatrix& tensor) const override { file_->drop_pages(tensor); }
+  bool is_damaged() const override { return file_->is_damaged(); }
+  void check_intact() const override { file_->check_intact(); }
+  std::string identity() const override { return file_->identity(); }
 
  private:
   std::unique_ptr<model_io::ModelFile> file_;

@@ -4,7 +4,7 @@
 
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
-#include "hone/model_io/llama2c_layout.h"
+#include "hone/model_io/llama2c/layout.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/test_data.h"
 

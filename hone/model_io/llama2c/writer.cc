@@ -6,7 +6,7 @@
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/model_io/factored_config.h"
-#include "hone/model_io/llama2c_layout.h"
+#include "hone/model_io/llama2c/layout.h"
 #include "hone/model_io/tensor_plan.h"
 #include "hone/model_io/write_plan.h"
 

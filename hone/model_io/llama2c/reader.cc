@@ -6,7 +6,7 @@
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/core/names.h"
-#include "hone/model_io/llama2c_layout.h"
+#include "hone/model_io/llama2c/layout.h"
 #include "hone/model_io/loaded_model.h"
 #include "hone/model_io/tensor_plan.h"
 #include "hone/model_io/tokenizer_file.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/model_io/llama2c_layout.h"
+#include "hone/model_io/llama2c/layout.h"
 
 namespace hone::model_io {
 
