@@ -4,22 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <fstream>
 
 #include "hone/core/error.h"
 #include "hone/infer/kv/layer_group.h"
+#include "tests/support/resident_memory.h"
 
 namespace hone::infer {
 namespace {
 
-constexpr Index kMiB = Index{1} << 20;
+using hone::test::kCountsMemory;
+using hone::test::resident_bytes;
 
-Index resident_bytes() {
-  std::ifstream file("/proc/self/statm");
-  Index total = 0, resident = 0;
-  file >> total >> resident;
-  return resident * 4096;
-}
+constexpr Index kMiB = Index{1} << 20;
 
 void fill(KvArena& arena, Index group, BlockId id, Index bytes, int value) {
   std::fill_n(arena.block(group, id), bytes, static_cast<std::byte>(value));
@@ -54,16 +50,16 @@ TEST(KvArena, memory_is_taken_at_first_use_and_returned) {
   BlockPool pool({8 * kMiB}, 4096 * kMiB);
   const Index before = resident_bytes();
   KvArena arena(pool);
-  EXPECT_LT(resident_bytes() - before, kMiB);
+  EXPECT_TRUE(!kCountsMemory || resident_bytes() - before < kMiB);
   std::vector<BlockId> ids;
   for (int i = 0; i < 8; ++i) ids.push_back(pool.allocate(0).value());
   for (const BlockId id : ids) fill(arena, 0, id, 8 * kMiB, 1);
   EXPECT_EQ(arena.resident_bytes(), 64 * kMiB);
-  EXPECT_GE(resident_bytes() - before, 64 * kMiB);
+  EXPECT_TRUE(!kCountsMemory || resident_bytes() - before >= 64 * kMiB);
   for (int i = 0; i < 6; ++i) pool.release(0, ids[static_cast<std::size_t>(i)]);
   arena.reclaim(pool);
   EXPECT_EQ(arena.resident_bytes(), 16 * kMiB);
-  EXPECT_LT(resident_bytes() - before, 24 * kMiB);
+  EXPECT_TRUE(!kCountsMemory || resident_bytes() - before < 24 * kMiB);
   EXPECT_EQ(arena.block(0, ids[7])[5], std::byte{1});
 }
 
@@ -81,7 +77,7 @@ TEST(KvArena, returns_whole_runs_of_free_blocks) {
     arena.reclaim(pool);
   }
   EXPECT_EQ(arena.resident_bytes(), bytes);
-  EXPECT_LT(resident_bytes() - before, bytes + 3 * kMiB);
+  EXPECT_TRUE(!kCountsMemory || resident_bytes() - before < bytes + 3 * kMiB);
   EXPECT_EQ(std::count(arena.block(0, 31), arena.block(0, 31) + bytes, std::byte{1}), bytes);
 }
 
