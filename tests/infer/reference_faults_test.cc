@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // One test per fault of the Python implementation that hone replaces: each names what must hold
-// instead. Those of speculation are in speculation_faults_test.cc; faults of batching and the server
+// instead. Those of speculation are in speculation_faults_test.cc; those of batching and the server
 // have no counterpart here yet.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
