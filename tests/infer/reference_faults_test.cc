@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // One test per fault of the Python implementation that hone replaces: each names what must hold
-// instead. Those of speculation are in speculation_faults_test.cc; faults of batching and the
-// server have no counterpart here yet.
+// instead. Those of speculation are in speculation_faults_test.cc; those of batching and the server
+// have no counterpart here yet.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>

@@ -15,6 +15,7 @@ constexpr double kNewestTime = 0.2;   // weight of the newest time in a mean
 constexpr double kUnknownRow = 0.05;  // what a row adds to a step of one row, if not measured
 constexpr double kOlderDraft = 0.95;  // weight of a draft relative to the one after it
 constexpr double kLeastGain = 1.05;   // of three rounds; less is within the noise of timing
+constexpr double kHope = 0.9;         // acceptance for which drafts are tried again
 constexpr Index kWeakRounds = 3;
 constexpr Index kProbeDepth = 2;      // enough to see whether drafts are accepted again
 constexpr double kProbeEvidence = 4;  // drafts that the estimate counts for when probing begins
@@ -113,7 +114,7 @@ void DraftDepth::turn_off() {
 Index DraftDepth::choose(const StepCosts& costs, const StepLoad& load, bool may_probe) {
   if (is_off_) {
     const bool is_due = tokens_while_off_ >= tokens_off_ && may_probe;
-    if (!is_due || best_depth(1, kMaxDraftDepth, costs, load).gain < kLeastGain) return 0;
+    if (!is_due || best_depth(kHope, kMaxDraftDepth, costs, load).gain < kLeastGain) return 0;
     begin_probe();
   }
   const BestDepth best = best_depth(acceptance(), most_, costs, load);

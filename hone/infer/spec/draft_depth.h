@@ -49,7 +49,7 @@ double expected_tokens(double acceptance, Index depth);
 // E = expected_tokens, n the tokens of other sequences, c the draft cost, v the ratio of StepCosts.
 // Speculation thus yields to a batch in which rows are expensive. Drafting ends when max_k S(k) was
 // below 1.05 in three successive rounds, and is tried again after 64 tokens, then after 128 and 256
-// if that fails; later if even drafts that are all right would not pay. The first rounds are short,
+// if that fails; later if an acceptance of 0.9 would not pay. The first rounds are short,
 // because nothing is known about the text yet: the depth is at most 2, and 2 more for each draft
 // that was examined. The depth depends on time and on earlier rounds, never on draws that are still
 // to be made: it changes neither text nor law.

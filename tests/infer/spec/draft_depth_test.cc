@@ -210,7 +210,7 @@ TEST(DraftDepth, probes_only_when_it_may_and_less_often_after_each_failure) {
   EXPECT_GT(depth.choose(costs, {}), 0);
 }
 
-TEST(DraftDepth, is_not_tried_again_where_even_perfect_drafts_would_not_pay) {
+TEST(DraftDepth, is_not_tried_again_where_good_drafts_would_not_pay) {
   const StepLoad load{.other_rows = 7, .other_sequences = 7, .other_tokens = 7};
   const StepCosts full = linear_costs(0, 1, 8), cheap = linear_costs(100, 0.1, 8);
   DraftDepth depth;
