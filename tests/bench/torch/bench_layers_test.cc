@@ -354,7 +354,7 @@ TEST(BenchLayers, refuses_by_name) {
   EXPECT_THAT(refused({.against = {"them"}}), HasSubstr("Unknown contestant 'them'"));
   EXPECT_THAT(refused({.modes = {"lowrank"}, .against = {"bmm"}}), HasSubstr("needs the mode"));
   EXPECT_THAT(refused({.shapes = {"8x8"}, .step = "llama-160m"}), HasSubstr("Of a step"));
-  EXPECT_THAT(refused({.step = "llama"}), HasSubstr("llama-1b or llama-160m, got llama"));
+  EXPECT_THAT(refused({.step = "llama"}), HasSubstr("llama3-1b or llama-160m, got llama"));
   EXPECT_THAT(refused({.batches = {0}, .step = "llama-160m"}), HasSubstr("4096 sequences, got 0"));
   EXPECT_THAT(refused({.passes = {"memory"}, .plots = "somewhere"}), HasSubstr("Plots show"));
   EXPECT_THAT(refused({.shapes = {"16384x16384"}, .batches = {65536}, .ranks = {65536}}),
