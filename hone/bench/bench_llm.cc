@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hone/bench/llm_contestants.h"
+#include "hone/bench/prefill_stall.h"
 #include "hone/bench/prefix_reuse.h"
 #include "hone/bench/synthetic_model.h"
 #include "hone/core/check.h"
@@ -155,6 +156,7 @@ void bench_subject(const BenchModel& subject, const std::vector<LlmWork>& works,
   Index context = 0;
   for (const LlmWork& work : works) context = std::max(context, work.tokens + work.depth + 2);
   for (const Index prefix : options.prefixes) context = std::max(context, prefix_context(prefix));
+  for (const Index prompt : options.beside) context = std::max(context, stall_context(prompt));
   const std::vector<LlmMode> modes = list_modes(options);
   const Index sequences = *std::ranges::max_element(options.batches);
   infer::EngineOptions engine_options;
@@ -163,7 +165,8 @@ void bench_subject(const BenchModel& subject, const std::vector<LlmWork>& works,
   engine_options.context = context;
   engine_options.kv = options.kv;
   engine_options.activations = options.activations;
-  engine_options.max_sequences = std::max<Index>(sequences, options.prefixes.empty() ? 1 : 2);
+  engine_options.max_sequences = std::max<Index>(sequences + (options.beside.empty() ? 0 : 1),
+                                                 options.prefixes.empty() ? 1 : 2);
   // The parts of all prompts that a cache of whole blocks leaves fit into one step.
   engine_options.prefill_chunk = std::max<Index>(engine_options.prefill_chunk, 32 * sequences);
   engine_options.weights = options.weights;
@@ -179,6 +182,9 @@ void bench_subject(const BenchModel& subject, const std::vector<LlmWork>& works,
   }
   for (const Index prefix : options.prefixes) {
     bench_prefix_reuse(subject.name, prefix, *engine, run);
+  }
+  for (const Index prompt : options.beside) {
+    bench_prefill_stall(subject.name, prompt, options.batches, *engine, run);
   }
 }
 

@@ -20,6 +20,7 @@ struct BenchLlmOptions {
   std::vector<Index> generate = {64};          // decode of this many tokens, after each depth
   std::vector<Index> depths = {0};             // tokens already in the cache
   std::vector<Index> prefixes;                 // shared by prompts; see prefix_reuse.h
+  std::vector<Index> beside;                   // prompts beside decodes; see prefill_stall.h
   infer::KvDtype kv = infer::KvDtype::Float16;
   infer::Activations activations = infer::Activations::Int8;
   std::vector<Index> batches = {1};   // sequences that decode together

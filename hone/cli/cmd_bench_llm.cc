@@ -79,6 +79,11 @@ void add_bench_llm(CLI::App& bench, Context& context) {
                    "first token with and without them in the cache")
       ->delimiter(',')
       ->envname("HONE_PREFIX");
+  verb->add_option("--beside-prompt", options->beside,
+                   "Lengths of prompts that are computed while the sequences of --batch decode, "
+                   "each measured as the time between the tokens of these")
+      ->delimiter(',')
+      ->envname("HONE_BESIDE_PROMPT");
   add_runtime_options(*verb, *runtime);
   add_weight_options(*verb, *weights);
   verb->add_option("--batch", options->batches, "Numbers of sequences that decode together")

@@ -32,7 +32,9 @@ const SchedulerOptions& checked(const SchedulerOptions& options) {
   const Index rows = std::max(options.max_running + kChunkTokens, options.prefill_chunk);
   HONE_CHECK(options.max_rows >= rows, "scheduler", concat("max_rows of at least ", rows),
              options.max_rows);
-  HONE_CHECK(options.target_seconds > 0, "scheduler", "a positive target", options.target_seconds);
+  HONE_CHECK(options.slowdown >= 1, "scheduler", "a slowdown of at least 1", options.slowdown);
+  HONE_CHECK(options.least_target_seconds >= 0, "scheduler", "a target of at least 0 s",
+             options.least_target_seconds);
   HONE_CHECK(options.ageing_seconds > 0, "scheduler", "a positive ageing time",
              options.ageing_seconds);
   HONE_CHECK(options.stall_seconds > 0, "scheduler", "a positive stall time",

@@ -25,13 +25,17 @@ struct SchedulerOptions {
   Index kv_bytes = 0;  // budget of the KV cache
   PrefixSecret prefix_secret{};
   PrefixCache::ExtendKey extend_key = infer::extend_key;
-  Index context = 0;            // most tokens of a text
-  Index max_running = 16;       // sequences that take part in steps
-  Index max_queue = 64;         // requests that wait or are parked
-  Index prefill_chunk = 512;    // most prefill tokens of a step; below 16 or a multiple of it
-  Index max_rows = 512;         // most rows of a step; at least max_running and prefill_chunk
-  double target_seconds = 0.2;  // of a step in which sequences decode
-  double ageing_seconds = 10;   // waiting this long raises a request by one priority class
+  Index context = 0;          // most tokens of a text
+  Index max_running = 16;     // sequences that take part in steps
+  Index max_queue = 64;       // requests that wait or are parked
+  Index prefill_chunk = 512;  // most prefill tokens of a step; below 16 or a multiple of it
+  Index max_rows = 512;       // most rows of a step; at least max_running and prefill_chunk
+  // Where sequences decode, a step computes as much of the prompts as its predicted duration
+  // allows: `slowdown` times that of the decodes alone, or `least_target_seconds` if that is
+  // longer.
+  double slowdown = 2.5;
+  double least_target_seconds = 0.02;
+  double ageing_seconds = 10;            // waiting this long raises a request by one priority class
   double stall_seconds = kStallSeconds;  // a parked request is cancelled after this time
 };
 
@@ -95,9 +99,10 @@ struct SchedulerCounters {
 // before it precede it. A step consists of
 //   1. one row, and drafts, of each running sequence whose text has one token outside the cache;
 //   2. prefill chunks of running, then of waiting and parked sequences. While sequences decode,
-//      chunks are as long as the predicted duration of the step stays within `target_seconds`, but
-//      at least 16 tokens a step, so that nobody starves; otherwise up to `prefill_chunk` tokens.
-//      A chunk is a multiple of 16 tokens or reaches the end of the text.
+//      chunks are as long as the predicted duration of the step stays within its target (see
+//      `slowdown`), but at least one token a step, so that nobody starves; otherwise up to
+//      `prefill_chunk` tokens. A chunk is a multiple of 16 tokens, a power of two below that, or
+//      reaches the end of the text.
 // A sequence starts only if all of its text fits into free and cached memory with one block of each
 // group to spare for each running sequence, and then in order: nobody overtakes a sequence that
 // does not fit. If the next tokens of a sequence are being computed by another one in this step, it

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What runs in a step; scheduler.cc takes the results, scheduler_memory.cc finds the blocks.
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -28,6 +30,7 @@ StepPlan Scheduler::plan(TimeNs now) {
   park_and_resume(order, now);
   Step step;
   plan_decodes(step, order, now);
+  step.plan.decode_seconds = cost_.predict(step.plan.shape);
   for (Active* active : order) {
     const bool prefills = active->state == State::Running && !active->planned;
     if (prefills && !step.is_full) plan_chunk(step, *active, now);
@@ -145,11 +148,14 @@ Index Scheduler::grant(const Step& step, const Active& active) const {
                      shape.prefill_tokens;
   Index rows = pending <= left ? pending : down(left);
   if (shape.decode_rows == 0) return rows;
-  while (rows > 0 && cost_.predict(with_prefill(shape, first, rows)) > options_.target_seconds) {
-    rows = down(rows - 1);
+  const double target =
+      std::max(options_.slowdown * step.plan.decode_seconds, options_.least_target_seconds);
+  while (rows > 0 && cost_.predict(with_prefill(shape, first, rows)) > target) {
+    const auto fewer = static_cast<std::uint64_t>(rows - 1);
+    rows = rows > grain() ? down(rows - 1) : static_cast<Index>(std::bit_floor(fewer));
   }
   if (rows > 0 || shape.prefill_tokens > 0) return rows;
-  return std::min({pending, left, grain()});
+  return std::min<Index>(left, 1);
 }
 
 // Whether the next block of the sequence is part of another sequence's chunk, so that it can be

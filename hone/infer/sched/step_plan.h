@@ -41,6 +41,7 @@ struct StepPlan {
   std::vector<PlannedSequence> sequences{};
   StepShape shape{};
   double predicted_seconds = 0;
+  double decode_seconds = 0;  // predicted for the rows of sequences that decode alone
 
   bool empty() const { return sequences.empty(); }
 };

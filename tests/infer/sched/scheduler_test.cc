@@ -194,7 +194,7 @@ TEST(Scheduler, tenants_share_no_block) {
 TEST(Scheduler, a_common_prefix_is_computed_once) {
   for (const double target : {10.0, 1e-6}) {
     SchedulerOptions options = options_of(1000);
-    options.target_seconds = target;
+    options.least_target_seconds = target;
     options.max_running = 32;
     Scheduler scheduler(options);
     constexpr Index kTail = 20;
@@ -215,7 +215,7 @@ TEST(Scheduler, a_common_prefix_is_computed_once) {
 
 TEST(Scheduler, chunks_shrink_to_the_target_while_sequences_decode) {
   SchedulerOptions options = options_of(400);
-  options.target_seconds = 0.1;
+  options.least_target_seconds = 0.1;
   Scheduler scheduler(options);
   scheduler.submit(generate(1, text(16), 1000), 0);
   step(scheduler, 0, 0.016);
@@ -235,14 +235,44 @@ TEST(Scheduler, chunks_shrink_to_the_target_while_sequences_decode) {
   EXPECT_GT(chunks, 10);
 }
 
+// A decode takes 40 ms, and each token of a prompt 1 ms more: with a slowdown of 3, steps of 120
+// ms.
+TEST(Scheduler, prefill_slows_decodes_by_no_more_than_the_factor) {
+  SchedulerOptions options = options_of(400);
+  options.slowdown = 3;
+  options.least_target_seconds = 0;
+  Scheduler scheduler(options);
+  const auto duration = [](const StepPlan& plan) {
+    return 0.04 + 1e-3 * static_cast<double>(plan.shape.prefill_tokens);
+  };
+  scheduler.submit(generate(1, text(16), 1000), 0);
+  for (int i = 0; i < 40; ++i) {
+    const StepPlan plan = scheduler.plan(0);
+    scheduler.apply(succeed(plan, duration(plan)));
+  }
+  scheduler.submit(generate(2, text(3900, 100)), 0);
+  Index chunks = 0;
+  for (int i = 0; i < 40; ++i) {
+    const StepPlan plan = scheduler.plan(0);
+    if (plan.shape.prefill_tokens > 0 && i > 10) {
+      EXPECT_LE(duration(plan), 3 * 0.04 * 1.05);
+      EXPECT_GE(duration(plan), 3 * 0.04 * 0.8);
+      ++chunks;
+    }
+    scheduler.apply(succeed(plan, duration(plan)));
+  }
+  EXPECT_GT(chunks, 20);
+}
+
 TEST(Scheduler, prefill_advances_even_if_decodes_alone_miss_the_target) {
   SchedulerOptions options = options_of(400);
-  options.target_seconds = 1e-9;
+  options.slowdown = 1;
+  options.least_target_seconds = 0;
   Scheduler scheduler(options);
   scheduler.submit(generate(1, text(16), 1000), 0);
   step(scheduler);
   scheduler.submit(generate(2, text(160, 100)), 0);
-  for (int i = 0; i < 10; ++i) EXPECT_EQ(row_of(step(scheduler), 2)->tokens.size(), 16u);
+  for (int i = 0; i < 160; ++i) EXPECT_EQ(row_of(step(scheduler), 2)->tokens.size(), 1u);
   EXPECT_EQ(step(scheduler).shape.decode_rows, 2);
 }
 
@@ -419,7 +449,7 @@ TEST(Scheduler, preempts_the_latest_of_the_lowest_class) {
 // A prompt that precedes all others runs out of blocks while those, helped by drafts, take them.
 TEST(Scheduler, sequences_of_the_step_keep_their_blocks) {
   SchedulerOptions options = options_of(30);
-  options.target_seconds = 1e-9;
+  options.least_target_seconds = 0;
   Scheduler scheduler(options);
   for (RequestId id = 1; id <= 3; ++id) {
     Submission submission = generate(id, text(60, 1000 * static_cast<TokenId>(id)), 700);
@@ -551,7 +581,8 @@ TEST(Scheduler, contradictory_options_are_refused) {
   refused([](SchedulerOptions& o) { o.max_rows = 500; });
   refused([](SchedulerOptions& o) { o.kv_bytes = kBlockBytes; });
   refused([](SchedulerOptions& o) { o.groups.clear(); });
-  refused([](SchedulerOptions& o) { o.target_seconds = 0; });
+  refused([](SchedulerOptions& o) { o.slowdown = 0.9; });
+  refused([](SchedulerOptions& o) { o.least_target_seconds = -1; });
   refused([](SchedulerOptions& o) { o.ageing_seconds = -1; });
   refused([](SchedulerOptions& o) { o.stall_seconds = 0; });
 }

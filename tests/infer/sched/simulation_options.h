@@ -36,7 +36,8 @@ inline std::vector<Scenario> scenarios() {
   base.max_queue = 20;
   base.prefill_chunk = 128;
   base.max_rows = 160;
-  base.target_seconds = 0.01;
+  base.slowdown = 1.5;
+  base.least_target_seconds = 0.01;
   base.ageing_seconds = 0.5;
   base.stall_seconds = 1;
 
