@@ -8,12 +8,10 @@
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/trace.h"
-#include "hone/kernels/norm/log_sum_exp.h"
 
 namespace hone::infer {
 namespace {
 
-constexpr Index kLogitRows = 32;  // at a time: 16 MiB for a vocabulary of 128k
 constexpr Index kUnbounded = Index{1} << 30;
 constexpr Index kIdlePages = Index{32} << 20;     // of free blocks that stay resident
 constexpr Index kScarceBytes = Index{256} << 20;  // of memory: less is too little for a reserve
@@ -328,102 +326,6 @@ StepBatch EngineLoop::batch_of(const StepPlan& plan) {
                                .logits = planned.outputs()});
   }
   return batch;
-}
-
-// Gives each wanted row its logits, some rows at a time, but all of a sequence that generates.
-void EngineLoop::take_outputs(std::span<Wanted> wanted) {
-  Index first = 0;
-  while (!wanted.empty()) {
-    Index count = wanted.front().planned->outputs();
-    std::size_t size = 1;
-    while (size < wanted.size() && count + wanted[size].planned->outputs() <= kLogitRows) {
-      count += wanted[size++].planned->outputs();
-    }
-    take_group(wanted.first(size), first, count);
-    first += count;
-    wanted = wanted.subspan(size);
-  }
-}
-
-// Wanted rows first … first + count - 1 are those of `group`. More than kLogitRows belong to one
-// sequence, which is scored.
-void EngineLoop::take_group(std::span<Wanted> group, Index first, Index count) {
-  for (Index row = 0; row < count; row += kLogitRows) {
-    std::span<float> logits = runner_.logits(first + row, std::min(kLogitRows, count - row));
-    if (count > kLogitRows) {
-      take_rows(group.front(), row, logits);
-      continue;
-    }
-    const std::size_t vocab = logits.size() / static_cast<std::size_t>(count);
-    for (Wanted& one : group) {
-      const std::size_t size = static_cast<std::size_t>(one.planned->outputs()) * vocab;
-      if (size > 0) take_rows(one, 0, logits.first(size));
-      logits = logits.subspan(size);
-    }
-  }
-}
-
-// Rows first… of those that the sequence wants.
-void EngineLoop::take_rows(Wanted& wanted, Index first, std::span<float> logits) {
-  Live& live = *wanted.live;
-  if (wanted.result.status != StepStatus::Done) return;
-  try {
-    if (live.score != nullptr) {
-      const Index row = wanted.planned->first_position + wanted.planned->first_output + first;
-      score_rows(*live.score, row, logits);
-    } else {
-      verify(wanted, logits);
-    }
-  } catch (...) {  // ends this request alone
-    live.failure = std::current_exception();
-    wanted.result.status = StepStatus::Failed;
-  }
-}
-
-// Appends the drafts that the model confirms and the token after them, and delivers each at once.
-void EngineLoop::verify(Wanted& wanted, std::span<float> logits) {
-  Live& live = *wanted.live;
-  const RequestId id = wanted.result.id;
-  const PlannedSequence& planned = *wanted.planned;
-  const auto drafts = std::span(planned.tokens).last(static_cast<std::size_t>(planned.drafts));
-  const std::size_t vocab = logits.size() / (drafts.size() + 1);
-  std::optional<Event> last;  // delivered when the round has been counted
-  const auto choose = [&](Index i) -> ChosenToken {
-    const auto at = static_cast<std::size_t>(i);
-    DrawnDraft drawn;
-    if (at < drafts.size()) drawn = {.id = drafts[at], .law = speculator_->law(id, i)};
-    Event event = live.sequence->accept(logits.subspan(at * vocab, vocab), clock_,
-                                        drawn.law.empty() ? nullptr : &drawn);
-    const TokenId token = *event.token;
-    if (event.finished) {
-      last = std::move(event);
-    } else {
-      push(live, id, std::move(event));
-    }
-    const bool is_cancelled = live.sequence->cancelled().load(std::memory_order_relaxed);
-    return {token, last || is_cancelled};
-  };
-  const VerifiedRun run = verify_by_choice(drafts, choose);
-  wanted.result.tokens = run.tokens;
-  wanted.result.finished = last.has_value();
-  const Index text_rows = std::ssize(planned.tokens) - planned.drafts;
-  hold(live, planned, text_rows + std::ssize(run.tokens) - 1);
-  if (speculator_) speculator_->record(id, planned.drafts, run);
-  if (last) push(live, id, std::move(*last));
-}
-
-void EngineLoop::score_rows(ScoreJob& job, Index first, std::span<const float> logits) {
-  const std::span<double> logprobs =
-      std::span(job.result.logprobs).subspan(static_cast<std::size_t>(first));
-  const Index vocab = runner_.vocab_size(), rows = std::ssize(logits) / vocab;
-  executor_.parallel_for(rows, 1, [&](Index begin, Index end, int) {
-    for (Index row = begin; row < end; ++row) {
-      const float* line = logits.data() + row * vocab;
-      const TokenId target = job.targets[static_cast<std::size_t>(first + row)];
-      logprobs[static_cast<std::size_t>(row)] = line[target] - kernels::log_sum_exp(line, vocab);
-    }
-  });
-  if (job.options->on_logits) job.options->on_logits(first + 1, rows, logits);
 }
 
 // Ends what the scheduler has ended. Returns whether there was anything.

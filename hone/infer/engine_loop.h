@@ -12,6 +12,7 @@
 #include "hone/core/clock.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/executor.h"
+#include "hone/core/function_ref.h"
 #include "hone/infer/grammar/token_vocabulary.h"
 #include "hone/infer/kv/kv_arena.h"
 #include "hone/infer/model/model_runner.h"
@@ -20,6 +21,7 @@
 #include "hone/infer/sched/sequence.h"
 #include "hone/infer/score.h"
 #include "hone/infer/spec/speculator.h"
+#include "hone/infer/spec/verify.h"
 
 namespace hone::infer {
 
@@ -87,6 +89,9 @@ class EngineLoop {
     const PlannedSequence* planned = nullptr;
     Live* live = nullptr;
     SequenceResult result{};
+    std::span<float> logits{};  // of its rows
+    VerifiedRun run{};          // of a sequence that generates
+    std::vector<Event> events{};
   };
 
   void propose_drafts();
@@ -104,9 +109,10 @@ class EngineLoop {
   StepBatch batch_of(const StepPlan& plan);
   void take_outputs(std::span<Wanted> wanted);
   void take_group(std::span<Wanted> group, Index first, Index count);
-  void take_rows(Wanted& wanted, Index first, std::span<float> logits);
-  void verify(Wanted& wanted, std::span<float> logits);
-  void score_rows(ScoreJob& job, Index first, std::span<const float> logits);
+  static void attempt(Wanted& wanted, FunctionRef<void()> work);
+  void choose_tokens(Wanted& wanted) const;
+  void deliver(Wanted& wanted);
+  void score_rows(const Wanted& wanted, Index first, std::span<const float> logits);
   bool end_requests();
   void push(Live& live, RequestId id, Event event);
   void end(Live& live, RequestId id, FinishReason reason);

@@ -316,46 +316,6 @@ TEST(Sampler, a_draw_changes_only_if_its_token_is_cut) {
   EXPECT_GT(same, 100);
 }
 
-class SampleRows : public testing::Test {
- protected:
-  // The tokens of 40 rows with options of their own; row 7 has a NaN, row 8 only masked tokens.
-  std::vector<TokenId> run(Executor& executor) {
-    std::vector<std::vector<float>> logits;
-    std::vector<Sampler> samplers;
-    for (std::uint64_t i = 0; i < 40; ++i) {
-      logits.push_back(random_logits(700, i));
-      samplers.emplace_back(SamplingParams{.temperature = static_cast<float>(i % 3),
-                                           .top_k = static_cast<Index>(i % 4 * 30),
-                                           .top_p = i % 5 == 0 ? 0.8f : 1.0f,
-                                           .seed = i},
-                            std::span<const TokenId>());
-    }
-    logits[7][3] = std::nanf("");
-    std::vector<TokenId> all(700);
-    std::iota(all.begin(), all.end(), 0);
-    std::vector<SampleRow> rows;
-    for (std::size_t i = 0; i < logits.size(); ++i) {
-      rows.push_back({.sampler = &samplers[i], .logits = logits[i], .position = 11});
-    }
-    rows[8].masked = all;
-    sample_rows(rows, executor);
-    std::vector<TokenId> tokens;
-    for (std::size_t i = 0; i < rows.size(); ++i) {
-      EXPECT_EQ(rows[i].failure != nullptr, i == 7 || i == 8) << i;
-      tokens.push_back(rows[i].token);
-    }
-    return tokens;
-  }
-};
-
-TEST_F(SampleRows, of_any_number_of_threads_are_those_of_each_row_alone) {
-  const auto serial = run(serial_executor());
-  ThreadPool pool(3);
-  EXPECT_EQ(run(pool), serial);
-  EXPECT_EQ(serial[3], choose(random_logits(700, 3), {.temperature = 0, .top_k = 90}, 11));
-  EXPECT_EQ(serial[4], choose(random_logits(700, 4), {.seed = 4}, 11));
-}
-
 TEST(TopLogprobs, equal_a_full_sort) {
   const auto logits = random_logits(100, 4);
   std::vector<TokenId> order(logits.size());

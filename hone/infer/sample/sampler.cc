@@ -80,17 +80,4 @@ void Sampler::write_law(std::span<float> logits, std::span<const TokenId> masked
   infer::write_law(logits, process(logits, masked, allowed), sampling_, law);
 }
 
-void sample_rows(std::span<SampleRow> rows, Executor& executor) {
-  executor.parallel_for(static_cast<Index>(rows.size()), 1, [&](Index begin, Index end, int) {
-    for (Index i = begin; i < end; ++i) {
-      SampleRow& row = rows[static_cast<std::size_t>(i)];
-      try {
-        row.token = row.sampler->choose(row.logits, row.position, row.masked);
-      } catch (...) {
-        row.failure = std::current_exception();
-      }
-    }
-  });
-}
-
 }  // namespace hone::infer

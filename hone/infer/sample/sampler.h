@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <exception>
 #include <span>
 #include <vector>
 
-#include "hone/core/executor.h"
 #include "hone/infer/grammar/token_vocabulary.h"
 #include "hone/infer/request.h"
 #include "hone/infer/sample/filters.h"
@@ -52,19 +50,5 @@ class Sampler {
   SamplingParams sampling_;
   TokenHistory history_;
 };
-
-// One row of a batch. A row that fails has the exception instead of a token.
-struct SampleRow {
-  Sampler* sampler = nullptr;
-  std::span<float> logits{};  // overwritten
-  Index position = 0;
-  std::span<const TokenId> masked{};
-  TokenId token = -1;
-  std::exception_ptr failure{};
-};
-
-// Calls Sampler::choose() for rows of different samplers in parallel. Results depend neither on the
-// number of workers nor on the other rows.
-void sample_rows(std::span<SampleRow> rows, Executor& executor);
 
 }  // namespace hone::infer
