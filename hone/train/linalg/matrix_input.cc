@@ -50,6 +50,10 @@ void ScaledMatrix::unscale(Tensor& tensor) const {
   // In two steps, because f32 has no 2^148, the inverse of its smallest number.
   const int half = exponent / 2;
   tensor.mul_(std::ldexp(1.0, half)).mul_(std::ldexp(1.0, exponent - half));
+  const bool is_finite = tensor.numel() == 0 || std::isfinite(tensor.abs().max().item<double>());
+  HONE_REQUIRE(
+      is_finite, "linalg",
+      concat("The result is beyond the range of ", at::toString(tensor.scalar_type()), "."));
 }
 
 ScaledMatrix scaled(std::string_view op, std::string_view name, const Tensor& matrix) {

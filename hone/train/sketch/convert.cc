@@ -25,11 +25,15 @@ void check_fit(const FitOptions& options) {
                "The SVD chooses both factors; a sketched layer keeps half of each.");
   HONE_REQUIRE((options.fit != Fit::Random && options.fit != Fit::Projection) || is_sketched,
                kConvert, "A low-rank layer has no fixed signs to fit to.");
-  HONE_REQUIRE((options.fit == Fit::Activation) == (options.inputs != nullptr), kConvert,
-               "Moments of the inputs belong to Fit::Activation.");
+  HONE_REQUIRE(options.fit != Fit::Activation || options.inputs != nullptr, kConvert,
+               "Fit::Activation needs moments of the inputs.");
+  HONE_REQUIRE(options.fit == Fit::Activation || options.inputs == nullptr, kConvert,
+               "Only Fit::Activation takes moments of the inputs.");
   HONE_REQUIRE(options.rank != 0 || !is_sketched, kConvert, "A sketched layer needs a rank.");
   HONE_REQUIRE(options.rank != 0 || options.max_error != 0, kConvert,
                "A low-rank layer needs a rank or a max_error above 0.");
+  HONE_REQUIRE(options.rank == 0 || options.max_error == 0, kConvert,
+               "A layer has either a rank or a max_error.");
   HONE_REQUIRE(options.factors == nullptr || !is_sketched, kConvert,
                "A sketched layer takes no factors.");
 }

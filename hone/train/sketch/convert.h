@@ -20,7 +20,7 @@ enum class Fit {
 struct FitOptions {
   FactorMode mode = FactorMode::LowRank;
   Fit fit = Fit::Svd;
-  Index rank = 0;        // or 0: of a low-rank layer, the smallest within max_error
+  Index rank = 0;        // or 0: of a low-rank layer, the smallest within max_error, if it is above
   double max_error = 0;  // relative, in (0, 1); of the outputs with Fit::Activation
   Index terms = 1;       // of a sketched layer
   std::uint64_t seed = 0;
@@ -32,7 +32,7 @@ struct FitOptions {
 
 // A factored layer that approximates a trained one. Keeps type, device, bias, requires_grad, the
 // training mode, and of an nn::Linear the library of products. Error{InvalidArgument} for a fit
-// that the mode does not have.
+// that the mode does not have, and for both or neither of rank and max_error.
 FactoredLinear from_linear(const torch::nn::LinearImpl& linear, const FitOptions& options);
 
 // A low-rank layer of the smallest rank whose weight is within this relative error of the layer's.

@@ -68,7 +68,7 @@ bool has_memory_of(const Tensor& part, const Tensor& whole) {
 
 std::pair<Tensor, Tensor> fixed_signs_of(const FactoredLinearOptions& options,
                                          at::ScalarType type) {
-  const Index width = options.width();
+  const Index width = checked(options).width();
   const double size = sign_size(options);
   return {draw_signs({options.seed, kU1Stream, width, options.out_features}, size, type),
           draw_signs({options.seed, kU2Stream, width, options.in_features}, size, type)};

@@ -129,7 +129,7 @@ void InputMoments::add(const Tensor& x) {
   }
   HONE_CHECK(mean.size(0) == x.size(-1), "InputMoments", concat(mean.size(0), " inputs"),
              x.size(-1));
-  if (flat.size(0) == 0) return;
+  if (flat.size(0) == 0) return;  // no row: check() names it where the moments are used
   second.addmm_(flat.t(), flat);
   const double share = static_cast<double>(flat.size(0)) / static_cast<double>(rows + flat.size(0));
   mean.lerp_(flat.mean(0), share);

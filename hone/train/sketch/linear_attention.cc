@@ -234,7 +234,7 @@ Tensor causal_sums(const Tensor& phi_q, const Features& keys, const Tensor& y,
 
 LinearAttentionState LinearAttentionState::clone() const {
   if (!defined()) return {};
-  return {z.clone(), max_exponent.clone(), position};
+  return {z.clone(), max_exponent.clone(), position, draws};
 }
 
 Tensor composed::linear_attention(const Tensor& q, const Tensor& k, const Tensor& v,

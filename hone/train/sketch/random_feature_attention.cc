@@ -151,6 +151,10 @@ Tensor RandomFeatureAttentionImpl::forward(const Tensor& query, const Tensor& ke
 
 Tensor RandomFeatureAttentionImpl::forward_step(const Tensor& x, LinearAttentionState& state) {
   const at::NoGradGuard no_grad;
+  const std::uint32_t drawn = counted(draws);
+  HONE_REQUIRE(!state.defined() || state.draws == 0 || state.draws == drawn, kLayer,
+               "The state is of features that redraw() has replaced: begin with a new one.");
+  state.draws = drawn;
   const Heads heads = project(x, x, x, state.position);
   const LinearAttentionOptions how{options.kind, options.causal, options.eps};
   return project_out(linear_attention(heads.q, heads.k, heads.v, omega, how, {}, &state));

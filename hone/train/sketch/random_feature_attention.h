@@ -53,6 +53,7 @@ class RandomFeatureAttentionImpl : public torch::nn::Cloneable<RandomFeatureAtte
                         const torch::Tensor& value, const AttentionMasks& masks = {});
   // Self-attention of new tokens x [batch, tokens, embed_dim] behind those that the state has seen,
   // without dropout and gradient: decoding in constant time per token. Causal layers only.
+  // Error{InvalidArgument} for a state of features from before redraw().
   torch::Tensor forward_step(const torch::Tensor& x, LinearAttentionState& state);
   // Draws new features, and new noise of positions.
   void redraw();

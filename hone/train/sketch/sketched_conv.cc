@@ -392,7 +392,9 @@ SketchedConv2d from_conv(const torch::nn::Conv2dImpl& conv, const ConvFitOptions
   const bool is_sketched = fit.mode == FactorMode::Sketched;
   const bool fits =
       is_sketched ? fit.fit == Fit::Random || fit.fit == Fit::Projection : fit.fit == Fit::Svd;
-  HONE_REQUIRE(fits, "from_conv", "This mode of the layer does not have this fit.");
+  HONE_REQUIRE(fits, "from_conv",
+               is_sketched ? "A sketched convolution has Fit::Random and Fit::Projection."
+                           : "A low-rank convolution has Fit::Svd only.");
   const at::NoGradGuard no_grad;
   SketchedConv2dOptions options = geometry_of(conv);
   options.rank = fit.rank;
