@@ -31,8 +31,8 @@ struct GemmArgs {
 // Numerics: every output has one accumulator, which adds the columns in ascending order; columns
 // are never split between threads. A row's result therefore depends only on that row and the
 // weights, not on x.rows(), the number of threads or the other outputs of the call.
-//   Int8:    acc = fma(float(isum), scale_w * scale_x, acc) per 32 columns (Half8: per 16), with an
-//            exact isum; Min8 and Min4 then acc = fma(minimum_w, float(-Σ codes of x) * scale_x,
+//   Int8:    acc = fma(float(isum), scale_w * scale_x, acc) per 32 columns (Half6: per 16), with an
+//            exact isum; Min4 and Min5 then acc = fma(minimum_w, float(-Σ codes of x) * scale_x,
 //            acc); bit-identical on all vector instruction sets
 //   Float32: acc = fma(w, x, acc) per column, with w the decoded weight
 // If there is no vector kernel, a plain one with double accumulation runs.

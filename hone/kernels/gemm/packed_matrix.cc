@@ -29,8 +29,7 @@ Index whole_blocks_per_group(const QuantSpec& spec, Index blocks) {
 
 void put_codes_at(PanelLayout& layout, Index offset) {
   layout.codes_offset = offset;
-  const Index block_bytes = is_four_bit(layout.kind) ? kCode4Block : kCode8Block;
-  layout.panel_bytes = offset + layout.blocks * block_bytes;
+  layout.panel_bytes = offset + layout.blocks * code_block_bytes(layout.kind);
 }
 
 void lay_out_codes(PanelLayout& layout, bool zeros) {
@@ -56,6 +55,19 @@ void lay_out_factors(PanelLayout& layout) {
   put_codes_at(layout, at);
 }
 
+int zero_point_of(PanelKind kind) {
+  switch (kind) {
+    case PanelKind::Code8:
+      return 128;
+    case PanelKind::Code4:
+      return 8;
+    case PanelKind::Half6:
+      return 32;
+    default:
+      return 0;
+  }
+}
+
 PanelKind panel_kind_of(GgufType type) {
   switch (type) {
     case GgufType::Q8_0:
@@ -68,9 +80,9 @@ PanelKind panel_kind_of(GgufType type) {
       return PanelKind::Min4;
     case GgufType::Q5_1:
     case GgufType::Q5_K:
-      return PanelKind::Min8;
+      return PanelKind::Min5;
     case GgufType::Q6_K:
-      return PanelKind::Half8;
+      return PanelKind::Half6;
     default:
       fail_argument(kOp, "a type of quantized blocks",
                     gguf_type_info(static_cast<std::uint32_t>(type), kOp).name);
@@ -85,8 +97,8 @@ void lay_out_blocks(PanelLayout& layout, GgufType type) {
   layout.half_scales = true;
   layout.blocks_per_group = info.block / kBlockCols;  // 1 or 8
   static_assert(kSuperBlock / kBlockCols == 1 << kSuperBlockShift);
-  layout.zero_point = !is_four_bit(layout.kind) ? 128 : layout.kind == PanelKind::Code4 ? 8 : 0;
-  if (has_minimums(layout.kind) || layout.kind == PanelKind::Half8) {
+  layout.zero_point = zero_point_of(layout.kind);
+  if (has_minimums(layout.kind) || layout.kind == PanelKind::Half6) {
     lay_out_factors(layout);
   } else {
     lay_out_codes(layout, false);
@@ -101,7 +113,7 @@ void lay_out_canonical(PanelLayout& layout, const QuantSpec& spec) {
   }
   layout.kind = spec.bits > 4 ? PanelKind::Code8 : PanelKind::Code4;
   layout.half_scales = spec.scale_dtype == Dtype::Float16;
-  layout.zero_point = spec.symmetric ? (spec.bits > 4 ? 128 : 8) : 0;
+  layout.zero_point = spec.symmetric ? zero_point_of(layout.kind) : 0;
   layout.blocks_per_group = whole_blocks_per_group(spec, layout.blocks);
   lay_out_codes(layout, !spec.symmetric);
 }
@@ -219,20 +231,20 @@ class PanelWriter {
           block.codes[static_cast<std::size_t>(b * kBlockCols + j)] + layout_.zero_point);
     }
     std::byte* to = panel + layout_.codes_offset + lane * kQuad;
-    is_four_bit(layout_.kind) ? scatter4(codes, to + at * kCode4Block)
-                              : scatter8(codes, to + at * kCode8Block);
+    scatter(codes, to + at * code_block_bytes(layout_.kind));
     if (layout_.factors_offset == 0) return;
     std::byte* factors = panel + layout_.factors_offset + at * kFactorBytes + lane;
     const auto half = static_cast<std::size_t>(2 * b);
     factors[0] = static_cast<std::byte>(block.scales[half]);
     factors[kPanelRows] = static_cast<std::byte>(
-        layout_.kind == PanelKind::Half8 ? block.scales[half + 1] : block.mins[half]);
+        layout_.kind == PanelKind::Half6 ? block.scales[half + 1] : block.mins[half]);
   }
 
   void write_q8_0(Index row, Index lane, std::byte* panel) const {
     const std::byte* from = stored_.bytes.data() + row * layout_.blocks * kQ8_0Bytes;
     std::byte* to = panel + layout_.codes_offset + lane * kQuad;
-    for (Index b = 0; b < layout_.blocks; ++b, from += kQ8_0Bytes, to += kCode8Block) {
+    for (Index b = 0; b < layout_.blocks;
+         ++b, from += kQ8_0Bytes, to += code_block_bytes(PanelKind::Code8)) {
       write_half_scale(panel, b, lane, row, from);
       for (Index quad = 0; quad < 8; ++quad) {
         std::uint32_t codes;
@@ -246,7 +258,7 @@ class PanelWriter {
   void write_q4_0(Index row, Index lane, std::byte* panel) const {
     const std::byte* from = stored_.bytes.data() + row * layout_.blocks * kQ4_0Bytes;
     std::byte* to = panel + layout_.codes_offset + lane * kQuad;
-    for (Index b = 0; b < layout_.blocks; ++b, from += kQ4_0Bytes, to += kCode4Block) {
+    for (Index b = 0; b < layout_.blocks; ++b, from += kQ4_0Bytes, to += kNibbleBytes) {
       write_half_scale(panel, b, lane, row, from);
       for (Index j = 0; j < 4; ++j) std::memcpy(to + j * kCacheLine, from + 2 + j * kQuad, 4);
     }
@@ -285,9 +297,14 @@ class PanelWriter {
     std::byte* to = panel + layout_.codes_offset + lane * kQuad;
     for (Index b = 0; b < layout_.blocks; ++b) {
       const std::uint8_t* block = codes.data() + b * kBlockCols;
-      is_four_bit(layout_.kind) ? scatter4(block, to + b * kCode4Block)
-                                : scatter8(block, to + b * kCode8Block);
+      scatter(block, to + b * code_block_bytes(layout_.kind));
     }
+  }
+
+  void scatter(const std::uint8_t* block, std::byte* to) const {
+    if (layout_.kind == PanelKind::Code8) return scatter8(block, to);
+    scatter4(block, to);
+    scatter_upper(block, upper_bits(layout_.kind), to + kNibbleBytes);
   }
 
   static void scatter8(const std::uint8_t* block, std::byte* to) {
@@ -299,7 +316,17 @@ class PanelWriter {
   static void scatter4(const std::uint8_t* block, std::byte* to) {
     for (Index i = 0; i < kBlockCols / 2; ++i) {
       to[i / kQuad * kCacheLine + i % kQuad] =
-          static_cast<std::byte>(block[i] | (block[i + kBlockCols / 2] << 4));
+          static_cast<std::byte>((block[i] & 15) | (block[i + kBlockCols / 2] << 4));
+    }
+  }
+
+  static void scatter_upper(const std::uint8_t* block, int bits, std::byte* to) {
+    for (Index i = 0; i < bits * kQuad; ++i) {
+      int upper = 0;
+      for (Index q = 0; q < kBlockCols / kQuad; q += bits) {
+        upper |= block[q * kQuad + i] >> 4 << q;
+      }
+      to[i / kQuad * kCacheLine + i % kQuad] = static_cast<std::byte>(upper);
     }
   }
 
@@ -373,12 +400,12 @@ std::string PackedMatrix::variant() const {
       return "q8x16";
     case PanelKind::Code4:
       return "q4x16";
-    case PanelKind::Min8:
-      return "q8x16min";
+    case PanelKind::Min5:
+      return "q5x16min";
     case PanelKind::Min4:
       return "q4x16min";
-    case PanelKind::Half8:
-      return "q8x16half";
+    case PanelKind::Half6:
+      return "q6x16half";
   }
   fail(ErrorCategory::Internal, kOp, "The panel has an unknown kind.");
 }

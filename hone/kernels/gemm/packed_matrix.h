@@ -40,7 +40,7 @@ class PackedMatrix {
   // What the stored matrix requests (StoredMatrix::act_int8); Float32 if Int8 is impossible.
   Act preferred_act() const { return preferred_act_; }
   Index bytes() const { return panels() * layout_.panel_bytes; }
-  // "f32", "f16", "bf16", "q8x16", "q4x16", "q8x16min", "q4x16min", "q8x16half".
+  // "f32", "f16", "bf16", "q8x16", "q4x16", "q5x16min", "q4x16min", "q6x16half".
   std::string variant() const;
 
   const PanelLayout& layout() const { return layout_; }
@@ -72,7 +72,7 @@ class PackedMatrix {
 
 // Packs a matrix. Dense f32, f16 and bf16 keep their type (f64 and f8 become f32); Q8_0 and
 // integers of 5 to 8 bits become Code8, Q4_0 and integers of 2 to 4 bits Code4. Q5_0 becomes Code8,
-// Q4_1 and Q4_K Min4, Q5_1 and Q5_K Min8, Q6_K Half8. Codes, scales and minimums are rearranged,
+// Q4_1 and Q4_K Min4, Q5_1 and Q5_K Min5, Q6_K Half6. Codes, scales and minimums are rearranged,
 // never rounded again. Groups that are not a multiple of 32 columns have no integer
 // kernel and are decoded to f32. Throws Error{CorruptFile} for a scale that is not finite.
 PackedMatrix pack(const StoredMatrix& stored, Executor& executor = serial_executor());

@@ -12,8 +12,6 @@ namespace hone::kernels {
 
 // Plain access to single elements of panels, which defines the layouts of panel_layout.h.
 
-inline constexpr Index kCode8Block = 512, kCode4Block = 256;  // bytes of 16 rows x 32 columns
-
 struct PanelLane {
   Index panel, lane;
 };
@@ -35,13 +33,15 @@ T load_from_panel(const std::byte* at) {
 inline int panel_code(const PanelLayout& layout, const std::byte* panel, Index lane, Index k) {
   const std::byte* codes = panel + layout.codes_offset;
   const Index block = k / kBlockCols, j = k % kBlockCols;
-  if (!is_four_bit(layout.kind)) {
-    return std::to_integer<int>(codes[block * kCode8Block + j / 4 * 64 + lane * 4 + j % 4]);
-  }
-  const Index low = j % 16;
-  const int pair =
-      std::to_integer<int>(codes[block * kCode4Block + low / 4 * 64 + lane * 4 + low % 4]);
-  return j < 16 ? pair & 15 : pair >> 4;
+  const Index quad = j / 4, at = lane * 4 + j % 4;
+  codes += block * code_block_bytes(layout.kind) + at;
+  if (layout.kind == PanelKind::Code8) return std::to_integer<int>(codes[quad * 64]);
+  const int pair = std::to_integer<int>(codes[quad % 4 * 64]),
+            code = quad < 4 ? pair & 15 : pair >> 4;
+  const int bits = upper_bits(layout.kind);
+  if (bits == 0) return code;
+  const int upper = std::to_integer<int>(codes[kNibbleBytes + quad % bits * 64]);
+  return code | (((upper >> (quad - quad % bits)) & ((1 << bits) - 1)) << 4);
 }
 
 // Byte `at` of the factors of block `block`; 1 if the layout has none.
@@ -63,7 +63,7 @@ inline float panel_scale(const PanelLayout& layout, const std::byte* panel, Inde
            static_cast<float>(std::to_integer<int>(panel_factor(layout, panel, block, lane)));
   }
   const Index at = group * kPanelRows + lane;
-  if (layout.kind == PanelKind::Half8) {
+  if (layout.kind == PanelKind::Half6) {
     const Index half = k % kBlockCols / (kBlockCols / 2);
     return panel_half(panel, at) * static_cast<float>(std::to_integer<std::int8_t>(panel_factor(
                                        layout, panel, block, half * kPanelRows + lane)));

@@ -21,28 +21,41 @@ namespace hone::kernels {
 // points [groups][16 rows] of one byte. Each part is padded to 64 bytes; value = scale * (code -
 // zero). Symmetric codes are stored with an offset of 8 or 128, which is their zero point.
 //
-//   Min8, Min4       codes as in Code8 (plus 128) and Code4, value = scale * code - minimum
-//   Half8            codes as in Code8 (plus 128), value = scale * code, one scale per 16 columns
+//   Min4, Min5       codes of 4 or 5 bits, value = scale * code - minimum
+//   Half6            codes of 6 bits (plus 32), value = scale * code, one scale per 16 columns
 //
-// These begin with [groups][16 rows] f16 scales, each group followed in Min8 and Min4 by the f16
+// These begin with [groups][16 rows] f16 scales, each group followed in Min4 and Min5 by the f16
 // minimums of its 16 rows. A group is one block, or several. Then there are 32 bytes for each
-// block, of whose product with the group's an f32 holds every bit: in Min8 and Min4 [16 rows] u8
-// factors of the scale and [16 rows] of the minimum; in Half8 [16 rows] i8 factors of the scale for
+// block, of whose product with the group's an f32 holds every bit: in Min4 and Min5 [16 rows] u8
+// factors of the scale and [16 rows] of the minimum; in Half6 [16 rows] i8 factors of the scale for
 // the first 16 columns and [16 rows] for the others. Each part is padded to 64 bytes.
-enum class PanelKind : std::uint8_t { F32, F16, BF16, Code8, Code4, Min8, Min4, Half8 };
+//
+// The lower four bits of these codes lie as in Code4. The n = 1 or 2 upper ones follow in each
+// block, 64·n bytes [n][16 rows][4 columns]: those of columns 4q…4q+3 are in vector q mod n, from
+// bit q − q mod n on.
+enum class PanelKind : std::uint8_t { F32, F16, BF16, Code8, Code4, Min5, Min4, Half6 };
 
 constexpr bool is_code(PanelKind kind) { return kind >= PanelKind::Code8; }
 constexpr bool has_minimums(PanelKind kind) {
-  return kind == PanelKind::Min8 || kind == PanelKind::Min4;
+  return kind == PanelKind::Min5 || kind == PanelKind::Min4;
 }
 constexpr bool is_four_bit(PanelKind kind) {
   return kind == PanelKind::Code4 || kind == PanelKind::Min4;
+}
+// The bits of a code that do not lie with the lower four.
+constexpr int upper_bits(PanelKind kind) {
+  return kind == PanelKind::Half6 ? 2 : kind == PanelKind::Min5 ? 1 : 0;
 }
 
 inline constexpr Index kPanelRows = 16;
 inline constexpr Index kBlockCols = 32;                // columns that share an activation scale
 inline constexpr Index kFactorBytes = 2 * kPanelRows;  // of one block
-inline constexpr int kSuperBlockShift = 3;             // a group with factors has 2^3 blocks
+inline constexpr Index kNibbleBytes = kPanelRows * kBlockCols / 2;  // of a block, the lower bits
+// The codes of one block.
+constexpr Index code_block_bytes(PanelKind kind) {
+  return kind == PanelKind::Code8 ? 2 * kNibbleBytes : kNibbleBytes + 64 * upper_bits(kind);
+}
+inline constexpr int kSuperBlockShift = 3;  // a group with factors has 2^3 blocks
 
 // Activations are stored in groups of four rows with one record per block (packed_rows.h). These
 // are the byte offsets of its parts.

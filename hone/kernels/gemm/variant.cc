@@ -23,8 +23,8 @@ std::string_view op_name(PanelKind kind, Act act) {
     case PanelKind::BF16:
       return "gemm_bf16";
     case PanelKind::Code8:
-    case PanelKind::Min8:
-    case PanelKind::Half8:
+    case PanelKind::Min5:
+    case PanelKind::Half6:
       return act == Act::Int8 ? "gemm_q8" : "gemm_q8_f32";
     case PanelKind::Code4:
     case PanelKind::Min4:
@@ -91,7 +91,7 @@ GemmVariant forced_variant(PanelKind kind, Act act, std::string_view name) {
 
 // Cached, because detecting the processor is slow under some hypervisors.
 GemmVariant cached_best_variant(PanelKind kind, Act act) {
-  constexpr auto kKinds = static_cast<std::size_t>(PanelKind::Half8) + 1;
+  constexpr auto kKinds = static_cast<std::size_t>(PanelKind::Half6) + 1;
   static const std::array<GemmVariant, 2 * kKinds> best = [] {
     std::array<GemmVariant, 2 * kKinds> table{};
     for (std::size_t i = 0; i < kKinds; ++i) {

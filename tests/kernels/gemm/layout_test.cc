@@ -84,21 +84,45 @@ TEST(PanelLayout, q4_k_has_halves_of_a_group_then_factors_then_codes) {
   }
 }
 
-TEST(PanelLayout, q6_k_has_a_signed_factor_for_each_half_of_a_block) {
+// A code of a block at `block` whose upper `bits` bits lie behind the lower four.
+int code_in_two_parts(const std::byte* block, int bits, Index lane, Index j) {
+  const Index quad = j / 4, at = lane * 4 + j % 4;
+  const int pair = load<std::uint8_t>(block + quad % 4 * 64 + at);
+  const int upper = load<std::uint8_t>(block + 256 + quad % bits * 64 + at);
+  const int first = static_cast<int>(quad / bits) * bits;
+  return (j < 16 ? pair & 15 : pair >> 4) + 16 * (upper >> first & ((1 << bits) - 1));
+}
+
+TEST(PanelLayout, q6_k_has_two_upper_bits_and_a_signed_factor_for_each_half_of_a_block) {
   const test::TestWeight weight = test::make_weight("q6_k", 16, 512, 2);
   const PackedMatrix packed = pack(weight.stored());
-  EXPECT_EQ(packed.layout().panel_bytes, 2 * 32 + 16 * 32 + 16 * 512);
+  EXPECT_EQ(packed.layout().panel_bytes, 2 * 32 + 16 * 32 + 16 * 384);
+  const std::byte* panel = packed.panel(0);
   for (Index row = 0; row < 16; ++row) {
     for (Index k = 0; k < 512; ++k) {
       const Index block = k / 32, j = k % 32;
       const auto at = static_cast<std::size_t>(row * 512 + k);
-      const std::byte* panel = packed.panel(0);
-      const auto code =
-          load<std::uint8_t>(panel + 576 + block * 512 + j / 4 * 64 + row * 4 + j % 4);
-      ASSERT_EQ(int{code} - 128, weight.offset[at]) << row << " " << k;
+      ASSERT_EQ(code_in_two_parts(panel + 576 + block * 384, 2, row, j) - 32, weight.offset[at]);
       const auto factor = load<std::int8_t>(panel + 64 + block * 32 + j / 16 * 16 + row);
       ASSERT_EQ(f16_to_float(load<std::uint16_t>(panel + (k / 256 * 16 + row) * 2)) * factor,
                 weight.scale[at]);
+    }
+  }
+}
+
+TEST(PanelLayout, q5_k_and_q5_1_have_one_upper_bit) {
+  for (const char* format : {"q5_k", "q5_1"}) {
+    const test::TestWeight weight = test::make_weight(format, 16, 512, 2);
+    const PackedMatrix packed = pack(weight.stored());
+    const Index codes = packed.layout().codes_offset;
+    EXPECT_EQ(packed.layout().panel_bytes, codes + 16 * 320);
+    for (Index row = 0; row < 16; ++row) {
+      for (Index k = 0; k < 512; ++k) {
+        const std::byte* block = packed.panel(0) + codes + k / 32 * 320;
+        ASSERT_EQ(code_in_two_parts(block, 1, row, k % 32),
+                  weight.offset[static_cast<std::size_t>(row * 512 + k)])
+            << format;
+      }
     }
   }
 }

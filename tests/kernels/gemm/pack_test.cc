@@ -104,11 +104,11 @@ TEST(Pack, keeps_scales_and_minimums_of_sub_blocks_as_stored) {
   EXPECT_DOUBLE_EQ(bits("q4_k"), 4.625);  // 4.5 in the file, whose factors have 6 bits
   // Codes take whole bytes in memory.
   EXPECT_DOUBLE_EQ(bits("q5_0"), 8.5);
-  EXPECT_DOUBLE_EQ(bits("q5_1"), 9.0);
-  EXPECT_DOUBLE_EQ(bits("q5_k"), 8.625);
-  EXPECT_DOUBLE_EQ(bits("q6_k"), 8.5625);
+  EXPECT_DOUBLE_EQ(bits("q5_1"), 6.0);
+  EXPECT_DOUBLE_EQ(bits("q5_k"), 5.625);
+  EXPECT_DOUBLE_EQ(bits("q6_k"), 6.5625);
   EXPECT_EQ(pack(make_weight("q4_k", 1, 256, 3).stored()).variant(), "q4x16min");
-  EXPECT_EQ(pack(make_weight("q6_k", 1, 256, 3).stored()).variant(), "q8x16half");
+  EXPECT_EQ(pack(make_weight("q6_k", 1, 256, 3).stored()).variant(), "q6x16half");
 }
 
 void expect_error(const StoredMatrix& stored, ErrorCategory category, const std::string& text) {

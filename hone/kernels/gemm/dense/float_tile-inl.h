@@ -71,17 +71,18 @@ struct DenseReader {
   }
 };
 
-// value = scale * (code - zero), in Min8 and Min4 less the minimum. One quad of four columns per
+// value = scale * (code - zero), in Min4 and Min5 less the minimum. One quad of four columns per
 // 32-bit lane. The products of weights with a minimum are exact, so it is rounded once.
 template <PanelKind kKind>
 struct CodeReader {
   using IntTag = hn::RebindToSigned<FloatTag>;
   using IntVector = hn::Vec<IntTag>;
-  static constexpr bool kFourBits = is_four_bit(kKind), kMinimums = has_minimums(kKind);
-  static constexpr bool kScaled = kMinimums || kKind == PanelKind::Half8;
-  static constexpr Index kBlockBytes = kFourBits ? 256 : 512;
+  static constexpr bool kMinimums = has_minimums(kKind);
+  static constexpr int kUpperBits = upper_bits(kKind);
+  static constexpr bool kScaled = kMinimums || kKind == PanelKind::Half6;
+  static constexpr Index kBlockBytes = code_block_bytes(kKind);
   // Columns between loads of scales.
-  static constexpr Index kStep = kKind == PanelKind::Half8 ? kBlockCols / 2 : kBlockCols;
+  static constexpr Index kStep = kKind == PanelKind::Half6 ? kBlockCols / 2 : kBlockCols;
 
   const PanelLayout* layout = nullptr;
   const std::byte *panel = nullptr, *codes = nullptr;
@@ -109,7 +110,7 @@ struct CodeReader {
       if (j == 0) load_group(d, k / kBlockCols / layout->blocks_per_group);
     }
     if (j % 4 == 0) load_quad(di, k / kBlockCols, j / 4);
-    const auto code = hn::And(quads, hn::Set(di, kFourBits ? 15 : 255));
+    const auto code = hn::And(quads, hn::Set(di, is_four_bit(kKind) ? 15 : 255));
     quads = hn::ShiftRight<8>(quads);
     ++k;
     const auto value = hn::Mul(scale, hn::ConvertTo(d, hn::Sub(code, zero)));
@@ -117,11 +118,26 @@ struct CodeReader {
     return value;
   }
 
+  HWY_INLINE IntVector load_codes(IntTag di, Index at) {
+    return hn::Load(di, reinterpret_cast<const std::int32_t*>(codes + at));
+  }
+
   HWY_INLINE void load_quad(IntTag di, Index block, Index quad) {
-    const Index row = kFourBits ? quad % 4 : quad;
-    quads =
-        hn::Load(di, reinterpret_cast<const std::int32_t*>(codes + block * kBlockBytes + row * 64));
-    if (kFourBits && quad >= 4) quads = hn::ShiftRight<4>(quads);
+    const Index at = block * kBlockBytes;
+    if constexpr (kKind == PanelKind::Code8) {
+      quads = load_codes(di, at + quad * 64);
+      return;
+    }
+    quads = load_codes(di, at + quad % 4 * 64);
+    if (quad >= 4) quads = hn::ShiftRight<4>(quads);
+    if constexpr (kUpperBits > 0) {
+      constexpr int kMask = ((1 << kUpperBits) - 1) * 0x01010101;
+      const Index vector = quad % kUpperBits;
+      const auto upper = hn::ShiftRightSame(load_codes(di, at + kNibbleBytes + vector * 64),
+                                            static_cast<int>(quad - vector));
+      quads = hn::Or(hn::And(quads, hn::Set(di, 0x0f0f0f0f)),
+                     hn::ShiftLeft<4>(hn::And(upper, hn::Set(di, kMask))));
+    }
   }
 
   // The group's value at byte `offset` of its lane 0, times the factor at `factor` of the block.

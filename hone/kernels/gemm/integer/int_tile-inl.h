@@ -6,20 +6,23 @@
 // Per block of 32 columns and output, with u the unsigned weight code, z its zero point, q the
 // activation code:   isum = Σ u·q − z·Σq   (exact in int32: |isum| <= 32·255·127 + 255·4064)
 //                    acc  = fma(float(isum), scale_w · scale_x, acc)
-// Min8 and Min4, with an exact scale_w and minimum (a group's times a factor):
+// Min4 and Min5, with an exact scale_w and minimum (a group's times a factor):
 //                    isum = Σ u·q
 //                    acc  = fma(float(isum), scale_w · scale_x, acc)
 //                    acc  = fma(minimum, float(−Σq) · scale_x, acc)
-// Half8 treats the two halves of a block as Code8 treats a block, each with its own scale_w.
+// Half6 treats the two halves of a block as Code8 treats a block, each with its own scale_w.
 // Ops holds vectors of kRows int32 lanes, one weight row per lane:
 //   add8/add4(sum, weights, quad of x); sums start at −z·Σq, or at zero where they are int16 and
-//   are widened at the end of the block.
+//   are widened at the end of the block;
+//   add_two(sum, weights, quad of x, weights, quad of x) for codes of up to 6 bits, in int32.
 #pragma once
 
 // GCC 12's own intrinsics start from an uninitialized register where any value is valid.
 #ifndef __clang__
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
+
+#include <immintrin.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -56,12 +59,6 @@ struct DotProductOps : Vector {
   template <int kBits>
   static Int symmetric_correction(const std::byte* products) {
     return Vector::broadcast(products);
-  }
-  // −128·Σq over the first or the second half of a block.
-  template <int kHalf>
-  static Int half_correction(const std::byte* pair) {
-    constexpr int kFactors = kHalf == 0 ? 128 << 16 : -128 * 65536 + 128;  // of a pair's two parts
-    return Vector::correction(Vector::set(kFactors), Vector::broadcast(pair));
   }
   template <int kBits>
   static constexpr bool sums_are_int32() {
@@ -119,10 +116,10 @@ HONE_INLINE typename Ops::Float load_scales(const TileArgs& args, const Unit& un
 
 // Prefetches the first blocks, for which the loop's own prefetches, or the processor's, come too
 // late. Together with the prefetch of scales, this gains 3 to 7 % on cold Q4_0.
-template <class Ops, int kBits, int kUnits>
+template <class Ops, PanelKind kKind, int kUnits>
 HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_block) {
-  constexpr Index kBlockBytes = kBits == 8 ? 512 : 256;
-  constexpr int kAhead = blocks_ahead<Ops, kUnits, kBits>();
+  constexpr Index kBlockBytes = code_block_bytes(kKind);
+  constexpr int kBits = is_four_bit(kKind) ? 4 : 8, kAhead = blocks_ahead<Ops, kUnits, kBits>();
   constexpr Index kBlocks = kAhead > 0 ? kAhead : 2;
   for (Index at = 0; at < kBlocks * kBlockBytes; at += 64) {
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
@@ -131,12 +128,12 @@ HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_block) 
   }
 }
 
-// sum[p][c] += Σ_k codes[p][k] · x[c][k] over some quads of a block. x[g] are records of four rows.
+// sum[p][c] += Σ_k codes[p][k] · x[c][k] over a block. x[g] are records of four rows.
 template <class Ops, int kCols, int kUnits>
-HONE_INLINE void add_quads8(const Unit (&units)[kUnits], Index at, int first, int last,
-                            const std::byte* const* x, typename Ops::Int (&sum)[kUnits][kCols]) {
+HONE_INLINE void add_block8(const Unit (&units)[kUnits], Index at, const std::byte* const* x,
+                            typename Ops::Int (&sum)[kUnits][kCols]) {
   constexpr int kAhead = blocks_ahead<Ops, kUnits, 8>();
-  HONE_UNROLL for (int quad = first; quad < last; ++quad) {
+  HONE_UNROLL for (int quad = 0; quad < 8; ++quad) {
     typename Ops::Weight8 w[kUnits];
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
       const std::byte* codes = units[p].codes + at + quad * 64;
@@ -150,7 +147,7 @@ HONE_INLINE void add_quads8(const Unit (&units)[kUnits], Index at, int first, in
   }
 }
 
-// The same for a whole block of 4-bit codes.
+// The same for 4-bit codes.
 template <class Ops, int kCols, int kUnits>
 HONE_INLINE void add_block4(const Unit (&units)[kUnits], Index at, const std::byte* const* x,
                             typename Ops::Int (&sum)[kUnits][kCols]) {
@@ -175,13 +172,49 @@ HONE_INLINE void add_block4(const Unit (&units)[kUnits], Index at, const std::by
   }
 }
 
+// The codes of columns 4·kQuad to 4·kQuad + 3 of a block of Min5 or Half6.
+template <class Ops, int kUpperBits, int kQuad>
+HONE_INLINE typename Ops::Int wide_codes(const std::byte* block) {
+  constexpr int kVector = kQuad % kUpperBits;
+  const auto both = Ops::load_int(block + kQuad % 4 * 64);
+  return Ops::template with_upper_bits<kUpperBits, kQuad - kVector>(
+      kQuad < 4 ? Ops::low_nibbles(both) : Ops::high_nibbles(both),
+      Ops::load_int(block + kNibbleBytes + kVector * 64));
+}
+
+// add_block4() for quads kQuad and kQuad + 1 of a block of Min5 or Half6.
+template <class Ops, PanelKind kKind, int kQuad, int kCols, int kUnits>
+HONE_INLINE void add_two_quads(const Unit (&units)[kUnits], Index block, const std::byte* const* x,
+                               typename Ops::Int (&sum)[kUnits][kCols]) {
+  constexpr int kAhead = blocks_ahead<Ops, kUnits, 8>(), kBits = upper_bits(kKind);
+  constexpr Index kBlockBytes = code_block_bytes(kKind);
+  typename Ops::Int first[kUnits], second[kUnits];
+  HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
+    const std::byte* codes = units[p].codes + block * kBlockBytes;
+    if constexpr (kAhead > 0) {
+      HONE_UNROLL for (int line = kQuad; line < kQuad + 2; ++line) {
+        if (line * 64 < kBlockBytes) Ops::prefetch(codes + kAhead * kBlockBytes + line * 64);
+      }
+    }
+    first[p] = wide_codes<Ops, kBits, kQuad>(codes);
+    second[p] = wide_codes<Ops, kBits, kQuad + 1>(codes);
+  }
+  HONE_UNROLL for (int c = 0; c < kCols; ++c) {
+    const std::byte* quads = x[c / 4] + kQuad * 16 + c % 4 * 4;
+    const auto x_first = Ops::broadcast(quads), x_second = Ops::broadcast(quads + 16);
+    HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
+      sum[p][c] = Ops::add_two(sum[p][c], first[p], x_first, second[p], x_second);
+    }
+  }
+}
+
 // Uses registers for kUnits·kCols sums, as many accumulators, and kUnits weights, scales and zeros
 // each.
 template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_row) {
   constexpr int kGroups = (kCols + 3) / 4, kBits = is_four_bit(kKind) ? 4 : 8;
   constexpr int kAhead = blocks_ahead<Ops, kUnits, kBits>();
-  constexpr Index kBlockBytes = kBits == 8 ? 512 : 256;
+  constexpr Index kBlockBytes = code_block_bytes(kKind);
   const Index first_block = args.k_begin / kBlockCols;
   const Index last_block = (args.k_end + kBlockCols - 1) / kBlockCols;
   const Index per_group = args.layout->blocks_per_group;
@@ -201,7 +234,7 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
   HONE_UNROLL for (int g = 0; g < kGroups; ++g) {
     x[g] = args.x + (first_row / 4 + g) * args.x_group_bytes + first_block * kInt8Record;
   }
-  prefetch_start<Ops, kBits>(units, first_block);
+  prefetch_start<Ops, kKind>(units, first_block);
   Index next_group = (first_block / per_group + 1) * per_group;  // its first block
   for (Index block = first_block; block < last_block; ++block) {
     if (block == next_group) {
@@ -220,7 +253,7 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
       }
     }
     if constexpr (kBits == 8) {
-      add_quads8<Ops, kCols, kUnits>(units, block * kBlockBytes, 0, 8, x, sum);
+      add_block8<Ops, kCols, kUnits>(units, block * kBlockBytes, x, sum);
     } else {
       add_block4<Ops, kCols, kUnits>(units, block * kBlockBytes, x, sum);
     }
@@ -244,7 +277,7 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
   }
 }
 
-// The scales and minimums of one block of Min8 or Min4.
+// The scales and minimums of one block of Min4 or Min5.
 template <class Ops>
 struct BlockScales {
   typename Ops::Float scale, minimum;
@@ -264,7 +297,7 @@ HONE_INLINE BlockScales<Ops> load_block_scales(const Unit& unit, Index block, in
           Ops::mul(minimum, Ops::to_float(Ops::bytes_to_lanes(factors + kPanelRows)))};
 }
 
-// The scales of one half of a block of Half8. Both halves share what the first one prefetches.
+// The scales of one half of a block of Half6. Both halves share what the first one prefetches.
 template <class Ops, int kHalf, int kAhead>
 HONE_INLINE typename Ops::Float load_half_scale(const Unit& unit, Index block, int shift) {
   constexpr Index kGroupBytes = 2 * kPanelRows;
@@ -283,24 +316,35 @@ struct Sums {
   typename Ops::Float acc[kUnits][kCols];
 };
 
-// Adds one block of Min8 or Min4.
+// −Σq · scale for the four rows of a record, each rounded once.
+HONE_INLINE void store_negative_sums(const std::byte* record, float* to) {
+  const auto load = [record](Index at) {
+    return _mm_load_si128(reinterpret_cast<const __m128i*>(record + at));
+  };
+  const __m128i sums = _mm_madd_epi16(load(kInt8RecordSums), _mm_set1_epi32(1));
+  _mm_store_ps(to, _mm_mul_ps(_mm_cvtepi32_ps(sums), _mm_castsi128_ps(load(kInt8RecordScales))));
+}
+
+// Adds one block of Min4 or Min5.
 template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], Index block, int shift,
                                    const std::byte* const* x, Sums<Ops, kCols, kUnits>& sums) {
   constexpr int kBits = is_four_bit(kKind) ? 4 : 8;
   typename Ops::Int sum[kUnits][kCols];
   HONE_UNROLL for (int c = 0; c < kCols; ++c) {
-    HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-      sum[p][c] =
-          kBits == 8
-              ? Ops::template symmetric_correction<kBits>(x[c / 4] + kInt8RecordSums128 + c % 4 * 4)
-              : Ops::zero_int();
-    }
+    HONE_UNROLL for (int p = 0; p < kUnits; ++p) sum[p][c] = Ops::zero_int();
   }
-  if constexpr (kBits == 8) {
-    add_quads8<Ops, kCols, kUnits>(units, block * 512, 0, 8, x, sum);
+  if constexpr (kKind == PanelKind::Min5) {
+    add_two_quads<Ops, kKind, 0>(units, block, x, sum);
+    add_two_quads<Ops, kKind, 2>(units, block, x, sum);
+    add_two_quads<Ops, kKind, 4>(units, block, x, sum);
+    add_two_quads<Ops, kKind, 6>(units, block, x, sum);
   } else {
-    add_block4<Ops, kCols, kUnits>(units, block * 256, x, sum);
+    add_block4<Ops, kCols, kUnits>(units, block * kNibbleBytes, x, sum);
+  }
+  alignas(16) float negative_sums[(kCols + 3) / 4 * 4];
+  HONE_UNROLL for (int g = 0; g < (kCols + 3) / 4; ++g) {
+    store_negative_sums(x[g], negative_sums + 4 * g);
   }
   BlockScales<Ops> scales[kUnits];
   HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
@@ -308,9 +352,7 @@ HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], Index block, int
   }
   HONE_UNROLL for (int c = 0; c < kCols; ++c) {
     const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
-    const auto negative =
-        Ops::correction(Ops::set(1), Ops::broadcast(x[c / 4] + kInt8RecordSums + c % 4 * 4));
-    const auto negative_x = Ops::mul(Ops::to_float(negative), x_scale);
+    const auto negative_x = Ops::broadcast_float(negative_sums + c);
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
       auto isum = sum[p][c];
       if constexpr (!Ops::template sums_are_int32<kBits>()) isum = Ops::widen(isum);
@@ -321,17 +363,25 @@ HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], Index block, int
   }
 }
 
-// Adds one half of a block of Half8.
+// −32·Σq over the first or the second half of a block, from a pair of kInt8RecordSums.
+template <class Ops, int kHalf>
+HONE_INLINE typename Ops::Int half_correction(const std::byte* pair) {
+  constexpr int kFactors = kHalf == 0 ? 32 << 16 : -32 * 65536 + 32;  // of the pair's two parts
+  return Ops::correction(Ops::set(kFactors), Ops::broadcast(pair));
+}
+
+// Adds one half of a block of Half6.
 template <class Ops, int kHalf, int kCols, int kUnits>
 HONE_INLINE void add_half_block(const Unit (&units)[kUnits], Index block, int shift,
                                 const std::byte* const* x, Sums<Ops, kCols, kUnits>& sums) {
   typename Ops::Int sum[kUnits][kCols];
   HONE_UNROLL for (int c = 0; c < kCols; ++c) {
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-      sum[p][c] = Ops::template half_correction<kHalf>(x[c / 4] + kInt8RecordSums + c % 4 * 4);
+      sum[p][c] = half_correction<Ops, kHalf>(x[c / 4] + kInt8RecordSums + c % 4 * 4);
     }
   }
-  add_quads8<Ops, kCols, kUnits>(units, block * 512, 4 * kHalf, 4 * kHalf + 4, x, sum);
+  add_two_quads<Ops, PanelKind::Half6, 4 * kHalf>(units, block, x, sum);
+  add_two_quads<Ops, PanelKind::Half6, 4 * kHalf + 2>(units, block, x, sum);
   typename Ops::Float scale[kUnits];
   HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
     scale[p] = load_half_scale<Ops, kHalf, blocks_ahead<Ops, kUnits, 8>()>(units[p], block, shift);
@@ -349,7 +399,7 @@ HONE_INLINE void add_half_block(const Unit (&units)[kUnits], Index block, int sh
 // that they need no registers during these.
 template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_scaled_units(const TileArgs& args, Index first_unit, Index first_row) {
-  constexpr int kGroups = (kCols + 3) / 4, kBits = is_four_bit(kKind) ? 4 : 8;
+  constexpr int kGroups = (kCols + 3) / 4;
   const int shift = args.layout->blocks_per_group == 1 ? 0 : kSuperBlockShift;
   const Index first_block = args.k_begin / kBlockCols;
   const Index last_block = (args.k_end + kBlockCols - 1) / kBlockCols;
@@ -366,9 +416,9 @@ HONE_INLINE void run_scaled_units(const TileArgs& args, Index first_unit, Index 
   HONE_UNROLL for (int g = 0; g < kGroups; ++g) {
     x[g] = args.x + (first_row / 4 + g) * args.x_group_bytes + first_block * kInt8Record;
   }
-  prefetch_start<Ops, kBits>(units, first_block);
+  prefetch_start<Ops, kKind>(units, first_block);
   for (Index block = first_block; block < last_block; ++block) {
-    if constexpr (kKind == PanelKind::Half8) {
+    if constexpr (kKind == PanelKind::Half6) {
       add_half_block<Ops, 0>(units, block, shift, x, sums);
       add_half_block<Ops, 1>(units, block, shift, x, sums);
     } else {
@@ -388,7 +438,7 @@ template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_units_from(const TileArgs& args, Index unit, Index first_row) {
   const Index units = args.panel_count * (kPanelRows / Ops::kRows);
   for (; unit + kUnits <= units; unit += kUnits) {
-    if constexpr (has_minimums(kKind) || kKind == PanelKind::Half8) {
+    if constexpr (has_minimums(kKind) || kKind == PanelKind::Half6) {
       run_scaled_units<Ops, kKind, kCols, kUnits>(args, unit, first_row);
     } else {
       run_units<Ops, kKind, kCols, kUnits>(args, unit, first_row);
@@ -424,8 +474,8 @@ void run_tile(const TileArgs& args) {
 #define HONE_INT_TILES(Ops)                                             \
   {                                                                     \
     run_tile<Ops, PanelKind::Code8>, run_tile<Ops, PanelKind::Code4>,   \
-        run_tile<Ops, PanelKind::Min8>, run_tile<Ops, PanelKind::Min4>, \
-        run_tile<Ops, PanelKind::Half8>                                 \
+        run_tile<Ops, PanelKind::Min5>, run_tile<Ops, PanelKind::Min4>, \
+        run_tile<Ops, PanelKind::Half6>                                 \
   }
 
 }  // namespace

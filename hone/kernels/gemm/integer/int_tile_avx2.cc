@@ -7,12 +7,12 @@
 namespace hone::kernels {
 namespace {
 
-// vpmaddubsw saturates at int16, which must not happen (codes of Min4 are those of 4 bits, codes of
-// Min8 and Half8 those of 8 bits):
+// vpmaddubsw saturates at int16, which must not happen:
 //   4 bits: a pair of products is at most 2·15·127 = 3810; the eight of one block add up to 30,480
 //           < 32,768 in int16 before they are widened.
 //   8 bits: codes become signed (zero point minus 128) and pass their sign to x: |w| <= 128 is
 //           unsigned and |x| <= 127, so a pair is at most 2·128·127 = 32,512; widened at once.
+//   5 and 6 bits: two pairs are at most 2·2·63·127 = 32,004.
 struct Avx2Ops : Vector256 {
   struct Weight8 {
     Int value, magnitude;
@@ -31,10 +31,6 @@ struct Avx2Ops : Vector256 {
   static Int symmetric_correction(const std::byte* products) {
     return kBits == 8 ? zero_int() : broadcast(products);
   }
-  template <int kHalf>
-  static Int half_correction(const std::byte*) {
-    return zero_int();
-  }
   template <int kBits>
   static constexpr bool sums_are_int32() {
     return kBits == 8;
@@ -48,6 +44,10 @@ struct Avx2Ops : Vector256 {
     const Int signed_x = _mm256_sign_epi8(x, w.value);
     const Int pairs = _mm256_maddubs_epi16(w.magnitude, signed_x);
     return _mm256_add_epi32(sum, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+  }
+  static Int add_two(Int sum, Int w0, Int x0, Int w1, Int x1) {
+    const Int pairs = _mm256_add_epi16(_mm256_maddubs_epi16(w0, x0), _mm256_maddubs_epi16(w1, x1));
+    return _mm256_add_epi32(sum, widen(pairs));
   }
   static Int add4(Int sum16, Int w, Int x) {
     return _mm256_add_epi16(sum16, _mm256_maddubs_epi16(w, x));

@@ -7,12 +7,12 @@
 namespace hone::kernels {
 namespace {
 
-// vpmaddubsw saturates at int16, which must not happen (codes of Min4 are those of 4 bits, codes of
-// Min8 and Half8 those of 8 bits):
+// vpmaddubsw saturates at int16, which must not happen:
 //   4 bits: a pair of products is at most 2·15·127 = 3810; the eight of one block add up to 30,480
 //           < 32,768 in int16 before they are widened.
 //   8 bits: codes become signed (zero point minus 128) and pass their sign to x: |w| <= 128 is
 //           unsigned and |x| <= 127, so a pair is at most 2·128·127 = 32,512; widened at once.
+//   5 and 6 bits: two pairs are at most 2·2·63·127 = 32,004.
 struct Avx512Ops : Vector512 {
   struct Weight8 {
     Int magnitude;
@@ -32,10 +32,6 @@ struct Avx512Ops : Vector512 {
   static Int symmetric_correction(const std::byte* products) {
     return kBits == 8 ? zero_int() : broadcast(products);
   }
-  template <int kHalf>
-  static Int half_correction(const std::byte*) {
-    return zero_int();
-  }
   template <int kBits>
   static constexpr bool sums_are_int32() {
     return kBits == 8;
@@ -49,6 +45,10 @@ struct Avx512Ops : Vector512 {
     const Int signed_x = _mm512_mask_sub_epi8(x, w.negative, _mm512_setzero_si512(), x);
     const Int pairs = _mm512_maddubs_epi16(w.magnitude, signed_x);
     return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+  }
+  static Int add_two(Int sum, Int w0, Int x0, Int w1, Int x1) {
+    const Int pairs = _mm512_add_epi16(_mm512_maddubs_epi16(w0, x0), _mm512_maddubs_epi16(w1, x1));
+    return _mm512_add_epi32(sum, widen(pairs));
   }
   static Int add4(Int sum16, Int w, Int x) {
     return _mm512_add_epi16(sum16, _mm512_maddubs_epi16(w, x));

@@ -10,6 +10,9 @@ namespace {
 struct Avx512VnniOps : DotProductOps<Vector512> {
   static Int add8(Int sum, Int w, Int x) { return _mm512_dpbusd_epi32(sum, w, x); }
   static Int add4(Int sum, Int w, Int x) { return _mm512_dpbusd_epi32(sum, w, x); }
+  static Int add_two(Int sum, Int w0, Int x0, Int w1, Int x1) {
+    return _mm512_dpbusd_epi32(_mm512_dpbusd_epi32(sum, w0, x0), w1, x1);
+  }
 };
 
 }  // namespace

@@ -10,6 +10,9 @@ namespace {
 struct AvxVnniOps : DotProductOps<Vector256> {
   static Int add8(Int sum, Int w, Int x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
   static Int add4(Int sum, Int w, Int x) { return _mm256_dpbusd_avx_epi32(sum, w, x); }
+  static Int add_two(Int sum, Int w0, Int x0, Int w1, Int x1) {
+    return _mm256_dpbusd_avx_epi32(_mm256_dpbusd_avx_epi32(sum, w0, x0), w1, x1);
+  }
 };
 
 }  // namespace

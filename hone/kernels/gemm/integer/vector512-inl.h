@@ -44,6 +44,17 @@ struct Vector512 {
   static Int set(int value) { return _mm512_set1_epi32(value); }
   static Int low_nibbles(Int both) { return _mm512_and_si512(both, _mm512_set1_epi8(15)); }
   static Int high_nibbles(Int both) { return low_nibbles(_mm512_srli_epi16(both, 4)); }
+  // Codes of more than four bits, of which the upper ones are in each byte from bit kFirst on.
+  template <int kBits, int kFirst>
+  static Int with_upper_bits(Int nibbles, Int upper) {
+    if constexpr (kFirst <= 4) {
+      upper = _mm512_slli_epi16(upper, 4 - kFirst);
+    } else {
+      upper = _mm512_srli_epi16(upper, kFirst - 4);
+    }
+    constexpr int kMask = ((1 << kBits) - 1) << 4;
+    return _mm512_or_si512(nibbles, _mm512_and_si512(upper, _mm512_set1_epi8(kMask)));
+  }
   static Float to_float(Int v) { return _mm512_cvtepi32_ps(v); }
   static Float mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
   static Float fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
