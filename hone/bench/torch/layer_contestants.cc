@@ -183,8 +183,12 @@ Tensor BatchedLayer::forward(const Tensor& x) const {
 Tensor BatchedLayer::effective_weight() const {
   const ExactScope exact;
   const at::NoGradGuard no_grad;
-  const Tensor sum = (at::bmm(s1, u1) + at::bmm(u2, s2)).sum(0);
-  return sum.t() / (2.0 * static_cast<double>(s1.size(0)));
+  // The terms are parts of one depth, so that no product [in, out] of a single one is stored.
+  const auto rows = [](const Tensor& right) { return right.flatten(0, 1); };
+  const auto columns = [](const Tensor& left) { return left.transpose(1, 2).flatten(0, 1); };
+  Tensor sum = at::mm(rows(u1).t(), columns(s1));
+  sum.addmm_(rows(s2).t(), columns(u2));
+  return sum.div_(2.0 * static_cast<double>(s1.size(0)));
 }
 
 LayerMaker::LayerMaker(const LayerShape& shape, const LayerPlan& plan, Index most_rank,
@@ -285,7 +289,10 @@ Json LayerMaker::sketched_errors(const LayerRank& rank) const {
 }
 
 LayerContestant LayerMaker::bmm(const LayerRank& rank) {
-  const nn::FactoredLinear source = sketched_linear(rank, sketched_fit());
+  const bool is_made = !last_sketched_.is_empty() && last_sketched_->options().rank == rank.rank &&
+                       last_sketched_->options().terms == rank.terms;
+  const nn::FactoredLinear source =
+      is_made ? last_sketched_ : sketched_linear(rank, sketched_fit());
   const Index before = meter_.use().current;
   const BatchedLayer batched = BatchedLayer::of(*source);
   LayerContestant layer{.name = concat("bmm_", rank.terms, "x", rank.low_rank),
@@ -321,6 +328,7 @@ LayerContestant LayerMaker::linear(const std::string& mode, const LayerRank& ran
   const Index before = meter_.use().current;
   nn::FactoredLinear module =
       is_sketched ? sketched_linear(rank, sketched_fit()) : low_rank_linear(rank);
+  if (is_sketched) last_sketched_ = module;
   LayerContestant layer{.forward = [module](const Tensor& x) { return module.ptr()->forward(x); },
                         .trained = module->parameters(),
                         .facts = size_facts(mode, shape_, rank)};

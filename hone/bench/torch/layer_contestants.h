@@ -95,8 +95,9 @@ class LayerMaker {
   nn::MatmulBackend matmul_;
   std::uint64_t seed_ = 0;
   memory::MemoryMeter meter_;
-  torch::Tensor weight_, bias_;            // [out, in], or [out, in, kernel, kernel]
-  std::optional<sketch::FactorPair> svd_;  // of the largest rank
+  torch::Tensor weight_, bias_;                // [out, in], or [out, in, kernel, kernel]
+  std::optional<sketch::FactorPair> svd_;      // of the largest rank
+  nn::FactoredLinear last_sketched_{nullptr};  // which bmm() copies: fits take long
 };
 
 }  // namespace hone::bench

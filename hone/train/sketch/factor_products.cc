@@ -5,12 +5,31 @@
 #include <ATen/autocast_mode.h>
 
 #include "hone/core/check.h"
+#include "hone/kernels/product/product.h"
+#include "hone/train/interop.h"
 
 namespace hone::nn::detail {
 namespace {
 
 using torch::Tensor;
 using WithoutAutocast = c10::impl::ExcludeDispatchKeyGuard;
+
+// The rows for which the kernel is used. The libraries call their own kernels for vectors, and
+// reorder the operands of larger products, which they then multiply as fast.
+constexpr std::int64_t kLeastRows = 4, kMostRows = 256;
+
+kernels::Strided<const float> matrix_of(const Tensor& m) {
+  return {m.const_data_ptr<float>(), m.size(0), m.size(1), m.stride(0),
+          m.size(1) == 1 ? 1 : m.stride(1)};
+}
+
+Tensor multiply_by_kernel(const kernels::Strided<const float>& a,
+                          const kernels::Strided<const float>& b, const float* bias = nullptr) {
+  Tensor out = at::empty({a.rows, b.cols}, at::kFloat);
+  kernels::multiply({a, b, bias, {out.mutable_data_ptr<float>(), a.rows, b.cols, b.cols, 1}},
+                    libtorch_executor());
+  return out;
+}
 
 }  // namespace
 
@@ -37,7 +56,11 @@ FactorProducts factor_products(std::string_view layer, const Tensor& x, const Te
   };
   if (is_f32(x) && is_f32(weight) && x.numel() > 0) {
     const Products products = products_here(backend);
-    return {.cpu = products, .type = products.type, .uses_matmul = true};
+    const bool has_few_rows = x.size(0) >= kLeastRows && x.size(0) <= kMostRows;
+    const bool uses_kernel =
+        has_few_rows && backend == MatmulBackend::Auto && products.type == at::kFloat;
+    return {
+        .cpu = products, .type = products.type, .uses_matmul = true, .uses_kernel = uses_kernel};
   }
   return {.cpu = {}, .type = type, .uses_matmul = false};
 }
@@ -47,19 +70,26 @@ Tensor FactorProducts::operand(const Tensor& tensor) const {
 }
 
 Tensor FactorProducts::by_rows(const Tensor& x, const Tensor& w) const {
+  if (uses_kernel) return multiply_by_kernel(matrix_of(w), matrix_of(x).transposed()).t();
   if (uses_matmul) return multiply(x, w, {}, cpu);
   const WithoutAutocast guard(c10::autocast_dispatch_keyset);
   return at::mm(x, w.t());
 }
 
-Tensor FactorProducts::by_columns(const Tensor& x, const Tensor& w) const {
-  if (uses_matmul) return multiply_for_input(x, w, cpu);
+Tensor FactorProducts::by_columns(const Tensor& x, const Tensor& w, const Tensor& bias) const {
+  if (uses_kernel) {
+    const Tensor row = bias.defined() ? bias.to(at::kFloat).contiguous() : bias;
+    return multiply_by_kernel(matrix_of(x), matrix_of(w),
+                              row.defined() ? row.const_data_ptr<float>() : nullptr);
+  }
   const WithoutAutocast guard(c10::autocast_dispatch_keyset);
-  return at::mm(x, w);
+  Tensor product = uses_matmul ? multiply_for_input(x, w, cpu) : at::mm(x, w);
+  return bias.defined() ? product.add_(bias) : product;
 }
 
 Tensor FactorProducts::transposed(const Tensor& x, const Tensor& y) const {
-  if (uses_matmul) return multiply_for_weight(x, y, cpu);
+  if (uses_kernel) return multiply_by_kernel(matrix_of(x).transposed(), matrix_of(y));
+  if (uses_matmul) return multiply_for_weight(x.contiguous(), y, cpu);
   const WithoutAutocast guard(c10::autocast_dispatch_keyset);
   return at::mm(x.t(), y);
 }

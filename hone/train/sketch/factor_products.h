@@ -16,16 +16,21 @@ struct FactorProducts {
   Products cpu;
   at::ScalarType type = at::kFloat;  // of the operands
   bool uses_matmul = true;
+  bool uses_kernel = false;  // kernels::multiply instead, for f32 in few rows
 
   torch::Tensor operand(const torch::Tensor& tensor) const;
-  // x [m, k] · w [n, k]ᵀ, x [m, n] · w [n, k], and x [m, n]ᵀ · y [m, k]. x, w and y are contiguous
-  // operands; the results are contiguous.
+  // x [m, k] · w [n, k]ᵀ for contiguous x; with the kernel, the columns of the result are
+  // contiguous instead of its rows.
   torch::Tensor by_rows(const torch::Tensor& x, const torch::Tensor& w) const;
-  torch::Tensor by_columns(const torch::Tensor& x, const torch::Tensor& w) const;
+  // x [m, n] · w [n, k] + bias [k], which may be undefined, for x as by_rows() returns it.
+  torch::Tensor by_columns(const torch::Tensor& x, const torch::Tensor& w,
+                           const torch::Tensor& bias = {}) const;
+  // x [m, n]ᵀ · y [m, k] for contiguous y and any x.
   torch::Tensor transposed(const torch::Tensor& x, const torch::Tensor& y) const;
 };
 
-// Those that this thread's autocast scope asks for, with this library for f32 on the CPU.
+// Those that this thread's autocast scope asks for, with this library for f32 on the CPU: with Auto
+// the kernel where x has few rows.
 // Error{InvalidArgument} that begins with [layer] where x and the weight differ in device, or
 // without autocast in type, or are not of floating point.
 FactorProducts factor_products(std::string_view layer, const torch::Tensor& x,

@@ -29,6 +29,7 @@ void keep_call(AutogradContext* context, const FactoredCall& call, const FactorP
   data["backend"] = static_cast<std::int64_t>(products.cpu.backend);
   data["type"] = static_cast<std::int64_t>(products.type);
   data["uses_matmul"] = products.uses_matmul;
+  data["uses_kernel"] = products.uses_kernel;
 }
 
 FactorProducts kept_factor_products(AutogradContext* context) {
@@ -37,40 +38,63 @@ FactorProducts kept_factor_products(AutogradContext* context) {
   const auto backend = static_cast<MatmulBackend>(data["backend"].toInt());
   return {.cpu = {.backend = backend, .type = type},
           .type = type,
-          .uses_matmul = data["uses_matmul"].toBool()};
+          .uses_matmul = data["uses_matmul"].toBool(),
+          .uses_kernel = data["uses_kernel"].toBool()};
 }
 
-Tensor add_bias(Tensor product, const Tensor& bias) {
-  return bias.defined() ? product.add_(bias) : product;
+// Columns of x aᵀ, without the others in memory.
+Tensor own_columns(const Tensor& hidden, Index first, Index count) {
+  return hidden.size(1) == count ? hidden : hidden.narrow(1, first, count).clone();
+}
+
+struct ForwardPass {
+  FactorProducts products;
+  Tensor rows, a, b;    // operands
+  Tensor hidden, z, y;  // x aᵀ, before the activation, the result
+  std::optional<std::uint64_t> dropout_key;
+};
+
+ForwardPass run_forward(const Tensor& x, const Tensor& bias, const FactoredCall& call,
+                        bool wants_grad) {
+  const auto& [activation, rate] = call.epilogue;
+  ForwardPass pass;
+  const FactorProducts& products = pass.products =
+      factor_products("FactoredLinear", x, call.rows.a, call.matmul);
+  pass.rows = products.operand(x);
+  pass.a = products.operand(call.rows.a);
+  pass.b = products.operand(call.rows.b);
+  pass.hidden = products.operand(products.by_rows(pass.rows, pass.a));
+  pass.z = products.by_columns(pass.hidden, pass.b, bias);
+  pass.y = activate(activation, pass.z, wants_grad);
+  if (call.is_training && rate > 0) {
+    pass.dropout_key = draw_dropout_key();
+    drop(pass.y, rate, *pass.dropout_key, pass.y);
+  }
+  return pass;
 }
 
 struct FactoredFunction : torch::autograd::Function<FactoredFunction> {
   static Tensor forward(AutogradContext* context, const Tensor& x, const Tensor& first,
-                        const Tensor& second, const std::optional<Tensor>& bias,
-                        const FactoredCall& call, bool wants_grad) {
-    const auto& [activation, rate] = call.epilogue;
-    const FactorProducts products = factor_products("FactoredLinear", x, call.rows.a, call.matmul);
-    const Tensor rows = products.operand(x), a = products.operand(call.rows.a);
-    const Tensor b = products.operand(call.rows.b);
-    const Tensor hidden = products.operand(products.by_rows(rows, a));
-    const Tensor z = add_bias(products.by_columns(hidden, b), bias.value_or(Tensor()));
-    const Tensor y = activate(activation, z, wants_grad);
-    if (call.is_training && rate > 0) {
-      const std::uint64_t key = draw_dropout_key();
-      drop(y, rate, key, y);
-      context->saved_data["rate"] = rate;
-      context->saved_data["key"] = static_cast<std::int64_t>(key);
+                        const Tensor& second, const std::optional<Tensor>& optional_bias,
+                        const FactoredCall& call) {
+    const Activation activation = call.epilogue.activation;
+    const Tensor bias = optional_bias.value_or(Tensor());
+    const ForwardPass pass = run_forward(x, bias, call, /*wants_grad=*/true);
+    if (pass.dropout_key) {
+      context->saved_data["rate"] = call.epilogue.dropout;
+      context->saved_data["key"] = static_cast<std::int64_t>(*pass.dropout_key);
     }
-    if (!wants_grad) return y;
-    keep_call(context, call, products);
+    keep_call(context, call, pass.products);
     const Tensor kept_hidden =
         call.recompute ? Tensor()
-                       : hidden.narrow(1, call.rows.second_at, call.rows.trained).contiguous();
+                       : own_columns(pass.hidden, call.rows.second_at, call.rows.trained);
     const bool keeps_z = keeps_input(activation) && !call.recompute;
-    const Tensor kept_epilogue = keeps_z ? z : activation == Activation::Relu ? y : Tensor();
+    const Tensor kept_epilogue = keeps_z                          ? pass.z
+                                 : activation == Activation::Relu ? pass.y
+                                                                  : Tensor();
     context->save_for_backward(
-        {rows, a, b, first, second, bias.value_or(Tensor()), kept_hidden, kept_epilogue});
-    return y;
+        {pass.rows, pass.a, pass.b, first, second, bias, kept_hidden, kept_epilogue});
+    return pass.y;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
@@ -85,10 +109,8 @@ struct FactoredFunction : torch::autograd::Function<FactoredFunction> {
     Tensor hidden = saved[kHidden], input = saved[kEpilogue];
     if (data["recompute"].toBool()) {
       const Tensor all = products.operand(products.by_rows(saved[kX], saved[kA]));
-      hidden = all.narrow(1, second_at, trained).contiguous();
-      if (keeps_input(activation)) {
-        input = add_bias(products.by_columns(all, saved[kB]), saved[kBias]);
-      }
+      hidden = own_columns(all, second_at, trained);
+      if (keeps_input(activation)) input = products.by_columns(all, saved[kB], saved[kBias]);
     }
     const Tensor by_z = gradient_of_product(context, grads[0], activation, input);
     const Tensor grad = products.operand(by_z);
@@ -100,12 +122,12 @@ struct FactoredFunction : torch::autograd::Function<FactoredFunction> {
       const Tensor by_hidden = products.operand(products.by_rows(grad, rows));
       if (wants_x) by_x = products.by_columns(by_hidden, saved[kA]);
       if (wants_first) {
-        by_first = products.transposed(by_hidden.narrow(1, 0, trained).contiguous(), saved[kX]);
+        by_first = products.transposed(by_hidden.narrow(1, 0, trained), saved[kX]);
       }
     }
     if (context->needs_input_grad(2)) by_second = products.transposed(hidden, grad);
     if (saved[kBias].defined()) by_bias = by_z.sum(0);
-    return {by_x, by_first, by_second, by_bias, Tensor(), Tensor()};
+    return {by_x, by_first, by_second, by_bias, Tensor()};
   }
 
   // Back through dropout and activation, contiguous.
@@ -127,11 +149,12 @@ struct FactoredFunction : torch::autograd::Function<FactoredFunction> {
 
 Tensor factored_product(const Tensor& x, const Tensor& first, const Tensor& second,
                         const Tensor& bias, const FactoredCall& call) {
-  const auto optional_bias = bias.defined() ? std::optional(bias) : std::nullopt;
   const bool wants_grad = at::GradMode::is_enabled() &&
                           (x.requires_grad() || first.requires_grad() || second.requires_grad() ||
                            (bias.defined() && bias.requires_grad()));
-  return FactoredFunction::apply(x, first, second, optional_bias, call, wants_grad);
+  if (!wants_grad) return run_forward(x, bias, call, false).y;
+  const auto optional_bias = bias.defined() ? std::optional(bias) : std::nullopt;
+  return FactoredFunction::apply(x, first, second, optional_bias, call);
 }
 
 }  // namespace hone::nn::detail

@@ -66,8 +66,9 @@ std::pair<torch::Tensor, torch::Tensor> fixed_signs_of(const FactoredLinearOptio
 // The trained rows are parts of the memory that is multiplied. Where to(), a loader or anything
 // else gives a parameter other memory, or another recipe is loaded, the next call of a member
 // assembles that memory again; such a call must not run in two threads at once. The rank is padded
-// to a multiple of 16 there, with zeros. f32 on the CPU takes the products of nn/matmul.h and stays
-// f32 under autocast; all else takes LibTorch's in the type of x or of autocast.
+// to a multiple of 16 there, with zeros. f32 on the CPU takes kernels::multiply for few rows where
+// no library is asked for, otherwise the products of nn/matmul.h, and stays f32 under autocast; all
+// else takes LibTorch's in the type of x or of autocast.
 class FactoredLinearImpl : public torch::nn::Cloneable<FactoredLinearImpl> {
  public:
   // A new layer: weight and bias from uniform(±1/√in_features), then the fit of a sketched layer by
