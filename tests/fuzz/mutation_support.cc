@@ -7,6 +7,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -63,6 +64,11 @@ namespace {
 
 constexpr int kRuns = 10'000;
 constexpr double kHangSeconds = 20;  // a sanitizer on a loaded machine is far below
+
+std::uint64_t environment_number(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? 0 : std::strtoull(text, nullptr, 10);
+}
 
 std::size_t pick(PhiloxStream& random, std::size_t below) {
   return random.below(static_cast<std::uint32_t>(below));
@@ -187,8 +193,10 @@ void mutate_safetensors(std::string& file, PhiloxStream& random) {
 Outcome run_mutations(const std::string& seed, const Mutator& mutate,
                       const std::function<void(const std::string&)>& open) {
   Outcome outcome;
-  PhiloxStream random(20'261'121);
-  for (int run = 0; run < kRuns; ++run) {
+  PhiloxStream random(20'261'121 + environment_number("HONE_FUZZ_SEED"));
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::seconds(environment_number("HONE_FUZZ_SECONDS"));
+  for (int run = 0; run < kRuns || std::chrono::steady_clock::now() < end; ++run) {
     std::string file = seed;
     mutate(file, random);
     const std::int64_t before = live_bytes;
@@ -213,6 +221,7 @@ Outcome run_mutations(const std::string& seed, const Mutator& mutate,
   EXPECT_GT(outcome.refused, kRuns / 10);  // the mutators hurt
   testing::Test::RecordProperty("opened", outcome.opened);
   testing::Test::RecordProperty("refused", outcome.refused);
+  std::printf("%d opened, %d refused\n", outcome.opened, outcome.refused);
   return outcome;
 }
 

@@ -25,8 +25,9 @@ struct Outcome {
   int opened = 0, refused = 0;
 };
 
-// Mutates `seed` 10,000 times and hands each to `open`; anything but success or hone::Error fails,
-// and so does more memory of operator new than 4 x the file and 16 MiB.
+// Mutates `seed` 10,000 times, and on until $HONE_FUZZ_SECONDS have passed if that is set, and
+// hands each to `open`; anything but success or hone::Error fails, and so does more memory of
+// operator new than 4 x the file and 16 MiB. The mutations differ by $HONE_FUZZ_SEED.
 Outcome run_mutations(const std::string& seed, const Mutator& mutate,
                       const std::function<void(const std::string&)>& open);
 

@@ -29,14 +29,18 @@ namespace fs = std::filesystem;
 using model_io::open_model_or_throw;
 using test::TinyModel;
 
+// An fsync per run would take most of the time.
+void write_plainly(const fs::path& path, const std::string& bytes) {
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) throw std::runtime_error("cannot write " + path.string());
+  std::fwrite(bytes.data(), 1, bytes.size(), file);
+  std::fclose(file);
+}
+
 // Opens a model whose file `path` is replaced by each mutation.
 std::function<void(const std::string&)> opener(const fs::path& path, const fs::path& model) {
   return [=](const std::string& bytes) {
-    // Plain writing: an fsync per run would take most of the time.
-    std::FILE* file = std::fopen(path.c_str(), "wb");
-    if (file == nullptr) throw std::runtime_error("cannot write " + path.string());
-    std::fwrite(bytes.data(), 1, bytes.size(), file);
-    std::fclose(file);
+    write_plainly(path, bytes);
     open_model_or_throw(model, {.tokenizer = {}, .need_tokenizer = false});
   };
 }
@@ -89,32 +93,68 @@ TEST_F(Mutation, gguf) {
                       opener(folder() / "m.gguf", folder() / "m.gguf"));
 }
 
-// A model of all block types that are only read. Decodes a row of each tensor too.
+void decode_last_rows(const fs::path& path) {
+  const auto model = open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+  for (const model_io::NamedMatrix& tensor : model->tensors()) {
+    std::vector<float> row(static_cast<std::size_t>(tensor.matrix.cols));
+    decode_row(tensor.matrix, tensor.matrix.rows - 1, row);
+  }
+}
+
+// A model of all block types that are only read. Decodes a row of each tensor too. The blocks are
+// mutated as well: their scales may be infinite or no numbers.
 TEST_F(Mutation, gguf_of_k_quants) {
   const fs::path path = folder() / "k.gguf";
   test::write_tiny_gguf(path);
   const std::string seed = read_text_file(path);
   const auto open = opener(path, path);
-  test::run_mutations(seed, test::mutate_head(2048), [&](const std::string& bytes) {
+  const auto mutate = [head = test::mutate_head(2048)](std::string& bytes, PhiloxStream& random) {
+    random.below(4) == 0 ? test::mutate_binary(bytes, random) : head(bytes, random);
+  };
+  test::run_mutations(seed, mutate, [&](const std::string& bytes) {
     open(bytes);
-    const auto model = open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
-    for (const model_io::NamedMatrix& tensor : model->tensors()) {
-      std::vector<float> row(static_cast<std::size_t>(tensor.matrix.cols));
-      decode_row(tensor.matrix, tensor.matrix.rows - 1, row);
-    }
+    decode_last_rows(path);
   });
 }
 
-// The first part has the keys of the model, the second one only those of the split.
+// The first part has the keys of the model, the others only those of the split.
 TEST_F(Mutation, parts_of_a_split_gguf) {
   test::write_parts(folder(), test::tiny_split());
+  const fs::path first = test::part_path(folder(), 0);
   for (const std::size_t part : {0, 1}) {
     const fs::path path = test::part_path(folder(), part);
     const std::string seed = read_text_file(path);
+    const auto open = opener(path, first);
     test::run_mutations(seed, test::mutate_head(std::min<std::size_t>(seed.size(), 512)),
-                        opener(path, test::part_path(folder(), 0)));
+                        [&](const std::string& bytes) {
+                          open(bytes);
+                          decode_last_rows(first);
+                        });
     write_text_file(path, seed);
   }
+}
+
+// Mutations that agree in no part with another one.
+TEST_F(Mutation, all_parts_of_a_split_gguf) {
+  test::write_parts(folder(), test::tiny_split());
+  std::vector<std::string> parts;
+  for (std::size_t part = 0; part < 3; ++part) {
+    parts.push_back(read_text_file(test::part_path(folder(), part)));
+  }
+  const fs::path last = test::part_path(folder(), 2);
+  const auto head = test::mutate_head(512);
+  const auto mutate = [&](std::string& bytes, PhiloxStream& random) {
+    for (const std::size_t part : {0, 1}) {
+      std::string mutated = parts[part];
+      if (random.below(2) == 0) head(mutated, random);
+      write_plainly(test::part_path(folder(), part), mutated);
+    }
+    head(bytes, random);
+  };
+  test::run_mutations(parts[2], mutate, [&](const std::string& bytes) {
+    write_plainly(last, bytes);
+    decode_last_rows(last);
+  });
 }
 
 TEST_F(Mutation, gguf_vocabulary_of_gpt_2) {

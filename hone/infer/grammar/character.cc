@@ -31,6 +31,7 @@ enum CharacterState : std::uint8_t {
   PlainLow0,
   PlainLow1,
 };
+static_assert(PlainLow1 + 1 == kCharacterStates);
 
 bool is_between(std::uint8_t byte, std::uint8_t low, std::uint8_t high) {
   return byte >= low && byte <= high;

@@ -8,6 +8,7 @@ namespace hone::infer::grammar {
 // The state of reading one character of a JSON string: its UTF-8 bytes or its escape sequence,
 // where two \u of a surrogate pair are one character.
 inline constexpr std::uint8_t kCharacterStart = 0, kNoCharacter = 0xff;
+inline constexpr std::uint8_t kCharacterStates = 25;  // all are less
 
 // The state after one more byte: kCharacterStart after the last byte of the character, kNoCharacter
 // if the byte cannot come. Refuses control characters, quotes at the start, overlong and surrogate

@@ -130,6 +130,8 @@ void JsonSchema::Builder::index_names(ObjectPart& part) {
   for (const Property& property : part.properties) {
     source_.count_bytes(property.name.size(), "");
     spelled.push_back(spell_string(property.name).substr(1));
+    part.longest_name =
+        std::max(part.longest_name, static_cast<std::uint32_t>(spelled.back().size() - 1));
     part.name_hashes.insert(
         hash_name(std::string_view(spelled.back()).substr(0, spelled.back().size() - 1)));
   }

@@ -15,8 +15,8 @@
 namespace hone::infer::grammar {
 
 inline constexpr int kMaxContainers = 256;  // arrays and objects that are open at the same time
-// Names of properties that the schema does not list. Only one whose first kMaxFreeNamePoints
-// characters are a used name is longer.
+// Names of properties that the schema does not list. Each may have one character more than the one
+// before it, and more than the schema's own.
 inline constexpr std::uint32_t kMaxFreeNamePoints = 128, kMaxFreeNames = 256;
 
 // The number of containers that a value needs at least; kNeverEnds if it needs more than
@@ -40,6 +40,7 @@ struct ObjectPart {
   ByteTrie names{};                    // as spelled, with the closing quote
   std::vector<std::uint32_t> order{};  // the index of the property by the rank of its name
   std::unordered_set<std::uint64_t> name_hashes{};
+  std::uint32_t longest_name = 0;  // in bytes, as spelled
   std::uint32_t required_end = 0;  // one past the last required property
   Height height = kNeverEnds;
 };

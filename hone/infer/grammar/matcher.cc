@@ -36,6 +36,7 @@ Matcher::State Matcher::advance(const State& state, std::string_view bytes) {
 
 void Matcher::advance_byte(const State& state, std::uint8_t byte, State& next) {
   next.readings_.clear();
+  step_ = mark();
   for (const Frame& frame : state.readings_) {
     // First what most of a walk over a vocabulary is spent on.
     if (frame.phase == Phase::Text) {
@@ -96,10 +97,19 @@ bool Matcher::fits(RuleId rule, int containers) const {
   return containers + schema_->rule(rule).height <= kMaxContainers;
 }
 
+// Puts a container into the arena, once for all readings of one byte: those that then agree are
+// one.
+std::uint32_t Matcher::wait(const Frame& container) {
+  const auto begin = frames_.begin() + static_cast<std::ptrdiff_t>(step_.frames);
+  const auto found = std::find(begin, frames_.end(), container);
+  const auto index = static_cast<std::uint32_t>(found - frames_.begin());
+  if (found == frames_.end()) frames_.push_back(container);
+  return index;
+}
+
 void Matcher::enter(const Frame& container, RuleId rule, bool after_space, State& next) {
-  frames_.push_back(container);
   add(next, {.rule = rule,
-             .below = static_cast<std::uint32_t>(frames_.size() - 1),
+             .below = wait(container),
              .containers = static_cast<std::uint16_t>(container.containers),
              .character = after_space ? kSpaceMayCome : std::uint8_t{0}});
 }
@@ -141,11 +151,8 @@ bool Matcher::step_container(Frame& frame, std::uint8_t byte, State& next) {
       } else if (more && frame.phase == Phase::ArrayNext) {
         if (byte == ',') enter(frame, rule, true, next);
       } else if (more) {
-        frames_.push_back(frame);
-        step_value({.rule = rule,
-                    .below = static_cast<std::uint32_t>(frames_.size() - 1),
-                    .containers = frame.containers},
-                   byte, next);
+        step_value({.rule = rule, .below = wait(frame), .containers = frame.containers}, byte,
+                   next);
       }
       return true;
     }
@@ -231,7 +238,7 @@ void Matcher::step_text(const Frame& frame, std::uint8_t byte, State& next) {
   const CountRange& count = schema_->text(frame.rule);
   if (frame.character == kCharacterStart) {
     if (byte == '"') {
-      if (frame.position >= count.low) add(next, leave(frame));
+      if (frame.position >= count.low) end_string(frame, next);
       return;
     }
     if (frame.position >= count.high) return;
@@ -292,9 +299,11 @@ void Matcher::step_name(Frame frame, std::uint8_t byte, State& next) {
 
 void Matcher::step_free_name(const Frame& frame, std::uint8_t byte, State& next) {
   if (frame.character == kCharacterStart) {
-    if (byte == '"') return end_free_name(frame, next);
-    // A used name goes on, because it could not end either.
-    if (frame.name >= kMaxFreeNamePoints && !is_taken(frame)) return;
+    if (byte == '"') {
+      if (!is_taken(frame)) end_string(frame, next);
+      return;
+    }
+    if (frame.name >= name_limit(frame)) return;
   }
   const std::uint8_t character = next_in_plain_character(frame.character, byte);
   if (character == kNoCharacter) return;
@@ -304,17 +313,37 @@ void Matcher::step_free_name(const Frame& frame, std::uint8_t byte, State& next)
   after.name += character == kCharacterStart;
 }
 
-void Matcher::end_free_name(const Frame& frame, State& next) {
-  if (is_taken(frame)) return;
+void Matcher::end_string(const Frame& frame, State& next) {
+  if (frame.phase == Phase::Text) return add(next, leave(frame));
   const std::uint32_t used = frame.used_names == kNoLimit ? 0 : names_[frame.used_names].count;
-  names_.push_back({frame.hash, frame.used_names, used + 1});
+  const UsedName name{frame.hash, frame.used_names, used + 1};
+  const auto begin = names_.begin() + static_cast<std::ptrdiff_t>(step_.names);
+  const auto found = std::find(begin, names_.end(), name);
   Frame after = frame;
-  after.used_names = static_cast<std::uint32_t>(names_.size() - 1);
+  after.used_names = static_cast<std::uint32_t>(found - names_.begin());
+  if (found == names_.end()) names_.push_back(name);
   after.position = static_cast<std::uint32_t>(schema_->object(frame.rule).properties.size());
   after.name = kNoLimit;
+  after.character = 0;
   after.hash = 0;
   after.phase = Phase::Colon;
   add(next, after);
+}
+
+bool Matcher::may_end_after(const Frame& reading, std::string_view bytes) const {
+  if (reading.phase == Phase::Text) return true;
+  Frame name = reading;
+  for (const char byte : bytes) {
+    name.hash = extend_name_hash(name.hash, static_cast<std::uint8_t>(byte));
+  }
+  return !is_taken(name);
+}
+
+// Each unlisted name may be longer than all before it and those that the schema lists, so that one
+// at its limit is not used yet and can end.
+std::uint32_t Matcher::name_limit(const Frame& frame) const {
+  const std::uint32_t used = frame.used_names == kNoLimit ? 0 : names_[frame.used_names].count;
+  return std::max(kMaxFreeNamePoints, schema_->object(frame.rule).longest_name + 1) + used;
 }
 
 // Names are compared by 64-bit hashes of their only spelling, so that a name may, very rarely, be

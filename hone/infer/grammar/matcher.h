@@ -84,18 +84,32 @@ class Matcher {
   // cannot bring to their limits are left out.
   std::string key(const State& state, std::uint32_t longest) const;
 
-  // Splits off the readings that are between two characters of a string, each with the number of
-  // characters that may follow. Names at their limit are left with the others.
-  struct PlainText {
-    std::vector<std::uint32_t> room;
-    State inside, others;
+  // A reading within a string that is a value or an unlisted name: `room` characters at most may
+  // follow, and `missing` at least, with the one that has begun.
+  struct InString {
+    Frame frame{};
+    std::uint32_t room = 0, missing = 0;
+    bool is_name() const { return frame.phase == Phase::FreeName; }
   };
-  PlainText split(const State& state) const;
+  // Splits off such readings.
+  struct Parts {
+    std::vector<InString> strings;
+    State others;
+  };
+  Parts split(const State& state) const;
+  static State state_of(const Frame& reading);
+  // The state after the quote that ends the string after any characters. For a name, what follows
+  // must not end another one.
+  void end_string(const Frame& reading, State& next);
+  // Whether the string may end after more bytes as far as its characters matter: not if a name is
+  // used.
+  bool may_end_after(const Frame& reading, std::string_view bytes) const;
 
  private:
   struct UsedName {
     std::uint64_t hash = 0;
     std::uint32_t previous = kNoLimit, count = 0;
+    friend bool operator==(const UsedName&, const UsedName&) = default;
   };
 
   void step(Frame frame, std::uint8_t byte, State& next);
@@ -104,7 +118,6 @@ class Matcher {
   void step_text(const Frame& frame, std::uint8_t byte, State& next);
   void step_name(Frame frame, std::uint8_t byte, State& next);
   void step_free_name(const Frame& frame, std::uint8_t byte, State& next);
-  void end_free_name(const Frame& frame, State& next);
   void begin_name(const Frame& frame, State& next);
   void add(State& next, const Frame& frame);
   void enter(const Frame& container, RuleId rule, bool after_space, State& next);
@@ -113,6 +126,8 @@ class Matcher {
   bool may_name(const ObjectPart& part, const Frame& frame, std::uint32_t node) const;
   bool may_add_names(const ObjectPart& part, const Frame& frame) const;
   bool is_taken(const Frame& frame) const;
+  std::uint32_t name_limit(const Frame& frame) const;
+  std::uint32_t wait(const Frame& container);
   bool ends_here(const Frame& frame) const;
   void append_key(const Frame& frame, std::uint32_t longest, std::string& key) const;
 
@@ -120,6 +135,7 @@ class Matcher {
   State start_;
   std::vector<Frame> frames_;
   std::vector<UsedName> names_;
+  Mark step_{};  // where the arena ended before the last byte
 };
 
 }  // namespace hone::infer::grammar

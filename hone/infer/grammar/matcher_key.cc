@@ -75,22 +75,27 @@ void Matcher::append_key(const Frame& frame, std::uint32_t longest, std::string&
   }
 }
 
-Matcher::PlainText Matcher::split(const State& state) const {
-  PlainText result;
+Matcher::State Matcher::state_of(const Frame& reading) {
+  State state;
+  state.readings_.push_back(reading);
+  return state;
+}
+
+Matcher::Parts Matcher::split(const State& state) const {
+  Parts parts;
   for (const Frame& frame : state.readings_) {
-    std::uint32_t room = 0;
-    bool inside = frame.character == kCharacterStart;
     if (frame.phase == Phase::Text) {
-      room = schema_->text(frame.rule).high - frame.position;
-    } else if (frame.phase == Phase::FreeName && frame.name < kMaxFreeNamePoints) {
-      room = kMaxFreeNamePoints - frame.name;
+      const CountRange& count = schema_->text(frame.rule);
+      parts.strings.push_back({.frame = frame,
+                               .room = count.high - frame.position,
+                               .missing = count.low - std::min(count.low, frame.position)});
+    } else if (frame.phase == Phase::FreeName) {
+      parts.strings.push_back({.frame = frame, .room = name_limit(frame) - frame.name});
     } else {
-      inside = false;
+      parts.others.readings_.push_back(frame);
     }
-    if (inside) result.room.push_back(room);
-    (inside ? result.inside : result.others).readings_.push_back(frame);
   }
-  return result;
+  return parts;
 }
 
 }  // namespace hone::infer::grammar

@@ -43,10 +43,7 @@ void TokenConstraint::accept(TokenId id) {
   if (in_range && !vocabulary_->is_stop(id) && !vocabulary_->bytes(id).empty()) {
     const std::string& bytes = vocabulary_->bytes(id);
     next = matcher_.advance(state_, bytes);
-    // All readings together may have become too many where each half of make_mask() had not.
-    const Matcher::PlainText parts = matcher_.split(state_);
-    if (next.is_dead()) next = matcher_.advance(parts.inside, bytes);
-    if (next.is_dead()) next = matcher_.advance(parts.others, bytes);
+    if (next.is_dead()) next = advance_apart(bytes);
   }
   if (next.is_dead()) {
     fail(ErrorCategory::Internal, "JSON schema", "a token that the mask allows", concat(id));
@@ -54,14 +51,24 @@ void TokenConstraint::accept(TokenId id) {
   state_ = std::move(next);
 }
 
-// Readings within a string take plain text without looking at each token.
+// All readings together may have become too many where those that make_mask() looks at had not.
+Matcher::State TokenConstraint::advance_apart(const std::string& bytes) {
+  const Matcher::Parts parts = matcher_.split(state_);
+  Matcher::State next = matcher_.advance(parts.others, bytes);
+  for (const Matcher::InString& reading : parts.strings) {
+    if (!next.is_dead()) break;
+    next = matcher_.advance(Matcher::state_of(reading.frame), bytes);
+  }
+  return next;
+}
+
 TokenMask TokenConstraint::make_mask() {
   TokenMask mask(vocabulary_->size());
-  const Matcher::PlainText parts = matcher_.split(state_);
-  for (const std::uint32_t room : parts.room) mask.allow_all(vocabulary_->plain(room));
+  const auto allow = [&](TokenId id) { mask.allow(id); };
+  const Matcher::Parts parts = matcher_.split(state_);
   const Matcher::Mark mark = matcher_.mark();
-  if (!parts.inside.is_dead()) walk(vocabulary_->special(), parts.inside, mask);
-  if (!parts.others.is_dead()) walk(vocabulary_->all(), parts.others, mask);
+  for (const Matcher::InString& reading : parts.strings) allow_in_string(reading, mask);
+  if (!parts.others.is_dead()) walk(vocabulary_->all(), parts.others, allow);
   matcher_.cut(mark);
   if (is_accepting()) {
     for (const TokenId id : vocabulary_->stop_ids()) mask.allow(id);
@@ -69,7 +76,29 @@ TokenMask TokenConstraint::make_mask() {
   return mask;
 }
 
-void TokenConstraint::walk(const TokenTrie& trie, const Matcher::State& from, TokenMask& mask) {
+// The tokens that do not end the string are known, and of the others, those with the same text
+// after the string are allowed or refused together.
+void TokenConstraint::allow_in_string(const Matcher::InString& reading, TokenMask& mask) {
+  const StringTokens& tokens = reading.is_name() ? vocabulary_->in_name() : vocabulary_->in_text();
+  const std::uint8_t character = reading.frame.character;
+  tokens.allow_inside(character, reading.room, mask);
+  Matcher::State after;
+  matcher_.end_string(reading.frame, after);
+  tail_follows_.assign(tokens.tail_count(), 0);
+  tail_follows_[0] = 1;
+  walk(tokens.tails(), after,
+       [&](std::int32_t tail) { tail_follows_[static_cast<std::size_t>(tail)] = 1; });
+  for (const StringTokens::Exit& exit : tokens.exits(character)) {
+    if (tail_follows_[exit.tail] == 0) continue;
+    if (exit.points < reading.missing || exit.points > reading.room) continue;
+    const std::string_view bytes = vocabulary_->bytes(exit.id);
+    if (matcher_.may_end_after(reading.frame, bytes.substr(0, exit.head))) mask.allow(exit.id);
+  }
+  walk(tokens.others(), Matcher::state_of(reading.frame), [&](TokenId id) { mask.allow(id); });
+}
+
+template <class Visit>
+void TokenConstraint::walk(const TokenTrie& trie, const Matcher::State& from, const Visit& visit) {
   for (std::size_t i = 0; i < trie.nodes.size();) {
     const TokenTrie::Node& node = trie.nodes[i];
     const Matcher::State& before = node.depth == 0 ? from : path_[node.depth - 1u];
@@ -79,7 +108,7 @@ void TokenConstraint::walk(const TokenTrie& trie, const Matcher::State& from, To
       i = node.skip;
       continue;
     }
-    for (std::uint32_t t = node.first; t < node.last; ++t) mask.allow(trie.ids[t]);
+    for (std::uint32_t t = node.first; t < node.last; ++t) visit(trie.ids[t]);
     ++i;
   }
 }

@@ -40,13 +40,17 @@ class TokenConstraint {
   using Entry = std::pair<std::string, TokenMask>;
 
   TokenMask make_mask();
-  void walk(const TokenTrie& trie, const Matcher::State& from, TokenMask& mask);
+  void allow_in_string(const Matcher::InString& reading, TokenMask& mask);
+  template <class Visit>
+  void walk(const TokenTrie& trie, const Matcher::State& from, const Visit& visit);
+  Matcher::State advance_apart(const std::string& bytes);
 
   Matcher matcher_;
   std::shared_ptr<const TokenVocabulary> vocabulary_;
   Matcher::State state_;
-  std::vector<Matcher::State> path_;  // of walk()
-  std::list<Entry> masks_;            // the last used in front
+  std::vector<Matcher::State> path_;        // of walk()
+  std::vector<std::uint8_t> tail_follows_;  // of allow_in_string()
+  std::list<Entry> masks_;                  // the last used in front
   std::unordered_map<std::string_view, std::list<Entry>::iterator> by_key_;
 };
 

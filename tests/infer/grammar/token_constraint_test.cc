@@ -56,6 +56,53 @@ TEST(TokenConstraint, masks_equal_a_trial_of_every_token) {
   EXPECT_GT(states, 500);
 }
 
+TEST(TokenConstraint, masks_within_escapes_and_characters_equal_a_trial_of_every_token) {
+  const auto vocabulary = test::make_small_vocabulary();
+  const char* const schemas[] = {
+      R"({"type":"string","minLength":2,"maxLength":4})", R"({"type":"string"})",
+      R"({"type":"object"})",
+      R"({"anyOf":[{"type":"string","maxLength":3},{"type":"string","minLength":2}]})"};
+  // From within strings and names: after a backslash, each hexadecimal digit, a surrogate and
+  // incomplete UTF-8.
+  const char* const texts[] = {"\\",    "\\u",        "\\ud",   "\\ud8",       "\\u0",
+                               "\\u00", "\\u001",     "\\u000", "\\ud83d",     "\\ud83d\\",
+                               "\xc3",  "\xe0",       "\xed",   "\xf0",        "\xf0\x9f",
+                               "a\\",   "ab\xe4\xb8", "a\\n\\", "\\ud83d\\ud", ""};
+  int states = 0;
+  for (const char* schema : schemas) {
+    const auto compiled = JsonSchema::compile(schema);
+    Matcher matcher(compiled);
+    for (const std::string text : texts) {
+      const std::string written =
+          std::string(schema).find("object") == std::string::npos ? "\"" + text : "{\"" + text;
+      const Matcher::State state = matcher.advance(matcher.start(), written);
+      if (state.is_dead()) continue;
+      TokenConstraint constraint(compiled, vocabulary);
+      for (const char byte : written) constraint.accept(static_cast<unsigned char>(byte));
+      const TokenMask mask = constraint.allowed();
+      for (text::TokenId id = 0; id + 1 < vocabulary->size(); ++id) {
+        EXPECT_EQ(mask.allows(id), !matcher.advance(state, vocabulary->bytes(id)).is_dead())
+            << schema << " after " << written << ": " << vocabulary->bytes(id);
+      }
+      ++states;
+    }
+  }
+  EXPECT_GT(states, 60);
+}
+
+TEST(TokenConstraint, alternatives_that_go_on_alike_stay_few) {
+  Matcher matcher(JsonSchema::compile(
+      R"({"type":"array","items":{"anyOf":[{"type":"integer"},{"type":"number"},
+          {"type":"array","items":{"anyOf":[{"type":"string"},{"type":"string","maxLength":3}]}},
+          {"type":"object","maxLength":4}]}})"));
+  std::string text = "[1";
+  for (int i = 0; i < 300; ++i)
+    text += i % 3 == 0 ? ", 7" : i % 3 == 1 ? ", [\"a\", \"b\"]" : ",{\"k\":1}";
+  const Matcher::State state = matcher.advance(matcher.start(), text);
+  EXPECT_FALSE(state.is_dead());
+  EXPECT_FALSE(matcher.advance(state, ",-3]").is_dead());
+}
+
 TEST(TokenConstraint, output_can_be_taken_back) {
   const auto vocabulary = test::make_small_vocabulary();
   TokenConstraint constraint(JsonSchema::compile(kSchemas[5]), vocabulary);
@@ -138,6 +185,22 @@ TEST(TokenConstraint, an_object_has_at_most_256_unlisted_names) {
   state = matcher.advance(state, "n");  // and so may be longer than others
   EXPECT_TRUE(matcher.advance(state, "n").is_dead());
   EXPECT_FALSE(matcher.advance(state, "\"").is_dead());
+}
+
+// Otherwise a text could neither end such a name nor go on with it.
+TEST(TokenConstraint, an_unlisted_name_may_be_longer_than_those_before_it) {
+  const std::string listed(200, 'n');
+  Matcher matcher(JsonSchema::compile(
+      concat(R"({"type":"object","properties":{")", listed, R"(":{"type":"null"}}})")));
+  std::string text = "{";
+  for (int i = 1; i < 20; ++i) {
+    text += concat(i == 1 ? "" : ",", "\"n", std::string(199 + i, 'n'));
+    auto state = matcher.advance(matcher.start(), text);
+    ASSERT_FALSE(state.is_dead()) << i;
+    EXPECT_TRUE(matcher.advance(state, "n").is_dead()) << i;
+    EXPECT_FALSE(matcher.advance(state, "\":0").is_dead()) << i;
+    text += "\":0";
+  }
 }
 
 TEST(TokenVocabulary, control_tokens_and_rows_without_a_piece_are_never_allowed) {
