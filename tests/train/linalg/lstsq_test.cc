@@ -114,6 +114,8 @@ TEST(LstsqSketched, RefusesOtherInputInOneSentence) {
             "[lstsq_sketched] The right-hand side has entries that are NaN or infinite.");
   EXPECT_EQ(refusal([&] { lstsq_sketched(a, b, {.max_iterations = 0}); }),
             "[lstsq_sketched] expected at least 1 iteration, got 0");
+  EXPECT_EQ(refusal([&] { lstsq_sketched(a.to(at::kFloat) * 1e-30, b.to(at::kFloat) * 1e30); }),
+            "[linalg] The result is beyond the range of Float.");
 }
 
 }  // namespace

@@ -310,6 +310,10 @@ TEST(FromLinear, refuses_fits_that_the_mode_does_not_have_and_weights_that_are_n
   EXPECT_NE(refused({.rank = Index{1} << 40}), "");
   EXPECT_NE(refused({.max_error = 1.5}), "");
   EXPECT_THAT(refused({}), HasSubstr("needs a rank or a max_error"));
+  EXPECT_THAT(refused({.rank = 4, .max_error = 0.1}), HasSubstr("either a rank or a max_error"));
+  EXPECT_THAT(
+      refused({.mode = FactorMode::Sketched, .fit = Fit::Projection, .rank = 4, .terms = 0}),
+      HasSubstr("terms 0"));
   sketch::InputMoments narrow;
   narrow.add(at::ones({3, kIn - 1}));
   EXPECT_NE(refused({.fit = Fit::Activation, .rank = 4, .inputs = &narrow}), "");

@@ -181,6 +181,23 @@ TEST_F(RandomFeatureAttentionLayer, steps_give_what_the_whole_gives) {
   }
 }
 
+// Its sums are those of other features.
+TEST_F(RandomFeatureAttentionLayer, a_state_does_not_outlive_its_features) {
+  RandomFeatureAttention layer(small(true));
+  layer->eval();
+  const Tensor x = tokens(8);
+  LinearAttentionState state, fresh;
+  layer->forward_step(x.slice(1, 0, 4), state);
+  const LinearAttentionState copy = state.clone();
+  layer->redraw();
+  LinearAttentionState old = copy.clone();
+  EXPECT_NE(error_of([&] { layer->forward_step(x.slice(1, 4, 5), old); })
+                .find("features that redraw() has replaced"),
+            std::string::npos);
+  EXPECT_TRUE(old.z.equal(copy.z));
+  EXPECT_TRUE(layer->forward_step(x, fresh).isfinite().all().item<bool>());
+}
+
 TEST_F(RandomFeatureAttentionLayer, padding_is_as_if_it_were_not_there) {
   for (const bool causal : {false, true}) {
     RandomFeatureAttention layer(small(causal));
