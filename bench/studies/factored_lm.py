@@ -12,9 +12,10 @@ and trains that model again for a share of the steps (--tune-steps, 0.1). The ro
   random      sketched factors as random copies of the weight, as the reference library starts them
   dense       the unchanged model, trained as long again
 Each row chooses its learning rate by the loss of the first seed, which is then left out; the others
-report. Rates are tried from 0.001 on by factors of two, until both neighbors of the best are worse. Losses are those of the held-out text, which decides nothing else. Results are
-kept in OUT/results, so that a study that was killed goes on where it stopped. Prints a Markdown
-table and writes OUT/report.json.
+report. Rates are tried from 0.001 on by factors of two, until both neighbors of the best are worse.
+Losses are those of the held-out text, which decides nothing else. Results are kept in OUT/results,
+so that a study that was killed goes on where it stopped. Prints a Markdown table and writes
+OUT/report.json.
 """
 import argparse
 import json
@@ -74,8 +75,8 @@ class Study:
         return out / "model", self.run(name, out, command)
 
     def row(self, row, seed, peak=None):
-        """The learning rate, the held-out loss after training again, and that of `hone tune` without
-        it. Without a given rate, the best one of this seed."""
+        """The learning rate, the held-out loss after training again, and that before, as `hone tune`
+        measures it. Without a given rate, the best one of this seed."""
         steps = round(self.arguments.steps * self.arguments.tune_steps)
         model = self.out / "runs" / f"dense-{seed}" / "model"
         before = None

@@ -114,7 +114,7 @@ TEST(Search, plans_as_many_trials_as_it_makes_or_does_not_know) {
     const auto planned = search.planned_trials();
     EXPECT_EQ(planned.has_value(), !std::holds_alternative<HyperbandMethod>(method));
     run(search, [](const Point&) { return Outcome{true, {1}}; });
-    if (planned) EXPECT_EQ(*planned, static_cast<Index>(search.trials().size()));
+    EXPECT_EQ(planned.value_or(std::ssize(search.trials())), std::ssize(search.trials()));
     EXPECT_EQ(search.planned_trials(), planned) << "at the end";
   };
   for (const Method& method : all_methods()) expect(small_space(), method);
