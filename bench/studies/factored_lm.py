@@ -75,7 +75,7 @@ class Study:
         return out / "model", self.run(name, out, command)
 
     def row(self, row, seed, peak=None):
-        """The learning rate, the held-out loss after training again, and that before, as `hone tune`
+        """The learning rate, the held-out loss after training again, and that before as `hone tune`
         measures it. Without a given rate, the best one of this seed."""
         steps = round(self.arguments.steps * self.arguments.tune_steps)
         model = self.out / "runs" / f"dense-{seed}" / "model"
