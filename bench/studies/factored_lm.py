@@ -11,10 +11,11 @@ and trains that model again for a share of the steps (--tune-steps, 0.1). The ro
   svd         low-rank factors of least error of the weight
   random      sketched factors as random copies of the weight, as the reference library starts them
   dense       the unchanged model, trained as long again
-Each row chooses among five learning rates by the loss of the first seed, which is then left out;
-the others report. Losses are those of the held-out text, which decides nothing else. Results are
-kept in OUT/results, so that a study that was killed goes on where it stopped. Prints a Markdown
-table and writes OUT/report.json.
+Each row chooses its learning rate by the loss of the first seed, which is then left out; the others
+report. Rates are tried from 0.001 on by factors of two, until both neighbors of the best are worse.
+Losses are those of the held-out text, which decides nothing else. Results are kept in OUT/results,
+so that a study that was killed goes on where it stopped. Prints a Markdown table and writes
+OUT/report.json.
 """
 import argparse
 import json
@@ -26,7 +27,7 @@ from train_run import (MAX_PAIRS, RunFailed, kept_run, spread, train_command, wr
 
 ROWS = {"activation": ("lowrank", "activation"), "svd": ("lowrank", "svd"),
         "random": ("sketched", "random"), "dense": None}
-PEAKS = (0.00025, 0.0005, 0.001, 0.002, 0.004)
+FIRST_PEAK = 0.001
 SPACE = """kind = "layers"
 quality = {{ metric = "loss" }}
 search = {{ name = "grid" }}
@@ -73,16 +74,29 @@ class Study:
             command += ["--threads", str(self.arguments.threads)]
         return out / "model", self.run(name, out, command)
 
-    def row(self, row, seed, peaks):
-        """{peak: held-out loss after training again}, and the loss without it."""
+    def row(self, row, seed, peak=None):
+        """The learning rate, the held-out loss after training again, and that before as `hone tune`
+        measures it. Without a given rate, the best one of this seed."""
         steps = round(self.arguments.steps * self.arguments.tune_steps)
         model = self.out / "runs" / f"dense-{seed}" / "model"
         before = None
         if ROWS[row]:
             model, report = self.replace(f"{row}-{seed}", seed, model, ROWS[row])
             before = report["after"]["loss"]
-        return {peak: self.train(f"{row}-{seed}-{peak}", seed, steps, {"lr.peak": peak},
-                                 model)["val_loss"] for peak in peaks}, before
+        losses = {}
+
+        def loss_of(rate):
+            if rate not in losses:
+                losses[rate] = self.train(f"{row}-{seed}-{rate}", seed, steps, {"lr.peak": rate},
+                                          model)["val_loss"]
+            return losses[rate]
+
+        if peak is None:
+            best = FIRST_PEAK
+            while peak != best:
+                peak = best
+                best = min((peak, peak / 2, peak * 2), key=loss_of)
+        return peak, loss_of(peak), before
 
     def results(self):
         chosen, rows, dense = {}, {row: [] for row in ROWS}, []
@@ -91,12 +105,9 @@ class Study:
             if seed > 1:
                 dense.append(loss)
             for row in ROWS:
-                peaks = [chosen[row]] if seed > 1 else PEAKS
-                losses, before = self.row(row, seed, peaks)
-                chosen.setdefault(row, min(losses, key=losses.get))
+                chosen[row], own, before = self.row(row, seed, chosen.get(row))
                 if seed > 1:
-                    rows[row].append({"loss": losses[chosen[row]], "before": before,
-                                      "ratio": losses[chosen[row]] / loss})
+                    rows[row].append({"loss": own, "before": before, "ratio": own / loss})
         return chosen, dense, rows
 
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "hone/app/blame_weights.h"
+#include "hone/app/eval_windows.h"
 #include "hone/app/loaded_weights.h"
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
@@ -15,7 +16,6 @@
 #include "hone/core/trace.h"
 #include "hone/data/text_source.h"
 #include "hone/model_io/model_file.h"
-#include "hone/text/token_stream.h"
 
 namespace hone::app {
 namespace {
@@ -24,12 +24,6 @@ using infer::Engine;
 using infer::TokenId;
 
 constexpr Index kMaxWindow = 1024;
-
-// Tokens, of which all but the first are predicted.
-struct EvalWindow {
-  std::vector<TokenId> tokens;
-  Index first_target = 0;  // the position of tokens[1] in the stream
-};
 
 std::unique_ptr<Engine> open(const std::filesystem::path& path, const EvalOptions& options,
                              infer::WeightFormat format, Executor& executor) {
@@ -43,40 +37,18 @@ std::unique_ptr<Engine> open(const std::filesystem::path& path, const EvalOption
   return Engine::open_or_throw(path, engine);
 }
 
-std::optional<TokenId> window_start(const Engine& engine) {
-  if (!engine.has_tokenizer() || !engine.tokenizer().adds_bos()) return std::nullopt;
-  return engine.tokenizer().bos();
+std::optional<TokenId> start_of(const Engine& engine) {
+  return engine.has_tokenizer() ? window_start(engine.tokenizer()) : std::nullopt;
 }
 
 // The tokens of the text without BOS.
 text::TokenStream read_stream(const Engine& engine, const EvalOptions& options) {
+  if (!options.token_ids) return encode_for_eval(engine.tokenizer(), options.documents);
   text::TokenStream stream;
-  if (options.token_ids) {
-    const std::span<const TokenId> ids = *options.token_ids;
-    const auto bos = window_start(engine);
-    stream.add_document(bos && !ids.empty() && ids.front() == *bos ? ids.subspan(1) : ids);
-    return stream;
-  }
-  HONE_TRACE_ZONE("tokenize", {"documents", options.documents.size()});
-  for (const std::string& document : options.documents) {
-    stream.add_document(engine.tokenizer().encode(document, {.add_bos = false}));
-  }
+  const std::span<const TokenId> ids = *options.token_ids;
+  const auto bos = start_of(engine);
+  stream.add_document(bos && !ids.empty() && ids.front() == *bos ? ids.subspan(1) : ids);
   return stream;
-}
-
-// Windows of at most `window` tokens, including BOS if the tokenizer adds one.
-std::vector<EvalWindow> make_windows(const text::TokenStream& stream, Index window,
-                                     std::optional<TokenId> bos) {
-  std::vector<EvalWindow> windows;
-  for (const auto& range : text::cut_windows(stream.ends, bos ? window - 1 : window, !bos)) {
-    EvalWindow cut{.tokens = {}, .first_target = bos ? range.begin : range.begin + 1};
-    cut.tokens.reserve(static_cast<std::size_t>(range.end - range.begin + 1));
-    if (bos) cut.tokens.push_back(*bos);
-    cut.tokens.insert(cut.tokens.end(), stream.ids.begin() + range.begin,
-                      stream.ids.begin() + range.end);
-    if (cut.tokens.size() >= 2) windows.push_back(std::move(cut));
-  }
-  return windows;
 }
 
 // The number of UTF-8 bytes of each token; 0 if unknown. A dummy space that the tokenizer adds in
@@ -197,7 +169,7 @@ EvalResult evaluate(const EvalOptions& options, Executor& executor) {
   result.window = options.window != 0 ? options.window : std::min(context, kMaxWindow);
   HONE_CHECK(result.window >= 2 && result.window <= context, "window",
              concat("2 to ", context, " tokens"), result.window);
-  const auto windows = make_windows(stream, result.window, window_start(*model));
+  const auto windows = make_eval_windows(stream, result.window, start_of(*model));
   if (windows.empty() && stream.ids.size() == found) {
     fail_corrupt(options.data_name,
                  concat("There is no token to predict among ", found, " tokens."));

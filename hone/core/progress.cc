@@ -70,6 +70,11 @@ Progress::~Progress() {
   if (state_->terminal && state_->drawn) std::fputc('\n', stderr);
 }
 
+void Progress::set_total(Index total) {
+  const std::lock_guard lock(state_->mutex);
+  state_->total = total;
+}
+
 void Progress::update(Index done, std::string_view note) {
   if (state_->silent) return;
   const std::lock_guard lock(state_->mutex);

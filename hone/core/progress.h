@@ -19,6 +19,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
   ~Progress();  // finishes the line
 
+  // For a job whose size becomes known, or changes, while it runs. Thread-safe.
+  void set_total(Index total);
   // Thread-safe; cheap enough for every step (draws at most ten times a second).
   void update(Index done, std::string_view note = {});
 

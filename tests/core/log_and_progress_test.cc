@@ -96,22 +96,29 @@ TEST_F(ProgressTest, a_long_job_writes_plain_lines_and_a_quiet_one_none) {
     Progress silent("never", 10, "steps");
     set_log_level(LogLevel::Info);
     Progress known("training", 400, "steps"), unknown("reading", 0, "tokens");
+    Progress grown("measuring", 0, "models");
     std::this_thread::sleep_for(std::chrono::milliseconds(1200));
     known.update(50);  // past the first second, before the first line is due
     std::this_thread::sleep_for(std::chrono::milliseconds(3900));
     silent.update(5);
     known.update(100, "loss 2.5");
     unknown.update(7);
+    grown.set_total(12);
+    grown.update(3);
     for (Index i = 101; i < 400; ++i) known.update(i);  // too soon for another line
     known.update(400);                                  // the last one always
   });
   EXPECT_EQ(loud.find("never"), std::string::npos) << loud;
   EXPECT_EQ(loud.find('\r'), std::string::npos) << loud;
   EXPECT_EQ(loud.find('\x1b'), std::string::npos) << loud;
-  EXPECT_EQ(std::ranges::count(loud, '\n'), 3) << loud;
+  EXPECT_EQ(std::ranges::count(loud, '\n'), 4) << loud;
   EXPECT_EQ(loud.find("training 100/400 steps, "), 0u) << loud;
   EXPECT_NE(loud.find(" s left, loss 2.5\n"), std::string::npos) << loud;
   EXPECT_NE(loud.find("reading 7 tokens, "), std::string::npos) << loud;
+  const std::string after =
+      loud.substr(std::min(loud.find("measuring 3/12 models, "), loud.size()));
+  EXPECT_NE(after.substr(0, after.find('\n')).find("/s, "), std::string::npos) << loud;
+  EXPECT_NE(after.substr(0, after.find('\n')).find(" s left"), std::string::npos) << loud;
   EXPECT_NE(loud.find("training 400/400 steps, "), std::string::npos) << loud;
 }
 

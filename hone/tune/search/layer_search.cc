@@ -157,9 +157,15 @@ class Evaluator {
 
   double least_quality() const { return *options_.least_quality; }
 
+  // Models with replaced layers that will be evaluated besides those planned so far.
+  void plan(std::optional<Index> models) {
+    planned_ = planned_ && models ? std::optional(*planned_ + *models) : std::nullopt;
+  }
+
   LayerEvaluation evaluate(std::vector<LayerChoice> choices, double resource = 1) {
     LayerEvaluation evaluation{std::move(choices), resource, {}, {}, false};
-    if (position_ < log_["evaluations"].size()) {
+    const bool is_logged = position_ < log_["evaluations"].size();
+    if (is_logged) {
       replay(log_["evaluations"][position_], evaluation);
     } else {
       measure(evaluation);
@@ -170,6 +176,7 @@ class Evaluator {
       write_log();
     }
     ++position_;
+    if (!evaluation.choices.empty()) count(is_logged);
     evaluation.feasible = is_feasible(evaluation.quality);
     return evaluation;
   }
@@ -211,6 +218,12 @@ class Evaluator {
       HONE_CHECK(std::isfinite(speed) && speed > 0, kLayerSearch, "a finite speed above 0", speed);
       evaluation.speed.push_back(speed);
     }
+  }
+
+  void count(bool is_logged) {
+    if (is_logged) return plan(-1);
+    ++measured_;
+    if (callbacks_.progress) callbacks_.progress(measured_, planned_);
   }
 
   void replay(const Json& entry, LayerEvaluation& evaluation) const {
@@ -255,6 +268,8 @@ class Evaluator {
   const LayerSearchOptions& options_;
   Json log_;
   std::size_t position_ = 0;  // of the next evaluation in the log
+  Index measured_ = 0;        // models with replaced layers, as planned_
+  std::optional<Index> planned_ = 0;
 };
 
 Outcome outcome_of(const LayerEvaluation& evaluation) {
@@ -301,6 +316,7 @@ class LayerSearch {
           chosen, {}, [this](const LayerEvaluation& one) { return loss_per_time(one); });
       for (const LayerChoice& choice : worst->choices) result_.undone.push_back(choice.layer);
       chosen.erase(worst);
+      if (!chosen.empty()) evaluator_.plan(1);
     }
     return std::move(result_);
   }
@@ -393,6 +409,8 @@ LayerSearchResult search_layers(std::span<const LayerGroup> groups, const LayerC
                kLayerSearch, "A callback other than the one for the speed is empty.");
   std::vector<Unit> units = make_units(groups, options);
   Evaluator evaluator(callbacks, options, units);
+  for (const Unit& unit : units) evaluator.plan(unit.search.planned_trials());
+  evaluator.plan(1);  // all replacements together
   LayerSearch search(evaluator);
   for (Unit& unit : units) search.search(unit);
   return search.verify();

@@ -45,6 +45,10 @@ struct LayerCallbacks {
   std::function<double(Index repeat)> speed;
   // Whether the replacement of a layer was called since apply().
   std::function<bool(const std::string& layer)> was_executed;
+  // May be empty. Called after each model with replaced layers that is measured: how many have been
+  // so far, and how many will be if no more replacement is undone; empty where a search does not
+  // know its trials. Neither counts models from the log.
+  std::function<void(Index measured, std::optional<Index> planned)> progress = {};
 };
 
 struct LayerSearchOptions {

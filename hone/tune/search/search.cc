@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <type_traits>
 
 #include "hone/core/check.h"
 #include "hone/tune/search/proposer.h"
@@ -37,6 +38,13 @@ Json method_json(const EvolutionMethod& method) {
 }
 Json method_json(const HyperbandMethod& method) {
   return {{"name", "hyperband"}, {"ratio", method.ratio}, {"eta", method.eta}};
+}
+
+std::optional<Index> most_trials(const GridMethod& method) { return method.trials; }
+std::optional<Index> most_trials(const RandomMethod& method) { return method.trials; }
+std::optional<Index> most_trials(const TpeMethod& method) { return method.trials; }
+std::optional<Index> most_trials(const EvolutionMethod& method) {
+  return method.population * method.generations;
 }
 
 struct MakeProposer {
@@ -139,6 +147,20 @@ std::optional<std::size_t> Search::best() const {
     if (!best || ranks_before(state_, i, *best)) best = i;
   }
   return best;
+}
+
+std::optional<Index> Search::planned_trials() const {
+  const std::optional<Index> points = state_.space.count();
+  return std::visit(
+      [&points](const auto& method) -> std::optional<Index> {
+        if constexpr (std::is_same_v<decltype(method), const HyperbandMethod&>) {
+          return std::nullopt;
+        } else {
+          const std::optional<Index> most = most_trials(method);
+          return most && points ? std::min(*most, *points) : most ? most : points;
+        }
+      },
+      method_);
 }
 
 Json Search::settings() const {

@@ -107,6 +107,10 @@ class Search {
   // The position of the best feasible trial with full resource; the earlier one of equals.
   std::optional<std::size_t> best() const;
 
+  // The number of trials at the end, reported ones included; empty for Hyperband, which drops
+  // infeasible points.
+  std::optional<Index> planned_trials() const;
+
   // The settings and all trials. A pending point is proposed again after loading.
   Json save() const;
   // Replaces the trials by saved ones. Throws Error{CorruptFile}, and changes nothing, if `saved`

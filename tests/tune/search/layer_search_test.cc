@@ -194,6 +194,50 @@ TEST(LayerSearch, undoes_what_loses_most_quality_for_its_time) {
   EXPECT_EQ(none.nearest->choices[0].layer, "c");
 }
 
+using Progress = std::pair<Index, std::optional<Index>>;
+
+std::vector<Progress> progress_of(Model& model, const LayerSearchOptions& options,
+                                  std::span<const LayerGroup> groups) {
+  std::vector<Progress> calls;
+  LayerCallbacks callbacks = model.callbacks();
+  callbacks.progress = [&calls](Index measured, std::optional<Index> planned) {
+    calls.emplace_back(measured, planned);
+  };
+  search_layers(groups, callbacks, options);
+  return calls;
+}
+
+TEST(LayerSearch, tells_how_many_models_are_left) {
+  const test::TemporaryFolder folder;
+  const std::vector<LayerGroup> groups{{{"a", "b"}, ranks()}, {{"c", "d"}, ranks(), false}};
+  LayerSearchOptions options = grid(0);
+  options.log = folder.path() / "log.json";
+  Model model(typical);
+  std::vector<Progress> expected;
+  for (Index i = 1; i <= 10; ++i) expected.emplace_back(i, 10);  // 3 + 3 + 3, and all together
+  EXPECT_EQ(progress_of(model, options, groups), expected);
+
+  // With half of the log, the models in it count neither as measured nor as left.
+  Json log = read_json_file(options.log);
+  Json& evaluations = log["evaluations"];
+  evaluations.erase(evaluations.begin() + 7, evaluations.end());  // the unchanged model, and 6
+  write_json_file(options.log, log);
+  EXPECT_EQ(progress_of(model, options, groups),
+            (std::vector<Progress>{{1, 4}, {2, 4}, {3, 4}, {4, 4}}));
+  EXPECT_THAT(progress_of(model, options, groups), IsEmpty());
+
+  // Replacements that are undone take a model more each.
+  Model lossy([](const std::string&, const Point&) { return Effect{0.04, 0.1}; });
+  const std::vector<LayerGroup> three{{{"a", "b", "c"}, ranks({Index{8}})}};
+  lossy.interaction = 0.06;
+  EXPECT_EQ(progress_of(lossy, grid(1 - 0.1201), three),
+            (std::vector<Progress>{{1, 4}, {2, 4}, {3, 4}, {4, 4}, {5, 5}, {6, 6}}));
+
+  const auto unknown = progress_of(model, {.method = HyperbandMethod{.ratio = 3}}, groups);
+  ASSERT_FALSE(unknown.empty());
+  EXPECT_EQ(unknown.back(), Progress(std::ssize(unknown), std::nullopt));
+}
+
 TEST(LayerSearch, spends_the_quality_where_it_saves_most_time) {
   Model model([](const std::string& layer, const Point& point) {
     const double size = layer == "large" ? 4 : 1;  // saves more for the same loss

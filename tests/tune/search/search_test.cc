@@ -108,6 +108,28 @@ TEST(GridSearch, exhausts_the_space_in_order) {
   EXPECT_EQ(few.trials().size(), 10u);
 }
 
+TEST(Search, plans_as_many_trials_as_it_makes_or_does_not_know) {
+  const auto expect = [](const Space& space, const Method& method) {
+    Search search(space, Direction::Minimize, method, 1);
+    const auto planned = search.planned_trials();
+    EXPECT_EQ(planned.has_value(), !std::holds_alternative<HyperbandMethod>(method));
+    run(search, [](const Point&) { return Outcome{true, {1}}; });
+    EXPECT_EQ(planned.value_or(std::ssize(search.trials())), std::ssize(search.trials()));
+    EXPECT_EQ(search.planned_trials(), planned) << "at the end";
+  };
+  for (const Method& method : all_methods()) expect(small_space(), method);
+  for (const Method& method :
+       {Method(GridMethod{.trials = 10}), Method(GridMethod{.trials = 100}),
+        Method(RandomMethod{.trials = 100}), Method(TpeMethod{.trials = 100}),
+        Method(EvolutionMethod{.population = 10, .generations = 10})}) {
+    expect(small_space(), method);
+  }
+  for (const Method& method :
+       {Method(RandomMethod{}), Method(TpeMethod{.trials = 30}), Method(EvolutionMethod{})}) {
+    expect(mixed_space(), method);
+  }
+}
+
 TEST(GridSearch, refuses_an_interval) {
   const auto make = [] { Search(mixed_space(), Direction::Minimize, GridMethod{}); };
   EXPECT_NE(refusal(make).find("'x'"), std::string::npos);

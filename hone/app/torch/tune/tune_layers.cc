@@ -234,7 +234,6 @@ class TuneRun {
 
   tune::LayerSearchResult search() {
     Progress progress("measuring models", 0, "models");
-    Index models = 0;
     tune::LayerCallbacks callbacks{
         .apply =
             [&](std::span<const tune::LayerChoice> choices) {
@@ -245,12 +244,16 @@ class TuneRun {
             [&] {
               restore();
               is_changed_ = false;
-              progress.update(++models);
             },
         .quality = [&](double resource, Index repeat) { return quality(resource, repeat); },
         .speed = {},
         .was_executed =
-            [&](const std::string& layer) { return nn::was_executed(model_->module(), layer); }};
+            [&](const std::string& layer) { return nn::was_executed(model_->module(), layer); },
+        .progress =
+            [&](Index measured, std::optional<Index> planned) {
+              progress.set_total(planned.value_or(0));
+              progress.update(measured);
+            }};
     if (space_.speed) callbacks.speed = [&](Index repeat) { return speed(repeat); };
     const tune::LayerSearchResult result = tune::search_layers(groups_.groups, callbacks,
                                                                {.method = space_.method,

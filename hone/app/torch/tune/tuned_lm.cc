@@ -2,20 +2,22 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "hone/app/eval_lm.h"
+#include "hone/app/eval_windows.h"
 #include "hone/app/torch/tune/tuned_model.h"
 #include "hone/core/check.h"
 #include "hone/core/sha256.h"
 #include "hone/data/permute.h"
-#include "hone/data/story_grammar.h"
-#include "hone/text/token_stream.h"
+#include "hone/data/text_source.h"
 #include "hone/train/nn/load_llama.h"
 #include "hone/train/task/lm/export_lm.h"
 #include "hone/train/task/lm/factored_model.h"
 #include "hone/train/task/lm/initial_model.h"
+#include "hone/train/task/lm/window_batches.h"
 
 namespace hone::app {
 namespace {
@@ -38,10 +40,19 @@ model_io::Architecture with_context(model_io::Architecture architecture, Index c
 constexpr std::uint64_t kStorySeed = 20231;
 constexpr Index kStories = 2000;
 
-std::string text_of(const std::string& data) {
-  if (data != data::kStoriesName) return read_eval_text(data).front();
-  return data::generate_stories(data::StoryGrammar(), kStorySeed, data::StorySeries::HeldOut,
-                                kStories);
+std::vector<std::string> documents_of(const std::string& data) {
+  if (data != data::kStoriesName) return read_eval_text(data);
+  return data::generate_story_corpus(data::StoryGrammar(), kStorySeed,
+                                     {.train = 0, .held_out = kStories})
+      .held_out;
+}
+
+// SHA-256 of a text, or of the hashes of several.
+std::string hash_of(const std::vector<std::string>& documents) {
+  if (documents.size() == 1) return sha256_hex_of_text(documents.front());
+  std::string hashes;
+  for (const std::string& document : documents) hashes += sha256_hex_of_text(document);
+  return sha256_hex_of_text(hashes);
 }
 
 class TunedLanguageModel final : public TunedModel {
@@ -54,9 +65,12 @@ class TunedLanguageModel final : public TunedModel {
         stop_(options.stop) {
     nn::load_llama(*model_, *initial_.file);
     model_->eval();
-    const std::string text = text_of(options.data);
-    hash_ = sha256_hex_of_text(text);
-    cut_windows(text);
+    const std::vector<std::string> documents = documents_of(options.data);
+    hash_ = hash_of(documents);
+    const text::Tokenizer& tokenizer = *initial_.tokenizer;
+    windows_ = make_eval_windows(encode_for_eval(tokenizer, documents),
+                                 std::min(context(), kMostWindow), window_start(tokenizer));
+    HONE_REQUIRE(!windows_.empty(), "data", "The text has no token to predict.");
     order_.resize(windows_.size());
     for (Index i = 0; i < samples(); ++i) {
       order_[static_cast<std::size_t>(i)] = data::permute(i, samples(), options.seed);
@@ -75,7 +89,7 @@ class TunedLanguageModel final : public TunedModel {
     Index predicted = 0;
     for_each_batch(first, count, [&](const Tensor& ids, const Tensor& targets) {
       nats += model_->loss_sum(ids, targets).item<double>();
-      predicted += targets.ge(0).sum().item<Index>();
+      predicted += targets.numel();
     });
     return -nats / static_cast<double>(predicted);
   }
@@ -93,7 +107,7 @@ class TunedLanguageModel final : public TunedModel {
                concat("at most the model's context of ", context()), tokens);
     std::vector<std::int64_t> ids;
     for (std::size_t i = 0; std::ssize(ids) < run.batch * tokens; ++i) {
-      const std::vector<TokenId>& window = windows_[i % windows_.size()];
+      const std::vector<TokenId>& window = windows_[i % windows_.size()].tokens;
       ids.insert(ids.end(), window.begin(), window.end());
     }
     ids.resize(static_cast<std::size_t>(run.batch * tokens));
@@ -116,59 +130,27 @@ class TunedLanguageModel final : public TunedModel {
  private:
   Index context() const { return model_->architecture().context; }
 
-  // Windows as `hone eval` has them: of the context, without overlap, each with BOS in front if the
-  // tokenizer adds one.
-  void cut_windows(const std::string& text) {
-    const text::Tokenizer& tokenizer = *initial_.tokenizer;
-    text::TokenStream stream;
-    stream.add_document(tokenizer.encode(text, {.add_bos = false}));
-    const bool adds_bos = tokenizer.adds_bos() && tokenizer.bos();
-    const Index length = std::min(context(), kMostWindow);
-    for (const auto& range :
-         text::cut_windows(stream.ends, adds_bos ? length - 1 : length, !adds_bos)) {
-      std::vector<TokenId>& window = windows_.emplace_back();
-      if (adds_bos) window.push_back(*tokenizer.bos());
-      window.insert(window.end(), stream.ids.begin() + range.begin, stream.ids.begin() + range.end);
-      if (window.size() < 2) windows_.pop_back();
-    }
-    HONE_REQUIRE(!windows_.empty(), "data", "The text has no token to predict.");
-  }
-
-  // Calls take(ids, targets), each [windows, length]; a target is -1 where there is none.
+  // Calls take(ids, targets), each [windows, length].
   template <class Take>
   void for_each_batch(Index first, Index count, const Take& take) {
     const torch::NoGradGuard no_grad;
-    for (Index begin = first; begin < first + count;) {
-      check_not_cancelled(stop_);
-      Index end = begin, longest = 0;
-      while (end < first + count) {
-        const Index length = std::max(longest, std::ssize(window(end)));
-        if (end > begin && (end + 1 - begin) * length > kBatchTokens) break;
-        longest = length;
-        ++end;
-      }
-      Tensor ids = at::zeros({end - begin, longest - 1}, at::kLong);
-      Tensor targets = at::full({end - begin, longest - 1}, -1, at::kLong);
-      for (Index row = 0; row < end - begin; ++row) {
-        const std::vector<TokenId>& own = window(begin + row);
-        auto* id = ids[row].data_ptr<std::int64_t>();
-        auto* target = targets[row].data_ptr<std::int64_t>();
-        std::copy(own.begin(), own.end() - 1, id);
-        std::copy(own.begin() + 1, own.end(), target);
-      }
-      take(ids, targets);
-      begin = end;
+    std::vector<std::span<const TokenId>> windows;
+    for (Index i = first; i < first + count; ++i) {
+      windows.emplace_back(
+          windows_[static_cast<std::size_t>(order_[static_cast<std::size_t>(i)])].tokens);
     }
-  }
-  const std::vector<TokenId>& window(Index sample) const {
-    return windows_[static_cast<std::size_t>(order_[static_cast<std::size_t>(sample)])];
+    task::for_each_window_batch(windows, kBatchTokens,
+                                [&](const Tensor& ids, const Tensor& targets) {
+                                  check_not_cancelled(stop_);
+                                  take(ids, targets);
+                                });
   }
 
   task::InitialModel initial_;
   nn::Llama model_;
   const std::atomic<bool>* stop_;
   std::string hash_;
-  std::vector<std::vector<TokenId>> windows_;
+  std::vector<EvalWindow> windows_;  // as `hone eval` and the end of training have them
   std::vector<Index> order_;
   Tensor run_ids_;
 };

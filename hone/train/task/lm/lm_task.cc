@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/task/lm/lm_task.h"
 
-#include <ATen/ATen.h>
-
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <numbers>
 #include <span>
 #include <utility>
@@ -13,6 +10,7 @@
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
 #include "hone/train/device.h"
+#include "hone/train/task/lm/window_batches.h"
 
 namespace hone::task {
 LmTask::LmTask(nn::Llama model, TokenWindows train, HeldOutText held_out, Index micro_batch,
@@ -73,45 +71,31 @@ bool LmTask::halve_validation_batches() {
 }
 
 trainer::Validation LmTask::validate(bool all, const trainer::BatchDone& batch_done) {
-  const Index context = model_->architecture().context;
-  const auto options = torch::TensorOptions().dtype(torch::kLong);
-  const std::vector<text::TokenId>& tokens = held_out_.stream.ids;
-  double nats = 0;
-  Index predicted = 0, bytes = 0;
-  const auto run = [&](std::span<const Index> begins, Index length) {
-    HONE_TRACE_ZONE("validation batch", {"windows", begins.size()}, {"tokens", length});
-    const torch::Tensor rows = at::empty({static_cast<Index>(begins.size()), length}, options);
-    auto* to = rows.data_ptr<std::int64_t>();
-    for (const Index begin : begins) to = std::copy_n(tokens.data() + begin, length, to);
-    const torch::Tensor targets = rows.narrow(1, 1, length - 1).contiguous();
-    const torch::Tensor ids = rows.narrow(1, 0, length - 1).contiguous();
-    nats += model_->loss_sum(send(ids, device_), send(targets, device_)).item<double>();
-    predicted += targets.numel();
-    const auto* target = targets.data_ptr<std::int64_t>();
-    for (Index i = 0; i < targets.numel(); ++i) {
-      bytes += held_out_.bytes_of_token[static_cast<std::size_t>(target[i])];
-    }
-  };
-  // Windows of equal length run together.
-  std::map<Index, std::vector<Index>> begins_of_length;
-  Index used = 0, windows = 0, done = 0;
-  for (const auto& window : text::cut_windows(held_out_.stream.ends, context, /*lead=*/true)) {
+  const std::span<const text::TokenId> tokens = held_out_.stream.ids;
+  std::vector<std::span<const text::TokenId>> windows;
+  Index used = 0;
+  for (const auto& window :
+       text::cut_windows(held_out_.stream.ends, model_->architecture().context, /*lead=*/true)) {
     if (window.length() < 2) continue;
     if (!all && used > 0 && used + window.length() > validation_tokens_) break;
-    begins_of_length[window.length()].push_back(window.begin);
+    windows.push_back(tokens.subspan(static_cast<std::size_t>(window.begin),
+                                     static_cast<std::size_t>(window.length())));
     used += window.length();
-    ++windows;
   }
-  if (batch_done) batch_done(0, windows);
-  for (const auto& [length, begins] : begins_of_length) {
-    const auto per_run = static_cast<std::size_t>(std::max<Index>(1, validation_batch_ / length));
-    for (std::size_t at = 0; at < begins.size(); at += per_run) {
-      const std::size_t count = std::min(per_run, begins.size() - at);
-      run(std::span(begins).subspan(at, count), length);
-      done += static_cast<Index>(count);
-      if (batch_done) batch_done(done, windows);
-    }
-  }
+  double nats = 0;
+  Index predicted = 0, bytes = 0, done = 0;
+  if (batch_done) batch_done(0, std::ssize(windows));
+  for_each_window_batch(
+      windows, validation_batch_, [&](const torch::Tensor& ids, const torch::Tensor& targets) {
+        nats += model_->loss_sum(send(ids, device_), send(targets, device_)).item<double>();
+        predicted += targets.numel();
+        const auto* target = targets.data_ptr<std::int64_t>();
+        for (Index i = 0; i < targets.numel(); ++i) {
+          bytes += held_out_.bytes_of_token[static_cast<std::size_t>(target[i])];
+        }
+        done += targets.size(0);
+        if (batch_done) batch_done(done, std::ssize(windows));
+      });
   return {
       .loss = nats / static_cast<double>(predicted),
       .bits_per_byte = nats / std::numbers::ln2 / static_cast<double>(std::max<Index>(1, bytes))};
