@@ -83,8 +83,8 @@ struct LayerSearchResult {
   // space is infeasible: if no model was found that has a replaced layer, is feasible and, where
   // speed decides, is faster than the unchanged one.
   std::optional<LayerEvaluation> model;
-  // Where there is no such model, the one of the best quality with full resources; empty if no
-  // quality was finite.
+  // Where there is no such model, the one of the best quality with full resources; empty if none
+  // with full resources had a finite quality, as all trials of Hyperband may be.
   std::optional<LayerEvaluation> nearest;
   // Layers whose replacements had to be undone, in this order.
   std::vector<std::string> undone;

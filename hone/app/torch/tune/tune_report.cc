@@ -68,6 +68,16 @@ std::string line_of(const QualityGoal& goal, std::string_view name, const ModelF
                 " parameters", speed_text(figures), "\n");
 }
 
+std::string why_infeasible(const TuneReport& report) {
+  if (!report.after) return "infeasible: no model had a finite quality\n";
+  const bool keeps_limit =
+      report.least_quality && mean_of(report.after->quality) >= *report.least_quality;
+  return keeps_limit
+             ? "infeasible: no model within the limit is faster than the unchanged one; the "
+               "nearest has\n"
+             : "infeasible: the nearest model has\n";
+}
+
 }  // namespace
 
 double mean_of(const std::vector<double>& samples) { return tune::mean_of({true, samples}); }
@@ -103,10 +113,7 @@ std::string to_text(const TuneReport& report) {
     text += concat("skipped ", escape_controls(path), ": ", reason, "\n");
   }
   if (report.is_feasible) text += report.tree;
-  if (!report.is_feasible) {
-    text += report.after ? "infeasible: the nearest model has\n"
-                         : "infeasible: no model had a finite quality\n";
-  }
+  if (!report.is_feasible) text += why_infeasible(report);
   if (!report.layers.empty()) text += table_of(report.layers);
   text += line_of(report.goal, "unchanged", report.before);
   if (report.after) {
