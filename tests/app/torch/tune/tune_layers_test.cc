@@ -241,10 +241,11 @@ TEST_F(TuneLayers, measures_stories_as_training_and_eval_do) {
 
   const auto stories =
       data::generate_story_corpus(data::StoryGrammar(), 20231, {.train = 0, .held_out = 2000});
-  EvalOptions options{.model = trained.model,
-                      .documents = stories.held_out,
-                      .kv = infer::KvDtype::Float32,
-                      .activations = infer::Activations::Float32};
+  EvalOptions options;
+  options.model = trained.model;
+  options.documents = stories.held_out;
+  options.kv = infer::KvDtype::Float32;
+  options.activations = infer::Activations::Float32;
   const EvalResult evaluated = evaluate(options, serial_executor());
   EXPECT_EQ(evaluated.windows, model->samples());
   EXPECT_NEAR(loss, evaluated.card.nll, 1e-4 * loss);
