@@ -191,8 +191,9 @@ TEST_F(RandomFeatureAttentionLayer, a_state_does_not_outlive_its_features) {
   const LinearAttentionState copy = state.clone();
   layer->redraw();
   LinearAttentionState old = copy.clone();
-  EXPECT_NE(error_of([&] { layer->forward_step(x.slice(1, 4, 5), old); })
-                .find("features that redraw() has replaced"),
+  EXPECT_NE(error_of([&] {
+              layer->forward_step(x.slice(1, 4, 5), old);
+            }).find("features that redraw() has replaced"),
             std::string::npos);
   EXPECT_TRUE(old.z.equal(copy.z));
   EXPECT_TRUE(layer->forward_step(x, fresh).isfinite().all().item<bool>());
