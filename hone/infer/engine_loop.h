@@ -21,7 +21,6 @@
 #include "hone/infer/sched/sequence.h"
 #include "hone/infer/score.h"
 #include "hone/infer/spec/speculator.h"
-#include "hone/infer/spec/verify.h"
 
 namespace hone::infer {
 
@@ -89,9 +88,8 @@ class EngineLoop {
     const PlannedSequence* planned = nullptr;
     Live* live = nullptr;
     SequenceResult result{};
-    std::span<float> logits{};  // of its rows
-    VerifiedRun run{};          // of a sequence that generates
-    std::vector<Event> events{};
+    std::span<float> logits{};     // of its rows
+    std::optional<Event> event{};  // of a token that was sampled already
   };
 
   void propose_drafts();
@@ -110,8 +108,8 @@ class EngineLoop {
   void take_outputs(std::span<Wanted> wanted);
   void take_group(std::span<Wanted> group, Index first, Index count);
   static void attempt(Wanted& wanted, FunctionRef<void()> work);
-  void choose_tokens(Wanted& wanted) const;
-  void deliver(Wanted& wanted);
+  void choose_tokens(std::span<Wanted> group);
+  void verify(Wanted& wanted);
   void score_rows(const Wanted& wanted, Index first, std::span<const float> logits);
   bool end_requests();
   void push(Live& live, RequestId id, Event event);

@@ -5,6 +5,7 @@
 
 #include "hone/core/check.h"
 #include "hone/infer/engine_loop.h"
+#include "hone/infer/spec/verify.h"
 #include "hone/kernels/norm/log_sum_exp.h"
 
 namespace hone::infer {
@@ -30,8 +31,7 @@ void EngineLoop::take_outputs(std::span<Wanted> wanted) {
 }
 
 // Wanted rows first … first + count - 1 are those of `group`. More than kLogitRows belong to one
-// sequence, which is scored. Sequences choose their tokens in parallel, as each draw depends on
-// nothing but its own sequence; events are delivered on this thread.
+// sequence, which is scored.
 void EngineLoop::take_group(std::span<Wanted> group, Index first, Index count) {
   for (Index row = 0; count > kLogitRows && row < count; row += kLogitRows) {
     const std::span<float> logits = runner_.logits(first + row, std::min(kLogitRows, count - row));
@@ -45,20 +45,30 @@ void EngineLoop::take_group(std::span<Wanted> group, Index first, Index count) {
     one.logits = logits.first(size);
     logits = logits.subspan(size);
   }
-  executor_.parallel_for(std::ssize(group), 1, [&](Index begin, Index end, int) {
-    for (Wanted& one :
-         group.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(end - begin))) {
-      if (!one.logits.empty() && one.live->sequence) attempt(one, [&] { choose_tokens(one); });
-    }
-  });
+  if (group.size() > 1) choose_tokens(group);
   for (Wanted& one : group) {
     if (one.logits.empty()) continue;
-    if (one.live->sequence) {
-      deliver(one);
-    } else {
-      attempt(one, [&] { score_rows(one, 0, one.logits); });
-    }
+    attempt(one, [&] {
+      if (one.live->sequence) {
+        verify(one);
+      } else {
+        score_rows(one, 0, one.logits);
+      }
+    });
   }
+}
+
+// Samples for all sequences without drafts in parallel, as each draw depends on nothing but its own
+// sequence. A round with drafts is left to verify(), because the reader of its first token may
+// cancel the rest.
+void EngineLoop::choose_tokens(std::span<Wanted> group) {
+  executor_.parallel_for(std::ssize(group), 1, [&](Index begin, Index end, int) {
+    for (Index i = begin; i < end; ++i) {
+      Wanted& one = group[static_cast<std::size_t>(i)];
+      if (one.logits.empty() || !one.live->sequence || one.planned->drafts > 0) continue;
+      attempt(one, [&] { one.event = one.live->sequence->accept(one.logits, clock_); });
+    }
+  });
 }
 
 // A failure ends the request alone.
@@ -72,37 +82,39 @@ void EngineLoop::attempt(Wanted& wanted, FunctionRef<void()> work) {
   }
 }
 
-// Appends the drafts that the model confirms and the token after them. Called by any thread.
-void EngineLoop::choose_tokens(Wanted& wanted) const {
+// Appends the drafts that the model confirms and the token after them, and delivers each at once.
+void EngineLoop::verify(Wanted& wanted) {
   Live& live = *wanted.live;
+  const RequestId id = wanted.result.id;
   const PlannedSequence& planned = *wanted.planned;
   const auto drafts = std::span(planned.tokens).last(static_cast<std::size_t>(planned.drafts));
   const std::size_t vocab = wanted.logits.size() / (drafts.size() + 1);
-  const auto choose = [&](Index i) -> ChosenToken {
+  const auto accept = [&](Index i) {
     const auto at = static_cast<std::size_t>(i);
     DrawnDraft drawn;
-    if (at < drafts.size()) drawn = {.id = drafts[at], .law = speculator_->law(planned.id, i)};
-    wanted.events.push_back(live.sequence->accept(wanted.logits.subspan(at * vocab, vocab), clock_,
-                                                  drawn.law.empty() ? nullptr : &drawn));
-    const Event& event = wanted.events.back();
-    const bool is_cancelled = live.sequence->cancelled().load(std::memory_order_relaxed);
-    return {*event.token, event.finished || is_cancelled};
+    if (at < drafts.size()) drawn = {.id = drafts[at], .law = speculator_->law(id, i)};
+    return live.sequence->accept(wanted.logits.subspan(at * vocab, vocab), clock_,
+                                 drawn.law.empty() ? nullptr : &drawn);
   };
-  wanted.run = verify_by_choice(drafts, choose);
-}
-
-// Counts the round, and delivers its events; the one that ends the request comes after the count.
-void EngineLoop::deliver(Wanted& wanted) {
-  Live& live = *wanted.live;
-  const PlannedSequence& planned = *wanted.planned;
-  if (wanted.result.status == StepStatus::Done) {
-    wanted.result.tokens = wanted.run.tokens;
-    wanted.result.finished = wanted.events.back().finished.has_value();
-    const Index text_rows = std::ssize(planned.tokens) - planned.drafts;
-    hold(live, planned, text_rows + std::ssize(wanted.run.tokens) - 1);
-    if (speculator_) speculator_->record(planned.id, planned.drafts, wanted.run);
-  }
-  for (Event& event : wanted.events) push(live, planned.id, std::move(event));
+  std::optional<Event> last;  // delivered when the round has been counted
+  const auto choose = [&](Index i) -> ChosenToken {
+    Event event = wanted.event ? *std::exchange(wanted.event, std::nullopt) : accept(i);
+    const TokenId token = *event.token;
+    if (event.finished) {
+      last = std::move(event);
+    } else {
+      push(live, id, std::move(event));
+    }
+    const bool is_cancelled = live.sequence->cancelled().load(std::memory_order_relaxed);
+    return {token, last || is_cancelled};
+  };
+  const VerifiedRun run = verify_by_choice(drafts, choose);
+  wanted.result.tokens = run.tokens;
+  wanted.result.finished = last.has_value();
+  const Index text_rows = std::ssize(planned.tokens) - planned.drafts;
+  hold(live, planned, text_rows + std::ssize(run.tokens) - 1);
+  if (speculator_) speculator_->record(id, planned.drafts, run);
+  if (last) push(live, id, std::move(*last));
 }
 
 // Rows first… of those that the text wants.
