@@ -156,6 +156,38 @@ TEST(GemmExact, sub_blocks_give_the_integers_when_the_scale_of_a_block_is_one) {
   }
 }
 
+// A row of x that is 127 in one column and 0 elsewhere is quantized without an error, and every
+// output is a multiple of one stored weight: a code that is packed to another place, or loses an
+// upper bit, shows in its own column.
+TEST(GemmExact, rows_with_one_value_select_each_column_of_each_format) {
+  ThreadPool pool(2);
+  for (const std::string& format : test::gguf_formats()) {
+    for (const test::Fill fill :
+         {test::Fill::Random, test::Fill::AllLowest, test::Fill::AllHighest}) {
+      const Index outputs = 19, cols = test::fitting_cols(format, 96);
+      const test::TestWeight made = test::make_weight(format, outputs, cols, 11, fill);
+      Values w(static_cast<std::size_t>(outputs * cols));
+      decode(made.stored(), w);
+      const PackedMatrix weight = pack(made.stored());
+      Values x(static_cast<std::size_t>(cols * cols), 0.0f);
+      for (Index k = 0; k < cols; ++k) x[static_cast<std::size_t>(k * (cols + 1))] = 127.0f;
+      const Values y = multiply(weight, x, cols, pool);
+      for (Index k = 0; k < cols; ++k) {
+        // The same for the row alone, which takes another kernel.
+        const auto begin = x.begin() + k * cols;
+        const Values alone = multiply(weight, Values(begin, begin + cols), 1, pool);
+        for (Index n = 0; n < outputs; ++n) {
+          const float expected = 127.0f * w[static_cast<std::size_t>(n * cols + k)];
+          const float got = y[static_cast<std::size_t>(k * outputs + n)];
+          ASSERT_NEAR(got, expected, 1e-5f * std::abs(expected) + 1e-6f)
+              << format << ", output " << n << ", column " << k;
+          ASSERT_EQ(alone[static_cast<std::size_t>(n)], got) << format << ", column " << k;
+        }
+      }
+    }
+  }
+}
+
 TEST(GemmExact, an_identity_returns_its_input_bit_for_bit) {
   const Index n = 37;
   Values identity(static_cast<std::size_t>(n * n), 0.0f);
