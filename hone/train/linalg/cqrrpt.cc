@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <vector>
 
 #include "hone/core/check.h"
@@ -24,6 +25,8 @@ constexpr std::string_view kCqrrpt = "cqrrpt";
 // Columns of a block of a triangular solve and of a Gram matrix; rows that are done at a time.
 constexpr Index kSolveBlock = 256, kGramBlock = 256, kRows = 1024;
 constexpr Index kCacheLine = 64;
+// Of the diagonal of a triangular factor, the largest over the smallest entry up to which the Gram
+// matrix of what was factored is accurate.
 constexpr double kWellConditioned = 10;
 
 double rank_tolerance(at::ScalarType type) { return 2 * std::pow(unit_roundoff(type), 0.95); }
@@ -106,21 +109,27 @@ void add_gram(const Tensor& rows, const Tensor& gram) {
   }
 }
 
-// q <- x R^-1, where `load` copies rows [first, first + out.size(0)) of x into `out`, and of which
-// `gram` becomes the Gram matrix if it is defined. All of that is done for some rows at a time, so
-// that they stay in the last cache; x may be q.
+// q <- x R^-1, or x if r is undefined, where `load` copies rows [first, first + out.size(0)) of x
+// into `out`, and of which `gram` becomes the Gram matrix if it is defined. All of that is done for
+// some rows at a time, so that they stay in the last cache; x may be q.
 template <class Load>
 void solve_right(const Load& load, const Tensor& r, Tensor& q, const Tensor& gram) {
   HONE_TRACE_ZONE("solve_right", {"rows", q.size(0)}, {"cols", q.size(1)});
-  const RightSolver solver(r);
+  std::optional<RightSolver> solver;
+  if (r.defined()) solver.emplace(r);
   const Tensor buffer = empty_rows(std::min(kRows, q.size(0)), q.size(1), q.options());
   for (Index first = 0; first < q.size(0); first += kRows) {
     Tensor rows = buffer.narrow(0, 0, std::min(kRows, q.size(0) - first));
     load(first, rows);
-    solver.solve(rows);
+    if (solver) solver->solve(rows);
     if (gram.defined()) add_gram(rows, gram);
     q.narrow(0, first, rows.size(0)).copy_(rows);
   }
+}
+
+// For solve_right.
+auto rows_of(const Tensor& x) {
+  return [x](Index first, Tensor& rows) { rows.copy_(x.narrow(0, first, rows.size(0))); };
 }
 
 // The Cholesky factor C of the leading block of a Gram matrix up to where its diagonal shows that
@@ -167,12 +176,28 @@ void orthonormalize(Tensor& q, Tensor gram, Tensor& r) {
     const Tensor x = q.narrow(1, 0, rank);
     if (rank < q.size(1)) q = at::empty({q.size(0), rank}, q.options());
     gram = is_enough || round == kMostRounds ? Tensor() : at::zeros({rank, rank}, q.options());
-    const auto load = [&x](Index first, Tensor& rows) {
-      rows.copy_(x.narrow(0, first, rows.size(0)));
-    };
-    solve_right(load, factor.upper, q, gram);
+    solve_right(rows_of(x), factor.upper, q, gram);
     r = at::mm(factor.upper, r.narrow(0, 0, rank));
   }
+}
+
+// Makes q and r those of the pivoted columns that `load` copies, where r is R of their sketch,
+// without dividing the columns by it, which takes a third of all operations. False, with r as it
+// was, where they or their sketch are not well conditioned.
+template <class Load>
+bool orthonormalize_directly(const Load& load, Tensor& q, Tensor& r) {
+  const Tensor diagonal = r.diagonal();
+  if (r.scalar_type() != at::kDouble || r.size(0) < r.size(1) ||
+      (diagonal.max() > kWellConditioned * diagonal.min()).item<bool>()) {
+    return false;
+  }
+  const Tensor gram = at::zeros({q.size(1), q.size(1)}, q.options());
+  solve_right(load, Tensor(), q, gram);
+  const CholeskyFactor factor = leading_cholesky(gram);
+  if (factor.upper.size(0) < q.size(1) || factor.ratio > kWellConditioned) return false;
+  solve_right(rows_of(q), factor.upper, q, Tensor());
+  r = factor.upper.triu();
+  return true;
 }
 
 PivotedQr factor(const Tensor& a, const CqrrptOptions& options) {
@@ -188,10 +213,11 @@ PivotedQr factor(const Tensor& a, const CqrrptOptions& options) {
   detail::fix_signs(no_q, result.r);
   result.q = at::empty({a.size(0), rank}, a.options());
   if (rank == 0) return result;
-  const Tensor gram = at::zeros({rank, rank}, a.options());
   const auto load = [&](Index first, Tensor& rows) {
     gather_columns(a.narrow(0, first, rows.size(0)), sketch.qr.pivots, rows);
   };
+  if (orthonormalize_directly(load, result.q, result.r)) return result;
+  const Tensor gram = at::zeros({rank, rank}, a.options());
   solve_right(load, result.r.narrow(1, 0, rank), result.q, gram);
   orthonormalize(result.q, gram, result.r);
   return result;
@@ -244,7 +270,7 @@ PivotedQr cqrrpt(const Tensor& a, const CqrrptOptions& options) {
   const ScaledMatrix input = scaled(kCqrrpt, "matrix", a.detach());
   PivotedQr result = factor(input.matrix, options);
   result.r = result.r.contiguous();
-  input.unscale(result.r);
+  input.unscale(kCqrrpt, result.r);
   return result;
 }
 

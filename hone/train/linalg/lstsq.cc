@@ -130,7 +130,7 @@ LstsqResult lstsq_sketched(const Tensor& a, const Tensor& b, const LstsqOptions&
     result.iterations = lsqr.iterations;
     result.has_converged = lsqr.has_converged;
     right.exponent -= left.exponent;
-    right.unscale(x);
+    right.unscale(kLstsq, x);
   }
   result.x = b.dim() == 1 ? x.squeeze(1) : x;
   return result;

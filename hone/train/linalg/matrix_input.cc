@@ -25,6 +25,12 @@ nn::detail::Products products() {
 
 bool is_f32_on_cpu(const Tensor& a) { return a.is_cpu() && a.scalar_type() == at::kFloat; }
 
+// In two steps, because f32 has no 2^148, the inverse of its smallest number.
+void multiply_by_power(Tensor& tensor, int exponent) {
+  const int half = exponent / 2;
+  tensor.mul_(std::ldexp(1.0, half)).mul_(std::ldexp(1.0, exponent - half));
+}
+
 }  // namespace
 
 void check_matrix(std::string_view op, std::string_view name, const Tensor& tensor) {
@@ -45,14 +51,12 @@ void check_cpu_matrix(std::string_view op, std::string_view name, const Tensor& 
   }
 }
 
-void ScaledMatrix::unscale(Tensor& tensor) const {
+void ScaledMatrix::unscale(std::string_view op, Tensor& tensor) const {
   if (exponent == 0) return;
-  // In two steps, because f32 has no 2^148, the inverse of its smallest number.
-  const int half = exponent / 2;
-  tensor.mul_(std::ldexp(1.0, half)).mul_(std::ldexp(1.0, exponent - half));
+  multiply_by_power(tensor, exponent);
   const bool is_finite = tensor.numel() == 0 || std::isfinite(tensor.abs().max().item<double>());
   HONE_REQUIRE(
-      is_finite, "linalg",
+      is_finite, op,
       concat("The result is beyond the range of ", at::toString(tensor.scalar_type()), "."));
 }
 
@@ -67,9 +71,8 @@ ScaledMatrix scaled(std::string_view op, std::string_view name, const Tensor& ma
   int exponent = 0;
   std::frexp(size, &exponent);
   if (size == 0 || std::abs(exponent) <= limit) return {matrix};
-  ScaledMatrix result{matrix.clone(), -exponent};
-  result.unscale(result.matrix);
-  result.exponent = exponent;
+  ScaledMatrix result{matrix.clone(), exponent};
+  multiply_by_power(result.matrix, -exponent);
   return result;
 }
 

@@ -16,8 +16,9 @@ struct ScaledMatrix {
   at::Tensor matrix;
   int exponent = 0;  // the argument is matrix * 2^exponent
 
-  // Multiplies it by 2^exponent. Error{InvalidArgument} if its type cannot hold the result.
-  void unscale(at::Tensor& tensor) const;
+  // Multiplies it by 2^exponent. Error{InvalidArgument} that begins with [op] if its type cannot
+  // hold the result.
+  void unscale(std::string_view op, at::Tensor& tensor) const;
 };
 
 // Error{InvalidArgument} that begins with [op] unless the tensor is a dense matrix in f32 or f64;

@@ -212,7 +212,7 @@ PivotedQr pivoted_qr(const Tensor& a) {
       detail::factor_pivoted(input.matrix.t().clone(at::MemoryFormat::Contiguous));
   PivotedQr result{qr.q(), qr.r(), qr.pivots};
   detail::fix_signs(result.q, result.r);
-  input.unscale(result.r);
+  input.unscale(kPivotedQr, result.r);
   return result;
 }
 

@@ -217,7 +217,7 @@ Svd randomized_svd(const Tensor& a, const RandomizedSvdOptions& options) {
   } else {
     svd = leading_triplets(input.matrix, options);
   }
-  input.unscale(svd.s);
+  input.unscale(kRandomizedSvd, svd.s);
   fix_signs(svd);
   return svd;
 }

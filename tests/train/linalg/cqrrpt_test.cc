@@ -123,6 +123,21 @@ TEST(Cqrrpt, FactorsMatricesOfFewNonzeros) {
   EXPECT_NEAR(qr.r[0][0].item<double>(), 3, 1e-14);
 }
 
+// Where two equal rows that hold nearly all of A cancel in its sketch, this is well conditioned, but
+// A is not.
+TEST(Cqrrpt, FactorsWhatItsSketchMisses) {
+  Tensor a = gaussian(100, 2, 16);
+  a.narrow(0, 0, 2).fill_(1e9);
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    SCOPED_TRACE(seed);
+    const PivotedQr qr = cqrrpt(a, {.seed = seed});
+    EXPECT_EQ(qr.r.size(1), 2);
+    EXPECT_LT(orthogonality(qr.q), 1e-11);
+    // A rank of 1 leaves out what is 1e-8 of A.
+    EXPECT_LT(qr_residual(a, qr.q, qr.r, qr.pivots), qr.q.size(1) == 2 ? 1e-13 : 1e-7);
+  }
+}
+
 TEST(Cqrrpt, IsAFunctionOfItsSeed) {
   const Tensor a = gaussian(700, 40, 12);
   const Tensor state = at::globalContext().defaultGenerator(at::kCPU).get_state();

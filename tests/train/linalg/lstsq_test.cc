@@ -115,7 +115,7 @@ TEST(LstsqSketched, RefusesOtherInputInOneSentence) {
   EXPECT_EQ(refusal([&] { lstsq_sketched(a, b, {.max_iterations = 0}); }),
             "[lstsq_sketched] expected at least 1 iteration, got 0");
   EXPECT_EQ(refusal([&] { lstsq_sketched(a.to(at::kFloat) * 1e-30, b.to(at::kFloat) * 1e30); }),
-            "[linalg] The result is beyond the range of Float.");
+            "[lstsq_sketched] The result is beyond the range of Float.");
 }
 
 }  // namespace
