@@ -70,6 +70,7 @@ class Rounds {
     }
     step_until([&] {
       return std::ranges::all_of(sequences, [](const Sequence& sequence) {
+        check(*sequence.sink);
         return sequence.sink->times.size() > kWarmTokens + kAloneTokens;
       });
     });
@@ -80,9 +81,14 @@ class Rounds {
     const double start = now_ms();
     const Sequence late = submit(prompt_, 1);
     step_until([&] { return late.sink->finished; });
+    check(*late.sink);
     gaps.first_token.push_back((now_ms() - start) / 1e3);
     for (const Sequence& sequence : sequences) {
       check(*sequence.sink);
+      if (sequence.sink->finished) {
+        fail(ErrorCategory::Internal, "bench llm", "a sequence that outlasts the prompt",
+             "one that ended");
+      }
       sequence.sink->add_gaps(sequence.before - 1, sequence.sink->times.size(), gaps.beside);
       engine_.cancel(sequence.id);
     }
@@ -119,9 +125,7 @@ class Rounds {
     }
   }
   static void check(const TokenTimes& sink) {
-    if (sink.error.empty() && !sink.finished) return;
-    fail(ErrorCategory::Internal, "bench llm", "a sequence that outlasts the prompt",
-         sink.error.empty() ? "one that ended" : sink.error);
+    if (!sink.error.empty()) throw Error(ErrorCategory::Resource, "[bench llm] " + sink.error);
   }
 
   Engine& engine_;

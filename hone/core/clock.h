@@ -8,7 +8,7 @@ namespace hone {
 using TimeNs = std::int64_t;  // monotonic nanoseconds, as Clock::now_ns() returns them
 
 // Monotonic nanoseconds. Code whose decisions depend on time takes a Clock, so that tests can
-// script it.
+// script it. Workers of an Executor may read it at the same time.
 class Clock {
  public:
   virtual ~Clock() = default;

@@ -206,14 +206,4 @@ std::string generate_story(const StoryGrammar& grammar, std::uint64_t seed, Stor
   return grammar.generate(random);
 }
 
-std::string generate_stories(const StoryGrammar& grammar, std::uint64_t seed, StorySeries series,
-                             Index count) {
-  std::string text;
-  for (Index i = 0; i < count; ++i) {
-    text += generate_story(grammar, seed, series, i);
-    text += kStorySeparator;
-  }
-  return text;
-}
-
 }  // namespace hone::data

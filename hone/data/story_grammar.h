@@ -80,8 +80,5 @@ inline constexpr std::string_view kStoriesName = "stories";
 enum class StorySeries { Train, HeldOut };
 std::string generate_story(const StoryGrammar& grammar, std::uint64_t seed, StorySeries series,
                            Index index);
-// Stories 0 … count-1, each followed by the separator.
-std::string generate_stories(const StoryGrammar& grammar, std::uint64_t seed, StorySeries series,
-                             Index count);
 
 }  // namespace hone::data

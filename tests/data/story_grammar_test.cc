@@ -9,6 +9,7 @@
 #include <set>
 
 #include "hone/data/sentence.h"
+#include "hone/data/text_source.h"
 
 namespace hone::data {
 namespace {
@@ -37,7 +38,8 @@ TEST(StoryGrammar, no_text_has_two_derivations) {
 }
 
 TEST(StoryGrammar, accepts_every_story_it_tells) {
-  const std::string text = generate_stories(stories(), 5, StorySeries::HeldOut, 2000);
+  const std::string text =
+      join_documents(generate_story_corpus(stories(), 5, {.train = 0, .held_out = 2000}).held_out);
   const StoryVerdict verdict = stories().recognize(text);
   EXPECT_EQ(verdict.stories, 2000);
   EXPECT_EQ(verdict.finished, 2000);

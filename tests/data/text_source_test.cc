@@ -115,7 +115,7 @@ TEST(TextSource, story_corpus_is_reproducible_and_has_separate_series) {
   EXPECT_TRUE(std::equal(a.train.begin(), a.train.end(), b.train.begin()));
   EXPECT_EQ(a.held_out, b.held_out);
   EXPECT_NE(a.train[0], a.held_out[0]);
-  EXPECT_EQ(join_documents(a.held_out), generate_stories(grammar, 1, StorySeries::HeldOut, 20));
+  EXPECT_EQ(a.held_out[3], generate_story(grammar, 1, StorySeries::HeldOut, 3) + "\n");
   EXPECT_EQ(grammar.recognize(join_documents(a.train)).finished, 50);
 }
 

@@ -289,10 +289,10 @@ Json LayerMaker::sketched_errors(const LayerRank& rank) const {
 }
 
 LayerContestant LayerMaker::bmm(const LayerRank& rank) {
-  const bool is_made = !last_sketched_.is_empty() && last_sketched_->options().rank == rank.rank &&
-                       last_sketched_->options().terms == rank.terms;
-  const nn::FactoredLinear source =
-      is_made ? last_sketched_ : sketched_linear(rank, sketched_fit());
+  HONE_REQUIRE(!last_sketched_.is_empty() && last_sketched_->options().rank == rank.rank &&
+                   last_sketched_->options().terms == rank.terms,
+               "bench layers", "The formula needs the sketched layer of its rank.");
+  const nn::FactoredLinear& source = last_sketched_;
   const Index before = meter_.use().current;
   const BatchedLayer batched = BatchedLayer::of(*source);
   LayerContestant layer{.name = concat("bmm_", rank.terms, "x", rank.low_rank),

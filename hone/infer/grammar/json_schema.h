@@ -16,7 +16,7 @@ namespace hone::infer::grammar {
 
 inline constexpr int kMaxContainers = 256;  // arrays and objects that are open at the same time
 // Names of properties that the schema does not list. Each may have one character more than the one
-// before it, and more than the schema's own.
+// before it, and than the longest of the schema's own has bytes.
 inline constexpr std::uint32_t kMaxFreeNamePoints = 128, kMaxFreeNames = 256;
 
 // The number of containers that a value needs at least; kNeverEnds if it needs more than

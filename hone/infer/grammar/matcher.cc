@@ -55,6 +55,7 @@ void Matcher::advance_byte(const State& state, std::uint8_t byte, State& next) {
 void Matcher::cut(const Mark& mark) {
   frames_.resize(mark.frames);
   names_.resize(mark.names);
+  step_ = mark;
 }
 
 bool Matcher::is_accepting(const State& state) const {
