@@ -45,6 +45,15 @@ constexpr int blocks_ahead() {
 #define HONE_UNROLL _Pragma("GCC unroll 16")
 #define HONE_INLINE inline __attribute__((always_inline))
 
+// Has a sum computed where it stands. GCC 12 otherwise computes all products of a block before it
+// adds them, and spills them: on Zen 3, 256 rows then take 1.4 times as long with 4-bit codes and
+// 1.2 times with 8-bit ones.
+template <class Int>
+HONE_INLINE Int in_order(Int sum) {
+  asm volatile("" : "+v"(sum));
+  return sum;
+}
+
 // vpdpbusd adds four unsigned x signed byte products to an int32 lane without saturating, so the
 // codes are used as stored and the zero point is subtracted through Σq.
 template <class Vector>

@@ -44,14 +44,14 @@ struct Avx512Ops : Vector512 {
   static Int add8(Int sum, const Weight8& w, Int x) {
     const Int signed_x = _mm512_mask_sub_epi8(x, w.negative, _mm512_setzero_si512(), x);
     const Int pairs = _mm512_maddubs_epi16(w.magnitude, signed_x);
-    return _mm512_add_epi32(sum, _mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+    return in_order(_mm512_add_epi32(sum, widen(pairs)));
   }
   static Int add_two(Int sum, Int w0, Int x0, Int w1, Int x1) {
     const Int pairs = _mm512_add_epi16(_mm512_maddubs_epi16(w0, x0), _mm512_maddubs_epi16(w1, x1));
-    return _mm512_add_epi32(sum, widen(pairs));
+    return in_order(_mm512_add_epi32(sum, widen(pairs)));
   }
   static Int add4(Int sum16, Int w, Int x) {
-    return _mm512_add_epi16(sum16, _mm512_maddubs_epi16(w, x));
+    return in_order(_mm512_add_epi16(sum16, _mm512_maddubs_epi16(w, x)));
   }
 };
 
