@@ -406,7 +406,8 @@ LayerSearchResult search_layers(std::span<const LayerGroup> groups, const LayerC
   HONE_CHECK(std::isfinite(options.least_quality.value_or(0)), kLayerSearch,
              "a finite least quality", *options.least_quality);
   HONE_REQUIRE(callbacks.apply && callbacks.restore && callbacks.quality && callbacks.was_executed,
-               kLayerSearch, "One of the callbacks apply, restore, quality and was_executed is empty.");
+               kLayerSearch,
+               "One of the callbacks apply, restore, quality and was_executed is empty.");
   std::vector<Unit> units = make_units(groups, options);
   Evaluator evaluator(callbacks, options, units);
   for (const Unit& unit : units) evaluator.plan(unit.search.planned_trials());

@@ -188,6 +188,26 @@ TEST(GemmExact, rows_with_one_value_select_each_column_of_each_format) {
   }
 }
 
+// Scales do not depend on the sign of x, and rounding is symmetric, also where a kernel moves the
+// sign of the weight to x.
+TEST(GemmExact, negative_rows_give_negative_outputs_bit_for_bit) {
+  ThreadPool pool(2);
+  for (const std::string& format : test::gguf_formats()) {
+    const Index outputs = 35, cols = test::fitting_cols(format, 160);
+    const test::TestWeight made = test::make_weight(format, outputs, cols, 12, test::Fill::Random);
+    const PackedMatrix weight = pack(made.stored());
+    for (const Index rows : {1, 2, 4, 7, 13, 29}) {
+      Values x = random_integers(rows * cols, 5, 1000);
+      const Values y = multiply(weight, x, rows, pool);
+      for (float& value : x) value = -value;
+      const Values negative = multiply(weight, x, rows, pool);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        ASSERT_EQ(negative[i], -y[i]) << format << ", " << rows << " rows, output " << i;
+      }
+    }
+  }
+}
+
 TEST(GemmExact, an_identity_returns_its_input_bit_for_bit) {
   const Index n = 37;
   Values identity(static_cast<std::size_t>(n * n), 0.0f);

@@ -123,8 +123,8 @@ TEST(Cqrrpt, FactorsMatricesOfFewNonzeros) {
   EXPECT_NEAR(qr.r[0][0].item<double>(), 3, 1e-14);
 }
 
-// Where two equal rows that hold nearly all of A cancel in its sketch, this is well conditioned, but
-// A is not.
+// Where two equal rows that hold nearly all of A cancel in its sketch, this is well conditioned,
+// but A is not.
 TEST(Cqrrpt, FactorsWhatItsSketchMisses) {
   Tensor a = gaussian(100, 2, 16);
   a.narrow(0, 0, 2).fill_(1e9);
