@@ -165,19 +165,29 @@ CholeskyFactor leading_cholesky(const Tensor& gram) {
   }
 }
 
-// Makes the columns of q, as far as they are independent, orthonormal, and multiplies r [k, n] from
-// the left by what q was divided by. `gram` is q's.
+// The leading columns of a matrix of this Gram matrix are q C, and the others have the parts q D:
+// [C, D].
+Tensor coefficients(const CholeskyFactor& factor, const Tensor& gram) {
+  const Index rank = factor.upper.size(0), rest = gram.size(0) - rank;
+  if (rest == 0) return factor.upper;
+  if (rank == 0) return gram.narrow(0, 0, 0);
+  const Tensor products = gram.narrow(0, 0, rank).narrow(1, rank, rest);
+  return at::cat({factor.upper, at::linalg_solve_triangular(factor.upper.t(), products, false)}, 1);
+}
+
+// Makes the columns of q, as far as they are independent, orthonormal, and r [k, n] the
+// coefficients of q r in them. `gram` is q's.
 void orthonormalize(Tensor& q, Tensor gram, Tensor& r) {
   constexpr int kMostRounds = 2;
   for (int round = 1; gram.defined(); ++round) {
     const CholeskyFactor factor = leading_cholesky(gram);
     const Index rank = factor.upper.size(0);
+    r = at::mm(coefficients(factor, gram), r);
     const bool is_enough = q.scalar_type() == at::kDouble && factor.ratio <= kWellConditioned;
     const Tensor x = q.narrow(1, 0, rank);
     if (rank < q.size(1)) q = at::empty({q.size(0), rank}, q.options());
     gram = is_enough || round == kMostRounds ? Tensor() : at::zeros({rank, rank}, q.options());
     solve_right(rows_of(x), factor.upper, q, gram);
-    r = at::mm(factor.upper, r.narrow(0, 0, rank));
   }
 }
 
