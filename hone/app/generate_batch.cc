@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -103,13 +104,39 @@ Json error_json(ErrorCategory category, std::string_view message) {
   return {{"category", name_of(category)}, {"message", message}};
 }
 
+// Names, sizes and times of change of the files that a model and its tokenizer are read from, so
+// that results of another model are noticed.
+Json describe_files(const GenerateOptions& options) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> files;
+  if (fs::is_directory(options.model)) {
+    for (const fs::directory_entry& entry : fs::directory_iterator(options.model)) {
+      const fs::path kind = entry.path().extension();
+      const bool is_read = kind == ".json" || kind == ".safetensors" || kind == ".model";
+      if (is_read && entry.is_regular_file()) files.push_back(entry.path());
+    }
+    std::ranges::sort(files);
+  } else {
+    files.push_back(options.model);
+  }
+  if (!options.engine.tokenizer.empty()) files.push_back(options.engine.tokenizer);
+  Json list = Json::array();
+  for (const fs::path& file : files) {
+    list.push_back({file.filename().string(), fs::file_size(file),
+                    fs::last_write_time(file).time_since_epoch().count()});
+  }
+  return list;
+}
+
 // All options and properties of the model that texts depend on.
 std::string describe_texts(const Engine& engine, const GenerateOptions& options) {
   const infer::Request& request = options.request;
   const infer::SamplingParams& sampling = request.sampling;
   Json text{{"model", {engine.info().format, engine.info().file_bytes, engine.info().context}},
+            {"files", describe_files(options)},
             {"types",
-             {static_cast<int>(options.engine.kv), static_cast<int>(options.engine.activations)}},
+             {static_cast<int>(options.engine.kv), static_cast<int>(options.engine.activations),
+              name_of(options.engine.weights.format)}},
             {"prompt", {options.add_bos, options.echo}},
             {"defaults", options.use_model_defaults ? engine.info().generation_defaults : Json()},
             {"length", {request.max_tokens, request.min_tokens, request.ignore_eos}},

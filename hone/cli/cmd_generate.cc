@@ -86,6 +86,7 @@ void add_length_options(CLI::App& verb, GenerateCommand& command) {
       ->check(whole_number(0))
       ->envname("HONE_MIN_TOKENS");
   verb.add_option("--stop", request.stop, "Stop before this string (may be repeated)")
+      ->allow_extra_args(false)
       ->envname("HONE_STOP");
   verb.add_option("--timeout", request.timeout_s,
                   "Seconds after which a text ends where it is (0 means never)")
@@ -129,6 +130,7 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
       ->check(finite_number())
       ->envname("HONE_FREQUENCY_PENALTY");
   verb.add_option("--logit-bias", command.logit_bias, "ID:VALUE added to a logit (may be repeated)")
+      ->allow_extra_args(false)
       ->envname("HONE_LOGIT_BIAS");
   verb.add_flag("--no-model-defaults", command.no_model_defaults,
                 "Ignore the model's generation_config.json")

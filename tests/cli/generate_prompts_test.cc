@@ -125,6 +125,13 @@ TEST_F(GeneratePrompts, resume_continues_after_the_last_complete_line_wherever_i
   EXPECT_EQ(results_of("out"), expected);
 }
 
+TEST_F(GeneratePrompts, options_that_may_be_repeated_take_one_value_each) {
+  const ProgramResult result =
+      run_hone({"generate", "--stop", "zz", "--stop", "yy", "--logit-bias", "3:-1", path("hf"),
+                "--prompts", path("p.jsonl"), "-n", "2"});
+  EXPECT_EQ(result.status, 0) << result.err;
+}
+
 TEST_F(GeneratePrompts, resume_refuses_results_of_other_prompts_or_options) {
   ASSERT_EQ(run_hone(to("whole")).status, 0);
   const std::string whole = read_text_file(path("whole"));
@@ -133,6 +140,12 @@ TEST_F(GeneratePrompts, resume_refuses_results_of_other_prompts_or_options) {
   const auto resume = to("out") + Arguments{"--resume"};
   expect_refusal(resume + Arguments{"--temp", "0.5"}, 2);
   expect_refusal(resume + Arguments{"--kv", "f32"}, 2);
+  expect_refusal(resume + Arguments{"--weights", "q8"}, 2);
+  const fs::path config = fs::path(path("hf")) / "config.json";
+  const auto written = fs::last_write_time(config);
+  fs::last_write_time(config, written + std::chrono::seconds(5));
+  expect_refusal(resume, 2);
+  fs::last_write_time(config, written);
   const std::string prompts = read_text_file(path("p.jsonl"));
   write_text_file(path("p.jsonl"), "{\"prompt\": \"c\"}\n" + prompts);
   expect_refusal(resume, 2);
