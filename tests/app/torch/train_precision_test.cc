@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TrainLmJob tiny_job(const std::filesystem::path& out) {
+TrainLmJob precision_job(const std::filesystem::path& out) {
   TrainLmJob job;
   job.out = out / "run";
   job.config.model.hidden_size = 32, job.config.model.intermediate_size = 64;
@@ -44,7 +44,7 @@ TEST(TrainPrecision, every_precision_trains_to_about_the_loss_of_fp32) {
   double fp32 = 0;
   for (const char* precision : {"fp32", "bf16", "fp16", "auto"}) {
     const test::TemporaryFolder folder;
-    TrainLmJob job = tiny_job(folder.path());
+    TrainLmJob job = precision_job(folder.path());
     job.config.trainer.amp.precision = precision;
     const TrainLmResult result = train_lm(job);
     if (fp32 == 0) fp32 = result.val_loss;
@@ -62,7 +62,7 @@ TEST(TrainPrecision, an_fp16_run_resumes_to_the_same_bits) {
   std::string want;
   for (const bool cut : {false, true}) {
     const test::TemporaryFolder folder;
-    TrainLmJob job = tiny_job(folder.path());
+    TrainLmJob job = precision_job(folder.path());
     job.config.trainer.amp.precision = "fp16";
     job.config.trainer.amp.init_scale = 1 << 26;  // overflows at first
     job.config.trainer.amp.growth_interval = 7;
@@ -88,8 +88,8 @@ TEST(TrainPrecision, an_fp16_run_resumes_to_the_same_bits) {
 
 TEST(TrainPrecision, moving_averages_change_what_is_exported_and_not_how_is_trained) {
   const test::TemporaryFolder plain_folder, averaged_folder;
-  const TrainLmResult plain = train_lm(tiny_job(plain_folder.path()));
-  TrainLmJob job = tiny_job(averaged_folder.path());
+  const TrainLmResult plain = train_lm(precision_job(plain_folder.path()));
+  TrainLmJob job = precision_job(averaged_folder.path());
   job.config.trainer.ema_decay = 0.9;
   const TrainLmResult averaged = train_lm(job);
   EXPECT_EQ(rows_of(plain).back().loss, rows_of(averaged).back().loss);

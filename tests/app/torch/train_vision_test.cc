@@ -24,7 +24,7 @@ namespace {
 
 using testing::HasSubstr;
 
-TrainVisionJob tiny_job(const std::filesystem::path& folder, const char* model) {
+TrainVisionJob vision_job(const std::filesystem::path& folder, const char* model) {
   set_log_level(LogLevel::Error);
   test::write_bar_folder(folder / "data", 12, 4, 200, 40);
   TrainVisionJob job;
@@ -51,7 +51,7 @@ void interrupt_after_a_step(TrainVisionJob& job) {
 
 TEST(TrainVision, learns_and_writes_metrics_and_model) {
   const test::TemporaryFolder folder;
-  const TrainVisionResult result = train_vision(tiny_job(folder.path(), "cnn"));
+  const TrainVisionResult result = train_vision(vision_job(folder.path(), "cnn"));
   EXPECT_EQ(result.steps, 40);
   EXPECT_EQ(result.classes, 4);
   EXPECT_GT(result.val_accuracy, 0.9);
@@ -75,7 +75,7 @@ TEST(TrainVision, learns_and_writes_metrics_and_model) {
 TEST(TrainVision, resumes_after_an_interrupt_to_the_same_model) {
   for (const char* model : {"cnn", "resnet20"}) {
     const test::TemporaryFolder whole, parts;
-    TrainVisionJob job = tiny_job(whole.path(), model);
+    TrainVisionJob job = vision_job(whole.path(), model);
     job.config.trainer.steps = 12;
     job.config.augment.flip = 0.5;
     const TrainVisionResult expected = train_vision(job);
@@ -94,9 +94,9 @@ TEST(TrainVision, resumes_after_an_interrupt_to_the_same_model) {
 
 TEST(TrainVision, starts_from_the_weights_of_a_run_and_goes_on_without_them) {
   const test::TemporaryFolder folder;
-  TrainVisionJob first = tiny_job(folder.path() / "first", "resnet20");
+  TrainVisionJob first = vision_job(folder.path() / "first", "resnet20");
   const TrainVisionResult trained = train_vision(first);
-  TrainVisionJob job = tiny_job(folder.path(), "resnet20");
+  TrainVisionJob job = vision_job(folder.path(), "resnet20");
   job.config.trainer.steps = 4;
   job.config.trainer.seed = 1;
   job.config.model.init = first.out;
@@ -124,11 +124,11 @@ TEST(TrainVision, starts_from_the_weights_of_a_run_and_goes_on_without_them) {
 // Which parameters were loaded is known to the checkpoint only.
 TEST(TrainVision, goes_on_at_the_rate_of_a_backbone_whose_first_weights_are_gone) {
   const test::TemporaryFolder folder;
-  TrainVisionJob first = tiny_job(folder.path() / "first", "resnet20");
+  TrainVisionJob first = vision_job(folder.path() / "first", "resnet20");
   test::write_bar_folder(first.config.data.path, 12, 3, 60, 12);  // another classifier
   first.config.trainer.steps = 2;
   train_vision(first);
-  TrainVisionJob job = tiny_job(folder.path(), "resnet20");
+  TrainVisionJob job = vision_job(folder.path(), "resnet20");
   job.config.trainer.steps = 6;
   job.config.model.init = first.out;
   const auto train = [&](const char* out, double scale) {
@@ -151,7 +151,7 @@ TEST(TrainVision, goes_on_at_the_rate_of_a_backbone_whose_first_weights_are_gone
 
 TEST(TrainVision, refuses_to_resume_with_other_images_or_another_key) {
   const test::TemporaryFolder folder;
-  TrainVisionJob job = tiny_job(folder.path(), "mlp");
+  TrainVisionJob job = vision_job(folder.path(), "mlp");
   job.config.trainer.steps = 3;
   train_vision(job);
   const auto message = [&] {
@@ -174,7 +174,7 @@ TEST(TrainVision, refuses_to_resume_with_other_images_or_another_key) {
 
 TEST(TrainVision, fixes_steps_from_minutes_without_moving_running_means) {
   const test::TemporaryFolder folder;
-  TrainVisionJob job = tiny_job(folder.path(), "resnet20");
+  TrainVisionJob job = vision_job(folder.path(), "resnet20");
   job.minutes = 0.02;
   const TrainVisionResult result = train_vision(job);
   EXPECT_GE(result.steps, 1);
@@ -185,7 +185,7 @@ TEST(TrainVision, fixes_steps_from_minutes_without_moving_running_means) {
 TEST(TrainVision, leaves_out_losses_without_a_weight_and_resumes_without_them) {
   const test::TemporaryFolder whole, parts;
   const auto job_in = [](const test::TemporaryFolder& folder) {
-    TrainVisionJob job = tiny_job(folder.path(), "resnet20");
+    TrainVisionJob job = vision_job(folder.path(), "resnet20");
     job.config.loss.method = "paco";
     job.config.paco.lambda_pac = job.config.paco.eta_soc = 0;
     job.config.trainer.steps = 4;
@@ -206,7 +206,7 @@ TEST(TrainVision, leaves_out_losses_without_a_weight_and_resumes_without_them) {
 
 TEST(TrainVision, leaves_out_broken_images_and_says_how_many) {
   const test::TemporaryFolder folder;
-  TrainVisionJob job = tiny_job(folder.path(), "mlp");
+  TrainVisionJob job = vision_job(folder.path(), "mlp");
   job.config.data.path = folder.path() / "pictures";
   job.config.data.image_size = 12;
   for (int i = 0; i < 30; ++i) {
@@ -230,7 +230,7 @@ TEST(TrainVision, leaves_out_broken_images_and_says_how_many) {
 TEST(MemoryVision, reports_a_step_and_the_largest_micro_batch_within_a_limit) {
   const test::TemporaryFolder folder;
   MemoryVisionJob job{
-      .config = tiny_job(folder.path(), "cnn").config, .threads = 1, .search_batch = true};
+      .config = vision_job(folder.path(), "cnn").config, .threads = 1, .search_batch = true};
   job.config.trainer.max_memory_mb = 8;
   job.config.loss.on_collapse = "off";  // its state counts with the weights
   const MemoryMeasurement result = memory_vision(job);
@@ -248,7 +248,7 @@ TEST(MemoryVision, reports_a_step_and_the_largest_micro_batch_within_a_limit) {
 // A limit below what a step takes halves micro-batches where that changes nothing.
 TEST(MemoryVision, the_limit_of_the_configuration_reaches_the_trainer) {
   const test::TemporaryFolder folder;
-  TrainVisionJob job = tiny_job(folder.path(), "cnn");
+  TrainVisionJob job = vision_job(folder.path(), "cnn");
   job.config.trainer.steps = 2;
   job.config.trainer.micro_batch = 400;
   job.config.trainer.max_memory_mb = 8;
@@ -271,7 +271,7 @@ void record_device(const std::filesystem::path& out, Index step, const char* dev
 
 TEST(TrainVision, goes_on_where_another_device_began) {
   const test::TemporaryFolder folder;
-  TrainVisionJob job = tiny_job(folder.path(), "resnet20");
+  TrainVisionJob job = vision_job(folder.path(), "resnet20");
   job.config.trainer.steps = 6;
   const TrainVisionResult expected = train_vision(job);
   job.out = folder.path() / "parts";
@@ -283,7 +283,7 @@ TEST(TrainVision, goes_on_where_another_device_began) {
 
 TEST(TrainVision, refuses_a_device_that_is_not_there_and_leaves_nothing) {
   const test::TemporaryFolder folder;
-  TrainVisionJob job = tiny_job(folder.path(), "cnn");
+  TrainVisionJob job = vision_job(folder.path(), "cnn");
   job.config.trainer.device = "cuda:63";
   MemoryVisionJob memory{.config = job.config, .threads = 1};
   for (const auto& message :

@@ -19,6 +19,7 @@
 #include "hone/core/clock.h"
 #include "hone/core/file_io.h"
 #include "hone/tune/measure/measure.h"
+#include "tests/bench/torch/bench_rows.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 #include "tests/tune/report_xml.h"
@@ -28,6 +29,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::error_of;
+using test::row_of;
+using test::worst;
 using testing::HasSubstr;
 using torch::Tensor;
 
@@ -40,22 +43,10 @@ Json report_of(BenchLayersOptions options, Index repeat = 1) {
   return run.report();
 }
 
-const Json& row_of(const Json& report, const std::string& name, const std::string& impl) {
-  for (const Json& row : report.at("rows")) {
-    if (row.at("case") == name && row.at("impl") == impl) return row;
-  }
-  ADD_FAILURE() << "no row " << name << " " << impl;
-  return report.at("rows").at(0);
-}
-
 Index count_of(const std::string& text, const std::string& part) {
   Index count = 0;
   for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
   return count;
-}
-
-double worst(const Tensor& got, const Tensor& want) {
-  return ((got - want).abs().max() / want.abs().max()).item<double>();
 }
 
 TEST(BatchedLayer, is_the_sketched_layer_in_value_and_gradients) {

@@ -11,12 +11,15 @@
 #include "hone/bench/torch/paco_contestants.h"
 #include "hone/core/clock.h"
 #include "hone/tune/measure/measure.h"
+#include "tests/bench/torch/bench_rows.h"
 #include "tests/support/error_of.h"
 
 namespace hone::bench {
 namespace {
 
 using test::error_of;
+using test::row_of;
+using test::worst;
 using testing::HasSubstr;
 using torch::Tensor;
 
@@ -30,10 +33,6 @@ Passed pass(const char* way, const PartContrastWork& from) {
   const Tensor loss = part_contrast_run(way)(work);
   loss.backward();
   return {loss.detach(), work.z1.grad(), work.z2.grad()};
-}
-
-double worst(const Tensor& got, const Tensor& want) {
-  return ((got - want).abs().max() / want.abs().max()).item<double>();
 }
 
 TEST(PartContrastRun, of_every_way_is_the_same_loss_with_the_same_gradients) {
@@ -50,15 +49,6 @@ TEST(PartContrastRun, of_every_way_is_the_same_loss_with_the_same_gradients) {
       EXPECT_LE(worst(theirs.by_z2, ours.by_z2), 1e-8) << way;
     }
   }
-}
-
-// Of a row that was measured.
-const Json& row_of(const Json& report, const std::string& name, const std::string& impl) {
-  for (const Json& row : report.at("rows")) {
-    if (row.at("case") == name && row.at("impl") == impl) return row;
-  }
-  ADD_FAILURE() << "no row " << name << " " << impl;
-  return report;
 }
 
 // The quotient of this name is that of the medians of two rows of its case.

@@ -33,7 +33,8 @@ test::Loss supcon(const std::vector<Index>& targets, double temperature) {
   };
 }
 
-Tensor by_loops(const Tensor& features, const std::vector<Index>& targets, double temperature) {
+Tensor supcon_by_loops(const Tensor& features, const std::vector<Index>& targets,
+                       double temperature) {
   const std::vector<Tensor> z = test::unit_by_loops(features);
   const Index rows = std::ssize(z);
   Tensor total = at::zeros({}, at::kDouble);
@@ -102,8 +103,8 @@ TEST(SupervisedContrastive, and_its_gradient_are_those_of_loops) {
     for (const double temperature : {0.07, 0.5, 3.0}) {
       for (const Index dim : {2, 5, 17}) {
         const Tensor features = random({std::ssize(targets), dim});
-        const Evaluated want =
-            evaluate([&](const Tensor& x) { return by_loops(x, targets, temperature); }, features);
+        const Evaluated want = evaluate(
+            [&](const Tensor& x) { return supcon_by_loops(x, targets, temperature); }, features);
         ASSERT_TRUE(at::isfinite(want.value).item<bool>());
         const Evaluated got = evaluate(supcon(targets, temperature), features);
         // Of two rows, the softmax has one: nothing to learn.
@@ -124,7 +125,7 @@ TEST(SupervisedContrastive, takes_equal_rows) {
   const Tensor features = at::cat({some, some, some.slice(0, 0, 1)});
   const std::vector<Index> targets{0, 1, 2, 0, 2, 1, 1};  // of the same class and of another one
   const Evaluated want =
-      evaluate([&](const Tensor& x) { return by_loops(x, targets, 0.2); }, features);
+      evaluate([&](const Tensor& x) { return supcon_by_loops(x, targets, 0.2); }, features);
   expect_same(evaluate(supcon(targets, 0.2), features), want, "equal rows");
 }
 
@@ -158,7 +159,7 @@ TEST(SupervisedContrastive, counts_norms_below_the_least_as_the_least) {
   features[4].zero_();
   const std::vector<Index> targets{0, 1, 0, 1, 0};
   const Evaluated want =
-      evaluate([&](const Tensor& x) { return by_loops(x, targets, 0.3); }, features);
+      evaluate([&](const Tensor& x) { return supcon_by_loops(x, targets, 0.3); }, features);
   expect_same(evaluate(supcon(targets, 0.3), features), want, "short rows");
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
     const Evaluated lowered = evaluate(supcon(targets, 0.3), features.to(type));

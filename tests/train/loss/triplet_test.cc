@@ -46,7 +46,7 @@ struct ByLoops {
   Tensor loss;
   double active_share;
 };
-ByLoops by_loops(const Tensor& features, const std::vector<Index>& targets, double margin) {
+ByLoops triplet_by_loops(const Tensor& features, const std::vector<Index>& targets, double margin) {
   const std::vector<Tensor> z = test::unit_by_loops(features);
   const Index rows = std::ssize(z);
   Tensor total = (features * 0).sum();
@@ -116,9 +116,9 @@ TEST(BatchHardTriplet, and_its_gradient_are_those_of_loops) {
     for (const double margin : {0.0, 0.2, 2.5}) {
       for (const Index dim : {2, 5, 17}) {
         const Tensor features = random({std::ssize(targets), dim});
-        const ByLoops by_rows = by_loops(features, targets, margin);
-        const Evaluated want =
-            evaluate([&](const Tensor& x) { return by_loops(x, targets, margin).loss; }, features);
+        const ByLoops by_rows = triplet_by_loops(features, targets, margin);
+        const Evaluated want = evaluate(
+            [&](const Tensor& x) { return triplet_by_loops(x, targets, margin).loss; }, features);
         expect_same(evaluate(triplet(targets, margin), features), want,
                     concat(targets.size(), " ", margin, " ", dim));
         EXPECT_NEAR(active_share(features, targets, margin), by_rows.active_share, 1e-15);
@@ -135,7 +135,7 @@ TEST(BatchHardTriplet, takes_equal_rows) {
   const Tensor features = at::cat({some, some, some.slice(0, 0, 1)});
   const std::vector<Index> targets{0, 1, 2, 0, 2, 1, 1};  // of the same class and of another one
   const Evaluated want =
-      evaluate([&](const Tensor& x) { return by_loops(x, targets, 0.3).loss; }, features);
+      evaluate([&](const Tensor& x) { return triplet_by_loops(x, targets, 0.3).loss; }, features);
   const Evaluated got = evaluate(triplet(targets, 0.3), features);
   EXPECT_LE(test::worst(got.value, want.value), 1e-12);
   EXPECT_TRUE(at::isfinite(got.gradient).all().item<bool>());

@@ -99,7 +99,7 @@ class OnDevice final : public Optimizer {
   Calls& calls_;
 };
 
-Tensors make_params() {
+Tensors make_device_params() {
   torch::manual_seed(3);
   Tensors params{torch::rand({40, 17}), torch::rand({200, 100}), torch::rand({5, 3})};
   for (torch::Tensor& param : params) param.requires_grad_();
@@ -107,7 +107,7 @@ Tensors make_params() {
 }
 
 // Elsewhere than the step before's; of parameter 2 in every third step only.
-void set_gradients(Tensors& params, int step) {
+void set_device_gradients(Tensors& params, int step) {
   torch::manual_seed(500 + step);
   for (std::size_t i = 0; i < params.size(); ++i) {
     const torch::Tensor grad = torch::randn(params[i].sizes());
@@ -135,13 +135,13 @@ void expect_same_state(const MultiTensorOptimizer& a, const MultiTensorOptimizer
 
 template <class Optimizer, class Group, class Options>
 void check_like_the_cpu(const Options& options) {
-  Tensors params = make_params(), wanted = make_params();
+  Tensors params = make_device_params(), wanted = make_device_params();
   Calls calls;
   OnDevice<Optimizer, Group> optimizer(params, options, calls);
   Optimizer reference(wanted, options);
   for (int t = 0; t < 12; ++t) {
-    set_gradients(params, t);
-    set_gradients(wanted, t);
+    set_device_gradients(params, t);
+    set_device_gradients(wanted, t);
     const StepReport a = optimizer.step_with(control_of(t));
     const StepReport b = reference.step_with(control_of(t));
     EXPECT_EQ(a.stepped, b.stepped) << t;
@@ -175,13 +175,13 @@ TEST(DeviceStep, tam_of_the_whole_model_steps_as_on_the_cpu) {
 }
 
 TEST(DeviceStep, muon_steps_as_on_the_cpu) {
-  Tensors params = make_params(), wanted = make_params();
+  Tensors params = make_device_params(), wanted = make_device_params();
   Calls calls;
   OnDevice<Muon, kernels::LionGroup> optimizer(params, MuonOptions(1e-2), calls);
   Muon reference(wanted, MuonOptions(1e-2));
   for (int t = 5; t < 9; ++t) {
-    set_gradients(params, t);
-    set_gradients(wanted, t);
+    set_device_gradients(params, t);
+    set_device_gradients(wanted, t);
     optimizer.step();
     reference.step();
     for (std::size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(params[i].equal(wanted[i])) << t;
@@ -191,10 +191,10 @@ TEST(DeviceStep, muon_steps_as_on_the_cpu) {
 
 // The list is sent where tensors moved, not with every step.
 TEST(DeviceStep, tensors_that_stay_are_not_sent_again) {
-  Tensors params = make_params();
+  Tensors params = make_device_params();
   Calls calls;
   OnDevice<AdamW, kernels::AdamGroup> optimizer(params, AdamWOptions(1e-2), calls);
-  set_gradients(params, 0);
+  set_device_gradients(params, 0);
   for (int t = 0; t < 5; ++t) optimizer.step();
   EXPECT_EQ(calls.follows, 1);
   params[1].mutable_grad() = torch::randn({200, 100});
@@ -205,13 +205,13 @@ TEST(DeviceStep, tensors_that_stay_are_not_sent_again) {
 
 // Archives and exported state have s; what is loaded counts, not what the device had.
 TEST(DeviceStep, state_goes_to_archives_and_comes_back) {
-  Tensors params = make_params(), wanted = make_params();
+  Tensors params = make_device_params(), wanted = make_device_params();
   Calls calls;
   OnDevice<TAM, kernels::TAMGroup> optimizer(params, TAMOptions(1e-2), calls);
   TAM reference(wanted, TAMOptions(1e-2));
   const auto step_both = [&](int t) {
-    set_gradients(params, t);
-    set_gradients(wanted, t);
+    set_device_gradients(params, t);
+    set_device_gradients(wanted, t);
     optimizer.step();
     reference.step();
   };
@@ -240,13 +240,13 @@ TEST(DeviceStep, state_goes_to_archives_and_comes_back) {
 // A first step that is skipped leaves no state; an archive that is none leaves all of it; a chain
 // of operators in between finds s and leaves it.
 TEST(DeviceStep, state_survives_skips_failed_loads_and_other_implementations) {
-  Tensors params = make_params(), wanted = make_params();
+  Tensors params = make_device_params(), wanted = make_device_params();
   Calls calls;
   OnDevice<TAM, kernels::TAMGroup> optimizer(params, TAMOptions(1e-2), calls);
   TAM reference(wanted, TAMOptions(1e-2));
   const auto step_both = [&](int t) {
-    set_gradients(params, t);
-    set_gradients(wanted, t);
+    set_device_gradients(params, t);
+    set_device_gradients(wanted, t);
     optimizer.step_with(control_of(t));
     reference.step_with(control_of(t));
   };
@@ -269,10 +269,10 @@ TEST(DeviceStep, state_survives_skips_failed_loads_and_other_implementations) {
 // Counters that replays of a captured graph advance on the device alone, and one that the user
 // sets.
 TEST(DeviceStep, counters_of_the_device_are_fetched_and_those_of_the_user_sent) {
-  Tensors params = make_params();
+  Tensors params = make_device_params();
   Calls calls;
   OnDevice<AdamW, kernels::AdamGroup> optimizer(params, AdamWOptions(1e-2), calls);
-  set_gradients(params, 0);
+  set_device_gradients(params, 0);
   optimizer.step();
   auto& state =
       static_cast<AdamWParamState&>(*optimizer.state().at(params[0].unsafeGetTensorImpl()));
@@ -449,10 +449,10 @@ Tensors on_cuda(const Tensors& params) {
 
 template <class Optimizer, class Options>
 void check_on_cuda(const Options& options) {
-  Tensors wanted = make_params(), params = on_cuda(wanted);
+  Tensors wanted = make_device_params(), params = on_cuda(wanted);
   Optimizer optimizer(params, options), reference(wanted, options);
   for (int t = 0; t < 12; ++t) {
-    set_gradients(wanted, t);
+    set_device_gradients(wanted, t);
     for (std::size_t i = 0; i < params.size(); ++i) {
       const torch::Tensor& grad = wanted[i].grad();
       params[i].mutable_grad() = grad.defined() ? grad.to(at::kCUDA) : torch::Tensor();

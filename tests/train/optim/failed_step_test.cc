@@ -28,14 +28,14 @@ using Tensors = std::vector<torch::Tensor>;
 constexpr Implementation kAll[] = {Implementation::ForLoop, Implementation::Foreach,
                                    Implementation::Fused};
 
-Tensors make_params() {
+Tensors make_two_params() {
   torch::manual_seed(11);
   Tensors params{torch::rand({6, 5}), torch::rand({7, 4})};
   for (torch::Tensor& param : params) param.requires_grad_();
   return params;
 }
 
-void set_gradients(Tensors& params, int step) {
+void set_random_gradients(Tensors& params, int step) {
   torch::manual_seed(40 + step);
   for (torch::Tensor& param : params) param.mutable_grad() = torch::randn(param.sizes());
 }
@@ -63,19 +63,19 @@ template <class Make>
 void check_failed_step(const Make& make, bool with_state,
                        const std::function<std::string(MultiTensorOptimizer&, Tensors&)>& fail,
                        const std::string& sentence) {
-  Tensors params = make_params(), wanted = make_params();
+  Tensors params = make_two_params(), wanted = make_two_params();
   const auto optimizer = make(params), reference = make(wanted);
   for (int t = 0; t < (with_state ? 3 : 0); ++t) {
-    set_gradients(params, t);
-    set_gradients(wanted, t);
+    set_random_gradients(params, t);
+    set_random_gradients(wanted, t);
     optimizer->step();
     reference->step();
   }
-  set_gradients(params, 3);
+  set_random_gradients(params, 3);
   EXPECT_THAT(fail(*optimizer, params), HasSubstr(sentence));
   expect_equal({params[0].detach(), params[1].detach()}, {wanted[0].detach(), wanted[1].detach()});
-  set_gradients(params, 4);
-  set_gradients(wanted, 4);
+  set_random_gradients(params, 4);
+  set_random_gradients(wanted, 4);
   expect_equal(everything(params, *optimizer), everything(wanted, *reference));
   EXPECT_EQ(optimizer->stats().steps, reference->stats().steps);
   optimizer->step();
@@ -185,10 +185,10 @@ TEST(FailedStep, of_a_parameter_of_inference_mode_leaves_the_others) {
 
 // Averages begin at the first step that happens.
 TEST(FailedStep, that_is_skipped_makes_no_average) {
-  Tensors params = make_params(), wanted = make_params();
+  Tensors params = make_two_params(), wanted = make_two_params();
   AdamW optimizer(params, AdamWOptions(0.1)), reference(wanted, AdamWOptions(0.1));
   const auto step = [](AdamW& one, Tensors& its_params, int t, const StepControl& control) {
-    set_gradients(its_params, t);
+    set_random_gradients(its_params, t);
     if (t == 1) its_params[1].grad()[0][0] = std::nanf("");
     return one.step_with(control).stepped;
   };

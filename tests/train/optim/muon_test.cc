@@ -19,13 +19,13 @@ namespace {
 using Tensors = std::vector<torch::Tensor>;
 using testing::HasSubstr;
 
-Tensors make_params() {
+Tensors make_matrices() {
   Tensors params{values(16, 16, 0), values(8, 40, 1), values(40, 8, 2)};
   for (torch::Tensor& param : params) param.requires_grad_();
   return params;
 }
 
-void set_gradients(Tensors& params, int step) {
+void set_matrix_gradients(Tensors& params, int step) {
   for (std::size_t k = 0; k < params.size(); ++k) {
     params[k].mutable_grad() =
         values(params[k].size(0), params[k].size(1), 100 + 10 * step + static_cast<double>(k));
@@ -40,11 +40,11 @@ TEST(Muon, follows_torch_optim_muon) {
     for (const bool match : {true, false}) {
       const Json theirs = Json::parse(hone::test::run_peer(
           "tests/train/optim/peer_muon.py", {"20", nesterov ? "1" : "0", match ? "1" : "0"}));
-      Tensors params = make_params();
+      Tensors params = make_matrices();
       Muon optimizer(params, MuonOptions(0.02).nesterov(nesterov).bf16_iteration(true).adjust_lr(
                                  match ? MuonAdjust::MatchRmsAdamW : MuonAdjust::Original));
       for (int t = 0; t < 20; ++t) {
-        set_gradients(params, t);
+        set_matrix_gradients(params, t);
         optimizer.step();
       }
       for (std::size_t k = 0; k < params.size(); ++k) {
@@ -77,7 +77,7 @@ TEST(Muon, parameters_in_bf16_go_where_fp32_goes) {
 
 // The iteration in fp64, written out.
 TEST(Muon, equals_the_iteration_in_double) {
-  Tensors params = make_params();
+  Tensors params = make_matrices();
   std::vector<torch::Tensor> exact, momentum;
   for (const torch::Tensor& param : params) {
     exact.push_back(param.detach().to(at::kDouble));
@@ -85,7 +85,7 @@ TEST(Muon, equals_the_iteration_in_double) {
   }
   Muon optimizer(params, MuonOptions(0.02));
   for (int t = 0; t < 20; ++t) {
-    set_gradients(params, t);
+    set_matrix_gradients(params, t);
     optimizer.step_with({.inv_scale = 0.5});
     for (std::size_t k = 0; k < params.size(); ++k) {
       const torch::Tensor grad = params[k].grad().to(at::kDouble) * 0.5;
@@ -114,12 +114,12 @@ TEST(Muon, orthogonalizes_roughly) {
 }
 
 TEST(Muon, chains_agree_with_the_kernel) {
-  Tensors fused = make_params(), loop = make_params(), foreach = make_params();
+  Tensors fused = make_matrices(), loop = make_matrices(), foreach = make_matrices();
   Muon a(fused, MuonOptions(0.02).maximize(true));
   Muon b(loop, MuonOptions(0.02).maximize(true).implementation(Implementation::ForLoop));
   Muon c(foreach, MuonOptions(0.02).maximize(true).implementation(Implementation::Foreach));
   for (int t = 0; t < 10; ++t) {
-    for (Tensors* params : {&fused, &loop, &foreach}) set_gradients(*params, t);
+    for (Tensors* params : {&fused, &loop, &foreach}) set_matrix_gradients(*params, t);
     a.step_with({.clip_norm = 3});
     b.step_with({.clip_norm = 3});
     c.step_with({.clip_norm = 3});
@@ -131,13 +131,13 @@ TEST(Muon, chains_agree_with_the_kernel) {
 }
 
 TEST(Muon, a_found_inf_changes_nothing) {
-  Tensors params = make_params();
+  Tensors params = make_matrices();
   Muon optimizer(params, MuonOptions(0.02));
-  set_gradients(params, 0);
+  set_matrix_gradients(params, 0);
   optimizer.step();
   const torch::Tensor before = params[1].detach().clone();
   const torch::Tensor momentum = optimizer.export_state()[3].value.clone();
-  set_gradients(params, 1);
+  set_matrix_gradients(params, 1);
   params[2].mutable_grad()[3][4] = INFINITY;
   const StepReport report = optimizer.step_with({.skip_nonfinite = true});
   EXPECT_FALSE(report.stepped);

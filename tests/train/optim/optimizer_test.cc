@@ -31,14 +31,14 @@ using hone::test::error_of;
 using Tensors = std::vector<torch::Tensor>;
 using testing::HasSubstr;
 
-Tensors make_params() {
+Tensors make_three_params() {
   torch::manual_seed(3);
   Tensors params{torch::rand({40, 17}), torch::rand({20'000}), torch::rand({5})};
   for (torch::Tensor& param : params) param.requires_grad_();
   return params;
 }
 
-void set_gradients(Tensors& params, int step) {
+void set_normal_gradients(Tensors& params, int step) {
   torch::manual_seed(500 + step);
   for (torch::Tensor& param : params) param.mutable_grad() = torch::randn(param.sizes());
 }
@@ -59,11 +59,11 @@ Tensors copies(const Tensors& from) {
 // `make` builds the optimizer under test over given parameters.
 template <class Make>
 void check_archive_round_trip(const Make& make) {
-  Tensors straight = make_params(), resumed = make_params();
+  Tensors straight = make_three_params(), resumed = make_three_params();
   auto a = make(straight);
   auto before = make(resumed);
   for (int t = 0; t < 7; ++t) {
-    for (Tensors* params : {&straight, &resumed}) set_gradients(*params, t);
+    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, t);
     a->step();
     before->step();
   }
@@ -72,7 +72,7 @@ void check_archive_round_trip(const Make& make) {
   auto after = make(resumed);
   torch::load(*after, archive);
   for (int t = 7; t < 14; ++t) {
-    for (Tensors* params : {&straight, &resumed}) set_gradients(*params, t);
+    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, t);
     a->step();
     after->step();
   }
@@ -81,18 +81,18 @@ void check_archive_round_trip(const Make& make) {
 
 template <class Make>
 void check_export_round_trip(const Make& make) {
-  Tensors straight = make_params(), resumed = make_params();
+  Tensors straight = make_three_params(), resumed = make_three_params();
   auto a = make(straight);
   auto before = make(resumed);
   for (int t = 0; t < 7; ++t) {
-    for (Tensors* params : {&straight, &resumed}) set_gradients(*params, t);
+    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, t);
     a->step();
     before->step();
   }
   auto after = make(resumed);
   after->import_state(before->export_state());
   for (int t = 7; t < 14; ++t) {
-    for (Tensors* params : {&straight, &resumed}) set_gradients(*params, t);
+    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, t);
     a->step_with({.clip_norm = 3});
     after->step_with({.clip_norm = 3});
   }
@@ -143,10 +143,10 @@ TEST(State, export_and_import_continue_bit_for_bit) {
 }
 
 TEST(State, archives_move_between_libtorch_and_hone) {
-  Tensors ours = make_params(), theirs = make_params();
+  Tensors ours = make_three_params(), theirs = make_three_params();
   torch::optim::AdamW first(theirs, torch::optim::AdamWOptions(1e-3).weight_decay(0.1));
   for (int t = 0; t < 5; ++t) {
-    set_gradients(theirs, t);
+    set_normal_gradients(theirs, t);
     first.step();
   }
   std::stringstream archive, back;
@@ -159,24 +159,24 @@ TEST(State, archives_move_between_libtorch_and_hone) {
   torch::load(second, archive);
   EXPECT_EQ(second.param_groups()[0].options().get_lr(), 1e-3);
   for (int t = 5; t < 10; ++t) {
-    for (Tensors* params : {&ours, &theirs}) set_gradients(*params, t);
+    for (Tensors* params : {&ours, &theirs}) set_normal_gradients(*params, t);
     first.step();
     second.step();
   }
   for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(ours[i].allclose(theirs[i], 0, 1e-6));
   torch::save(second, back);
   torch::load(first, back);  // LibTorch reads hone's
-  set_gradients(theirs, 11);
+  set_normal_gradients(theirs, 11);
   first.step();
 }
 
 // Each continues from what the other has saved after the same steps.
 template <class Own, class Theirs, class OwnOptions, class TheirOptions>
 void check_exchanged_archives(const OwnOptions& own, const TheirOptions& theirs) {
-  Tensors ours = make_params(), others = make_params();
+  Tensors ours = make_three_params(), others = make_three_params();
   const auto step = [](auto& optimizer, Tensors& params, int first) {
     for (int t = first; t < first + 4; ++t) {
-      set_gradients(params, t);
+      set_normal_gradients(params, t);
       optimizer.step();
     }
   };
@@ -211,10 +211,10 @@ TEST(State, libtorchs_classes_and_hones_continue_from_each_others_archives) {
 }
 
 TEST(State, names_and_types_are_those_of_the_python_layout) {
-  Tensors params = make_params();
+  Tensors params = make_three_params();
   AdaTAMW optimizer(params, AdaTAMWOptions(1e-3));
   EXPECT_TRUE(optimizer.export_state().empty());
-  set_gradients(params, 0);
+  set_normal_gradients(params, 0);
   params[1].mutable_grad() = torch::Tensor();
   optimizer.step();
   std::vector<std::string> names;
@@ -229,9 +229,9 @@ TEST(State, names_and_types_are_those_of_the_python_layout) {
 }
 
 TEST(State, import_of_state_that_does_not_fit_changes_nothing) {
-  Tensors params = make_params();
+  Tensors params = make_three_params();
   AdamW optimizer(params, AdamWOptions(1e-3));
-  set_gradients(params, 0);
+  set_normal_gradients(params, 0);
   optimizer.step();
   const std::vector<NamedState> good = optimizer.export_state();
   const auto refused = [&](const std::function<void(std::vector<NamedState>&)>& spoil) {
@@ -260,11 +260,11 @@ TEST(State, import_of_state_that_does_not_fit_changes_nothing) {
 }
 
 TEST(State, an_archive_of_another_model_is_refused_and_changes_nothing) {
-  Tensors params = make_params(), others{torch::rand({3}).requires_grad_()};
+  Tensors params = make_three_params(), others{torch::rand({3}).requires_grad_()};
   TAM optimizer(params, TAMOptions(0.01)), other(others, TAMOptions(0.7));
-  set_gradients(params, 0);
+  set_normal_gradients(params, 0);
   optimizer.step();
-  set_gradients(others, 0);
+  set_normal_gradients(others, 0);
   other.step();
   std::stringstream archive, same_count;
   torch::save(other, archive);
@@ -272,7 +272,7 @@ TEST(State, an_archive_of_another_model_is_refused_and_changes_nothing) {
   Tensors three{torch::rand({4}), torch::rand({4}), torch::rand({4})};
   for (torch::Tensor& tensor : three) tensor.requires_grad_();
   TAM third(three, TAMOptions(0.7));
-  set_gradients(three, 0);
+  set_normal_gradients(three, 0);
   third.step();
   torch::save(third, same_count);
   EXPECT_THAT(error_of([&] { torch::load(optimizer, same_count); }), HasSubstr("of shape"));
@@ -281,9 +281,9 @@ TEST(State, an_archive_of_another_model_is_refused_and_changes_nothing) {
 }
 
 TEST(Optimizer, parameters_without_gradient_are_left_alone) {
-  Tensors params = make_params();
+  Tensors params = make_three_params();
   AdamW optimizer(params, AdamWOptions(1e-2).weight_decay(0.5));
-  set_gradients(params, 0);
+  set_normal_gradients(params, 0);
   params[1].mutable_grad() = torch::Tensor();
   const Tensors before = copies(params);
   optimizer.step();
@@ -310,7 +310,7 @@ TEST(Optimizer, closures_run_with_gradients_and_zero_grad_works) {
 }
 
 TEST(Optimizer, gradients_freed_every_step_train_on) {
-  Tensors kept = make_params(), freed = make_params();
+  Tensors kept = make_three_params(), freed = make_three_params();
   AdamW a(kept, AdamWOptions(1e-2)), b(freed, AdamWOptions(1e-2));
   std::vector<torch::Tensor> ballast;
   for (int t = 0; t < 10; ++t) {
@@ -330,7 +330,7 @@ TEST(Optimizer, gradients_freed_every_step_train_on) {
 }
 
 TEST(Optimizer, gradients_that_move_and_change_type_are_read_as_what_they_are) {
-  Tensors params = make_params(), plain = make_params();
+  Tensors params = make_three_params(), plain = make_three_params();
   const auto options = SGDOptions(0.5).momentum(0.9);
   SGD optimizer(params, options), reference(plain, options);
   for (int t = 0; t < 8; ++t) {
@@ -349,7 +349,7 @@ TEST(Optimizer, gradients_that_move_and_change_type_are_read_as_what_they_are) {
 TEST(Optimizer, a_gradient_that_moves_onto_a_parameter_is_refused_and_nothing_changes) {
   Tensors params{torch::ones({100}).requires_grad_(), torch::ones({100}).requires_grad_()};
   SGD optimizer(params, SGDOptions(1.0).momentum(0.9));
-  set_gradients(params, 0);
+  set_normal_gradients(params, 0);
   optimizer.step();
   const Tensors before = copies(params);
   const auto momentum = [&] { return optimizer.export_state()[1].value.clone(); };
@@ -382,9 +382,9 @@ TEST(Optimizer, replaced_parameter_memory_is_noticed) {
 
 TEST(Optimizer, a_changed_set_of_gradients_is_noticed) {
   for (const bool strided : {false, true}) {
-    Tensors params = make_params();
+    Tensors params = make_three_params();
     SGD optimizer(params, SGDOptions(1.0).momentum(0.9));
-    set_gradients(params, 0);
+    set_normal_gradients(params, 0);
     if (strided) params[0].mutable_grad() = torch::empty_strided({40, 17}, {1, 40}).normal_();
     optimizer.step();
     optimizer.step();
@@ -413,7 +413,7 @@ TEST(Optimizer, state_replaced_between_steps_is_used) {
 }
 
 TEST(Optimizer, groups_inherit_what_they_leave_unset) {
-  Tensors params = make_params();
+  Tensors params = make_three_params();
   std::vector<torch::optim::OptimizerParamGroup> groups;
   groups.emplace_back(Tensors{params[0]});
   groups.emplace_back(Tensors{params[1]},
@@ -435,9 +435,9 @@ TEST(Optimizer, groups_inherit_what_they_leave_unset) {
 
 TEST(Optimizer, found_inf_skips_and_names_the_parameter) {
   for (const Implementation way : {Implementation::Fused, Implementation::ForLoop}) {
-    Tensors params = make_params();
+    Tensors params = make_three_params();
     SGD optimizer(params, SGDOptions(0.1).momentum(0.9).implementation(way));
-    set_gradients(params, 0);
+    set_normal_gradients(params, 0);
     params[1].mutable_grad() = torch::Tensor();
     params[2].mutable_grad()[4] = std::numeric_limits<float>::infinity();
     const Tensors before = copies(params);
@@ -447,16 +447,16 @@ TEST(Optimizer, found_inf_skips_and_names_the_parameter) {
     EXPECT_TRUE(equal(params, before));
     EXPECT_EQ(optimizer.stats().skipped_steps, 1);
     // The next good step is still the first one.
-    set_gradients(params, 0);
+    set_normal_gradients(params, 0);
     optimizer.step();
     EXPECT_EQ(optimizer.export_state()[0].value.item<std::int64_t>(), 1);
   }
 }
 
 TEST(Optimizer, tam_reports_correlation_and_a_checked_step_protects) {
-  Tensors params = make_params();
+  Tensors params = make_three_params();
   TAM optimizer(params, TAMOptions(1e39).use_inplace_ops(false));
-  set_gradients(params, 0);
+  set_normal_gradients(params, 0);
   const Tensors before = copies(params);
   EXPECT_FALSE(optimizer.step_with({}).stepped);
   EXPECT_TRUE(equal(params, before));
@@ -469,10 +469,10 @@ TEST(Optimizer, tam_reports_correlation_and_a_checked_step_protects) {
 }
 
 TEST(Optimizer, tam_of_the_whole_model_reports_the_correlation_that_it_keeps) {
-  Tensors params = make_params();
+  Tensors params = make_three_params();
   TAM optimizer(params, TAMOptions(0.01).scope(TAMScope::Model));
   for (int t = 0; t < 40; ++t) {
-    set_gradients(params, t);
+    set_normal_gradients(params, t);
     optimizer.step();
     const NamedState kept = optimizer.export_state()[2];
     ASSERT_EQ(kept.name, "correlation");
@@ -504,7 +504,7 @@ TEST(Hostile, what_cannot_be_stepped_is_named) {
 }
 
 TEST(Hostile, constructors_refuse_settings_without_meaning) {
-  Tensors params = make_params();
+  Tensors params = make_three_params();
   EXPECT_THAT(error_of([&] { AdamW(params, AdamWOptions(-1)); }), HasSubstr("[AdamW] expected lr"));
   EXPECT_THAT(error_of([&] { AdamW(params, AdamWOptions(NAN)); }),
               HasSubstr("[AdamW] expected lr"));
@@ -532,9 +532,9 @@ TEST(Hostile, constructors_refuse_settings_without_meaning) {
 }
 
 TEST(Hostile, settings_spoilt_later_are_caught_before_anything_changes) {
-  Tensors params = make_params();
+  Tensors params = make_three_params();
   TAM optimizer(params, TAMOptions(0.1));
-  set_gradients(params, 0);
+  set_normal_gradients(params, 0);
   optimizer.param_groups()[0].options().set_lr(std::numeric_limits<double>::quiet_NaN());
   const Tensors before = copies(params);
   EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("lr"));

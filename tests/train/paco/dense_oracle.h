@@ -14,6 +14,16 @@ namespace hone::paco::test {
 
 using torch::Tensor;
 
+inline Tensor random(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); }
+
+inline Tensor labels(const std::vector<Index>& values) { return at::tensor(values, at::kLong); }
+
+// The largest difference, relative to the largest value.
+inline double worst(const Tensor& got, const Tensor& want) {
+  const double scale = std::max(want.abs().max().item<double>(), 1e-300);
+  return (got - want).abs().max().item<double>() / scale;
+}
+
 inline Tensor numbers(std::vector<double> values, at::IntArrayRef sizes) {
   return at::tensor(values, at::kDouble).reshape(sizes);
 }

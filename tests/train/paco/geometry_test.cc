@@ -18,15 +18,10 @@ using test::covariance;
 using test::dense_metric;
 using test::distance_sq;
 using test::numbers;
+using test::random;
+using test::worst;
 using testing::HasSubstr;
 using torch::Tensor;
-
-Tensor random(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); }
-
-double worst(const Tensor& got, const Tensor& want) {
-  const double scale = std::max(want.abs().max().item<double>(), 1e-300);
-  return (got - want).abs().max().item<double>() / scale;
-}
 
 std::vector<MetricOptions> all_options() {
   return {{.delta = DeltaMode::Absolute, .floor = 0.02},

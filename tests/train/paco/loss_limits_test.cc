@@ -18,16 +18,11 @@ namespace {
 using test::covariance;
 using test::dense_metric;
 using test::diagonal_of;
+using test::labels;
+using test::random;
 using test::triplet_loss;
+using test::worst;
 using torch::Tensor;
-
-Tensor random(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); }
-Tensor labels(const std::vector<Index>& values) { return at::tensor(values, at::kLong); }
-
-double worst(const Tensor& got, const Tensor& want) {
-  const double scale = std::max(want.abs().max().item<double>(), 1e-300);
-  return (got - want).abs().max().item<double>() / scale;
-}
 
 bool is_finite(const Tensor& value) { return at::isfinite(value).all().item<bool>(); }
 bool is_nan(const Tensor& value) { return at::isnan(value).all().item<bool>(); }

@@ -16,21 +16,16 @@ namespace {
 
 using hone::test::error_of;
 using test::dense_metric;
+using test::labels;
 using test::numbers;
+using test::random;
 using test::triplet_loss;
 using test::TripletRules;
+using test::worst;
 using testing::HasSubstr;
 using torch::Tensor;
 
 constexpr auto kHardest = kernels::MineMode::Hardest;
-
-Tensor random(at::IntArrayRef sizes) { return at::randn(sizes, at::kDouble); }
-Tensor labels(const std::vector<Index>& values) { return at::tensor(values, at::kLong); }
-
-double worst(const Tensor& got, const Tensor& want) {
-  const double scale = std::max(want.abs().max().item<double>(), 1e-300);
-  return (got - want).abs().max().item<double>() / scale;
-}
 
 // Two images of two parts in two dimensions. Cosine costs of image 0 are equal, so that its parts
 // are matched in order.

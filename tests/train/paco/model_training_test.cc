@@ -26,7 +26,7 @@ using testing::IsEmpty;
 using torch::Tensor;
 using Shape = std::vector<std::int64_t>;
 
-PacoModelOptions small(Index side = 32) {
+PacoModelOptions small_with_side(Index side = 32) {
   PacoModelOptions options{.classes = 4};
   options.backbone = {
       .name = "resnet20", .width = 8, .channels = 3, .height = side, .image_width = side};
@@ -34,17 +34,17 @@ PacoModelOptions small(Index side = 32) {
   return options;
 }
 
-Tensor labels(Index images) { return at::arange(images, at::kLong).remainder(4); }
+Tensor labels_of(Index images) { return at::arange(images, at::kLong).remainder(4); }
 
 TEST(PacoModel, takes_parts_from_the_map_that_is_told) {
   at::manual_seed(1);
   const Tensor one = at::randn({4, 3, 32, 32}), two = at::randn({4, 3, 32, 32});
   for (const auto stage : {nn::ResNetImpl::Stage::Last, nn::ResNetImpl::Stage::Penultimate}) {
-    PacoModelOptions options = small();
+    PacoModelOptions options = small_with_side();
     options.stage = stage;
     PacoModel model(options);
     const Index channels = stage == nn::ResNetImpl::Stage::Last ? 32 : 16;
-    const PacoOutput out = model->forward(one, two, labels(4));
+    const PacoOutput out = model->forward(one, two, labels_of(4));
     EXPECT_EQ(out.view1.parts.sizes(), (Shape{4, 4, channels}));
     EXPECT_EQ(out.features1.sizes(), (Shape{4, 32})) << "of the last map";
     EXPECT_EQ(model->projection->weight.sizes(), (Shape{16, channels}));
@@ -60,15 +60,15 @@ TEST(PacoModel, takes_parts_from_the_map_that_is_told) {
 // published.
 TEST(PacoModel, weighs_cross_entropy_by_both_views_unless_as_published) {
   at::manual_seed(2);
-  PacoModelOptions options = small();
+  PacoModelOptions options = small_with_side();
   options.ce_views = CeViews::Mean;
   const Tensor one = at::randn({4, 3, 32, 32}), two = 3 * at::rand({4, 3, 32, 32});
   for (const CeWeight kind : {CeWeight::Detached, CeWeight::Attached}) {
     options.ce = {.weight = kind, .gamma = 1, .label_smoothing = 0};
-    const PacoOutput out = PacoModel(options)->forward(one, two, labels(4));
+    const PacoOutput out = PacoModel(options)->forward(one, two, labels_of(4));
     const Tensor &first = out.view1.weight, &second = out.view2.weight;
     ASSERT_GT((first - second).abs().max().item<double>(), 1e-3 * first.max().item<double>());
-    const Tensor each = at::cross_entropy_loss(out.logits, labels(4), {}, at::Reduction::None);
+    const Tensor each = at::cross_entropy_loss(out.logits, labels_of(4), {}, at::Reduction::None);
     const Tensor both = (first + second) / 2;
     const Tensor want = kind == CeWeight::Detached ? (each * both / both.mean()).mean()
                                                    : each.mean() * first.mean();
@@ -78,34 +78,34 @@ TEST(PacoModel, weighs_cross_entropy_by_both_views_unless_as_published) {
 
 TEST(PacoModel, has_the_cross_entropy_of_each_view_or_of_their_mean) {
   at::manual_seed(2);
-  PacoModelOptions options = small();
+  PacoModelOptions options = small_with_side();
   options.ce = {.weight = CeWeight::Off, .gamma = 0, .label_smoothing = 0};
   const Tensor one = at::randn({4, 3, 32, 32}), two = 3 * at::rand({4, 3, 32, 32});
   PacoModel each(options);
   options.ce_views = CeViews::Mean;
   PacoModel mean(options);
   const auto entropy = [](const Tensor& logits) {
-    return at::cross_entropy_loss(logits, labels(4)).item<double>();
+    return at::cross_entropy_loss(logits, labels_of(4)).item<double>();
   };
   const auto of_view = [&](const Tensor& images) {
     return entropy(PacoModel(options)->forward(images).logits);
   };
   const double of_each = (of_view(one) + of_view(two)) / 2;
-  const PacoOutput out = mean->forward(one, two, labels(4));
+  const PacoOutput out = mean->forward(one, two, labels_of(4));
   EXPECT_NEAR(out.ce.item<double>(), entropy(out.logits), 1e-6);
-  EXPECT_NEAR(each->forward(one, two, labels(4)).ce.item<double>(), of_each, 1e-6);
+  EXPECT_NEAR(each->forward(one, two, labels_of(4)).ce.item<double>(), of_each, 1e-6);
   EXPECT_GT(std::abs(of_each - entropy(out.logits)), 1e-4);
 }
 
 // Features are those of bf16 convolutions; what follows them is computed in fp32.
 TEST(PacoModel, has_only_its_backbone_in_autocast) {
   at::manual_seed(2);
-  PacoModel model(small());
+  PacoModel model(small_with_side());
   const Tensor one = at::randn({4, 3, 32, 32}), two = at::randn({4, 3, 32, 32});
-  const PacoOutput plain = model->forward(one, two, labels(4));
+  const PacoOutput plain = model->forward(one, two, labels_of(4));
   const amp::AutocastGuard autocast(at::kCPU, at::kBFloat16);
   ASSERT_TRUE(autocast.report().active) << autocast.report().reason;
-  const PacoOutput out = model->forward(one, two, labels(4));
+  const PacoOutput out = model->forward(one, two, labels_of(4));
   for (const Tensor& tensor : {out.features1, out.logits, out.view1.parts, out.ce}) {
     EXPECT_EQ(tensor.scalar_type(), at::kFloat);
   }
@@ -117,7 +117,7 @@ TEST(PacoModel, has_only_its_backbone_in_autocast) {
 TEST(PacoModel, keeps_parts_and_dimensions_up_to_the_caps_silently) {
   set_log_level(LogLevel::Warning);
   for (const auto& [parts, dim] : {std::pair<Index, Index>{3, 32}, {kPartsCap, kDimCap}}) {
-    PacoModelOptions options = small();
+    PacoModelOptions options = small_with_side();
     options.sampler.parts = parts;
     options.dim = dim;
     testing::internal::CaptureStderr();
@@ -138,7 +138,7 @@ TEST(PacoModel, takes_a_backbone_from_a_file_without_its_classifier) {
   std::vector<NamedTensor> tensors = nn::parameters_by_path(*source);
   std::ranges::copy(nn::buffers_by_path(*source), std::back_inserter(tensors));
   write_tensors(file, tensors, {{"format", "pt"}});
-  PacoModelOptions options = small(64);
+  PacoModelOptions options = small_with_side(64);
   options.backbone.name = "resnet18";
   PacoModel model(options);
   const Tensor projection = model->projection->weight.clone();
@@ -158,7 +158,7 @@ TEST(PacoModel, takes_a_backbone_from_a_file_without_its_classifier) {
 TEST(PacoModel, learns_the_same_bits_from_the_same_seeds) {
   const auto run = [] {
     at::manual_seed(3);
-    PacoModelOptions options = small();
+    PacoModelOptions options = small_with_side();
     options.loss.pool = NegativePool::OneImage;  // draws
     options.loss.alpha = 2;
     PacoModel model(options);
@@ -168,7 +168,7 @@ TEST(PacoModel, learns_the_same_bits_from_the_same_seeds) {
       model->set_epoch(step);
       optimizer.zero_grad();
       const Tensor one = at::randn({6, 3, 32, 32}), two = at::randn({6, 3, 32, 32});
-      const PacoOutput out = model->forward(one, two, labels(6));
+      const PacoOutput out = model->forward(one, two, labels_of(6));
       out.total.backward();
       optimizer.step();
       left.push_back(out.total.detach());
@@ -196,7 +196,7 @@ TEST(PacoModel, contrasts_parts_of_leaves_in_its_first_step) {
   const Tensor views = at::tensor(values.images).reshape({2, images, 3, 64, 64});
   const Tensor targets = at::tensor(values.labels, at::kLong);
   for (const Index warm_up : {0, 1}) {  // matched by the metric, or by cosine
-    PacoModelOptions options = small(64);
+    PacoModelOptions options = small_with_side(64);
     options.classes = 8;
     options.dim = 64;
     options.loss.match.warmup_epochs = warm_up;

@@ -267,7 +267,7 @@ Oracle by_loops(const OracleInput& in) {
   return out;
 }
 
-double worst(const Tensor& got, const Tensor& want) {
+double worst_difference(const Tensor& got, const Tensor& want) {
   return (got - want).abs().max().item<double>();
 }
 
@@ -287,9 +287,9 @@ TEST(Sampler, equals_scalar_loops) {
         const Oracle want =
             by_loops({map.detach()[image], by_parts[image], by_weight[image], options});
         EXPECT_EQ(cells_of(got.peaks, image), want.peaks);
-        EXPECT_LE(worst(got.parts.detach()[image], want.parts), 1e-14);
-        EXPECT_LE(worst(got.weight.detach()[image], want.weight), 1e-14);
-        EXPECT_LE(worst(map.grad()[image], want.grad), 1e-14);
+        EXPECT_LE(worst_difference(got.parts.detach()[image], want.parts), 1e-14);
+        EXPECT_LE(worst_difference(got.weight.detach()[image], want.weight), 1e-14);
+        EXPECT_LE(worst_difference(map.grad()[image], want.grad), 1e-14);
       }
       EXPECT_TRUE(parts_at(map, got.peaks, options.window).equal(got.parts));
     }
@@ -316,9 +316,9 @@ TEST(Sampler, takes_maps_in_any_memory_order) {
     ASSERT_TRUE(leaf.equal(dense));
     const auto [got, got_grad] = run(leaf);
     EXPECT_TRUE(got.peaks.equal(want.peaks)) << i;
-    EXPECT_LE(worst(got.parts, want.parts), 1e-15) << i;
-    EXPECT_LE(worst(got.weight, want.weight), 1e-15) << i;
-    EXPECT_LE(worst(got_grad, want_grad), 1e-15) << i;
+    EXPECT_LE(worst_difference(got.parts, want.parts), 1e-15) << i;
+    EXPECT_LE(worst_difference(got.weight, want.weight), 1e-15) << i;
+    EXPECT_LE(worst_difference(got_grad, want_grad), 1e-15) << i;
   }
 }
 

@@ -27,7 +27,7 @@ using test::seeded_layer;
 using test::seeded_normal;
 using torch::Tensor;
 
-FactoredLinearOptions sketched(Index in, Index out, Index terms, Index low_rank) {
+FactoredLinearOptions sketched_options(Index in, Index out, Index terms, Index low_rank) {
   FactoredLinearOptions options;
   options.in_features = in;
   options.out_features = out;
@@ -46,7 +46,7 @@ double misfit(FactoredLinearImpl& layer) {
 }
 
 TEST(FactoredState, follows_its_parameters_through_conversions_steps_and_copies) {
-  FactoredLinear layer = seeded_layer(sketched(40, 30, 2, 3), 1);
+  FactoredLinear layer = seeded_layer(sketched_options(40, 30, 2, 3), 1);
   EXPECT_LE(misfit(*layer), 1e-13);
   layer->to(at::kFloat);
   EXPECT_LE(misfit(*layer), 1e-6);
@@ -69,7 +69,7 @@ TEST(FactoredState, follows_its_parameters_through_conversions_steps_and_copies)
 }
 
 TEST(FactoredState, is_copied_by_value) {
-  FactoredLinear layer = seeded_layer(sketched(40, 30, 2, 3), 1);
+  FactoredLinear layer = seeded_layer(sketched_options(40, 30, 2, 3), 1);
   Tensor(layer->second()).set_requires_grad(false);
   layer->eval();
   const auto copy = std::dynamic_pointer_cast<FactoredLinearImpl>(layer->clone());
@@ -90,7 +90,7 @@ TEST(FactoredState, is_copied_by_value) {
 struct ParentImpl : torch::nn::Cloneable<ParentImpl> {
   ParentImpl() { reset(); }
   void reset() override {
-    inner = register_module("inner", FactoredLinear(sketched(40, 30, 1, 3)));
+    inner = register_module("inner", FactoredLinear(sketched_options(40, 30, 1, 3)));
   }
   FactoredLinear inner{nullptr};
 };
@@ -109,7 +109,7 @@ TEST(FactoredState, is_copied_with_a_parent) {
 }
 
 TEST(FactoredState, saves_the_seed_instead_of_the_signs) {
-  const FactoredLinearOptions options = sketched(300, 200, 2, 8);
+  const FactoredLinearOptions options = sketched_options(300, 200, 2, 8);
   FactoredLinear layer = seeded_layer(options, 1), other = seeded_layer(options, 50);
   layer->to(at::kFloat);
   other->to(at::kFloat);
@@ -138,7 +138,7 @@ TEST(FactoredState, saves_the_seed_instead_of_the_signs) {
 }
 
 TEST(FactoredState, survives_an_archive_that_has_only_the_trained_rows) {
-  FactoredLinearOptions options = sketched(300, 200, 2, 8);
+  FactoredLinearOptions options = sketched_options(300, 200, 2, 8);
   FactoredLinear layer = seeded_layer(options, 1);
   std::stringstream stream;
   torch::save(layer, stream);
@@ -152,7 +152,7 @@ TEST(FactoredState, survives_an_archive_that_has_only_the_trained_rows) {
 }
 
 TEST(FactoredState, works_without_gradients_after_a_conversion_in_inference_mode) {
-  FactoredLinear layer = seeded_layer(sketched(40, 30, 1, 4), 1);
+  FactoredLinear layer = seeded_layer(sketched_options(40, 30, 1, 4), 1);
   const Tensor x = seeded_normal({3, 40}, 2);
   const Tensor want = layer->forward(x).detach();
   {
@@ -164,7 +164,7 @@ TEST(FactoredState, works_without_gradients_after_a_conversion_in_inference_mode
 }
 
 TEST(FactoredState, refuses_a_recipe_of_another_width_or_of_no_bytes) {
-  FactoredLinear layer = seeded_layer(sketched(40, 30, 2, 3), 1);
+  FactoredLinear layer = seeded_layer(sketched_options(40, 30, 2, 3), 1);
   const at::NoGradGuard no_grad;
   const Tensor sketch = layer->named_buffers()["sketch"];
   const Tensor x = seeded_normal({3, 40}, 2);
@@ -195,7 +195,7 @@ TEST(SketchSigns, are_packed_into_bits_and_back) {
 }
 
 TEST(LayerFacts, count_what_is_trained_stored_and_computed) {
-  const FactoredLinearOptions options = sketched(96, 64, 1, 16);
+  const FactoredLinearOptions options = sketched_options(96, 64, 1, 16);
   FactoredLinear layer = seeded_layer(options, 1);
   layer->to(at::kFloat);
   LayerFacts facts = layer->facts();
@@ -221,9 +221,9 @@ TEST(LayerFacts, warn_once_for_a_layer_that_has_more_numbers_than_the_dense_one)
   std::vector<std::string> warnings;
   const LayerWarning before =
       set_layer_warning([&](std::string_view text) { warnings.emplace_back(text); });
-  FactoredLinear equal = seeded_layer(sketched(96, 48, 1, 16), 1);  // 32 * 144 = 96 * 48
+  FactoredLinear equal = seeded_layer(sketched_options(96, 48, 1, 16), 1);  // 32 * 144 = 96 * 48
   EXPECT_EQ(warnings.size(), 0u);
-  FactoredLinear past = seeded_layer(sketched(32, 16, 1, 16), 1);
+  FactoredLinear past = seeded_layer(sketched_options(32, 16, 1, 16), 1);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("1536"), std::string::npos) << warnings[0];
   past->forward(seeded_normal({2, 32}, 1));

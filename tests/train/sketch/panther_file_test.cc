@@ -23,22 +23,22 @@ using test::relative;
 using test::seeded_normal;
 using torch::Tensor;
 
-constexpr Index kTerms = 3, kLowRank = 4, kIn = 26, kOut = 21;
+constexpr Index kPantherTerms = 3, kPantherLowRank = 4, kPantherIn = 26, kPantherOut = 21;
 
 Tensor scaled_signs(at::IntArrayRef sizes, std::uint64_t seed) {
   return at::where(seeded_normal(sizes, seed) < 0, -1.0, 1.0).to(at::kDouble) / 2.0;
 }
 std::vector<NamedTensor> linear_tensors() {
-  return {{"net.S1s", seeded_normal({kTerms, kIn, kLowRank}, 1)},
-          {"net.S2s", seeded_normal({kTerms, kLowRank, kOut}, 2)},
-          {"net.U1s", scaled_signs({kTerms, kLowRank, kOut}, 3)},
-          {"net.U2s", scaled_signs({kTerms, kIn, kLowRank}, 4)},
-          {"net.bias", seeded_normal({kOut}, 5)}};
+  return {{"net.S1s", seeded_normal({kPantherTerms, kPantherIn, kPantherLowRank}, 1)},
+          {"net.S2s", seeded_normal({kPantherTerms, kPantherLowRank, kPantherOut}, 2)},
+          {"net.U1s", scaled_signs({kPantherTerms, kPantherLowRank, kPantherOut}, 3)},
+          {"net.U2s", scaled_signs({kPantherTerms, kPantherIn, kPantherLowRank}, 4)},
+          {"net.bias", seeded_normal({kPantherOut}, 5)}};
 }
 std::vector<NamedTensor> conv_tensors() {
-  return {{"S1s", seeded_normal({2 * kTerms * kLowRank, 5, 3, 3}, 1)},
-          {"U1s", scaled_signs({2 * kTerms, kLowRank, kOut}, 2)},
-          {"bias", seeded_normal({kOut}, 3)}};
+  return {{"S1s", seeded_normal({2 * kPantherTerms * kPantherLowRank, 5, 3, 3}, 1)},
+          {"U1s", scaled_signs({2 * kPantherTerms, kPantherLowRank, kPantherOut}, 2)},
+          {"bias", seeded_normal({kPantherOut}, 3)}};
 }
 
 void expect_equal(const std::vector<NamedTensor>& got, const std::vector<NamedTensor>& want) {
@@ -57,7 +57,7 @@ TEST(PantherFile, is_read_as_the_published_formula_and_written_as_it_was) {
   FactoredLinear layer = read_panther_linear(file, "net.");
   const test::PerTerm formula{tensors[0].value, tensors[1].value, tensors[2].value,
                               tensors[3].value, tensors[4].value};
-  const Tensor x = seeded_normal({6, kIn}, 7);
+  const Tensor x = seeded_normal({6, kPantherIn}, 7);
   EXPECT_LE(relative(layer->forward(x), formula.forward(x)), 1e-12);
   expect_equal(panther_tensors(*layer, "net."), tensors);
   layer->to(at::kFloat);
@@ -74,7 +74,7 @@ TEST(PantherFile, keeps_the_signs_as_bits) {
   const auto file = folder.path() / "layer.safetensors";
   write_tensors(file, linear_tensors());
   FactoredLinear layer = read_panther_linear(file, "net.");
-  const Index signs = kTerms * kLowRank * (kIn + kOut);
+  const Index signs = kPantherTerms * kPantherLowRank * (kPantherIn + kPantherOut);
   EXPECT_EQ(layer->facts().stored_bytes, 8 * layer->facts().trainable + 16 + (signs + 7) / 8);
 }
 
@@ -82,8 +82,8 @@ TEST(PantherFile, has_the_layout_for_layers_of_a_seed_too) {
   const TemporaryFolder folder;
   const auto file = folder.path() / "layer.safetensors";
   FactoredLinearOptions options;
-  options.in_features = kIn;
-  options.out_features = kOut;
+  options.in_features = kPantherIn;
+  options.out_features = kPantherOut;
   options.rank = 12;
   options.terms = 2;
   options.bias = false;
@@ -104,9 +104,9 @@ TEST(PantherFile, is_read_as_a_convolution_of_the_given_geometry) {
   geometry.stride = {2, 1};
   geometry.padding = {1, 0};
   SketchedConv2d layer = read_panther_conv(file, "", geometry);
-  const Tensor u = tensors[1].value.reshape({-1, kOut});
-  const Tensor kernel =
-      at::einsum("so,sihw->oihw", {u, tensors[0].value}) / (2.0 * static_cast<double>(kTerms));
+  const Tensor u = tensors[1].value.reshape({-1, kPantherOut});
+  const Tensor kernel = at::einsum("so,sihw->oihw", {u, tensors[0].value}) /
+                        (2.0 * static_cast<double>(kPantherTerms));
   const Tensor x = seeded_normal({2, 5, 9, 8}, 7);
   const Tensor want = at::conv2d(x, kernel, tensors[2].value, {2, 1}, {1, 0});
   EXPECT_LE(relative(layer->forward(x), want), 1e-12);
@@ -148,8 +148,8 @@ TEST(PantherFile, is_refused_by_file_and_tensor) {
   scaled[2].value = scaled[2].value * 2;
   EXPECT_NE(refusal_of(scaled, false).find("net.U1s"), std::string::npos);
   auto odd = conv_tensors();
-  odd[1].value = scaled_signs({3, kLowRank, kOut}, 2);
-  odd[0].value = seeded_normal({3 * kLowRank, 5, 3, 3}, 1);
+  odd[1].value = scaled_signs({3, kPantherLowRank, kPantherOut}, 2);
+  odd[0].value = seeded_normal({3 * kPantherLowRank, 5, 3, 3}, 1);
   EXPECT_NE(refusal_of(odd, true).find("even"), std::string::npos);
   auto flat = conv_tensors();
   flat[0].value = flat[0].value.flatten(1);

@@ -22,7 +22,7 @@ using test::relative;
 using test::seeded_normal;
 using torch::Tensor;
 
-SketchedConv2dOptions small(FactorMode mode = FactorMode::Sketched) {
+SketchedConv2dOptions small_conv(FactorMode mode = FactorMode::Sketched) {
   SketchedConv2dOptions options;
   options.in_channels = 6;
   options.out_channels = 8;
@@ -61,7 +61,7 @@ Tensor dense_forward(SketchedConv2dImpl& layer, const Tensor& x) {
 }
 
 std::vector<SketchedConv2dOptions> geometries(FactorMode mode) {
-  std::vector<SketchedConv2dOptions> all(7, small(mode));
+  std::vector<SketchedConv2dOptions> all(7, small_conv(mode));
   all[1].kernel = {5, 5};
   all[1].stride = all[1].padding = {2, 2};
   all[2].padding = {0, 0};
@@ -74,7 +74,7 @@ std::vector<SketchedConv2dOptions> geometries(FactorMode mode) {
   all[5].groups = 2;
   all[6].padding_mode = PaddingMode::Reflect;
   for (const PaddingMode other : {PaddingMode::Replicate, PaddingMode::Circular}) {
-    all.push_back(small(mode));
+    all.push_back(small_conv(mode));
     all.back().padding_mode = other;
     all.back().padding = {1, 2};
   }
@@ -95,7 +95,7 @@ TEST(SketchedConv, equals_the_convolution_with_its_kernel_in_every_geometry) {
 }
 
 TEST(SketchedConv, is_the_published_sum_over_fixed_signs) {
-  SketchedConv2d layer = seeded_conv(small());
+  SketchedConv2d layer = seeded_conv(small_conv());
   const Tensor u = layer->fixed_signs();
   EXPECT_TRUE(at::equal(u.abs(), at::ones_like(u)));  // low_rank is 1
   const Tensor kernel = at::einsum("so,sihw->oihw", {u, layer->first()}) / 4.0;
@@ -105,7 +105,7 @@ TEST(SketchedConv, is_the_published_sum_over_fixed_signs) {
 TEST(SketchedConv, has_the_gradients_of_central_differences) {
   for (const FactorMode mode : {FactorMode::Sketched, FactorMode::LowRank}) {
     for (const Index groups : {1, 2}) {
-      SketchedConv2dOptions options = small(mode);
+      SketchedConv2dOptions options = small_conv(mode);
       options.groups = groups;
       options.stride = {2, 1};
       SketchedConv2d layer = seeded_conv(options);
@@ -146,7 +146,7 @@ TEST(SketchedConv, has_the_gradients_of_separate_convolutions) {
 }
 
 TEST(SketchedConv, keeps_only_the_input_for_the_backward_pass) {
-  SketchedConv2d layer = seeded_conv(small());
+  SketchedConv2d layer = seeded_conv(small_conv());
   const Tensor x = seeded_normal({16, 6, 32, 32}, 4);
   layer->forward(x).sum().backward();
   const memory::MemoryMeter meter;
@@ -169,7 +169,7 @@ TEST(SketchedConv, gives_the_same_in_chunks_that_fit_their_bytes) {
       EXPECT_LE(relative(layer->forward_chunked(x, bytes), want), 1e-13);
     }
   }
-  SketchedConv2dOptions wide = small();
+  SketchedConv2dOptions wide = small_conv();
   wide.rank = 64;
   SketchedConv2d layer = seeded_conv(wide);
   layer->to(at::kFloat);
@@ -184,7 +184,7 @@ TEST(SketchedConv, gives_the_same_in_chunks_that_fit_their_bytes) {
 }
 
 TEST(SketchedConv, computes_in_the_type_of_its_weights_and_of_autocast) {
-  SketchedConv2d layer = seeded_conv(small());
+  SketchedConv2d layer = seeded_conv(small_conv());
   const Tensor x = seeded_normal({2, 6, 9, 9}, 4);
   const Tensor want = layer->forward(x).detach();
   layer->to(at::kFloat);
@@ -207,7 +207,7 @@ TEST(SketchedConv, computes_in_the_type_of_its_weights_and_of_autocast) {
 }
 
 TEST(SketchedConv, counts_numbers_and_warns_past_its_break_even) {
-  SketchedConv2d layer = seeded_conv(small());
+  SketchedConv2d layer = seeded_conv(small_conv());
   LayerFacts facts = layer->facts();
   EXPECT_EQ(facts.trainable, 4 * 6 * 9 + 8);
   EXPECT_EQ(facts.stored_bytes, 8 * facts.trainable + 16);
@@ -217,7 +217,7 @@ TEST(SketchedConv, counts_numbers_and_warns_past_its_break_even) {
   EXPECT_DOUBLE_EQ(facts.break_even, 4.0 * (54 + 8) / (54 * 8));
   int warnings = 0;
   const LayerWarning before = set_layer_warning([&](std::string_view) { ++warnings; });
-  SketchedConv2dOptions wide = small();
+  SketchedConv2dOptions wide = small_conv();
   seeded_conv(wide);
   EXPECT_EQ(warnings, 0);
   wide.rank = 8;
@@ -227,7 +227,7 @@ TEST(SketchedConv, counts_numbers_and_warns_past_its_break_even) {
 }
 
 TEST(SketchedConv, starts_within_the_bounds_of_its_inputs) {
-  SketchedConv2dOptions options = small();
+  SketchedConv2dOptions options = small_conv();
   options.out_channels = 400;
   options.rank = 20;
   options.terms = 5;
@@ -289,7 +289,7 @@ TEST(FromConv, has_the_errors_of_its_fits) {
 
 TEST(SketchedConv, refuses_what_it_cannot_factor) {
   const auto build = [](auto change) {
-    SketchedConv2dOptions options = small();
+    SketchedConv2dOptions options = small_conv();
     change(options);
     return refusal([&] { SketchedConv2d layer(options); });
   };
@@ -299,7 +299,7 @@ TEST(SketchedConv, refuses_what_it_cannot_factor) {
   EXPECT_NE(build([](auto& o) { o.stride = {0, 1}; }), "");
   EXPECT_NE(build([](auto& o) { o.rank = 6; }).find("multiple"), std::string::npos);
   EXPECT_NE(build([](auto& o) { o.in_channels = 0; }), "");
-  SketchedConv2d layer = seeded_conv(small());
+  SketchedConv2d layer = seeded_conv(small_conv());
   EXPECT_NE(refusal([&] { layer->forward(at::zeros({2, 5, 9, 9}, at::kDouble)); }), "");
   torch::nn::Conv2d even = trained_conv(torch::nn::Conv2dOptions(6, 8, 2).padding(torch::kSame));
   EXPECT_NE(refusal([&] { from_conv(*even, {.rank = 2}); }, ErrorCategory::Unsupported), "");

@@ -23,7 +23,7 @@ namespace {
 using test::TemporaryFolder;
 using testing::HasSubstr;
 
-constexpr Index kVocab = 100, kContext = 64, kSteps = 6;
+constexpr Index kVocab = 100, kContext = 64, kBudgetSteps = 6;
 
 struct Trained {
   Index peak = 0, fixed = 0;  // of tensors; weights, gradients and state
@@ -54,13 +54,13 @@ Trained train(const TemporaryFolder& folder, const Options& options) {
   task::LmTask task(model, task::TokenWindows(tokens, kContext, 1),
                     {text::TokenStream{tokens, {4000}}, std::vector<Index>(kVocab, 1)},
                     options.micro_batch, 2, 1000);
-  config.trainer.steps = kSteps;
+  config.trainer.steps = kBudgetSteps;
   config.lr.peak = 1e-3;
   config.lr.warm_up_steps = 2;
   const auto optimizer = make_optimizer(config, *model);
   const auto scheduler = make_schedule(config.lr, config.trainer.steps, *optimizer);
   TrainerOptions trainer_options;
-  trainer_options.steps = kSteps;
+  trainer_options.steps = kBudgetSteps;
   trainer_options.accumulation_steps = 2;
   trainer_options.checkpoint_every = 1;
   trainer_options.folder = folder.path();
@@ -90,7 +90,7 @@ Trained train(const TemporaryFolder& folder, const Options& options) {
 }
 
 void expect_close(const Trained& a, const Trained& b) {
-  ASSERT_EQ(a.rows.size(), static_cast<std::size_t>(kSteps));
+  ASSERT_EQ(a.rows.size(), static_cast<std::size_t>(kBudgetSteps));
   ASSERT_EQ(a.rows.size(), b.rows.size());
   for (std::size_t i = 0; i < a.rows.size(); ++i) {
     EXPECT_NEAR(a.rows[i].loss, b.rows[i].loss, 1e-5) << i;

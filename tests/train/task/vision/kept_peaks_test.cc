@@ -25,13 +25,13 @@ using test::error_of;
 using testing::HasSubstr;
 using torch::Tensor;
 
-constexpr Index kImages = 60, kBatch = 20, kStepsOfEpoch = kImages / kBatch;
+constexpr Index kPeakImages = 60, kBatch = 20, kStepsOfEpoch = kPeakImages / kBatch;
 
 class KeptPeaks : public testing::Test {
  protected:
   KeptPeaks() {
     set_log_level(LogLevel::Error);
-    test::write_bar_folder(folder_.path(), 12, 4, kImages, 12);
+    test::write_bar_folder(folder_.path(), 12, 4, kPeakImages, 12);
   }
   // Images as they are, but for the settings.
   VisionConfig with(const std::vector<std::string>& settings) const {
@@ -85,8 +85,8 @@ TEST_F(KeptPeaks, are_searched_on_one_of_so_many_visits) {
     const VisionSetup setup = set_up({concat("paco.refresh_every=", every)});
     losses_of(setup, 0, 2 * every * kStepsOfEpoch);
     EXPECT_EQ(cache_report(setup), (Json{{"refresh_every", every},
-                                         {"detections", 2 * kImages},
-                                         {"reused", 2 * kImages * (every - 1)}}));
+                                         {"detections", 2 * kPeakImages},
+                                         {"reused", 2 * kPeakImages * (every - 1)}}));
   }
 }
 
@@ -95,9 +95,10 @@ TEST_F(KeptPeaks, are_searched_where_a_view_does_not_show_them) {
                                     "augment.crop=random", "augment.crop_padding=2"});
   losses_of(setup, 0, 2 * kStepsOfEpoch);
   const Json report = cache_report(setup);
-  EXPECT_GT(report.at("detections"), kImages);
+  EXPECT_GT(report.at("detections"), kPeakImages);
   EXPECT_GT(report.at("reused"), 0);
-  EXPECT_EQ(report.at("detections").get<Index>() + report.at("reused").get<Index>(), 2 * kImages);
+  EXPECT_EQ(report.at("detections").get<Index>() + report.at("reused").get<Index>(),
+            2 * kPeakImages);
 }
 
 TEST_F(KeptPeaks, change_nothing_where_every_visit_searches) {

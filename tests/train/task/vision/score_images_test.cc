@@ -11,17 +11,17 @@
 namespace hone::task {
 namespace {
 
-constexpr Index kImages = 11;
+constexpr Index kScoredImages = 11;
 
 class GatherScores : public testing::Test {
  protected:
   GatherScores() {
     PhiloxStream random(4);
     std::vector<std::uint8_t> pixels;
-    for (Index i = 0; i < kImages * shape_.values(); ++i) {
+    for (Index i = 0; i < kScoredImages * shape_.values(); ++i) {
       pixels.push_back(static_cast<std::uint8_t>(random.below(256)));
     }
-    part_ = {shape_, std::vector<std::uint8_t>(kImages), std::move(pixels)};
+    part_ = {shape_, std::vector<std::uint8_t>(kScoredImages), std::move(pixels)};
   }
   nn::VisionNet make(const char* name) const {
     return nn::make_vision_net({.name = name,
@@ -34,7 +34,7 @@ class GatherScores : public testing::Test {
   }
   ImageScores gather(nn::VisionNet& net, Index batch) const {
     const ImageBatches batches(part_, shape_, stats_, /*seed=*/9);
-    return gather_scores(net, batches, {.count = kImages, .batch = batch}, [](Index) {});
+    return gather_scores(net, batches, {.count = kScoredImages, .batch = batch}, [](Index) {});
   }
   // Image i by itself, normalized by the formula.
   torch::Tensor input(Index i) const {
@@ -58,12 +58,12 @@ TEST_F(GatherScores, gives_the_rows_of_single_images_in_the_order_of_the_part) {
     nn::VisionNet net = make(name);
     const ImageScores scores = gather(net, 4);
     EXPECT_TRUE(net->is_training());
-    ASSERT_EQ(scores.logits.sizes(), (std::vector<std::int64_t>{kImages, 3}));
+    ASSERT_EQ(scores.logits.sizes(), (std::vector<std::int64_t>{kScoredImages, 3}));
     net->eval();
     const torch::NoGradGuard no_grad;
     auto* const resnet = dynamic_cast<nn::ResNetImpl*>(net.get());
     EXPECT_EQ(scores.features.defined(), resnet != nullptr) << name;
-    for (Index i = 0; i < kImages; ++i) {
+    for (Index i = 0; i < kScoredImages; ++i) {
       const torch::Tensor image = input(i);
       EXPECT_TRUE(at::allclose(scores.logits[i], net->forward(image)[0], 1e-4, 1e-5)) << name << i;
       if (resnet == nullptr) continue;
@@ -81,10 +81,11 @@ TEST_F(GatherScores, ends_where_a_batch_says_so_and_takes_one_epoch_only) {
     last = done;
     if (done >= 8) throw Error(ErrorCategory::Cancelled, "enough");
   };
-  EXPECT_THROW(gather_scores(net, batches, {.count = kImages, .batch = 4}, stop_after_two), Error);
+  EXPECT_THROW(gather_scores(net, batches, {.count = kScoredImages, .batch = 4}, stop_after_two),
+               Error);
   EXPECT_EQ(last, 8);
   EXPECT_TRUE(net->is_training());
-  const ScoreOptions two_epochs{.count = 2 * kImages, .batch = 4};
+  const ScoreOptions two_epochs{.count = 2 * kScoredImages, .batch = 4};
   EXPECT_THROW(gather_scores(net, batches, two_epochs, [](Index) {}), Error);
 }
 
