@@ -5,10 +5,10 @@
 namespace hone::cli {
 namespace {
 
-using Options = std::shared_ptr<bench::BenchOptimOptions>;
+using OptimCommand = std::shared_ptr<bench::BenchOptimOptions>;
 
 CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const char* help,
-                   const Options& options) {
+                   const OptimCommand& options) {
   CLI::App* verb = add_bench_verb(bench, context, name, help,
                                   [&context, options](bench::BenchRun& run, Measurer&) {
                                     options->threads = context.common.threads;
@@ -29,7 +29,7 @@ CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const ch
 }  // namespace
 
 void add_bench_optim(CLI::App& bench, Context& context) {
-  const Options options = std::make_shared<bench::BenchOptimOptions>();
+  const OptimCommand options = std::make_shared<bench::BenchOptimOptions>();
   CLI::App* verb =
       add_verb(bench, context, "optim", "Measure optimizer steps and LibTorch's", options);
   verb->add_option(
@@ -53,7 +53,7 @@ void add_bench_optim(CLI::App& bench, Context& context) {
 }
 
 void add_bench_amp(CLI::App& bench, Context& context) {
-  const Options options = std::make_shared<bench::BenchOptimOptions>();
+  const OptimCommand options = std::make_shared<bench::BenchOptimOptions>();
   options->rules = {"amp_adamw"};
   options->against = {"torch_optim", "own"};
   add_verb(

@@ -18,7 +18,7 @@
 namespace hone::cli {
 namespace {
 
-struct Options {
+struct ClassifyCommand {
   std::string model, data;
   std::vector<std::string> images;
   Index top = 3;
@@ -68,7 +68,7 @@ void print_card(const app::VisionCard& card) {
   }
 }
 
-void run(const Options& options, Context& context) {
+void run(const ClassifyCommand& options, Context& context) {
   HONE_CHECK(options.images.empty() != options.data.empty(), "classify", "either images or --data",
              options.data.empty() ? "neither" : "both");
   if (!options.data.empty()) {
@@ -103,7 +103,7 @@ void run_vision_eval(const app::VisionEvalOptions& options, Context& context) {
 }
 
 void add_classify(CLI::App& program, Context& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ClassifyCommand>();
   CLI::App* verb = program.add_subcommand(
       "classify", "Classify images, or measure a classifier as `hone eval` does");
   verb->add_option("MODEL", options->model,

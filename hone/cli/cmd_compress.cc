@@ -13,12 +13,12 @@
 namespace hone::cli {
 namespace {
 
-struct Options {
+struct CompressCommand {
   std::string model, out, tokenizer, recipe, data, on_fail;
   std::vector<std::string> quantize;
 };
 
-compress::Recipe recipe_of(const Options& options) {
+compress::Recipe recipe_of(const CompressCommand& options) {
   HONE_CHECK(options.recipe.empty() != options.quantize.empty(), "compress",
              "either --recipe or --quantize", options.recipe.empty() ? "neither" : "both");
   compress::Recipe recipe;
@@ -36,7 +36,7 @@ compress::Recipe recipe_of(const Options& options) {
   return recipe;
 }
 
-void run(const Options& options, Context& context) {
+void run(const CompressCommand& options, Context& context) {
   const Interrupt interrupt;
   const auto measurer = app::make_measurer();
   const app::CompressOutcome outcome =
@@ -57,7 +57,7 @@ void run(const Options& options, Context& context) {
 }  // namespace
 
 void add_compress(CLI::App& program, Context& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CompressCommand>();
   CLI::App* verb = program.add_subcommand("compress", "Make a smaller copy of a model");
   verb->add_option("MODEL", options->model, "Model to compress; it is not modified")->required();
   verb->add_option("-o,--out", options->out, "Folder for the compressed copy")->required();

@@ -19,7 +19,7 @@
 namespace hone::cli {
 namespace {
 
-struct Options {
+struct TrainCommand {
   std::string config, data, init, out = "out";
   std::vector<std::string> set;
   double minutes = 0;
@@ -62,7 +62,7 @@ void read_recorded(Config& config, const std::filesystem::path& path) {
 // Later wins: defaults, the file (on resume without one: the run's own train.toml), --data, --init
 // (model.init), --seed (trainer.seed), --set. An assignment that contradicts --init is refused.
 template <class Config>
-Config config_of(const Options& options, const Context& context, Config config) {
+Config config_of(const TrainCommand& options, const Context& context, Config config) {
   const std::filesystem::path recorded = std::filesystem::path(options.out) / "train.toml";
   if (!options.config.empty()) {
     read_config(config, options.config);
@@ -83,7 +83,7 @@ Config config_of(const Options& options, const Context& context, Config config) 
 }
 
 template <class Config>
-app::TrainJob<Config> train_job(const Options& options, const Context& context,
+app::TrainJob<Config> train_job(const TrainCommand& options, const Context& context,
                                 const Config& config) {
   return {.config = config,
           .out = options.out,
@@ -95,7 +95,7 @@ app::TrainJob<Config> train_job(const Options& options, const Context& context,
 }
 
 template <class Config>
-app::MemoryJob<Config> memory_job(const Options& options, const Context& context,
+app::MemoryJob<Config> memory_job(const TrainCommand& options, const Context& context,
                                   const Config& config) {
   return {
       .config = config, .threads = context.common.threads, .search_batch = options.find_batch_size};
@@ -165,7 +165,7 @@ void print_memory(const app::MemoryMeasurement& result, const std::string& sampl
               search.probes.size());
 }
 
-void run_lm(const Options& options, Context& context) {
+void run_lm(const TrainCommand& options, Context& context) {
   const auto config = config_of(options, context, task::LmConfig());
   if (options.memory_report || options.find_batch_size) {
     const app::MemoryLmResult result = app::memory_lm(memory_job(options, context, config));
@@ -179,7 +179,7 @@ void run_lm(const Options& options, Context& context) {
   context.finish(app::to_json(result), [&] { print_lm(result); });
 }
 
-void run_images(const Options& options, Context& context, const task::VisionConfig& start) {
+void run_images(const TrainCommand& options, Context& context, const task::VisionConfig& start) {
   const task::VisionConfig config = config_of(options, context, start);
   HONE_CHECK(start.loss.method != "paco" || config.loss.method == "paco", "loss.method",
              "paco for train paco (train vision has the others)", config.loss.method);
@@ -192,24 +192,24 @@ void run_images(const Options& options, Context& context, const task::VisionConf
   context.finish(app::to_json(result), [&] { print_vision(result); });
 }
 
-void run_vision(const Options& options, Context& context) {
+void run_vision(const TrainCommand& options, Context& context) {
   run_images(options, context, task::VisionConfig());
 }
 
-void run_paco(const Options& options, Context& context) {
+void run_paco(const TrainCommand& options, Context& context) {
   run_images(options, context, task::part_contrast_config());
 }
 
 struct Job {
   const char *name, *about, *data, *init;
-  void (*run)(const Options&, Context&);
+  void (*run)(const TrainCommand&, Context&);
 };
 
 constexpr const char* kImageInit =
     "Start from these weights: safetensors file, or folder of a model or a run";
 
 void add_job(CLI::App& verb, Context& context, const Job& made) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TrainCommand>();
   CLI::App* job = verb.add_subcommand(made.name, made.about);
   job->add_option("--config", options->config, "TOML file (docs/config.md)");
   job->add_option("--set", options->set,

@@ -14,12 +14,12 @@
 namespace hone::cli {
 namespace {
 
-struct Options {
+struct TuneCommand {
   std::string model, space, data, out;
   bool check = false;
 };
 
-void run(const Options& options, Context& context) {
+void run(const TuneCommand& options, Context& context) {
   const Interrupt interrupt;
   app::TuneJob job{.model = options.model,
                    .space = options.space,
@@ -43,7 +43,7 @@ void run(const Options& options, Context& context) {
 }  // namespace
 
 void add_tune(CLI::App& program, Context& context) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<TuneCommand>();
   CLI::App* verb =
       program.add_subcommand("tune", "Search replacements of a model's layers and measure them");
   verb->add_option("MODEL", options->model,

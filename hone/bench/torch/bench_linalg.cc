@@ -32,7 +32,7 @@ namespace {
 using at::Tensor;
 
 constexpr std::string_view kLinalg = "bench linalg";
-constexpr Index kMostElements = Index{1} << 28;
+constexpr Index kMostEntries = Index{1} << 28;
 constexpr double kHair = 1.001;  // over hone's error
 constexpr std::array<std::string_view, 8> kWays{"svd",   "svd_lowrank", "qr",   "geqp3",
                                                 "gelsy", "dense",       "loop", "sparse_mm"};
@@ -328,8 +328,8 @@ Shape parse_shape(const std::string& text) {
   const bool has_cross = rows.ec == std::errc() && rows.ptr != end && *rows.ptr == 'x';
   const auto cols = std::from_chars(has_cross ? rows.ptr + 1 : end, end, shape.n);
   HONE_CHECK(has_cross && cols.ec == std::errc() && cols.ptr == end && shape.m > 0 && shape.n > 0 &&
-                 shape.m <= kMostElements / shape.n,
-             kLinalg, concat("a shape like 8192x256 of at most ", kMostElements, " entries"), text);
+                 shape.m <= kMostEntries / shape.n,
+             kLinalg, concat("a shape like 8192x256 of at most ", kMostEntries, " entries"), text);
   return shape;
 }
 

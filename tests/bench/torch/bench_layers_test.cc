@@ -202,19 +202,22 @@ TEST(BenchLayers, memory_is_linear_in_the_batch_from_the_weights_on) {
     const Index trained = 4 * field(32, impl, "trainable_count");
     for (const Index batch : {32, 64, 128, 256}) {
       const auto at = [&](const char* name) { return field(batch, impl, name); };
+      const auto bytes = [&](const char* name) { return static_cast<double>(at(name)); };
       EXPECT_EQ(at("weight_bytes"), weights);
       EXPECT_EQ(at("activation_bytes") * 32, field(32, impl, "activation_bytes") * batch) << impl;
       EXPECT_EQ(at("gradient_bytes"), trained + batch * 160 * 4) << impl;
       const Index slope =
           (field(256, impl, "forward_peak_bytes") - field(32, impl, "forward_peak_bytes")) / 224;
       const double scalars = impl == "bmm_2x8" ? 16 : 0;  // the factor of its mean is a tensor
-      EXPECT_NEAR(at("forward_peak_bytes"), weights + slope * batch, scalars) << impl;
+      EXPECT_NEAR(bytes("forward_peak_bytes"), static_cast<double>(weights + slope * batch),
+                  scalars)
+          << impl;
       if (impl == "bmm_2x8") continue;
-      EXPECT_NEAR(at("forward_peak_bytes"), at("forward_predicted_bytes"),
-                  0.05 * at("forward_peak_bytes"))
+      EXPECT_NEAR(bytes("forward_peak_bytes"), bytes("forward_predicted_bytes"),
+                  0.05 * bytes("forward_peak_bytes"))
           << impl << " " << batch;
-      EXPECT_NEAR(at("peak_memory_bytes"), at("memory_predicted_bytes"),
-                  0.05 * at("peak_memory_bytes"))
+      EXPECT_NEAR(bytes("peak_memory_bytes"), bytes("memory_predicted_bytes"),
+                  0.05 * bytes("peak_memory_bytes"))
           << impl << " " << batch;
     }
   }
@@ -353,8 +356,9 @@ TEST(BenchLayers, refuses_by_name) {
 }
 
 TEST(BenchLayers, measure_the_training_step_with_half_of_the_bytes_of_mlps) {
-  model_io::Architecture architecture{
-      .vocab_size = 50, .hidden_size = 16, .intermediate_size = 40, .layers = 2};
+  model_io::Architecture architecture;
+  architecture.vocab_size = 50, architecture.hidden_size = 16;
+  architecture.intermediate_size = 40, architecture.layers = 2;
   architecture.heads = architecture.kv_heads = 2;
   architecture.head_dim = architecture.rope.rotary_dims = 8;
   architecture.context = kStepPositions;

@@ -27,7 +27,8 @@ void expect_pivoted_qr(const Tensor& a, const PivotedQr& qr) {
   EXPECT_EQ(qr.r.scalar_type(), a.scalar_type());
   EXPECT_TRUE(is_permutation(qr.pivots));
   EXPECT_TRUE(is_upper(qr.r));
-  EXPECT_LT(orthogonality(qr.q), 10 * unit * std::sqrt(size) * std::sqrt(k + 1.0));
+  EXPECT_LT(orthogonality(qr.q),
+            10 * unit * std::sqrt(size) * std::sqrt(static_cast<double>(k + 1)));
   EXPECT_LT(qr_residual(a, qr.q, qr.r, qr.pivots), 10 * unit * std::sqrt(size));
   // Entry (i, j) is not longer than what is left of any column at step i.
   const Tensor r = qr.r.to(at::kDouble);
