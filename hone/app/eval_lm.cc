@@ -153,7 +153,7 @@ EvalResult evaluate(const EvalOptions& options, Executor& executor) {
   const std::int64_t start = steady_clock().now_ns();
   const infer::WeightFormat format = options.weights.format;
   const auto model = open(options.model, options, format, executor);
-  log_kept_weights(model->info());
+  log_loaded(model->info());
   text::TokenStream stream = read_stream(*model, options);
   std::unique_ptr<Engine> baseline;
   Index context = model->info().context;

@@ -133,7 +133,7 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
   const std::int64_t start = steady_clock().now_ns();
   const auto engine = Engine::open_or_throw(options.model, engine_options);
   const double load_s = seconds_between(start, steady_clock().now_ns());
-  log_kept_weights(engine->info());
+  log_loaded(engine->info());
 
   infer::Request request = options.request;
   request.tokens = prompt_tokens(*engine, options);

@@ -11,6 +11,7 @@
 
 #include "hone/app/blame_weights.h"
 #include "hone/app/generate_json.h"
+#include "hone/app/loaded_weights.h"
 #include "hone/app/prompt_line.h"
 #include "hone/app/result_file.h"
 #include "hone/core/check.h"
@@ -58,6 +59,7 @@ class KeepingSink final : public infer::EventSink {
 // A line on its way from the file to its result.
 struct Answer {
   Json result;                          // what is known of it
+  std::string where;                    // the line
   std::string echo;                     // the text begins with it
   std::shared_ptr<KeepingSink> sink{};  // null once the result is complete
 
@@ -100,8 +102,14 @@ Index count_lines(const std::filesystem::path& path) {
   }
 }
 
-Json error_json(ErrorCategory category, std::string_view message) {
-  return {{"category", name_of(category)}, {"message", message}};
+// An error of a line: "[prompts.jsonl, line 3: max_tokens] expected …".
+Json error_json(ErrorCategory category, const std::string& where, std::string_view message) {
+  std::string located(message);
+  if (located.find(where) == located.npos) {
+    located = located.starts_with('[') ? concat("[", where, ": ", message.substr(1))
+                                       : concat("[", where, "] ", message);
+  }
+  return {{"category", name_of(category)}, {"message", std::move(located)}};
 }
 
 // Names, sizes and times of change of the files that a model and its tokenizer are read from, so
@@ -213,6 +221,7 @@ GenerateBatchResult Job::run() {
   const auto elapsed = [&] { return seconds_between(begin, steady_clock().now_ns()); };
   const Index total = count_lines(options_.prompts);
   skip_done();
+  log_loaded(engine_->info());
   Progress progress("generate", total > 0 ? std::max<Index>(total - result_.continued, 1) : 0,
                     "prompts");
   while (!is_interrupted()) {
@@ -268,6 +277,7 @@ void Job::read_lines() {
 
 void Job::start(std::string_view line, Next next) {
   Answer& answer = answers_.emplace_back();
+  answer.where = lines_.where();
   PromptLine prompt{.id = nullptr,
                     .prompt = {},
                     .request = options_.defaults.request,
@@ -280,7 +290,7 @@ void Job::start(std::string_view line, Next next) {
     read_prompt_line(line, lines_.where(), prompt);
     submit(line, prompt, answer);
   } catch (const Error& failure) {
-    error = error_json(failure.category(), failure.what());
+    error = error_json(failure.category(), answer.where, failure.what());
   }
   answer.result["id"] = prompt.id.is_null() ? Json(lines_.number()) : prompt.id;
   answer.result["digest"] = digest(next == Next::TooLong ? "" : line);
@@ -323,7 +333,7 @@ void Job::complete(Answer& answer) {
   Json& result = answer.result;
   if (*last.finished == infer::FinishReason::Failed) {
     result["finish_reason"] = name_of(*last.finished);
-    result["error"] = error_json(last.error_category, last.error);
+    result["error"] = error_json(last.error_category, answer.where, last.error);
     if (last.refusal) result["error"]["refusal"] = name_of(*last.refusal);
     return;
   }

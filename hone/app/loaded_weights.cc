@@ -18,7 +18,11 @@ Json weights_json(const infer::ModelInfo& info, infer::WeightFormat format) {
       {"format", name_of(format)}, {"mapped", info.weights_are_mapped}, {"kept", std::move(kept)}};
 }
 
-void log_kept_weights(const infer::ModelInfo& info) {
+void log_loaded(const infer::ModelInfo& info) {
+  if (info.context < info.wanted_context) {
+    log_warning(concat("The KV cache holds ", info.context, " tokens, the context ",
+                       info.wanted_context, ": longer texts end there."));
+  }
   for (const auto& [name, dtype, reason] : info.kept_weights) {
     log_info(concat(quote_name(name), " stays ", dtype, ": ", reason));
   }

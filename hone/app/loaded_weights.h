@@ -12,7 +12,7 @@ namespace hone::app {
 // the format did not quantize}.
 Json weights_json(const infer::ModelInfo& info, infer::WeightFormat format);
 
-// Logs the matrices that were kept, if there are any.
-void log_kept_weights(const infer::ModelInfo& info);
+// Logs the matrices that were kept, and warns of a KV cache that holds less than the context.
+void log_loaded(const infer::ModelInfo& info);
 
 }  // namespace hone::app

@@ -54,10 +54,12 @@ void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
   auto* prompt = verb.add_option_group("prompt", "Exactly one of these options");
   prompt->add_option("-p,--prompt", command.prompt, "The prompt")->envname("HONE_PROMPT");
   prompt->add_option("-f,--file", command.prompt_file, "File with the prompt")
+      ->check(not_empty())
       ->envname("HONE_PROMPT_FILE");
   prompt
       ->add_option("--prompt-ids", command.ids_file,
                    "FILE with a JSON array of token ids, used unchanged")
+      ->check(not_empty())
       ->envname("HONE_PROMPT_IDS");
   prompt
       ->add_option("--prompts", command.batch.prompts,
@@ -71,6 +73,7 @@ void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
       ->envname("HONE_ECHO");
   verb.add_option("--tokenizer", command.job.engine.tokenizer,
                   "Tokenizer to use if the model has none")
+      ->check(not_empty())
       ->envname("HONE_TOKENIZER");
 }
 
@@ -78,7 +81,7 @@ void add_length_options(CLI::App& verb, GenerateCommand& command) {
   infer::Request& request = command.job.request;
   request.max_tokens = 128;
   verb.add_option("-n,--max-tokens", request.max_tokens, "Maximum number of tokens to generate")
-      ->check(whole_number(0))
+      ->check(whole_number(1))
       ->envname("HONE_MAX_TOKENS")
       ->capture_default_str();
   verb.add_option("--min-tokens", request.min_tokens,
@@ -90,12 +93,13 @@ void add_length_options(CLI::App& verb, GenerateCommand& command) {
       ->envname("HONE_STOP");
   verb.add_option("--timeout", request.timeout_s,
                   "Seconds after which a text ends where it is (0 means never)")
-      ->check(finite_number())
+      ->check(number_from(0, 1e9))
       ->envname("HONE_TIMEOUT");
   verb.add_flag("--ignore-eos", request.ignore_eos, "Do not end the text at stop tokens")
       ->envname("HONE_IGNORE_EOS");
   verb.add_option("--json-schema", command.json_schema,
                   "FILE or TEXT of a JSON schema that the generated text satisfies")
+      ->check(not_empty("a schema or its file"))
       ->envname("HONE_JSON_SCHEMA");
 }
 
@@ -104,30 +108,30 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
   infer::SamplingParams& sampling = command.job.request.sampling;
   verb.add_option("--temp", choice.temperature,
                   "Temperature; 0 always selects the most likely token (default: 1)")
-      ->check(finite_number())
+      ->check(number_from(0, 5))
       ->envname("HONE_TEMP");
   verb.add_option("--top-k", choice.top_k, "Sample from the K most likely tokens (0 means all)")
       ->check(whole_number(0))
       ->envname("HONE_TOP_K");
   verb.add_option("--top-p", choice.top_p,
                   "Sample from the most likely tokens with this total probability")
-      ->check(finite_number())
+      ->check(number_from(0, 1))
       ->envname("HONE_TOP_P");
   verb.add_option("--min-p", choice.min_p,
                   "Sample from tokens with at least this fraction of the highest probability")
-      ->check(finite_number())
+      ->check(number_from(0, 1))
       ->envname("HONE_MIN_P");
   verb.add_option("--repetition-penalty", choice.repetition_penalty,
                   "Penalty for tokens of the prompt and the output")
-      ->check(finite_number())
+      ->check(number_from(0.1, 10))
       ->envname("HONE_REPETITION_PENALTY");
   verb.add_option("--presence-penalty", sampling.presence_penalty,
                   "Penalty for tokens that are in the output")
-      ->check(finite_number())
+      ->check(number_from(-2, 2))
       ->envname("HONE_PRESENCE_PENALTY");
   verb.add_option("--frequency-penalty", sampling.frequency_penalty,
                   "Penalty per occurrence in the output")
-      ->check(finite_number())
+      ->check(number_from(-2, 2))
       ->envname("HONE_FREQUENCY_PENALTY");
   verb.add_option("--logit-bias", command.logit_bias, "ID:VALUE added to a logit (may be repeated)")
       ->allow_extra_args(false)
@@ -137,7 +141,7 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
       ->envname("HONE_NO_MODEL_DEFAULTS");
   verb.add_option("--logprobs", command.job.request.logprobs,
                   "Report the log probabilities of each token and of the K most likely ones")
-      ->check(whole_number(0))
+      ->check(whole_number(0, 20))
       ->envname("HONE_LOGPROBS");
 }
 
@@ -159,18 +163,23 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
 }
 
 void add_draft_options(CLI::App& verb, GenerateCommand& command) {
-  verb.add_option("--draft", command.draft,
-                  "Guess tokens and verify several at once: 'ngram' guesses from the text itself,"
-                  " a MODEL with the same vocabulary by decoding")
-      ->envname("HONE_DRAFT");
+  CLI::Option* draft =
+      verb.add_option(
+              "--draft", command.draft,
+              "Guess tokens and verify several at once: 'ngram' guesses from the text itself,"
+              " a MODEL with the same vocabulary by decoding")
+          ->check(not_empty("ngram or a model"))
+          ->envname("HONE_DRAFT");
   verb.add_option("--spec-k", command.spec_depth,
                   "Number of guesses in a step with --draft, 1 to 16, or auto: as many as pay")
+      ->needs(draft)
       ->envname("HONE_SPEC_K")
       ->capture_default_str();
   verb.add_option("--spec-rule", command.spec_rule,
                   "Rule for the guesses of a model: coupled (the same text as without) or exact"
                   " (the same law, more are right); default: coupled with --seed, else exact")
       ->check(CLI::IsMember({"coupled", "exact"}))
+      ->needs(draft)
       ->envname("HONE_SPEC_RULE");
 }
 
@@ -198,6 +207,7 @@ void add_batch_options(CLI::App& verb, GenerateCommand& command) {
       ->envname("HONE_RESUME");
   verb.add_option("--max-sequences", command.job.engine.max_sequences,
                   "Number of prompts of --prompts that run together")
+      ->needs(prompts)
       ->check(whole_number(1, 1024))
       ->envname("HONE_MAX_SEQUENCES")
       ->capture_default_str();
@@ -267,6 +277,8 @@ void run_batch(Context& context, GenerateCommand& command) {
 void run_generate(Context& context, GenerateCommand& command) {
   if (!command.batch.prompts.empty()) return run_batch(context, command);
   app::GenerateOptions& job = command.job;
+  HONE_REQUIRE(job.request.logprobs == 0 || context.common.json, "--logprobs",
+               "They are in the document of --json, or in the results of --prompts.");
   job.prompt = command.prompt_file.empty() ? command.prompt
                                            : read_text_file(command.prompt_file, kMaxPromptBytes);
   if (!command.ids_file.empty()) job.prompt_ids = read_token_ids(command.ids_file);

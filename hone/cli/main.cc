@@ -38,8 +38,10 @@ void print_error(std::string_view message) {
 
 // Flushes stdout. Returns false if the reader of the pipe is gone.
 bool flush_stdout() {
-  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return true;
-  const std::string problem = std::strerror(errno);
+  const bool is_flushed = std::fflush(stdout) == 0;
+  const int error = errno;
+  if (is_flushed && std::ferror(stdout) == 0) return true;
+  const std::string problem = is_flushed ? "an earlier write failed" : std::strerror(error);
   pollfd reader{STDOUT_FILENO, POLLOUT, 0};
   if (::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0) return false;
   fail(ErrorCategory::Io, "stdout", concat("Could not write the result: ", problem));
@@ -118,6 +120,15 @@ void check_words(const CLI::App& command, const std::string& where, std::span<ch
   fail_argument(where, describe_unknown("command", words[0], known));
 }
 
+// An option "--name=" without a value would otherwise take the next word as its value.
+void check_values(std::span<char*> words) {
+  for (const std::string_view word : words) {
+    if (word == "--") return;
+    if (!word.starts_with("--") || word.find('=') != word.size() - 1) continue;
+    fail_argument(word.substr(0, word.size() - 1), "a value behind the equals sign", "none");
+  }
+}
+
 // "bench gemm"
 std::string words_of(const CLI::App& program) {
   std::string words;
@@ -152,6 +163,7 @@ int run(int argc, char** argv) {
   }
   check_words(program, "hone", std::span(argv, static_cast<std::size_t>(argc)).subspan(1),
               torch_verbs());
+  check_values(std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
   program.parse_complete_callback([&] {
     apply_common_options(context.common);
     context.start_trace(words_of(program));

@@ -2,6 +2,7 @@
 #include "hone/cli/runtime_options.h"
 
 #include <charconv>
+#include <limits>
 
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
@@ -41,11 +42,13 @@ std::optional<Index> read_draft_depth(const std::string& option) {
 
 std::vector<infer::TokenId> read_token_ids(const std::string& path) {
   const Json json = read_json_file(path);
-  try {
-    return json.get<std::vector<infer::TokenId>>();
-  } catch (const Json::exception&) {
-    fail_corrupt(path, "a JSON array of token ids", json.type_name());
+  if (!json.is_array()) fail_corrupt(path, "a JSON array of token ids", json.type_name());
+  for (const Json& id : json) {
+    const bool is_id =
+        id.is_number_integer() && id >= 0 && id <= std::numeric_limits<infer::TokenId>::max();
+    if (!is_id) fail_corrupt(path, "whole numbers from 0 as token ids", id.dump());
   }
+  return json.get<std::vector<infer::TokenId>>();
 }
 
 }  // namespace hone::cli

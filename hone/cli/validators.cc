@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "hone/core/check.h"
 
@@ -44,19 +45,21 @@ CLI::Validator positive_number() {
   return {check, "> 0", "POSITIVE"};
 }
 
-CLI::Validator not_empty() {
-  const auto check = [](std::string& text) { return text.empty() ? refuse("a path", "none") : ""; };
-  return {check, "", "PATH"};
+CLI::Validator number_from(double low, double high) {
+  const auto check = [=](std::string& text) {
+    double value = 0;
+    return parse(text, value) && value >= low && value <= high
+               ? ""
+               : refuse(concat("a number from ", low, " to ", high), text);
+  };
+  return {check, concat(low, "..", high), "NUMBER"};
 }
 
-CLI::Validator finite_number() {
-  const auto check = [](std::string& text) {
-    double value = 0;
-    return parse(text, value) && std::abs(value) <= std::numeric_limits<float>::max()
-               ? ""
-               : refuse("a finite number", text);
+CLI::Validator not_empty(std::string what) {
+  const auto check = [what = std::move(what)](std::string& text) {
+    return text.empty() ? refuse(what, "none") : "";
   };
-  return {check, "", "FINITE"};
+  return {check, "", "NOT_EMPTY"};
 }
 
 }  // namespace hone::cli

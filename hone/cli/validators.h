@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <limits>
+#include <string>
 
 #include "hone/core/index.h"
 
@@ -14,9 +15,9 @@ namespace hone::cli {
 CLI::Validator whole_number(Index low, Index high = std::numeric_limits<Index>::max());
 // A finite number above 0.
 CLI::Validator positive_number();
-// A text of at least one character.
-CLI::Validator not_empty();
-// A finite number that an fp32 can hold.
-CLI::Validator finite_number();
+// A number from `low` to `high`.
+CLI::Validator number_from(double low, double high);
+// A text of at least one character; `what` names it in the error.
+CLI::Validator not_empty(std::string what = "a path");
 
 }  // namespace hone::cli

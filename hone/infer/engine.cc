@@ -77,6 +77,7 @@ struct Engine::State {
     info.architecture = file->architecture();
     info.format = name_of(file->format());
     info.context = loop.max_length();
+    info.wanted_context = loop_settings.context;
     info.file_bytes = file->file_bytes();
     info.weight_bytes = runner.weight_bytes();
     info.weights_are_mapped = runner.weights().packed != nullptr;
@@ -129,8 +130,11 @@ void Engine::State::check(const Request& request) const {
   const Index vocab = file->architecture().vocab_size;
   const auto length = static_cast<Index>(request.tokens.size());
   HONE_CHECK(length >= 1, "request", "a prompt of at least one token", length);
+  const bool is_cache_short = info.context < info.wanted_context;
   HONE_CHECK(length < info.context, "request",
-             concat("a prompt below the context of ", info.context, " tokens"), length);
+             concat("a prompt below the ", info.context, " tokens of the ",
+                    is_cache_short ? "KV cache" : "context"),
+             length);
   check_ids(request.tokens, vocab, "request");
   HONE_CHECK(request.max_tokens >= 1, "max_tokens", "at least 1", request.max_tokens);
   HONE_CHECK(request.min_tokens >= 0 && request.min_tokens <= request.max_tokens, "min_tokens",
@@ -156,9 +160,10 @@ void Engine::State::check(const Request& request) const {
 void Engine::State::check_schema(const Request& request) const {
   HONE_REQUIRE(tokenizer != nullptr, "JSON schema",
                "A schema needs a tokenizer, and this model has none.");
-  HONE_REQUIRE(!request.ignore_eos && request.stop.empty(), "JSON schema",
-               "The schema says where the text ends, so that stop strings and ignoring stop tokens"
-               " are excluded.");
+  HONE_REQUIRE(!request.ignore_eos && request.stop.empty() && request.min_tokens == 0,
+               "JSON schema",
+               "The schema says where the text ends, so that stop strings, ignoring stop tokens and"
+               " a minimum of tokens are excluded.");
 }
 
 std::unique_ptr<Engine> Engine::open_or_throw(const std::filesystem::path& model,

@@ -15,7 +15,8 @@ namespace hone::infer {
 struct ModelInfo {
   model_io::Architecture architecture;
   std::string format;  // "huggingface", "hone", "gguf", "llama2.c"
-  Index context = 0;   // maximum tokens of a sequence: EngineOptions::context or the model's own
+  Index context = 0;   // maximum tokens of a sequence: `wanted_context`, or what the KV cache holds
+  Index wanted_context = 0;  // EngineOptions::context or the model's own
   Index file_bytes = 0;
   // Of the packed matrices, all of which a decode step reads. The embedding matrix counts once
   // where it is also the output matrix, and otherwise not at all.

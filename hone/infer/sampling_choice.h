@@ -17,7 +17,7 @@ struct SamplingChoice {
 
 // Completes `sampling` by the choice or, if absent, by the model's default; otherwise its values
 // remain. do_sample = false in generation_config.json means temperature 0. Defaults that are not
-// numbers are ignored; Error{CorruptFile} for a number that the type of the parameter cannot hold.
+// numbers are ignored; Error{CorruptFile} for a number that validate() would refuse.
 // The result still needs validate().
 SamplingParams resolve_sampling(SamplingParams sampling, const SamplingChoice& choice,
                                 const Json& generation_defaults);

@@ -42,6 +42,51 @@ TEST_F(BadInput, folders_links_and_files_without_permission_end_with_3) {
   expect_refusal({"inspect", path("loop.safetensors")}, 3);
 }
 
+TEST_F(BadInput, options_that_would_have_no_effect_are_refused) {
+  const std::string model = write_tiny_model();
+  const Arguments generate{"generate", model, "-p", "a"};
+  const std::vector<Arguments> without_effect{
+      {"--spec-k", "4"},
+      {"--spec-rule", "exact"},
+      {"--max-sequences", "2"},
+      {"--logprobs", "2"},
+      {"--json-schema", ""},
+      {"--draft", ""},
+      {"--tokenizer", ""},
+      {"--temp", "5.5"},
+      {"--temp", "1e39"},
+      {"--top-p", "-0.1"},
+      {"--logprobs", "21"},
+      {"-n", "0"},
+      {"--json-schema", "{\"type\": \"boolean\"}", "--min-tokens", "3"}};
+  for (const Arguments& options : without_effect) expect_refusal(generate + options, 2);
+  write_text_file(path("prompts.jsonl"), "{\"prompt\": \"a\"}\n");
+  expect_refusal({"generate", model, "--prompts", path("prompts.jsonl"), "--output=", "--resume"},
+                 2);
+  EXPECT_FALSE(fs::exists("--resume.partial"));
+}
+
+TEST_F(BadInput, token_ids_are_whole_numbers) {
+  const std::string model = write_tiny_model(), file = path("ids.json");
+  for (const char* ids : {"[1.5]", "[1, -2]", "[true]", "[4294967296]", "{\"a\": []}"}) {
+    write_text_file(file, ids);
+    expect_refusal({"generate", model, "--prompt-ids", file}, 3, ids);
+    expect_refusal({"eval", model, "--token-ids", file}, 3, ids);
+  }
+}
+
+TEST_F(BadInput, defaults_of_a_model_that_are_out_of_range_are_named_with_their_file) {
+  const std::string model = write_tiny_model();
+  for (const char* text : {"{\"temperature\": 9}", "{\"top_p\": 0}", "{\"top_k\": -1}",
+                           "{\"repetition_penalty\": 1e30}"}) {
+    write_text_file(model + "/generation_config.json", text);
+    const Arguments generate{"generate", model, "-p", "a", "-n", "2"};
+    expect_refusal(generate, 3, text);
+    EXPECT_THAT(run_hone(generate).err, HasSubstr("generation_config.json: ")) << text;
+    EXPECT_EQ(run_hone(generate + Arguments{"--no-model-defaults"}).status, 0) << text;
+  }
+}
+
 TEST_F(BadInput, eval_refuses_text_that_is_no_utf8_or_too_short) {
   const std::string model = write_tiny_model(), text = path("text.txt");
   const auto eval = [&](const std::string& content) {

@@ -390,7 +390,7 @@ HWY_INLINE void store_out(const FavorWork& work, const FavorHead& head, const Fa
   HWY_ALIGN float inverse[kFavorChunk];
   const float* sums = work.out_t + args.v_dim * kTokenStride;
   for (Index i = 0; i < kFavorChunk; ++i) {
-    inverse[i] = sums[i] < std::numeric_limits<float>::min() ? 0.0f : 1 / sums[i];
+    inverse[i] = sums[i] < kLeastFeatureSum ? 0.0f : 1 / sums[i];
   }
   scale_columns(work.out_t, args.v_dim, inverse);
   transpose(work.out_t, kTokenStride, round_up(args.v_dim, 4), kFavorChunk, work.x,

@@ -12,11 +12,16 @@ enum class FeatureKind {
   Relu,     // max(0, w_j . x / sqrt(features)) + eps
 };
 
+// Of features that are relative to the largest ones. Below it, a query shares no feature with any
+// key that would say something of their product; the gradient of all queries has its inverse as a
+// factor, and would overflow.
+inline constexpr float kLeastFeatureSum = 0x1p-80f;
+
 // Attention with phi(q_i) . phi(k_j) in place of exp(q_i . k_j / sqrt(qk_dim)):
 //   out_i = sum_j phi(q_i) . phi(k_j) v_j / sum_j phi(q_i) . phi(k_j)
 // over the keys j that key_mask admits, with `causal` over those with j <= i. Time and memory are
-// linear in the number of tokens. Rows of out whose denominator is below the smallest normal
-// number are 0, and so are queries that query_mask does not admit.
+// linear in the number of tokens. Rows of out whose denominator is below kLeastFeatureSum are 0,
+// and so are queries that query_mask does not admit.
 //
 // Numerics: every query is scaled by its own largest feature and every key by the largest so far,
 // so that no exponential overflows; both cancel. Products run on chunks of 64 tokens. Later tokens

@@ -63,7 +63,7 @@ struct Weights {
         for (Index f = 0; f < m; ++f) row[j] += left[f] * right[f];
         sum += row[j] *= std::exp(k.exponents[static_cast<std::size_t>(j)] - largest);
       }
-      const bool is_nothing = sum < std::numeric_limits<float>::min();
+      const bool is_nothing = sum < kLeastFeatureSum;
       for (Index j = 0; j < args.keys; ++j) row[j] = is_nothing ? 0 : row[j] / sum;
     }
   }

@@ -192,6 +192,7 @@ void fix_signs(Svd& svd) {
 
 Svd randomized_svd(const Tensor& a, const RandomizedSvdOptions& options) {
   check_matrix(kRandomizedSvd, "matrix", a);
+  HONE_CHECK(!a.is_meta(), kRandomizedSvd, "a matrix with values", "one on the device meta");
   HONE_CHECK(options.tolerance >= 0 && options.tolerance < 1, kRandomizedSvd,
              "a tolerance in [0, 1)", options.tolerance);
   HONE_CHECK(options.rank >= (options.tolerance > 0 ? 0 : 1), kRandomizedSvd,

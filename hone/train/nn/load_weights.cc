@@ -42,9 +42,12 @@ bool is_classifier(std::string_view name) {
                              [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// A count of batches affects no result, and a module has the recipe of its own signs.
-bool may_be_missing(std::string_view name) {
-  return name.ends_with("num_batches_tracked") || name.ends_with(".sketch");
+// A count of batches affects no result. The recipe of a layer's signs may be elsewhere, as that of
+// a classifier is in its config.json, but a strict load wants it from the file: with other signs,
+// the weights mean nothing.
+bool may_be_missing(std::string_view name, bool strict) {
+  const bool is_recipe = name == "sketch" || name.ends_with(".sketch");
+  return name.ends_with("num_batches_tracked") || (is_recipe && !strict);
 }
 
 // Begins as torch.save's zip archives or its older pickles do.
@@ -77,7 +80,8 @@ std::map<std::string, Tensor> read_stored(const fs::path& path) {
 // Sorts a module's tensors into those that the file has and those that do not fit.
 class Matcher {
  public:
-  explicit Matcher(const fs::path& path) : path_(path.string()), stored_(read_stored(path)) {}
+  Matcher(const fs::path& path, bool strict)
+      : path_(path.string()), strict_(strict), stored_(read_stored(path)) {}
 
   void match(const torch::nn::Module& module) {
     for (const auto& [name, target] : parameters_by_path(module)) take(name, target);
@@ -92,9 +96,9 @@ class Matcher {
           .push_back(concat(quote_name(name), " ", shape_text(tensor)));
     }
   }
-  void check(bool strict) const {
+  void check() const {
     const bool fits = !result_.parameters.empty();
-    if (fits && (!strict || result_.is_complete())) return;
+    if (fits && (!strict_ || result_.is_complete())) return;
     fail_argument(path_,
                   concat(fits ? "Not every tensor fits the model: " : "No tensor fits the model: ",
                          result_.mismatches(), "."));
@@ -115,7 +119,7 @@ class Matcher {
     const bool in_head = is_classifier(name);
     const auto found = stored_.find(name);
     if (found == stored_.end()) {
-      if (!may_be_missing(name)) {
+      if (!may_be_missing(name, strict_)) {
         (in_head ? result_.classifier : result_.missing).push_back(name);
       }
       return;
@@ -145,6 +149,7 @@ class Matcher {
   }
 
   std::string path_;
+  bool strict_;
   std::map<std::string, Tensor> stored_;  // what no tensor of the module has taken yet
   std::vector<Copy> copies_, head_;
   LoadedWeights result_;
@@ -176,9 +181,9 @@ std::string LoadedWeights::mismatches() const {
 
 LoadedWeights load_weights(torch::nn::Module& module, const fs::path& file,
                            const LoadOptions& options) {
-  Matcher matcher(file);
+  Matcher matcher(file, options.strict);
   matcher.match(module);
-  matcher.check(options.strict);
+  matcher.check();
   return matcher.copy();
 }
 

@@ -35,8 +35,9 @@ struct LoadedWeights {
 // Copies the tensors of a safetensors file into the parameters and buffers of the same names and
 // shapes. A prefix "module." of the file's names is ignored. A classifier is "fc.*" or "linear.*".
 // Floating-point types are converted; an integer does not fit a floating-point tensor. Names are
-// those of parameters_by_path(). A missing num_batches_tracked, which affects no result, or sketch,
-// the recipe of a factored layer's signs, is not a mismatch.
+// those of parameters_by_path(). A missing num_batches_tracked, which affects no result, is not a
+// mismatch, and neither is, without `strict`, a missing sketch, the recipe of a factored layer's
+// signs.
 //
 // Throws, and changes nothing: Error{NotFound}; Error{CorruptFile} for a damaged file, NaN or
 // infinity in a tensor that would be loaded, or a name that is there twice; Error{Unsupported} for

@@ -72,7 +72,7 @@ FactoredLinear from_linear(const torch::nn::LinearImpl& linear, const FitOptions
   const bool is_sketched = options.mode == FactorMode::Sketched;
   const Index most = (weight.size(0) + weight.size(1)) *
                      (is_sketched ? 2 * std::clamp<Index>(options.terms, 1, kMostTerms) : 1);
-  HONE_CHECK(options.rank >= 0 && options.rank <= most, kConvert, concat("a rank of 0 to ", most),
+  HONE_CHECK(options.rank >= 0 && options.rank <= most, kConvert, concat("a rank of 1 to ", most),
              options.rank);
   FactoredLinearOptions layer{.in_features = weight.size(1),
                               .out_features = weight.size(0),

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <torch/nn/cloneable.h>
 #include <torch/types.h>
 
 #include <cstdint>
+#include <vector>
+
+#include "hone/train/sketch/sketch_signs.h"
 
 namespace hone::nn {
 
@@ -12,5 +16,32 @@ namespace hone::nn {
 torch::Tensor new_counter();
 std::uint32_t counted(const torch::Tensor& counter);
 void set_counter(torch::Tensor& counter, std::uint32_t count);
+
+// The base of a module with counters: conversions of the module or of its parent leave buffers of
+// bytes as they are.
+template <class Impl>
+class CountedModule : public torch::nn::Cloneable<Impl> {
+ public:
+  void to(torch::Device device, torch::Dtype dtype, bool non_blocking = false) override {
+    convert([&] { torch::nn::Module::to(device, dtype, non_blocking); });
+  }
+  void to(torch::Dtype dtype, bool non_blocking = false) override {
+    convert([&] { torch::nn::Module::to(dtype, non_blocking); });
+  }
+  void to(torch::Device device, bool non_blocking = false) override {
+    torch::nn::Module::to(device, non_blocking);
+  }
+
+ private:
+  template <class Change>
+  void convert(const Change& change) {
+    std::vector<torch::Tensor> bytes;
+    for (const auto& item : this->named_buffers(/*recurse=*/false)) {
+      if (item.value().scalar_type() == at::kByte) bytes.push_back(item.value());
+    }
+    change();
+    for (torch::Tensor& buffer : bytes) restore_bytes(buffer);
+  }
+};
 
 }  // namespace hone::nn

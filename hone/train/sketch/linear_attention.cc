@@ -269,9 +269,7 @@ Tensor composed::linear_attention(const Tensor& q, const Tensor& k, const Tensor
   }
   memory.position += q.size(1);
   const Tensor divisor = sums.slice(3, v.size(3));
-  const double least = sums.scalar_type() == at::kDouble ? std::numeric_limits<double>::min()
-                                                         : std::numeric_limits<float>::min();
-  const Tensor is_nothing = divisor < least;
+  const Tensor is_nothing = divisor < kernels::kLeastFeatureSum;
   const Tensor out = sums.slice(3, 0, v.size(3)) / divisor.masked_fill(is_nothing, 1);
   return out.masked_fill(is_nothing, 0).transpose(1, 2).to(q.scalar_type());
 }

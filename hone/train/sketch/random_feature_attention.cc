@@ -9,7 +9,6 @@
 
 #include "hone/core/check.h"
 #include "hone/core/philox.h"
-#include "hone/train/sketch/counter.h"
 
 namespace hone::nn {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <torch/nn/cloneable.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
 #include <optional>
 
+#include "hone/train/sketch/counter.h"
 #include "hone/train/sketch/linear_attention.h"
 #include "hone/train/sketch/stochastic_position.h"
 
@@ -40,7 +40,7 @@ struct AttentionMasks {
 // Multi-head attention in linear time: torch::nn::MultiheadAttention with linear_attention() in
 // place of the softmax. Weights start as Xavier uniform by projection, biases as 0. Draws nothing
 // from LibTorch's generators but dropout.
-class RandomFeatureAttentionImpl : public torch::nn::Cloneable<RandomFeatureAttentionImpl> {
+class RandomFeatureAttentionImpl : public CountedModule<RandomFeatureAttentionImpl> {
  public:
   // Error{InvalidArgument} on sizes below 1, heads that do not divide embed_dim, dropout outside
   // [0, 1), and what linear_attention() refuses.

@@ -11,7 +11,6 @@
 #include "hone/train/exact_scope.h"
 #include "hone/train/interop.h"
 #include "hone/train/nn/recompute.h"
-#include "hone/train/sketch/counter.h"
 #include "hone/train/sketch/linear_attention.h"
 
 namespace hone::nn {

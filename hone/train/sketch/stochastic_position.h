@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
 #include <utility>
 
 #include "hone/core/index.h"
+#include "hone/train/sketch/counter.h"
 
 namespace hone::nn {
 
@@ -24,7 +24,7 @@ struct StochasticPositionOptions {
 // channels] satisfy
 //   E q'_i . k'_j / sqrt(R) = channels^(-1/2) sum_d q_id k_jd P_d(i - j),
 //   P_d(t) = sum_s gain_ds^2 cos(2 pi f_ds t + phase_ds).
-class StochasticPositionImpl : public torch::nn::Cloneable<StochasticPositionImpl> {
+class StochasticPositionImpl : public CountedModule<StochasticPositionImpl> {
  public:
   // Error{InvalidArgument} on sizes below 1.
   explicit StochasticPositionImpl(const StochasticPositionOptions& options);

@@ -118,11 +118,11 @@ std::vector<Layer> places_of(Module& model, const Module& module) {
 void replace(Module& model, std::string_view path, AnyModule replacement) {
   HONE_REQUIRE(!replacement.is_empty(), kReplace, "There is no replacement.");
   const Layer old = find_layer(model, path);
+  const AnyModule slot{Slot(replacement)};
   const std::vector<Layer> places = places_of(model, *old.module);
   for (const Layer& place : places) check_place(place);
   check_ties(model, old, *replacement.ptr());
   replacement.ptr()->train(old.module->is_training());
-  const AnyModule slot{Slot(replacement)};
   slot.ptr()->train(old.module->is_training());
   for (const Layer& place : places) {
     if (place.slot != nullptr) {

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -24,12 +25,29 @@ void append(const torch::nn::Module& module, const std::string& prefix, const Ow
   }
 }
 
+// AnyModule compares the arguments of a call with those of forward() before it calls, so that an
+// argument of no layer's type shows what the layer takes without running it.
+void check_takes_a_tensor(torch::nn::AnyModule layer) {
+  struct Probe {};
+  try {
+    layer.forward(Probe{});
+  } catch (const c10::Error& error) {
+    const std::string_view problem = error.what_without_backtrace();
+    const auto says = [&](std::string_view part) { return problem.find(part) != problem.npos; };
+    const bool takes_other = says("argument(s), but received") ||
+                             (says("Expected argument #") && !says("of type at::Tensor"));
+    if (!takes_other) return;
+    fail_argument("Slot", "a layer whose forward() takes one tensor", layer.ptr()->name());
+  }
+}
+
 }  // namespace
 
 SlotImpl::SlotImpl(torch::nn::AnyModule layer) { set(std::move(layer)); }
 
 void SlotImpl::set(torch::nn::AnyModule layer) {
   HONE_REQUIRE(!layer.is_empty(), "Slot", "There is no layer to hold.");
+  check_takes_a_tensor(layer);
   layer_ = std::move(layer);
   calls_ = 0;
   if (named_children().contains(kLayer)) {

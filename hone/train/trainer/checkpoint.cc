@@ -134,8 +134,9 @@ Checkpoint CheckpointStore::load(Index step) const {
             .facts = manifest.at("facts"),
             .weights = read_verified(folder, kWeights, manifest),
             .state = read_verified(folder, kState, manifest)};
-  } catch (const Json::exception& error) {
-    fail_corrupt(manifest_path.string(), "a checkpoint's manifest", error.what());
+  } catch (const Json::exception&) {
+    fail_corrupt(manifest_path.string(),
+                 "A field of a checkpoint's manifest is missing or has another type.");
   }
 }
 

@@ -241,6 +241,10 @@ TEST(RandomizedSvd, RefusesOtherInputInOneSentence) {
     EXPECT_EQ(refusal([&] { randomized_svd(a, {.rank = 2}); }),
               "[randomized_svd] The matrix has entries that are NaN or infinite.");
   }
+  EXPECT_EQ(refusal([&] {
+              randomized_svd(at::zeros({9, 2}, at::kMeta), {.rank = 2});
+            }),
+            "[randomized_svd] expected a matrix with values, got one on the device meta");
   const Tensor a = gaussian(40, 30, 18);
   const auto message = [&](const RandomizedSvdOptions& options) {
     return refusal([&] { randomized_svd(a, options); });

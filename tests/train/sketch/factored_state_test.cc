@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a factored layer stores, and that nothing which moves its parameters separates them from the
 // memory that is multiplied.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
@@ -12,6 +13,7 @@
 #include "hone/core/mmap_file.h"
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/sketch/factored_linear.h"
+#include "hone/train/surgery/slot.h"
 #include "hone/train/tensor_file.h"
 #include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
@@ -135,6 +137,20 @@ TEST(FactoredState, saves_the_seed_instead_of_the_signs) {
   EXPECT_TRUE(load_weights(*other, path, {.strict = true}).is_complete());
   EXPECT_TRUE(at::equal(other->effective_weight(), layer->effective_weight()));
   EXPECT_EQ(other->options().seed, options.seed);
+}
+
+TEST(FactoredState, does_not_load_strictly_without_the_recipe) {
+  FactoredLinear layer(sketched_options(30, 20, 1, 4));
+  const hone::test::TemporaryFolder folder;
+  const auto path = folder.path() / "parameters.safetensors";
+  write_tensors(path, parameters_by_path(*layer));
+  FactoredLinearOptions options = sketched_options(30, 20, 1, 4);
+  options.seed = 77;
+  FactoredLinear other(options);
+  const Tensor before = other->first().clone();
+  EXPECT_THAT(hone::test::refusal([&] { load_weights(*other, path, {.strict = true}); }),
+              testing::HasSubstr("missing: sketch"));
+  EXPECT_TRUE(other->first().equal(before));
 }
 
 TEST(FactoredState, survives_an_archive_that_has_only_the_trained_rows) {

@@ -331,9 +331,9 @@ TEST(FromLinear, terms_may_be_wider_together_than_the_weight_but_not_each) {
   EXPECT_EQ(from_linear(*linear, widest)->options().rank, 3 * 2 * most);
   FitOptions wider = widest;
   wider.rank += 6;
-  EXPECT_THAT(refusal([&] { from_linear(*linear, wider); }), HasSubstr("a rank of 0 to 504, got"));
+  EXPECT_THAT(refusal([&] { from_linear(*linear, wider); }), HasSubstr("a rank of 1 to 504, got"));
   EXPECT_THAT(refusal([&] { from_linear(*linear, {.rank = most + 1}); }),
-              HasSubstr("a rank of 0 to 84, got 85"));
+              HasSubstr("a rank of 1 to 84, got 85"));
 }
 
 }  // namespace

@@ -160,7 +160,7 @@ TEST_F(LinearAttentionOp, inputs_of_any_norm_give_finite_outputs_and_those_of_al
       const Tensor got = linear_attention(in.q, in.k, in.v, in.omega, options);
       const Tensor want = all_pairs(in.q, in.k, in.v, in.omega, options);
       EXPECT_TRUE(got.isfinite().all().item<bool>()) << size;
-      // Rows that share no feature with a key above the smallest number are 0.
+      // Rows that share no feature with a key are 0.
       const Tensor is_row = got.ne(0).any(-1, true);
       EXPECT_LE(relative_error(got * is_row, want * is_row), 1e-7) << size;
       if (size <= 1) {
@@ -170,6 +170,22 @@ TEST_F(LinearAttentionOp, inputs_of_any_norm_give_finite_outputs_and_those_of_al
         const Tensor narrow =
             linear_attention(in.q.to(type), in.k.to(type), in.v.to(type), in.omega, options);
         EXPECT_TRUE(narrow.isfinite().all().item<bool>()) << size << " " << type;
+      }
+    }
+  }
+}
+
+TEST_F(LinearAttentionOp, inputs_of_any_norm_give_finite_gradients) {
+  for (const double size : {1.0, 3.0, 10.0, 30.0, 100.0, 1e3}) {
+    for (const bool causal : {false, true}) {
+      const Inputs in(300, 300, size);
+      for (const at::ScalarType type : {torch::kFloat, torch::kDouble}) {
+        const auto attend = [&](const Tensor& q, const Tensor& k, const Tensor& v) {
+          return linear_attention(q, k, v, in.omega.to(type), {FeatureKind::Softmax, causal, 0});
+        };
+        for (const Tensor& result : in.run(attend, type)) {
+          EXPECT_TRUE(result.isfinite().all().item<bool>()) << size << causal << type;
+        }
       }
     }
   }

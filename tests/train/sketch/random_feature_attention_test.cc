@@ -3,12 +3,17 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/serialize.h>
 
 #include <functional>
 #include <sstream>
 
+#include "hone/train/nn/load_weights.h"
+#include "hone/train/surgery/slot.h"
+#include "hone/train/tensor_file.h"
 #include "tests/support/error_of.h"
+#include "tests/support/test_data.h"
 #include "tests/train/sketch/attention_oracle.h"
 
 namespace hone::nn {
@@ -179,6 +184,34 @@ TEST_F(RandomFeatureAttentionLayer, steps_give_what_the_whole_gives) {
       EXPECT_FALSE(parts[1].requires_grad());
     }
   }
+}
+
+TEST_F(RandomFeatureAttentionLayer,
+       keeps_its_counters_in_bytes_when_it_or_its_parent_is_converted) {
+  RandomFeatureAttentionOptions options = small();
+  options.position_sines = 2;
+  RandomFeatureAttention layer(options);
+  for (int i = 0; i < 300; ++i) layer->redraw();
+  const Tensor draws = layer->draws.clone(), noises = layer->position->draws.clone();
+  torch::nn::Sequential parent;
+  parent->push_back(layer);
+  for (const at::ScalarType type : {at::kDouble, at::kBFloat16, at::kHalf, at::kFloat}) {
+    parent->to(type);
+    layer->to(at::Device(at::kCPU), type);
+    EXPECT_EQ(layer->omega.scalar_type(), type);
+    EXPECT_TRUE(layer->draws.equal(draws)) << type;
+    EXPECT_TRUE(layer->position->draws.equal(noises)) << type;
+  }
+  const hone::test::TemporaryFolder folder;
+  std::vector<NamedTensor> tensors = parameters_by_path(*layer);
+  for (const NamedTensor& buffer : buffers_by_path(*layer)) tensors.push_back(buffer);
+  write_tensors(folder.path() / "layer.safetensors", tensors);
+  options.seed = 8;
+  RandomFeatureAttention other(options);
+  load_weights(*other, folder.path() / "layer.safetensors", {.strict = true});
+  const Tensor x = tokens(9);
+  EXPECT_TRUE(other->forward(x, x, x).equal(layer->forward(x, x, x)));
+  EXPECT_TRUE(other->draws.equal(draws));
 }
 
 // Its sums are those of other features.

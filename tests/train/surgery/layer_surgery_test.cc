@@ -4,7 +4,9 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/pooling.h>
 
 #include <algorithm>
 #include <map>
@@ -243,6 +245,35 @@ TEST(LayerSurgery, names_tensors_as_without_slots) {
   names.clear();
   for (const NamedTensor& tensor : buffers_by_path(*norms)) names.push_back(tensor.name);
   EXPECT_THAT(names, ElementsAre("0.running_mean", "0.running_var", "0.num_batches_tracked"));
+}
+
+struct TextLayerImpl : torch::nn::Module {
+  Tensor forward(const std::string&) { return {}; }
+};
+TORCH_MODULE(TextLayer);
+struct CountingLayerImpl : torch::nn::Module {
+  Tensor forward(Tensor x) {
+    ++calls;
+    return x;
+  }
+  int calls = 0;
+};
+TORCH_MODULE(CountingLayer);
+
+TEST(LayerSurgery, refuses_layers_that_take_anything_else_than_one_tensor) {
+  SmallNet net;
+  const auto before = copy_of(*net);
+  for (const AnyModule& layer :
+       {AnyModule(torch::nn::MultiheadAttention(16, 2)), AnyModule(torch::nn::Bilinear(16, 16, 8)),
+        AnyModule(TextLayer())}) {
+    EXPECT_THAT(refusal([&] { replace(*net, "layers.0.down", layer); }),
+                HasSubstr("a layer whose forward() takes one tensor, got " + layer.ptr()->name()));
+  }
+  EXPECT_TRUE(is_same(copy_of(*net), before));
+  CountingLayer counting;
+  replace(*net, "layers.0.down", AnyModule(counting));
+  EXPECT_EQ(counting->calls, 0) << "the layer has run";
+  replace(*net, "layers.0.down", AnyModule(torch::nn::AdaptiveAvgPool1d(8)));
 }
 
 TEST(LayerSurgery, refuses_what_is_not_there) {

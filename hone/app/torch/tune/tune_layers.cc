@@ -105,6 +105,15 @@ std::vector<double> read_qualities(const Json& json, const fs::path& path) {
   return json["unchanged"].get<std::vector<double>>();
 }
 
+// Each repeat needs samples of its own, and calibration needs another.
+void check_samples(const TunedModel& model, const std::string& data, Index repeats) {
+  const Index measured = model.samples() - model.calibration_samples();
+  HONE_REQUIRE(model.calibration_samples() > 0 && measured >= repeats, data,
+               concat("The data have ", model.samples(), " windows or images, of which ",
+                      model.calibration_samples(), " are for calibration; search.repeats = ",
+                      repeats, " takes at least one of each, and one more for every repeat."));
+}
+
 // The qualities of the unchanged model: those that the folder records, of a search with the same
 // facts, or those that `measure` returns, which are then recorded.
 std::vector<double> begin_search(const fs::path& out, Json facts,
@@ -156,6 +165,7 @@ class TuneRun {
                                .least_context = space_.speed ? space_.speed->tokens.value_or(0) : 0,
                                .stop = job.stop});
     check_metric(*model_, space_.quality.metric);
+    check_samples(*model_, job.data, space_.repeats);
     if (space_.speed) model_->prepare_run(*space_.speed);
     groups_ = make_groups(model_->module(), space_);
     for (const auto& [path, reason] : groups_.skipped) {

@@ -18,6 +18,7 @@ constexpr std::array<std::string_view, 5> kSearches{"grid", "random", "tpe", "ev
                                                     "hyperband"};
 constexpr std::array<std::string_view, 2> kModes{"sketched", "lowrank"};
 constexpr std::array<std::string_view, 4> kFits{"random", "projection", "svd", "activation"};
+constexpr std::string_view kWhole = "whole numbers from 1 to 2^30";
 constexpr Index kMostTrials = 100'000, kMostRank = Index{1} << 30;
 
 template <class Enum, std::size_t n>
@@ -164,10 +165,10 @@ LayerParameters parameters_of(const RawLayers& raw) {
         raw.params.json.is_string() ? raw.params.json.get<std::string>() : raw.params.json.dump());
   }
   LayerParameters out;
-  out.ranks = list_of(raw.rank, "params.rank", "whole numbers from 1", take_whole(1));
+  out.ranks = list_of(raw.rank, "params.rank", kWhole, take_whole(1));
   out.bytes = list_of(raw.bytes, "params.bytes", "shares above 0 and below 1", take_share);
   out.fits = list_of(raw.fit, "params.fit", join_choices(kFits), take_member<nn::Fit>(kFits));
-  out.terms = list_of(raw.terms, "params.terms", "whole numbers from 1", take_whole(1));
+  out.terms = list_of(raw.terms, "params.terms", kWhole, take_whole(1));
   if (is_given(raw.mode)) {
     out.modes =
         list_of(raw.mode, "params.mode", join_choices(kModes), take_member<nn::FactorMode>(kModes));

@@ -202,7 +202,9 @@ TEST_F(TuneLayers, refuses_the_folder_of_another_search_and_those_of_its_inputs)
   job.seed = 3;
   EXPECT_THAT(refusal([&] { tune_layers(job); }), HasSubstr("another seed"));
   job.seed.reset();
-  write_text_file(path("other.txt"), "a mat sat on the cat. so it was.\n");
+  std::string other;
+  for (int i = 0; i < 40; ++i) other += "a mat sat on the cat. so it was.\n";
+  write_text_file(path("other.txt"), other);
   job.data = path("other.txt").string();
   EXPECT_THAT(refusal([&] { tune_layers(job); }), HasSubstr("another data"));
   job = job_of("notes", space);
@@ -221,6 +223,17 @@ TEST_F(TuneLayers, refuses_the_folder_of_another_search_and_those_of_its_inputs)
 }
 
 // Stories of the seed that `hone tune` has are the held-out stories of a run with that seed.
+TEST_F(TuneLayers, refuses_data_that_would_calibrate_and_measure_alike) {
+  TuneJob job = job_of("short", std::string(kPerplexity) + kSketch);
+  job.data = path("short.txt").string();
+  for (const char* text : {"a mat sat on the cat.\n", "a mat sat."}) {
+    write_text_file(job.data, text);
+    EXPECT_THAT(refusal([&] { tune_layers(job); }),
+                HasSubstr("The data have 1 windows or images, of which 0 are for calibration; "
+                          "search.repeats = 2 takes"));
+  }
+}
+
 TEST_F(TuneLayers, measures_stories_as_training_does) {
   TrainLmJob job;
   for (const char* setting :
