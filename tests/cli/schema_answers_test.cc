@@ -47,7 +47,7 @@ TEST_F(SchemaAnswers, satisfy_their_schemas_by_python_jsonschema) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
   HONE_REQUIRE_TEST_DATA(tokenizer, "lm/tok512.bin");
   HONE_REQUIRE_PEER("jsonschema");
-  constexpr std::size_t kAnswers = 50;
+  constexpr std::size_t kAnswers = 1000;
   std::string lines;
   std::vector<Json> schemas;
   for (std::size_t i = 0; i < kAnswers; ++i) {
