@@ -52,11 +52,17 @@ void take_step(TokenConstraint& constraint, const TokenVocabulary& vocabulary, M
   text += vocabulary.bytes(id);
 }
 
-void run_schema_mutations(const char* seed) {
+struct Seed {
+  const char* name;
+  const char* schema;
+};
+class SchemaMutation : public testing::TestWithParam<Seed> {};
+
+TEST_P(SchemaMutation, masks_allow_what_the_schema_allows) {
   const auto vocabulary = infer::grammar::test::make_small_vocabulary();
   PhiloxStream random(5);
-  const auto outcome =
-      hone::test::run_mutations(seed, hone::test::mutate_json, [&](const std::string& schema) {
+  const auto outcome = hone::test::run_mutations(
+      GetParam().schema, hone::test::mutate_json, [&](const std::string& schema) {
         const auto compiled = JsonSchema::compile(schema);
         TokenConstraint constraint(compiled, vocabulary);
         Matcher matcher(compiled);
@@ -73,9 +79,11 @@ void run_schema_mutations(const char* seed) {
   EXPECT_GT(outcome.refused, 1000);
 }
 
-TEST(SchemaMutation, of_all_keywords) { run_schema_mutations(kAllKeywords); }
-TEST(SchemaMutation, of_free_form_objects) { run_schema_mutations(kFreeForm); }
-TEST(SchemaMutation, of_alternatives_that_go_on_alike) { run_schema_mutations(kAlternatives); }
+INSTANTIATE_TEST_SUITE_P(, SchemaMutation,
+                         testing::Values(Seed{"of_all_keywords", kAllKeywords},
+                                         Seed{"of_free_form_objects", kFreeForm},
+                                         Seed{"of_alternatives_that_go_on_alike", kAlternatives}),
+                         [](const auto& seed) { return std::string(seed.param.name); });
 
 }  // namespace
 }  // namespace hone
