@@ -17,11 +17,13 @@
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "tests/support/error_of.h"
+#include "tests/train/optim/parity_support.h"
 
 namespace hone::optim {
 namespace {
 
 using hone::test::error_of;
+using test::set_normal_gradients;
 using testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
 
@@ -33,11 +35,6 @@ Tensors make_two_params() {
   Tensors params{torch::rand({6, 5}), torch::rand({7, 4})};
   for (torch::Tensor& param : params) param.requires_grad_();
   return params;
-}
-
-void set_random_gradients(Tensors& params, int step) {
-  torch::manual_seed(40 + step);
-  for (torch::Tensor& param : params) param.mutable_grad() = torch::randn(param.sizes());
 }
 
 // Parameters, gradients and all state.
@@ -66,16 +63,16 @@ void check_failed_step(const Make& make, bool with_state,
   Tensors params = make_two_params(), wanted = make_two_params();
   const auto optimizer = make(params), reference = make(wanted);
   for (int t = 0; t < (with_state ? 3 : 0); ++t) {
-    set_random_gradients(params, t);
-    set_random_gradients(wanted, t);
+    set_normal_gradients(params, 40 + t);
+    set_normal_gradients(wanted, 40 + t);
     optimizer->step();
     reference->step();
   }
-  set_random_gradients(params, 3);
+  set_normal_gradients(params, 43);
   EXPECT_THAT(fail(*optimizer, params), HasSubstr(sentence));
   expect_equal({params[0].detach(), params[1].detach()}, {wanted[0].detach(), wanted[1].detach()});
-  set_random_gradients(params, 4);
-  set_random_gradients(wanted, 4);
+  set_normal_gradients(params, 44);
+  set_normal_gradients(wanted, 44);
   expect_equal(everything(params, *optimizer), everything(wanted, *reference));
   EXPECT_EQ(optimizer->stats().steps, reference->stats().steps);
   optimizer->step();
@@ -188,7 +185,7 @@ TEST(FailedStep, that_is_skipped_makes_no_average) {
   Tensors params = make_two_params(), wanted = make_two_params();
   AdamW optimizer(params, AdamWOptions(0.1)), reference(wanted, AdamWOptions(0.1));
   const auto step = [](AdamW& one, Tensors& its_params, int t, const StepControl& control) {
-    set_random_gradients(its_params, t);
+    set_normal_gradients(its_params, 40 + t);
     if (t == 1) its_params[1].grad()[0][0] = std::nanf("");
     return one.step_with(control).stepped;
   };

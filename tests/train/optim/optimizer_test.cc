@@ -23,11 +23,13 @@
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "tests/support/error_of.h"
+#include "tests/train/optim/parity_support.h"
 
 namespace hone::optim {
 namespace {
 
 using hone::test::error_of;
+using test::set_normal_gradients;
 using Tensors = std::vector<torch::Tensor>;
 using testing::HasSubstr;
 
@@ -36,11 +38,6 @@ Tensors make_three_params() {
   Tensors params{torch::rand({40, 17}), torch::rand({20'000}), torch::rand({5})};
   for (torch::Tensor& param : params) param.requires_grad_();
   return params;
-}
-
-void set_normal_gradients(Tensors& params, int step) {
-  torch::manual_seed(500 + step);
-  for (torch::Tensor& param : params) param.mutable_grad() = torch::randn(param.sizes());
 }
 
 bool equal(const Tensors& a, const Tensors& b) {
@@ -63,7 +60,7 @@ void check_archive_round_trip(const Make& make) {
   auto a = make(straight);
   auto before = make(resumed);
   for (int t = 0; t < 7; ++t) {
-    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, t);
+    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, 500 + t);
     a->step();
     before->step();
   }
@@ -72,7 +69,7 @@ void check_archive_round_trip(const Make& make) {
   auto after = make(resumed);
   torch::load(*after, archive);
   for (int t = 7; t < 14; ++t) {
-    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, t);
+    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, 500 + t);
     a->step();
     after->step();
   }
@@ -85,14 +82,14 @@ void check_export_round_trip(const Make& make) {
   auto a = make(straight);
   auto before = make(resumed);
   for (int t = 0; t < 7; ++t) {
-    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, t);
+    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, 500 + t);
     a->step();
     before->step();
   }
   auto after = make(resumed);
   after->import_state(before->export_state());
   for (int t = 7; t < 14; ++t) {
-    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, t);
+    for (Tensors* params : {&straight, &resumed}) set_normal_gradients(*params, 500 + t);
     a->step_with({.clip_norm = 3});
     after->step_with({.clip_norm = 3});
   }
@@ -146,7 +143,7 @@ TEST(State, archives_move_between_libtorch_and_hone) {
   Tensors ours = make_three_params(), theirs = make_three_params();
   torch::optim::AdamW first(theirs, torch::optim::AdamWOptions(1e-3).weight_decay(0.1));
   for (int t = 0; t < 5; ++t) {
-    set_normal_gradients(theirs, t);
+    set_normal_gradients(theirs, 500 + t);
     first.step();
   }
   std::stringstream archive, back;
@@ -159,14 +156,14 @@ TEST(State, archives_move_between_libtorch_and_hone) {
   torch::load(second, archive);
   EXPECT_EQ(second.param_groups()[0].options().get_lr(), 1e-3);
   for (int t = 5; t < 10; ++t) {
-    for (Tensors* params : {&ours, &theirs}) set_normal_gradients(*params, t);
+    for (Tensors* params : {&ours, &theirs}) set_normal_gradients(*params, 500 + t);
     first.step();
     second.step();
   }
   for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(ours[i].allclose(theirs[i], 0, 1e-6));
   torch::save(second, back);
   torch::load(first, back);  // LibTorch reads hone's
-  set_normal_gradients(theirs, 11);
+  set_normal_gradients(theirs, 511);
   first.step();
 }
 
@@ -176,7 +173,7 @@ void check_exchanged_archives(const OwnOptions& own, const TheirOptions& theirs)
   Tensors ours = make_three_params(), others = make_three_params();
   const auto step = [](auto& optimizer, Tensors& params, int first) {
     for (int t = first; t < first + 4; ++t) {
-      set_normal_gradients(params, t);
+      set_normal_gradients(params, 500 + t);
       optimizer.step();
     }
   };
@@ -214,7 +211,7 @@ TEST(State, names_and_types_are_those_of_the_python_layout) {
   Tensors params = make_three_params();
   AdaTAMW optimizer(params, AdaTAMWOptions(1e-3));
   EXPECT_TRUE(optimizer.export_state().empty());
-  set_normal_gradients(params, 0);
+  set_normal_gradients(params, 500);
   params[1].mutable_grad() = torch::Tensor();
   optimizer.step();
   std::vector<std::string> names;
@@ -231,7 +228,7 @@ TEST(State, names_and_types_are_those_of_the_python_layout) {
 TEST(State, import_of_state_that_does_not_fit_changes_nothing) {
   Tensors params = make_three_params();
   AdamW optimizer(params, AdamWOptions(1e-3));
-  set_normal_gradients(params, 0);
+  set_normal_gradients(params, 500);
   optimizer.step();
   const std::vector<NamedState> good = optimizer.export_state();
   const auto refused = [&](const std::function<void(std::vector<NamedState>&)>& spoil) {
@@ -262,9 +259,9 @@ TEST(State, import_of_state_that_does_not_fit_changes_nothing) {
 TEST(State, an_archive_of_another_model_is_refused_and_changes_nothing) {
   Tensors params = make_three_params(), others{torch::rand({3}).requires_grad_()};
   TAM optimizer(params, TAMOptions(0.01)), other(others, TAMOptions(0.7));
-  set_normal_gradients(params, 0);
+  set_normal_gradients(params, 500);
   optimizer.step();
-  set_normal_gradients(others, 0);
+  set_normal_gradients(others, 500);
   other.step();
   std::stringstream archive, same_count;
   torch::save(other, archive);
@@ -272,7 +269,7 @@ TEST(State, an_archive_of_another_model_is_refused_and_changes_nothing) {
   Tensors three{torch::rand({4}), torch::rand({4}), torch::rand({4})};
   for (torch::Tensor& tensor : three) tensor.requires_grad_();
   TAM third(three, TAMOptions(0.7));
-  set_normal_gradients(three, 0);
+  set_normal_gradients(three, 500);
   third.step();
   torch::save(third, same_count);
   EXPECT_THAT(error_of([&] { torch::load(optimizer, same_count); }), HasSubstr("of shape"));
@@ -283,7 +280,7 @@ TEST(State, an_archive_of_another_model_is_refused_and_changes_nothing) {
 TEST(Optimizer, parameters_without_gradient_are_left_alone) {
   Tensors params = make_three_params();
   AdamW optimizer(params, AdamWOptions(1e-2).weight_decay(0.5));
-  set_normal_gradients(params, 0);
+  set_normal_gradients(params, 500);
   params[1].mutable_grad() = torch::Tensor();
   const Tensors before = copies(params);
   optimizer.step();
@@ -349,7 +346,7 @@ TEST(Optimizer, gradients_that_move_and_change_type_are_read_as_what_they_are) {
 TEST(Optimizer, a_gradient_that_moves_onto_a_parameter_is_refused_and_nothing_changes) {
   Tensors params{torch::ones({100}).requires_grad_(), torch::ones({100}).requires_grad_()};
   SGD optimizer(params, SGDOptions(1.0).momentum(0.9));
-  set_normal_gradients(params, 0);
+  set_normal_gradients(params, 500);
   optimizer.step();
   const Tensors before = copies(params);
   const auto momentum = [&] { return optimizer.export_state()[1].value.clone(); };
@@ -384,7 +381,7 @@ TEST(Optimizer, a_changed_set_of_gradients_is_noticed) {
   for (const bool strided : {false, true}) {
     Tensors params = make_three_params();
     SGD optimizer(params, SGDOptions(1.0).momentum(0.9));
-    set_normal_gradients(params, 0);
+    set_normal_gradients(params, 500);
     if (strided) params[0].mutable_grad() = torch::empty_strided({40, 17}, {1, 40}).normal_();
     optimizer.step();
     optimizer.step();
@@ -437,7 +434,7 @@ TEST(Optimizer, found_inf_skips_and_names_the_parameter) {
   for (const Implementation way : {Implementation::Fused, Implementation::ForLoop}) {
     Tensors params = make_three_params();
     SGD optimizer(params, SGDOptions(0.1).momentum(0.9).implementation(way));
-    set_normal_gradients(params, 0);
+    set_normal_gradients(params, 500);
     params[1].mutable_grad() = torch::Tensor();
     params[2].mutable_grad()[4] = std::numeric_limits<float>::infinity();
     const Tensors before = copies(params);
@@ -447,7 +444,7 @@ TEST(Optimizer, found_inf_skips_and_names_the_parameter) {
     EXPECT_TRUE(equal(params, before));
     EXPECT_EQ(optimizer.stats().skipped_steps, 1);
     // The next good step is still the first one.
-    set_normal_gradients(params, 0);
+    set_normal_gradients(params, 500);
     optimizer.step();
     EXPECT_EQ(optimizer.export_state()[0].value.item<std::int64_t>(), 1);
   }
@@ -456,7 +453,7 @@ TEST(Optimizer, found_inf_skips_and_names_the_parameter) {
 TEST(Optimizer, tam_reports_correlation_and_a_checked_step_protects) {
   Tensors params = make_three_params();
   TAM optimizer(params, TAMOptions(1e39).use_inplace_ops(false));
-  set_normal_gradients(params, 0);
+  set_normal_gradients(params, 500);
   const Tensors before = copies(params);
   EXPECT_FALSE(optimizer.step_with({}).stepped);
   EXPECT_TRUE(equal(params, before));
@@ -472,7 +469,7 @@ TEST(Optimizer, tam_of_the_whole_model_reports_the_correlation_that_it_keeps) {
   Tensors params = make_three_params();
   TAM optimizer(params, TAMOptions(0.01).scope(TAMScope::Model));
   for (int t = 0; t < 40; ++t) {
-    set_normal_gradients(params, t);
+    set_normal_gradients(params, 500 + t);
     optimizer.step();
     const NamedState kept = optimizer.export_state()[2];
     ASSERT_EQ(kept.name, "correlation");
@@ -534,7 +531,7 @@ TEST(Hostile, constructors_refuse_settings_without_meaning) {
 TEST(Hostile, settings_spoilt_later_are_caught_before_anything_changes) {
   Tensors params = make_three_params();
   TAM optimizer(params, TAMOptions(0.1));
-  set_normal_gradients(params, 0);
+  set_normal_gradients(params, 500);
   optimizer.param_groups()[0].options().set_lr(std::numeric_limits<double>::quiet_NaN());
   const Tensors before = copies(params);
   EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("lr"));

@@ -17,11 +17,13 @@
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "tests/support/error_of.h"
+#include "tests/train/optim/parity_support.h"
 
 namespace hone::optim {
 namespace {
 
 using hone::test::error_of;
+using test::set_normal_gradients;
 using Tensors = std::vector<torch::Tensor>;
 using testing::HasSubstr;
 
@@ -32,14 +34,9 @@ Tensors params_of(const std::vector<std::vector<std::int64_t>>& shapes) {
   return params;
 }
 
-void set_seeded_gradients(Tensors& params, int step) {
-  torch::manual_seed(900 + step);
-  for (torch::Tensor& param : params) param.mutable_grad() = torch::randn(param.sizes());
-}
-
 std::vector<std::string> methods_of(const TAMOptions& options, Tensors params) {
   TAM optimizer(params, options);
-  set_seeded_gradients(params, 0);
+  set_normal_gradients(params, 900);
   std::vector<std::string> names;
   for (const TensorPlanEntry& entry : optimizer.plan()) names.push_back(entry.method);
   return names;
@@ -86,10 +83,10 @@ TEST(Methods, a_method_of_another_scope_is_an_error_that_names_both) {
 TEST(Methods, changing_the_method_between_steps_is_noticed) {
   Tensors a = params_of({{50, 60}}), b = params_of({{50, 60}});
   TAM changed(a, TAMOptions(0.01)), rows(b, TAMOptions(0.01).scope(TAMScope::Row));
-  set_seeded_gradients(a, 0);
+  set_normal_gradients(a, 900);
   changed.step();
   static_cast<TAMOptions&>(changed.param_groups()[0].options()).scope(TAMScope::Row);
-  set_seeded_gradients(a, 1);
+  set_normal_gradients(a, 901);
   changed.step();
   bool has_rows = false;
   for (const NamedState& item : changed.export_state()) {
@@ -103,7 +100,7 @@ TEST(SuggestLr, divides_by_the_damping_that_a_run_settled_at) {
   TAM optimizer(params, TAMOptions(1e-3));
   EXPECT_THAT(error_of([&] { suggest_lr(0.1, optimizer.stats()); }), HasSubstr("has taken steps"));
   for (int t = 0; t < 200; ++t) {
-    set_seeded_gradients(params, 0);  // one constant gradient: d tends to 1
+    set_normal_gradients(params, 900);  // one constant gradient: d tends to 1
     optimizer.step();
   }
   EXPECT_NEAR(suggest_lr(0.1, optimizer.stats()), 0.1, 1e-6);
@@ -232,7 +229,7 @@ TEST(StateBits, take_the_stated_bytes_per_parameter) {
                                       {StateDtype::Block8, 2.03}}) {
     Tensors params = params_of({{1024, 1024}});
     AdamW optimizer(params, AdamWOptions(1e-3).state_dtype(dtype));
-    set_seeded_gradients(params, 0);
+    set_normal_gradients(params, 900);
     optimizer.step();
     EXPECT_NEAR(static_cast<double>(state_bytes(optimizer)) / static_cast<double>(n) / wanted, 1,
                 0.01);
@@ -247,7 +244,7 @@ TEST(StateBits, small_tensors_stay_in_fp32_and_groups_may_differ) {
       Tensors{params[2]},
       std::make_unique<AdamWOptions>(AdamWOptions(2e-3).state_dtype(StateDtype::BFloat16)));
   AdamW optimizer(groups, AdamWOptions(1e-3).state_dtype(StateDtype::Block8));
-  set_seeded_gradients(params, 0);
+  set_normal_gradients(params, 900);
   optimizer.step();
   std::vector<StateDtype> kept;
   for (const TensorPlanEntry& entry : optimizer.plan()) kept.push_back(entry.state_dtype);
@@ -263,7 +260,7 @@ TEST(StateBits, fp32_state_moves_into_fewer_bits_and_back) {
   Tensors params = params_of({{100, 100}});
   AdamW full(params, AdamWOptions(1e-3));
   for (int t = 0; t < 10; ++t) {
-    set_seeded_gradients(params, t);
+    set_normal_gradients(params, 900 + t);
     full.step();
   }
   for (const StateDtype dtype : {StateDtype::BFloat16, StateDtype::Block8}) {
@@ -295,7 +292,7 @@ TEST(StateBits, chains_refuse_them) {
   AdamW optimizer(
       params,
       AdamWOptions(1e-3).state_dtype(StateDtype::Block8).implementation(Implementation::Foreach));
-  set_seeded_gradients(params, 0);
+  set_normal_gradients(params, 900);
   EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("fewer than 32 bits"));
 }
 
@@ -307,7 +304,7 @@ TEST(Averages, follow_the_parameters_and_survive_saving) {
   Tensors exact;
   for (const torch::Tensor& param : params) exact.push_back(param.detach().to(at::kDouble));
   for (int t = 0; t < 20; ++t) {
-    set_seeded_gradients(params, t);
+    set_normal_gradients(params, 900 + t);
     optimizer->step_with({.ema_decay = 0.75});
     for (std::size_t i = 0; i < params.size(); ++i) {
       exact[i].mul_(0.75).add_(params[i].detach().to(at::kDouble), 0.25);
@@ -321,7 +318,7 @@ TEST(Averages, follow_the_parameters_and_survive_saving) {
   for (std::size_t i = 0; i < params.size(); ++i) {
     EXPECT_LE((averages[i] - exact[i]).abs().max().item<double>(), 1e-5);
   }
-  set_seeded_gradients(params, 21);
+  set_normal_gradients(params, 921);
   optimizer->step();  // without a decay they rest
   EXPECT_TRUE(optimizer->averages()[0].equal(averages[0]));
 }

@@ -17,10 +17,12 @@ Tensors make_params() {
   return params;
 }
 
-void set_gradients(Tensors& params, int step) {
-  torch::manual_seed(1000 + step);
+void set_normal_gradients(Tensors& params, int seed) {
+  torch::manual_seed(seed);
   for (torch::Tensor& param : params) param.mutable_grad() = torch::randn(param.sizes());
 }
+
+void set_gradients(Tensors& params, int step) { set_normal_gradients(params, 1000 + step); }
 
 double worst_difference(const Tensors& a, const Tensors& b) {
   double worst = 0;

@@ -17,6 +17,8 @@ using Tensors = std::vector<torch::Tensor>;
 Tensors make_params();
 // Contiguous, the same for the same step.
 void set_gradients(Tensors& params, int step);
+// Standard normal ones of any parameters, by LibTorch's generator from this seed.
+void set_normal_gradients(Tensors& params, int seed);
 // max |a - b| / max(1, |b|) over all parameters
 double worst_difference(const Tensors& a, const Tensors& b);
 constexpr double kBound = 2e-6;
