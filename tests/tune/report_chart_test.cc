@@ -7,7 +7,7 @@
 #include <string>
 
 #include "hone/core/check.h"
-#include "hone/tune/report/axis.h"
+#include "hone/tune/report/chart_axis.h"
 #include "tests/tune/report_xml.h"
 
 namespace hone::tune {
@@ -39,35 +39,35 @@ TEST(Figure, interval_prefers_the_confidence_interval) {
   EXPECT_EQ(format_interval(figure), "[1.5, 2.5]");
 }
 
-TEST(Axis, linear_ticks_are_round_and_cover_the_data) {
-  const Axis axis({0.03, 0.97}, {0, 100}, false, 5);
+TEST(ChartAxis, linear_ticks_are_round_and_cover_the_data) {
+  const ChartAxis axis({0.03, 0.97}, {0, 100}, false, 5);
   EXPECT_EQ(axis.ticks().size(), 6u);
   EXPECT_NEAR(axis.place(0), 0, 1e-9);
   EXPECT_NEAR(axis.place(1), 100, 1e-9);
   EXPECT_EQ(axis.format_tick(axis.ticks()[1]), "0.2");
 }
 
-TEST(Axis, data_fit_keeps_the_ends) {
-  const Axis axis({3, 97}, {10, 20}, false, 5, Axis::Fit::Data);
+TEST(ChartAxis, data_fit_keeps_the_ends) {
+  const ChartAxis axis({3, 97}, {10, 20}, false, 5, ChartAxis::Fit::Data);
   EXPECT_DOUBLE_EQ(axis.place(3), 10);
   EXPECT_DOUBLE_EQ(axis.place(97), 20);
   EXPECT_EQ(axis.ticks(), (std::vector<double>{20, 40, 60, 80}));
 }
 
-TEST(Axis, logarithmic_places_are_proportional_to_the_logarithm) {
-  const Axis axis({0.1, 1000}, {0, 1}, true, 4);
+TEST(ChartAxis, logarithmic_places_are_proportional_to_the_logarithm) {
+  const ChartAxis axis({0.1, 1000}, {0, 1}, true, 4);
   EXPECT_NEAR(axis.place(10) - axis.place(1), axis.place(100) - axis.place(10), 1e-12);
   EXPECT_GE(axis.ticks().size(), 4u);
-  EXPECT_TRUE(Axis({0.1, 1}, {0, 1}, true, 4).is_logarithmic());
-  EXPECT_FALSE(Axis({0, 1}, {0, 1}, true, 4).is_logarithmic());
+  EXPECT_TRUE(ChartAxis({0.1, 1}, {0, 1}, true, 4).is_logarithmic());
+  EXPECT_FALSE(ChartAxis({0, 1}, {0, 1}, true, 4).is_logarithmic());
 }
 
 // Any range gives between 2 and 16 ticks, rising, inside the drawing.
-TEST(Axis, every_range_has_a_sensible_number_of_ticks) {
+TEST(ChartAxis, every_range_has_a_sensible_number_of_ticks) {
   for (double low : {1e-9, 0.00123, 0.9, 1.0, 37.0, 1e6}) {
     for (double ratio : {1.0, 1.0001, 1.05, 1.5, 3.0, 12.0, 1e3, 1e9}) {
       for (bool logarithmic : {false, true}) {
-        const Axis axis({low, low * ratio}, {0, 100}, logarithmic, 5);
+        const ChartAxis axis({low, low * ratio}, {0, 100}, logarithmic, 5);
         ASSERT_GE(axis.ticks().size(), 2u) << low << " x " << ratio << " " << logarithmic;
         EXPECT_LE(axis.ticks().size(), 16u) << low << " x " << ratio << " " << logarithmic;
         for (std::size_t i = 0; i < axis.ticks().size(); ++i) {
@@ -81,7 +81,7 @@ TEST(Axis, every_range_has_a_sensible_number_of_ticks) {
 }
 
 TEST(LineChart, thinning_keeps_spikes) {
-  std::vector<Point> points;
+  std::vector<SvgPoint> points;
   for (int i = 0; i < 10000; ++i)
     points.push_back({double(i), i == 5000 ? 9.0 : i == 71 ? -9.0 : 0});
   const auto kept = thin_out(points, 200);

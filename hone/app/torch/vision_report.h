@@ -14,7 +14,7 @@ struct VisionReportData {
   std::string model, data;           // names
   std::vector<std::string> classes;  // by label
   std::vector<Index> labels, predictions;
-  std::vector<tune::Point> plane;  // of each image; empty without features
+  std::vector<tune::SvgPoint> plane;  // of each image; empty without features
   std::vector<tune::Picture> pictures;
 };
 

@@ -123,7 +123,7 @@ class BarDrawing {
   const BarChart& chart_;
   BarLayout layout_;
   double height_;
-  Axis axis_;
+  ChartAxis axis_;
   SvgWriter svg_;
 };
 

@@ -16,7 +16,7 @@ namespace hone::tune {
 
 struct Series {
   std::string name;
-  std::vector<Point> points;  // by ascending x
+  std::vector<SvgPoint> points;  // by ascending x
 };
 struct ReferenceLine {
   std::string name;
@@ -112,6 +112,6 @@ Json to_json(const PointCloud& cloud);
 
 // Reduces to at most `limit` points (limit >= 4), keeping the lowest and the highest of each
 // stretch.
-std::vector<Point> thin_out(const std::vector<Point>& points, std::size_t limit);
+std::vector<SvgPoint> thin_out(const std::vector<SvgPoint>& points, std::size_t limit);
 
 }  // namespace hone::tune

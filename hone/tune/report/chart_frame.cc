@@ -12,17 +12,17 @@ ChartLayout layout_of(ChartWidth width) {
   return {360, 340, 46, 12, 34, 46, 12};
 }
 
-Axis::Range x_pixels(const ChartLayout& layout) {
+ChartAxis::Range x_pixels(const ChartLayout& layout) {
   return {layout.left, layout.width - layout.right};
 }
 
-Axis::Range y_pixels(const ChartLayout& layout) {
+ChartAxis::Range y_pixels(const ChartLayout& layout) {
   return {layout.height - layout.bottom, layout.top};
 }
 
-void draw_frame(SvgWriter& svg, const ChartLayout& layout, const Axis& x, const Axis& y,
+void draw_frame(SvgWriter& svg, const ChartLayout& layout, const ChartAxis& x, const ChartAxis& y,
                 const std::string& x_label, const std::string& y_label) {
-  const Axis::Range across = x_pixels(layout), up = y_pixels(layout);
+  const ChartAxis::Range across = x_pixels(layout), up = y_pixels(layout);
   for (double tick : y.ticks()) {
     const double at = y.place(tick);
     svg.add_line({across.low, at}, {across.high, at}, "grid");
@@ -42,15 +42,15 @@ void draw_frame(SvgWriter& svg, const ChartLayout& layout, const Axis& x, const 
   svg.add_text({4, 15}, y_label, Anchor::Start, "axis-name");
 }
 
-Axis::Range range_of(const std::vector<double>& values) {
-  Axis::Range range{std::numeric_limits<double>::infinity(),
-                    -std::numeric_limits<double>::infinity()};
+ChartAxis::Range range_of(const std::vector<double>& values) {
+  ChartAxis::Range range{std::numeric_limits<double>::infinity(),
+                         -std::numeric_limits<double>::infinity()};
   for (double value : values) {
     if (!std::isfinite(value)) continue;
     range.low = std::min(range.low, value);
     range.high = std::max(range.high, value);
   }
-  return range.low <= range.high ? range : Axis::Range{0, 1};
+  return range.low <= range.high ? range : ChartAxis::Range{0, 1};
 }
 
 }  // namespace hone::tune

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "hone/tune/report/axis.h"
 #include "hone/tune/report/chart.h"
+#include "hone/tune/report/chart_axis.h"
 #include "hone/tune/report/svg.h"
 
 namespace hone::tune {
@@ -18,14 +18,14 @@ struct ChartLayout {
 };
 ChartLayout layout_of(ChartWidth width);
 
-Axis::Range x_pixels(const ChartLayout& layout);
-Axis::Range y_pixels(const ChartLayout& layout);  // low is at the bottom
+ChartAxis::Range x_pixels(const ChartLayout& layout);
+ChartAxis::Range y_pixels(const ChartLayout& layout);  // low is at the bottom
 
 // Draws the grid, the tick labels and the axis names.
-void draw_frame(SvgWriter& svg, const ChartLayout& layout, const Axis& x, const Axis& y,
+void draw_frame(SvgWriter& svg, const ChartLayout& layout, const ChartAxis& x, const ChartAxis& y,
                 const std::string& x_label, const std::string& y_label);
 
 // The smallest and largest finite value; {0, 1} if there is none.
-Axis::Range range_of(const std::vector<double>& values);
+ChartAxis::Range range_of(const std::vector<double>& values);
 
 }  // namespace hone::tune

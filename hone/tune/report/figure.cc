@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kThinSpace = "\u202F";
 
-Json or_null(const std::optional<double>& value) {
+Json finite_or_null(const std::optional<double>& value) {
   return value && std::isfinite(*value) ? Json(*value) : Json();
 }
 
@@ -87,12 +87,14 @@ std::string format_interval(const Figure& figure) {
 
 Json to_json(const Figure& figure) {
   Json json;
-  json["value"] = or_null(figure.value);
+  json["value"] = finite_or_null(figure.value);
   json["unit"] = figure.unit;
   json["n"] = figure.n > 0 ? Json(figure.n) : Json();
-  json["p10"] = or_null(figure.p10);
-  json["p90"] = or_null(figure.p90);
-  json["ci"] = figure.ci ? Json({or_null(figure.ci->first), or_null(figure.ci->second)}) : Json();
+  json["p10"] = finite_or_null(figure.p10);
+  json["p90"] = finite_or_null(figure.p90);
+  json["ci"] = figure.ci
+                   ? Json({finite_or_null(figure.ci->first), finite_or_null(figure.ci->second)})
+                   : Json();
   json["label"] = name_of(figure.label);
   return json;
 }

@@ -77,8 +77,8 @@ class HeatmapDrawing {
       if (count <= 0) continue;
       const double share = static_cast<double>(count) / sum;
       const int shade = std::clamp(static_cast<int>(std::ceil(share * kShades)), 1, kShades);
-      const Point corner{left_ + static_cast<double>(column) * cell_,
-                         top_ + static_cast<double>(row) * cell_};
+      const SvgPoint corner{left_ + static_cast<double>(column) * cell_,
+                            top_ + static_cast<double>(row) * cell_};
       svg_.add_rectangle(corner, {cell_, cell_},
                          concat("heat ", row == column ? "hit" : "miss", " q", shade),
                          concat(map_.names[row], ", ", map_.names[column], ": ", count));

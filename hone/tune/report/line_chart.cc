@@ -14,9 +14,9 @@ constexpr std::size_t kMaxPoints = 600;  // more than one per pixel is not visib
 
 std::string series_class(std::size_t index) { return concat("line s", index + 1); }
 
-std::vector<Point> finite_points(const std::vector<Point>& points) {
-  std::vector<Point> kept;
-  for (const Point& point : points) {
+std::vector<SvgPoint> finite_points(const std::vector<SvgPoint>& points) {
+  std::vector<SvgPoint> kept;
+  for (const SvgPoint& point : points) {
     if (std::isfinite(point.x) && std::isfinite(point.y)) kept.push_back(point);
   }
   return kept;
@@ -29,7 +29,7 @@ struct Extent {
 Extent collect(const LineChart& chart) {
   Extent extent;
   for (const Series& series : chart.series) {
-    for (const Point& point : finite_points(series.points)) {
+    for (const SvgPoint& point : finite_points(series.points)) {
       extent.x.push_back(point.x);
       extent.y.push_back(point.y);
     }
@@ -55,8 +55,8 @@ void draw_key(SvgWriter& svg, const LineChart& chart, const ChartLayout& layout)
 }
 
 void draw_references(SvgWriter& svg, const LineChart& chart, const ChartLayout& layout,
-                     const Axis& y) {
-  const Axis::Range across = x_pixels(layout);
+                     const ChartAxis& y) {
+  const ChartAxis::Range across = x_pixels(layout);
   for (const ReferenceLine& line : chart.references) {
     if (!std::isfinite(line.value)) continue;
     const double at = y.place(line.value);
@@ -68,18 +68,18 @@ void draw_references(SvgWriter& svg, const LineChart& chart, const ChartLayout& 
 
 }  // namespace
 
-std::vector<Point> thin_out(const std::vector<Point>& points, std::size_t limit) {
+std::vector<SvgPoint> thin_out(const std::vector<SvgPoint>& points, std::size_t limit) {
   HONE_CHECK(limit >= 4, "thin_out", "a limit of at least 4", limit);
   if (points.size() <= limit) return points;
   const std::size_t stretches = limit / 2;
-  std::vector<Point> kept;
+  std::vector<SvgPoint> kept;
   for (std::size_t i = 0; i < stretches; ++i) {
     const std::size_t begin = i * points.size() / stretches;
     const std::size_t end = (i + 1) * points.size() / stretches;
     auto [low, high] =
         std::minmax_element(points.begin() + static_cast<std::ptrdiff_t>(begin),
                             points.begin() + static_cast<std::ptrdiff_t>(end),
-                            [](const Point& a, const Point& b) { return a.y < b.y; });
+                            [](const SvgPoint& a, const SvgPoint& b) { return a.y < b.y; });
     if (high < low) std::swap(low, high);
     kept.push_back(*low);
     if (high != low) kept.push_back(*high);
@@ -93,19 +93,20 @@ std::string draw(const LineChart& chart, ChartWidth width) {
   const ChartLayout layout = layout_of(width);
   const Extent extent = collect(chart);
   const int x_ticks = width == ChartWidth::Wide ? 8 : 5;
-  const Axis x(range_of(extent.x), x_pixels(layout), chart.log_x, x_ticks, Axis::Fit::Data);
-  const Axis y(range_of(extent.y), y_pixels(layout), chart.log_y, 5);
+  const ChartAxis x(range_of(extent.x), x_pixels(layout), chart.log_x, x_ticks,
+                    ChartAxis::Fit::Data);
+  const ChartAxis y(range_of(extent.y), y_pixels(layout), chart.log_y, 5);
   SvgWriter svg(layout.width, layout.height, chart.title, chart.note);
   draw_frame(svg, layout, x, y, chart.x_label, chart.y_label);
   draw_references(svg, chart, layout, y);
   for (std::size_t i = 0; i < chart.series.size(); ++i) {
-    std::vector<Point> places;
-    for (const Point& point : thin_out(finite_points(chart.series[i].points), kMaxPoints)) {
+    std::vector<SvgPoint> places;
+    for (const SvgPoint& point : thin_out(finite_points(chart.series[i].points), kMaxPoints)) {
       places.push_back({x.place(point.x), y.place(point.y)});
     }
     svg.add_polyline(places, series_class(i));
     if (places.size() <= 40) {
-      for (const Point& place : places) svg.add_circle(place, 3, concat("dot s", i + 1));
+      for (const SvgPoint& place : places) svg.add_circle(place, 3, concat("dot s", i + 1));
     }
   }
   draw_key(svg, chart, layout);
@@ -121,7 +122,7 @@ Json to_json(const LineChart& chart) {
   json["series"] = Json::array();
   for (const Series& series : chart.series) {
     Json points = Json::array();
-    for (const Point& point : finite_points(series.points)) points.push_back({point.x, point.y});
+    for (const SvgPoint& point : finite_points(series.points)) points.push_back({point.x, point.y});
     json["series"].push_back({{"name", series.name}, {"points", std::move(points)}});
   }
   json["references"] = Json::array();

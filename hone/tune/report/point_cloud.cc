@@ -32,8 +32,8 @@ std::string draw(const PointCloud& cloud, ChartWidth width) {
     up.push_back(point.y);
   }
   const bool wide = width == ChartWidth::Wide;
-  const Axis x(range_of(across), x_pixels(layout), false, wide ? 8 : 5);
-  const Axis y(range_of(up), y_pixels(layout), false, 5);
+  const ChartAxis x(range_of(across), x_pixels(layout), false, wide ? 8 : 5);
+  const ChartAxis y(range_of(up), y_pixels(layout), false, 5);
   SvgWriter svg(layout.width, layout.height, cloud.title, cloud.note);
   draw_frame(svg, layout, x, y, cloud.x_label, cloud.y_label);
   for (const CloudPoint& point : points) {

@@ -61,7 +61,7 @@ std::vector<double> spread_of_y(const ScatterChart& chart,
   return values;
 }
 
-Axis::Range widen(Axis::Range range, bool logarithmic) {
+ChartAxis::Range widen(ChartAxis::Range range, bool logarithmic) {
   if (logarithmic && range.low > 0) {
     const double factor = std::pow(range.high / range.low, 0.08);
     return {range.low / factor, range.high * factor};
@@ -102,7 +102,7 @@ class ScatterDrawing {
   }
 
  private:
-  Point place(const ScatterPoint& point) const {
+  SvgPoint place(const ScatterPoint& point) const {
     return {x_.place(point.x.value), y_.place(point.y.value)};
   }
 
@@ -112,8 +112,8 @@ class ScatterDrawing {
   }
 
   void draw_references() {
-    const Axis::Range across = x_pixels(layout_), up = y_pixels(layout_);
-    const auto draw_name = [&](const ReferenceLine& line, Point at) {
+    const ChartAxis::Range across = x_pixels(layout_), up = y_pixels(layout_);
+    const auto draw_name = [&](const ReferenceLine& line, SvgPoint at) {
       svg_.add_text(at, concat(line.name, " ", format_number(line.value)), Anchor::Start,
                     "reference-name");
     };
@@ -130,17 +130,18 @@ class ScatterDrawing {
   }
 
   void draw_front() {
-    std::vector<Point> front;
+    std::vector<SvgPoint> front;
     for (const ScatterPoint& point : points_) {
       if (point.on_front) front.push_back(place(point));
     }
     if (front.size() < 2) return;
-    std::sort(front.begin(), front.end(), [](const Point& a, const Point& b) { return a.x < b.x; });
+    std::sort(front.begin(), front.end(),
+              [](const SvgPoint& a, const SvgPoint& b) { return a.x < b.x; });
     svg_.add_polyline(front, "front");
   }
 
   void draw_point(const ScatterPoint& point) {
-    const Point at = place(point);
+    const SvgPoint at = place(point);
     const auto [x_low, x_high] = whiskers_of(point.x);
     const auto [y_low, y_high] = whiskers_of(point.y);
     if (x_high > x_low) {
@@ -168,10 +169,10 @@ class ScatterDrawing {
   // overlaps neither a label nor a bubble, otherwise towards the middle. Points behind the front
   // for whose label there is no room have their name in the tooltip only.
   void draw_label(const ScatterPoint& point) {
-    const Point at = place(point);
+    const SvgPoint at = place(point);
     const double gap = radius(point) + 5, width = text_width(point.name) * layout_.font;
     struct Room {
-      Point at;
+      SvgPoint at;
       Anchor anchor;
       double left;
     };
@@ -217,7 +218,7 @@ class ScatterDrawing {
   const ScatterChart& chart_;
   std::vector<ScatterPoint> points_;
   ChartLayout layout_;
-  Axis x_, y_;
+  ChartAxis x_, y_;
   double largest_radius_, largest_ = 0;
   SvgWriter svg_;
   std::vector<Box> taken_;

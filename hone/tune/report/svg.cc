@@ -113,15 +113,15 @@ SvgWriter::SvgWriter(double width, double height, std::string_view title,
       number(width), number(height), escape_markup(title), escape_markup(description));
 }
 
-void SvgWriter::add_line(Point from, Point to, std::string_view classes) {
+void SvgWriter::add_line(SvgPoint from, SvgPoint to, std::string_view classes) {
   fmt::format_to(std::back_inserter(out_),
                  "<line class=\"{}\" x1=\"{}\" y1=\"{}\" x2=\"{}\" y2=\"{}\"/>\n", classes,
                  number(from.x), number(from.y), number(to.x), number(to.y));
 }
 
-void SvgWriter::add_polyline(const std::vector<Point>& points, std::string_view classes) {
+void SvgWriter::add_polyline(const std::vector<SvgPoint>& points, std::string_view classes) {
   fmt::format_to(std::back_inserter(out_), "<polyline class=\"{}\" points=\"", classes);
-  for (const Point& point : points) {
+  for (const SvgPoint& point : points) {
     fmt::format_to(std::back_inserter(out_), "{},{} ", number(point.x), number(point.y));
   }
   out_ += "\"/>\n";
@@ -136,14 +136,14 @@ void SvgWriter::close_shape(std::string_view tooltip, std::string_view name) {
   }
 }
 
-void SvgWriter::add_circle(Point center, double radius, std::string_view classes,
+void SvgWriter::add_circle(SvgPoint center, double radius, std::string_view classes,
                            std::string_view tooltip) {
   fmt::format_to(std::back_inserter(out_), "<circle class=\"{}\" cx=\"{}\" cy=\"{}\" r=\"{}\"",
                  classes, number(center.x), number(center.y), number(radius));
   close_shape(tooltip, "circle");
 }
 
-void SvgWriter::add_rectangle(Point corner, Point size, std::string_view classes,
+void SvgWriter::add_rectangle(SvgPoint corner, SvgPoint size, std::string_view classes,
                               std::string_view tooltip) {
   fmt::format_to(std::back_inserter(out_),
                  "<rect class=\"{}\" x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"2\"",
@@ -151,19 +151,20 @@ void SvgWriter::add_rectangle(Point corner, Point size, std::string_view classes
   close_shape(tooltip, "rect");
 }
 
-void SvgWriter::add_text(Point at, std::string_view text, Anchor anchor, std::string_view classes) {
+void SvgWriter::add_text(SvgPoint at, std::string_view text, Anchor anchor,
+                         std::string_view classes) {
   fmt::format_to(std::back_inserter(out_),
                  "<text class=\"{}\" x=\"{}\" y=\"{}\" text-anchor=\"{}\">{}</text>\n", classes,
                  number(at.x), number(at.y), name_of(anchor), escape_markup(text));
 }
 
-void SvgWriter::add_upward_text(Point at, std::string_view text, std::string_view classes) {
+void SvgWriter::add_upward_text(SvgPoint at, std::string_view text, std::string_view classes) {
   fmt::format_to(std::back_inserter(out_),
                  "<text class=\"{}\" transform=\"translate({} {}) rotate(-90)\">{}</text>\n",
                  classes, number(at.x), number(at.y), escape_markup(text));
 }
 
-void SvgWriter::add_image(Point corner, Point size, std::string_view address) {
+void SvgWriter::add_image(SvgPoint corner, SvgPoint size, std::string_view address) {
   fmt::format_to(std::back_inserter(out_),
                  "<image x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" href=\"{}\"/>\n",
                  number(corner.x), number(corner.y), number(size.x), number(size.y),

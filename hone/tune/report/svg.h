@@ -7,7 +7,7 @@
 
 namespace hone::tune {
 
-struct Point {
+struct SvgPoint {
   double x = 0, y = 0;
 };
 
@@ -26,17 +26,17 @@ class SvgWriter {
   SvgWriter(double width, double height, std::string_view title, std::string_view description);
 
   // Classes are space-separated and not escaped, so they must not come from data.
-  void add_line(Point from, Point to, std::string_view classes);
-  void add_polyline(const std::vector<Point>& points, std::string_view classes);
-  void add_circle(Point center, double radius, std::string_view classes,
+  void add_line(SvgPoint from, SvgPoint to, std::string_view classes);
+  void add_polyline(const std::vector<SvgPoint>& points, std::string_view classes);
+  void add_circle(SvgPoint center, double radius, std::string_view classes,
                   std::string_view tooltip = {});
-  void add_rectangle(Point corner, Point size, std::string_view classes,
+  void add_rectangle(SvgPoint corner, SvgPoint size, std::string_view classes,
                      std::string_view tooltip = {});
-  void add_text(Point at, std::string_view text, Anchor anchor, std::string_view classes);
+  void add_text(SvgPoint at, std::string_view text, Anchor anchor, std::string_view classes);
   // Reads upwards from `at`.
-  void add_upward_text(Point at, std::string_view text, std::string_view classes);
+  void add_upward_text(SvgPoint at, std::string_view text, std::string_view classes);
   // `address` is that of the image's data: nothing is fetched.
-  void add_image(Point corner, Point size, std::string_view address);
+  void add_image(SvgPoint corner, SvgPoint size, std::string_view address);
 
   // Returns the finished element. The writer must not be used afterwards.
   std::string finish();

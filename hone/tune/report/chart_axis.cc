@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "hone/tune/report/axis.h"
+#include "hone/tune/report/chart_axis.h"
 
 #include <algorithm>
 #include <cmath>
@@ -20,7 +20,7 @@ double round_step(double size) {
 
 }  // namespace
 
-Axis::Axis(Range data, Range pixels, bool logarithmic, int target_ticks, Fit fit)
+ChartAxis::ChartAxis(Range data, Range pixels, bool logarithmic, int target_ticks, Fit fit)
     : data_(data), pixels_(pixels), logarithmic_(logarithmic && data.low > 0) {
   if (!std::isfinite(data_.low) || !std::isfinite(data_.high)) data_ = {0, 1};
   if (data_.high <= data_.low) {
@@ -35,7 +35,7 @@ Axis::Axis(Range data, Range pixels, bool logarithmic, int target_ticks, Fit fit
   }
 }
 
-double Axis::place(double value) const {
+double ChartAxis::place(double value) const {
   const auto scale = [&](double v) {
     return logarithmic_ ? std::log(std::max(v, data_.low * 1e-3)) : v;
   };
@@ -43,7 +43,7 @@ double Axis::place(double value) const {
   return pixels_.low + (scale(value) - low) / (high - low) * (pixels_.high - pixels_.low);
 }
 
-void Axis::find_linear_ticks(int count, Fit fit) {
+void ChartAxis::find_linear_ticks(int count, Fit fit) {
   const double step = round_step((data_.high - data_.low) / count);
   const bool whole = fit == Fit::Ticks;
   const double first = whole ? std::floor(data_.low / step + 1e-9) : std::ceil(data_.low / step);
@@ -54,7 +54,7 @@ void Axis::find_linear_ticks(int count, Fit fit) {
 }
 
 // Tries finer sets until there are enough ticks.
-void Axis::find_logarithmic_ticks(int count) {
+void ChartAxis::find_logarithmic_ticks(int count) {
   const double margin = std::pow(data_.high / data_.low, 0.06);
   data_ = {data_.low / margin, data_.high * margin};
   const std::vector<std::vector<double>> sets = {
@@ -83,7 +83,7 @@ void Axis::find_logarithmic_ticks(int count) {
   }
 }
 
-std::string Axis::format_tick(double value) const {
+std::string ChartAxis::format_tick(double value) const {
   if (decimals_ >= 0) return format_number(std::abs(value) < 1e-12 ? 0 : value, decimals_);
   const double size = std::abs(value);
   const int decimals = size >= 10  ? 0

@@ -7,7 +7,7 @@
 namespace hone::tune {
 
 // Maps data to drawing units along one direction and chooses ticks at 1, 2, 5 · 10^k.
-class Axis {
+class ChartAxis {
  public:
   struct Range {
     double low = 0, high = 1;
@@ -16,7 +16,7 @@ class Axis {
   // axis adds a small margin, and becomes linear if the data is not positive. `pixels.low` is the
   // position of data.low.
   enum class Fit { Ticks, Data };
-  Axis(Range data, Range pixels, bool logarithmic, int target_ticks, Fit fit = Fit::Ticks);
+  ChartAxis(Range data, Range pixels, bool logarithmic, int target_ticks, Fit fit = Fit::Ticks);
 
   double place(double value) const;
   const std::vector<double>& ticks() const { return ticks_; }
