@@ -14,8 +14,6 @@
 namespace hone::kernels::test {
 
 constexpr Index kTrainSteps = 100;
-// 8 u sqrt(steps), u = 2^-24
-inline const double kRuleTolerance = 8 * 0x1p-24 * 10;
 
 struct DoubleState {
   // Of one tensor of `set`, as it is now.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every rule on every instruction set against the same rule with all state in double, 100 steps.
+// Every rule on every instruction set against the same rule with all state in double.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,7 +20,6 @@ using hone::test::same_bits;
 using hone::test::TensorSet;
 using test::DoubleRule;
 using test::DoubleState;
-using test::kRuleTolerance;
 using test::kTrainSteps;
 
 constexpr Dtype kGradTypes[] = {Dtype::Float32, Dtype::BFloat16, Dtype::Float16};
@@ -77,10 +76,11 @@ struct Run {
   double correlation = 0;
 };
 
-// Largest |θ - reference| / max(|θ|, Σ|Δθ|) after 100 steps; bf16 and fp16 gradients give the bits
+// Largest |θ - reference| / max(|θ|, Σ|Δθ|) after `steps`; bf16 and fp16 gradients give the bits
 // of f32. `mark(state, uncertain)` marks elements whose step may go either way.
+using Mark = std::function<void(DoubleState&, std::vector<bool>&)>;
 void check_rule(const DoubleRule& rule, Index n, Index misalign, Executor& executor,
-                const std::function<void(DoubleState&, std::vector<bool>&)>& mark = {}) {
+                const Mark& mark = {}, Index steps = kTrainSteps) {
   hone::test::TensorSetOptions options = rule.slots;
   options.misalign = misalign;
   ExactGradients gradients(n);
@@ -90,7 +90,7 @@ void check_rule(const DoubleRule& rule, Index n, Index misalign, Executor& execu
   DoubleState state(set, 0);
   std::vector<double> way(state.param.size(), 0.0), before;
   std::vector<bool> uncertain(state.param.size(), false);
-  for (Index t = 1; t <= kTrainSteps; ++t) {
+  for (Index t = 1; t <= steps; ++t) {
     for (Run& run : runs) run.step(rule, gradients, t, executor);
     before = state.param;
     state.grad.assign(gradients.values(t).begin(), gradients.values(t).end());
@@ -111,10 +111,11 @@ void check_rule(const DoubleRule& rule, Index n, Index misalign, Executor& execu
     }
   }
   const auto where = testing::Message() << rule.name << " n " << n << " misalign " << misalign;
-  EXPECT_LE(worst, kRuleTolerance)
+  const double unit = 0x1p-24;
+  EXPECT_LE(worst, 8 * unit * std::sqrt(static_cast<double>(steps)))
       << where << " at " << worst_at << ": " << param[worst_at] << " for " << state.param[worst_at];
   EXPECT_LE(std::ranges::count(uncertain, true), n / 1000 + 3) << where;
-  EXPECT_EQ(set.step[0], kTrainSteps);
+  EXPECT_EQ(set.step[0], steps);
   for (const std::size_t type : {1u, 2u}) {
     EXPECT_TRUE(same_bits(runs[type].set.snapshot(), set.snapshot()))
         << where << " gradients in " << name_of(kGradTypes[type]);
@@ -123,6 +124,7 @@ void check_rule(const DoubleRule& rule, Index n, Index misalign, Executor& execu
 }
 
 constexpr Index kSizes[] = {0, 1, 7, 1023, 16383, 16384, 16385};
+constexpr Index kStepsOfAMillion = 20;
 
 TEST(Rules, match_the_double_reference_for_100_steps) {
   ThreadPool pool(2);
@@ -136,7 +138,9 @@ TEST(Rules, match_the_double_reference_for_100_steps) {
 
 TEST(Rules, match_the_double_reference_on_a_million_elements) {
   ThreadPool pool(2);
-  for (const DoubleRule& rule : test::double_rules()) check_rule(rule, 1'000'003, 3, pool);
+  for (const DoubleRule& rule : test::double_rules()) {
+    check_rule(rule, 1'000'003, 3, pool, {}, kStepsOfAMillion);
+  }
 }
 
 // Elements whose sign argument once lay within rounding of 0 may go either way.
@@ -154,7 +158,7 @@ TEST(Rules, lion_matches_the_double_reference_where_signs_are_certain) {
     check_rule(rule, n, 0, pool, mark_lion);
     check_rule(rule, n, 1, pool, mark_lion);
   }
-  check_rule(rule, 1'000'003, 3, pool, mark_lion);
+  check_rule(rule, 1'000'003, 3, pool, mark_lion, kStepsOfAMillion);
 }
 
 TEST(Rules, first_adam_step_worked_by_hand) {
