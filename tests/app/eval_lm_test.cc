@@ -16,7 +16,7 @@ namespace {
 
 using infer::TokenId;
 
-EvalOptions stories(const std::filesystem::path& model) {
+EvalOptions eval_of_stories(const std::filesystem::path& model) {
   EvalOptions options;
   options.model = model;
   options.tokenizer = model.parent_path() / "tok512.bin";
@@ -26,7 +26,7 @@ EvalOptions stories(const std::filesystem::path& model) {
 
 TEST(Eval, equals_the_sum_of_scores_over_windows) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  EvalOptions options = stories(model);
+  EvalOptions options = eval_of_stories(model);
   const std::string text =
       "Once upon a time, there was a little girl named Lily. She loved to play outside.";
   options.documents = {text};
@@ -56,7 +56,7 @@ TEST(Eval, equals_the_sum_of_scores_over_windows) {
 
 TEST(Eval, predicts_each_document_from_its_own_beginning) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  EvalOptions options = stories(model);
+  EvalOptions options = eval_of_stories(model);
   const std::vector<std::string> texts = {"Once upon a time", "Lily loved to play outside."};
   double nats = 0;
   Index tokens = 0;
@@ -75,7 +75,7 @@ TEST(Eval, predicts_each_document_from_its_own_beginning) {
 TEST(Eval, a_model_against_itself_agrees_everywhere) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
   HONE_REQUIRE_TEST_DATA(text, "text/tinyshakespeare.txt");
-  EvalOptions options = stories(model);
+  EvalOptions options = eval_of_stories(model);
   options.baseline = model;
   options.documents = {read_text_file(text).substr(0, 4000)};
   options.max_tokens = 600;
@@ -91,7 +91,7 @@ TEST(Eval, a_model_against_itself_agrees_everywhere) {
 TEST(Eval, f16_cache_stays_close_to_f32) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
   HONE_REQUIRE_TEST_DATA(text, "text/tinyshakespeare.txt");
-  EvalOptions options = stories(model);
+  EvalOptions options = eval_of_stories(model);
   options.documents = {read_text_file(text).substr(0, 6000)};
   options.max_tokens = 1500;
   const double wide = evaluate(options, serial_executor()).card.nll;
@@ -103,7 +103,7 @@ TEST(Eval, f16_cache_stays_close_to_f32) {
 
 TEST(Eval, token_ids_equal_the_text_they_come_from) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  EvalOptions options = stories(model);
+  EvalOptions options = eval_of_stories(model);
   options.documents = {"Once upon a time"};
   const double from_text = evaluate(options, serial_executor()).card.nll;
   options.documents.clear();
@@ -113,7 +113,7 @@ TEST(Eval, token_ids_equal_the_text_they_come_from) {
 
 TEST(Eval, refuses_what_it_cannot_measure) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  EvalOptions options = stories(model);
+  EvalOptions options = eval_of_stories(model);
   EXPECT_THROW(evaluate(options, serial_executor()), Error);
   options.documents = {"Once upon a time"};
   options.window = 100000;

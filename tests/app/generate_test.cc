@@ -13,8 +13,8 @@
 namespace hone::app {
 namespace {
 
-GenerateOptions stories(const std::filesystem::path& model,
-                        std::string prompt = "Once upon a time") {
+GenerateOptions text_of_stories(const std::filesystem::path& model,
+                                std::string prompt = "Once upon a time") {
   GenerateOptions options;
   options.model = model;
   options.engine.tokenizer = model.parent_path() / "tok512.bin";
@@ -29,7 +29,7 @@ GenerateResult run(const GenerateOptions& options) { return generate(options, se
 
 TEST(Generate, document_has_the_promised_fields) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  const GenerateResult result = run(stories(model));
+  const GenerateResult result = run(text_of_stories(model));
   const Json& document = result.document;
   EXPECT_EQ(document["text"], result.text);
   EXPECT_EQ(document["tokens"].size(), 24u);
@@ -47,7 +47,7 @@ TEST(Generate, document_has_the_promised_fields) {
 
 TEST(Generate, text_streams_in_pieces_that_join_to_the_result) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  GenerateOptions options = stories(model);
+  GenerateOptions options = text_of_stories(model);
   std::string streamed;
   int pieces = 0;
   options.on_text = [&](std::string_view text) {
@@ -63,8 +63,8 @@ TEST(Generate, text_streams_in_pieces_that_join_to_the_result) {
 
 TEST(Generate, prompt_ids_no_bos_and_context) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  const GenerateResult text = run(stories(model));
-  GenerateOptions options = stories(model, "");
+  const GenerateResult text = run(text_of_stories(model));
+  GenerateOptions options = text_of_stories(model, "");
   options.prompt_ids = std::vector<infer::TokenId>{1, 403, 407, 261, 378};
   EXPECT_EQ(run(options).tokens, text.tokens);
   options.prompt_ids = std::nullopt;
@@ -77,8 +77,8 @@ TEST(Generate, prompt_ids_no_bos_and_context) {
 
 TEST(Generate, sampling_options_change_the_text) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  const auto greedy = run(stories(model)).tokens;
-  GenerateOptions options = stories(model);
+  const auto greedy = run(text_of_stories(model)).tokens;
+  GenerateOptions options = text_of_stories(model);
   options.sampling.temperature = 1.5f;
   options.request.sampling.seed = 3;
   const auto hot = run(options).tokens;
@@ -98,7 +98,7 @@ TEST(Generate, sampling_options_change_the_text) {
 
 TEST(Generate, penalties_and_bias_change_the_text) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  GenerateOptions options = stories(model);
+  GenerateOptions options = text_of_stories(model);
   options.request.max_tokens = 60;
   const auto greedy = run(options).tokens;
   options.sampling.repetition_penalty = 2.0f;
@@ -117,7 +117,7 @@ TEST(Generate, penalties_and_bias_change_the_text) {
 
 TEST(Generate, logprobs_list_the_alternatives) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  GenerateOptions options = stories(model);
+  GenerateOptions options = text_of_stories(model);
   options.request.logprobs = 3;
   const Json rows = run(options).document["logprobs"];
   ASSERT_EQ(rows.size(), 24u);
@@ -132,7 +132,7 @@ TEST(Generate, logprobs_list_the_alternatives) {
 
 TEST(Generate, stop_strings_min_tokens_and_interruption_end_as_named) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  GenerateOptions options = stories(model);
+  GenerateOptions options = text_of_stories(model);
   options.request.stop = {"girl"};
   const GenerateResult stopped = run(options);
   EXPECT_EQ(stopped.text, ", there was a little ");
@@ -149,7 +149,7 @@ TEST(Generate, stop_strings_min_tokens_and_interruption_end_as_named) {
 
 TEST(Generate, states_no_share_of_memory_bandwidth_for_weights_in_a_cache_but_the_reason) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  GenerateOptions options = stories(model);
+  GenerateOptions options = text_of_stories(model);
   EXPECT_FALSE(run(options).document.contains("bw_share"));
   options.measure_share = true;
   const Json document = run(options).document;
@@ -160,7 +160,7 @@ TEST(Generate, states_no_share_of_memory_bandwidth_for_weights_in_a_cache_but_th
 
 TEST(Generate, cache_type_shows_in_its_bytes) {
   HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
-  GenerateOptions options = stories(model);
+  GenerateOptions options = text_of_stories(model);
   const Index half = run(options).document["kv"]["bytes"];
   options.engine.kv = infer::KvDtype::Float32;
   EXPECT_EQ(run(options).document["kv"]["bytes"], 2 * half);

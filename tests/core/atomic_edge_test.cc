@@ -27,16 +27,11 @@ void expect_io_error(const std::function<void()>& call, std::string_view file) {
   }
 }
 
-std::size_t entries_in(const fs::path& folder) {
-  return static_cast<std::size_t>(
-      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
-}
-
 TEST(AtomicFile, leaves_nothing_beside_a_folder_that_it_cannot_replace) {
   const test::TemporaryFolder folder;
   fs::create_directories(folder.path() / "taken" / "inner");
   expect_io_error([&] { write_text_file(folder.path() / "taken", "text"); }, "taken");
-  EXPECT_EQ(entries_in(folder.path()), 1u);
+  EXPECT_EQ(test::entries_in(folder.path()), 1u);
   EXPECT_TRUE(fs::is_directory(folder.path() / "taken" / "inner"));
 }
 
@@ -100,7 +95,7 @@ TEST(AtomicFile, two_writers_of_one_name_do_not_mix) {
   EXPECT_EQ(read_text_file(path), "second, longer");
   first.commit();
   EXPECT_EQ(read_text_file(path), "first");
-  EXPECT_EQ(entries_in(folder.path()), 1u);
+  EXPECT_EQ(test::entries_in(folder.path()), 1u);
 }
 
 TEST(AtomicFolder, two_writers_of_one_name_both_succeed_and_the_later_stays) {
@@ -112,7 +107,7 @@ TEST(AtomicFolder, two_writers_of_one_name_both_succeed_and_the_later_stays) {
   second.commit();
   first.commit();
   EXPECT_EQ(read_text_file(path / "x"), "first");
-  EXPECT_EQ(entries_in(folder.path()), 1u);
+  EXPECT_EQ(test::entries_in(folder.path()), 1u);
 }
 
 TEST(AtomicFile, a_relative_name_lands_in_the_working_folder) {
@@ -130,7 +125,7 @@ TEST(AtomicFile, replaces_neither_pipe_nor_device) {
   ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
   expect_io_error([&] { write_text_file(pipe, "x"); }, "pipe");
   EXPECT_TRUE(fs::is_fifo(pipe));
-  EXPECT_EQ(entries_in(folder.path()), 1u);
+  EXPECT_EQ(test::entries_in(folder.path()), 1u);
 }
 
 TEST(AtomicFile, follows_a_symbolic_link) {
@@ -270,7 +265,7 @@ TEST(AtomicFolder, takes_names_with_a_slash_and_parents_that_are_absent) {
   EXPECT_FALSE(fs::exists(path));
   out.commit();
   EXPECT_EQ(read_text_file(path / "inner" / "a"), "1");
-  EXPECT_EQ(entries_in(folder.path() / "new"), 1u);
+  EXPECT_EQ(test::entries_in(folder.path() / "new"), 1u);
 }
 
 TEST(AtomicFolder, refuses_a_file_of_that_name_and_leaves_it) {
@@ -279,13 +274,13 @@ TEST(AtomicFolder, refuses_a_file_of_that_name_and_leaves_it) {
   expect_io_error([&] { AtomicFolder out(folder.path() / "file"); }, "file");
   expect_io_error([&] { AtomicFolder out(folder.path() / "file" / "below"); }, "below");
   EXPECT_EQ(read_text_file(folder.path() / "file"), "x");
-  EXPECT_EQ(entries_in(folder.path()), 1u);
+  EXPECT_EQ(test::entries_in(folder.path()), 1u);
 }
 
 TEST(AtomicFolder, a_name_that_no_file_system_takes_is_an_io_error) {
   const test::TemporaryFolder folder;
   expect_io_error([&] { AtomicFolder out(folder.path() / std::string(300, 'n')); }, "nnn");
-  EXPECT_EQ(entries_in(folder.path()), 0u);
+  EXPECT_EQ(test::entries_in(folder.path()), 0u);
 }
 
 TEST(AtomicFolder, a_commit_that_fails_keeps_the_old_folder) {
@@ -300,7 +295,7 @@ TEST(AtomicFolder, a_commit_that_fails_keeps_the_old_folder) {
     expect_io_error([&] { out.commit(); }, "model");
   }
   EXPECT_EQ(read_text_file(path / "a"), "old");
-  EXPECT_EQ(entries_in(folder.path()), 1u);
+  EXPECT_EQ(test::entries_in(folder.path()), 1u);
 }
 
 TEST(AtomicFolder, an_empty_folder_and_an_empty_replacement_are_folders) {

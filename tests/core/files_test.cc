@@ -29,11 +29,6 @@ ErrorCategory category_of(const std::function<void()>& call) {
   return ErrorCategory::Internal;
 }
 
-std::size_t entries_in(const fs::path& folder) {
-  return static_cast<std::size_t>(
-      std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
-}
-
 TEST(AtomicFile, appears_only_when_committed) {
   const test::TemporaryFolder folder;
   const fs::path path = folder.path() / "a.txt";
@@ -44,14 +39,14 @@ TEST(AtomicFile, appears_only_when_committed) {
     EXPECT_EQ(read_text_file(path), "old");
   }
   EXPECT_EQ(read_text_file(path), "old");
-  EXPECT_EQ(entries_in(folder.path()), 1u);
+  EXPECT_EQ(test::entries_in(folder.path()), 1u);
   AtomicFile file(path);
   const std::string large(3 << 20, 'x');
   file.write(large);
   file.write("end");
   file.commit();
   EXPECT_EQ(read_text_file(path), large + "end");
-  EXPECT_EQ(entries_in(folder.path()), 1u);
+  EXPECT_EQ(test::entries_in(folder.path()), 1u);
 }
 
 TEST(AtomicFile, a_full_disk_is_one_error_and_leaves_nothing) {
@@ -72,7 +67,7 @@ TEST(AtomicFile, a_full_disk_is_one_error_and_leaves_nothing) {
   int status = -1;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
-  EXPECT_EQ(entries_in(folder.path()), 0u);
+  EXPECT_EQ(test::entries_in(folder.path()), 0u);
 }
 
 TEST(AtomicFile, an_unwritable_folder_is_an_io_error) {
@@ -97,7 +92,7 @@ TEST(AtomicFolder, replaces_the_old_folder_whole) {
   second.commit();
   EXPECT_FALSE(fs::exists(path / "a"));
   EXPECT_EQ(read_text_file(path / "b"), "3");
-  EXPECT_EQ(entries_in(folder.path()), 1u);
+  EXPECT_EQ(test::entries_in(folder.path()), 1u);
 }
 
 TEST(RemoveStaleTemporaries, spares_living_writers_and_other_files) {
@@ -111,7 +106,7 @@ TEST(RemoveStaleTemporaries, spares_living_writers_and_other_files) {
   AtomicFile living(folder.path() / "living");
   remove_stale_temporaries(folder.path());
   EXPECT_FALSE(fs::exists(folder.path() / dead));
-  EXPECT_EQ(entries_in(folder.path()), 2u);
+  EXPECT_EQ(test::entries_in(folder.path()), 2u);
 }
 
 TEST(ReadTextFile, names_what_is_wrong) {

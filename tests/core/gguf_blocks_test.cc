@@ -15,13 +15,13 @@
 namespace hone {
 namespace {
 
-using Bytes = std::vector<std::uint8_t>;
+using BlockBytes = std::vector<std::uint8_t>;
 using Values = std::vector<float>;
 
 constexpr std::uint16_t kOne = 0x3c00, kHalf = 0x3800, kLargest = 0x7bff, kSmallest = 0x0001;
 
-Bytes halves(std::initializer_list<std::uint16_t> values) {
-  Bytes bytes;
+BlockBytes halves(std::initializer_list<std::uint16_t> values) {
+  BlockBytes bytes;
   for (const std::uint16_t value : values) {
     bytes.push_back(static_cast<std::uint8_t>(value & 255));
     bytes.push_back(static_cast<std::uint8_t>(value >> 8));
@@ -29,12 +29,12 @@ Bytes halves(std::initializer_list<std::uint16_t> values) {
   return bytes;
 }
 
-Bytes operator+(Bytes a, const Bytes& b) {
+BlockBytes operator+(BlockBytes a, const BlockBytes& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
 
-StoredMatrix stored(GgufType type, const Bytes& bytes, Index rows) {
+StoredMatrix stored(GgufType type, const BlockBytes& bytes, Index rows) {
   const GgufTypeInfo& info = gguf_type_info(static_cast<std::uint32_t>(type), "test");
   StoredMatrix matrix;
   matrix.layout = WeightLayout::GgufBlocks;
@@ -45,7 +45,7 @@ StoredMatrix stored(GgufType type, const Bytes& bytes, Index rows) {
   return matrix;
 }
 
-Values decoded(GgufType type, const Bytes& bytes) {
+Values decoded(GgufType type, const BlockBytes& bytes) {
   const StoredMatrix matrix = stored(type, bytes, 1);
   Values values(static_cast<std::size_t>(matrix.cols));
   decode_row(matrix, 0, values);
@@ -53,8 +53,8 @@ Values decoded(GgufType type, const Bytes& bytes) {
 }
 
 // Sixteen bytes whose low nibbles are 0, 1, … 15 and whose high ones are 15, 14, … 0.
-Bytes rising_and_falling() {
-  Bytes bytes;
+BlockBytes rising_and_falling() {
+  BlockBytes bytes;
   for (int j = 0; j < 16; ++j) bytes.push_back(static_cast<std::uint8_t>(j | (15 - j) << 4));
   return bytes;
 }
@@ -68,7 +68,7 @@ TEST(GgufBlocks, q4_1_adds_its_minimum) {
 }
 
 // Fifth bits: set for elements 0, 7, 16 and 31.
-const Bytes kFifth{0x81, 0x00, 0x01, 0x80};
+const BlockBytes kFifth{0x81, 0x00, 0x01, 0x80};
 int with_fifth(int i) {
   return rise_and_fall(i) + (i == 0 || i == 7 || i == 16 || i == 31 ? 16 : 0);
 }
@@ -89,10 +89,10 @@ TEST(GgufBlocks, q5_1_has_a_scale_a_minimum_and_fifth_bits) {
 // Scales and minimums of six bits whose two top bits of the last four are stored apart.
 constexpr int kScales[] = {1, 2, 3, 63, 33, 17, 16, 62};
 constexpr int kMinimums[] = {0, 1, 2, 63, 48, 15, 32, 1};
-const Bytes kSixBits{129, 66, 67, 255, 192, 1, 130, 63, 1, 241, 0, 30};
+const BlockBytes kSixBits{129, 66, 67, 255, 192, 1, 130, 63, 1, 241, 0, 30};
 
 TEST(GgufBlocks, q4_k_has_eight_scales_and_minimums_of_six_bits) {
-  Bytes bytes = halves({kOne, kHalf}) + kSixBits;
+  BlockBytes bytes = halves({kOne, kHalf}) + kSixBits;
   for (int pair = 0; pair < 4; ++pair)  // sub-blocks 2 pair (low nibbles) and 2 pair + 1
     bytes = bytes + rising_and_falling() + rising_and_falling();
   ASSERT_EQ(bytes.size(), 144u);
@@ -107,7 +107,7 @@ TEST(GgufBlocks, q4_k_has_eight_scales_and_minimums_of_six_bits) {
 }
 
 TEST(GgufBlocks, q5_k_has_bit_s_of_32_bytes_for_sub_block_s) {
-  Bytes bytes = halves({kHalf, kOne}) + kSixBits;
+  BlockBytes bytes = halves({kHalf, kOne}) + kSixBits;
   // Bit s of byte l is set where l + s is odd.
   for (int l = 0; l < 32; ++l) bytes.push_back(l % 2 == 0 ? 0xaa : 0x55);
   for (int pair = 0; pair < 4; ++pair) bytes = bytes + rising_and_falling() + rising_and_falling();
@@ -123,13 +123,13 @@ TEST(GgufBlocks, q5_k_has_bit_s_of_32_bytes_for_sub_block_s) {
 }
 
 TEST(GgufBlocks, q6_k_has_sixteen_signed_scales_and_its_own_at_the_end) {
-  Bytes bytes;
+  BlockBytes bytes;
   // In each half, quarters 0 and 1 have the low nibbles of 64 bytes, 2 and 3 the high ones: 5, 6, 7
   // and 8. Their top bits are 0, 1, 2 and 3: codes 5, 22, 39 and 56.
   for (int half = 0; half < 2; ++half) {
-    bytes = bytes + Bytes(32, 0x75) + Bytes(32, 0x86);
+    bytes = bytes + BlockBytes(32, 0x75) + BlockBytes(32, 0x86);
   }
-  bytes = bytes + Bytes(64, 0b11100100);
+  bytes = bytes + BlockBytes(64, 0b11100100);
   for (int s = 0; s < 16; ++s) bytes.push_back(static_cast<std::uint8_t>(s == 15 ? -128 : s - 7));
   bytes = bytes + halves({kHalf});
   ASSERT_EQ(bytes.size(), 210u);
@@ -144,8 +144,8 @@ TEST(GgufBlocks, q6_k_has_sixteen_signed_scales_and_its_own_at_the_end) {
 }
 
 TEST(GgufBlocks, extreme_scales_give_finite_values_rounded_once) {
-  const Bytes codes(128, 0xff);
-  const Bytes six(12, 0xff);  // every scale and minimum is 63
+  const BlockBytes codes(128, 0xff);
+  const BlockBytes six(12, 0xff);  // every scale and minimum is 63
   const double largest = 65504, smallest = 0x1p-24;
   const auto first = [&](std::uint16_t d, std::uint16_t m) {
     return decoded(GgufType::Q4_K, halves({d, m}) + six + codes)[0];
@@ -163,7 +163,7 @@ TEST(GgufBlocks, every_row_starts_at_its_own_blocks) {
                               GgufType::Q5_K, GgufType::Q6_K}) {
     const auto block =
         static_cast<std::size_t>(gguf_type_info(static_cast<std::uint32_t>(type), "t").bytes);
-    Bytes all;
+    BlockBytes all;
     for (std::size_t i = 0; i < 6 * block; ++i)
       all.push_back(static_cast<std::uint8_t>(i * 37 % 61));  // halves below infinity
     const StoredMatrix matrix = stored(type, all, 3);
@@ -171,13 +171,14 @@ TEST(GgufBlocks, every_row_starts_at_its_own_blocks) {
     for (std::size_t r = 0; r < 3; ++r) {
       decode_row(matrix, static_cast<Index>(r), row);
       const auto begin = all.begin() + static_cast<std::ptrdiff_t>(2 * r * block);
-      EXPECT_EQ(row, decoded(type, Bytes(begin, begin + static_cast<std::ptrdiff_t>(2 * block))));
+      EXPECT_EQ(row,
+                decoded(type, BlockBytes(begin, begin + static_cast<std::ptrdiff_t>(2 * block))));
     }
   }
 }
 
 TEST(GgufBlocks, a_row_of_super_blocks_has_a_multiple_of_256_values) {
-  const Bytes bytes(144);
+  const BlockBytes bytes(144);
   StoredMatrix matrix = stored(GgufType::Q4_K, bytes, 1);
   matrix.cols = 128;
   Values row(128);

@@ -23,13 +23,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void write_plainly(const fs::path& path, const std::string& bytes) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) throw std::runtime_error("cannot write " + path.string());
-  std::fwrite(bytes.data(), 1, bytes.size(), file);
-  std::fclose(file);
-}
-
 class LoadingMutation : public testing::Test {
  protected:
   LoadingMutation() : folder_(test::make_memory_folder()) { set_log_level(LogLevel::Error); }
@@ -43,7 +36,7 @@ class LoadingMutation : public testing::Test {
     test::run_mutations(
         seed, [](std::string&, PhiloxStream&) {},
         [&](const std::string& bytes) {
-          write_plainly(path, bytes);
+          test::write_plainly(path, bytes);
           const MmapFile file(path);
           if (random.below(2) == 0) static_cast<void>(sum(file));  // the pages are there already
           fs::resize_file(path, random.below(static_cast<std::uint32_t>(bytes.size())));
@@ -73,7 +66,7 @@ TEST_F(LoadingMutation, packed_file) {
       .identity = "i", .layout = "l", .weights = "file", .model = "m.gguf"};
   write_packed_file(at("p"), origin, packer.entries(), serial_executor());
   const auto open = [&](const std::string& bytes) {
-    write_plainly(at("p"), bytes);
+    test::write_plainly(at("p"), bytes);
     const infer::PackedFile file(at("p"), origin);
     infer::WeightPacker mapped(*model, infer::WeightFormat::File, serial_executor(), &file);
     pack_weights(*model, mapped,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
@@ -33,6 +34,9 @@ Outcome run_mutations(const std::string& seed, const Mutator& mutate,
 
 // A folder in memory where the system has a place for that: 70,000 files are written.
 TemporaryFolder make_memory_folder();
+
+// Without the fsync of write_text_file, which would take most of the time of a run.
+void write_plainly(const std::filesystem::path& path, const std::string& bytes);
 
 inline std::span<const std::byte> as_bytes(const std::string& text) {
   return std::as_bytes(std::span(text));

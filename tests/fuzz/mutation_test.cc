@@ -29,18 +29,10 @@ namespace fs = std::filesystem;
 using model_io::open_model_or_throw;
 using test::TinyModel;
 
-// An fsync per run would take most of the time.
-void write_plainly(const fs::path& path, const std::string& bytes) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) throw std::runtime_error("cannot write " + path.string());
-  std::fwrite(bytes.data(), 1, bytes.size(), file);
-  std::fclose(file);
-}
-
 // Opens a model whose file `path` is replaced by each mutation.
 std::function<void(const std::string&)> opener(const fs::path& path, const fs::path& model) {
   return [=](const std::string& bytes) {
-    write_plainly(path, bytes);
+    test::write_plainly(path, bytes);
     open_model_or_throw(model, {.tokenizer = {}, .need_tokenizer = false});
   };
 }
@@ -147,12 +139,12 @@ TEST_F(Mutation, all_parts_of_a_split_gguf) {
     for (const std::size_t part : {0, 1}) {
       std::string mutated = parts[part];
       if (random.below(2) == 0) head(mutated, random);
-      write_plainly(test::part_path(folder(), part), mutated);
+      test::write_plainly(test::part_path(folder(), part), mutated);
     }
     head(bytes, random);
   };
   test::run_mutations(parts[2], mutate, [&](const std::string& bytes) {
-    write_plainly(last, bytes);
+    test::write_plainly(last, bytes);
     decode_last_rows(last);
   });
 }

@@ -17,7 +17,6 @@
 namespace hone::infer {
 namespace {
 
-namespace test = hone::test;
 namespace fs = std::filesystem;
 
 std::vector<TokenId> some_ids() {

@@ -7,8 +7,11 @@
 #include <vector>
 
 #include "hone/infer/engine.h"
+#include "tests/support/test_data.h"
 
 namespace hone::infer::test {
+
+using namespace hone::test;
 
 // Keeps everything a request reports.
 class CollectSink final : public EventSink {

@@ -35,10 +35,10 @@ std::shared_ptr<const text::Tokenizer> numbered_pieces(Index size) {
 
 // Configurations of family_parity.py that llama.cpp can express: of Qwen 2 and OLMo 2 it wants
 // heads that add up to the hidden size, of OLMo 2 an output matrix.
-constexpr const char* kModels[] = {"llama-0",  "llama-2",  "llama-4", "llama-6", "mistral-1",
-                                   "qwen2-0",  "qwen2-5",  "qwen3-1", "qwen3-5", "gemma2-0",
-                                   "gemma3-0", "gemma3-1", "phi3-0",  "phi3-2",  "olmo2-5",
-                                   "gpt2-0",   "gpt2-3",   "gpt2-5"};
+constexpr const char* kModelNames[] = {"llama-0",  "llama-2",  "llama-4", "llama-6", "mistral-1",
+                                       "qwen2-0",  "qwen2-5",  "qwen3-1", "qwen3-5", "gemma2-0",
+                                       "gemma3-0", "gemma3-1", "phi3-0",  "phi3-2",  "olmo2-5",
+                                       "gpt2-0",   "gpt2-3",   "gpt2-5"};
 
 TEST(FamilyLlamaCpp, continues_converted_models_as_transformers_does) {
   HONE_REQUIRE_PEER("transformers", "torch", "safetensors", "llama_cpp");
@@ -46,7 +46,7 @@ TEST(FamilyLlamaCpp, continues_converted_models_as_transformers_does) {
   hone::test::run_peer("tests/infer/family_parity.py", {folder.path().string()});
   Json jobs = Json::array();
   std::vector<Json> expected;
-  for (const char* name : kModels) {
+  for (const char* name : kModelNames) {
     const auto model = model_io::open_model_or_throw(folder.path() / name,
                                                      {.tokenizer = {}, .need_tokenizer = false});
     const auto tokenizer = numbered_pieces(model->architecture().vocab_size);
@@ -62,7 +62,7 @@ TEST(FamilyLlamaCpp, continues_converted_models_as_transformers_does) {
   ASSERT_EQ(rows.size(), expected.size());
   for (std::size_t i = 0; i < expected.size(); ++i)
     EXPECT_EQ(rows[i], expected[i]["greedy"])
-        << kModels[i] << " least margin " << expected[i]["least_margin"];
+        << kModelNames[i] << " least margin " << expected[i]["least_margin"];
 }
 
 }  // namespace

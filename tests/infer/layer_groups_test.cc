@@ -29,7 +29,7 @@ using Windows = std::vector<Index>;
 constexpr Index kContext = 400;
 
 // Mistral; Gemma, whose layers alternate; three kinds of layers; windows around a block.
-const Windows kModels[] = {{8, 8}, {8, 0, 8, 0}, {40, 0, 8, 40}, {31, 32, 33, 1}};
+const Windows kWindowsOfModels[] = {{8, 8}, {8, 0, 8, 0}, {40, 0, 8, 40}, {31, 32, 33, 1}};
 
 std::string text_of(const Windows& windows) {
   std::string text;
@@ -121,7 +121,7 @@ TEST_F(LayerGroups, gather_layers_of_equal_windows_in_order) {
 }
 
 TEST_F(LayerGroups, give_the_texts_of_a_full_cache) {
-  for (const Windows& windows : kModels) {
+  for (const Windows& windows : kWindowsOfModels) {
     for (const Dtype kv : {Dtype::Float16, Dtype::Int8}) {
       open(windows, kv);
       for (const Index chunk : {5, 64}) {
@@ -151,7 +151,7 @@ TEST_F(LayerGroups, windows_change_the_text) {
 }
 
 TEST_F(LayerGroups, hold_the_blocks_of_their_window_only) {
-  for (const Windows& windows : kModels) {
+  for (const Windows& windows : kWindowsOfModels) {
     open(windows);
     const auto groups = runner_->kv_groups();
     for (const Index chunk : {1, 64}) {
@@ -175,7 +175,7 @@ TEST_F(LayerGroups, hold_the_blocks_of_their_window_only) {
 }
 
 TEST_F(LayerGroups, share_prefixes_whose_window_is_cached) {
-  for (const Windows& windows : kModels) {
+  for (const Windows& windows : kWindowsOfModels) {
     open(windows);
     const auto engine = loop();
     const auto shared = random_tokens(3, 200);
@@ -198,7 +198,7 @@ TEST_F(LayerGroups, share_prefixes_whose_window_is_cached) {
 }
 
 TEST_F(LayerGroups, preempt_and_evict_in_little_memory_and_change_no_text) {
-  for (const Windows& windows : kModels) {
+  for (const Windows& windows : kWindowsOfModels) {
     open(windows);
     const Index text = kv_peak_bytes(runner_->kv_groups(), 260, 64 + 4 + kChunkTokens);
     const auto shared = random_tokens(4, 70);

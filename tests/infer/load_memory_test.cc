@@ -23,7 +23,7 @@ namespace {
 namespace fs = std::filesystem;
 using model_io::StoreType;
 
-constexpr Index kMiB = Index{1} << 20;
+constexpr Index kMebibyte = Index{1} << 20;
 
 // A field of /proc/self/status in bytes; 0 if it is not there.
 Index status_bytes(const std::string& field) {
@@ -38,7 +38,7 @@ Index status_bytes(const std::string& field) {
 bool reset_peak() {
   std::ofstream file("/proc/self/clear_refs");
   file << "5" << std::flush;
-  return file.good() && status_bytes("VmHWM") < status_bytes("VmRSS") + 4 * kMiB;
+  return file.good() && status_bytes("VmHWM") < status_bytes("VmRSS") + 4 * kMebibyte;
 }
 
 // Sums a field of /proc/self/smaps over the mappings of files whose path ends like this.
@@ -109,8 +109,8 @@ TEST_F(LoadMemory, the_peak_is_what_is_packed_and_the_largest_tensor) {
     const auto engine = Engine::open_or_throw(folder_.path() / "m", options_of({.format = format}));
     const Index peak = status_bytes("VmHWM") - before;
     const Index packed = engine->info().weight_bytes;
-    EXPECT_GT(peak, packed - 4 * kMiB);
-    EXPECT_LE(peak, packed + largest + 64 * kMiB) << name_of(stored);
+    EXPECT_GT(peak, packed - 4 * kMebibyte);
+    EXPECT_LE(peak, packed + largest + 64 * kMebibyte) << name_of(stored);
     RecordProperty(concat("peak_", name_of(stored), "_", name_of(format)), concat(peak));
   }
 }
@@ -143,8 +143,8 @@ TEST_F(LoadMemory, processes_share_the_pages_of_the_cache) {
   EXPECT_GE(smaps_bytes("packed.safetensors", "Shared_Clean"), packed / 10 * 9);
   EXPECT_LE(smaps_bytes("packed.safetensors", "Private_Dirty"), 0);
   // Their own memory does not grow with the model.
-  EXPECT_LT(status_bytes("RssAnon") - own, 32 * kMiB);
-  EXPECT_GT(packed, 40 * kMiB);
+  EXPECT_LT(status_bytes("RssAnon") - own, 32 * kMebibyte);
+  EXPECT_GT(packed, 40 * kMebibyte);
   ::close(go[1]);
   int status = -1;
   ::waitpid(child, &status, 0);

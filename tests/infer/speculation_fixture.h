@@ -16,6 +16,8 @@
 
 namespace hone::infer::test {
 
+using namespace hone::test;
+
 // Drafts that replay known texts, each token wrong with a probability that depends on its place
 // alone. A text is known by its beginning.
 class ReplayDrafts {

@@ -5,7 +5,7 @@
 
 #include "hone/kernels/attention/kv_layout.h"
 
-namespace hone::infer::test {
+namespace hone::test {
 
 // The keys and values of one text in blocks of its own, for tests that run the model without an
 // engine.
@@ -32,4 +32,4 @@ class TextCache {
   Index length_ = 0;
 };
 
-}  // namespace hone::infer::test
+}  // namespace hone::test

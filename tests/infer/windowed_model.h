@@ -10,7 +10,7 @@
 #include "hone/model_io/model_file.h"
 #include "tests/model_io/tiny_model.h"
 
-namespace hone::infer::test {
+namespace hone::test {
 
 // A model file whose layers have other windows than the file says.
 class WindowedFile final : public model_io::ModelFile {
@@ -40,13 +40,12 @@ class WindowedFile final : public model_io::ModelFile {
 inline std::unique_ptr<WindowedFile> windowed_model(const std::filesystem::path& path,
                                                     const std::vector<Index>& windows,
                                                     Index context) {
-  model_io::Architecture a = hone::test::tiny_architecture();
+  model_io::Architecture a = tiny_architecture();
   a.layers = std::ssize(windows);
   a.context = context;
-  const hone::test::TinyModel model(a);
+  const TinyModel model(a);
   model_io::write_hugging_face(path, model.source());
-  return std::make_unique<WindowedFile>(
-      model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false}), windows);
+  return std::make_unique<WindowedFile>(open_bare(path), windows);
 }
 
-}  // namespace hone::infer::test
+}  // namespace hone::test

@@ -23,10 +23,6 @@ using test::GgufPartSpec;
 using test::part_path;
 using testing::HasSubstr;
 
-std::unique_ptr<ModelFile> open_plain(const fs::path& path) {
-  return open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
-}
-
 void expect_same_bytes(const ModelFile& a, const ModelFile& b) {
   ASSERT_EQ(a.tensors().size(), b.tensors().size());
   for (const NamedMatrix& tensor : a.tensors()) {
@@ -49,7 +45,7 @@ class GgufParts : public testing::Test {
   }
   void expect_refused(const fs::path& file, ErrorCategory category, const std::string& text) {
     try {
-      open_plain(file);
+      test::open_bare(file);
       ADD_FAILURE() << "no error about " << text;
     } catch (const Error& error) {
       const std::string message = error.what();
@@ -67,10 +63,10 @@ class GgufParts : public testing::Test {
 TEST_F(GgufParts, any_part_opens_the_model_that_one_file_holds) {
   test::write_tiny_gguf(path() / "whole.gguf");
   test::write_parts(path(), test::tiny_split());
-  const auto whole = open_plain(path() / "whole.gguf");
+  const auto whole = test::open_bare(path() / "whole.gguf");
   EXPECT_EQ(whole->files().size(), 1u);
   for (std::size_t i = 0; i < 3; ++i) {
-    const auto model = open_plain(part_path(path(), i));
+    const auto model = test::open_bare(part_path(path(), i));
     expect_same_bytes(*whole, *model);
     EXPECT_EQ(model->files().size(), 3u);
     Index bytes = 0;
@@ -89,30 +85,30 @@ TEST_F(GgufParts, a_link_into_a_store_of_blobs_finds_its_siblings) {
     fs::rename(part_path(path(), i), blob);
     fs::create_symlink(blob, part_path(path(), i));
   }
-  EXPECT_EQ(open_plain(part_path(path(), 1))->tensors().size(), 12u);
+  EXPECT_EQ(test::open_bare(part_path(path(), 1))->tensors().size(), 12u);
 }
 
 TEST_F(GgufParts, writing_them_as_one_file_copies_every_block) {
   test::write_parts(path(), test::tiny_split());
-  const auto parts = open_plain(part_path(path(), 0));
+  const auto parts = test::open_bare(part_path(path(), 0));
   const WriteReport report = write_gguf(
       path() / "one.gguf", {parts->architecture(), parts->tensors(), nullptr, Json::object()});
   EXPECT_TRUE(report.kept.empty());
-  expect_same_bytes(*parts, *open_plain(path() / "one.gguf"));
+  expect_same_bytes(*parts, *test::open_bare(path() / "one.gguf"));
 }
 
 TEST_F(GgufParts, other_formats_get_the_decoded_values) {
   test::write_tiny_gguf(path() / "m.gguf");
-  const auto model = open_plain(path() / "m.gguf");
+  const auto model = test::open_bare(path() / "m.gguf");
   const ModelSource source{model->architecture(), model->tensors(), nullptr, Json::object()};
   write_gguf(path() / "f32.gguf", source, StoreType::F32);
-  const auto wide = open_plain(path() / "f32.gguf");
+  const auto wide = test::open_bare(path() / "f32.gguf");
   for (const NamedMatrix& tensor : model->tensors())
     EXPECT_EQ(test::decoded(tensor), test::decoded(wide->tensor(tensor.name))) << tensor.name;
   const WriteReport report = write_artifact(path() / "folder", source);
   EXPECT_EQ(report.kept.size(), 9u);  // the matrices, in f16
   EXPECT_EQ(report.kept[0].reason, "Q4_K has no type in this format");
-  const auto folder = open_plain(path() / "folder");
+  const auto folder = test::open_bare(path() / "folder");
   EXPECT_EQ(folder->tensor("lm_head.weight").matrix.dtype, Dtype::Float16);
 }
 

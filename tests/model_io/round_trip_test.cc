@@ -19,10 +19,6 @@ using test::decoded;
 using test::same_bits;
 using test::TinyModel;
 
-std::unique_ptr<ModelFile> open_plain(const fs::path& path) {
-  return open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
-}
-
 ModelSource source_of(const ModelFile& file) {
   return {file.architecture(), file.tensors(), file.tokenizer().get(), file.generation_defaults()};
 }
@@ -69,14 +65,14 @@ TEST(RoundTrip, hugging_face_gguf_hugging_face_is_bit_identical) {
     const test::TemporaryFolder folder;
     const TinyModel model(architecture);
     write_hugging_face(folder.path() / "a", model.source());
-    const auto first = open_plain(folder.path() / "a");
+    const auto first = test::open_bare(folder.path() / "a");
     expect_same_model(model, *first);
     write_gguf(folder.path() / "b.gguf", source_of(*first));
-    const auto second = open_plain(folder.path() / "b.gguf");
+    const auto second = test::open_bare(folder.path() / "b.gguf");
     EXPECT_EQ(second->architecture().rope.pairing, RopePairing::Adjacent);
     EXPECT_EQ(second->architecture().attention_bias, architecture.attention_bias);
     write_hugging_face(folder.path() / "c", source_of(*second));
-    const auto third = open_plain(folder.path() / "c");
+    const auto third = test::open_bare(folder.path() / "c");
     expect_same_model(model, *third);
     EXPECT_EQ(read_text_file(folder.path() / "a/config.json"),
               read_text_file(folder.path() / "c/config.json"));
@@ -92,7 +88,7 @@ TEST(RoundTrip, pairing_permutes_rows_of_q_and_k_inside_each_head) {
   const test::TemporaryFolder folder;
   const TinyModel model(a);
   write_gguf(folder.path() / "m.gguf", model.source());
-  const auto file = open_plain(folder.path() / "m.gguf");
+  const auto file = test::open_bare(folder.path() / "m.gguf");
   const auto row_of = [](const NamedMatrix& tensor, Index row) {
     std::vector<float> all = decoded(tensor);
     const Index cols = tensor.is_vector ? 1 : tensor.matrix.cols;
@@ -134,7 +130,7 @@ TEST(RoundTrip, stories_survive_every_format_bit_for_bit) {
   write_gguf(folder.path() / "m.gguf", source_of(*hf));
   const auto gguf = open_model_or_throw(folder.path() / "m.gguf");
   write_llama2c(folder.path() / "m.bin", source_of(*gguf));
-  const auto back = open_plain(folder.path() / "m.bin");
+  const auto back = test::open_bare(folder.path() / "m.bin");
   expect_same_model(*original, *back);
   const std::string a = read_text_file(path), b = read_text_file(folder.path() / "m.bin");
   ASSERT_EQ(a.size(), b.size());
@@ -151,9 +147,9 @@ TEST(RoundTrip, half_precision_rounds_each_value_to_nearest) {
   const TinyModel model(test::tiny_architecture());
   for (const StoreType type : {StoreType::F16, StoreType::BF16}) {
     write_hugging_face(folder.path() / "hf", model.source(), type);
-    const auto hf = open_plain(folder.path() / "hf");
+    const auto hf = test::open_bare(folder.path() / "hf");
     write_gguf(folder.path() / "m.gguf", source_of(*hf));  // keeps the type
-    const auto gguf = open_plain(folder.path() / "m.gguf");
+    const auto gguf = test::open_bare(folder.path() / "m.gguf");
     const double step = type == StoreType::F16 ? 0x1p-11 : 0x1p-8;
     for (const NamedMatrix& tensor : model.tensors()) {
       const std::vector<float> exact = decoded(tensor), got = decoded(hf->tensor(tensor.name));
@@ -174,14 +170,14 @@ TEST(RoundTrip, quantized_codes_are_copied_between_gguf_and_artifact) {
     ASSERT_EQ(report.kept.size(), 2u);  // down_proj has 40 columns
     EXPECT_EQ(report.kept[0].name, "model.layers.0.mlp.down_proj.weight");
     EXPECT_EQ(report.kept[0].dtype, "f16");
-    const auto gguf = open_plain(folder.path() / "a.gguf");
+    const auto gguf = test::open_bare(folder.path() / "a.gguf");
     EXPECT_EQ(gguf->tensor("lm_head.weight").matrix.layout, WeightLayout::GgufBlocks);
     write_artifact(folder.path() / "b", source_of(*gguf));
-    const auto artifact = open_plain(folder.path() / "b");
+    const auto artifact = test::open_bare(folder.path() / "b");
     EXPECT_EQ(artifact->format(), ModelFormat::HoneArtifact);
     EXPECT_EQ(artifact->tensor("lm_head.weight").matrix.quant.spec, canonical_spec(type));
     write_gguf(folder.path() / "a2.gguf", source_of(*artifact));
-    const auto again = open_plain(folder.path() / "a2.gguf");
+    const auto again = test::open_bare(folder.path() / "a2.gguf");
     for (const NamedMatrix& tensor : gguf->tensors()) {
       const NamedMatrix& other = again->tensor(tensor.name);
       ASSERT_EQ(tensor.matrix.bytes.size(), other.matrix.bytes.size()) << tensor.name;
@@ -192,9 +188,9 @@ TEST(RoundTrip, quantized_codes_are_copied_between_gguf_and_artifact) {
     }
     // From the same f32 weights, with rows in Hugging Face's order: the same values.
     write_artifact(folder.path() / "d", model.source(), type);
-    expect_same_model(*artifact, *open_plain(folder.path() / "d"));
+    expect_same_model(*artifact, *test::open_bare(folder.path() / "d"));
     write_hugging_face(folder.path() / "e", source_of(*artifact), StoreType::F32);
-    expect_same_model(*artifact, *open_plain(folder.path() / "e"));
+    expect_same_model(*artifact, *test::open_bare(folder.path() / "e"));
   }
 }
 
@@ -253,7 +249,7 @@ TEST(RoundTrip, artifact_holds_every_kind_of_code) {
     notes.metadata = {{"hone.source", "abc"}};
     notes.files = {{"recipe.toml", "x = 1\n"}};
     write_artifact(folder.path() / "m", source, std::nullopt, notes);
-    const auto file = open_plain(folder.path() / "m");
+    const auto file = test::open_bare(folder.path() / "m");
     for (const NamedMatrix& tensor : codes.tensors()) {
       const NamedMatrix& read = file->tensor(tensor.name);
       EXPECT_TRUE(same_bits(decoded(read), decoded(tensor))) << text << " " << tensor.name;
@@ -309,10 +305,10 @@ TEST(RoundTrip, llama2c_says_what_it_cannot_express) {
   EXPECT_NO_THROW(write_llama2c(folder.path() / "ok.bin", TinyModel(a).source()));
   const TinyModel ok(a);
   write_llama2c(folder.path() / "ok.bin", ok.source());
-  const auto file = open_plain(folder.path() / "ok.bin");
+  const auto file = test::open_bare(folder.path() / "ok.bin");
   EXPECT_FALSE(file->architecture().tied_embeddings);
   write_hugging_face(folder.path() / "hf", source_of(*file));
-  expect_same_model(ok, *open_plain(folder.path() / "hf"));
+  expect_same_model(ok, *test::open_bare(folder.path() / "hf"));
   std::vector<Architecture> others(4, a);
   others[0].attention_bias = true;
   others[1].rope.theta = 5e5;
@@ -349,8 +345,8 @@ TEST(RoundTrip, a_model_without_vocabulary_opens_only_when_none_is_needed) {
   const TinyModel model(test::tiny_architecture());
   write_gguf(folder.path() / "m.gguf", model.source());
   write_hugging_face(folder.path() / "hf", model.source());
-  EXPECT_EQ(open_plain(folder.path() / "m.gguf")->tokenizer(), nullptr);
-  EXPECT_EQ(open_plain(folder.path() / "hf")->tokenizer(), nullptr);
+  EXPECT_EQ(test::open_bare(folder.path() / "m.gguf")->tokenizer(), nullptr);
+  EXPECT_EQ(test::open_bare(folder.path() / "hf")->tokenizer(), nullptr);
   const auto category = [](const fs::path& path) {
     try {
       open_model_or_throw(path);
@@ -380,7 +376,7 @@ TEST(RoundTrip, factored_layers_survive_a_folder_bit_for_bit) {
   const test::TemporaryFolder folder;
   const TinyModel model(factored_architecture());
   write_hugging_face(folder.path() / "a", model.source());
-  const auto first = open_plain(folder.path() / "a");
+  const auto first = test::open_bare(folder.path() / "a");
   expect_same_model(model, *first);
   EXPECT_EQ(first->architecture().factored, model.architecture().factored);
   EXPECT_NE(first->find("model.layers.0.self_attn.qkv_proj.bias"), nullptr);
@@ -412,7 +408,7 @@ TEST(RoundTrip, a_folder_whose_tensors_are_not_those_of_its_factored_layers_is_r
   const test::TemporaryFolder folder;
   const fs::path config = folder.path() / "a" / "config.json";
   const auto said = [&] {
-    return test::refusal([&] { open_plain(folder.path() / "a"); }, ErrorCategory::CorruptFile);
+    return test::refusal([&] { test::open_bare(folder.path() / "a"); }, ErrorCategory::CorruptFile);
   };
   write_hugging_face(folder.path() / "a", TinyModel(factored_architecture()).source());
   Json json = read_json_file(config);

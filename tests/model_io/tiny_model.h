@@ -4,15 +4,23 @@
 #include <cmath>
 #include <cstring>
 #include <deque>
+#include <filesystem>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "hone/core/philox.h"
+#include "hone/model_io/model_file.h"
 #include "hone/model_io/tensor_plan.h"
 #include "hone/model_io/write_model.h"
 #include "hone/text/vocabulary.h"
 
 namespace hone::test {
+
+// A model file without its tokenizer.
+inline std::unique_ptr<model_io::ModelFile> open_bare(const std::filesystem::path& path) {
+  return model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+}
 
 inline model_io::Architecture tiny_architecture() {
   model_io::Architecture a;

@@ -2,6 +2,7 @@
 #include "tests/support/test_data.h"
 
 #include <cstdlib>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 
@@ -28,6 +29,11 @@ TemporaryFolder::TemporaryFolder() {
 TemporaryFolder::~TemporaryFolder() {
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
+}
+
+std::size_t entries_in(const std::filesystem::path& folder) {
+  using std::filesystem::directory_iterator;
+  return static_cast<std::size_t>(std::distance(directory_iterator(folder), directory_iterator()));
 }
 
 }  // namespace hone::test

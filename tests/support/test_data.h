@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <filesystem>
 #include <optional>
 #include <string_view>
@@ -25,6 +26,9 @@ class TemporaryFolder {
  private:
   std::filesystem::path path_;
 };
+
+// How many files and folders a folder has.
+std::size_t entries_in(const std::filesystem::path& folder);
 
 }  // namespace hone::test
 

@@ -11,7 +11,7 @@
 namespace hone::nn {
 namespace {
 
-constexpr const char* kLayer = "layer";
+constexpr const char* kLayerName = "layer";
 
 template <class Own>
 void append(const torch::nn::Module& module, const std::string& prefix, const Own& own,
@@ -50,10 +50,10 @@ void SlotImpl::set(torch::nn::AnyModule layer) {
   check_takes_a_tensor(layer);
   layer_ = std::move(layer);
   calls_ = 0;
-  if (named_children().contains(kLayer)) {
-    replace_module(kLayer, layer_.ptr());
+  if (named_children().contains(kLayerName)) {
+    replace_module(kLayerName, layer_.ptr());
   } else {
-    register_module(kLayer, layer_.ptr());
+    register_module(kLayerName, layer_.ptr());
   }
 }
 

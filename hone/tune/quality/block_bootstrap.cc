@@ -13,15 +13,15 @@ namespace {
 
 constexpr Index kFewestBlocks = 8;
 
-struct Block {
+struct BlockSum {
   double sum = 0;
   double count = 0;
 };
 
-std::vector<Block> sum_blocks(std::span<const double> samples, Index block) {
+std::vector<BlockSum> sum_blocks(std::span<const double> samples, Index block) {
   const auto n = static_cast<Index>(samples.size());
   const Index size = std::max<Index>(1, std::min(block, n / kFewestBlocks));
-  std::vector<Block> blocks(static_cast<std::size_t>(ceil_div(n, size)));
+  std::vector<BlockSum> blocks(static_cast<std::size_t>(ceil_div(n, size)));
   for (Index i = 0; i < n; ++i) {
     blocks[i / size].sum += samples[i];
     blocks[i / size].count += 1;
@@ -69,7 +69,7 @@ MeanInterval bootstrap_mean(std::span<const double> samples, const BootstrapOpti
              std::min(options.block, options.draws));
   HONE_CHECK(options.coverage > 0 && options.coverage < 1, "bootstrap", "a coverage in (0, 1)",
              options.coverage);
-  const std::vector<Block> blocks = sum_blocks(samples, options.block);
+  const std::vector<BlockSum> blocks = sum_blocks(samples, options.block);
   double sum = 0;
   for (double sample : samples) sum += sample;
   MeanInterval interval;
@@ -79,9 +79,9 @@ MeanInterval bootstrap_mean(std::span<const double> samples, const BootstrapOpti
   PhiloxStream random(options.seed);
   std::vector<double> means(static_cast<std::size_t>(options.draws));
   for (double& mean : means) {
-    Block total;
+    BlockSum total;
     for (std::size_t i = 0; i < blocks.size(); ++i) {
-      const Block& block = blocks[random.below(static_cast<std::uint32_t>(blocks.size()))];
+      const BlockSum& block = blocks[random.below(static_cast<std::uint32_t>(blocks.size()))];
       total.sum += block.sum;
       total.count += block.count;
     }

@@ -23,10 +23,10 @@ namespace {
 namespace fs = std::filesystem;
 using Settings = std::vector<std::string>;
 
-const Settings kBase{"model.name=mlp",           "model.width=8",
-                     "data.validation_images=8", "lr.warm_up_steps=1",
-                     "trainer.steps=4",          "trainer.micro_batch=8",
-                     "trainer.validate_every=2", "trainer.checkpoint_every=4"};
+const Settings kVisionBase{"model.name=mlp",           "model.width=8",
+                           "data.validation_images=8", "lr.warm_up_steps=1",
+                           "trainer.steps=4",          "trainer.micro_batch=8",
+                           "trainer.validate_every=2", "trainer.checkpoint_every=4"};
 const Settings kLeaves{"data.path=leaves", "data.leaves.classes=3", "data.leaves.size=32",
                        "data.leaves.train=8", "data.leaves.val=4"};
 
@@ -34,7 +34,7 @@ const Settings kLeaves{"data.path=leaves", "data.leaves.classes=3", "data.leaves
 std::string run(const Settings& base, const Settings& settings) {
   const test::TemporaryFolder folder;
   TrainVisionJob job{.config = {}, .out = folder.path() / "run", .threads = 1};
-  for (const Settings* list : {&kBase, &base, &settings}) {
+  for (const Settings* list : {&kVisionBase, &base, &settings}) {
     for (const std::string& one : *list) set_config(job.config, one);
   }
   testing::internal::CaptureStderr();
@@ -61,12 +61,12 @@ std::string run(const Settings& base, const Settings& settings) {
 }
 
 // A value that is not the one in force, and what else must be set for the key to be read.
-struct Change {
+struct VisionChange {
   std::string value;
   Settings with = {};
 };
 
-std::map<std::string, Change> changes(const fs::path& init) {
+std::map<std::string, VisionChange> changes(const fs::path& init) {
   return {{"model.name", {"cnn"}},
           {"model.width", {"16"}},
           {"model.init", {init.string()}},
@@ -91,7 +91,7 @@ std::map<std::string, Change> changes(const fs::path& init) {
           {"augment.shuffle_grid", {"8", {"augment.shuffle=1"}}}};
 }
 
-std::map<std::string, Change> loss_changes() {
+std::map<std::string, VisionChange> loss_changes() {
   const Settings resnet{"model.name=resnet20"};
   const Settings supcon{"model.name=resnet20", "loss.method=supcon"};
   const Settings triplet{"model.name=resnet20", "loss.method=triplet"};
@@ -110,7 +110,7 @@ Settings part_contrast(const Settings& more = {}) {
   return out;
 }
 
-std::map<std::string, Change> part_changes() {
+std::map<std::string, VisionChange> part_changes() {
   const auto with = part_contrast;
   // Nothing is left after the first peak.
   const Settings exhausted{"paco.suppression=fraction", "paco.suppression_fraction=1"};
@@ -138,7 +138,7 @@ std::map<std::string, Change> part_changes() {
           {"paco.gamma", {"0.5", with({})}}};
 }
 
-std::map<std::string, Change> contrast_changes() {
+std::map<std::string, VisionChange> contrast_changes() {
   const auto with = part_contrast;
   // Parts are matched by the metric from the first step on, which a high floor makes Euclidean.
   const Settings thin{"paco.delta=absolute", "paco.delta_floor=0.001", "paco.warm_up_epochs=0"};
@@ -170,8 +170,8 @@ std::map<std::string, Change> contrast_changes() {
 
 // Results keep their bits, or all but the last ones, by design, as the tests of the task and of
 // batches say; the last one, which leaves do not read, has a test below.
-const std::set<std::string> kSeenElsewhere{"data.workers", "data.prefetch", "data.memory_mb",
-                                           "model.channels_last", "data.image_size"};
+const std::set<std::string> kVisionSeenElsewhere{"data.workers", "data.prefetch", "data.memory_mb",
+                                                 "model.channels_last", "data.image_size"};
 
 std::set<std::string> keys_of_lm() {
   task::LmConfig config;
@@ -183,14 +183,14 @@ std::set<std::string> keys_of_lm() {
 TEST(VisionConfigKeys, every_key_changes_what_a_run_leaves_behind) {
   const test::TemporaryFolder folder;
   TrainVisionJob first{.config = {}, .out = folder.path() / "first", .threads = 1};
-  for (const Settings* list : {&kBase, &kLeaves}) {
+  for (const Settings* list : {&kVisionBase, &kLeaves}) {
     for (const std::string& one : *list) set_config(first.config, one);
   }
   set_config(first.config, "trainer.seed=9");
   testing::internal::CaptureStderr();
   const fs::path init = train_vision(first).model;
   testing::internal::GetCapturedStderr();
-  std::map<std::string, Change> known = changes(init);
+  std::map<std::string, VisionChange> known = changes(init);
   for (const auto& more : {loss_changes(), part_changes(), contrast_changes()}) {
     known.insert(more.begin(), more.end());
   }
@@ -202,9 +202,9 @@ TEST(VisionConfigKeys, every_key_changes_what_a_run_leaves_behind) {
   for (const ConfigEntry& entry : config_entries(config)) {
     const std::string name(entry.name);
     const bool is_of_lm = of_lm.contains(name) && !known.contains(name);
-    if (is_of_lm || kSeenElsewhere.contains(name)) continue;
+    if (is_of_lm || kVisionSeenElsewhere.contains(name)) continue;
     ASSERT_TRUE(known.contains(name)) << "a new key needs an entry above: " << name;
-    const Change& change = known.at(name);
+    const VisionChange& change = known.at(name);
     if (!without.contains(change.with)) without[change.with] = run(kLeaves, change.with);
     EXPECT_NE(without[change.with].find('\n'), std::string::npos) << "no run, but an error";
     Settings settings = change.with;

@@ -97,7 +97,7 @@ TEST(AttentionWork, has_the_norm_that_it_says) {
   }
 }
 
-Json measured(const BenchAttentionOptions& options, std::string* table = nullptr) {
+Json measured_attention(const BenchAttentionOptions& options, std::string* table = nullptr) {
   const auto measurer = tune::make_measurer(steady_clock());
   BenchRun run(*measurer, {.quick = true, .repeat = 1});
   bench_attention(options, run);
@@ -107,16 +107,16 @@ Json measured(const BenchAttentionOptions& options, std::string* table = nullptr
 
 TEST(BenchAttention, has_errors_memory_and_their_growth) {
   std::string table;
-  const Json report = measured({.seqs = {128, 512, 2048},
-                                .heads = 2,
-                                .dim = 16,
-                                .features = {32},
-                                .kernels = {"softmax", "relu"},
-                                .passes = {"forward", "train"},
-                                .causal = true,
-                                .against = {"sdpa", "loop"},
-                                .threads = 1},
-                               &table);
+  const Json report = measured_attention({.seqs = {128, 512, 2048},
+                                          .heads = 2,
+                                          .dim = 16,
+                                          .features = {32},
+                                          .kernels = {"softmax", "relu"},
+                                          .passes = {"forward", "train"},
+                                          .causal = true,
+                                          .against = {"sdpa", "loop"},
+                                          .threads = 1},
+                                         &table);
   std::size_t loops = 0;
   for (const Json& row : report.at("rows")) {
     ASSERT_FALSE(row.contains("status")) << row;
@@ -156,14 +156,14 @@ TEST(BenchAttention, has_errors_memory_and_their_growth) {
 
 TEST(BenchAttention, skips_loops_that_would_not_end) {
   const auto status = [](Index tokens, Index features, const char* pass, bool causal) {
-    const Json report = measured({.seqs = {tokens},
-                                  .heads = 4,
-                                  .dim = 64,
-                                  .features = {features},
-                                  .passes = {pass},
-                                  .causal = causal,
-                                  .against = {"loop"},
-                                  .threads = 1});
+    const Json report = measured_attention({.seqs = {tokens},
+                                            .heads = 4,
+                                            .dim = 64,
+                                            .features = {features},
+                                            .passes = {pass},
+                                            .causal = causal,
+                                            .against = {"loop"},
+                                            .threads = 1});
     EXPECT_EQ(report.at("exponents").size(), 0u) << "of one number of tokens";
     return report.at("rows").back().value("status", "");
   };
@@ -174,14 +174,14 @@ TEST(BenchAttention, skips_loops_that_would_not_end) {
 }
 
 TEST(BenchAttention, measures_whole_layers) {
-  const Json report = measured({.seqs = {64},
-                                .heads = 2,
-                                .dim = 8,
-                                .features = {64},
-                                .passes = {"train"},
-                                .layer = true,
-                                .norm = 0.3,
-                                .threads = 1});
+  const Json report = measured_attention({.seqs = {64},
+                                          .heads = 2,
+                                          .dim = 8,
+                                          .features = {64},
+                                          .passes = {"train"},
+                                          .layer = true,
+                                          .norm = 0.3,
+                                          .threads = 1});
   ASSERT_EQ(report.at("rows").size(), 2u);
   EXPECT_EQ(report.at("rows")[0].at("case"), "layer/m64/softmax/train/t64");
   EXPECT_LT(report.at("rows")[0].at("rel_error").get<double>(), 0.2);
@@ -190,7 +190,7 @@ TEST(BenchAttention, measures_whole_layers) {
 
 TEST(BenchAttention, refuses_by_name_before_it_measures) {
   const auto refused = [](const BenchAttentionOptions& options) {
-    return error_of([&] { measured(options); });
+    return error_of([&] { measured_attention(options); });
   };
   EXPECT_THAT(refused({.seqs = {0}}), HasSubstr("1 to 131072 tokens, got 0"));
   EXPECT_THAT(refused({.seqs = {16, 131073}}), HasSubstr("got 131073"));

@@ -123,7 +123,7 @@ TEST(SrhtLoop, is_the_product_with_the_operator) {
   }
 }
 
-Json measured(const BenchLinalgOptions& options) {
+Json measured_linalg(const BenchLinalgOptions& options) {
   const auto measurer = tune::make_measurer(steady_clock());
   BenchRun run(*measurer, {.quick = true, .repeat = 1});
   bench_linalg(options, run);
@@ -149,12 +149,12 @@ void expect_errors(const Json& report, double most) {
 }
 
 TEST(BenchLinalg, rows_of_low_rank_approximations_have_equal_errors) {
-  const Json report = measured({.ops = {"rsvd"},
-                                .shapes = {"120x90", "90x120"},
-                                .rank = 10,
-                                .dtypes = {"f32", "f64"},
-                                .spectra = {"gaussian", "power", "step"},
-                                .threads = 1});
+  const Json report = measured_linalg({.ops = {"rsvd"},
+                                       .shapes = {"120x90", "90x120"},
+                                       .rank = 10,
+                                       .dtypes = {"f32", "f64"},
+                                       .spectra = {"gaussian", "power", "step"},
+                                       .threads = 1});
   std::size_t beside = 0;
   double own = 0;
   for (const Json& row : report.at("rows")) {
@@ -179,12 +179,12 @@ TEST(BenchLinalg, rows_of_low_rank_approximations_have_equal_errors) {
 
 TEST(BenchLinalg, every_operation_stands_beside_what_does_the_same_work) {
   ::setenv("HONE_PEER_PYTHON", "/nonexistent", 1);
-  const Json report = measured({.ops = {"cqrrpt", "qrcp", "lstsq", "srht", "sparse"},
-                                .shapes = {"300x64"},
-                                .rank = 20,
-                                .dtypes = {"f64"},
-                                .spectra = {"power"},
-                                .threads = 1});
+  const Json report = measured_linalg({.ops = {"cqrrpt", "qrcp", "lstsq", "srht", "sparse"},
+                                       .shapes = {"300x64"},
+                                       .rank = 20,
+                                       .dtypes = {"f64"},
+                                       .spectra = {"power"},
+                                       .threads = 1});
   ::unsetenv("HONE_PEER_PYTHON");
   expect_errors(report, 1e-10);
   EXPECT_THAT(
@@ -221,8 +221,8 @@ TEST(BenchLinalg, every_operation_stands_beside_what_does_the_same_work) {
 }
 
 TEST(BenchLinalg, a_transform_of_other_lengths_than_powers_of_two_is_skipped) {
-  const Json report =
-      measured({.ops = {"srht"}, .shapes = {"40x48"}, .rank = 20, .against = {}, .threads = 1});
+  const Json report = measured_linalg(
+      {.ops = {"srht"}, .shapes = {"40x48"}, .rank = 20, .against = {}, .threads = 1});
   ASSERT_EQ(report.at("rows").size(), 2u);
   EXPECT_EQ(report.at("rows")[1].at("status"), "skipped: no power of two of columns");
   expect_errors(report, 1e-6);
@@ -239,11 +239,11 @@ size=$(wc -c < "$2")
 echo '{"ready":true,"provider":"scripted","rel_error":1e-9,"detected_rank":'$size'}'
 while read question; do echo '{"seconds":0.5}'; done
 )";
-  const Json report = measured({.ops = {"qrcp"},
-                                .shapes = {"50x20"},
-                                .dtypes = {"f64"},
-                                .against = {"geqp3"},
-                                .threads = 1});
+  const Json report = measured_linalg({.ops = {"qrcp"},
+                                       .shapes = {"50x20"},
+                                       .dtypes = {"f64"},
+                                       .against = {"geqp3"},
+                                       .threads = 1});
   ::unsetenv("HONE_PEER_PYTHON");
   ::unsetenv("HONE_PEERS");
   ASSERT_EQ(report.at("rows").size(), 2u);
@@ -256,7 +256,7 @@ while read question; do echo '{"seconds":0.5}'; done
 
 TEST(BenchLinalg, refuses_by_name_before_it_measures) {
   const auto refused = [](const BenchLinalgOptions& options) {
-    return error_of([&] { measured(options); });
+    return error_of([&] { measured_linalg(options); });
   };
   EXPECT_THAT(refused({.ops = {"svd"}}),
               HasSubstr("rsvd, cqrrpt, qrcp, lstsq, srht or sparse, got svd"));

@@ -7,13 +7,10 @@
 
 #include "hone/core/error.h"
 #include "hone/core/philox.h"
+#include "tests/infer/kv/layer_groups.h"
 
 namespace hone::infer {
 namespace {
-
-LayerGroup layers(Index window) {
-  return {.layers = 1, .kv_heads = 1, .key_dim = 8, .value_dim = 8, .window = window};
-}
 
 class BlockTableTest : public testing::Test {
  protected:
@@ -28,7 +25,7 @@ class BlockTableTest : public testing::Test {
     table.trim(pool);
   }
 
-  std::vector<LayerGroup> groups{layers(0), layers(40)};
+  std::vector<LayerGroup> groups{one_head(0), one_head(40)};
   BlockPool pool{std::vector<Index>(2, 1024), 40 * 1024};
   std::vector<BlockCopy> copies;
 };

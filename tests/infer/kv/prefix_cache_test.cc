@@ -6,13 +6,10 @@
 #include <numeric>
 
 #include "hone/infer/kv/block_table.h"
+#include "tests/infer/kv/layer_groups.h"
 
 namespace hone::infer {
 namespace {
-
-LayerGroup layers(Index window) {
-  return {.layers = 1, .kv_heads = 1, .key_dim = 8, .value_dim = 8, .window = window};
-}
 
 PrefixKey one_key(const PrefixSecret&, const PrefixKey&, std::span<const TokenId>) { return {1}; }
 
@@ -47,7 +44,7 @@ class PrefixCacheTest : public testing::Test {
     return static_cast<Index>(cache.match(salt, kEmptyPrefix, ids, 0, limit).size());
   }
 
-  std::vector<LayerGroup> groups{layers(0), layers(0)};
+  std::vector<LayerGroup> groups{one_head(0), one_head(0)};
   BlockPool pool{{1024, 1024}, 64 * 1024};
   std::vector<BlockCopy> copies;
 };
@@ -129,7 +126,7 @@ TEST_F(PrefixCacheTest, pinned_entries_and_their_ancestors_stay) {
 }
 
 TEST_F(PrefixCacheTest, blocks_behind_a_window_go_before_their_entries) {
-  groups = {layers(0), layers(33)};
+  groups = {one_head(0), one_head(33)};
   PrefixCache cache(groups, {1, 2});
   const std::vector<TokenId> ids = text(128);
   const PrefixId last = put(cache, 0, ids, 4);

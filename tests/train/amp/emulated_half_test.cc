@@ -65,13 +65,13 @@ TEST(EmulatedHalf, small_gradients_are_lost_without_a_scale_and_kept_with_it) {
   EXPECT_NEAR(lost_fraction(1), expected, 5 * std::sqrt(expected * (1 - expected) / 1e5));
 }
 
-torch::nn::Sequential make_layers() {
+torch::nn::Sequential make_narrow_layers() {
   torch::manual_seed(4);
   return torch::nn::Sequential(torch::nn::Linear(6, 5), torch::nn::Tanh(), torch::nn::Linear(5, 2));
 }
 
 TEST(EmulatedHalf, wraps_layers_and_rounds_at_every_boundary) {
-  torch::nn::Sequential layers = make_layers();
+  torch::nn::Sequential layers = make_narrow_layers();
   EmulatedHalf model(layers);
   EXPECT_EQ(model->parameters().size(), 4u);
   const torch::Tensor x = torch::randn({3, 6});
@@ -86,7 +86,7 @@ TEST(EmulatedHalf, wraps_layers_and_rounds_at_every_boundary) {
 }
 
 TEST(EmulatedHalf, leaves_the_layers_as_they_were_when_it_goes) {
-  torch::nn::Sequential layers = make_layers();
+  torch::nn::Sequential layers = make_narrow_layers();
   { EmulatedHalf model(layers); }
   layers->forward(torch::randn({3, 6})).sum().backward();
   const torch::Tensor gradient = layers[0]->as<torch::nn::Linear>()->weight.grad();
@@ -102,7 +102,7 @@ TEST(EmulatedHalf, without_layers_it_is_a_boundary_inside_a_model) {
 // A scale that is too large overflows in the emulated backward pass, the scaler backs off until it
 // fits, and then the model trains.
 TEST(EmulatedHalf, a_scaler_finds_the_scale_at_which_a_model_trains) {
-  EmulatedHalf model(make_layers());
+  EmulatedHalf model(make_narrow_layers());
   torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1));
   GradScaler scaler({.init_scale = 0x1p30});
   const torch::Tensor x = torch::randn({16, 6}), y = torch::randn({16, 2});

@@ -28,7 +28,7 @@ using hone::test::error_of;
 using testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kInfiniteGradient = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr double kUnit = 0x1p-24;
 
@@ -147,7 +147,9 @@ TEST(GradScaler, fp16_gradients_are_unscaled_checked_and_skipped_by_hones_optimi
         }
       }
       const bool overflows = t == 2;
-      if (overflows) wide[1].mutable_grad()[0] = kInfinity, half[1].mutable_grad()[0] = kInfinity;
+      if (overflows)
+        wide[1].mutable_grad()[0] = kInfiniteGradient,
+        half[1].mutable_grad()[0] = kInfiniteGradient;
       const Tensors before = copies(half);
       const StepReport report_a = scaler_a.step(*a, {.clip_norm = 1e-5});
       const StepReport report_b = scaler_b.step(*b, {.clip_norm = 1e-5});
@@ -171,7 +173,7 @@ TEST(GradScaler, a_static_scale_stays_for_5000_steps_and_overflow_steps_are_skip
   set_gradients(params, 0, 128);
   for (int t = 0; t < 5000; ++t) {
     const bool overflow = t % 50 == 7;
-    params[1].mutable_grad()[0] = overflow ? kInfinity : 1.0f;
+    params[1].mutable_grad()[0] = overflow ? kInfiniteGradient : 1.0f;
     EXPECT_EQ(scaler.step(optimizer).stepped, !overflow);
     const ScaleUpdate update = scaler.update();
     ASSERT_EQ(update.next_scale, 128);
@@ -244,7 +246,7 @@ TEST(GradScaler, inf_and_nan_anywhere_are_found_and_nothing_changes) {
     for (std::size_t p = 0; p < params.size(); ++p) {
       const Index last = params[p].numel() - 1;
       for (const Index at : {Index{0}, last / 2, last}) {
-        for (const float bad : {kInfinity, -kInfinity, kNan}) {
+        for (const float bad : {kInfiniteGradient, -kInfiniteGradient, kNan}) {
           set_gradients(params, 1, scaler.get_scale());
           params[p].mutable_grad()[at] = bad;
           const StepReport report = scaler.step(*optimizer);
@@ -403,7 +405,7 @@ TEST(GradScaler, a_scale_of_one_still_checks) {
   optim::SGD optimizer(params, optim::SGDOptions(0.1));
   GradScaler scaler = started({.init_scale = 1});
   set_gradients(params, 0, 1);
-  params[0].mutable_grad()[19'999] = kInfinity;
+  params[0].mutable_grad()[19'999] = kInfiniteGradient;
   EXPECT_FALSE(scaler.step(optimizer).stepped);
 }
 
@@ -412,7 +414,7 @@ TEST(GradScaler, what_the_caller_repaired_after_unscale_is_skipped_all_the_same)
   optim::SGD optimizer(params, optim::SGDOptions(0.1));
   GradScaler scaler = started();
   set_gradients(params, 0, 1);
-  params[1].mutable_grad()[0] = kInfinity;
+  params[1].mutable_grad()[0] = kInfiniteGradient;
   scaler.unscale_(optimizer);
   params[1].mutable_grad().zero_();
   const StepReport report = scaler.step(optimizer);

@@ -118,7 +118,7 @@ void check_against_apart(const Options& options, Tensors (*make)()) {
   }
 }
 
-Tensors make_matrices() {
+Tensors make_clipped_matrices() {
   Tensors params{values(16, 16, 0), values(8, 40, 1), values(40, 8, 2)};
   for (torch::Tensor& param : params) param.requires_grad_();
   return params;
@@ -128,8 +128,9 @@ Tensors make_matrices() {
 TEST(ClipValue, is_of_the_unscaled_gradient_for_tam_and_muon) {
   check_against_apart<TAM>(TAMOptions(100).weight_decay(1e-4), make_params);
   check_against_apart<TAM>(TAMOptions(100).maximize(true), make_params);
-  check_against_apart<Muon>(MuonOptions(0.02), make_matrices);
-  check_against_apart<Muon>(MuonOptions(0.02).maximize(true).nesterov(false), make_matrices);
+  check_against_apart<Muon>(MuonOptions(0.02), make_clipped_matrices);
+  check_against_apart<Muon>(MuonOptions(0.02).maximize(true).nesterov(false),
+                            make_clipped_matrices);
 }
 
 TEST(ClipValue, is_what_all_ways_leave_in_the_gradients) {
@@ -147,7 +148,7 @@ TEST(ClipValue, is_what_all_ways_leave_in_the_gradients) {
     }
   };
   for (const Implementation way : kWays) {
-    Tensors params = make_params(), matrices = make_matrices();
+    Tensors params = make_params(), matrices = make_clipped_matrices();
     AdamW adamw(params, AdamWOptions(1e-3).implementation(way));
     check(adamw, params);
     Muon muon(matrices, MuonOptions(1e-3).implementation(way));

@@ -81,7 +81,7 @@ void check_failed_step(const Make& make, bool with_state,
 }
 
 template <class Optimizer, class Options>
-auto maker(const Options& options) {
+auto failing_maker(const Options& options) {
   return [options](const Tensors& params) { return std::make_unique<Optimizer>(params, options); };
 }
 
@@ -119,8 +119,8 @@ void check_expanded_gradient(const Options& options) {
   };
   for (const Implementation way : kAll) {
     for (const bool with_state : {false, true}) {
-      check_failed_step(maker<Optimizer>(Options(options).implementation(way)), with_state, fail,
-                        "gradient");
+      check_failed_step(failing_maker<Optimizer>(Options(options).implementation(way)), with_state,
+                        fail, "gradient");
     }
   }
 }
@@ -154,7 +154,7 @@ TEST(FailedStep, of_muon_leaves_the_momentum) {
     return error_of([&] { optimizer.step_with({.grad = GradWriteBack::Zero}); });
   };
   for (const Implementation way : kAll) {
-    const auto make = maker<Muon>(MuonOptions(0.1).implementation(way));
+    const auto make = failing_maker<Muon>(MuonOptions(0.1).implementation(way));
     check_failed_step(make, false, flat, "a matrix");
     for (const bool with_state : {false, true}) check_failed_step(make, with_state, shared, "");
   }

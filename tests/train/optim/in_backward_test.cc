@@ -34,14 +34,14 @@ torch::Tensor loss_of(const Tensors& layers, int step) {
 }
 
 template <class Optimizer, class Options>
-InBackwardOptimizer::Make maker(const Options& options) {
+InBackwardOptimizer::Make in_backward_maker(const Options& options) {
   return [options](Tensors one) { return std::make_unique<Optimizer>(std::move(one), options); };
 }
 
 TEST(InBackward, gives_the_bits_of_a_step_after_backward) {
   Tensors apart = make_layers(24, 5), inside = make_layers(24, 5);
   TAM optimizer(apart, TAMOptions(0.01));
-  InBackwardOptimizer stepper(inside, maker<TAM>(TAMOptions(0.01)));
+  InBackwardOptimizer stepper(inside, in_backward_maker<TAM>(TAMOptions(0.01)));
   for (int t = 0; t < 20; ++t) {
     loss_of(apart, t).backward();
     optimizer.step();
@@ -61,7 +61,8 @@ TEST(InBackward, holds_one_gradient_at_a_time) {
     Tensors layers = make_layers(width, depth);
     std::unique_ptr<InBackwardOptimizer> stepper;
     if (in_backward) {
-      stepper = std::make_unique<InBackwardOptimizer>(layers, maker<AdamW>(AdamWOptions(1e-3)));
+      stepper = std::make_unique<InBackwardOptimizer>(layers,
+                                                      in_backward_maker<AdamW>(AdamWOptions(1e-3)));
       loss_of(layers, 0).backward();  // state is there afterwards
     }
     const Index before = meter.use().current;
@@ -76,14 +77,14 @@ TEST(InBackward, holds_one_gradient_at_a_time) {
 
 TEST(InBackward, stops_when_it_goes) {
   Tensors layers = make_layers(8, 2);
-  { InBackwardOptimizer stepper(layers, maker<AdamW>(AdamWOptions(1e-3))); }
+  { InBackwardOptimizer stepper(layers, in_backward_maker<AdamW>(AdamWOptions(1e-3))); }
   loss_of(layers, 0).backward();
   EXPECT_TRUE(layers[0].grad().defined());
 }
 
 TEST(InBackward, takes_new_rates) {
   Tensors layers = make_layers(8, 2);
-  InBackwardOptimizer stepper(layers, maker<AdamW>(AdamWOptions(1e-3).weight_decay(0)));
+  InBackwardOptimizer stepper(layers, in_backward_maker<AdamW>(AdamWOptions(1e-3).weight_decay(0)));
   stepper.set_lr(0);
   const torch::Tensor before = layers[1].detach().clone();
   loss_of(layers, 0).backward();
@@ -102,11 +103,11 @@ TEST(InBackward, refuses_what_needs_all_gradients) {
     return std::string("no error");
   };
   using testing::HasSubstr;
-  const auto adamw = maker<AdamW>(AdamWOptions(1e-3));
+  const auto adamw = in_backward_maker<AdamW>(AdamWOptions(1e-3));
   EXPECT_THAT(error_of(adamw, {.accumulation_steps = 2}), HasSubstr("one backward pass"));
   EXPECT_THAT(error_of(adamw, {.clip_norm = 1}), HasSubstr("norm clip"));
   EXPECT_THAT(error_of(adamw, {.loss_scaling = true}), HasSubstr("loss scaling"));
-  EXPECT_THAT(error_of(maker<TAM>(TAMOptions(0.1).scope(TAMScope::Model)), {}),
+  EXPECT_THAT(error_of(in_backward_maker<TAM>(TAMOptions(0.1).scope(TAMScope::Model)), {}),
               HasSubstr("scope Model"));
   for (const torch::Tensor& layer : layers) EXPECT_FALSE(layer.grad().defined());
 }

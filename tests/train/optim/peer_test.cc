@@ -38,7 +38,7 @@ struct Case {
 };
 
 template <class Optimizer, class Options>
-MakeOptimizer maker(const Options& a, const Options& b) {
+MakeOptimizer two_group_maker(const Options& a, const Options& b) {
   return [=](const Tensors& params) {
     std::vector<torch::optim::OptimizerParamGroup> groups;
     const auto cut = params.begin() + kInFirst;
@@ -53,46 +53,49 @@ std::vector<Case> cases() {
       {"sgd",
        {{"lr", 0.01}},
        {{"lr", 0.003}, {"weight_decay", 0.1}, {"maximize", true}},
-       maker<SGD>(SGDOptions(0.01), SGDOptions(0.003).weight_decay(0.1).maximize(true))},
+       two_group_maker<SGD>(SGDOptions(0.01), SGDOptions(0.003).weight_decay(0.1).maximize(true))},
       {"sgd",
        {{"lr", 0.01}, {"momentum", 0.9}, {"dampening", 0.1}},
        {{"lr", 0.003}, {"momentum", 0.5}, {"nesterov", true}, {"weight_decay", 0.1}},
-       maker<SGD>(SGDOptions(0.01).momentum(0.9).dampening(0.1),
-                  SGDOptions(0.003).momentum(0.5).nesterov(true).weight_decay(0.1))},
+       two_group_maker<SGD>(SGDOptions(0.01).momentum(0.9).dampening(0.1),
+                            SGDOptions(0.003).momentum(0.5).nesterov(true).weight_decay(0.1))},
       {"adam",
        {{"lr", 1e-3}, {"weight_decay", 0.1}},
        {{"lr", 3e-3}, {"betas", {0.8, 0.99}}},
-       maker<Adam>(AdamOptions(1e-3).weight_decay(0.1), AdamOptions(3e-3).betas({0.8, 0.99}))},
+       two_group_maker<Adam>(AdamOptions(1e-3).weight_decay(0.1),
+                             AdamOptions(3e-3).betas({0.8, 0.99}))},
       {"adam",
        {{"lr", 1e-3}, {"amsgrad", true}, {"eps", 1e-6}},
        {{"lr", 3e-3}, {"amsgrad", true}, {"maximize", true}},
-       maker<Adam>(AdamOptions(1e-3).amsgrad(true).eps(1e-6),
-                   AdamOptions(3e-3).amsgrad(true).maximize(true))},
+       two_group_maker<Adam>(AdamOptions(1e-3).amsgrad(true).eps(1e-6),
+                             AdamOptions(3e-3).amsgrad(true).maximize(true))},
       {"adamw",
        {{"lr", 1e-3}, {"weight_decay", 0.1}},
        {{"lr", 3e-3}, {"betas", {0.8, 0.99}}, {"weight_decay", 0.02}, {"maximize", true}},
-       maker<AdamW>(AdamWOptions(1e-3).weight_decay(0.1),
-                    AdamWOptions(3e-3).betas({0.8, 0.99}).weight_decay(0.02).maximize(true))},
+       two_group_maker<AdamW>(
+           AdamWOptions(1e-3).weight_decay(0.1),
+           AdamWOptions(3e-3).betas({0.8, 0.99}).weight_decay(0.02).maximize(true))},
       {"adamw",
        {{"lr", 1e-3}, {"amsgrad", true}},
        {{"lr", 3e-3}, {"amsgrad", true}, {"weight_decay", 0.3}},
-       maker<AdamW>(AdamWOptions(1e-3).amsgrad(true),
-                    AdamWOptions(3e-3).amsgrad(true).weight_decay(0.3))},
+       two_group_maker<AdamW>(AdamWOptions(1e-3).amsgrad(true),
+                              AdamWOptions(3e-3).amsgrad(true).weight_decay(0.3))},
       {"adagrad",
        {{"lr", 1e-2}, {"weight_decay", 0.1}, {"lr_decay", 0.05}},
        {{"lr", 3e-2}, {"eps", 1e-6}, {"maximize", true}},
-       maker<Adagrad>(AdagradOptions(1e-2).weight_decay(0.1).lr_decay(0.05),
-                      AdagradOptions(3e-2).eps(1e-6).maximize(true))},
+       two_group_maker<Adagrad>(AdagradOptions(1e-2).weight_decay(0.1).lr_decay(0.05),
+                                AdagradOptions(3e-2).eps(1e-6).maximize(true))},
       {"adagrad",
        {{"lr", 1e-2}, {"initial_accumulator_value", 0.5}},
        {{"lr", 3e-2}},
-       maker<Adagrad>(AdagradOptions(1e-2).initial_accumulator_value(0.5),
-                      AdagradOptions(3e-2).initial_accumulator_value(0.5))},
+       two_group_maker<Adagrad>(AdagradOptions(1e-2).initial_accumulator_value(0.5),
+                                AdagradOptions(3e-2).initial_accumulator_value(0.5))},
       {"rmsprop",
        {{"lr", 1e-3}, {"weight_decay", 0.1}, {"momentum", 0.9}},
        {{"lr", 3e-3}, {"alpha", 0.9}, {"eps", 1e-3}, {"centered", true}, {"maximize", true}},
-       maker<RMSprop>(RMSpropOptions(1e-3).weight_decay(0.1).momentum(0.9),
-                      RMSpropOptions(3e-3).alpha(0.9).eps(1e-3).centered(true).maximize(true))},
+       two_group_maker<RMSprop>(
+           RMSpropOptions(1e-3).weight_decay(0.1).momentum(0.9),
+           RMSpropOptions(3e-3).alpha(0.9).eps(1e-3).centered(true).maximize(true))},
   };
 }
 

@@ -17,21 +17,21 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
-Tensors params_of(const std::vector<std::vector<std::int64_t>>& shapes) {
+Tensors random_params(const std::vector<std::vector<std::int64_t>>& shapes) {
   torch::manual_seed(11);
   Tensors params;
   for (const auto& shape : shapes) params.push_back((torch::rand(shape) - 0.5).requires_grad_());
   return params;
 }
 
-void set_gradients(Tensors& params, int step) {
+void set_step_gradients(Tensors& params, int step) {
   torch::manual_seed(900 + step);
   for (torch::Tensor& param : params) param.mutable_grad() = torch::randn(param.sizes());
 }
 
 std::vector<TensorPlanEntry> plan_of(const TAMOptions& options, Tensors params) {
   TAM optimizer(params, options);
-  set_gradients(params, 0);
+  set_step_gradients(params, 0);
   return optimizer.plan();
 }
 
@@ -41,8 +41,8 @@ TEST(TamAuto, the_threshold_decides_what_auto_does) {
     const auto options = TAMOptions(0.1)
                              .correlation_method(CorrelationMethod::Auto)
                              .large_tensor_threshold(threshold);
-    EXPECT_EQ(plan_of(options, params_of({{1000}}))[0].method, wanted) << threshold;
-    EXPECT_EQ(plan_of(options, params_of({{100, 10}}))[0].method,
+    EXPECT_EQ(plan_of(options, random_params({{1000}}))[0].method, wanted) << threshold;
+    EXPECT_EQ(plan_of(options, random_params({{100, 10}}))[0].method,
               threshold == 999 ? "vectorized" : "manual");
   }
 }
@@ -85,9 +85,9 @@ std::vector<torch::Tensor> correlations_of(const MultiTensorOptimizer& optimizer
 }
 
 TEST(TamMemory, the_cosine_of_a_tensor_is_one_double_and_a_step_allocates_nothing_of_its_size) {
-  Tensors params = params_of({{640, 640}, {100'000}});
+  Tensors params = random_params({{640, 640}, {100'000}});
   TAM optimizer(params, TAMOptions(0.1));
-  set_gradients(params, 0);
+  set_step_gradients(params, 0);
   optimizer.step();
   const auto correlations = correlations_of(optimizer);
   ASSERT_EQ(correlations.size(), 2u);
@@ -107,12 +107,12 @@ TEST(TamCheckedStep, fifty_checked_steps_are_fifty_plain_ones) {
   for (const CorrelationMethod method :
        {CorrelationMethod::Manual, CorrelationMethod::CosineSimilarity,
         CorrelationMethod::Vectorized, CorrelationMethod::Auto}) {
-    Tensors plain = params_of({{70, 30}, {2000}}), checked = params_of({{70, 30}, {2000}});
+    Tensors plain = random_params({{70, 30}, {2000}}), checked = random_params({{70, 30}, {2000}});
     TAM a(plain, TAMOptions(0.01).correlation_method(method));
     TAM b(checked, TAMOptions(0.01).correlation_method(method).use_inplace_ops(false));
     for (int t = 0; t < 50; ++t) {
-      set_gradients(plain, t);
-      set_gradients(checked, t);
+      set_step_gradients(plain, t);
+      set_step_gradients(checked, t);
       a.step();
       b.step();
       const auto s = correlations_of(a), same = correlations_of(b);
@@ -132,8 +132,8 @@ struct Bytes {
   Index state = 0, peak = 0;
 };
 Bytes bytes_of(const TAMOptions& options) {
-  Tensors params = params_of({{1024, 1024}, {1024, 1024}, {1024, 2048}});
-  set_gradients(params, 0);
+  Tensors params = random_params({{1024, 1024}, {1024, 1024}, {1024, 2048}});
+  set_step_gradients(params, 0);
   const memory::MemoryMeter meter;
   const Index before = meter.use().current;
   TAM optimizer(params, options);
@@ -161,7 +161,7 @@ TEST(TamPresets, memory_limited_takes_no_more_than_high_performance) {
 TEST(TamShards, sharded_rows_exchange_nothing_and_tensors_three_sums) {
   const auto bytes = [](const TAMOptions& options) {
     std::vector<Index> all;
-    for (const TensorPlanEntry& entry : plan_of(options, params_of({{40, 30}, {50}, {8, 20}})))
+    for (const TensorPlanEntry& entry : plan_of(options, random_params({{40, 30}, {50}, {8, 20}})))
       all.push_back(entry.exchanged_bytes);
     return all;
   };
@@ -179,12 +179,12 @@ TEST(TamShards, sharded_rows_exchange_nothing_and_tensors_three_sums) {
 // Third-party TAM never sums its products, so that each of n rows has a cosine of about 1/n: it is
 // SGD with momentum at half the rate.
 TEST(ReferenceFaults, a_cosine_that_is_never_summed_is_momentum_at_half_the_rate) {
-  Tensors half = params_of({{500, 40}});
+  Tensors half = random_params({{500, 40}});
   const torch::Tensor start = half[0].detach().clone();
   torch::Tensor p = start.clone(), m = torch::zeros_like(p), s = torch::zeros_like(p);
   SGD sgd(half, SGDOptions(0.01).momentum(0.9));
   for (int t = 0; t < 100; ++t) {
-    set_gradients(half, t);
+    set_step_gradients(half, t);
     const torch::Tensor g = half[0].grad();
     const torch::Tensor norms = m.norm(2, 0).clamp_min(1e-8) * g.norm(2, 0).clamp_min(1e-8);
     s = 0.9 * s + 0.1 * (m * g / norms);

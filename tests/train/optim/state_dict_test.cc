@@ -38,7 +38,7 @@ using Tensors = std::vector<torch::Tensor>;
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 using OptimizerPtr = std::shared_ptr<MultiTensorOptimizer>;
 
-Tensors make_params() {
+Tensors make_saved_params() {
   Tensors params{values(16, 16, 0), values(8, 40, 1), values(80, 64, 2)};
   for (torch::Tensor& param : params) param.requires_grad_();
   return params;
@@ -147,7 +147,7 @@ TEST(StateDict, moves_to_torch_optim_and_back) {
   HONE_REQUIRE_PEER("torch", "safetensors");
   for (const Rule& rule : torch_rules()) {
     const TemporaryFolder there, back;
-    Tensors ours = make_params();
+    Tensors ours = make_saved_params();
     const OptimizerPtr optimizer = rule.make_one(ours);
     take_steps(*optimizer, 0, 4);
     save_state_dict(there.path(), *optimizer);
@@ -186,7 +186,7 @@ TEST(StateDict, reads_groups_that_torch_optim_made) {
     const auto rule = std::find_if(rules.begin(), rules.end(),
                                    [&, n = name](const Rule& r) { return r.name == n; });
     const TemporaryFolder start, made, further;
-    write_params(start.path(), make_params());
+    write_params(start.path(), make_saved_params());
     const auto run = [&](const TemporaryFolder& from, const TemporaryFolder& to,
                          const char* first) {
       test::run_peer("tests/train/optim/peer_state_dict.py",
@@ -236,7 +236,7 @@ std::vector<Rule> all_rules() {
 }
 
 TEST(StateDict, keeps_momentum_that_is_switched_off_for_a_while) {
-  Tensors params = make_params(), copies = make_params();
+  Tensors params = make_saved_params(), copies = make_saved_params();
   SGD whole(params, SGDOptions(0.1).momentum(0.9)), loaded(copies, SGDOptions(0.1));
   const auto set_momentum = [](SGD& optimizer, double momentum) {
     static_cast<SGDOptions&>(optimizer.param_groups()[0].options()).momentum(momentum);
@@ -256,7 +256,7 @@ TEST(StateDict, keeps_momentum_that_is_switched_off_for_a_while) {
 TEST(StateDict, continues_every_rule_bit_for_bit) {
   for (const Rule& rule : all_rules()) {
     const TemporaryFolder folder;
-    Tensors ours = make_params();
+    Tensors ours = make_saved_params();
     const OptimizerPtr optimizer = rule.make_one(ours);
     take_steps(*optimizer, 0, 4);
     save_state_dict(folder.path(), *optimizer);
@@ -276,7 +276,7 @@ TEST(StateDict, continues_every_rule_bit_for_bit) {
 
 TEST(StateDict, names_options_as_python_does) {
   const TemporaryFolder folder;
-  const OptimizerPtr optimizer = torch_rules()[2].make_one(make_params());
+  const OptimizerPtr optimizer = torch_rules()[2].make_one(make_saved_params());
   save_state_dict(folder.path(), *optimizer);
   const Json groups = read_json_file(folder.path() / "optimizer.json").at("param_groups");
   EXPECT_EQ(groups[0].at("lr"), 0.02);
@@ -294,7 +294,7 @@ std::string error_of_group(MultiTensorOptimizer& optimizer, const Json& changed)
 }
 
 TEST(StateDict, names_muons_factor_as_torch_optim_does_and_reads_the_earlier_name) {
-  const OptimizerPtr muon = muon_rule().make_one(make_params());
+  const OptimizerPtr muon = muon_rule().make_one(make_saved_params());
   const auto factor = [&] { return muon->param_groups_json()[0].at("adjust_lr_fn"); };
   EXPECT_EQ(factor(), "match_rms_adamw");
   EXPECT_FALSE(muon->param_groups_json()[0].contains("adjust_lr"));
@@ -335,7 +335,7 @@ TEST(StateDict, refuses_the_other_kind_of_weight_decay_unless_there_is_none) {
   const auto groups_of = [](bool decoupled, double decay) -> Json {
     return {{"decoupled_weight_decay", decoupled}, {"weight_decay", decay}};
   };
-  Tensors params = make_params();
+  Tensors params = make_saved_params();
   Adam adam(params, AdamOptions(0.1));
   AdamW adamw(params, AdamWOptions(0.1));
   SGD sgd(params, SGDOptions(0.1));
@@ -378,7 +378,7 @@ TEST(StateDict, refuses_what_does_not_fit_and_changes_nothing) {
       {"param_groups[0].betas", [](Json& groups) { groups[0]["betas"] = Json::array({0.9}); }},
       {"fp32 or bf16 or 8bit", [](Json& groups) { groups[0]["state_dtype"] = "fp64"; }}};
   const TemporaryFolder folder;
-  const OptimizerPtr optimizer = torch_rules()[2].make_one(make_params());
+  const OptimizerPtr optimizer = torch_rules()[2].make_one(make_saved_params());
   take_steps(*optimizer, 0, 2);
   save_state_dict(folder.path(), *optimizer);
   const Json good = read_json_file(folder.path() / "optimizer.json");

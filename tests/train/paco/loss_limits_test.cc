@@ -63,7 +63,7 @@ TEST(PartContrast, by_pooled_metrics_is_bounded_where_parts_coincide) {
   }
 }
 
-std::vector<PacoLossOptions> various_options() {
+std::vector<PacoLossOptions> limit_options() {
   PacoLossOptions plain{.classes = 3, .dim = 6}, pooled = plain, stein = plain, logs = plain;
   plain.match = {MatchMetric::Mahalanobis, 0};
   pooled.metric.pooled = 0.5;
@@ -80,7 +80,7 @@ std::vector<PacoLossOptions> various_options() {
 TEST(PacoLoss, is_nan_for_parts_that_are_not_finite_and_keeps_its_prototypes) {
   at::manual_seed(22);
   const Tensor some = random({3, 4, 6}), targets = labels({0, 1, 2});
-  for (const PacoLossOptions& options : various_options()) {
+  for (const PacoLossOptions& options : limit_options()) {
     PacoLoss module(options);
     module->forward(some, some.flip(1), targets);
     const Tensor prototype = module->prototype.clone();

@@ -23,7 +23,7 @@ namespace {
 using test::TemporaryFolder;
 using torch::Tensor;
 
-constexpr Index kFeatures = 16, kMicroBatches = 10, kSamples = 3, kGroup = 4;
+constexpr Index kInputs = 16, kMicroBatches = 10, kSamples = 3, kGroup = 4;
 constexpr double kRate = 0.125;
 
 // Least squares over ten micro-batches, once: those that a last group lacks have no weight.
@@ -31,11 +31,11 @@ class Epoch final : public Task {
  public:
   Epoch() {
     PhiloxStream random(5);
-    x_ = at::empty({kMicroBatches * kSamples, kFeatures});
+    x_ = at::empty({kMicroBatches * kSamples, kInputs});
     y_ = at::empty({kMicroBatches * kSamples});
     for (Index i = 0; i < x_.numel(); ++i) x_.data_ptr<float>()[i] = random.uniform() - 0.5f;
     for (Index i = 0; i < y_.numel(); ++i) y_.data_ptr<float>()[i] = random.uniform();
-    w_ = at::zeros({kFeatures}).requires_grad_(true);
+    w_ = at::zeros({kInputs}).requires_grad_(true);
   }
   LossSum micro_batch(Index step, Index micro) override {
     const Index index = step * kGroup + micro;
@@ -79,7 +79,7 @@ TEST(Accumulation, ten_micro_batches_in_fours_are_three_steps_and_the_last_avera
   std::iota(all.begin(), all.end(), Index{0});
   EXPECT_EQ(task.seen, all) << "each once, none dropped";
   // The same in fp64: each step's gradient is the mean over the samples that it has.
-  Tensor w = at::zeros({kFeatures}, at::kDouble);
+  Tensor w = at::zeros({kInputs}, at::kDouble);
   for (Index step = 0; step < 3; ++step) {
     const Tensor leaf = w.clone().requires_grad_(true);
     const Index first = step * kGroup, end = std::min(first + kGroup, kMicroBatches);

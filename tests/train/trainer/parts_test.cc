@@ -145,7 +145,7 @@ TEST(TokenWindows, accept_the_shortest_text_and_refuse_a_shorter_one) {
   EXPECT_THROW(task::TokenWindows(text::TokenStream{counting(1), {1}}, 8, 1), Error);
 }
 
-MetricsRow row_of(Index step) {
+MetricsRow row_with_parts(Index step) {
   const double x = 1.0 / static_cast<double>(step + 2);
   return {step, x, x / 3, x / 7, 1e6 * x, {}, {}};
 }
@@ -153,7 +153,7 @@ MetricsRow row_of(Index step) {
 // A log of steps first … last.
 void write_log(const TemporaryFolder& folder, Index first, Index last) {
   MetricsSinks sinks(folder.path(), {}, {});
-  for (Index step = first; step <= last; ++step) sinks.add(row_of(step));
+  for (Index step = first; step <= last; ++step) sinks.add(row_with_parts(step));
 }
 
 // Steps of the rows that a run resumed after `steps` keeps, and its warning.
@@ -169,8 +169,8 @@ TEST(MetricsLog, keeps_full_precision_and_reads_back_what_it_wrote) {
   const TemporaryFolder folder;
   {
     MetricsSinks sinks(folder.path(), {}, {});
-    sinks.add(row_of(1));
-    MetricsRow validated = row_of(2);
+    sinks.add(row_with_parts(1));
+    MetricsRow validated = row_with_parts(2);
     sinks.add(validated);
     validated.val_loss = 0.1, validated.val_bits_per_byte = 0.2, validated.val_accuracy = 0.3;
     sinks.replace_last(validated);
@@ -217,7 +217,7 @@ TEST(MetricsLog, goes_on_with_all_columns_after_an_older_log) {
   write_text_file(path,
                   "step,loss,lr,grad_norm,tokens_per_s,val_loss,val_bits_per_byte,loss_scale,"
                   "val_accuracy\n1,0.5,0.25,2,1000,,,,\n");
-  MetricsRow next = row_of(2);
+  MetricsRow next = row_with_parts(2);
   next.skipped = 1;
   { MetricsSinks(folder.path(), {}, kept_metrics(path, 1)).add(next); }
   const std::vector<MetricsRow> rows = read_metrics(path);
@@ -259,8 +259,8 @@ TEST(MetricsLog, that_is_gone_short_or_damaged_keeps_what_it_has_with_one_warnin
 
 TEST(MetricsLog, with_a_gap_is_kept_whole) {
   const TemporaryFolder folder;
-  const std::vector<MetricsRow> kept = {row_of(1), row_of(2)};
-  { MetricsSinks(folder.path(), {}, kept).add(row_of(7)); }
+  const std::vector<MetricsRow> kept = {row_with_parts(1), row_with_parts(2)};
+  { MetricsSinks(folder.path(), {}, kept).add(row_with_parts(7)); }
   const auto [steps, warning] = kept_steps(folder.path() / "metrics.csv", 7);
   EXPECT_THAT(steps, ElementsAre(1, 2, 7));
   EXPECT_EQ(warning, "");

@@ -23,8 +23,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 struct Killed : std::runtime_error {
   Killed() : std::runtime_error("killed") {}
 };
@@ -446,7 +444,7 @@ TEST(LayerSearch, resumes_with_the_same_trials_wherever_it_was_killed) {
 TEST(LayerSearch, a_failed_model_is_infeasible_and_resumes_as_such) {
   const test::TemporaryFolder folder;
   Model model([](const std::string&, const Point& point) {
-    return Effect{rank_of(point) == 16 ? kNan : 0.01, 0.1};
+    return Effect{rank_of(point) == 16 ? std::nan("") : 0.01, 0.1};
   });
   LayerSearchOptions options = grid(0.9);
   options.log = folder.path() / "log.json";
@@ -458,7 +456,7 @@ TEST(LayerSearch, a_failed_model_is_infeasible_and_resumes_as_such) {
   EXPECT_EQ(to_json(search(model, options)), to_json(result));
   EXPECT_EQ(model.calls, 0);
 
-  Model broken([](const std::string&, const Point&) { return Effect{kNan, 0.1}; });
+  Model broken([](const std::string&, const Point&) { return Effect{std::nan(""), 0.1}; });
   const auto none = search(broken, grid({}));
   EXPECT_FALSE(none.model);
   EXPECT_FALSE(none.nearest);
@@ -558,7 +556,8 @@ TEST(LayerSearch, refuses_bad_groups_settings_and_measurements) {
   LayerSearchOptions options = grid(0.9);
   options.repeats = 0;
   EXPECT_THAT(refusal([&] { search(model, options); }), HasSubstr("at least 1 repeat, got 0"));
-  EXPECT_THAT(refusal([&] { search(model, grid(kNan)); }), HasSubstr("finite least quality"));
+  EXPECT_THAT(refusal([&] { search(model, grid(std::nan(""))); }),
+              HasSubstr("finite least quality"));
   LayerCallbacks callbacks = model.callbacks();
   callbacks.was_executed = nullptr;
   EXPECT_THAT(refusal([&] { search_layers(groups, callbacks, grid(0.9)); }), HasSubstr("empty"));
@@ -566,7 +565,7 @@ TEST(LayerSearch, refuses_bad_groups_settings_and_measurements) {
   callbacks.speed = [](Index) { return 0.0; };
   EXPECT_THAT(refusal([&] { search_layers(groups, callbacks, grid(0.9)); }),
               HasSubstr("expected a finite speed above 0, got 0"));
-  callbacks.quality = [](double, Index) { return kNan; };
+  callbacks.quality = [](double, Index) { return std::nan(""); };
   EXPECT_THAT(refusal([&] { search_layers(groups, callbacks, grid({})); }),
               HasSubstr("The unchanged model has no finite quality."));
 }

@@ -19,8 +19,6 @@ namespace {
 using test::refusal;
 using namespace std::string_literals;
 
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-
 using Objective = std::function<Outcome(const Point&)>;
 
 double number(const Point& point, std::string_view name) {
@@ -369,11 +367,11 @@ TEST(Search, refuses_bad_settings_and_outcomes) {
        {Method(GridMethod{.trials = 0}), Method(RandomMethod{.trials = 0}),
         Method(TpeMethod{.trials = 0}), Method(TpeMethod{.initial = 1}),
         Method(TpeMethod{.candidates = 0}), Method(TpeMethod{.gamma = 1}),
-        Method(TpeMethod{.gamma = kNan}), Method(EvolutionMethod{.population = 1}),
+        Method(TpeMethod{.gamma = std::nan("")}), Method(EvolutionMethod{.population = 1}),
         Method(EvolutionMethod{.generations = 0}), Method(EvolutionMethod{.mutation = 1.5}),
-        Method(EvolutionMethod{.crossover = kNan}), Method(EvolutionMethod{.tournament = 0}),
-        Method(EvolutionMethod{.elite = -1}), Method(HyperbandMethod{.ratio = 0}),
-        Method(HyperbandMethod{.eta = 1})}) {
+        Method(EvolutionMethod{.crossover = std::nan("")}),
+        Method(EvolutionMethod{.tournament = 0}), Method(EvolutionMethod{.elite = -1}),
+        Method(HyperbandMethod{.ratio = 0}), Method(HyperbandMethod{.eta = 1})}) {
     EXPECT_NE(refusal([&] { Search(small_space(), Direction::Minimize, method); }), "");
   }
   const Point outside{{{"a", "z"s}, {"b", Index{1}}, {"c", 0.0}}};
@@ -384,7 +382,7 @@ TEST(Search, refuses_bad_settings_and_outcomes) {
   Search search(small_space(), Direction::Minimize, GridMethod{});
   const Point point = *search.next();
   EXPECT_NE(refusal([&] { search.report(point, {true, {}}); }), "");
-  EXPECT_NE(refusal([&] { search.report(point, {true, {1, kNan}}); }), "");
+  EXPECT_NE(refusal([&] { search.report(point, {true, {1, std::nan("")}}); }), "");
   EXPECT_NE(refusal([&] { search.report(small_space().point(5), {true, {1}}); }), "");
   EXPECT_EQ(search.next(), point);
   search.report(point, {true, {std::numeric_limits<double>::max(), 1.7e308}});
@@ -427,7 +425,7 @@ TEST(Search, refuses_foreign_and_corrupt_files) {
     expect("key", [](Json& json) { json["trials"][2].erase("samples"); });
     expect("key", [](Json& json) { json["trials"][2] = nullptr; });
     expect("outside", [](Json& json) { json["trials"][2]["point"]["b"] = 2; });
-    expect("finite", [](Json& json) { json["trials"][2]["samples"] = {kNan}; });
+    expect("finite", [](Json& json) { json["trials"][2]["samples"] = {std::nan("")}; });
     expect("finite", [](Json& json) { json["trials"][2]["samples"] = {"1"}; });
     expect("outcome", [](Json& json) { json["trials"][2]["feasible"] = 1; });
     expect("no sample", [](Json& json) {

@@ -14,7 +14,7 @@ namespace hone::task {
 namespace {
 
 // Philox streams, one for each kind of draw.
-constexpr std::uint32_t kStartStream = 1, kOrderStream = 2;
+constexpr std::uint32_t kStartStream = 1, kWindowOrderStream = 2;
 
 std::uint64_t draw(std::uint64_t seed, std::uint64_t number, std::uint32_t stream) {
   const PhiloxBlock block = philox(seed, {static_cast<std::uint32_t>(number),
@@ -44,7 +44,8 @@ TokenWindows::TokenWindows(text::TokenStream documents, Index context, std::uint
 
 text::TokenRange TokenWindows::range_of(Index sample) const {
   const auto epoch = static_cast<std::uint64_t>(sample / windows_);
-  const Index window = data::permute(sample % windows_, windows_, draw(seed_, epoch, kOrderStream));
+  const Index window =
+      data::permute(sample % windows_, windows_, draw(seed_, epoch, kWindowOrderStream));
   if (!ranges_.empty()) return ranges_[static_cast<std::size_t>(window)];
   const Index slack = static_cast<Index>(tokens_.size()) - 1 - windows_ * context_;
   const auto starts = static_cast<std::uint64_t>(std::min(slack, context_ - 1) + 1);

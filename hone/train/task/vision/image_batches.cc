@@ -15,7 +15,7 @@ namespace hone::task {
 namespace {
 
 // The stream of a seed that the order comes from; data::augment() has its own.
-constexpr std::uint32_t kOrderStream = 3;
+constexpr std::uint32_t kImageOrderStream = 3;
 
 // Planes [channels, height, width] as a picture; one channel becomes gray.
 data::Image to_image(const std::vector<std::uint8_t>& planes, const data::ImageShape& shape) {
@@ -92,7 +92,7 @@ Index ImageBatches::index_of(Index sample) const {
   const auto epoch = static_cast<std::uint64_t>(sample / part_->size());
   const PhiloxBlock block =
       philox(seed_, {static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(epoch >> 32),
-                     kOrderStream, 0});
+                     kImageOrderStream, 0});
   return data::permute(sample % part_->size(), part_->size(),
                        std::uint64_t{block[0]} << 32 | block[1]);
 }

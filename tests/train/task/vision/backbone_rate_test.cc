@@ -44,7 +44,7 @@ bool is_new(const std::string& name) {
 }
 
 // The state after some steps at the rates that the optimizer has when it is made.
-State train(const VisionConfig& config, Index steps) {
+State train_backbone(const VisionConfig& config, Index steps) {
   const VisionSetup setup = set_up_vision(config);
   const auto optimizer = make_optimizer(config, setup);
   for (Index step = 0; step < steps; ++step) {
@@ -130,7 +130,7 @@ TEST_F(BackboneRate, the_first_group_has_the_whole_rate_also_when_all_weights_we
   for (const auto& group : optimizer->param_groups()) {
     EXPECT_EQ(group.options().get_lr(), group.params().empty() ? 0.01 : 0.1 * 0.01);
   }
-  const State before = state_of(setup), after = train(config, 1);
+  const State before = state_of(setup), after = train_backbone(config, 1);
   for (const auto& [name, value] : nn::parameters_by_path(*setup.model)) {
     EXPECT_FALSE(after.at(name).equal(before.at(name))) << name;
   }
@@ -140,8 +140,8 @@ TEST_F(BackboneRate, a_factor_of_one_is_a_run_without_the_key) {
   const VisionConfig config = with({"lr.backbone_scale=1"});
   const VisionSetup setup = set_up_vision(config);
   EXPECT_EQ(make_optimizer(config, setup)->param_groups().size(), 2u);
-  const State one = train(config, 3), without = train(with({}), 3);
-  const State half = train(with({"lr.backbone_scale=0.5"}), 3);
+  const State one = train_backbone(config, 3), without = train_backbone(with({}), 3);
+  const State half = train_backbone(with({"lr.backbone_scale=0.5"}), 3);
   for (const auto& [name, value] : without) EXPECT_TRUE(one.at(name).equal(value)) << name;
   EXPECT_FALSE(half.at("conv1.weight").equal(without.at("conv1.weight")));
 }
@@ -151,7 +151,7 @@ TEST_F(BackboneRate, a_factor_of_zero_keeps_what_was_loaded_and_moves_the_rest) 
     const VisionConfig config =
         with({concat("optim.name=", rule.name), "optim.weight_decay=0.1", "lr.backbone_scale=0"});
     const VisionSetup setup = set_up_vision(config);
-    const State before = state_of(setup), after = train(config, 2);
+    const State before = state_of(setup), after = train_backbone(config, 2);
     for (const auto& [name, value] : nn::parameters_by_path(*setup.model)) {
       const bool stays = after.at(name).equal(before.at(name));
       EXPECT_EQ(stays, !is_new(name)) << rule.name << ' ' << name;
@@ -166,7 +166,8 @@ TEST_F(BackboneRate, a_tenth_of_the_rate_is_a_tenth_of_the_step_of_plain_descent
   std::vector<std::string> tenth = plain;
   tenth.push_back("lr.backbone_scale=0.1");
   const VisionSetup setup = set_up_vision(with(plain));
-  const State before = state_of(setup), whole = train(with(plain), 1), part = train(with(tenth), 1);
+  const State before = state_of(setup), whole = train_backbone(with(plain), 1),
+              part = train_backbone(with(tenth), 1);
   double farthest = 0;
   for (const NamedTensor& parameter : nn::parameters_by_path(*setup.model)) {
     const std::string& name = parameter.name;
