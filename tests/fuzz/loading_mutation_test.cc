@@ -29,11 +29,11 @@ class LoadingMutation : public testing::Test {
   fs::path at(const char* name) const { return folder_.path() / name; }
 
   // Cuts the file at any byte once it is mapped, and hands the mapping to `parse`.
-  void truncate_while_mapped(const fs::path& path,
-                             const std::function<void(const MmapFile&)>& parse) const {
+  test::Outcome truncate_while_mapped(const fs::path& path,
+                                      const std::function<void(const MmapFile&)>& parse) const {
     const std::string seed = read_text_file(path);
     PhiloxStream random(9);
-    test::run_mutations(
+    return test::run_mutations(
         seed, [](std::string&, PhiloxStream&) {},
         [&](const std::string& bytes) {
           test::write_plainly(path, bytes);
@@ -58,8 +58,7 @@ class LoadingMutation : public testing::Test {
 TEST_F(LoadingMutation, packed_file) {
   const test::TinyModel tiny(test::tiny_architecture());
   write_gguf(at("m.gguf"), tiny.source(), model_io::StoreType::Q8_0);
-  const auto model =
-      model_io::open_model_or_throw(at("m.gguf"), {.tokenizer = {}, .need_tokenizer = false});
+  const auto model = test::open_bare(at("m.gguf"));
   infer::WeightPacker packer(*model, infer::WeightFormat::File, serial_executor());
   const infer::ModelWeights weights = pack_weights(*model, packer, serial_executor());
   const infer::PackedOrigin origin{
@@ -75,20 +74,25 @@ TEST_F(LoadingMutation, packed_file) {
   };
   const std::string seed = read_text_file(at("p"));
   open(seed);
-  test::run_mutations(seed, test::mutate_safetensors, open);
-  test::run_mutations(seed, test::mutate_binary, open);
+  EXPECT_GT(test::run_mutations(seed, test::mutate_safetensors, open).refused, 1000);
+  EXPECT_GT(test::run_mutations(seed, test::mutate_binary, open).refused, 1000);
 }
 
 TEST_F(LoadingMutation, safetensors_truncated_while_mapped) {
   write_hugging_face(at("hf"), test::TinyModel(test::tiny_architecture()).source());
-  truncate_while_mapped(at("hf") / "model.safetensors",
-                        [](const MmapFile& file) { parse_safetensors(file.bytes(), "fuzz"); });
+  EXPECT_GT(
+      truncate_while_mapped(at("hf") / "model.safetensors",
+                            [](const MmapFile& file) { parse_safetensors(file.bytes(), "fuzz"); })
+          .refused,
+      1000);
 }
 
 TEST_F(LoadingMutation, gguf_truncated_while_mapped) {
   test::write_tiny_gguf(at("k.gguf"));
-  truncate_while_mapped(at("k.gguf"),
-                        [](const MmapFile& file) { parse_gguf(file.bytes(), "fuzz"); });
+  EXPECT_GT(truncate_while_mapped(at("k.gguf"),
+                                  [](const MmapFile& file) { parse_gguf(file.bytes(), "fuzz"); })
+                .refused,
+            1000);
 }
 
 }  // namespace

@@ -26,14 +26,13 @@ namespace hone {
 namespace {
 
 namespace fs = std::filesystem;
-using model_io::open_model_or_throw;
 using test::TinyModel;
 
 // Opens a model whose file `path` is replaced by each mutation.
 std::function<void(const std::string&)> opener(const fs::path& path, const fs::path& model) {
   return [=](const std::string& bytes) {
     test::write_plainly(path, bytes);
-    open_model_or_throw(model, {.tokenizer = {}, .need_tokenizer = false});
+    test::open_bare(model);
   };
 }
 
@@ -51,28 +50,38 @@ class Mutation : public testing::Test {
 TEST_F(Mutation, safetensors_header) {
   write_hugging_face(folder() / "hf", model_.source());
   const std::string seed = read_text_file(folder() / "hf/model.safetensors");
-  test::run_mutations(seed, test::mutate_safetensors, [](const std::string& file) {
-    parse_safetensors(test::as_bytes(file), "fuzz");
-  });
+  EXPECT_GT(test::run_mutations(
+                seed, test::mutate_safetensors,
+                [](const std::string& file) { parse_safetensors(test::as_bytes(file), "fuzz"); })
+                .refused,
+            1000);
 }
 
 TEST_F(Mutation, hugging_face_weights) {
   write_hugging_face(folder() / "hf", model_.source());
   const fs::path path = folder() / "hf/model.safetensors";
-  test::run_mutations(read_text_file(path), test::mutate_safetensors,
-                      opener(path, folder() / "hf"));
+  EXPECT_GT(test::run_mutations(read_text_file(path), test::mutate_safetensors,
+                                opener(path, folder() / "hf"))
+                .refused,
+            1000);
 }
 
 TEST_F(Mutation, packed_artifact) {
   write_artifact(folder() / "q", model_.source(), model_io::StoreType::Q4_0);
   const fs::path path = folder() / "q/model.safetensors";
-  test::run_mutations(read_text_file(path), test::mutate_safetensors, opener(path, folder() / "q"));
+  EXPECT_GT(test::run_mutations(read_text_file(path), test::mutate_safetensors,
+                                opener(path, folder() / "q"))
+                .refused,
+            1000);
 }
 
 TEST_F(Mutation, hugging_face_config) {
   write_hugging_face(folder() / "hf", model_.source());
   const fs::path path = folder() / "hf/config.json";
-  test::run_mutations(read_text_file(path), test::mutate_json, opener(path, folder() / "hf"));
+  EXPECT_GT(
+      test::run_mutations(read_text_file(path), test::mutate_json, opener(path, folder() / "hf"))
+          .refused,
+      1000);
 }
 
 TEST_F(Mutation, gguf) {
@@ -81,12 +90,14 @@ TEST_F(Mutation, gguf) {
   const std::string seed = read_text_file(folder() / "m.gguf");
   const std::size_t head = 4096;  // keys, vocabulary and tensor descriptions
   ASSERT_GT(seed.size(), 2 * head);
-  test::run_mutations(seed, test::mutate_head(head),
-                      opener(folder() / "m.gguf", folder() / "m.gguf"));
+  EXPECT_GT(test::run_mutations(seed, test::mutate_head(head),
+                                opener(folder() / "m.gguf", folder() / "m.gguf"))
+                .refused,
+            1000);
 }
 
 void decode_last_rows(const fs::path& path) {
-  const auto model = open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+  const auto model = test::open_bare(path);
   for (const model_io::NamedMatrix& tensor : model->tensors()) {
     std::vector<float> row(static_cast<std::size_t>(tensor.matrix.cols));
     decode_row(tensor.matrix, tensor.matrix.rows - 1, row);
@@ -103,10 +114,13 @@ TEST_F(Mutation, gguf_of_k_quants) {
   const auto mutate = [head = test::mutate_head(2048)](std::string& bytes, PhiloxStream& random) {
     random.below(4) == 0 ? test::mutate_binary(bytes, random) : head(bytes, random);
   };
-  test::run_mutations(seed, mutate, [&](const std::string& bytes) {
-    open(bytes);
-    decode_last_rows(path);
-  });
+  EXPECT_GT(test::run_mutations(seed, mutate,
+                                [&](const std::string& bytes) {
+                                  open(bytes);
+                                  decode_last_rows(path);
+                                })
+                .refused,
+            1000);
 }
 
 // The first part has the keys of the model, the others only those of the split.
@@ -143,21 +157,27 @@ TEST_F(Mutation, all_parts_of_a_split_gguf) {
     }
     head(bytes, random);
   };
-  test::run_mutations(parts[2], mutate, [&](const std::string& bytes) {
-    test::write_plainly(last, bytes);
-    decode_last_rows(last);
-  });
+  EXPECT_GT(test::run_mutations(parts[2], mutate,
+                                [&](const std::string& bytes) {
+                                  test::write_plainly(last, bytes);
+                                  decode_last_rows(last);
+                                })
+                .refused,
+            1000);
 }
 
 TEST_F(Mutation, gguf_vocabulary_of_gpt_2) {
   HONE_REQUIRE_TEST_DATA(path, "tokenizers/ggml-vocab-gpt-2.gguf");
   const std::string whole = read_text_file(path);
   // 1.7 MB are mostly pieces; parsing is what is under test, building the tokenizer is not.
-  test::run_mutations(whole, test::mutate_head(2048), [](const std::string& file) {
-    const GgufFile gguf = parse_gguf(test::as_bytes(file), "fuzz");
-    gguf.strings("tokenizer.ggml.tokens");
-    gguf.integers("tokenizer.ggml.token_type");
-  });
+  EXPECT_GT(test::run_mutations(whole, test::mutate_head(2048),
+                                [](const std::string& file) {
+                                  const GgufFile gguf = parse_gguf(test::as_bytes(file), "fuzz");
+                                  gguf.strings("tokenizer.ggml.tokens");
+                                  gguf.integers("tokenizer.ggml.token_type");
+                                })
+                .refused,
+            1000);
 }
 
 TEST_F(Mutation, llama2c) {
@@ -167,37 +187,54 @@ TEST_F(Mutation, llama2c) {
   const fs::path path = folder() / "m.bin";
   write_llama2c(path, model.source());
   const std::string seed = read_text_file(path);
-  test::run_mutations(seed, test::mutate_head(28), opener(path, path));
+  EXPECT_GT(test::run_mutations(seed, test::mutate_head(28), opener(path, path)).refused, 1000);
   std::string modern(256, '\0');
   const std::array<std::int32_t, 2> front{0x616b3432, 2};
   std::memcpy(modern.data(), front.data(), sizeof front);
   std::memcpy(modern.data() + 8, seed.data(), 28);
   modern[36] = 1;
   modern[37] = 16;
-  test::run_mutations(modern + seed.substr(28), test::mutate_head(48), opener(path, path));
+  EXPECT_GT(test::run_mutations(modern + seed.substr(28), test::mutate_head(48), opener(path, path))
+                .refused,
+            1000);
 }
 
 TEST_F(Mutation, tokenizer_json) {
   const auto vocabulary = test::tiny_sentencepiece(48);
   const std::string seed = text::to_tokenizer_json(vocabulary).dump();
-  test::run_mutations(seed, test::mutate_json, [](const std::string& file) {
-    text::make_tokenizer(text::read_tokenizer_json(parse_json(file, "fuzz"), "fuzz"), "fuzz");
-  });
+  EXPECT_GT(test::run_mutations(seed, test::mutate_json,
+                                [](const std::string& file) {
+                                  text::make_tokenizer(
+                                      text::read_tokenizer_json(parse_json(file, "fuzz"), "fuzz"),
+                                      "fuzz");
+                                })
+                .refused,
+            1000);
 }
 
 TEST_F(Mutation, tok_bin) {
   HONE_REQUIRE_TEST_DATA(path, "lm/tok512.bin");
-  test::run_mutations(read_text_file(path), test::mutate_binary, [](const std::string& file) {
-    text::make_tokenizer(text::read_tok_bin(test::as_bytes(file), "fuzz"), "fuzz");
-  });
+  EXPECT_GT(test::run_mutations(read_text_file(path), test::mutate_binary,
+                                [](const std::string& file) {
+                                  text::make_tokenizer(
+                                      text::read_tok_bin(test::as_bytes(file), "fuzz"), "fuzz");
+                                })
+                .refused,
+            1000);
 }
 
 TEST_F(Mutation, sentencepiece_model) {
   HONE_REQUIRE_TEST_DATA(path, "lm/tok512.model");
-  test::run_mutations(read_text_file(path), test::mutate_binary, [](const std::string& file) {
-    text::SentencePieceModel model = text::read_sentencepiece_model(test::as_bytes(file), "fuzz");
-    text::run_self_test(model, *text::make_tokenizer(model.vocabulary, "fuzz"), "fuzz");
-  });
+  EXPECT_GT(test::run_mutations(read_text_file(path), test::mutate_binary,
+                                [](const std::string& file) {
+                                  text::SentencePieceModel model =
+                                      text::read_sentencepiece_model(test::as_bytes(file), "fuzz");
+                                  text::run_self_test(
+                                      model, *text::make_tokenizer(model.vocabulary, "fuzz"),
+                                      "fuzz");
+                                })
+                .refused,
+            1000);
 }
 
 }  // namespace

@@ -20,8 +20,8 @@ namespace hone::nn {
 // comes into a Slot.
 //
 // Throws, and changes nothing: Error{InvalidArgument} if there is no such layer, with the three
-// nearest ones, no replacement, or one whose forward() takes anything other than one tensor (sizes
-// are not checked until it is called); Error{Unsupported} that names the member that would
+// nearest ones, no replacement, or one whose forward() does not take exactly one tensor (sizes are
+// not checked until it is called); Error{Unsupported} that names the member that would
 // have to be a Slot, or the parameter of another layer with which the old one shares memory, unless
 // the replacement shares it, too.
 void replace(torch::nn::Module& model, std::string_view path, torch::nn::AnyModule replacement);

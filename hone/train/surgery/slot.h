@@ -24,8 +24,8 @@ namespace hone::nn {
 // The layer is the submodule "layer", so that parameters are named "down.layer.weight".
 class SlotImpl final : public torch::nn::Cloneable<SlotImpl> {
  public:
-  // Throws Error{InvalidArgument} if there is no layer in it, or if its forward() takes anything
-  // other than one tensor.
+  // Throws Error{InvalidArgument} if `layer` is empty, or if its forward() does not take exactly
+  // one tensor.
   explicit SlotImpl(torch::nn::AnyModule layer);
   template <class Impl>
   explicit SlotImpl(const torch::nn::ModuleHolder<Impl>& layer)
