@@ -90,7 +90,7 @@ void add_common_options(CLI::App& verb, CommonOptions& common) {
                   "Seed of all random choices (default: 0); for train, it sets trainer.seed")
       ->check(whole_number(0))
       ->envname("HONE_SEED");
-  verb.add_flag("-q,--quiet", common.quiet, "Print only warnings and errors");
+  verb.add_flag("-q,--quiet", common.quiet, "Print no notes or progress");
   verb.add_flag("-v,--verbose", common.verbose, "Print more detail");
   verb.add_option(
           "--force-isa", common.force_isa,

@@ -60,8 +60,18 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
 std::vector<std::string_view> nearest_names(std::string_view word,
                                             std::span<const std::string_view> known, Index count) {
   word = word.substr(0, kLongestWord);
+  const bool compares_parts = !word.empty() && word.find('.') == std::string_view::npos;
+  const auto distance = [&](std::string_view name) {
+    std::size_t least = edit_distance(word, name);
+    while (compares_parts && !name.empty()) {
+      const std::size_t end = std::min(name.find('.'), name.size());
+      least = std::min(least, edit_distance(word, name.substr(0, end)));
+      name.remove_prefix(std::min(end + 1, name.size()));
+    }
+    return least;
+  };
   std::vector<std::pair<std::size_t, std::string_view>> ranked;
-  for (const std::string_view name : known) ranked.emplace_back(edit_distance(word, name), name);
+  for (const std::string_view name : known) ranked.emplace_back(distance(name), name);
   std::ranges::stable_sort(ranked, {}, [](const auto& entry) { return entry.first; });
   std::vector<std::string_view> nearest;
   for (const auto& entry : ranked) {

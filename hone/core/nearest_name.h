@@ -17,7 +17,7 @@ namespace hone {
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> known);
 
 // The `count` known names with the smallest edit distances from the first 200 bytes of `word`, the
-// nearest one first.
+// nearest one first. A word without dots is also compared with each part of a name between dots.
 std::vector<std::string_view> nearest_names(std::string_view word,
                                             std::span<const std::string_view> known, Index count);
 

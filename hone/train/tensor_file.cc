@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "hone/core/check.h"
 #include "hone/train/interop.h"
 
 namespace hone {
@@ -14,6 +15,7 @@ void write_tensors(const std::filesystem::path& path, const std::vector<NamedTen
                    const SafetensorsMetadata& metadata) {
   std::vector<SafetensorsWriter::Entry> plan;
   for (const auto& [name, value] : tensors) {
+    HONE_REQUIRE(value.defined(), name, "The tensor is undefined.");
     const std::span<const Index> sizes(value.sizes().data(), value.sizes().size());
     plan.push_back({name, dtype_of(value.scalar_type(), name), Shape(sizes)});
   }

@@ -18,7 +18,8 @@ struct NamedTensor {
 };
 
 // Writes a safetensors file atomically: to a temporary file that is synced and then renamed. Throws
-// Error{Unsupported} that names the tensor if its type is not a real number.
+// Error{Unsupported} that names the tensor if its type is not a real number, Error{InvalidArgument}
+// if it is undefined.
 void write_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                    const SafetensorsMetadata& metadata = {});
 // Copies of a safetensors file's tensors. Throws Error{CorruptFile} for any other file and

@@ -39,7 +39,7 @@ class Tune : public Cli {
 TEST_F(Tune, writes_a_model_that_a_fresh_process_finds_within_the_limit) {
   const ProgramResult found = run_hone(tune("out", 1000));
   ASSERT_EQ(found.status, 0) << found.err;
-  EXPECT_THAT(found.out, HasSubstr("goal: loss at most"));
+  EXPECT_THAT(found.out, HasSubstr("goal: the smallest model with a loss of at most"));
   EXPECT_EQ(run_hone({"eval", path("out/model"), "--data", path("data")}).status, 0);
   const Arguments check{"tune", path("out"), "--check", "--data", path("data"), "--threads", "1"};
   EXPECT_TRUE(json_of(check).at("met").get<bool>());

@@ -59,6 +59,8 @@ TEST(NearestName, ranks_the_nearest_ones) {
   EXPECT_EQ(nearest_names("", known, 9),  // equally near ones keep their order
             (Names{"head", "layers.1.up", "layers.0.up", "layers.0.down"}));
   EXPECT_EQ(nearest_names("x", {}, 3), Names{});
+  EXPECT_EQ(nearest_names("dwon", known, 1), Names{"layers.0.down"});  // a part is near
+  EXPECT_EQ(nearest_names("layer", known, 1), Names{"layers.1.up"});
 }
 
 // The recursive definition of the edit distance.

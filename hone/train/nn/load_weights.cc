@@ -42,12 +42,11 @@ bool is_classifier(std::string_view name) {
                              [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
-// A count of batches affects no result. The recipe of a layer's signs may be elsewhere, as that of
-// a classifier is in its config.json, but a strict load wants it from the file: with other signs,
-// the weights mean nothing.
-bool may_be_missing(std::string_view name, bool strict) {
+// A count of batches affects no result. With other signs than those of the file, its weights mean
+// nothing.
+bool may_be_missing(std::string_view name, bool has_recipes) {
   const bool is_recipe = name == "sketch" || name.ends_with(".sketch");
-  return name.ends_with("num_batches_tracked") || (is_recipe && !strict);
+  return name.ends_with("num_batches_tracked") || (is_recipe && has_recipes);
 }
 
 // Begins as torch.save's zip archives or its older pickles do.
@@ -63,8 +62,10 @@ bool is_torch_save(std::span<const std::byte> bytes) {
 std::map<std::string, Tensor> read_stored(const fs::path& path) {
   const MmapFile file(path);
   if (is_torch_save(file.bytes())) {
-    fail_unsupported(path.string(),
-                     "This is a file of torch.save; tools/pth_to_safetensors.py converts it.");
+    fail_unsupported(
+        path.string(),
+        "This is a file of torch.save; hone's tools/pth_to_safetensors.py converts it, "
+        "as safetensors.torch.save_file does in Python.");
   }
   std::map<std::string, Tensor> out;
   for (NamedTensor& stored : read_tensors(file)) {
@@ -80,8 +81,8 @@ std::map<std::string, Tensor> read_stored(const fs::path& path) {
 // Sorts a module's tensors into those that the file has and those that do not fit.
 class Matcher {
  public:
-  Matcher(const fs::path& path, bool strict)
-      : path_(path.string()), strict_(strict), stored_(read_stored(path)) {}
+  Matcher(const fs::path& path, const LoadOptions& options)
+      : path_(path.string()), options_(options), stored_(read_stored(path)) {}
 
   void match(const torch::nn::Module& module) {
     for (const auto& [name, target] : parameters_by_path(module)) take(name, target);
@@ -98,7 +99,7 @@ class Matcher {
   }
   void check() const {
     const bool fits = !result_.parameters.empty();
-    if (fits && (!strict_ || result_.is_complete())) return;
+    if (fits && (!options_.strict || result_.is_complete())) return;
     fail_argument(path_,
                   concat(fits ? "Not every tensor fits the model: " : "No tensor fits the model: ",
                          result_.mismatches(), "."));
@@ -119,7 +120,7 @@ class Matcher {
     const bool in_head = is_classifier(name);
     const auto found = stored_.find(name);
     if (found == stored_.end()) {
-      if (!may_be_missing(name, strict_)) {
+      if (!may_be_missing(name, options_.has_recipes)) {
         (in_head ? result_.classifier : result_.missing).push_back(name);
       }
       return;
@@ -149,7 +150,7 @@ class Matcher {
   }
 
   std::string path_;
-  bool strict_;
+  LoadOptions options_;
   std::map<std::string, Tensor> stored_;  // what no tensor of the module has taken yet
   std::vector<Copy> copies_, head_;
   LoadedWeights result_;
@@ -181,7 +182,7 @@ std::string LoadedWeights::mismatches() const {
 
 LoadedWeights load_weights(torch::nn::Module& module, const fs::path& file,
                            const LoadOptions& options) {
-  Matcher matcher(file, options.strict);
+  Matcher matcher(file, options);
   matcher.match(module);
   matcher.check();
   return matcher.copy();

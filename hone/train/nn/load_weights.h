@@ -14,6 +14,9 @@ namespace hone::nn {
 struct LoadOptions {
   // Whether an entry that does not match is an error, and nothing is loaded then.
   bool strict = false;
+  // Whether the module's factored layers already have the signs of the file, as those that were
+  // made from a classifier's config.json have: a missing sketch, their recipe, is no mismatch then.
+  bool has_recipes = false;
 };
 
 // What was loaded and, by name, what was not.
@@ -36,8 +39,7 @@ struct LoadedWeights {
 // shapes. A prefix "module." of the file's names is ignored. A classifier is "fc.*" or "linear.*".
 // Floating-point types are converted; an integer does not fit a floating-point tensor. Names are
 // those of parameters_by_path(). A missing num_batches_tracked, which affects no result, is not a
-// mismatch, and neither is, without `strict`, a missing sketch, the recipe of a factored layer's
-// signs.
+// mismatch.
 //
 // Throws, and changes nothing: Error{NotFound}; Error{CorruptFile} for a damaged file, NaN or
 // infinity in a tensor that would be loaded, or a name that is there twice; Error{Unsupported} for

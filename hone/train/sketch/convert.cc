@@ -22,7 +22,8 @@ constexpr std::string_view kConvert = "from_linear";
 void check_fit(const FitOptions& options) {
   const bool is_sketched = options.mode == FactorMode::Sketched;
   HONE_REQUIRE(options.fit != Fit::Svd || !is_sketched, kConvert,
-               "The SVD chooses both factors; a sketched layer keeps half of each.");
+               "Fit::Svd, the default, chooses both factors; a sketched layer keeps half of each "
+               "and takes Fit::Projection, Activation or Random.");
   HONE_REQUIRE((options.fit != Fit::Random && options.fit != Fit::Projection) || is_sketched,
                kConvert, "A low-rank layer has no fixed signs to fit to.");
   HONE_REQUIRE(options.fit != Fit::Activation || options.inputs != nullptr, kConvert,
@@ -32,6 +33,8 @@ void check_fit(const FitOptions& options) {
   HONE_REQUIRE(options.rank != 0 || !is_sketched, kConvert, "A sketched layer needs a rank.");
   HONE_REQUIRE(options.rank != 0 || options.max_error != 0, kConvert,
                "A low-rank layer needs a rank or a max_error above 0.");
+  HONE_CHECK(options.max_error >= 0 && options.max_error < 1, kConvert, "a max_error in (0, 1)",
+             options.max_error);
   HONE_REQUIRE(options.rank == 0 || options.max_error == 0, kConvert,
                "A layer has either a rank or a max_error.");
   HONE_REQUIRE(options.factors == nullptr || !is_sketched, kConvert,
@@ -52,6 +55,16 @@ void copy_flags(const torch::nn::LinearImpl& from, FactoredLinearImpl& to) {
 
 }  // namespace
 
+void check_fit_size(std::string_view call, const FactorSize& size, FactorMode mode, Index terms) {
+  const bool is_sketched = mode == FactorMode::Sketched;
+  HONE_REQUIRE(is_sketched || terms == 1, call, "Only a sketched layer has terms.");
+  constexpr Index kMostTerms = 64;
+  const Index most =
+      is_sketched ? (size.inputs + size.outputs) * 2 * std::clamp<Index>(terms, 1, kMostTerms)
+                  : std::min(size.inputs, size.outputs);
+  HONE_CHECK(size.rank >= 1 && size.rank <= most, call, concat("a rank of 1 to ", most), size.rank);
+}
+
 Tensor refitted_bias(const Tensor& bias, const Tensor& weight, const Tensor& effective,
                      const sketch::InputMoments& inputs) {
   const ExactScope exact;
@@ -67,13 +80,12 @@ FactoredLinear from_linear(const torch::nn::LinearImpl& linear, const FitOptions
   check_fit(options);
   const at::NoGradGuard no_grad;
   const Tensor& weight = linear.weight;
-  // Published layers have more terms than they need, but no term wider than its weight.
-  constexpr Index kMostTerms = 64;
-  const bool is_sketched = options.mode == FactorMode::Sketched;
-  const Index most = (weight.size(0) + weight.size(1)) *
-                     (is_sketched ? 2 * std::clamp<Index>(options.terms, 1, kMostTerms) : 1);
-  HONE_CHECK(options.rank >= 0 && options.rank <= most, kConvert, concat("a rank of 1 to ", most),
-             options.rank);
+  if (options.rank != 0) {
+    check_fit_size(kConvert, {weight.size(1), weight.size(0), options.rank}, options.mode,
+                   options.terms);
+  }
+  HONE_REQUIRE(!linear.bias.defined() || at::isfinite(linear.bias).all().item<bool>(), kConvert,
+               "The bias has NaN or infinity in it.");
   FactoredLinearOptions layer{.in_features = weight.size(1),
                               .out_features = weight.size(0),
                               .rank = options.rank,

@@ -4,6 +4,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <cstdint>
+#include <string_view>
 
 #include "hone/train/sketch/factored_linear.h"
 #include "hone/train/sketch/fit.h"
@@ -32,8 +33,14 @@ struct FitOptions {
 
 // A factored layer that approximates a trained one. Keeps type, device, bias, requires_grad, the
 // training mode, and of an nn::Linear the library of products. Error{InvalidArgument} for a fit
-// that the mode does not have, and for both or neither of rank and max_error.
+// that the mode does not have, for both or neither of rank and max_error, for NaN or infinity in
+// the weight or bias, and what check_fit_size() refuses.
 FactoredLinear from_linear(const torch::nn::LinearImpl& linear, const FitOptions& options);
+
+// Error{InvalidArgument} for terms of a low-rank layer, whose rank is at most the smaller side; and
+// for a sketched rank of more than 2 terms (inputs + outputs): published layers have more terms
+// than they need, but no term wider than its weight.
+void check_fit_size(std::string_view call, const FactorSize& size, FactorMode mode, Index terms);
 
 // A low-rank layer of the smallest rank whose weight is within this relative error of the layer's.
 // Where its facts().break_even is 1 or more, to_dense is the cheaper layer.

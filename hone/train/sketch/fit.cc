@@ -121,6 +121,7 @@ Index rank_of_tail(const Tensor& singular_values, double max_error) {
 void InputMoments::add(const Tensor& x) {
   const ExactScope exact;
   const at::NoGradGuard no_grad;
+  HONE_REQUIRE(x.defined(), "InputMoments", "The inputs are an undefined tensor.");
   HONE_CHECK(x.dim() >= 1 && x.size(-1) > 0, "InputMoments", "x [..., in]", c10::str(x.sizes()));
   const Tensor flat = x.detach().reshape({-1, x.size(-1)}).to(at::kDouble);
   if (rows == 0) {
@@ -130,9 +131,14 @@ void InputMoments::add(const Tensor& x) {
   HONE_CHECK(mean.size(0) == x.size(-1), "InputMoments", concat(mean.size(0), " inputs"),
              x.size(-1));
   if (flat.size(0) == 0) return;  // no row: check() names it where the moments are used
+  const Tensor own = flat.mean(0);
+  // A mean in f64 of values that all are finite does not overflow; of f64 values, those that would
+  // have no second moment either are refused with them.
+  HONE_REQUIRE(at::isfinite(own).all().item<bool>(), "InputMoments",
+               "The inputs have NaN or infinity in them.");
   second.addmm_(flat.t(), flat);
   const double share = static_cast<double>(flat.size(0)) / static_cast<double>(rows + flat.size(0));
-  mean.lerp_(flat.mean(0), share);
+  mean.lerp_(own, share);
   rows += flat.size(0);
 }
 

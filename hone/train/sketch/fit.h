@@ -28,7 +28,8 @@ struct InputMoments {
   torch::Tensor second, mean;  // [in, in], [in]
   Index rows = 0;
 
-  // Adds the rows of x [..., in].
+  // Adds the rows of x [..., in]. Error{InvalidArgument}, and nothing is added, for another width,
+  // NaN and infinity.
   void add(const torch::Tensor& x);
 };
 

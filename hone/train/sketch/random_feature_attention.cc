@@ -181,6 +181,8 @@ RandomFeatureAttention from_multihead(const torch::nn::MultiheadAttention& atten
   const at::NoGradGuard no_grad;
   const auto copy = [](Tensor& to, const Tensor& from) {
     if (!to.defined()) return;
+    HONE_REQUIRE(at::isfinite(from).all().item<bool>(), "from_multihead",
+                 "The weights have NaN or infinity in them.");
     to.copy_(from);
     to.set_requires_grad(from.requires_grad());
   };

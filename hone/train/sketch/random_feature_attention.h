@@ -78,7 +78,7 @@ TORCH_MODULE(RandomFeatureAttention);
 // A layer with copies of the weights of `attention`, in their type and on their device, with its
 // requires_grad and training flags; embed_dim, heads, dropout and bias of `options` are replaced by
 // its own. Error{Unsupported} where keys or values have another width, or bias_k, bias_v or
-// add_zero_attn are in use.
+// add_zero_attn are in use; Error{InvalidArgument} for NaN and infinity.
 RandomFeatureAttention from_multihead(const torch::nn::MultiheadAttention& attention,
                                       RandomFeatureAttentionOptions options);
 

@@ -398,9 +398,12 @@ SketchedConv2d from_conv(const torch::nn::Conv2dImpl& conv, const ConvFitOptions
   const at::NoGradGuard no_grad;
   SketchedConv2dOptions options = geometry_of(conv);
   options.rank = fit.rank;
-  options.terms = is_sketched ? fit.terms : 1;
+  options.terms = fit.terms;
   options.mode = fit.mode;
   options.seed = fit.seed;
+  check_fit_size("from_conv", options.group_size(), fit.mode, fit.terms);
+  HONE_REQUIRE(!conv.bias.defined() || at::isfinite(conv.bias).all().item<bool>(), "from_conv",
+               "The bias has NaN or infinity in it.");
   SketchedConv2dWeights weights = fit_conv(checked_conv(options), fit.fit, conv.weight);
   weights.bias = conv.bias;
   SketchedConv2d out(options, weights);

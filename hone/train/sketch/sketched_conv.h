@@ -121,7 +121,8 @@ struct ConvFitOptions {
   std::uint64_t seed = 0;
 };
 // A factored layer that approximates a trained convolution, with its geometry, bias, type, device,
-// requires_grad and training mode. Error{InvalidArgument} for a fit that the mode does not have;
+// requires_grad and training mode. Error{InvalidArgument} for a fit that the mode does not have,
+// for NaN or infinity in the weight or bias, and what check_fit_size() refuses of a group's size;
 // geometry_of()'s.
 SketchedConv2d from_conv(const torch::nn::Conv2dImpl& conv, const ConvFitOptions& options);
 

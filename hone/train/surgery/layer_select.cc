@@ -167,6 +167,10 @@ LayerSelector read_selector(const Json& json) {
 }
 
 std::vector<Layer> select_layers(torch::nn::Module& model, const LayerSelector& selector) {
+  for (const auto* list : {&selector.pattern, &selector.contains, &selector.type}) {
+    HONE_REQUIRE(std::ranges::find(*list, std::string()) == list->end(), kSelect,
+                 "A pattern, contains or type is empty; without any, all layers are selected.");
+  }
   std::vector<std::regex> patterns;
   for (const std::string& pattern : selector.pattern) patterns.push_back(compile_pattern(pattern));
   const auto is_selected = [&](const Layer& layer) {

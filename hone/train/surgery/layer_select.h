@@ -38,8 +38,8 @@ LayerSelector read_selector(const Json& json);
 //
 // Throws Error{InvalidArgument} if no layer is selected, with the three paths (or types) that are
 // nearest to what was looked for; if indices and range are both given; if a position is negative or
-// beyond the selected layers; or if a pattern is longer than 500 bytes or is an expression with
-// back-references or too many states.
+// beyond the selected layers; if a pattern, contains or type is an empty text; or if a pattern is
+// longer than 500 bytes or is an expression with back-references or too many states.
 std::vector<Layer> select_layers(torch::nn::Module& model, const LayerSelector& selector);
 
 // The layer with this path. Throws Error{InvalidArgument} with the three nearest ones.

@@ -118,6 +118,32 @@ Json points_json(std::span<const LayerChoice> choices) {
   return json;
 }
 
+bool is_cost(double value) { return std::isfinite(value) && value > 0; }
+
+Json comparison_json(const std::optional<CostComparison>& comparison) {
+  if (!comparison) return {};
+  const auto& [ratio, low, high] = comparison->ratio;
+  return {{"unchanged", comparison->unchanged},
+          {"model", comparison->model},
+          {"ratio", ratio},
+          {"low", low},
+          {"high", high}};
+}
+
+std::optional<CostComparison> comparison_from(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  const auto number = [&json](const char* key) {
+    const bool is_valid = json.is_object() && json.contains(key) && json[key].is_number() &&
+                          is_cost(json[key].get<double>());
+    if (!is_valid) {
+      fail_corrupt(kLayerSearch, concat("A comparison has no valid '", key, "'."));
+    }
+    return json[key].get<double>();
+  };
+  return CostComparison{
+      number("unchanged"), number("model"), {number("ratio"), number("low"), number("high")}};
+}
+
 // A number that is not finite is null in JSON.
 std::vector<double> samples_from(const Json& json) {
   if (!json.is_array()) fail_corrupt(kLayerSearch, "The samples of an evaluation are no list.");
@@ -138,10 +164,11 @@ class Evaluator {
   Evaluator(const LayerCallbacks& callbacks, const LayerSearchOptions& options,
             std::span<const Unit> units)
       : callbacks_(callbacks), options_(options) {
-    log_["format"] = "hone layer search 1";
+    log_["format"] = "hone layer search 2";
     log_["least_quality"] = options.least_quality ? Json(*options.least_quality) : Json();
     log_["repeats"] = options.repeats;
-    log_["measures_speed"] = measures_speed();
+    log_["measures_cost"] = measures_cost();
+    log_["compares"] = compares();
     for (const Unit& unit : units) {
       log_["searches"].push_back({{"layers", unit.layers},
                                   {"copy_weights", unit.copy_weights},
@@ -162,17 +189,19 @@ class Evaluator {
     planned_ = planned_ && models ? std::optional(*planned_ + *models) : std::nullopt;
   }
 
-  LayerEvaluation evaluate(std::vector<LayerChoice> choices, double resource = 1) {
-    LayerEvaluation evaluation{std::move(choices), resource, {}, {}, false};
+  // A final model has all replacements.
+  LayerEvaluation evaluate(std::vector<LayerChoice> choices, double resource, bool is_final) {
+    LayerEvaluation evaluation{.choices = std::move(choices), .resource = resource};
     const bool is_logged = position_ < log_["evaluations"].size();
     if (is_logged) {
-      replay(log_["evaluations"][position_], evaluation);
+      replay(log_["evaluations"][position_], evaluation, is_final);
     } else {
-      measure(evaluation);
+      measure(evaluation, is_final);
       log_["evaluations"].push_back({{"layers", points_json(evaluation.choices)},
                                      {"resource", resource},
                                      {"quality", evaluation.quality},
-                                     {"speed", evaluation.speed}});
+                                     {"cost", evaluation.cost},
+                                     {"comparison", comparison_json(evaluation.comparison)}});
       write_log();
     }
     ++position_;
@@ -182,21 +211,22 @@ class Evaluator {
   }
 
  private:
-  bool measures_speed() const { return options_.least_quality && callbacks_.speed; }
+  bool measures_cost() const { return options_.least_quality && callbacks_.cost; }
+  bool compares() const { return measures_cost() && callbacks_.compare; }
   bool is_feasible(const std::vector<double>& quality) const {
     const double own = mean(quality);
     return std::isfinite(own) && !(options_.least_quality && own < *options_.least_quality);
   }
-  // The unchanged model's speed is what the others are compared with.
-  bool needs_speed(const LayerEvaluation& evaluation) const {
-    return measures_speed() && (evaluation.choices.empty() || is_feasible(evaluation.quality));
+  // The unchanged model's cost is what the others are compared with.
+  bool needs_cost(const LayerEvaluation& evaluation) const {
+    return measures_cost() && (evaluation.choices.empty() || is_feasible(evaluation.quality));
   }
 
-  void measure(LayerEvaluation& evaluation) const {
-    if (evaluation.choices.empty()) return run(evaluation);
+  void measure(LayerEvaluation& evaluation, bool is_final) const {
+    if (evaluation.choices.empty()) return run(evaluation, is_final);
     try {
       callbacks_.apply(evaluation.choices);
-      run(evaluation);
+      run(evaluation, is_final);
     } catch (...) {
       callbacks_.restore();
       throw;
@@ -204,7 +234,7 @@ class Evaluator {
     callbacks_.restore();
   }
 
-  void run(LayerEvaluation& evaluation) const {
+  void run(LayerEvaluation& evaluation, bool is_final) const {
     for (Index i = 0; i < options_.repeats; ++i) {
       evaluation.quality.push_back(callbacks_.quality(evaluation.resource, i));
     }
@@ -212,11 +242,20 @@ class Evaluator {
       HONE_REQUIRE(callbacks_.was_executed(choice.layer), kLayerSearch,
                    concat("The replaced layer ", quote_name(choice.layer), " was not executed."));
     }
-    if (!needs_speed(evaluation)) return;
+    if (!needs_cost(evaluation)) return;
+    const auto check = [](double cost) {
+      HONE_CHECK(is_cost(cost), kLayerSearch, "a finite cost above 0", cost);
+      return cost;
+    };
+    if (is_final && compares()) {
+      evaluation.comparison = callbacks_.compare(evaluation.choices);
+      const auto& [unchanged, model, ratio] = *evaluation.comparison;
+      for (const double value : {unchanged, model, ratio.ratio, ratio.low, ratio.high})
+        check(value);
+      return;
+    }
     for (Index i = 0; i < options_.repeats; ++i) {
-      const double speed = callbacks_.speed(i);
-      HONE_CHECK(std::isfinite(speed) && speed > 0, kLayerSearch, "a finite speed above 0", speed);
-      evaluation.speed.push_back(speed);
+      evaluation.cost.push_back(check(callbacks_.cost(i)));
     }
   }
 
@@ -226,10 +265,11 @@ class Evaluator {
     if (callbacks_.progress) callbacks_.progress(measured_, planned_);
   }
 
-  void replay(const Json& entry, LayerEvaluation& evaluation) const {
-    const bool has_keys = entry.is_object() && entry.size() == 4 && entry.contains("layers") &&
-                          entry.contains("resource") && entry.contains("quality") &&
-                          entry.contains("speed");
+  void replay(const Json& entry, LayerEvaluation& evaluation, bool is_final) const {
+    constexpr const char* kKeys[] = {"layers", "resource", "quality", "cost", "comparison"};
+    const bool has_keys =
+        entry.is_object() && entry.size() == std::size(kKeys) &&
+        std::ranges::all_of(kKeys, [&entry](const char* key) { return entry.contains(key); });
     if (!has_keys) fail_corrupt(log_name(), "An evaluation lacks a key, or has an unknown one.");
     if (entry["layers"] != points_json(evaluation.choices) ||
         entry["resource"] != evaluation.resource) {
@@ -237,11 +277,14 @@ class Evaluator {
                    concat("This search would not have made evaluation ", position_, "."));
     }
     evaluation.quality = samples_from(entry["quality"]);
-    evaluation.speed = samples_from(entry["speed"]);
+    evaluation.cost = samples_from(entry["cost"]);
+    evaluation.comparison = comparison_from(entry["comparison"]);
     const auto repeats = static_cast<std::size_t>(options_.repeats);
-    const bool is_whole = evaluation.quality.size() == repeats &&
-                          evaluation.speed.size() == (needs_speed(evaluation) ? repeats : 0) &&
-                          std::ranges::all_of(evaluation.speed, [](double x) { return x > 0; });
+    const bool is_compared = is_final && compares() && needs_cost(evaluation);
+    const std::size_t costs = needs_cost(evaluation) && !is_compared ? repeats : 0;
+    const bool is_whole = evaluation.quality.size() == repeats && evaluation.cost.size() == costs &&
+                          evaluation.comparison.has_value() == is_compared &&
+                          std::ranges::all_of(evaluation.cost, is_cost);
     if (!is_whole) {
       fail_corrupt(log_name(), concat("Evaluation ", position_, " lacks some of its samples."));
     }
@@ -274,14 +317,17 @@ class Evaluator {
 
 Outcome outcome_of(const LayerEvaluation& evaluation) {
   if (!evaluation.feasible) return {};
-  return {true, evaluation.speed.empty() ? evaluation.quality : evaluation.speed};
+  if (evaluation.cost.empty()) return {true, evaluation.quality};
+  Outcome outcome{true, {}};
+  for (const double cost : evaluation.cost) outcome.samples.push_back(-cost);
+  return outcome;
 }
 
 // Runs the searches, one after the other, and puts their results together.
 class LayerSearch {
  public:
   explicit LayerSearch(Evaluator& evaluator) : evaluator_(evaluator) {
-    result_.unchanged = evaluator.evaluate({});
+    result_.unchanged = evaluator.evaluate({}, 1, /*is_final=*/false);
     HONE_REQUIRE(std::isfinite(mean(result_.unchanged.quality)), kLayerSearch,
                  "The unchanged model has no finite quality.");
   }
@@ -289,7 +335,7 @@ class LayerSearch {
   void search(Unit& unit) {
     std::vector<LayerEvaluation> all;
     while (const auto& point = unit.search.next()) {
-      all.push_back(evaluate(unit.at(*point), unit.search.resource()));
+      all.push_back(evaluate(unit.at(*point), unit.search.resource(), /*is_final=*/false));
       unit.search.report(*point, outcome_of(all.back()));
     }
     const auto best = unit.search.best();
@@ -306,14 +352,14 @@ class LayerSearch {
       for (const LayerEvaluation& one : chosen) {
         all.insert(all.end(), one.choices.begin(), one.choices.end());
       }
-      LayerEvaluation model = evaluate(std::move(all));
+      LayerEvaluation model = evaluate(std::move(all), 1, /*is_final=*/true);
       if (is_good(model)) {
         result_.model = std::move(model);
         result_.nearest.reset();
         break;
       }
       const auto worst = std::ranges::max_element(
-          chosen, {}, [this](const LayerEvaluation& one) { return loss_per_time(one); });
+          chosen, {}, [this](const LayerEvaluation& one) { return loss_per_saving(one); });
       for (const LayerChoice& choice : worst->choices) result_.undone.push_back(choice.layer);
       chosen.erase(worst);
       if (!chosen.empty()) evaluator_.plan(1);
@@ -322,27 +368,27 @@ class LayerSearch {
   }
 
  private:
-  LayerEvaluation evaluate(std::vector<LayerChoice> choices, double resource = 1) {
-    LayerEvaluation evaluation = evaluator_.evaluate(std::move(choices), resource);
+  LayerEvaluation evaluate(std::vector<LayerChoice> choices, double resource, bool is_final) {
+    LayerEvaluation evaluation = evaluator_.evaluate(std::move(choices), resource, is_final);
     const double quality = mean(evaluation.quality);
     const bool is_nearer = !result_.nearest || quality > mean(result_.nearest->quality);
     if (resource == 1 && std::isfinite(quality) && is_nearer) result_.nearest = evaluation;
     return evaluation;
   }
 
-  // The replacements to begin with: where speed decides, those that save most time if losses and
-  // times add up; otherwise the best one of each unit.
+  // The replacements to begin with: where cost decides, those that save most if losses and costs
+  // add up; otherwise the best one of each unit.
   std::vector<LayerEvaluation> choose() const {
-    if (result_.unchanged.speed.empty()) return best_;
+    if (result_.unchanged.cost.empty()) return best_;
     const double budget = mean(result_.unchanged.quality) - evaluator_.least_quality();
     if (budget < 0) return best_;
     std::vector<LayerCurve> curves;
     for (const auto& evaluations : good_) {
       LayerCurve& curve = curves.emplace_back();
-      curve.options.push_back({0, 1 / mean(result_.unchanged.speed), 0});
+      curve.options.push_back({0, mean(result_.unchanged.cost), 0});
       for (const LayerEvaluation& one : evaluations) {  // the "rank" is the position in `options`
-        curve.options.push_back({static_cast<Index>(curve.options.size()), 1 / mean(one.speed),
-                                 std::max(0.0, loss(one))});
+        curve.options.push_back(
+            {static_cast<Index>(curve.options.size()), mean(one.cost), std::max(0.0, loss(one))});
       }
     }
     const auto plan = plan_ranks(curves, budget);
@@ -355,16 +401,18 @@ class LayerSearch {
   }
 
   bool is_good(const LayerEvaluation& evaluation) const {
-    return evaluation.feasible && (evaluation.speed.empty() || time_saved(evaluation) > 0);
+    if (!evaluation.feasible) return false;
+    if (evaluation.comparison) return evaluation.comparison->ratio.low > 1;
+    return evaluation.cost.empty() || saving(evaluation) > 0;
   }
   double loss(const LayerEvaluation& evaluation) const {
     return mean(result_.unchanged.quality) - mean(evaluation.quality);
   }
-  double time_saved(const LayerEvaluation& evaluation) const {
-    return 1 / mean(result_.unchanged.speed) - 1 / mean(evaluation.speed);
+  double saving(const LayerEvaluation& evaluation) const {
+    return mean(result_.unchanged.cost) - mean(evaluation.cost);
   }
-  double loss_per_time(const LayerEvaluation& one) const {
-    return one.speed.empty() ? loss(one) : loss(one) / time_saved(one);
+  double loss_per_saving(const LayerEvaluation& one) const {
+    return one.cost.empty() ? loss(one) : loss(one) / saving(one);
   }
 
   Evaluator& evaluator_;
@@ -385,7 +433,8 @@ Json samples_json(const std::vector<double>& samples) {
 Json evaluation_json(const LayerEvaluation& evaluation) {
   return {{"layers", points_json(evaluation.choices)},
           {"quality", samples_json(evaluation.quality)},
-          {"speed", samples_json(evaluation.speed)}};
+          {"cost", samples_json(evaluation.cost)},
+          {"comparison", comparison_json(evaluation.comparison)}};
 }
 
 }  // namespace

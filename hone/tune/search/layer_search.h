@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "hone/core/measurer.h"
 #include "hone/tune/search/search.h"
 
 namespace hone::tune {
@@ -32,6 +33,12 @@ struct LayerChoice {
   bool operator==(const LayerChoice&) const = default;
 };
 
+// A model with replaced layers beside the unchanged one, measured in turns.
+struct CostComparison {
+  double unchanged = 0, model = 0;  // costs, above 0
+  RatioInterval ratio;              // unchanged / model: above 1 where the model is cheaper
+};
+
 // The model. An exception of a callback ends the search, after restore() if layers were replaced.
 struct LayerCallbacks {
   // Replaces these layers of the unchanged model.
@@ -41,10 +48,15 @@ struct LayerCallbacks {
   // How good the model is; larger is better, and a number that is not finite is a failure. `repeat`
   // counts from 0: with the same random numbers for equal repeats, models differ by less noise.
   std::function<double(double resource, Index repeat)> quality;
-  // Runs per second, or anything else above 0 of which more is better. May be empty.
-  std::function<double(Index repeat)> speed;
+  // Seconds of a run, bytes, or anything else above 0 of which less is better and whose savings add
+  // up over layers. May be empty.
+  std::function<double(Index repeat)> cost;
   // Whether the replacement of a layer was called since apply().
   std::function<bool(const std::string& layer)> was_executed;
+  // May be empty. Compares the model with these replacements, which are applied, with the unchanged
+  // one, and may leave either behind. With it, a model with all replacements is cheaper only if the
+  // whole interval is above 1, and `cost` is not called for such models.
+  std::function<CostComparison(std::span<const LayerChoice> choices)> compare = {};
   // May be empty. Called after each model with replaced layers that is measured: how many have been
   // so far, and how many will be if no more replacement is undone; empty where a search does not
   // know its trials. Neither counts models from the log.
@@ -54,8 +66,8 @@ struct LayerCallbacks {
 struct LayerSearchOptions {
   Method method = TpeMethod{};  // of each search
   // With it, a model is feasible if its mean quality is at least this; without it, if that is
-  // finite. If there is also a callback for the speed, the fastest feasible model is best, and the
-  // speed of infeasible ones is not measured. Otherwise the quality decides, and no speed is
+  // finite. If there is also a callback for the cost, the cheapest feasible model is best, and the
+  // cost of infeasible ones is not measured. Otherwise the quality decides, and no cost is
   // measured.
   std::optional<double> least_quality = {};
   Index repeats = 1;  // of each measurement; means decide
@@ -70,7 +82,8 @@ struct LayerSearchOptions {
 struct LayerEvaluation {
   std::vector<LayerChoice> choices;
   double resource = 1;
-  std::vector<double> quality, speed;  // one for each repeat; no speeds if it was not measured
+  std::vector<double> quality, cost;  // one for each repeat; no costs if they were not measured
+  std::optional<CostComparison> comparison = {};
   bool feasible = false;
 };
 
@@ -81,7 +94,7 @@ struct LayerSearchResult {
   LayerEvaluation unchanged;
   // The model with all its replacements, evaluated as a whole after the searches. Empty if the
   // space is infeasible: if no model was found that has a replaced layer, is feasible and, where
-  // speed decides, is faster than the unchanged one.
+  // cost decides, is cheaper than the unchanged one.
   std::optional<LayerEvaluation> model;
   // Where there is no such model, the one of the best quality with full resources; empty if none
   // with full resources had a finite quality, as all trials of Hyperband may be.
@@ -92,18 +105,18 @@ struct LayerSearchResult {
 
 // Searches for each layer, or group that shares a point, the best replacement in the otherwise
 // unchanged model. Then one replacement for each is applied and all are evaluated together: where
-// speed decides, those that save most time if losses of quality and times add up (plan_ranks());
+// cost decides, those that save most if losses of quality and costs add up (plan_ranks());
 // otherwise the best ones. While that model is not good enough, the replacement that lost most
-// quality for the time it saved (alone; where no speed is measured, most quality) is undone.
+// quality for what it saved (alone; where no cost is measured, most quality) is undone.
 //
 // Throws Error{InvalidArgument} if there is no group or layer, a layer is in two groups, a setting
-// is out of range, the unchanged model has no finite quality, a speed is not above 0, or a replaced
+// is out of range, the unchanged model has no finite quality, a cost is not above 0, or a replaced
 // layer was not executed; Error{CorruptFile} if the log is malformed or of another search.
 LayerSearchResult search_layers(std::span<const LayerGroup> groups, const LayerCallbacks& callbacks,
                                 const LayerSearchOptions& options);
 
 // {"feasible": …, "model" or "nearest": {"layers": {name: point, …}, "quality": {"mean": …,
-// "standard_error": …, "samples": […]}, "speed": …}, "unchanged": …, "undone": […]}
+// "standard_error": …, "samples": […]}, "cost": …, "comparison": …}, "unchanged": …, "undone": […]}
 Json to_json(const LayerSearchResult& result);
 
 }  // namespace hone::tune

@@ -151,6 +151,10 @@ TEST(FactoredState, does_not_load_strictly_without_the_recipe) {
   EXPECT_THAT(hone::test::refusal([&] { load_weights(*other, path, {.strict = true}); }),
               testing::HasSubstr("missing: sketch"));
   EXPECT_TRUE(other->first().equal(before));
+  const LoadedWeights loaded = load_weights(*other, path);
+  EXPECT_THAT(loaded.missing, testing::ElementsAre("sketch"));
+  EXPECT_FALSE(loaded.is_complete());
+  EXPECT_TRUE(load_weights(*other, path, {.strict = true, .has_recipes = true}).is_complete());
 }
 
 TEST(FactoredState, survives_an_archive_that_has_only_the_trained_rows) {

@@ -308,7 +308,10 @@ TEST(FromLinear, refuses_fits_that_the_mode_does_not_have_and_weights_that_are_n
   EXPECT_NE(refused({.mode = FactorMode::Sketched, .fit = Fit::Projection}), "");
   EXPECT_NE(refused({.rank = -1}), "");
   EXPECT_NE(refused({.rank = Index{1} << 40}), "");
-  EXPECT_NE(refused({.max_error = 1.5}), "");
+  EXPECT_THAT(refused({.max_error = 1.5}), HasSubstr("a max_error in (0, 1), got 1.5"));
+  EXPECT_THAT(refused({.max_error = -0.5}), HasSubstr("a max_error in (0, 1)"));
+  EXPECT_THAT(refused({.rank = 4, .terms = 2}), HasSubstr("Only a sketched layer has terms."));
+  EXPECT_THAT(refused({.mode = FactorMode::Sketched, .rank = 4}), HasSubstr("Fit::Projection"));
   EXPECT_THAT(refused({}), HasSubstr("needs a rank or a max_error"));
   EXPECT_THAT(refused({.rank = 4, .max_error = 0.1}), HasSubstr("either a rank or a max_error"));
   EXPECT_THAT(
@@ -318,8 +321,25 @@ TEST(FromLinear, refuses_fits_that_the_mode_does_not_have_and_weights_that_are_n
   narrow.add(at::ones({3, kIn - 1}));
   EXPECT_NE(refused({.fit = Fit::Activation, .rank = 4, .inputs = &narrow}), "");
   const at::NoGradGuard no_grad;
+  linear->bias[1] = std::numeric_limits<float>::infinity();
+  EXPECT_THAT(refused({.rank = 4}), HasSubstr("The bias has NaN or infinity in it."));
   linear->weight[0][0] = std::numeric_limits<float>::quiet_NaN();
   EXPECT_NE(refused({.rank = 4}).find("NaN"), std::string::npos);
+}
+
+TEST(InputMoments, refuses_what_would_spoil_them) {
+  sketch::InputMoments moments;
+  const Tensor good = at::ones({3, 5});
+  moments.add(good);
+  const Tensor second = moments.second.clone();
+  for (const double bad : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+    Tensor x = good.clone();
+    x[1][2] = bad;
+    EXPECT_THAT(refusal([&] { moments.add(x); }), HasSubstr("NaN or infinity"));
+  }
+  EXPECT_THAT(refusal([&] { moments.add(Tensor()); }), HasSubstr("undefined"));
+  EXPECT_EQ(moments.rows, 3);
+  EXPECT_TRUE(moments.second.equal(second));
 }
 
 // The tutorial's grid has layers whose terms together are several times as wide as the weight.
@@ -332,8 +352,10 @@ TEST(FromLinear, terms_may_be_wider_together_than_the_weight_but_not_each) {
   FitOptions wider = widest;
   wider.rank += 6;
   EXPECT_THAT(refusal([&] { from_linear(*linear, wider); }), HasSubstr("a rank of 1 to 504, got"));
-  EXPECT_THAT(refusal([&] { from_linear(*linear, {.rank = most + 1}); }),
-              HasSubstr("a rank of 1 to 84, got 85"));
+  const Index least = std::min(kIn, kOut);
+  EXPECT_EQ(from_linear(*linear, {.rank = least})->options().rank, least);
+  EXPECT_THAT(refusal([&] { from_linear(*linear, {.rank = least + 1}); }),
+              HasSubstr("a rank of 1 to " + std::to_string(least) + ", got"));
 }
 
 }  // namespace

@@ -329,6 +329,11 @@ TEST_F(RandomFeatureAttentionLayer, from_multihead_names_what_it_cannot_take) {
               "[RandomFeatureAttention] Attention with bias_k, bias_v or add_zero_attn is not "
               "supported.");
   }
+  torch::nn::MultiheadAttention damaged(Options(12, 3));
+  const torch::NoGradGuard no_grad;
+  damaged->out_proj->weight[1][2] = std::nan("");
+  EXPECT_EQ(error_of([&] { from_multihead(damaged, {}); }),
+            "[from_multihead] The weights have NaN or infinity in them.");
 }
 
 TEST_F(RandomFeatureAttentionLayer, names_what_is_wrong) {

@@ -304,6 +304,17 @@ TEST(SketchedConv, refuses_what_it_cannot_factor) {
   torch::nn::Conv2d even = trained_conv(torch::nn::Conv2dOptions(6, 8, 2).padding(torch::kSame));
   EXPECT_NE(refusal([&] { from_conv(*even, {.rank = 2}); }, ErrorCategory::Unsupported), "");
   EXPECT_NE(refusal([&] { from_conv(*even, {.fit = Fit::Random, .rank = 2}); }), "");
+  torch::nn::Conv2d odd = trained_conv(torch::nn::Conv2dOptions(6, 8, 3));
+  const auto refused = [&odd](const ConvFitOptions& fit) {
+    return refusal([&] { from_conv(*odd, fit); });
+  };
+  EXPECT_NE(refused({.rank = 9}).find("a rank of 1 to 8, got 9"), std::string::npos);
+  EXPECT_NE(refused({}).find("a rank of 1 to 8, got 0"), std::string::npos);
+  EXPECT_NE(refused({.rank = 4, .terms = 2}).find("Only a sketched layer has terms"),
+            std::string::npos);
+  const at::NoGradGuard no_grad;
+  odd->bias[0] = std::nan("");
+  EXPECT_NE(refused({.rank = 4}).find("bias has NaN"), std::string::npos);
 }
 
 }  // namespace

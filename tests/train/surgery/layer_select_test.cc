@@ -126,6 +126,9 @@ TEST(LayerSelect, errors_name_the_key_that_is_wrong) {
   EXPECT_THAT(refused({{"indices", {std::uint64_t{1} << 63}}}), HasSubstr("as indices"));
   EXPECT_THAT(refused({{"range", {1}}}), HasSubstr("[start, end, step] as range, got 1 numbers"));
   EXPECT_THAT(refused({{"typ", "Linear"}}), HasSubstr("Did you mean 'type'?"));
+  for (const char* key : {"pattern", "contains", "type"}) {
+    EXPECT_THAT(refused({{key, {"up", ""}}}), HasSubstr("A pattern, contains or type is empty"));
+  }
   const auto positions = [&](const char* key, const Json& value) {
     return refused({{"type", "Mlp"}, {key, value}});
   };

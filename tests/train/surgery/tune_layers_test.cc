@@ -67,13 +67,13 @@ tune::LayerSearchResult tune_layers(SmallNet& net, const std::vector<std::string
           [&](double, Index) {
             return 1 - ((net->forward(x) - target).norm() / target.norm()).item<double>();
           },
-      .speed =
+      .cost =
           [&](Index) {
             double size = 0;
             for (const Tensor& parameter : net->parameters()) {
               size += static_cast<double>(parameter.numel());
             }
-            return 1 / size;
+            return size;
           },
       .was_executed = [&](const std::string& layer) { return was_executed(*net, layer); }};
   const tune::Space space({{"rank", tune::Categorical{{Index{1}, Index{2}, Index{3}, Index{4}}}}});

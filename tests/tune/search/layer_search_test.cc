@@ -57,11 +57,11 @@ class Model {
                   ++qualities;
                   return quality(replaced) + (noise ? noise(repeat) : 0);
                 },
-            .speed =
+            .cost =
                 [this](Index) {
                   step();
-                  ++speeds;
-                  return speed(replaced);
+                  ++costs;
+                  return cost(replaced);
                 },
             .was_executed =
                 [this](const std::string& layer) {
@@ -76,17 +76,22 @@ class Model {
     const auto count = static_cast<double>(choices.size());
     return quality - interaction * std::max(0.0, count - 1);
   }
-  double speed(std::span<const LayerChoice> choices) const {
+  double cost(std::span<const LayerChoice> choices) const {
     double time = 1;
     for (const auto& choice : choices) time -= effects_(choice.layer, choice.point).saved;
-    return 1 / time;
+    return time;
+  }
+  CostComparison comparison(std::span<const LayerChoice> choices) const {
+    const double ratio = 1 / cost(choices);
+    return {1, cost(choices), {ratio, ratio - uncertainty, ratio + uncertainty}};
   }
 
   std::vector<LayerChoice> replaced;
   std::function<double(Index repeat)> noise;
-  double interaction = 0;  // what each replacement beyond the first loses besides
+  double uncertainty = 0.01;  // of comparisons
+  double interaction = 0;     // what each replacement beyond the first loses besides
   std::string dead_layer;
-  Index calls = 0, qualities = 0, speeds = 0;
+  Index calls = 0, qualities = 0, costs = 0;
   Index killed_at = -1;  // the call that throws
 
  private:
@@ -135,7 +140,7 @@ TEST(LayerSearch, tells_a_feasible_space_from_an_infeasible_one) {
   for (const LayerChoice& choice : feasible.model->choices) EXPECT_EQ(rank_of(choice.point), 32);
   EXPECT_GE(model.quality(feasible.model->choices), 0.93);  // evaluated again
   EXPECT_DOUBLE_EQ(model.quality(feasible.model->choices), feasible.model->quality[0]);
-  EXPECT_DOUBLE_EQ(model.speed(feasible.model->choices), feasible.model->speed[0]);
+  EXPECT_DOUBLE_EQ(model.cost(feasible.model->choices), feasible.model->cost[0]);
   EXPECT_EQ(feasible.unchanged.quality[0], 1);
 
   const LayerSearchResult infeasible = search(model, grid(0.99));
@@ -148,25 +153,25 @@ TEST(LayerSearch, tells_a_feasible_space_from_an_infeasible_one) {
   EXPECT_FALSE(json.contains("model"));
   EXPECT_EQ(json["nearest"]["layers"], Json({{"a", {{"rank", 64}}}}));
   EXPECT_EQ(json["nearest"]["quality"]["mean"], 1 - 1.0 / 64);
-  EXPECT_TRUE(json["nearest"]["speed"].is_null());  // it was not measured
+  EXPECT_TRUE(json["nearest"]["cost"].is_null());  // it was not measured
 }
 
-TEST(LayerSearch, threshold_and_speed_choose_the_objective) {
+TEST(LayerSearch, threshold_and_cost_choose_the_objective) {
   Model model(typical);
-  const auto best_rank = [&](const LayerSearchOptions& options, bool with_speed) {
-    model.speeds = 0;
+  const auto best_rank = [&](const LayerSearchOptions& options, bool with_cost) {
+    model.costs = 0;
     LayerCallbacks callbacks = model.callbacks();
-    if (!with_speed) callbacks.speed = nullptr;
+    if (!with_cost) callbacks.cost = nullptr;
     const auto groups = std::vector<LayerGroup>{{{"a"}, ranks()}};
     const auto result = search_layers(groups, callbacks, options);
     return result.model ? rank_of(result.model->choices[0].point) : 0;
   };
-  EXPECT_EQ(best_rank(grid(0.95), true), 32);  // the fastest above the threshold
-  EXPECT_EQ(model.speeds, 4);  // the unchanged model, 32, 64, the returned model; not 16
+  EXPECT_EQ(best_rank(grid(0.95), true), 32);  // the cheapest above the threshold
+  EXPECT_EQ(model.costs, 4);  // the unchanged model, 32, 64, the returned model; not 16
   EXPECT_EQ(best_rank(grid(0.95), false), 64);
   EXPECT_EQ(best_rank(grid(0.99), false), 0);  // infeasible
   EXPECT_EQ(best_rank(grid({}), true), 64);
-  EXPECT_EQ(model.speeds, 0);
+  EXPECT_EQ(model.costs, 0);
   EXPECT_EQ(best_rank(grid({}), false), 64);
 }
 
@@ -177,7 +182,7 @@ TEST(LayerSearch, undoes_what_loses_most_quality_for_its_time) {
   const std::vector<LayerGroup> groups{{{"a", "b", "c"}, ranks({Index{8}})}};
   const LayerSearchOptions options = grid(1 - 0.1201);  // just what the three lose if they add up
   LayerCallbacks callbacks = model.callbacks();
-  callbacks.speed = nullptr;  // then the largest loss is undone
+  callbacks.cost = nullptr;  // then the largest loss is undone
   EXPECT_THAT(search(model, options, groups).undone, IsEmpty());
   model.interaction = 0.02;
   const LayerSearchResult result = search(model, options, groups);
@@ -190,6 +195,62 @@ TEST(LayerSearch, undoes_what_loses_most_quality_for_its_time) {
   const auto none = search(model, grid(1 - 0.02), groups);
   EXPECT_FALSE(none.model);
   EXPECT_EQ(none.nearest->choices[0].layer, "c");
+}
+
+LayerCallbacks comparing_callbacks(Model& model) {
+  LayerCallbacks callbacks = model.callbacks();
+  callbacks.compare = [&model](std::span<const LayerChoice> choices) {
+    EXPECT_EQ(model.replaced, std::vector<LayerChoice>(choices.begin(), choices.end()));
+    model.replaced.clear();  // it may leave the unchanged model
+    return model.comparison(choices);
+  };
+  return callbacks;
+}
+
+TEST(LayerSearch, the_comparison_in_turns_decides_whether_a_model_is_cheaper) {
+  const test::TemporaryFolder folder;
+  Model model([](const std::string& layer, const Point&) {
+    return Effect{0.01, layer == "a" ? 0.2 : 0.01};
+  });
+  const std::vector<LayerGroup> groups{{{"a", "b"}, ranks({Index{8}})}};
+  LayerSearchOptions options = grid(0.5);
+  options.log = folder.path() / "log.json";
+  const auto sure = search_layers(groups, comparing_callbacks(model), options);
+  ASSERT_TRUE(sure.model);
+  EXPECT_EQ(sure.model->choices.size(), 2u);
+  EXPECT_TRUE(sure.model->cost.empty());
+  EXPECT_EQ(model.costs, 3);  // the unchanged model and each layer; all together are compared
+  EXPECT_NEAR(sure.model->comparison->ratio.ratio, 1 / 0.79, 1e-12);
+  EXPECT_NEAR(to_json(sure)["model"]["comparison"]["low"].get<double>(), 1 / 0.79 - 0.01, 1e-12);
+
+  // The log has the comparison; a damaged one is refused.
+  model.calls = 0;
+  EXPECT_EQ(to_json(search_layers(groups, comparing_callbacks(model), options)), to_json(sure));
+  EXPECT_EQ(model.calls, 0);
+  Json log = read_json_file(options.log);
+  log["evaluations"].back()["comparison"]["low"] = -1;
+  write_json_file(options.log, log);
+  EXPECT_THAT(refusal([&] { search_layers(groups, comparing_callbacks(model), options); },
+                      ErrorCategory::CorruptFile),
+              HasSubstr("no valid 'low'"));
+  log["evaluations"].back()["comparison"] = nullptr;
+  write_json_file(options.log, log);
+  EXPECT_THAT(refusal([&] { search_layers(groups, comparing_callbacks(model), options); },
+                      ErrorCategory::CorruptFile),
+              HasSubstr("lacks some of its samples"));
+
+  // Each layer alone saves time, but the comparison of no model is above 1 as a whole.
+  model.uncertainty = 0.3;
+  options.log.clear();
+  const auto unsure = search_layers(groups, comparing_callbacks(model), options);
+  EXPECT_FALSE(unsure.model);
+  EXPECT_THAT(unsure.undone, ElementsAre("b", "a"));  // b loses more for what it saves
+  EXPECT_TRUE(search_layers(groups, model.callbacks(), options).model);
+
+  LayerCallbacks broken = model.callbacks();
+  broken.compare = [](std::span<const LayerChoice>) { return CostComparison{}; };
+  EXPECT_THAT(refusal([&] { search_layers(groups, broken, options); }),
+              HasSubstr("expected a finite cost above 0, got 0"));
 }
 
 using Progress = std::pair<Index, std::optional<Index>>;
@@ -268,7 +329,7 @@ TEST(LayerSearch, the_returned_model_meets_the_threshold_as_a_whole) {
     }
     ++feasible;
     EXPECT_GE(model.quality(result.model->choices), least);
-    EXPECT_GT(model.speed(result.model->choices), 1);
+    EXPECT_LT(model.cost(result.model->choices), 1);
   }
   EXPECT_GT(feasible, 20);  // both kinds occur
   EXPECT_LT(feasible, 50);
@@ -291,11 +352,11 @@ TEST(LayerSearch, a_replacement_that_saves_no_time_is_not_made) {
 TEST(LayerSearch, the_mean_of_the_repeats_decides_not_the_best_run) {
   Model model(typical);
   LayerCallbacks callbacks = model.callbacks();
-  // Rank 16 has the best single speed, 32 the best mean.
-  callbacks.speed = [&model](Index repeat) {
+  // Rank 16 has the least single cost, 32 the least mean.
+  callbacks.cost = [&model](Index repeat) {
     if (model.replaced.empty()) return 1.0;
     const Index rank = rank_of(model.replaced[0].point);
-    return rank == 16 ? (repeat == 0 ? 20.0 : 2.0) : rank == 32 ? 10.0 : 3.0;
+    return rank == 16 ? (repeat == 0 ? 0.05 : 0.5) : rank == 32 ? 0.1 : 0.4;
   };
   const std::vector<LayerGroup> groups{{{"a"}, ranks()}};
   LayerSearchOptions options = grid(0.5);
@@ -515,8 +576,8 @@ TEST(LayerSearch, refuses_foreign_and_corrupt_logs) {
               would_not);
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["layers"] = 3; }), would_not);
   const auto samples = HasSubstr("Evaluation 2 lacks some of its samples.");
-  EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["speed"].clear(); }), samples);
-  EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["speed"][0] = nullptr; }),
+  EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["cost"].clear(); }), samples);
+  EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["cost"][0] = nullptr; }),
               samples);
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["quality"].push_back(1); }),
               samples);
@@ -562,9 +623,9 @@ TEST(LayerSearch, refuses_bad_groups_settings_and_measurements) {
   callbacks.was_executed = nullptr;
   EXPECT_THAT(refusal([&] { search_layers(groups, callbacks, grid(0.9)); }), HasSubstr("empty"));
   callbacks = model.callbacks();
-  callbacks.speed = [](Index) { return 0.0; };
+  callbacks.cost = [](Index) { return 0.0; };
   EXPECT_THAT(refusal([&] { search_layers(groups, callbacks, grid(0.9)); }),
-              HasSubstr("expected a finite speed above 0, got 0"));
+              HasSubstr("expected a finite cost above 0, got 0"));
   callbacks.quality = [](double, Index) { return std::nan(""); };
   EXPECT_THAT(refusal([&] { search_layers(groups, callbacks, grid({})); }),
               HasSubstr("The unchanged model has no finite quality."));

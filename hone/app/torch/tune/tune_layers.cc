@@ -39,7 +39,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kSearch = "search.json", *kBegin = "tune.json", *kResult = "layers.json";
-constexpr const char* kFormat = "hone tune 1";
+constexpr const char* kFormat = "hone tune 2";
 constexpr double kSpeedSeconds = 2;  // of one measurement, at most, beyond ten runs
 
 // SHA-256 of all parameters and buffers.
@@ -107,11 +107,11 @@ std::vector<double> read_qualities(const Json& json, const fs::path& path) {
 
 // Each repeat needs samples of its own, and calibration needs another.
 void check_samples(const TunedModel& model, const std::string& data, Index repeats) {
-  const Index measured = model.samples() - model.calibration_samples();
-  HONE_REQUIRE(model.calibration_samples() > 0 && measured >= repeats, data,
-               concat("The data have ", model.samples(), " windows or images, of which ",
-                      model.calibration_samples(), " are for calibration; search.repeats = ",
-                      repeats, " takes at least one of each, and one more for every repeat."));
+  const Index calibration = model.calibration_samples();
+  HONE_REQUIRE(
+      calibration > 0 && model.samples() - calibration >= repeats, data,
+      concat("The data have too few ", model.sample_name(), ": of ", model.samples(), ", ",
+             calibration, " are for calibration, and search.repeats takes ", repeats, " others."));
 }
 
 // The qualities of the unchanged model: those that the folder records, of a search with the same
@@ -123,15 +123,15 @@ std::vector<double> begin_search(const fs::path& out, Json facts,
   if (fs::exists(path, ignored)) {
     const Json before = read_json_file(path);
     const std::vector<double> recorded = read_qualities(before, path);
-    constexpr std::pair<const char*, const char*> kFacts[] = {{"format", "format"},
-                                                              {"space", "space"},
-                                                              {"seed", "seed"},
-                                                              {"model_sha256", "model"},
-                                                              {"data_sha256", "data"}};
+    constexpr std::pair<const char*, const char*> kFacts[] = {{"format", "of another format"},
+                                                              {"space", "with another space"},
+                                                              {"seed", "with another seed"},
+                                                              {"model_sha256", "of another model"},
+                                                              {"data_sha256", "on other data"}};
     for (const auto& [key, what] : kFacts) {
-      HONE_REQUIRE(before.contains(key) && before[key] == facts[key], out.string(),
-                   concat("The folder has a search with another ", what,
-                          "; take another folder, or remove this one."));
+      HONE_REQUIRE(
+          before.contains(key) && before[key] == facts[key], out.string(),
+          concat("The folder has a search ", what, "; take another folder, or remove this one."));
     }
     return recorded;
   }
@@ -144,6 +144,52 @@ std::vector<double> begin_search(const fs::path& out, Json facts,
   write_json_file(path, facts);
   return measured;
 }
+
+// Times runs of models.
+class ModelTimer {
+ public:
+  explicit ModelTimer(const std::atomic<bool>* stop) : stop_(stop) {}
+
+  double seconds(TunedModel& model, Index repeat) {
+    check_not_cancelled(stop_);
+    const std::vector<Contestant> contestants{
+        {.name = "model", .run = [&model] { model.run_once(); }}};
+    const Measurement measured =
+        measurer_->measure(contestants, {.max_seconds = kSpeedSeconds,
+                                         .seed = static_cast<std::uint64_t>(repeat) + 1,
+                                         .warns_of_drift = false,
+                                         .stop = stop_});
+    ++timings_;
+    if (measured.drift > tune::kDriftLimit) ++drifted_;
+    return measurer_->spread(measured.seconds[0]).median;
+  }
+
+  // Of the model that `apply` makes beside the one that `restore` makes, in turns.
+  tune::CostComparison compare(TunedModel& model, const std::function<void()>& restore,
+                               const std::function<void()>& apply) {
+    const auto once = [&model] { model.run_once(); };
+    const std::vector<Contestant> contestants{
+        {.name = "unchanged", .run = once, .prepare = restore},
+        {.name = "model", .run = once, .prepare = apply}};
+    const Measurement measured =
+        measurer_->measure(contestants, {.max_seconds = 2 * kSpeedSeconds, .stop = stop_});
+    return {measurer_->spread(measured.seconds[0]).median,
+            measurer_->spread(measured.seconds[1]).median, measurer_->speedup(measured, 1, 0)};
+  }
+
+  void warn_of_drift() const {
+    if (drifted_ == 0) return;
+    log_warning(concat("During ", drifted_, " of ", timings_,
+                       " measurements the speed of this machine changed by more than ",
+                       std::round(100 * tune::kDriftLimit),
+                       " %; it may have chosen another model than an idle machine would have."));
+  }
+
+ private:
+  const std::atomic<bool>* stop_;
+  std::unique_ptr<Measurer> measurer_ = make_measurer();
+  Index timings_ = 0, drifted_ = 0;  // measurements, and those of them that drifted
+};
 
 // The folder of a search, from the first checks to its result.
 class TuneRun {
@@ -228,18 +274,10 @@ class TuneRun {
     return model_->quality(space_.quality.metric, first, count);
   }
 
-  double speed(Index repeat) {
-    check_not_cancelled(job_.stop);
-    const std::vector<Contestant> contestants{
-        {.name = "model", .run = [this] { model_->run_once(); }}};
-    const Measurement measured =
-        measurer_->measure(contestants, {.max_seconds = kSpeedSeconds,
-                                         .seed = static_cast<std::uint64_t>(repeat) + 1,
-                                         .warns_of_drift = false,
-                                         .stop = job_.stop});
-    ++speeds_;
-    if (measured.drift > tune::kDriftLimit) ++drifted_;
-    return 1 / measurer_->spread(measured.seconds[0]).median;
+  // Of the model as it is now: seconds of a run, or bytes.
+  double cost(Index repeat) {
+    if (!space_.speed) return static_cast<double>(sizes_of(model_->module()).bytes);
+    return timer_.seconds(*model_, repeat);
   }
 
   tune::LayerSearchResult search() {
@@ -256,7 +294,7 @@ class TuneRun {
               is_changed_ = false;
             },
         .quality = [&](double resource, Index repeat) { return quality(resource, repeat); },
-        .speed = {},
+        .cost = [&](Index repeat) { return cost(repeat); },
         .was_executed =
             [&](const std::string& layer) { return nn::was_executed(model_->module(), layer); },
         .progress =
@@ -264,47 +302,44 @@ class TuneRun {
               progress.set_total(planned.value_or(0));
               progress.update(measured);
             }};
-    if (space_.speed) callbacks.speed = [&](Index repeat) { return speed(repeat); };
+    if (space_.speed) {
+      callbacks.compare = [&](std::span<const tune::LayerChoice> choices) {
+        return timer_.compare(
+            *model_, [this] { restore(); }, [&] { apply(choices); });
+      };
+    }
     const tune::LayerSearchResult result = tune::search_layers(groups_.groups, callbacks,
                                                                {.method = space_.method,
                                                                 .least_quality = least_quality(),
                                                                 .repeats = space_.repeats,
                                                                 .seed = space_.seed,
                                                                 .log = job_.out / kSearch});
-    if (drifted_ > 0) {
-      log_warning(concat("During ", drifted_, " of ", speeds_,
-                         " measurements the speed of this machine changed by more than ",
-                         std::round(100 * tune::kDriftLimit),
-                         " %; it may have chosen another model than an idle machine would have."));
-    }
+    timer_.warn_of_drift();
     return result;
   }
 
-  // The speeds of both models, measured in turns, and their ratio.
-  void measure_both(std::span<const tune::LayerChoice> choices, TuneReport& report) {
-    const auto once = [this] { model_->run_once(); };
-    const std::vector<Contestant> contestants{
-        {.name = "unchanged", .run = once, .prepare = [this] { restore(); }},
-        {.name = "model", .run = once, .prepare = [this, choices] { apply(choices); }}};
-    const Measurement measured =
-        measurer_->measure(contestants, {.max_seconds = 2 * kSpeedSeconds, .stop = job_.stop});
-    restore();
-    report.before.runs_per_s = 1 / measurer_->spread(measured.seconds[0]).median;
-    report.after->runs_per_s = 1 / measurer_->spread(measured.seconds[1]).median;
-    report.speedup = measurer_->speedup(measured, 1, 0);
+  // Sets the speeds that were measured of a model; those of a comparison replace that of `before`.
+  void set_speeds(const tune::LayerEvaluation& evaluation, ModelFigures& own,
+                  TuneReport& report) const {
+    if (!space_.speed) return;
+    if (!evaluation.cost.empty()) own.runs_per_s = 1 / mean_of(evaluation.cost);
+    if (const auto& compared = evaluation.comparison) {
+      report.before.runs_per_s = 1 / compared->unchanged;
+      own.runs_per_s = 1 / compared->model;
+      report.speedup = compared->ratio;
+    }
   }
 
   // Figures of the result, with the model written if it is feasible.
   TuneReport report_of(const tune::LayerSearchResult& result) {
-    TuneReport report{.goal = space_.quality, .least_quality = least_quality()};
+    TuneReport report{.goal = space_.quality,
+                      .least_quality = least_quality(),
+                      .is_timed = space_.speed.has_value()};
     report.is_feasible = result.model.has_value();
     report.skipped = groups_.skipped;
     report.before = sizes_of(model_->module());
     report.before.quality = result.unchanged.quality;
-    const auto set_speed = [](ModelFigures& figures, const tune::LayerEvaluation& evaluation) {
-      if (!evaluation.speed.empty()) figures.runs_per_s = mean_of(evaluation.speed);
-    };
-    set_speed(report.before, result.unchanged);
+    set_speeds(result.unchanged, report.before, report);
     const auto& shown = result.model ? result.model : result.nearest;
     if (!shown) return report;
     for (const tune::LayerChoice& choice : shown->choices) {
@@ -313,7 +348,7 @@ class TuneRun {
     apply(shown->choices);
     report.after = sizes_of(model_->module());
     report.after->quality = shown->quality;
-    set_speed(*report.after, *shown);
+    set_speeds(*shown, *report.after, report);
     report.tree = nn::module_tree(model_->module());
     if (result.model) {
       const fs::path folder = job_.out / "model";
@@ -321,7 +356,6 @@ class TuneRun {
       model_->write(folder);
     }
     restore();
-    if (result.model && space_.speed) measure_both(result.model->choices, report);
     return report;
   }
 
@@ -334,8 +368,7 @@ class TuneRun {
   nn::Snapshot unchanged_layers_;
   std::vector<double> unchanged_;  // qualities
   bool is_changed_ = false;
-  Index speeds_ = 0, drifted_ = 0;  // measurements, and those of them that drifted
-  std::unique_ptr<Measurer> measurer_ = make_measurer();
+  ModelTimer timer_{job_.stop};
 };
 
 // What layers.json says of the model next to it.
@@ -378,6 +411,11 @@ Recorded read_recorded(const fs::path& path) {
 }
 
 TuneOutcome check(const TuneJob& job) {
+  std::error_code ignored;
+  if (!fs::exists(job.out / kResult, ignored)) {
+    fail(ErrorCategory::NotFound, job.out.string(),
+         concat("the folder of a finished search, with ", kResult), "another folder");
+  }
   const Recorded recorded = read_recorded(job.out / kResult);
   prepare_libtorch(job.threads);
   const auto model = open_tuned_model(

@@ -26,11 +26,13 @@ Json to_json(const QualityGoal& goal, const ModelFigures& figures) {
           {"runs_per_s", number(figures.runs_per_s)}};
 }
 
-std::string limit_text(const TuneReport& report) {
-  if (!report.least_quality) return "no limit: the best quality wins";
-  const double limit = report.goal.figure(*report.least_quality);
-  return concat(report.goal.metric == QualityMetric::Accuracy ? "at least " : "at most ",
-                fixed(limit, 4));
+std::string goal_text(const TuneReport& report) {
+  if (!report.least_quality) return concat("the best ", name_of(report.goal.metric));
+  const bool is_accuracy = report.goal.metric == QualityMetric::Accuracy;
+  return concat("the ", report.is_timed ? "fastest" : "smallest", " model with ",
+                is_accuracy ? "an " : "a ", name_of(report.goal.metric),
+                is_accuracy ? " of at least " : " of at most ",
+                fixed(report.goal.figure(*report.least_quality), 4));
 }
 
 std::string table_of(const std::vector<ReplacedLayer>& layers) {
@@ -72,10 +74,10 @@ std::string why_infeasible(const TuneReport& report) {
   if (!report.after) return "infeasible: no model had a finite quality\n";
   const bool keeps_limit =
       report.least_quality && mean_of(report.after->quality) >= *report.least_quality;
-  return keeps_limit
-             ? "infeasible: no model within the limit is faster than the unchanged one; the "
-               "nearest has\n"
-             : "infeasible: the nearest model has\n";
+  return keeps_limit ? concat("infeasible: no model within the limit is ",
+                              report.is_timed ? "faster" : "smaller",
+                              " than the unchanged one; the nearest has\n")
+                     : "infeasible: the nearest model has\n";
 }
 
 }  // namespace
@@ -98,6 +100,7 @@ Json to_json(const TuneReport& report) {
       {"metric", std::string(name_of(report.goal.metric))},
       {"limit", report.least_quality ? Json(report.goal.figure(*report.least_quality)) : Json()},
       {"least_quality", number(report.least_quality)},
+      {"cost", report.least_quality ? Json(report.is_timed ? "seconds" : "bytes") : Json()},
       {"before", to_json(report.goal, report.before)},
       {"after", report.after ? to_json(report.goal, *report.after) : Json()},
       {"speedup",
@@ -119,7 +122,7 @@ std::string to_text(const TuneReport& report) {
   if (report.after) {
     text += line_of(report.goal, report.is_feasible ? "model" : "nearest", *report.after);
   }
-  text += concat("goal: ", name_of(report.goal.metric), " ", limit_text(report), "\n");
+  text += concat("goal: ", goal_text(report), "\n");
   if (const auto& speedup = report.speedup) {
     text += concat("speed of the model: ", fixed(speedup->ratio, 3),
                    " times that of the unchanged one [", fixed(speedup->low, 3), ", ",

@@ -22,18 +22,20 @@ struct ModelFigures {
 struct TuneReport {
   QualityGoal goal;
   std::optional<double> least_quality = {};  // a mean of qualities
+  bool is_timed = false;                     // the fastest model is wanted, not the smallest
   bool is_feasible = false;
   std::string tree = {};                   // of the modules with the replaced layers
   std::vector<ReplacedLayer> layers = {};  // of the model, or of the nearest one
   ModelFigures before = {};
   std::optional<ModelFigures> after = {};  // none if no quality was finite
-  // Of the model, measured in turns with the unchanged one.
+  // Of the model, or of the nearest one if it was compared, in turns with the unchanged one.
   std::optional<RatioInterval> speedup = {};
   std::vector<std::pair<std::string, std::string>> skipped = {};  // layers and reasons
   std::string model_folder = {};
 };
 
-// {"metric", "limit", "least_quality", "layers", "before", "after", "speedup", "skipped"}
+// {"metric", "limit", "least_quality", "cost" (its unit), "layers", "before", "after", "speedup",
+// "skipped"}
 Json to_json(const TuneReport& report);
 std::string to_text(const TuneReport& report);
 

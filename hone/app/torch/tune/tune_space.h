@@ -17,7 +17,8 @@ namespace hone::app {
 enum class QualityMetric { Perplexity, Loss, Accuracy };
 std::string_view name_of(QualityMetric metric);
 
-// How good a model has to be. Without a limit, the model of the best quality wins.
+// How good a model has to be. Without a limit, the model of the best quality wins, otherwise the
+// cheapest one within the limit.
 struct QualityGoal {
   QualityMetric metric = QualityMetric::Loss;
   std::optional<double> max_ratio = {};  // perplexity or loss: times that of the unchanged model
@@ -62,7 +63,7 @@ struct TuneSpace {
   tune::Method method;
   Index repeats = 1;
   std::uint64_t seed = 0;
-  std::optional<SpeedRun> speed = {};  // without it, the quality decides
+  std::optional<SpeedRun> speed = {};  // what a run is; without it, costs are bytes
   // Of the rank plan that searches start from: the mean over layers of the squared relative errors.
   double plan_error = 0.05;
   std::vector<LayerSpace> layers;

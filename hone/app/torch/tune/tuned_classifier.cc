@@ -45,6 +45,7 @@ class TunedClassifier final : public TunedModel {
   }
 
   torch::nn::Module& module() override { return *model_.net; }
+  std::string_view sample_name() const override { return "images"; }
   Index samples() const override { return corpus_.held_out.size(); }
   Index calibration_samples() const override {
     return count_calibration(samples(), kCalibrationImages);

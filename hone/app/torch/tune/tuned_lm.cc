@@ -78,6 +78,7 @@ class TunedLanguageModel final : public TunedModel {
   }
 
   torch::nn::Module& module() override { return *model_; }
+  std::string_view sample_name() const override { return "windows"; }
   Index samples() const override { return static_cast<Index>(windows_.size()); }
   Index calibration_samples() const override {
     return count_calibration(samples(), kCalibrationWindows);

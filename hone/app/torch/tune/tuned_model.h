@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "hone/app/torch/tune/tune_space.h"
@@ -23,6 +24,7 @@ class TunedModel {
   virtual ~TunedModel() = default;
 
   virtual torch::nn::Module& module() = 0;
+  virtual std::string_view sample_name() const = 0;  // "windows" or "images"
   virtual Index samples() const = 0;
   virtual Index calibration_samples() const = 0;
   // Perplexity needs a language model, accuracy a classifier.

@@ -50,7 +50,7 @@ data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::atomi
 std::vector<std::string> initialize(nn::VisionNetImpl& model, const std::string& from) {
   const std::filesystem::path file = nn::weights_file_of(from);
   factor_layers_like(model, file);
-  nn::LoadedWeights loaded = nn::load_weights(model, file);
+  nn::LoadedWeights loaded = nn::load_weights(model, file, {.has_recipes = true});
   const std::string mismatches = loaded.mismatches();
   const std::string text = concat("model.init: ", loaded.tensors, " tensors of ", file.string(),
                                   " loaded", mismatches.empty() ? "" : "; ", mismatches);

@@ -125,6 +125,7 @@ TEST_F(TuneLayers, finds_the_planted_rank_and_writes_a_model_that_keeps_the_limi
     const auto* factored = nn::find_layer(*written, name).module->as<nn::FactoredLinearImpl>();
     ASSERT_NE(factored, nullptr) << name;
     EXPECT_EQ(factored->options().rank, layer.at("rank").get<Index>());
+    EXPECT_EQ(layer.at("rank"), 16) << "the smallest rank within the limit";
   }
   const Json &own = outcome.document.at("after"), &dense = outcome.document.at("before");
   EXPECT_LT(own.at("bytes").get<Index>(), dense.at("bytes").get<Index>());
@@ -206,7 +207,7 @@ TEST_F(TuneLayers, refuses_the_folder_of_another_search_and_those_of_its_inputs)
   for (int i = 0; i < 40; ++i) other += "a mat sat on the cat. so it was.\n";
   write_text_file(path("other.txt"), other);
   job.data = path("other.txt").string();
-  EXPECT_THAT(refusal([&] { tune_layers(job); }), HasSubstr("another data"));
+  EXPECT_THAT(refusal([&] { tune_layers(job); }), HasSubstr("a search on other data"));
   job = job_of("notes", space);
   fs::create_directories(job.out);
   write_text_file(job.out / "mine.txt", "mine");
@@ -229,8 +230,8 @@ TEST_F(TuneLayers, refuses_data_that_would_calibrate_and_measure_alike) {
   for (const char* text : {"a mat sat on the cat.\n", "a mat sat."}) {
     write_text_file(job.data, text);
     EXPECT_THAT(refusal([&] { tune_layers(job); }),
-                HasSubstr("The data have 1 windows or images, of which 0 are for calibration; "
-                          "search.repeats = 2 takes"));
+                HasSubstr("The data have too few windows: of 1, 0 are for calibration, and "
+                          "search.repeats takes 2 others."));
   }
 }
 
@@ -270,8 +271,17 @@ TEST_F(TuneLayers, measures_speed_where_it_decides) {
       job_of("fast", head + kDown + "params = { rank = [4, 16], fit = \"activation\" }\n");
   const TuneOutcome outcome = tune_layers(job);
   EXPECT_GT(outcome.document.at("before").at("runs_per_s").get<double>(), 0);
-  if (!outcome.is_met) return;  // nothing was faster
+  EXPECT_EQ(outcome.document.at("cost"), "seconds");
+  EXPECT_EQ(fs::exists(job.out / "model"), outcome.is_met);
+  const Json again = tune_layers(job).document;
+  EXPECT_EQ(again.at("speedup"), outcome.document.at("speedup")) << "what was measured is kept";
+  EXPECT_EQ(again.at("search"), outcome.document.at("search"));
+  if (!outcome.is_met) {
+    EXPECT_THAT(outcome.text, HasSubstr("no model within the limit is faster"));
+    return;
+  }
   const Json& speedup = outcome.document.at("speedup");
+  EXPECT_GT(speedup.at("low").get<double>(), 1) << "a model that may be slower is not written";
   EXPECT_LE(speedup.at("low").get<double>(), speedup.at("ratio").get<double>());
   EXPECT_GE(speedup.at("high").get<double>(), speedup.at("ratio").get<double>());
 }
