@@ -264,7 +264,9 @@ void run_batch(Context& context, GenerateCommand& command) {
     context.status = 1;
   }
   context.finish(result.document, [&] {
-    log_info(concat(result.prompts, " prompts, ", result.failed, " failed, ",
+    const std::string before =
+        result.continued > 0 ? concat(" (", result.continued, " of them before)") : std::string();
+    log_info(concat(result.prompts, " prompts", before, ", ", result.failed, " failed, ",
                     result.generated_tokens, " tokens at ",
                     static_cast<double>(result.generated_tokens) / result.seconds, "/s"));
   });

@@ -248,6 +248,20 @@ int clamp_code(float value, float low, float high) {
   return std::isnan(value) ? 0 : static_cast<int>(std::clamp(value, low, high));
 }
 
+// Types of ggml that hone does not read.
+std::string foreign_gguf_type(std::uint32_t type) {
+  constexpr std::pair<std::uint32_t, std::string_view> kForeign[] = {
+      {9, "Q8_1"},    {10, "Q2_K"},    {11, "Q3_K"},  {15, "Q8_K"},   {16, "IQ2_XXS"},
+      {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"},
+      {22, "IQ2_S"},  {23, "IQ4_XS"},  {24, "I8"},    {25, "I16"},    {26, "I32"},
+      {27, "I64"},    {28, "F64"},     {29, "IQ1_M"}, {34, "TQ1_0"},  {35, "TQ2_0"},
+      {39, "MXFP4"}};
+  for (const auto& [number, name] : kForeign) {
+    if (number == type) return std::string(name);
+  }
+  return concat("type ", type);
+}
+
 }  // namespace
 
 Index QuantSpec::group_size(Index cols) const { return span == ScaleSpan::Group ? group : cols; }
@@ -374,7 +388,7 @@ const GgufTypeInfo& gguf_type_info(std::uint32_t type, std::string_view tensor) 
   fail_unsupported(
       tensor,
       "one of the GGUF types F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K and Q6_K",
-      concat("type ", type));
+      foreign_gguf_type(type));
 }
 
 Index StoredMatrix::stored_bytes() const {

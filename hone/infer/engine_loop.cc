@@ -26,9 +26,13 @@ PrefixSecret random_secret() {
 
 SchedulerOptions scheduler_options(const LoopOptions& options, std::span<const LayerGroup> groups) {
   Index kv_bytes = options.kv_bytes;
+  const Index available = options.available_bytes();
+  HONE_CHECK(kv_bytes <= available, "KV cache",
+             concat("at most the ", available >> 20, " MiB of memory that are free"),
+             concat(kv_bytes >> 20, " MiB"));
   if (kv_bytes == 0) {
     kv_bytes = fitting_kv_bytes(groups, options.context, loop_rows(options), options.max_sequences,
-                                options.available_bytes() / 2);
+                                available / 2);
   }
   return {.groups = {groups.begin(), groups.end()},
           .kv_bytes = kv_bytes,

@@ -52,7 +52,8 @@ std::vector<std::string> read_strings(const Json& json, std::string_view key) {
   if (json.is_string()) return {json.get<std::string>()};
   const bool is_list = json.is_array() && !json.empty() &&
                        std::ranges::all_of(json, [](const Json& item) { return item.is_string(); });
-  HONE_CHECK(is_list, kSelect, concat("a string or a list of strings as ", key), json.type_name());
+  HONE_CHECK(is_list, kSelect, concat("a string or a list of strings as ", key),
+             json.is_array() && json.empty() ? "an empty list" : json.type_name());
   return json.get<std::vector<std::string>>();
 }
 
@@ -144,7 +145,7 @@ std::vector<Layer> choose_positions(std::vector<Layer> layers, const LayerSelect
 LayerSelector read_selector(const Json& json) {
   LayerSelector selector;
   if (!json.is_object()) {
-    selector.pattern = read_strings(json, "selector, or a table,");
+    selector.pattern = read_strings(json, "selector (or a table)");
     return selector;
   }
   for (const auto& [key, value] : json.items()) {

@@ -13,6 +13,7 @@ namespace hone::tune {
 namespace {
 
 constexpr std::string_view kLayerSearch = "layer search";
+constexpr std::string_view kRemedy = "; without the file, the search starts over.";
 
 double mean(const std::vector<double>& samples) { return mean_of({true, samples}); }
 
@@ -270,11 +271,14 @@ class Evaluator {
     const bool has_keys =
         entry.is_object() && entry.size() == std::size(kKeys) &&
         std::ranges::all_of(kKeys, [&entry](const char* key) { return entry.contains(key); });
-    if (!has_keys) fail_corrupt(log_name(), "An evaluation lacks a key, or has an unknown one.");
+    if (!has_keys) {
+      fail_corrupt(log_name(), concat("Evaluation ", position_,
+                                      " lacks a key, or has an unknown one", kRemedy));
+    }
     if (entry["layers"] != points_json(evaluation.choices) ||
         entry["resource"] != evaluation.resource) {
       fail_corrupt(log_name(),
-                   concat("This search would not have made evaluation ", position_, "."));
+                   concat("This search would not have made evaluation ", position_, kRemedy));
     }
     evaluation.quality = samples_from(entry["quality"]);
     evaluation.cost = samples_from(entry["cost"]);
@@ -286,14 +290,15 @@ class Evaluator {
                           evaluation.comparison.has_value() == is_compared &&
                           std::ranges::all_of(evaluation.cost, is_cost);
     if (!is_whole) {
-      fail_corrupt(log_name(), concat("Evaluation ", position_, " lacks some of its samples."));
+      fail_corrupt(log_name(), concat("The samples of evaluation ", position_,
+                                      " are not those that this search takes", kRemedy));
     }
   }
 
   void read_log() {
     Json saved = read_json_file(options_.log);
     if (!saved.is_object() || !saved.contains("evaluations") || !saved["evaluations"].is_array()) {
-      fail_corrupt(log_name(), "The file is not the log of a layer search.");
+      fail_corrupt(log_name(), concat("The file is not the log of a layer search", kRemedy));
     }
     Json evaluations = std::move(saved["evaluations"]);
     saved["evaluations"] = Json::array();
@@ -370,10 +375,25 @@ class LayerSearch {
  private:
   LayerEvaluation evaluate(std::vector<LayerChoice> choices, double resource, bool is_final) {
     LayerEvaluation evaluation = evaluator_.evaluate(std::move(choices), resource, is_final);
-    const double quality = mean(evaluation.quality);
-    const bool is_nearer = !result_.nearest || quality > mean(result_.nearest->quality);
-    if (resource == 1 && std::isfinite(quality) && is_nearer) result_.nearest = evaluation;
+    const bool is_candidate = resource == 1 && std::isfinite(mean(evaluation.quality));
+    if (is_candidate && (!result_.nearest || is_nearer(evaluation, *result_.nearest))) {
+      result_.nearest = evaluation;
+    }
     return evaluation;
+  }
+
+  // Whether `one` is nearer to what is searched for.
+  static bool is_nearer(const LayerEvaluation& one, const LayerEvaluation& other) {
+    const auto own = known_cost(one), others = known_cost(other);
+    if (own && others) return *own < *others;
+    if (own || others) return own.has_value();
+    return mean(one.quality) > mean(other.quality);
+  }
+  // Of a feasible model.
+  static std::optional<double> known_cost(const LayerEvaluation& evaluation) {
+    if (!evaluation.feasible) return std::nullopt;
+    if (evaluation.comparison) return evaluation.comparison->model;
+    return evaluation.cost.empty() ? std::nullopt : std::optional(mean(evaluation.cost));
   }
 
   // The replacements to begin with: where cost decides, those that save most if losses and costs

@@ -96,18 +96,19 @@ struct LayerSearchResult {
   // space is infeasible: if no model was found that has a replaced layer, is feasible and, where
   // cost decides, is cheaper than the unchanged one.
   std::optional<LayerEvaluation> model;
-  // Where there is no such model, the one of the best quality with full resources; empty if none
-  // with full resources had a finite quality, as all trials of Hyperband may be.
+  // Where there is no such model, the cheapest feasible one with full resources whose cost is
+  // known, or the one of the best quality; empty if none with full resources had a finite quality,
+  // as all trials of Hyperband may be.
   std::optional<LayerEvaluation> nearest;
   // Layers whose replacements had to be undone, in this order.
   std::vector<std::string> undone;
 };
 
 // Searches for each layer, or group that shares a point, the best replacement in the otherwise
-// unchanged model. Then one replacement for each is applied and all are evaluated together: where
+// unchanged model. Then replacements that are good alone are applied and evaluated together: where
 // cost decides, those that save most if losses of quality and costs add up (plan_ranks());
-// otherwise the best ones. While that model is not good enough, the replacement that lost most
-// quality for what it saved (alone; where no cost is measured, most quality) is undone.
+// otherwise the best one of each layer. While that model is not good enough, the replacement that
+// lost most quality for what it saved (alone; where no cost is measured, most quality) is undone.
 //
 // Throws Error{InvalidArgument} if there is no group or layer, a layer is in two groups, a setting
 // is out of range, the unchanged model has no finite quality, a cost is not above 0, or a replaced

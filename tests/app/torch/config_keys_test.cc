@@ -7,12 +7,15 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hone/app/torch/train_lm.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/train/memory/memory_meter.h"
+#include "hone/train/nn/linear.h"
+#include "hone/train/task/lm/lm_setup.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/support/test_data.h"
 
@@ -157,17 +160,17 @@ std::map<std::string, Change> changes(const fs::path& text, const fs::path& init
           {"trainer.validate_every", {"3"}},
           {"trainer.checkpoint_every", {"5"}},
           {"trainer.keep_checkpoints", {"3"}},
-          {"trainer.matmul", {"onednn", {"trainer.matmul=mkl"}}},
           {"trainer.skip_nonfinite", {"true", exploding_sgd}},
           {"trainer.max_skipped_steps", {"2", skipping}},
           {"trainer.metrics", {"jsonl"}}};
 }
 
 // Results keep their bits by design: the first two are seen in memory, and the third one, whose
-// steps differ only where a new value is not finite, in the test of make_optimizer. The last one
-// needs another device.
+// steps differ only where a new value is not finite, in the test of make_optimizer. The device
+// needs another one, and the libraries of products have equal bits on some CPUs: they are seen in
+// the layers.
 const std::set<std::string> kSeenElsewhere{"trainer.recompute_every", "trainer.max_memory_mb",
-                                           "optim.checked", "trainer.device"};
+                                           "optim.checked", "trainer.device", "trainer.matmul"};
 
 TEST(ConfigKeys, every_key_changes_what_a_run_leaves_behind) {
   const test::TemporaryFolder folder;
@@ -195,6 +198,26 @@ TEST(ConfigKeys, every_key_changes_what_a_run_leaves_behind) {
     Settings settings = change.with;
     settings.push_back(name + "=" + change.value);
     EXPECT_FALSE(run(settings).results == without[change.with]) << name;
+  }
+}
+
+TEST(ConfigKeys, the_library_of_products_reaches_every_linear_layer) {
+  const test::TemporaryFolder folder;
+  write_text_file(folder.path() / "text.txt", std::string(4000, 'a'));
+  for (const auto& [name, backend] :
+       {std::pair("mkl", nn::MatmulBackend::Mkl), std::pair("onednn", nn::MatmulBackend::OneDnn)}) {
+    task::LmConfig config;
+    for (const std::string& one : kBase) set_config(config, one);
+    set_config(config, std::string("trainer.matmul=") + name);
+    config.data.path = folder.path() / "text.txt";
+    Index layers = 0;
+    for (const auto& module : task::set_up_lm(config, nullptr).model->modules()) {
+      const auto* linear = module->as<nn::LinearImpl>();
+      if (linear == nullptr) continue;
+      ++layers;
+      EXPECT_EQ(linear->backend(), backend) << name;
+    }
+    EXPECT_GT(layers, 0);
   }
 }
 

@@ -329,6 +329,8 @@ TEST_F(RandomFeatureAttentionLayer, from_multihead_names_what_it_cannot_take) {
               "[RandomFeatureAttention] Attention with bias_k, bias_v or add_zero_attn is not "
               "supported.");
   }
+  EXPECT_EQ(error_of([] { from_multihead(torch::nn::MultiheadAttention(nullptr), {}); }),
+            "[from_multihead] There is no attention to copy.");
   torch::nn::MultiheadAttention damaged(Options(12, 3));
   const torch::NoGradGuard no_grad;
   damaged->out_proj->weight[1][2] = std::nan("");

@@ -256,7 +256,7 @@ TEST(FromConv, is_exact_at_full_rank_and_keeps_the_geometry) {
         base().padding(2).padding_mode(torch::kCircular)}) {
     torch::nn::Conv2d conv = trained_conv(options);
     conv->eval();
-    SketchedConv2d layer = from_conv(*conv, {.rank = 8});
+    SketchedConv2d layer = from_conv(*conv, {.rank = 8 / options.groups()});
     const Tensor x = seeded_normal({2, 6, 10, 9}, 8);
     EXPECT_LE(relative(layer->forward(x), conv->forward(x)), 1e-10);
     EXPECT_EQ(layer->bias().defined(), conv->bias.defined());

@@ -116,8 +116,10 @@ TEST(LayerSelect, errors_name_the_key_that_is_wrong) {
   const auto refused = [&](const Json& selector) {
     return refusal([&] { select(*net, selector); });
   };
-  EXPECT_THAT(refused(3), HasSubstr("expected a string or a list of strings as selector, or a"));
-  EXPECT_THAT(refused(Json::array()), HasSubstr("as selector"));
+  EXPECT_THAT(
+      refused(3),
+      HasSubstr("expected a string or a list of strings as selector (or a table), got number"));
+  EXPECT_THAT(refused(Json::array()), HasSubstr("as selector (or a table), got an empty list"));
   EXPECT_THAT(refused({{"pattern", 1}}), HasSubstr("list of strings as pattern, got number"));
   EXPECT_THAT(refused({{"contains", {1}}}), HasSubstr("list of strings as contains, got array"));
   EXPECT_THAT(refused({{"type", nullptr}}), HasSubstr("list of strings as type, got null"));

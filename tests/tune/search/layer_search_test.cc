@@ -237,7 +237,7 @@ TEST(LayerSearch, the_comparison_in_turns_decides_whether_a_model_is_cheaper) {
   write_json_file(options.log, log);
   EXPECT_THAT(refusal([&] { search_layers(groups, comparing_callbacks(model), options); },
                       ErrorCategory::CorruptFile),
-              HasSubstr("lacks some of its samples"));
+              HasSubstr("are not those that this search takes"));
 
   // Each layer alone saves time, but the comparison of no model is above 1 as a whole.
   model.uncertainty = 0.3;
@@ -245,6 +245,8 @@ TEST(LayerSearch, the_comparison_in_turns_decides_whether_a_model_is_cheaper) {
   const auto unsure = search_layers(groups, comparing_callbacks(model), options);
   EXPECT_FALSE(unsure.model);
   EXPECT_THAT(unsure.undone, ElementsAre("b", "a"));  // b loses more for what it saves
+  EXPECT_EQ(unsure.nearest->choices.size(), 2u) << "the cheapest of those within the limit";
+  EXPECT_NEAR(unsure.nearest->comparison->ratio.low, 1 / 0.79 - 0.3, 1e-12);
   EXPECT_TRUE(search_layers(groups, model.callbacks(), options).model);
 
   LayerCallbacks broken = model.callbacks();
@@ -570,12 +572,14 @@ TEST(LayerSearch, refuses_foreign_and_corrupt_logs) {
     write_json_file(options.log, json);
     return refused(options);
   };
-  const auto would_not = HasSubstr("This search would not have made evaluation 2.");
+  const auto would_not = HasSubstr(
+      "This search would not have made evaluation 2; without the file, the search starts over.");
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"].erase(2); }), would_not);
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["resource"] = 0.5; }),
               would_not);
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["layers"] = 3; }), would_not);
-  const auto samples = HasSubstr("Evaluation 2 lacks some of its samples.");
+  const auto samples =
+      HasSubstr("The samples of evaluation 2 are not those that this search takes");
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["cost"].clear(); }), samples);
   EXPECT_THAT(refused_after([](Json& json) { json["evaluations"][2]["cost"][0] = nullptr; }),
               samples);

@@ -108,10 +108,21 @@ std::vector<double> read_qualities(const Json& json, const fs::path& path) {
 // Each repeat needs samples of its own, and calibration needs another.
 void check_samples(const TunedModel& model, const std::string& data, Index repeats) {
   const Index calibration = model.calibration_samples();
-  HONE_REQUIRE(
-      calibration > 0 && model.samples() - calibration >= repeats, data,
-      concat("The data have too few ", model.sample_name(), ": of ", model.samples(), ", ",
-             calibration, " are for calibration, and search.repeats takes ", repeats, " others."));
+  const Index each = (model.samples() - calibration) / repeats;
+  const auto name = model.sample_name();
+  if (calibration == 0 || each == 0) {
+    Index least = repeats + 1;
+    while (least - count_calibration(least, least) < repeats) ++least;
+    fail_argument(data,
+                  concat(least, " ", name, " (search.repeats = ", repeats,
+                         ", and an eighth for calibration)"),
+                  concat(model.samples()));
+  }
+  constexpr Index kFew = 16;
+  if (each < kFew) {
+    log_warning(concat("tune: each quality is measured on ", each, " ", name,
+                       " only, and may differ on others by more than the limit allows."));
+  }
 }
 
 // The qualities of the unchanged model: those that the folder records, of a search with the same

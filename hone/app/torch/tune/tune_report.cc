@@ -27,7 +27,9 @@ Json to_json(const QualityGoal& goal, const ModelFigures& figures) {
 }
 
 std::string goal_text(const TuneReport& report) {
-  if (!report.least_quality) return concat("the best ", name_of(report.goal.metric));
+  if (!report.least_quality) {
+    return concat("all layers replaced, each for the best ", name_of(report.goal.metric));
+  }
   const bool is_accuracy = report.goal.metric == QualityMetric::Accuracy;
   return concat("the ", report.is_timed ? "fastest" : "smallest", " model with ",
                 is_accuracy ? "an " : "a ", name_of(report.goal.metric),

@@ -134,7 +134,7 @@ void check_together(const RawLayers& raw, const LayerParameters& parameters) {
                "The rank is given, too, and either follows from the other.");
   HONE_REQUIRE(!is_given(raw.terms) || (is_sketched && parameters.modes.size() == 1),
                place_of(raw.terms, "params.terms"),
-               "Only sketched layers have terms: it takes mode = \"sketched\".");
+               "Only sketched layers have terms: they take mode = \"sketched\" alone.");
   for (const nn::FactorMode mode : parameters.modes) {
     for (const nn::Fit fit : parameters.fits) {
       if (has_fit(mode, fit)) continue;

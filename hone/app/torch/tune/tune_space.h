@@ -17,8 +17,8 @@ namespace hone::app {
 enum class QualityMetric { Perplexity, Loss, Accuracy };
 std::string_view name_of(QualityMetric metric);
 
-// How good a model has to be. Without a limit, the model of the best quality wins, otherwise the
-// cheapest one within the limit.
+// How good a model has to be. The cheapest one within the limit wins; without a limit, every layer
+// is replaced in the way that is best alone.
 struct QualityGoal {
   QualityMetric metric = QualityMetric::Loss;
   std::optional<double> max_ratio = {};  // perplexity or loss: times that of the unchanged model

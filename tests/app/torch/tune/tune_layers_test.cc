@@ -230,8 +230,8 @@ TEST_F(TuneLayers, refuses_data_that_would_calibrate_and_measure_alike) {
   for (const char* text : {"a mat sat on the cat.\n", "a mat sat."}) {
     write_text_file(job.data, text);
     EXPECT_THAT(refusal([&] { tune_layers(job); }),
-                HasSubstr("The data have too few windows: of 1, 0 are for calibration, and "
-                          "search.repeats takes 2 others."));
+                HasSubstr("expected 3 windows (search.repeats = 2, and an eighth for "
+                          "calibration), got 1"));
   }
 }
 
