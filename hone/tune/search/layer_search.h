@@ -80,9 +80,10 @@ struct LayerSearchOptions {
 // What was measured of the model with some layers replaced. The mean of the qualities is not finite
 // if one of them is not.
 struct LayerEvaluation {
-  std::vector<LayerChoice> choices;
+  std::vector<LayerChoice> choices = {};
   double resource = 1;
-  std::vector<double> quality, cost;  // one for each repeat; no costs if they were not measured
+  std::vector<double> quality = {};  // one for each repeat
+  std::vector<double> cost = {};     // as many, or none if they were not measured
   std::optional<CostComparison> comparison = {};
   bool feasible = false;
 };
