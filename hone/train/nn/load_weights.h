@@ -14,8 +14,8 @@ namespace hone::nn {
 struct LoadOptions {
   // Whether an entry that does not match is an error, and nothing is loaded then.
   bool strict = false;
-  // Whether the module's factored layers already have the signs of the file, as those that were
-  // made from a classifier's config.json have: a missing sketch, their recipe, is no mismatch then.
+  // Whether the module's factored layers already have the signs that the file was trained with, as
+  // those made from a classifier's config.json do. The file may then lack their recipe, "sketch".
   bool has_recipes = false;
 };
 

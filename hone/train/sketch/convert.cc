@@ -84,8 +84,7 @@ FactoredLinear from_linear(const torch::nn::LinearImpl& linear, const FitOptions
     check_fit_size(kConvert, {weight.size(1), weight.size(0), options.rank}, options.mode,
                    options.terms);
   }
-  HONE_REQUIRE(!linear.bias.defined() || at::isfinite(linear.bias).all().item<bool>(), kConvert,
-               "The bias has NaN or infinity in it.");
+  sketch::check_finite(kConvert, "bias", linear.bias);
   FactoredLinearOptions layer{.in_features = weight.size(1),
                               .out_features = weight.size(0),
                               .rank = options.rank,

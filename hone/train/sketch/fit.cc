@@ -40,8 +40,7 @@ void check_weight(const Tensor& weight) {
              c10::str(weight.sizes()));
   HONE_CHECK(weight.is_floating_point(), kFit, "a weight of floating point",
              at::toString(weight.scalar_type()));
-  HONE_REQUIRE(at::isfinite(weight).all().item<bool>(), kFit,
-               "The weight has NaN or infinity in it.");
+  check_finite(kFit, "weight", weight);
 }
 
 // (m mᵀ)⁺ for m [rows, n], computed in f64.
@@ -117,6 +116,11 @@ Index rank_of_tail(const Tensor& singular_values, double max_error) {
 }
 
 }  // namespace
+
+void check_finite(std::string_view call, std::string_view what, const Tensor& tensor) {
+  HONE_REQUIRE(!tensor.defined() || at::isfinite(tensor).all().item<bool>(), call,
+               concat("The ", what, " has NaN or infinity in it."));
+}
 
 void InputMoments::add(const Tensor& x) {
   const ExactScope exact;

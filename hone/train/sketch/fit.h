@@ -3,6 +3,7 @@
 
 #include <torch/types.h>
 
+#include <string_view>
 #include <utility>
 
 #include "hone/core/index.h"
@@ -32,6 +33,9 @@ struct InputMoments {
   // NaN and infinity.
   void add(const torch::Tensor& x);
 };
+
+// Error{InvalidArgument} "The <what> has NaN or infinity in it." The tensor may be undefined.
+void check_finite(std::string_view call, std::string_view what, const torch::Tensor& tensor);
 
 // s1_t = W u1_tᵀ and s2_t = u2_tᵀ W: the copy of the weight that is right on average over the
 // signs. Its relative error is √((in + out - 2) / (4 width)) in root mean square, above that of W =

@@ -161,7 +161,9 @@ Tensor RandomFeatureAttentionImpl::forward_step(const Tensor& x, LinearAttention
 
 RandomFeatureAttention from_multihead(const torch::nn::MultiheadAttention& attention,
                                       RandomFeatureAttentionOptions options) {
-  HONE_REQUIRE(!attention.is_empty(), "from_multihead", "There is no attention to copy.");
+  if (attention.is_empty()) {
+    fail_argument("from_multihead", "a MultiheadAttention", "an empty module holder");
+  }
   const auto& given = attention->options;
   const Tensor& weight = attention->in_proj_weight;
   if (!weight.defined() || !weight.numel()) {

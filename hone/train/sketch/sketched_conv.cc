@@ -402,8 +402,7 @@ SketchedConv2d from_conv(const torch::nn::Conv2dImpl& conv, const ConvFitOptions
   options.mode = fit.mode;
   options.seed = fit.seed;
   check_fit_size("from_conv", options.group_size(), fit.mode, fit.terms);
-  HONE_REQUIRE(!conv.bias.defined() || at::isfinite(conv.bias).all().item<bool>(), "from_conv",
-               "The bias has NaN or infinity in it.");
+  sketch::check_finite("from_conv", "bias", conv.bias);
   SketchedConv2dWeights weights = fit_conv(checked_conv(options), fit.fit, conv.weight);
   weights.bias = conv.bias;
   SketchedConv2d out(options, weights);

@@ -97,9 +97,9 @@ struct LayerSearchResult {
   // space is infeasible: if no model was found that has a replaced layer, is feasible and, where
   // cost decides, is cheaper than the unchanged one.
   std::optional<LayerEvaluation> model;
-  // Where there is no such model, the cheapest feasible one with full resources whose cost is
-  // known, or the one of the best quality; empty if none with full resources had a finite quality,
-  // as all trials of Hyperband may be.
+  // If `model` is empty: the cheapest feasible model, or, if no cost was measured, the one with the
+  // best quality. Only models with full resources count, so that it is also empty if none of those
+  // had a finite quality, for example because Hyperband tried none.
   std::optional<LayerEvaluation> nearest;
   // Layers whose replacements had to be undone, in this order.
   std::vector<std::string> undone;

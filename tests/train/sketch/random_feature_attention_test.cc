@@ -330,7 +330,7 @@ TEST_F(RandomFeatureAttentionLayer, from_multihead_names_what_it_cannot_take) {
               "supported.");
   }
   EXPECT_EQ(error_of([] { from_multihead(torch::nn::MultiheadAttention(nullptr), {}); }),
-            "[from_multihead] There is no attention to copy.");
+            "[from_multihead] expected a MultiheadAttention, got an empty module holder");
   torch::nn::MultiheadAttention damaged(Options(12, 3));
   const torch::NoGradGuard no_grad;
   damaged->out_proj->weight[1][2] = std::nan("");
