@@ -166,30 +166,13 @@ bool cpu_has_avx_vnni() {
 }
 #endif
 
-}  // namespace
-
-std::string_view name_of(Isa isa) { return row_of(isa).name; }
-
-Isa parse_isa(std::string_view name) {
-  std::string known;
-  for (const IsaRow& row : kIsas) {
-    if (row.name == name) return row.isa;
-    known += concat(known.empty() ? "" : " ", row.name);
-  }
-  fail_argument("force-isa", concat("one of: ", known), name);
-}
-
-std::vector<Isa> all_isas() {
-  std::vector<Isa> isas;
-  for (const IsaRow& row : kIsas) isas.push_back(row.isa);
-  return isas;
-}
-
-bool machine_has(Isa isa) {
+// A virtual machine leaves to its host each of the CPUID instructions that this takes (20 us in
+// all), so machine_has() calls it once, before anything is forced.
+bool detect(Isa isa) {
 #if defined(__x86_64__)
   __builtin_cpu_init();
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                    (hwy::SupportedTargets() & HWY_AVX2 || g_forced >= 0);
+                    (hwy::SupportedTargets() & HWY_AVX2) != 0;
   const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") &&
                       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
                       __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
@@ -215,6 +198,34 @@ bool machine_has(Isa isa) {
   return targets != 0 && (hwy::SupportedTargets() & targets & ~row_of(Isa::Neon).highway_targets ||
                           isa == Isa::Neon);
 #endif
+}
+
+}  // namespace
+
+std::string_view name_of(Isa isa) { return row_of(isa).name; }
+
+Isa parse_isa(std::string_view name) {
+  std::string known;
+  for (const IsaRow& row : kIsas) {
+    if (row.name == name) return row.isa;
+    known += concat(known.empty() ? "" : " ", row.name);
+  }
+  fail_argument("force-isa", concat("one of: ", known), name);
+}
+
+std::vector<Isa> all_isas() {
+  std::vector<Isa> isas;
+  for (const IsaRow& row : kIsas) isas.push_back(row.isa);
+  return isas;
+}
+
+bool machine_has(Isa isa) {
+  static const unsigned found = [] {
+    unsigned bits = 0;
+    for (const IsaRow& row : kIsas) bits |= unsigned{detect(row.isa)} << static_cast<int>(row.isa);
+    return bits;
+  }();
+  return (found >> static_cast<int>(isa) & 1) != 0;
 }
 
 bool isa_enabled(Isa isa) {

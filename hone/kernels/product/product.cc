@@ -12,13 +12,19 @@
 #include <hwy/foreach_target.h>
 
 #include "hone/kernels/product/product-inl.h"
+#include "hone/kernels/product/vector_product-inl.h"
 
 #if HWY_ONCE
 namespace hone::kernels {
 
 HWY_EXPORT(multiply_part);
+HWY_EXPORT(multiply_columns_part);
+HWY_EXPORT(multiply_rows_part);
 
 namespace {
+
+// With fewer rows of a, reading b takes longer than the arithmetic, and tiles read it in bits.
+constexpr Index kFewRows = 4;
 
 void check(const ProductArgs& args) {
   constexpr std::string_view kName = "multiply";
@@ -45,7 +51,15 @@ void multiply(const ProductArgs& args, Executor& executor) {
   // Four tasks for each worker, but not so small that a task's share of the fixed work is large:
   // tasks of rows pack b, tasks of columns read short pieces of its rows.
   const Index tasks = 4 * executor.workers();
-  if (args.b.col_stride == 1) {
+  if (args.b.col_stride == 1 && rows < kFewRows) {
+    // Whole pages of a row, and 4 KiB of sums, which stay in the level-1 cache.
+    constexpr Index kMost = 1024, kMultiple = 64;
+    const Index share = std::min(ceil_div(cols, 2 * Index{executor.workers()}), kMost);
+    const Index grain = round_up(std::max(share, rows_per_chunk(args.a.cols)), kMultiple);
+    executor.parallel_for(cols, grain, [&](Index begin, Index end, int) {
+      HWY_DYNAMIC_DISPATCH(multiply_rows_part)(args, begin, end);
+    });
+  } else if (args.b.col_stride == 1) {
     constexpr Index kLeast = 64, kMost = 256, kMultiple = 32;
     const Index grain = std::clamp(round_up(ceil_div(cols, tasks), kMultiple), kLeast, kMost);
     executor.parallel_for(cols, grain, [&](Index begin, Index end, int) {
@@ -59,6 +73,20 @@ void multiply(const ProductArgs& args, Executor& executor) {
       HWY_DYNAMIC_DISPATCH(multiply_part)(args, {begin, end, 0, cols});
     });
   }
+}
+
+void multiply_columns(const ProductArgs& args, Executor& executor) {
+  HONE_TRACE_ZONE("product_columns", {"rows", args.out.rows}, {"cols", args.out.cols},
+                  {"depth", args.a.cols});
+  check(args);
+  HONE_CHECK(args.a.col_stride == 1 && args.b.row_stride == 1, "multiply_columns",
+             "a with contiguous rows and b with contiguous columns",
+             concat("strides of ", args.a.col_stride, " and ", args.b.row_stride));
+  if (args.out.rows == 0 || args.out.cols == 0) return;
+  executor.parallel_for(args.out.rows, round_up(rows_per_chunk(args.a.cols), Index{4}),
+                        [&](Index begin, Index end, int) {
+                          HWY_DYNAMIC_DISPATCH(multiply_columns_part)(args, begin, end);
+                        });
 }
 
 }  // namespace hone::kernels

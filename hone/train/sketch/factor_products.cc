@@ -14,9 +14,11 @@ namespace {
 using torch::Tensor;
 using WithoutAutocast = c10::impl::ExcludeDispatchKeyGuard;
 
-// The rows for which the kernel is used. The libraries call their own kernels for vectors, and
-// reorder the operands of larger products, which they then multiply as fast.
-constexpr std::int64_t kLeastRows = 4, kMostRows = 256;
+// The rows for which the kernel is used. The libraries reorder the operands of larger products,
+// which they then multiply as fast.
+constexpr std::int64_t kMostRows = 256;
+// The rows below which x wᵀ takes dot products.
+constexpr std::int64_t kFewRows = 4;
 
 kernels::Strided<const float> matrix_of(const Tensor& m) {
   return {m.const_data_ptr<float>(), m.size(0), m.size(1), m.stride(0),
@@ -24,10 +26,11 @@ kernels::Strided<const float> matrix_of(const Tensor& m) {
 }
 
 Tensor multiply_by_kernel(const kernels::Strided<const float>& a,
-                          const kernels::Strided<const float>& b, const float* bias = nullptr) {
+                          const kernels::Strided<const float>& b, const float* bias = nullptr,
+                          decltype(kernels::multiply)& kernel = kernels::multiply) {
   Tensor out = at::empty({a.rows, b.cols}, at::kFloat);
-  kernels::multiply({a, b, bias, {out.mutable_data_ptr<float>(), a.rows, b.cols, b.cols, 1}},
-                    libtorch_executor());
+  kernel({a, b, bias, {out.mutable_data_ptr<float>(), a.rows, b.cols, b.cols, 1}},
+         libtorch_executor());
   return out;
 }
 
@@ -56,9 +59,8 @@ FactorProducts factor_products(std::string_view layer, const Tensor& x, const Te
   };
   if (is_f32(x) && is_f32(weight) && x.numel() > 0) {
     const Products products = products_here(backend);
-    const bool has_few_rows = x.size(0) >= kLeastRows && x.size(0) <= kMostRows;
     const bool uses_kernel =
-        has_few_rows && backend == MatmulBackend::Auto && products.type == at::kFloat;
+        x.size(0) <= kMostRows && backend == MatmulBackend::Auto && products.type == at::kFloat;
     return {
         .cpu = products, .type = products.type, .uses_matmul = true, .uses_kernel = uses_kernel};
   }
@@ -70,7 +72,12 @@ Tensor FactorProducts::operand(const Tensor& tensor) const {
 }
 
 Tensor FactorProducts::by_rows(const Tensor& x, const Tensor& w) const {
-  if (uses_kernel) return multiply_by_kernel(matrix_of(w), matrix_of(x).transposed()).t();
+  if (uses_kernel) {
+    const bool takes_dots = x.size(0) < kFewRows && x.stride(1) == 1 && w.stride(1) == 1;
+    return multiply_by_kernel(matrix_of(w), matrix_of(x).transposed(), nullptr,
+                              takes_dots ? kernels::multiply_columns : kernels::multiply)
+        .t();
+  }
   if (uses_matmul) return multiply(x, w, {}, cpu);
   const WithoutAutocast guard(c10::autocast_dispatch_keyset);
   return at::mm(x, w.t());

@@ -27,10 +27,15 @@ struct Shape {
   std::string text() const { return concat(rows, " x ", depth, " x ", cols); }
 };
 
-// Around six rows, the panels of every vector length, and the depth that is added at once.
-constexpr Shape kShapes[] = {{1, 1, 1},     {6, 7, 8},     {7, 33, 15},   {5, 256, 16},
-                             {13, 257, 17}, {16, 100, 31}, {48, 300, 32}, {3, 520, 33},
-                             {97, 64, 67},  {20, 40, 300}, {200, 3, 530}};
+// Around six rows, the panels of every vector length, and the depth that is added at once; fewer
+// than four rows are added to the result one after the other, in several tasks where it is long.
+constexpr Shape kShapes[] = {{1, 1, 1},      {6, 7, 8},     {7, 33, 15},   {5, 256, 16},
+                             {13, 257, 17},  {16, 100, 31}, {48, 300, 32}, {3, 520, 33},
+                             {97, 64, 67},   {20, 40, 300}, {200, 3, 530}, {1, 9, 1100},
+                             {2, 131, 1030}, {3, 66, 2100}};
+// Around four rows, two vectors of every length, and several tasks.
+constexpr Shape kFewColumns[] = {{1, 1, 1},   {4, 31, 2},  {5, 64, 3},    {37, 133, 1},
+                                 {90, 32, 2}, {43, 7, 20}, {70, 1100, 3}, {9, 0, 1}};
 
 Strided<const float> matrix_of(const FloatMatrix& m) {
   return {m.values.data(), m.rows, m.cols, m.row_stride, m.col_stride};
@@ -40,13 +45,30 @@ Strided<float> matrix_of(FloatMatrix& m) {
 }
 
 FloatMatrix multiplied(FloatMatrix& a, FloatMatrix& b, const std::vector<float>& bias = {},
-                       Executor& executor = serial_executor(), Index gap = 0) {
-  FloatMatrix out(a.rows, b.cols, false, gap);
+                       Executor& executor = serial_executor(),
+                       decltype(multiply)& kernel = multiply) {
+  FloatMatrix out(a.rows, b.cols);
   const FloatMatrix &from_a = a, &from_b = b;
-  multiply(
+  kernel(
       {matrix_of(from_a), matrix_of(from_b), bias.empty() ? nullptr : bias.data(), matrix_of(out)},
       executor);
   return out;
+}
+
+void expect_sums_in_double(FloatMatrix& a, FloatMatrix& b, const std::vector<float>& bias,
+                           FloatMatrix& out, const std::string& what) {
+  for (Index i = 0; i < out.rows; ++i) {
+    for (Index j = 0; j < out.cols; ++j) {
+      double sum = bias[static_cast<std::size_t>(j)], size = std::abs(sum);
+      for (Index k = 0; k < a.cols; ++k) {
+        const double term = static_cast<double>(a(i, k)) * static_cast<double>(b(k, j));
+        sum += term, size += std::abs(term);
+      }
+      // Every addition rounds once, by half a unit of at most the sum of the magnitudes.
+      const double bound = 0.5 * kEpsilon * static_cast<double>(2 * a.cols + 1) * size;
+      ASSERT_NEAR(out(i, j), sum, bound) << what << " at " << i << ", " << j;
+    }
+  }
 }
 
 // Calls check(a by columns, b by columns) for all four layouts.
@@ -65,18 +87,7 @@ TEST(Product, EqualsTheSumsInDouble) {
       a.fill(1), b.fill(2);
       const std::vector<float> bias = random_values(shape.cols, 3);
       FloatMatrix out = multiplied(a, b, bias);
-      for (Index i = 0; i < shape.rows; ++i) {
-        for (Index j = 0; j < shape.cols; ++j) {
-          double sum = bias[static_cast<std::size_t>(j)], size = std::abs(sum);
-          for (Index k = 0; k < shape.depth; ++k) {
-            const double term = static_cast<double>(a(i, k)) * static_cast<double>(b(k, j));
-            sum += term, size += std::abs(term);
-          }
-          // Every addition rounds once, by half a unit of at most the sum of the magnitudes.
-          const double bound = 0.5 * kEpsilon * static_cast<double>(2 * shape.depth + 1) * size;
-          ASSERT_NEAR(out(i, j), sum, bound) << shape.text() << " at " << i << ", " << j;
-        }
-      }
+      expect_sums_in_double(a, b, bias, out, shape.text());
     });
   }
 }
@@ -116,6 +127,47 @@ TEST(Product, HasTheSameBitsForEveryNumberOfThreadsAndEveryLayout) {
       FloatMatrix got = multiplied(same_a, same_b, {}, pool);
       test::expect_same(got, want, shape.text());
     });
+  }
+}
+
+// Products of powers of two are exact, so that only the sums round, with and without fused
+// multiply-add: another order of the sums would have other bits.
+TEST(Product, AddsToTheBiasInAscendingOrder) {
+  for (const Shape& shape : kShapes) {
+    for_layouts([&](bool a_by_columns, bool b_by_columns) {
+      FloatMatrix a(shape.rows, shape.depth, a_by_columns),
+          b(shape.depth, shape.cols, b_by_columns);
+      a.fill(25), b.fill(26);
+      const auto round_down = [](float value) {
+        int exponent = 0;
+        const float fraction = std::frexp(value, &exponent);
+        return fraction == 0 ? 0 : std::copysign(std::ldexp(1.0F, exponent), value);
+      };
+      for (float& value : a.values) value = round_down(value);
+      for (float& value : b.values) value = round_down(value);
+      const std::vector<float> bias = random_values(shape.cols, 27);
+      FloatMatrix want(shape.rows, shape.cols), got = multiplied(a, b, bias);
+      for (Index i = 0; i < shape.rows; ++i) {
+        for (Index j = 0; j < shape.cols; ++j) {
+          want(i, j) = bias[static_cast<std::size_t>(j)];
+          for (Index k = 0; k < shape.depth; ++k) want(i, j) += a(i, k) * b(k, j);
+        }
+      }
+      test::expect_same(got, want, shape.text());
+    });
+  }
+}
+
+TEST(Product, OfFewRowsKeepsValuesThatAreNotFiniteInTheirRowsAndColumns) {
+  FloatMatrix a(3, 21), b(21, 1100);
+  a.fill(28), b.fill(29);
+  a(1, 20) = kNan, b(2, 1099) = kInfinity;
+  FloatMatrix out = multiplied(a, b);
+  for (Index i = 0; i < 3; ++i) {
+    for (Index j = 0; j < 1100; ++j) {
+      EXPECT_EQ(std::isfinite(out(i, j)), i != 1 && j != 1099) << i << ", " << j;
+      EXPECT_EQ(std::isnan(out(i, j)), i == 1) << i << ", " << j;
+    }
   }
 }
 
@@ -202,6 +254,111 @@ TEST(Product, NamesSizesAndStridesThatDoNotFit) {
   expect_says({a, {values, 3, 4, 8, 2}, nullptr, out}, "contiguous rows or columns");
   expect_says({a, b, nullptr, {values, 2, 4, 1, 2}}, "out with contiguous rows");
   expect_says({a, b, nullptr, {values, 2, 4, 3, 1}}, "out with contiguous rows");
+}
+
+TEST(ProductOfFewColumns, EqualsTheSumsInDouble) {
+  for (const Shape& shape : kFewColumns) {
+    FloatMatrix a(shape.rows, shape.depth, false, 3), b(shape.depth, shape.cols, true, 5);
+    a.fill(16), b.fill(17);
+    const std::vector<float> bias = random_values(shape.cols, 18);
+    FloatMatrix out = multiplied(a, b, bias, serial_executor(), multiply_columns);
+    expect_sums_in_double(a, b, bias, out, shape.text());
+  }
+}
+
+TEST(ProductOfFewColumns, OfWholeNumbersEqualsTheProductOfAnyLayout) {
+  for (const Shape& shape : kFewColumns) {
+    FloatMatrix a(shape.rows, shape.depth, false, 2), b(shape.depth, shape.cols, true, 1);
+    a.fill_integers(30), b.fill_integers(31);
+    const std::vector<float> bias = random_integers(shape.cols, 32, 5);
+    FloatMatrix want = multiplied(a, b, bias);
+    FloatMatrix got = multiplied(a, b, bias, serial_executor(), multiply_columns);
+    test::expect_same(got, want, shape.text());
+  }
+}
+
+TEST(ProductOfFewColumns, ScalesByPowersOfTwoExactly) {
+  for (const Shape& shape : kFewColumns) {
+    FloatMatrix a(shape.rows, shape.depth), b(shape.depth, shape.cols, true);
+    a.fill(33), b.fill(34);
+    FloatMatrix want = multiplied(a, b, {}, serial_executor(), multiply_columns);
+    for (float& value : a.values) value *= 64;
+    for (float& value : b.values) value /= 16;
+    for (float& value : want.values) value *= 4;
+    FloatMatrix got = multiplied(a, b, {}, serial_executor(), multiply_columns);
+    test::expect_same(got, want, shape.text());
+  }
+}
+
+TEST(ProductOfFewColumns, HasTheSameBitsForEveryNumberOfThreads) {
+  ThreadPool pool(3);
+  for (const Shape& shape : kFewColumns) {
+    FloatMatrix a(shape.rows, shape.depth), b(shape.depth, shape.cols, true);
+    a.fill(19), b.fill(20);
+    FloatMatrix want = multiplied(a, b, {}, serial_executor(), multiply_columns);
+    FloatMatrix got = multiplied(a, b, {}, pool, multiply_columns);
+    test::expect_same(got, want, shape.text());
+  }
+}
+
+TEST(ProductOfFewColumns, OfARowAndAColumnDoesNotDependOnTheOthers) {
+  FloatMatrix a(11, 99), b(99, 3, true);
+  a.fill(21), b.fill(22);
+  FloatMatrix all = multiplied(a, b, {}, serial_executor(), multiply_columns);
+  for (const Index row : {0, 5, 10}) {
+    for (Index col = 0; col < 3; ++col) {
+      FloatMatrix one_a(1, 99), one_b(99, 1, true);
+      for (Index k = 0; k < 99; ++k) one_a(0, k) = a(row, k), one_b(k, 0) = b(k, col);
+      FloatMatrix one = multiplied(one_a, one_b, {}, serial_executor(), multiply_columns);
+      ASSERT_EQ(one(0, 0), all(row, col)) << row << ", " << col;
+    }
+  }
+}
+
+TEST(ProductOfFewColumns, ReadsNothingBehindItsOperandsAndKeepsNan) {
+  for (const Shape& shape : kFewColumns) {
+    GuardedFloats a(random_integers(shape.rows * shape.depth, 23, 3));
+    GuardedFloats b(random_integers(shape.depth * shape.cols, 24, 3));
+    FloatMatrix out(shape.rows, shape.cols, false, 4);
+    const bool has_depth = shape.depth > 0;
+    if (has_depth) a.data()[shape.depth - 1] = kNan;
+    multiply_columns({{a.data(), shape.rows, shape.depth, shape.depth, 1},
+                      {b.data(), shape.depth, shape.cols, 1, shape.depth},
+                      nullptr,
+                      matrix_of(out)},
+                     serial_executor());
+    for (Index i = 0; i < shape.rows; ++i) {
+      for (Index j = 0; j < shape.cols; ++j) {
+        ASSERT_EQ(std::isnan(out(i, j)), has_depth && i == 0) << shape.text();
+      }
+    }
+  }
+}
+
+TEST(ProductOfFewColumns, WithoutRowsOrColumnsWritesNothing) {
+  FloatMatrix none(0, 5), b(5, 2, true), narrow(5, 0, true), some(4, 5);
+  const auto written = [](FloatMatrix& a, FloatMatrix& columns) {
+    return multiplied(a, columns, {}, serial_executor(), multiply_columns).values.size();
+  };
+  EXPECT_EQ(written(none, b), 0U);
+  EXPECT_EQ(written(some, narrow), 0U);
+}
+
+TEST(ProductOfFewColumns, NamesStridesThatDoNotFit) {
+  float values[64] = {};
+  const Strided<float> out{values, 2, 1, 1, 1};
+  const auto error = [&](const ProductArgs& args) {
+    return error_of([&] { multiply_columns(args, serial_executor()); });
+  };
+  EXPECT_NE(
+      error({{values, 2, 3, 1, 2}, {values, 3, 1, 1, 3}, nullptr, out})
+          .find("a with contiguous rows and b with contiguous columns, got strides of 2 and 1"),
+      std::string::npos);
+  EXPECT_NE(error({{values, 2, 3, 3, 1}, {values, 3, 1, 2, 1}, nullptr, out})
+                .find("got strides of 1 and 2"),
+            std::string::npos);
+  EXPECT_NE(error({{values, 2, 3, 3, 1}, {values, 4, 1, 1, 4}, nullptr, out}).find("as many rows"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// Products of a matrix and a few vectors, which read the matrix once: they are bandwidth-bound.
+// Compiled once per Highway target; see product.cc.
+#if defined(HONE_KERNELS_PRODUCT_VECTOR_PRODUCT_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HONE_KERNELS_PRODUCT_VECTOR_PRODUCT_INL_H_
+#undef HONE_KERNELS_PRODUCT_VECTOR_PRODUCT_INL_H_
+#else
+#define HONE_KERNELS_PRODUCT_VECTOR_PRODUCT_INL_H_
+#endif
+
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include <algorithm>
+
+#include "hone/kernels/product/product_part.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace hone::kernels {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using VectorTag = hn::CappedTag<float, 16>;
+
+// out[row * out_stride] = start + row of a · x. Four rows are four streams of memory; each row has
+// two sums of vectors, whatever the number of rows, so that its bits do not depend on the others.
+template <int kRows>
+HWY_INLINE void dot_rows(const float* a, Index a_stride, const float* x, Index depth, float start,
+                         float* out, Index out_stride) {
+  const VectorTag d;
+  using V = hn::Vec<VectorTag>;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  V a0 = hn::Zero(d), a1 = a0, a2 = a0, a3 = a0, b0 = a0, b1 = a0, b2 = a0, b3 = a0;
+  Index k = 0;
+  for (; k + 2 * lanes <= depth; k += 2 * lanes) {
+    const V left_x = hn::LoadU(d, x + k), right_x = hn::LoadU(d, x + k + lanes);
+    const auto step = [&](int row, V& left, V& right) HWY_ATTR {
+      const float* from = a + row * a_stride + k;
+      left = hn::MulAdd(hn::LoadU(d, from), left_x, left);
+      right = hn::MulAdd(hn::LoadU(d, from + lanes), right_x, right);
+    };
+    step(0, a0, b0);
+    if constexpr (kRows > 1) step(1, a1, b1), step(2, a2, b2), step(3, a3, b3);
+  }
+  const auto finish = [&](int row, V left, V right) HWY_ATTR {
+    const float* from = a + row * a_stride;
+    float sum = hn::GetLane(hn::SumOfLanes(d, hn::Add(left, right)));
+    for (Index rest = k; rest < depth; ++rest) sum += from[rest] * x[rest];
+    out[row * out_stride] = start + sum;
+  };
+  finish(0, a0, b0);
+  if constexpr (kRows > 1) finish(1, a1, b1), finish(2, a2, b2), finish(3, a3, b3);
+}
+
+// Rows of the product with the columns of b.
+void multiply_columns_part(const ProductArgs& args, Index begin, Index end) {
+  const auto& [a, b, bias, out] = args;
+  constexpr Index kAtOnce = 4;
+  const auto dots = [&]<int kRows>(Index row) HWY_ATTR {
+    for (Index col = 0; col < out.cols; ++col) {
+      dot_rows<kRows>(&a(row, 0), a.row_stride, &b(0, col), a.cols,
+                      bias != nullptr ? bias[col] : 0.0F, &out(row, col), out.row_stride);
+    }
+  };
+  Index row = begin;
+  for (; row + kAtOnce <= end; row += kAtOnce) dots.template operator()<kAtOnce>(row);
+  for (; row < end; ++row) dots.template operator()<1>(row);
+}
+
+// out [cols] += a [kDepth] · b [kDepth, cols]. The processor prefetches along rows, but not from
+// row to row: the rows below are prefetched here, as far as `ahead` reaches into them.
+template <int kDepth>
+HWY_INLINE void add_rows(const float* a, Index a_stride, const Strided<const float>& b,
+                         const float* ahead, float* out) {
+  const VectorTag d;
+  using V = hn::Vec<VectorTag>;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  Index col = 0;
+  for (; col + lanes <= b.cols; col += lanes) {
+    V sum = hn::LoadU(d, out + col);
+    for (int k = 0; k < kDepth; ++k) {
+      if (ahead != nullptr) hwy::Prefetch(ahead + k * b.row_stride + col);
+      sum = hn::MulAdd(hn::Set(d, a[k * a_stride]), hn::LoadU(d, b.data + k * b.row_stride + col),
+                       sum);
+    }
+    hn::StoreU(sum, d, out + col);
+  }
+  for (; col < b.cols; ++col) {
+    for (int k = 0; k < kDepth; ++k) {
+      const auto one = hn::CappedTag<float, 1>();
+      hn::StoreU(hn::MulAdd(hn::Set(one, a[k * a_stride]), hn::LoadU(one, &b(k, col)),
+                            hn::LoadU(one, out + col)),
+                 one, out + col);
+    }
+  }
+}
+
+// Columns of the product with the rows of a; the sums lie in out, in the level-1 cache.
+void multiply_rows_part(const ProductArgs& args, Index begin, Index end) {
+  const auto& [a, b, bias, out] = args;
+  constexpr Index kAtOnce = 4;
+  for (Index row = 0; row < out.rows; ++row) {
+    if (bias != nullptr) {
+      std::copy(bias + begin, bias + end, &out(row, begin));
+    } else {
+      std::fill_n(&out(row, begin), end - begin, 0.0F);
+    }
+  }
+  const auto add = [&]<int kDepth>(Index k) HWY_ATTR {
+    const Strided<const float> part{&b(k, begin), kDepth, end - begin, b.row_stride, 1};
+    for (Index row = 0; row < out.rows; ++row) {
+      const bool has_next = row == 0 && k + 2 * kDepth <= a.cols;
+      add_rows<kDepth>(&a(row, k), a.col_stride, part,
+                       has_next ? part.data + kDepth * b.row_stride : nullptr, &out(row, begin));
+    }
+  };
+  Index k = 0;
+  for (; k + kAtOnce <= a.cols; k += kAtOnce) add.template operator()<kAtOnce>(k);
+  for (; k < a.cols; ++k) add.template operator()<1>(k);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace hone::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif
