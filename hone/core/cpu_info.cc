@@ -145,10 +145,12 @@ Index read_cache_bytes(std::string_view level, std::string_view type) {
   return 0;
 }
 
-std::string read_cpu_model() {
+// The value of a line of /proc/cpuinfo for the first CPU.
+std::string read_cpu_line(std::string_view key) {
   std::ifstream file("/proc/cpuinfo");
   for (std::string line; std::getline(file, line);) {
-    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+    const std::size_t colon = line.find(": ");
+    if (line.starts_with(key) && colon != std::string::npos) return line.substr(colon + 2);
   }
   return "unknown";
 }
@@ -258,7 +260,10 @@ void force_isa_from_environment() {
 const CpuInfo& cpu_info() {
   static const CpuInfo info = [] {
     CpuInfo read;
-    read.model = read_cpu_model();
+    read.model = read_cpu_line("model name");
+    if (read_cpu_line("vendor_id") == "AuthenticAMD") {
+      read.amd_family = std::atoi(read_cpu_line("cpu family").c_str());
+    }
     read.logical_cpus = static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
     read.l1d_bytes = read_cache_bytes("1", "Data");
     read.l2_bytes = read_cache_bytes("2", "Data");

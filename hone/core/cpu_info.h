@@ -42,6 +42,7 @@ void check_forced_kernels();
 
 struct CpuInfo {
   std::string model;
+  int amd_family = 0;                               // 25: Zen 3 and 4; 26: Zen 5; 0: not AMD
   int logical_cpus = 1;                             // online
   Index l1d_bytes = 0, l2_bytes = 0, l3_bytes = 0;  // of CPU 0; 0 if unknown
   Index last_cache_bytes = 0;  // of all last-level caches of the machine together; 0 if unknown

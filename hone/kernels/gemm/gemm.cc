@@ -134,7 +134,8 @@ struct Work {
                        .k_end = k_end,
                        .out = values,
                        .out_stride = kMaxPanels * kPanelRows,
-                       .accumulate = k_begin > 0});
+                       .accumulate = k_begin > 0,
+                       .panel_by_panel = reads_panel_by_panel()});
   }
 
   // Computes everything but the residual, which must be added exactly once.

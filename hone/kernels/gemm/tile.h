@@ -24,6 +24,7 @@ struct TileArgs {
   float* out;            // aligned to 64
   Index out_stride;      // floats between rows of x, a multiple of 16
   bool accumulate;       // add to the sums in `out` instead of starting from zero
+  bool panel_by_panel;   // not four panels at once for few rows of x; changes no bit
 };
 
 using TileFunction = void (*)(const TileArgs&);

@@ -114,4 +114,9 @@ GemmVariant choose_variant(PanelKind kind, Act act) {
   return cached_best_variant(kind, act);
 }
 
+bool reads_panel_by_panel() {
+  constexpr int kZen5 = 26;
+  return cpu_info().amd_family >= kZen5;
+}
+
 }  // namespace hone::kernels

@@ -267,8 +267,42 @@ TEST(Gemm, tiles_touch_no_byte_past_their_buffers) {
                    .k_end = 96,
                    .out = reinterpret_cast<float*>(out.data()),
                    .out_stride = 48,
-                   .accumulate = false});
+                   .accumulate = false,
+                   .panel_by_panel = false});
       }
+    }
+  }
+}
+
+TEST(Gemm, takes_panels_one_by_one_and_several_at_once_with_the_same_bits) {
+  constexpr Index kPanels = 7, kDepth = 512;
+  for (const std::string format : {"q8_0", "q4_0", "int4:g32", "q4_k", "q5_k", "q6_k"}) {
+    const PackedMatrix weight = pack(make_weight(format, kPanels * kPanelRows, kDepth, 1).stored());
+    for (const Index rows : {1, 2, 3, 5, 8}) {
+      const auto x = random_floats(rows * kDepth, 2);
+      PackedRows packed;
+      quantize_rows(x.data(), rows, kDepth, kDepth, packed, serial_executor());
+      const auto sums = [&](bool panel_by_panel) {
+        std::vector<float> out(static_cast<std::size_t>(rows * kPanels * kPanelRows) + 16);
+        auto* aligned = reinterpret_cast<float*>(
+            round_up(static_cast<Index>(reinterpret_cast<std::uintptr_t>(out.data())), 64));
+        choose_variant(weight.layout().kind, Act::Int8)
+            .tile({.layout = &weight.layout(),
+                   .panels = weight.panel(0),
+                   .panel_count = kPanels,
+                   .x = packed.data(),
+                   .x_group_bytes = packed.group_bytes(),
+                   .single_row = false,
+                   .rows = rows,
+                   .k_begin = 0,
+                   .k_end = kDepth,
+                   .out = aligned,
+                   .out_stride = kPanels * kPanelRows,
+                   .accumulate = false,
+                   .panel_by_panel = panel_by_panel});
+        return std::vector<float>(aligned, aligned + rows * kPanels * kPanelRows);
+      };
+      EXPECT_EQ(sums(true), sums(false)) << format << " with " << rows << " rows";
     }
   }
 }

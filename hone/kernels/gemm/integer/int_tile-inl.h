@@ -32,15 +32,16 @@
 namespace hone::kernels {
 namespace {
 
-// The prefetch distance in blocks. One stream of panels, or two of 4-bit codes, leave the memory
-// pipeline idle without prefetches: with cold weights, 8 rows then take 1.4 times as long on Zen 4
-// and 2.1 times as long on Zen 5. Several streams fill it by themselves, and prefetches only
-// displace their loads: without them, one row is 1.3 times as fast on Zen 4.
-template <class Ops, int kUnits, int kBits>
-constexpr int blocks_ahead() {
-  constexpr int kStreams = kUnits * Ops::kRows / static_cast<int>(kPanelRows);
-  return kStreams * kBits >= 16 ? 0 : 16;
-}
+// The streams of panels that are read at once.
+template <class Ops, int kUnits>
+constexpr int kStreams = kUnits* Ops::kRows / static_cast<int>(kPanelRows);
+
+// The prefetch distance in blocks. One or two streams leave the memory pipeline idle without
+// prefetches: with cold weights, 8 rows then take 1.4 times as long on Zen 4 and 2.1 times as long
+// on Zen 5. Four streams fill it by themselves on Zen 4, and prefetches only displace their loads:
+// without them, one row is 1.3 times as fast.
+template <class Ops, int kUnits>
+constexpr int kBlocksAhead = kStreams<Ops, kUnits> >= 4 ? 0 : 16;
 
 #define HONE_UNROLL _Pragma("GCC unroll 16")
 #define HONE_INLINE inline __attribute__((always_inline))
@@ -128,7 +129,7 @@ HONE_INLINE typename Ops::Float load_scales(const TileArgs& args, const Unit& un
 template <class Ops, PanelKind kKind, int kUnits>
 HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_block) {
   constexpr Index kBlockBytes = code_block_bytes(kKind);
-  constexpr int kBits = is_four_bit(kKind) ? 4 : 8, kAhead = blocks_ahead<Ops, kUnits, kBits>();
+  constexpr int kAhead = kBlocksAhead<Ops, kUnits>;
   constexpr Index kBlocks = kAhead > 0 ? kAhead : 2;
   for (Index at = 0; at < kBlocks * kBlockBytes; at += 64) {
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
@@ -141,7 +142,7 @@ HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_block) 
 template <class Ops, int kCols, int kUnits>
 HONE_INLINE void add_block8(const Unit (&units)[kUnits], Index at, const std::byte* const* x,
                             typename Ops::Int (&sum)[kUnits][kCols]) {
-  constexpr int kAhead = blocks_ahead<Ops, kUnits, 8>();
+  constexpr int kAhead = kBlocksAhead<Ops, kUnits>;
   HONE_UNROLL for (int quad = 0; quad < 8; ++quad) {
     typename Ops::Weight8 w[kUnits];
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
@@ -160,7 +161,7 @@ HONE_INLINE void add_block8(const Unit (&units)[kUnits], Index at, const std::by
 template <class Ops, int kCols, int kUnits>
 HONE_INLINE void add_block4(const Unit (&units)[kUnits], Index at, const std::byte* const* x,
                             typename Ops::Int (&sum)[kUnits][kCols]) {
-  constexpr int kAhead = blocks_ahead<Ops, kUnits, 4>();
+  constexpr int kAhead = kBlocksAhead<Ops, kUnits>;
   HONE_UNROLL for (int quad = 0; quad < 4; ++quad) {
     typename Ops::Int low[kUnits], high[kUnits];
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
@@ -195,7 +196,7 @@ HONE_INLINE typename Ops::Int wide_codes(const std::byte* block) {
 template <class Ops, PanelKind kKind, int kQuad, int kCols, int kUnits>
 HONE_INLINE void add_two_quads(const Unit (&units)[kUnits], Index block, const std::byte* const* x,
                                typename Ops::Int (&sum)[kUnits][kCols]) {
-  constexpr int kAhead = blocks_ahead<Ops, kUnits, 8>(), kBits = upper_bits(kKind);
+  constexpr int kAhead = kBlocksAhead<Ops, kUnits>, kBits = upper_bits(kKind);
   constexpr Index kBlockBytes = code_block_bytes(kKind);
   typename Ops::Int first[kUnits], second[kUnits];
   HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
@@ -222,7 +223,7 @@ HONE_INLINE void add_two_quads(const Unit (&units)[kUnits], Index block, const s
 template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_row) {
   constexpr int kGroups = (kCols + 3) / 4, kBits = is_four_bit(kKind) ? 4 : 8;
-  constexpr int kAhead = blocks_ahead<Ops, kUnits, kBits>();
+  constexpr int kAhead = kBlocksAhead<Ops, kUnits>;
   constexpr Index kBlockBytes = code_block_bytes(kKind);
   const Index first_block = args.k_begin / kBlockCols;
   const Index last_block = (args.k_end + kBlockCols - 1) / kBlockCols;
@@ -357,7 +358,7 @@ HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], Index block, int
   }
   BlockScales<Ops> scales[kUnits];
   HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-    scales[p] = load_block_scales<Ops, blocks_ahead<Ops, kUnits, kBits>()>(units[p], block, shift);
+    scales[p] = load_block_scales<Ops, kBlocksAhead<Ops, kUnits>>(units[p], block, shift);
   }
   HONE_UNROLL for (int c = 0; c < kCols; ++c) {
     const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
@@ -393,7 +394,7 @@ HONE_INLINE void add_half_block(const Unit (&units)[kUnits], Index block, int sh
   add_two_quads<Ops, PanelKind::Half6, 4 * kHalf + 2>(units, block, x, sum);
   typename Ops::Float scale[kUnits];
   HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-    scale[p] = load_half_scale<Ops, kHalf, blocks_ahead<Ops, kUnits, 8>()>(units[p], block, shift);
+    scale[p] = load_half_scale<Ops, kHalf, kBlocksAhead<Ops, kUnits>>(units[p], block, shift);
   }
   HONE_UNROLL for (int c = 0; c < kCols; ++c) {
     const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
@@ -458,7 +459,11 @@ HONE_INLINE void run_units_from(const TileArgs& args, Index unit, Index first_ro
 
 template <class Ops, PanelKind kKind, int kCols>
 void run_rows(const TileArgs& args, Index first_row) {
-  run_units_from<Ops, kKind, kCols, Ops::units_for(kCols)>(args, 0, first_row);
+  constexpr int kUnits = Ops::units_for(kCols, is_four_bit(kKind) ? 4 : 8);
+  if (kStreams<Ops, kUnits> >= 4 && args.panel_by_panel) {
+    return run_units_from<Ops, kKind, kCols, 1>(args, 0, first_row);
+  }
+  run_units_from<Ops, kKind, kCols, kUnits>(args, 0, first_row);
 }
 
 template <class Ops, PanelKind kKind, int kCols>

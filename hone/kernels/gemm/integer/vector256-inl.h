@@ -16,7 +16,7 @@ struct Vector256 {
   // With two units, the accumulators of four columns do not fit into the 16 registers beside the
   // sums and are kept in memory, but each quad of x is read once for both: on Zen 3, 256 rows take
   // 10 % less time than with one unit.
-  static constexpr int units_for(int) { return 2; }
+  static constexpr int units_for(int, int) { return 2; }
 
   static Float zero() { return _mm256_setzero_ps(); }
   static Int zero_int() { return _mm256_setzero_si256(); }

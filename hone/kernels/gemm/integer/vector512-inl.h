@@ -14,7 +14,9 @@ struct Vector512 {
   using Float = __m512;
   static constexpr int kRows = 16, kMaxCols = 12;
   // 32 registers: 2·units·columns accumulators, three per unit for weights, scale and zero point.
-  static constexpr int units_for(int cols) { return cols <= 2 ? 4 : cols <= 5 ? 2 : 1; }
+  static constexpr int units_for(int cols, int bits) {
+    return cols <= 2 ? 4 : cols <= 5 && bits == 4 ? 2 : 1;
+  }
 
   static Float zero() { return _mm512_setzero_ps(); }
   static Int zero_int() { return _mm512_setzero_si512(); }
