@@ -52,19 +52,22 @@ HWY_INLINE void dot_rows(const float* a, Index a_stride, const float* x, Index d
   if constexpr (kRows > 1) finish(1, a1, b1), finish(2, a2, b2), finish(3, a3, b3);
 }
 
-// Rows of the product with the columns of b.
-void multiply_columns_part(const ProductArgs& args, Index begin, Index end) {
+// Rows from `row` on with all columns of b.
+template <int kRows>
+HWY_INLINE void dot_columns(const ProductArgs& args, Index row) {
   const auto& [a, b, bias, out] = args;
-  constexpr Index kAtOnce = 4;
-  const auto dots = [&]<int kRows>(Index row) HWY_ATTR {
-    for (Index col = 0; col < out.cols; ++col) {
-      dot_rows<kRows>(&a(row, 0), a.row_stride, &b(0, col), a.cols,
-                      bias != nullptr ? bias[col] : 0.0F, &out(row, col), out.row_stride);
-    }
-  };
+  for (Index col = 0; col < out.cols; ++col) {
+    dot_rows<kRows>(&a(row, 0), a.row_stride, &b(0, col), a.cols,
+                    bias != nullptr ? bias[col] : 0.0F, &out(row, col), out.row_stride);
+  }
+}
+
+// Rows of the product with few columns of b.
+void multiply_columns_part(const ProductArgs& args, Index begin, Index end) {
+  constexpr int kAtOnce = 4;
   Index row = begin;
-  for (; row + kAtOnce <= end; row += kAtOnce) dots.template operator()<kAtOnce>(row);
-  for (; row < end; ++row) dots.template operator()<1>(row);
+  for (; row + kAtOnce <= end; row += kAtOnce) dot_columns<kAtOnce>(args, row);
+  for (; row < end; ++row) dot_columns<1>(args, row);
 }
 
 // out [cols] += a [kDepth] · b [kDepth, cols]. The processor prefetches along rows, but not from
@@ -95,28 +98,30 @@ HWY_INLINE void add_rows(const float* a, Index a_stride, const Strided<const flo
   }
 }
 
-// Columns of the product with the rows of a; the sums lie in out, in the level-1 cache.
-void multiply_rows_part(const ProductArgs& args, Index begin, Index end) {
+// Adds depth k to k + kDepth - 1 to the sums in columns [begin, end) of all rows.
+template <int kDepth>
+HWY_INLINE void add_depth(const ProductArgs& args, Index begin, Index end, Index k) {
   const auto& [a, b, bias, out] = args;
-  constexpr Index kAtOnce = 4;
+  const Strided<const float> part{&b(k, begin), kDepth, end - begin, b.row_stride, 1};
+  const float* next = k + 2 * kDepth <= a.cols ? part.data + kDepth * b.row_stride : nullptr;
   for (Index row = 0; row < out.rows; ++row) {
-    if (bias != nullptr) {
-      std::copy(bias + begin, bias + end, &out(row, begin));
+    add_rows<kDepth>(&a(row, k), a.col_stride, part, row == 0 ? next : nullptr, &out(row, begin));
+  }
+}
+
+// Columns of the product with few rows of a; the sums lie in out, in the level-1 cache.
+void multiply_rows_part(const ProductArgs& args, Index begin, Index end) {
+  for (Index row = 0; row < args.out.rows; ++row) {
+    if (args.bias != nullptr) {
+      std::copy(args.bias + begin, args.bias + end, &args.out(row, begin));
     } else {
-      std::fill_n(&out(row, begin), end - begin, 0.0F);
+      std::fill_n(&args.out(row, begin), end - begin, 0.0F);
     }
   }
-  const auto add = [&]<int kDepth>(Index k) HWY_ATTR {
-    const Strided<const float> part{&b(k, begin), kDepth, end - begin, b.row_stride, 1};
-    for (Index row = 0; row < out.rows; ++row) {
-      const bool has_next = row == 0 && k + 2 * kDepth <= a.cols;
-      add_rows<kDepth>(&a(row, k), a.col_stride, part,
-                       has_next ? part.data + kDepth * b.row_stride : nullptr, &out(row, begin));
-    }
-  };
+  constexpr int kAtOnce = 4;
   Index k = 0;
-  for (; k + kAtOnce <= a.cols; k += kAtOnce) add.template operator()<kAtOnce>(k);
-  for (; k < a.cols; ++k) add.template operator()<1>(k);
+  for (; k + kAtOnce <= args.a.cols; k += kAtOnce) add_depth<kAtOnce>(args, begin, end, k);
+  for (; k < args.a.cols; ++k) add_depth<1>(args, begin, end, k);
 }
 
 }  // namespace HWY_NAMESPACE
