@@ -183,8 +183,7 @@ TEST(FactoredModel, survives_the_artifact_and_takes_quantized_factors) {
   const hone::test::TemporaryFolder folder;
   const Architecture thin = factored_architecture(false);
   write(folder.path() / "thin", thin, values_of(TinyModel(thin)));
-  const auto file = model_io::open_model_or_throw(folder.path() / "thin",
-                                                  {.tokenizer = {}, .need_tokenizer = false});
+  const auto file = test::open_bare(folder.path() / "thin");
   const model_io::ModelSource source{file->architecture(), file->tensors(), nullptr,
                                      Json::object()};
   model_io::write_artifact(folder.path() / "same", source);

@@ -41,8 +41,7 @@ class KvMemory : public testing::Test {
     a.context = 2048;
     const hone::test::TinyModel model(a);
     model_io::write_hugging_face(folder_.path() / "model", model.source());
-    file_ = model_io::open_model_or_throw(folder_.path() / "model",
-                                          {.tokenizer = {}, .need_tokenizer = false});
+    file_ = test::open_bare(folder_.path() / "model");
     const LoopOptions options{.context = a.context,
                               .kv_bytes = 512 * kMiB,
                               .max_sequences = 40,

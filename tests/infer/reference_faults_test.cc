@@ -66,7 +66,7 @@ class ReferenceFault : public testing::Test {
 // A model and its runner, for what an engine hides: the cache.
 struct OpenRunner {
   explicit OpenRunner(const fs::path& path, Dtype kv = Dtype::Float16)
-      : file(model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false})),
+      : file(test::open_bare(path)),
         runner(*file, {.act = kernels::Act::Float32, .kv = kv, .max_rows = 64}, serial_executor()) {
   }
 
@@ -389,7 +389,7 @@ TEST_F(ReferenceFault, f19_opening_a_model_reads_its_header_only) {
   ASSERT_GE(fs::file_size(weights), std::uintmax_t{256} << 20);
   ASSERT_LT(resident_share(weights), 0.05) << "before";
 
-  const auto file = model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+  const auto file = test::open_bare(path);
   EXPECT_EQ(file->tensor("model.embed_tokens.weight").matrix.rows, a.vocab_size);
   EXPECT_EQ(file->architecture().parameters(), a.parameters());
   EXPECT_LT(resident_share(weights), 0.05);

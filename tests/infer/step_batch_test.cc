@@ -51,8 +51,7 @@ class StepBatchTest : public testing::Test {
   StepBatchTest() {
     const hone::test::TinyModel model(hone::test::tiny_architecture());
     model_io::write_hugging_face(folder_.path() / "model", model.source());
-    file_ = model_io::open_model_or_throw(folder_.path() / "model",
-                                          {.tokenizer = {}, .need_tokenizer = false});
+    file_ = test::open_bare(folder_.path() / "model");
   }
   std::unique_ptr<ModelRunner> runner(Executor& executor, Dtype kv = Dtype::Float16) const {
     return std::make_unique<ModelRunner>(*file_, RunnerOptions{.kv = kv, .max_rows = kMaxRows},

@@ -23,7 +23,7 @@ using test::TinyModel;
 // Opens without tokenizer and expects one line of error in this category.
 void expect_error(const fs::path& path, ErrorCategory wanted, std::string_view what) {
   try {
-    open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+    test::open_bare(path);
     ADD_FAILURE() << what << ": accepted";
   } catch (const Error& error) {
     const std::string message = error.what();
@@ -108,7 +108,7 @@ TEST_F(HostileFile, config_json_that_lies) {
   for (const char* text : {"", "{", "[]", "nul", "{\"a\":1,\"a\":2}", "{\"rope_theta\":1e999}"}) {
     write_text_file(hf_ / "config.json", text);
     try {
-      open_model_or_throw(hf_, {.tokenizer = {}, .need_tokenizer = false});
+      test::open_bare(hf_);
       ADD_FAILURE() << "accepted " << text;
     } catch (const Error& error) {
       EXPECT_EQ(exit_status(error.category()) == 3 || exit_status(error.category()) == 4, true);
@@ -153,7 +153,7 @@ TEST_F(HostileFile, buffers_of_old_checkpoints_are_ignored_and_float8_is_widened
   plan.push_back({"model.layers.0.self_attn.rotary_emb.inv_freq", Dtype::Float32, {8}});
   plan[0].dtype = Dtype::Float8E4M3;
   write_weights(hf_ / "model.safetensors", plan);
-  const auto model = open_model_or_throw(hf_, {.tokenizer = {}, .need_tokenizer = false});
+  const auto model = test::open_bare(hf_);
   EXPECT_EQ(model->tensors().size(), true_plan().size());
   EXPECT_EQ(model->tensors()[0].matrix.dtype, Dtype::BFloat16);
 }
@@ -175,8 +175,7 @@ TEST_F(HostileFile, shard_indices_that_lie) {
     expect_error(hf_, category, what);
   };
   write_json_file(path, index);
-  EXPECT_EQ(open_model_or_throw(hf_, {.tokenizer = {}, .need_tokenizer = false})->tensors().size(),
-            plan.size());
+  EXPECT_EQ(test::open_bare(hf_)->tensors().size(), plan.size());
   for (const char* name : {"../a.safetensors", "/etc/passwd", "..", ".", "", "x\\a", "s/a"}) {
     Json escape = index;
     escape["weight_map"][plan[0].name] = name;

@@ -69,8 +69,7 @@ TEST(Llama2c, reads_version_1_in_place) {
   for (const bool tied : {true, false}) {
     const TinyModel model(llama2c_architecture(tied));
     write_text_file(folder.path() / "m.bin", export_model(model, 1, 0));
-    const auto file =
-        open_model_or_throw(folder.path() / "m.bin", {.tokenizer = {}, .need_tokenizer = false});
+    const auto file = test::open_bare(folder.path() / "m.bin");
     EXPECT_EQ(file->architecture().tied_embeddings, tied);
     for (const NamedMatrix& tensor : model.tensors())
       EXPECT_EQ(decoded(file->tensor(tensor.name)), decoded(tensor)) << tensor.name;
@@ -82,8 +81,7 @@ TEST(Llama2c, reads_version_2_with_groups_that_cross_rows) {
   const TinyModel model(llama2c_architecture(false));
   // down_proj has 40 columns: groups of 16 run over the ends of its rows.
   write_text_file(folder.path() / "m.bin", export_model(model, 2, 16));
-  const auto file =
-      open_model_or_throw(folder.path() / "m.bin", {.tokenizer = {}, .need_tokenizer = false});
+  const auto file = test::open_bare(folder.path() / "m.bin");
   for (const NamedMatrix& tensor : model.tensors()) {
     const std::vector<float> exact = decoded(tensor), got = decoded(file->tensor(tensor.name));
     for (std::size_t i = 0; i < exact.size(); ++i)
@@ -98,7 +96,7 @@ TEST(Llama2c, refuses_other_sizes_flags_and_groups) {
   const auto expect_corrupt = [&](const std::string& bytes) {
     write_text_file(path, bytes);
     try {
-      open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+      test::open_bare(path);
       ADD_FAILURE() << "accepted";
     } catch (const Error& error) {
       EXPECT_EQ(error.category(), ErrorCategory::CorruptFile) << error.what();

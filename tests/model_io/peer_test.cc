@@ -56,7 +56,7 @@ TEST(Peer, models_saved_by_transformers_open_with_the_same_weights_and_rotation)
   for (int i = 0; i < 8; ++i) {
     const fs::path path = folder.path() / concat("m", i);
     SCOPED_TRACE(path.string());
-    const auto file = open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+    const auto file = test::open_bare(path);
     const Json expected = read_json_file(path / "expected.json");
     expect_tensors(*file, expected["tensors"]);
     expect_frequencies(file->architecture().rope, expected["inverse"]);
@@ -185,7 +185,7 @@ TEST(Peer, any_part_of_a_model_that_the_gguf_package_split_opens_it) {
   const Json expected = read_json_file(folder.path() / "expected.json");
   for (const int part : {1, 2, 4}) {
     const fs::path path = folder.path() / concat("m-0000", part, "-of-00004.gguf");
-    const auto file = open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+    const auto file = test::open_bare(path);
     EXPECT_EQ(file->tensors().size(), expected.size());
     EXPECT_EQ(file->files().size(), 4u);
     for (const FileTensor& tensor : file_tensors(file->architecture(), FileFormat::Gguf)) {

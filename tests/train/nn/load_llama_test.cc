@@ -31,9 +31,7 @@ using test::TinyModel;
 using testing::HasSubstr;
 using torch::Tensor;
 
-std::unique_ptr<ModelFile> open_plain(const fs::path& path) {
-  return model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
-}
+std::unique_ptr<ModelFile> open_plain(const fs::path& path) { return test::open_bare(path); }
 
 Llama new_model(Architecture architecture) {
   architecture.rope.pairing = model_io::RopePairing::HalfSplit;

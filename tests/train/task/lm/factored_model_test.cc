@@ -82,7 +82,7 @@ Tensor logits_of(const nn::Llama& model) {
 }
 
 nn::Llama load(const fs::path& path) {
-  const auto file = model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
+  const auto file = test::open_bare(path);
   nn::Llama model = make_llama(file->architecture(), 99);
   EXPECT_EQ(nn::load_llama(*model, *file), static_cast<Index>(file->tensors().size()));
   return model;
