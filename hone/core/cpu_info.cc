@@ -145,14 +145,19 @@ Index read_cache_bytes(std::string_view level, std::string_view type) {
   return 0;
 }
 
-// The value of a line of /proc/cpuinfo for the first CPU.
-std::string read_cpu_line(std::string_view key) {
+// Model and family from what /proc/cpuinfo says of the first CPU.
+void read_model(CpuInfo& info) {
+  info.model = "unknown";
+  bool is_amd = false;
   std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
+  for (std::string line; std::getline(file, line) && !line.empty();) {
     const std::size_t colon = line.find(": ");
-    if (line.starts_with(key) && colon != std::string::npos) return line.substr(colon + 2);
+    if (colon == std::string::npos) continue;
+    const std::string value = line.substr(colon + 2);
+    if (line.starts_with("vendor_id")) is_amd = value == "AuthenticAMD";
+    if (line.starts_with("cpu family") && is_amd) info.amd_family = std::atoi(value.c_str());
+    if (line.starts_with("model name")) info.model = value;
   }
-  return "unknown";
 }
 
 #if defined(__x86_64__)
@@ -260,10 +265,7 @@ void force_isa_from_environment() {
 const CpuInfo& cpu_info() {
   static const CpuInfo info = [] {
     CpuInfo read;
-    read.model = read_cpu_line("model name");
-    if (read_cpu_line("vendor_id") == "AuthenticAMD") {
-      read.amd_family = std::atoi(read_cpu_line("cpu family").c_str());
-    }
+    read_model(read);
     read.logical_cpus = static_cast<int>(std::max(1L, ::sysconf(_SC_NPROCESSORS_ONLN)));
     read.l1d_bytes = read_cache_bytes("1", "Data");
     read.l2_bytes = read_cache_bytes("2", "Data");

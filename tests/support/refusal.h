@@ -11,7 +11,8 @@ namespace hone::test {
 
 // The message of the Error of this category that `act` throws; empty if it throws none.
 template <class Act>
-std::string refusal(const Act& act, ErrorCategory category = ErrorCategory::InvalidArgument) {
+[[nodiscard]] std::string refusal(const Act& act,
+                                  ErrorCategory category = ErrorCategory::InvalidArgument) {
   try {
     act();
   } catch (const Error& error) {

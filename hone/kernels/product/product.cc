@@ -23,9 +23,6 @@ HWY_EXPORT(multiply_rows_part);
 
 namespace {
 
-// With fewer rows of a, reading b takes longer than the arithmetic, and tiles read it in bits.
-constexpr Index kFewRows = 4;
-
 void check(const ProductArgs& args) {
   constexpr std::string_view kName = "multiply";
   const auto& [a, b, bias, out] = args;
@@ -51,7 +48,7 @@ void multiply(const ProductArgs& args, Executor& executor) {
   // Four tasks for each worker, but not so small that a task's share of the fixed work is large:
   // tasks of rows pack b, tasks of columns read short pieces of its rows.
   const Index tasks = 4 * executor.workers();
-  if (args.b.col_stride == 1 && rows < kFewRows) {
+  if (args.b.col_stride == 1 && rows < kFewVectors) {  // tiles read b in bits
     // Whole pages of a row, and 4 KiB of sums, which stay in the level-1 cache.
     constexpr Index kMost = 1024, kMultiple = 64;
     const Index share = std::min(ceil_div(cols, 2 * Index{executor.workers()}), kMost);

@@ -23,9 +23,14 @@ struct ProductArgs {
 // threads. Error{InvalidArgument} for sizes that do not fit each other and other strides.
 void multiply(const ProductArgs& args, Executor& executor);
 
-// The same for a few columns of b, where the rows of a and the columns of b are contiguous: reads a
-// once. Every output is the sum of the products of interleaved parts of the depth. Its bits depend
-// on the vector length of the processor, and otherwise as little as those of multiply().
+// With fewer vectors than this, multiply() reads b, and multiply_columns() a, at the speed of
+// memory.
+inline constexpr Index kFewVectors = 4;
+
+// The same, meant for fewer than kFewVectors columns of b, where the rows of a and the columns of b
+// are contiguous: reads a once. Every output is the sum of the products of interleaved parts of the
+// depth. Its bits depend on the vector length of the processor, and otherwise as little as those of
+// multiply().
 void multiply_columns(const ProductArgs& args, Executor& executor);
 
 }  // namespace hone::kernels

@@ -17,8 +17,6 @@ using WithoutAutocast = c10::impl::ExcludeDispatchKeyGuard;
 // The rows for which the kernel is used. The libraries reorder the operands of larger products,
 // which they then multiply as fast.
 constexpr std::int64_t kMostRows = 256;
-// The rows below which x wᵀ takes dot products.
-constexpr std::int64_t kFewRows = 4;
 
 kernels::Strided<const float> matrix_of(const Tensor& m) {
   return {m.const_data_ptr<float>(), m.size(0), m.size(1), m.stride(0),
@@ -73,7 +71,8 @@ Tensor FactorProducts::operand(const Tensor& tensor) const {
 
 Tensor FactorProducts::by_rows(const Tensor& x, const Tensor& w) const {
   if (uses_kernel) {
-    const bool takes_dots = x.size(0) < kFewRows && x.stride(1) == 1 && w.stride(1) == 1;
+    const bool takes_dots =
+        x.size(0) < kernels::kFewVectors && x.stride(1) == 1 && w.stride(1) == 1;
     return multiply_by_kernel(matrix_of(w), matrix_of(x).transposed(), nullptr,
                               takes_dots ? kernels::multiply_columns : kernels::multiply)
         .t();

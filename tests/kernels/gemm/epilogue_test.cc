@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numbers>
 
+#include "hone/core/buffer.h"
 #include "hone/core/error.h"
 #include "hone/core/thread_pool.h"
 #include "hone/kernels/gemm/gemm.h"
@@ -241,6 +242,23 @@ class GuardedBytes {
   std::size_t length_ = 0;
 };
 
+// All rows and panels; `out` is left to the caller.
+TileArgs whole_tile(const PackedMatrix& weight, const PackedRows& x) {
+  return {.layout = &weight.layout(),
+          .panels = weight.panel(0),
+          .panel_count = weight.panels(),
+          .x = x.data(),
+          .x_group_bytes = x.group_bytes(),
+          .single_row = x.act() == Act::Float32 && x.rows() == 1,
+          .rows = x.rows(),
+          .k_begin = 0,
+          .k_end = weight.cols(),
+          .out = nullptr,
+          .out_stride = weight.panels() * kPanelRows,
+          .accumulate = false,
+          .panel_by_panel = false};
+}
+
 TEST(Gemm, tiles_touch_no_byte_past_their_buffers) {
   for (const std::string format : {"f32", "f16", "bf16", "q8_0", "q4_0", "int4:g32", "int8:row"}) {
     for (const Act act : {Act::Float32, Act::Int8}) {
@@ -255,20 +273,18 @@ TEST(Gemm, tiles_touch_no_byte_past_their_buffers) {
         const GuardedBytes panels(weight.bytes()), guarded_x(x_bytes), out(rows * 48 * 4);
         std::memcpy(panels.data(), weight.panel(0), static_cast<std::size_t>(weight.bytes()));
         std::memcpy(guarded_x.data(), packed.data(), static_cast<std::size_t>(x_bytes));
-        choose_variant(weight.layout().kind, act)
-            .tile({.layout = &weight.layout(),
-                   .panels = panels.data(),
-                   .panel_count = 3,
-                   .x = guarded_x.data(),
-                   .x_group_bytes = packed.group_bytes(),
-                   .single_row = act == Act::Float32 && rows == 1,
-                   .rows = rows,
-                   .k_begin = 0,
-                   .k_end = 96,
-                   .out = reinterpret_cast<float*>(out.data()),
-                   .out_stride = 48,
-                   .accumulate = false,
-                   .panel_by_panel = false});
+        TileArgs args = whole_tile(weight, packed);
+        args.panels = panels.data();
+        args.x = guarded_x.data();
+        args.out = reinterpret_cast<float*>(out.data());
+        const Buffer wanted(rows * 48 * 4);
+        TileArgs unguarded = whole_tile(weight, packed);
+        unguarded.out = wanted.as<float>();
+        const TileFunction tile = choose_variant(weight.layout().kind, act).tile;
+        tile(args), tile(unguarded);
+        EXPECT_EQ(std::memcmp(out.data(), wanted.data(), static_cast<std::size_t>(wanted.bytes())),
+                  0)
+            << format << " with " << rows << " rows";
       }
     }
   }
@@ -283,24 +299,13 @@ TEST(Gemm, takes_panels_one_by_one_and_several_at_once_with_the_same_bits) {
       PackedRows packed;
       quantize_rows(x.data(), rows, kDepth, kDepth, packed, serial_executor());
       const auto sums = [&](bool panel_by_panel) {
-        std::vector<float> out(static_cast<std::size_t>(rows * kPanels * kPanelRows) + 16);
-        auto* aligned = reinterpret_cast<float*>(
-            round_up(static_cast<Index>(reinterpret_cast<std::uintptr_t>(out.data())), 64));
-        choose_variant(weight.layout().kind, Act::Int8)
-            .tile({.layout = &weight.layout(),
-                   .panels = weight.panel(0),
-                   .panel_count = kPanels,
-                   .x = packed.data(),
-                   .x_group_bytes = packed.group_bytes(),
-                   .single_row = false,
-                   .rows = rows,
-                   .k_begin = 0,
-                   .k_end = kDepth,
-                   .out = aligned,
-                   .out_stride = kPanels * kPanelRows,
-                   .accumulate = false,
-                   .panel_by_panel = panel_by_panel});
-        return std::vector<float>(aligned, aligned + rows * kPanels * kPanelRows);
+        const Index count = rows * kPanels * kPanelRows;
+        const Buffer out(count * 4);
+        TileArgs args = whole_tile(weight, packed);
+        args.out = out.as<float>();
+        args.panel_by_panel = panel_by_panel;
+        choose_variant(weight.layout().kind, Act::Int8).tile(args);
+        return std::vector<float>(out.as<float>(), out.as<float>() + count);
       };
       EXPECT_EQ(sums(true), sums(false)) << format << " with " << rows << " rows";
     }
@@ -317,6 +322,10 @@ TEST(Gemm, reads_x_and_writes_y_up_to_a_guard_page) {
     const GemmOutput output{
         .weight = &weight, .y = reinterpret_cast<float*>(y.data()), .y_stride = 37};
     gemm(from, rows, 96, output, serial_executor());
+    std::vector<float> wanted(static_cast<std::size_t>(rows * 37));
+    gemm(x.data(), rows, 96, {.weight = &weight, .y = wanted.data(), .y_stride = 37},
+         serial_executor());
+    EXPECT_EQ(std::memcmp(y.data(), wanted.data(), wanted.size() * 4), 0) << rows << " rows";
   }
 }
 

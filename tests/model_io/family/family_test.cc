@@ -190,21 +190,21 @@ TEST(Family, refuses_lists_of_layers_that_do_not_fit) {
   json["layer_types"] = {"full_attention", "linear_attention"};
   EXPECT_THAT(refusal(json, ErrorCategory::Unsupported), HasSubstr("got 'linear_attention'"));
   json["layer_types"] = 3;
-  refusal(json, ErrorCategory::CorruptFile);
+  EXPECT_NE(refusal(json, ErrorCategory::CorruptFile), "");
   json = config_of("qwen3");
   json["use_sliding_window"] = true;
   json["sliding_window"] = -1;
-  refusal(json, ErrorCategory::CorruptFile);
+  EXPECT_NE(refusal(json, ErrorCategory::CorruptFile), "");
   json = config_of("llama");
   json["layer_intermediate_sizes"] = {8};
   EXPECT_THAT(refusal(json, ErrorCategory::CorruptFile), HasSubstr("for each of 2 layers"));
   json["layer_intermediate_sizes"] = {8, Index{1} << 40};
-  refusal(json, ErrorCategory::CorruptFile);
+  EXPECT_NE(refusal(json, ErrorCategory::CorruptFile), "");
   json.erase("layer_intermediate_sizes");
   json["layer_attention_heads"] = {4, 0};
-  refusal(json, ErrorCategory::CorruptFile);
+  EXPECT_NE(refusal(json, ErrorCategory::CorruptFile), "");
   json["layer_attention_heads"] = {4, "x"};
-  refusal(json, ErrorCategory::CorruptFile);
+  EXPECT_NE(refusal(json, ErrorCategory::CorruptFile), "");
 }
 
 TEST(Family, null_switches_a_soft_cap_off_and_an_absent_key_keeps_the_default) {
@@ -218,13 +218,13 @@ TEST(Family, null_switches_a_soft_cap_off_and_an_absent_key_keeps_the_default) {
   EXPECT_DOUBLE_EQ(read(json).embedding_scale, std::sqrt(32.0));
   EXPECT_DOUBLE_EQ(read(json).score_scale(1), 1.0 / 16);  // query_pre_attn_scalar is 256
   json["final_logit_softcapping"] = -1.0;
-  refusal(json, ErrorCategory::CorruptFile);
+  EXPECT_NE(refusal(json, ErrorCategory::CorruptFile), "");
   json["final_logit_softcapping"] = "big";
-  refusal(json, ErrorCategory::CorruptFile);
+  EXPECT_NE(refusal(json, ErrorCategory::CorruptFile), "");
   json = config_of("gemma2");
   for (const double bad : {0.0, -4.0}) {
     json["query_pre_attn_scalar"] = bad;
-    refusal(json, ErrorCategory::CorruptFile);
+    EXPECT_NE(refusal(json, ErrorCategory::CorruptFile), "");
   }
 }
 
@@ -242,7 +242,7 @@ TEST(Family, refuses_contradictions_of_rope_for_types_of_layers) {
   EXPECT_THAT(refusal(json, ErrorCategory::CorruptFile), HasSubstr("two values"));
   Json llama = config_of("llama");
   llama["rope_parameters"] = json["rope_parameters"];
-  refusal(llama, ErrorCategory::Unsupported);
+  EXPECT_NE(refusal(llama, ErrorCategory::Unsupported), "");
 }
 
 TEST(Family, serves_a_partial_rotation_only_where_the_class_has_one) {
@@ -250,30 +250,31 @@ TEST(Family, serves_a_partial_rotation_only_where_the_class_has_one) {
   json["partial_rotary_factor"] = 0.5;
   EXPECT_EQ(read(json).rope.rotary_dims, 4);
   json["partial_rotary_factor"] = 0.4;  // 3 dimensions
-  refusal(json, ErrorCategory::CorruptFile);
+  EXPECT_NE(refusal(json, ErrorCategory::CorruptFile), "");
   for (const double bad : {0.0, -1.0, 2.0}) {
     json["partial_rotary_factor"] = bad;
-    refusal(json, ErrorCategory::CorruptFile);
+    EXPECT_NE(refusal(json, ErrorCategory::CorruptFile), "");
   }
   Json llama = config_of("llama");
   llama["partial_rotary_factor"] = 0.5;
-  refusal(llama, ErrorCategory::Unsupported);
+  EXPECT_NE(refusal(llama, ErrorCategory::Unsupported), "");
 }
 
 TEST(Family, refuses_what_the_forward_pass_does_not_compute) {
   const auto refused = [](std::string_view name, const char* key, const Json& value) {
     Json json = config_of(name);
     json[key] = value;
-    refusal(json, ErrorCategory::Unsupported);
+    return refusal(json, ErrorCategory::Unsupported);
   };
-  refused("gpt2", "activation_function", "gelu");
-  refused("gpt2", "activation_function", "relu");
-  refused("gpt2", "add_cross_attention", true);
-  refused("gemma2", "hidden_activation", "silu");
-  refused("gemma3_text", "use_bidirectional_attention", true);
-  refused("qwen2", "hidden_act", "gelu_new");
-  refused("phi3", "rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0, 1.0}}});
-  refused("mistral", "quantization_config", {{"bits", 4}});
+  EXPECT_NE(refused("gpt2", "activation_function", "gelu"), "");
+  EXPECT_NE(refused("gpt2", "activation_function", "relu"), "");
+  EXPECT_NE(refused("gpt2", "add_cross_attention", true), "");
+  EXPECT_NE(refused("gemma2", "hidden_activation", "silu"), "");
+  EXPECT_NE(refused("gemma3_text", "use_bidirectional_attention", true), "");
+  EXPECT_NE(refused("qwen2", "hidden_act", "gelu_new"), "");
+  EXPECT_NE(refused("phi3", "rope_scaling", {{"type", "longrope"}, {"short_factor", {1.0, 1.0}}}),
+            "");
+  EXPECT_NE(refused("mistral", "quantization_config", {{"bits", 4}}), "");
 }
 
 TEST(Family, sizes_out_of_range_are_refused_before_anything_is_allocated) {
