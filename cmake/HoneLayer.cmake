@@ -93,6 +93,12 @@ function(hone_share_torch_headers target)
   target_precompile_headers(${target} REUSE_FROM hone_train)
 endfunction()
 
+# Tests are compiled for half as long with few optimizations; what they call has all of them. Their
+# binaries share precompiled headers, which want one code model.
+function(hone_compile_as_test target)
+  target_compile_options(${target} PRIVATE -Og -fPIC)
+endfunction()
+
 # hone_tests(folder LAYERS layer… [LABELS label…] [ISA_SWEEP]): one binary from the *_test.cc and
 # *_support.cc of one folder. ISA_SWEEP registers the suite once per instruction set; one that the
 # machine lacks, or that is beyond HONE_FORCE_ISA, shows as skipped.
@@ -110,10 +116,13 @@ function(hone_tests folder)
       target_link_libraries(${target} PRIVATE hone::${layer})
     endif()
   endforeach()
-  target_link_libraries(${target} PRIVATE hone_test_support ${arg_LINK})
+  set(support hone_test_support)
   if(arg_LAYERS MATCHES "train|_torch")
-    hone_share_torch_headers(${target})
+    set(support hone_torch_test_support)
   endif()
+  target_link_libraries(${target} PRIVATE ${support} ${arg_LINK})
+  hone_compile_as_test(${target})
+  target_precompile_headers(${target} REUSE_FROM ${support})
   if(NOT folder MATCHES "^kernels/")
     # Half as much, because tests take longer to compile than what they test.
     math(EXPR limit "${HONE_UNITY_KIB} / 2")

@@ -98,9 +98,9 @@ TEST(Memory, temporaries_of_every_rule_stay_within_the_bar) {
     const std::string_view name = rule.name;
     const bool coupled = name == "tam" || name == "adatam";
     expect_within_bar(rule, std::vector<Index>(24, 65'536), coupled, pool);
-    expect_within_bar(rule, std::vector<Index>(2000, 1024), coupled, pool);
+    expect_within_bar(rule, std::vector<Index>(500, 1024), coupled, pool);
     if (name != "tam" && name != "tam_decoupled" && name != "adamw") continue;
-    expect_within_bar(rule, std::vector<Index>(24, 1'048'576), coupled, pool);
+    expect_within_bar(rule, std::vector<Index>(6, 1'048'576), coupled, pool);
   }
 }
 

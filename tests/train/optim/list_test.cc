@@ -8,10 +8,12 @@
 
 #include "hone/kernels/multi_tensor/list/multi_tensor_list.h"
 #include "hone/train/interop.h"
+#include "tests/support/tensors.h"
 
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
+using hone::test::copies;
+using hone::test::Tensors;
 
 // As in docs/multi-tensor.md.
 double clip_and_average(const std::vector<at::Tensor>& grads, const std::vector<at::Tensor>& params,
@@ -33,12 +35,6 @@ Tensors random_tensors() {
           at::randn({2, 3, 5, 4}).contiguous(at::MemoryFormat::ChannelsLast)};
 }
 
-Tensors copies_of(const Tensors& tensors) {
-  Tensors copies;
-  for (const at::Tensor& tensor : tensors) copies.push_back(tensor.clone());
-  return copies;
-}
-
 std::vector<hone::TensorView> views_of(const Tensors& tensors) {
   std::vector<hone::TensorView> views;
   for (const at::Tensor& tensor : tensors) views.push_back(hone::view_of(tensor, "tensor"));
@@ -53,8 +49,8 @@ void expect_close(const Tensors& got, const Tensors& want) {
 
 TEST(ListAgainstLibTorch, the_page_s_example_clips_and_averages) {
   at::manual_seed(1);
-  const Tensors grads = random_tensors(), params = copies_of(grads);
-  const Tensors averages = copies_of(params), expected = copies_of(averages);
+  const Tensors grads = random_tensors(), params = copies(grads);
+  const Tensors averages = copies(params), expected = copies(averages);
   for (const at::Tensor& tensor : params) tensor.mul_(3);
   Tensors with_grads;
   for (const at::Tensor& grad : grads) {
@@ -74,7 +70,7 @@ TEST(ListAgainstLibTorch, the_page_s_example_clips_and_averages) {
 
 TEST(ListAgainstLibTorch, arithmetic_is_that_of_foreach) {
   at::manual_seed(2);
-  const Tensors x = random_tensors(), y = copies_of(x), other = copies_of(x);
+  const Tensors x = random_tensors(), y = copies(x), other = copies(x);
   const auto x_views = views_of(x), y_views = views_of(y);
   hone::Executor& threads = hone::libtorch_executor();
   hone::kernels::list_add(y_views, 0.3, x_views, threads);

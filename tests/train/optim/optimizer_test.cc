@@ -23,14 +23,17 @@
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "tests/support/error_of.h"
+#include "tests/support/tensors.h"
 #include "tests/train/optim/parity_support.h"
 
 namespace hone::optim {
 namespace {
 
+using hone::test::copies;
+using hone::test::equal;
 using hone::test::error_of;
+using hone::test::Tensors;
 using test::set_normal_gradients;
-using Tensors = std::vector<torch::Tensor>;
 using testing::HasSubstr;
 
 Tensors make_three_params() {
@@ -38,19 +41,6 @@ Tensors make_three_params() {
   Tensors params{torch::rand({40, 17}), torch::rand({20'000}), torch::rand({5})};
   for (torch::Tensor& param : params) param.requires_grad_();
   return params;
-}
-
-bool equal(const Tensors& a, const Tensors& b) {
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    if (!a[i].equal(b[i])) return false;
-  }
-  return a.size() == b.size();
-}
-
-Tensors copies(const Tensors& from) {
-  Tensors to;
-  for (const torch::Tensor& tensor : from) to.push_back(tensor.detach().clone());
-  return to;
 }
 
 // `make` builds the optimizer under test over given parameters.

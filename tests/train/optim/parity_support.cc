@@ -24,15 +24,6 @@ void set_normal_gradients(Tensors& params, int seed) {
 
 void set_gradients(Tensors& params, int step) { set_normal_gradients(params, 1000 + step); }
 
-double worst_difference(const Tensors& a, const Tensors& b) {
-  double worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const torch::Tensor scale = b[i].detach().abs().clamp_min(1);
-    worst = std::max(worst, ((a[i] - b[i]).detach().abs() / scale).max().item<double>());
-  }
-  return worst;
-}
-
 void train_both(torch::optim::Optimizer& a, Tensors& params_a, torch::optim::Optimizer& b,
                 Tensors& params_b, int steps) {
   for (int t = 0; t < steps; ++t) {

@@ -8,10 +8,13 @@
 #include <type_traits>
 #include <vector>
 
+#include "tests/support/tensors.h"
+
 // The same training with hone's optimizers and with others.
 namespace hone::optim::test {
 
-using Tensors = std::vector<torch::Tensor>;
+using hone::test::Tensors;
+using hone::test::worst_difference;
 
 // Five parameters, one of them channels-last; always the same numbers.
 Tensors make_params();
@@ -19,9 +22,7 @@ Tensors make_params();
 void set_gradients(Tensors& params, int step);
 // Standard normal ones of any parameters, by LibTorch's generator from this seed.
 void set_normal_gradients(Tensors& params, int seed);
-// max |a - b| / max(1, |b|) over all parameters
-double worst_difference(const Tensors& a, const Tensors& b);
-constexpr double kBound = 2e-6;
+constexpr double kBound = 2e-6;  // of worst_difference()
 
 // Steps both over the same gradients.
 void train_both(torch::optim::Optimizer& a, Tensors& params_a, torch::optim::Optimizer& b,

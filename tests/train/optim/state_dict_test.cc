@@ -26,15 +26,17 @@
 #include "hone/train/tensor_file.h"
 #include "tests/support/error_of.h"
 #include "tests/support/peer.h"
+#include "tests/support/tensors.h"
 #include "tests/support/test_data.h"
 #include "tests/train/optim/formula_values.h"
 
 namespace hone::optim {
 namespace {
 
+using hone::test::Tensors;
+using hone::test::worst_difference;
 using test::TemporaryFolder;
 using testing::HasSubstr;
-using Tensors = std::vector<torch::Tensor>;
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 using OptimizerPtr = std::shared_ptr<MultiTensorOptimizer>;
 
@@ -116,16 +118,6 @@ std::vector<Rule> torch_rules() {
           muon_rule()};
 }
 
-double worst(const Tensors& got, const Tensors& want) {
-  double most = 0;
-  for (std::size_t k = 0; k < got.size(); ++k) {
-    const torch::Tensor size = at::clamp_min(want[k].detach().abs(), 1);
-    const torch::Tensor error = (got[k].detach() - want[k].detach()).abs() / size;
-    most = std::max(most, error.max().item<double>());
-  }
-  return most;
-}
-
 void write_params(const std::filesystem::path& folder, const Tensors& params) {
   std::vector<NamedTensor> named;
   for (std::size_t k = 0; k < params.size(); ++k) {
@@ -156,13 +148,13 @@ TEST(StateDict, moves_to_torch_optim_and_back) {
                    {rule.name, there.path().string(), back.path().string(), "4", "4"});
     take_steps(*optimizer, 4, 4);
     const Tensors theirs = read_params(back.path());
-    EXPECT_LE(worst(theirs, ours), rule.bound) << rule.name;
+    EXPECT_LE(worst_difference(theirs, ours), rule.bound) << rule.name;
     // Back again, where neither rate nor anything else is known.
     const OptimizerPtr taken = rule.make_plain(theirs);
     load_state_dict(back.path(), *taken);
     take_steps(*taken, 8, 4);
     take_steps(*optimizer, 8, 4);
-    EXPECT_LE(worst(theirs, ours), rule.bound) << rule.name;
+    EXPECT_LE(worst_difference(theirs, ours), rule.bound) << rule.name;
   }
 }
 
@@ -206,7 +198,7 @@ TEST(StateDict, reads_groups_that_torch_optim_made) {
     }
     take_steps(*optimizer, 4, 4);
     run(made, further, "4");
-    EXPECT_LE(worst(ours, read_params(further.path())), rule->bound) << name;
+    EXPECT_LE(worst_difference(ours, read_params(further.path())), rule->bound) << name;
   }
 }
 

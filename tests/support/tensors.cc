@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/tensors.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+namespace hone::test {
+
+Tensors copies(const Tensors& tensors) {
+  Tensors out;
+  for (const at::Tensor& tensor : tensors) out.push_back(tensor.detach().clone());
+  return out;
+}
+
+bool equal(const Tensors& a, const Tensors& b) {
+  return std::ranges::equal(a, b, [](const auto& x, const auto& y) { return x.equal(y); });
+}
+
+double worst_difference(const Tensors& a, const Tensors& b) {
+  double worst = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    const at::Tensor scale = b[i].detach().abs().clamp_min(1);
+    worst = std::max(worst, ((a[i] - b[i]).detach().abs() / scale).max().item<double>());
+  }
+  return worst;
+}
+
+}  // namespace hone::test

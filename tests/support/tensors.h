@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+// Lists of LibTorch's tensors in tests.
+namespace hone::test {
+
+using Tensors = std::vector<at::Tensor>;
+
+// Detached clones.
+Tensors copies(const Tensors& tensors);
+// Equal lengths, shapes and numbers.
+bool equal(const Tensors& a, const Tensors& b);
+// max |a - b| / max(1, |b|) over all elements of all tensors
+double worst_difference(const Tensors& a, const Tensors& b);
+
+}  // namespace hone::test
