@@ -115,10 +115,7 @@ def run_ctest(arguments, results):
                "-L" if arguments.pace == "slow" else "-LE", "^slow$"]
     if arguments.label:
         command += ["-L", f"^{re.escape(arguments.label)}$"]
-    # Tests run side by side. Waiting threads of LibTorch would otherwise keep their CPUs from those
-    # of others: two tests of two threads on two CPUs then take up to four times as long.
-    environment = {"OMP_WAIT_POLICY": "passive", **os.environ}
-    return subprocess.run(command, env=environment).returncode
+    return subprocess.run(command).returncode
 
 
 def main():

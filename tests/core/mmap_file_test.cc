@@ -135,8 +135,7 @@ TEST_F(MmapFileTest, dropped_pages_are_read_again) {
   EXPECT_EQ(sum_of(file.bytes()), 32 * kPage);
 }
 
-void read_beyond_the_end(const fs::path& path) {
-  const int descriptor = open_regular_file(path);
+void read_beyond_the_end(int descriptor) {
   auto* const bytes = static_cast<volatile char*>(
       ::mmap(nullptr, 2 * kPage, PROT_READ, MAP_PRIVATE, descriptor, 0));
   static_cast<void>(bytes[kPage]);
@@ -147,6 +146,12 @@ void read_beyond_the_end(const fs::path& path) {
 class MmapFileDeathTest : public MmapFileTest {
  protected:
   MmapFileDeathTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+  // Removes the child's folder, because the signal leaves it no time to.
+  MmapFile map_alone(const fs::path& path) const {
+    MmapFile file(path);
+    fs::remove_all(folder_.path());
+    return file;
+  }
 };
 
 TEST_F(MmapFileDeathTest, a_fault_elsewhere_reaches_the_handler_before) {
@@ -154,8 +159,9 @@ TEST_F(MmapFileDeathTest, a_fault_elsewhere_reaches_the_handler_before) {
   EXPECT_EXIT(
       {
         std::signal(SIGBUS, [](int) { ::_exit(42); });
-        const MmapFile file(path);
-        read_beyond_the_end(path);
+        const int descriptor = open_regular_file(path);
+        const MmapFile file = map_alone(path);
+        read_beyond_the_end(descriptor);
       },
       testing::ExitedWithCode(42), "");
 }
@@ -165,8 +171,9 @@ TEST_F(MmapFileDeathTest, a_fault_elsewhere_ends_the_process) {
   EXPECT_EXIT(
       {
         std::signal(SIGBUS, SIG_DFL);
-        const MmapFile file(path);
-        read_beyond_the_end(path);
+        const int descriptor = open_regular_file(path);
+        const MmapFile file = map_alone(path);
+        read_beyond_the_end(descriptor);
       },
       testing::KilledBySignal(SIGBUS), "");
 }
@@ -176,14 +183,14 @@ TEST_F(MmapFileDeathTest, a_signal_that_was_sent_ends_the_process_unless_ignored
   EXPECT_EXIT(
       {
         std::signal(SIGBUS, SIG_DFL);
-        const MmapFile file(path);
+        const MmapFile file = map_alone(path);
         ::raise(SIGBUS);
       },
       testing::KilledBySignal(SIGBUS), "");
   EXPECT_EXIT(
       {
         std::signal(SIGBUS, SIG_IGN);
-        const MmapFile file(path);
+        const MmapFile file = map_alone(path);
         ::raise(SIGBUS);
         ::_exit(7);
       },
