@@ -124,9 +124,7 @@ TEST_F(BadInput, a_weight_that_is_not_finite_is_named_when_it_spoils_the_result)
           {"eval", model, "--data", path("text.txt")},
           {"compress", model, "-o", path("small"), "--quantize", "int8:row"}};
       for (const Arguments& command : commands) {
-        if (command[0] == "compress" &&
-            !fs::exists(fs::path(HONE_PROGRAM).parent_path() / "hone-torch"))
-          continue;
+        if (command[0] == "compress" && !has_libtorch()) continue;
         const ProgramResult result = run_hone(command);
         EXPECT_EQ(result.status, 3) << tensor << result.err;
         EXPECT_THAT(result.err, AllOf(HasSubstr(tensor), HasSubstr(model + "]")));

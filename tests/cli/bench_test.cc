@@ -84,8 +84,7 @@ TEST_F(Cli, bench_llm_decodes_under_a_schema_that_does_not_let_the_text_end) {
 }
 
 TEST_F(Cli, bench_layers_prints_one_document_and_writes_its_plots) {
-  if (!std::filesystem::exists(std::filesystem::path(HONE_PROGRAM).parent_path() / "hone-torch"))
-    GTEST_SKIP() << "built without LibTorch";
+  if (!has_libtorch()) GTEST_SKIP() << "built without LibTorch";
   const Arguments bench{"bench",  "layers", "--shape",  "24x16", "--batch", "2",
                         "--rank", "4",      "--repeat", "2",     "--plots", path("plots")};
   const Json report = json_of(bench + Arguments{"--pass", "forward,train", "--mode", "sketched"});
@@ -120,7 +119,7 @@ TEST_F(Cli, bench_layers_prints_one_document_and_writes_its_plots) {
 }
 
 TEST_F(Cli, benches_of_linear_algebra_and_attention_have_errors_beside_times) {
-  if (!std::filesystem::exists(std::filesystem::path(HONE_PROGRAM).parent_path() / "hone-torch")) {
+  if (!has_libtorch()) {
     GTEST_SKIP() << "without LibTorch";
   }
   const Arguments linalg{"bench", "linalg", "--iterations", "1"};

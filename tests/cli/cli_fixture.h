@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,11 @@ inline Arguments hone_argv(Arguments arguments) {
 
 inline ProgramResult run_hone(Arguments arguments) {
   return Program(hone_argv(std::move(arguments))).wait();
+}
+
+// Whether the build has the commands that need LibTorch.
+inline bool has_libtorch() {
+  return std::filesystem::exists(std::filesystem::path(HONE_PROGRAM).parent_path() / "hone-torch");
 }
 
 inline Arguments operator+(Arguments left, const Arguments& right) {

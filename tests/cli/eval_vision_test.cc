@@ -18,8 +18,7 @@ using testing::Not;
 class EvalVision : public Cli {
  protected:
   void SetUp() override {
-    if (!fs::exists(fs::path(HONE_PROGRAM).parent_path() / "hone-torch"))
-      GTEST_SKIP() << "built without LibTorch";
+    if (!has_libtorch()) GTEST_SKIP() << "built without LibTorch";
     write_bar_folder(path("data"), 12, 3, 60, 15);
     model_ = train({"--data", path("data"), "--set", "model.name=mlp"});
   }

@@ -18,8 +18,7 @@ using testing::Not;
 class RunFolder : public Cli {
  protected:
   void SetUp() override {
-    if (!fs::exists(fs::path(HONE_PROGRAM).parent_path() / "hone-torch"))
-      GTEST_SKIP() << "built without LibTorch";
+    if (!has_libtorch()) GTEST_SKIP() << "built without LibTorch";
     std::string text;
     for (int i = 0; i < 400; ++i) text += i % 3 == 0 ? "the cat sat.\n" : "a dog ran.\n";
     write_text_file(path("text.txt"), text);

@@ -179,8 +179,7 @@ TEST_F(Trace, bench_shows_every_sample_of_every_contestant) {
 }
 
 TEST_F(Trace, train_shows_the_parts_of_a_step) {
-  if (!fs::exists(fs::path(HONE_PROGRAM).parent_path() / "hone-torch"))
-    GTEST_SKIP() << "built without LibTorch";
+  if (!has_libtorch()) GTEST_SKIP() << "built without LibTorch";
   std::string text;
   for (int i = 0; i < 400; ++i) text += i % 3 == 0 ? "the cat sat.\n" : "a dog ran.\n";
   write_text_file(path("text.txt"), text);

@@ -128,8 +128,7 @@ void expect_refused(const Arguments& arguments, int status, const std::string& w
 class TrainPaco : public Cli {
  protected:
   void SetUp() override {
-    if (!fs::exists(fs::path(HONE_PROGRAM).parent_path() / "hone-torch"))
-      GTEST_SKIP() << "built without LibTorch";
+    if (!has_libtorch()) GTEST_SKIP() << "built without LibTorch";
   }
   // The same for all tests.
   struct Whole {

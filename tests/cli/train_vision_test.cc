@@ -19,8 +19,7 @@ using testing::HasSubstr;
 class TrainVision : public Cli {
  protected:
   void SetUp() override {
-    if (!fs::exists(fs::path(HONE_PROGRAM).parent_path() / "hone-torch"))
-      GTEST_SKIP() << "built without LibTorch";
+    if (!has_libtorch()) GTEST_SKIP() << "built without LibTorch";
     write_bar_folder(path("data"), 12, 3, 60, 15);
   }
   Arguments train(const std::string& out, int steps) const {

@@ -16,8 +16,7 @@ using testing::HasSubstr;
 class Tune : public Cli {
  protected:
   void SetUp() override {
-    if (!fs::exists(fs::path(HONE_PROGRAM).parent_path() / "hone-torch"))
-      GTEST_SKIP() << "built without LibTorch";
+    if (!has_libtorch()) GTEST_SKIP() << "built without LibTorch";
     write_bar_folder(path("data"), 12, 3, 60, 15);
     const ProgramResult trained =
         run_hone({"train", "vision", "-q", "--data", path("data"), "--out", path("run"),
