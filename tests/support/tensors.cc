@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 namespace hone::test {
 
@@ -18,10 +20,12 @@ bool equal(const Tensors& a, const Tensors& b) {
 }
 
 double worst_difference(const Tensors& a, const Tensors& b) {
-  double worst = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
+  double worst = a.size() == b.size() ? 0 : std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
     const at::Tensor scale = b[i].detach().abs().clamp_min(1);
-    worst = std::max(worst, ((a[i] - b[i]).detach().abs() / scale).max().item<double>());
+    const double error = ((a[i] - b[i]).detach().abs() / scale).max().item<double>();
+    if (std::isnan(error)) return error;
+    worst = std::max(worst, error);
   }
   return worst;
 }

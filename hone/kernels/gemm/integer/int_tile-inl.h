@@ -146,7 +146,7 @@ HONE_INLINE void prefetch_share(const TileArgs& args, Index first_unit, Index bl
 }
 
 // Prefetches the first two blocks of streams that are read without prefetches otherwise, for which
-// the processor's own come too late. This gains 3 to 7 % on cold Q4_0.
+// the processor's own come too late.
 template <class Ops, PanelKind kKind, int kUnits>
 HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_block) {
   constexpr Index kBlockBytes = code_block_bytes(kKind);
