@@ -5,8 +5,9 @@
 tools/check_layers.py [--root FOLDER] [--build FOLDER]
 
 It also checks that hone/infer names no family of models, because it knows them by traits alone.
-With a build folder, it also checks that only the libraries train, app_torch and bench_torch refer
-to LibTorch symbols. Prints one line per finding. Exits with status 1 if there is a finding.
+With a build folder, it also checks that only the libraries train, app_torch and bench_torch, and
+that of the tests with LibTorch, refer to LibTorch symbols. Prints one line per finding. Exits with
+status 1 if there is a finding.
 """
 
 import argparse
@@ -64,7 +65,8 @@ FAMILY_TABLE = "hone/model_io/family/family_table.cc"
 FAMILY_NAME = re.compile(r'(?:llama_like\(|\bname = )"(\w+)"')
 OTHER_NAMES = r"(?!\.cpp|2\.c)"
 TORCH_SYMBOL = re.compile(r"(?<![\w:])(at|c10|torch)::")
-TORCH_LIBRARIES = {"libhone_train.a", "libhone_app_torch.a", "libhone_bench_torch.a"}
+TORCH_LIBRARIES = {"libhone_train.a", "libhone_app_torch.a", "libhone_bench_torch.a",
+                   "libhone_torch_test_support.a"}
 
 
 def layer_of(path):
