@@ -12,7 +12,8 @@
 //                    acc  = fma(minimum, float(−Σq) · scale_x, acc)
 // Half6 treats the two halves of a block as Code8 treats a block, each with its own scale_w.
 // Ops holds vectors of kRows int32 lanes, one weight row per lane:
-//   add8/add4(sum, weights, quad of x); sums start at −z·Σq, or at zero where they are int16 and
+//   add8/add4(sum, weights, quad of x); sums start at −z·Σq where Ops::kOneInstruction multiplies
+//   and adds, otherwise at zero, which saves the first addition; those of add4 are int16 then and
 //   are widened at the end of the block;
 //   add_two(sum, weights, quad of x, weights, quad of x) for codes of up to 6 bits, in int32.
 #pragma once
@@ -65,19 +66,13 @@ template <class Vector>
 struct DotProductOps : Vector {
   using Int = typename Vector::Int;
   using Weight8 = Int;
+  static constexpr bool kOneInstruction = true;
 
   template <int kBits>
   static Int zeros_from_bytes(const void* at) {
     return Vector::bytes_to_lanes(at);
   }
-  template <int kBits>
-  static Int symmetric_correction(const std::byte* products) {
-    return Vector::broadcast(products);
-  }
-  template <int kBits>
-  static constexpr bool sums_are_int32() {
-    return true;
-  }
+  static Int widen(Int sum) { return sum; }
   static Weight8 weight8(Int codes) { return codes; }
 };
 
@@ -112,8 +107,7 @@ template <class Ops, int kBits>
 HONE_INLINE typename Ops::Int zero_correction(bool symmetric, typename Ops::Int zero,
                                               const std::byte* record, int lane) {
   if (symmetric) {
-    return Ops::template symmetric_correction<kBits>(
-        record + (kBits == 8 ? kInt8RecordSums128 : kInt8RecordSums8) + lane * 4);
+    return Ops::broadcast(record + (kBits == 8 ? kInt8RecordSums128 : kInt8RecordSums8) + lane * 4);
   }
   return Ops::correction(zero, Ops::broadcast(record + kInt8RecordSums + lane * 4));
 }
@@ -157,6 +151,17 @@ HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_block) 
       }
     }
   }
+}
+
+// The sum of a block for one row of x, with −z·Σq.
+template <class Ops, int kBits>
+HONE_INLINE typename Ops::Int finish_sum(typename Ops::Int sum, bool symmetric,
+                                         typename Ops::Int zero, const std::byte* record,
+                                         int lane) {
+  if constexpr (Ops::kOneInstruction) return sum;
+  if (kBits == 8 && symmetric) return sum;  // signed codes, which have no zero point
+  return Ops::add(kBits == 4 ? Ops::widen(sum) : sum,
+                  zero_correction<Ops, kBits>(symmetric, zero, record, lane));
 }
 
 // sum[p][c] += Σ_k codes[p][k] · x[c][k] over a block. x[g] are records of four rows.
@@ -267,7 +272,7 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
     typename Ops::Int sum[kUnits][kCols];
     HONE_UNROLL for (int c = 0; c < kCols; ++c) {
       HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-        sum[p][c] = Ops::template sums_are_int32<kBits>()
+        sum[p][c] = Ops::kOneInstruction
                         ? zero_correction<Ops, kBits>(symmetric, zero[p], x[c / 4], c % 4)
                         : Ops::zero_int();
       }
@@ -280,11 +285,7 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
     HONE_UNROLL for (int c = 0; c < kCols; ++c) {
       const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
       HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-        auto isum = sum[p][c];
-        if constexpr (!Ops::template sums_are_int32<kBits>()) {
-          isum = Ops::add(Ops::widen(isum),
-                          zero_correction<Ops, kBits>(symmetric, zero[p], x[c / 4], c % 4));
-        }
+        const auto isum = finish_sum<Ops, kBits>(sum[p][c], symmetric, zero[p], x[c / 4], c % 4);
         acc[p][c] = Ops::fma(Ops::to_float(isum), Ops::mul(scale[p], x_scale), acc[p][c]);
       }
     }
@@ -368,8 +369,7 @@ HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], Index block, int
     const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
     const auto negative_x = Ops::broadcast_float(negative_sums + c);
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-      auto isum = sum[p][c];
-      if constexpr (!Ops::template sums_are_int32<kBits>()) isum = Ops::widen(isum);
+      const auto isum = kBits == 4 ? Ops::widen(sum[p][c]) : sum[p][c];
       auto& acc = sums.acc[p][c];
       acc = Ops::fma(Ops::to_float(isum), Ops::mul(scales[p].scale, x_scale), acc);
       acc = Ops::fma(scales[p].minimum, negative_x, acc);
@@ -481,11 +481,12 @@ void run_exactly(const TileArgs& args, Index first_row, Index cols) {
 // Steps start at multiples of four rows; 13 to 16 remaining rows are split evenly.
 template <class Ops, PanelKind kKind>
 void run_tile(const TileArgs& args) {
+  constexpr int kMaxCols = Ops::max_cols(kKind);
   for (Index row = 0; row < args.rows;) {
     const Index left = args.rows - row;
-    Index take = left < Ops::kMaxCols ? left : Ops::kMaxCols;
-    if (Ops::kMaxCols == 12 && left > 12 && left <= 16) take = 8;
-    run_exactly<Ops, kKind, Ops::kMaxCols>(args, row, take);
+    Index take = left < kMaxCols ? left : kMaxCols;
+    if (kMaxCols == 12 && left > 12 && left <= 16) take = 8;
+    run_exactly<Ops, kKind, kMaxCols>(args, row, take);
     row += take;
   }
 }

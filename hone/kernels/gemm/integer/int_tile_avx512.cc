@@ -14,6 +14,7 @@ namespace {
 //           unsigned and |x| <= 127, so a pair is at most 2·128·127 = 32,512; widened at once.
 //   5 and 6 bits: two pairs are at most 2·2·63·127 = 32,004.
 struct Avx512Ops : Vector512 {
+  static constexpr bool kOneInstruction = false;
   struct Weight8 {
     Int magnitude;
     __mmask64 negative;
@@ -26,15 +27,6 @@ struct Avx512Ops : Vector512 {
   template <int kBits>
   static Int zeros_from_bytes(const void* at) {
     return kBits == 8 ? shift_zero(bytes_to_lanes(at)) : bytes_to_lanes(at);
-  }
-  // Signed, symmetric 8-bit codes have no zero point.
-  template <int kBits>
-  static Int symmetric_correction(const std::byte* products) {
-    return kBits == 8 ? zero_int() : broadcast(products);
-  }
-  template <int kBits>
-  static constexpr bool sums_are_int32() {
-    return kBits == 8;
   }
   static Int widen(Int sum16) { return _mm512_madd_epi16(sum16, _mm512_set1_epi16(1)); }
   static Weight8 weight8(Int codes) {

@@ -12,7 +12,8 @@ namespace {
 struct Vector256 {
   using Int = __m256i;
   using Float = __m256;
-  static constexpr int kRows = 8, kMaxCols = 4;
+  static constexpr int kRows = 8;
+  static constexpr int max_cols(PanelKind) { return 4; }
   // With two units, the accumulators of four columns do not fit into the 16 registers beside the
   // sums and are kept in memory, but each quad of x is read once for both: on Zen 3, 256 rows take
   // 10 % less time than with one unit.

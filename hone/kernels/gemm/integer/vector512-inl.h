@@ -12,7 +12,8 @@ namespace {
 struct Vector512 {
   using Int = __m512i;
   using Float = __m512;
-  static constexpr int kRows = 16, kMaxCols = 12;
+  static constexpr int kRows = 16;
+  static constexpr int max_cols(PanelKind) { return 12; }
   // 32 registers: 2·units·columns accumulators, three per unit for weights, scale and zero point.
   // Unpacking codes of 5 and 6 bits takes more; and of 8 bits, two panels are no faster.
   static constexpr int units_for(int cols, int bits) {
