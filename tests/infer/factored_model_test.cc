@@ -11,6 +11,7 @@
 #include "hone/model_io/tensor_plan.h"
 #include "tests/infer/engine_fixture.h"
 #include "tests/model_io/tiny_model.h"
+#include "tests/support/largest_error.h"
 #include "tests/support/test_data.h"
 
 namespace hone::infer {
@@ -69,13 +70,10 @@ std::vector<float> logits_of(const fs::path& folder) {
 
 void expect_close(const std::vector<float>& got, const std::vector<float>& wanted) {
   ASSERT_EQ(got.size(), wanted.size());
-  double largest = 0, worst = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    largest = std::max<double>(largest, std::abs(wanted[i]));
-    worst = std::max<double>(worst, std::abs(got[i] - wanted[i]));
-  }
-  EXPECT_GT(largest, 0);
-  EXPECT_LE(worst, 2e-5 * largest);
+  hone::test::LargestError largest;
+  for (std::size_t i = 0; i < got.size(); ++i) largest.add(got[i], wanted[i]);
+  EXPECT_GT(largest.wanted, 0);
+  EXPECT_LE(largest.error, 2e-5 * largest.wanted);
 }
 
 // bᵀ a / scale in double, where a is [rank, inputs] and b [rank, outputs].

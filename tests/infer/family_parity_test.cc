@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 #include <map>
 
@@ -12,6 +11,7 @@
 #include "hone/model_io/family/family.h"
 #include "hone/model_io/write_model.h"
 #include "tests/infer/engine_fixture.h"
+#include "tests/support/largest_error.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"
 
@@ -54,13 +54,9 @@ std::vector<float> logits_of(Engine& engine, const std::vector<TokenId>& prompt)
 
 // Largest difference of the logits that predict positions 1…, over the largest logit.
 double relative_error(const std::vector<float>& got, const Expected& expected) {
-  double worst = 0, largest = 0;
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double wanted = expected.logits[i];
-    worst = std::max(worst, std::abs(got[i] - wanted));
-    largest = std::max(largest, std::abs(wanted));
-  }
-  return worst / largest;
+  hone::test::LargestError largest;
+  for (std::size_t i = 0; i < got.size(); ++i) largest.add(got[i], expected.logits[i]);
+  return largest.relative();
 }
 
 // Returns the relative error of the logits.

@@ -3,13 +3,13 @@
 // random options.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 #include <iterator>
 
 #include "hone/core/json_io.h"
 #include "hone/core/philox.h"
 #include "hone/infer/sample/sampler.h"
+#include "tests/support/largest_error.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"
 
@@ -88,7 +88,7 @@ TEST(LogitsProcessors, keep_what_transformers_keeps_with_the_same_law) {
   ASSERT_EQ(kept.size(), static_cast<std::size_t>(kCases * kVocab));
   ASSERT_EQ(laws.size(), kept.size() * sizeof(double));
   const auto* expected = reinterpret_cast<const double*>(laws.data());
-  double worst = 0;
+  hone::test::LargestError worst;
   for (std::size_t c = 0; c < cases.size(); ++c) {
     Case& made = cases[c];
     Sampler sampler(made.sampling, made.prompt);
@@ -98,12 +98,12 @@ TEST(LogitsProcessors, keep_what_transformers_keeps_with_the_same_law) {
     for (std::size_t i = 0; i < law.size(); ++i) {
       const std::size_t at = c * kVocab + i;
       ASSERT_EQ(law[i] > 0, kept[at] != 0) << "case " << c << " token " << i << described[c];
-      worst = std::max(worst, std::abs(law[i] - expected[at]));
+      worst.add(law[i], expected[at]);
     }
   }
   // Bias and penalty are rounded to f32 once each: 20 * 2^-24 for logits up to 20, twice, divided
   // by the lowest temperature of 0.25.
-  EXPECT_LE(worst, 2 * 20 * 0x1p-24 / 0.25);
+  EXPECT_LE(worst.error, 2 * 20 * 0x1p-24 / 0.25);
 }
 
 }  // namespace

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <fstream>
 
 #include "hone/core/json_io.h"
 #include "tests/infer/engine_fixture.h"
+#include "tests/support/largest_error.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"
 
@@ -27,16 +27,15 @@ std::vector<float> read_floats(const std::filesystem::path& path) {
 double relative_error(Engine& engine, const std::vector<TokenId>& prompt,
                       const std::vector<float>& expected) {
   const Index vocab = engine.info().architecture.vocab_size;
-  double worst = 0, largest = 0;
+  hone::test::LargestError largest;
   engine.score(prompt, {.on_logits = [&](Index first, Index, std::span<const float> logits) {
                  for (std::size_t i = 0; i < logits.size(); ++i) {
-                   const double wanted =
-                       expected[static_cast<std::size_t>((first - 1) * vocab) + i];
-                   worst = std::max(worst, std::abs(logits[i] - wanted));
-                   largest = std::max(largest, std::abs(wanted));
+                   largest.add(logits[i],
+                               expected[static_cast<std::size_t>((first - 1) * vocab) + i]);
                  }
                }});
-  return worst / largest;
+  EXPECT_EQ(largest.adds, (prompt.size() - 1) * static_cast<std::size_t>(vocab));
+  return largest.relative();
 }
 
 TEST(TransformersParity, logits_and_greedy_tokens_of_twenty_random_models) {

@@ -18,6 +18,7 @@
 #include "hone/core/error.h"
 #include "hone/core/philox.h"
 #include "tests/support/error_of.h"
+#include "tests/support/largest_error.h"
 
 namespace hone::kernels::test {
 
@@ -52,15 +53,11 @@ constexpr std::pair<Index, Index> kRowShapes[] = {{1, 1},  {3, 2},    {2, 7},   
 inline void expect_close(const std::vector<float>& got, const std::vector<float>& want,
                          double tolerance, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
-  double scale = 1e-30, worst = 0;
-  std::size_t at = 0;
-  for (const float value : want) scale = std::max(scale, std::abs(static_cast<double>(value)));
-  for (std::size_t i = 0; i < got.size(); ++i) {
-    const double error = std::abs(static_cast<double>(got[i]) - want[i]);
-    if (!(error <= worst)) worst = error, at = i;
-  }
-  EXPECT_LE(worst, tolerance * scale)
-      << what << ": element " << at << " got " << got[at] << " want " << want[at];
+  hone::test::LargestError largest;
+  for (std::size_t i = 0; i < got.size(); ++i) largest.add(got[i], want[i]);
+  EXPECT_LE(largest.error, tolerance * std::max(1e-30, largest.wanted))
+      << what << ": element " << largest.at << " got " << got[largest.at] << " want "
+      << want[largest.at];
 }
 
 using hone::test::error_of;

@@ -2,7 +2,6 @@
 // A model that hone trained and exported, in other people's hands: transformers and llama.cpp.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 
 #include "hone/app/convert.h"
@@ -13,6 +12,7 @@
 #include "hone/infer/engine.h"
 #include "hone/text/load_tokenizer.h"
 #include "tests/app/llama_cpp_parity.h"
+#include "tests/support/largest_error.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"
 
@@ -152,18 +152,15 @@ std::vector<float> read_floats(const fs::path& path) {
 }
 
 // Logits of positions 1…; the last position of a sequence predicts nothing here.
-struct LogitError {
-  double worst = 0, largest = 0;
+struct LogitError : hone::test::LargestError {
   Index compared = 0;
 
   void add(infer::Engine& engine, const Ids& ids, std::span<const float> theirs) {
     const Index vocab = engine.info().architecture.vocab_size;
     engine.score(ids, {.on_logits = [&](Index first, Index, std::span<const float> ours) {
                    for (std::size_t i = 0; i < ours.size(); ++i) {
-                     const double wanted =
-                         theirs[static_cast<std::size_t>((first - 1) * vocab) + i];
-                     worst = std::max(worst, std::abs(ours[i] - wanted));
-                     largest = std::max(largest, std::abs(wanted));
+                     LargestError::add(ours[i],
+                                       theirs[static_cast<std::size_t>((first - 1) * vocab) + i]);
                    }
                    compared += static_cast<Index>(ours.size());
                  }});
@@ -203,8 +200,8 @@ TEST_F(ExportedModel, opens_with_transformers_with_the_same_ids_and_logits) {
   }
   EXPECT_EQ(at, logits.size());
   EXPECT_GT(error.compared, 300 * tokenizer->vocab_size());
-  std::printf("worst |logit error| / max |logit|: %.2e\n", error.worst / error.largest);
-  EXPECT_LE(error.worst, 2e-4 * error.largest);
+  std::printf("worst |logit error| / max |logit|: %.2e\n", error.relative());
+  EXPECT_LE(error.relative(), 2e-4);
 }
 
 TEST_F(ExportedModel, quantized_gives_hones_greedy_text_in_llama_cpp_but_for_near_ties) {

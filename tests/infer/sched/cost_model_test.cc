@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
 
 #include "hone/core/philox.h"
+#include "tests/support/largest_error.h"
 
 namespace hone::infer {
 namespace {
@@ -36,12 +36,12 @@ void run_on(CostModel& model, const Machine& machine, int steps, double noise,
 }
 
 double worst_error(const CostModel& model, const Machine& machine, PhiloxStream& random) {
-  double worst = 0;
+  hone::test::LargestError worst;
   for (int i = 0; i < 200; ++i) {
     const StepShape shape = random_step(random);
-    worst = std::max(worst, std::abs(model.predict(shape) / machine.seconds(shape) - 1));
+    worst.add(model.predict(shape) / machine.seconds(shape), 1);
   }
-  return worst;
+  return worst.error;
 }
 
 constexpr Machine kSmall{2e-4, 1e-5, 5e-6, 1e-9}, kLarge{0.05, 2e-3, 9e-3, 4e-7};

@@ -10,6 +10,7 @@
 #include "hone/infer/sample/sampler.h"
 #include "hone/infer/spec/verify.h"
 #include "tests/infer/spec/speculation_support.h"
+#include "tests/support/largest_error.h"
 
 namespace hone::infer {
 namespace {
@@ -120,7 +121,7 @@ double largest_error(const LawPair& pair, const std::map<Tokens, double>& runs,
       passing[Tokens(run.begin(), run.begin() + static_cast<Index>(n))] += probability;
     }
   }
-  double worst = 0;
+  hone::test::LargestError worst;
   // ended: the probability that a run ended at or before `text` and the target wrote the rest.
   const std::function<void(Tokens&, double, double)> visit = [&](Tokens& text, double ended,
                                                                  double wanted) {
@@ -128,7 +129,7 @@ double largest_error(const LawPair& pair, const std::map<Tokens, double>& runs,
     if (own != runs.end()) ended += own->second;
     const auto longer = passing.find(text);
     const double got = ended + (longer == passing.end() ? 0 : longer->second);
-    worst = std::max(worst, std::abs(got - wanted));
+    worst.add(got, wanted);
     if (text.size() == length) return;
     const Law p = pair.target(text);
     for (std::size_t y = 0; y < p.size(); ++y) {
@@ -139,7 +140,7 @@ double largest_error(const LawPair& pair, const std::map<Tokens, double>& runs,
   };
   Tokens text;
   visit(text, 0, 1);
-  return worst;
+  return worst.error;
 }
 
 Pair kind_of(std::uint64_t number) { return static_cast<Pair>(number % 4); }

@@ -105,7 +105,7 @@ void check_rule(const DoubleRule& rule, Index n, Index misalign, Executor& execu
     if (uncertain[i]) continue;
     const double error =
         std::abs(param[i] - state.param[i]) / std::max(std::abs(state.param[i]), way[i]);
-    if (!(error <= worst)) {
+    if (std::isnan(error) || error > worst) {
       worst = error;
       worst_at = i;
     }
