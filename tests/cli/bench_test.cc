@@ -22,7 +22,7 @@ TEST_F(Cli, bench_takes_as_many_rounds_as_told_by_either_name) {
     ASSERT_EQ(report.at("rows").size(), 2u);
     for (const Json& row : report.at("rows")) EXPECT_EQ(row.at("n"), rounds) << option;
   }
-  expect_refusal(bench + Arguments{"--iterations", "0"}, 2);
+  expect_refusal(bench + Arguments{"--iterations", "0"}, 2, "--repeat: expected");
 }
 
 TEST_F(Cli, bench_llm_decodes_several_sequences_and_draws_beside_one_greedy_sequence) {
@@ -98,23 +98,26 @@ TEST_F(Cli, bench_layers_prints_one_document_and_writes_its_plots) {
   }
   write_text_file(path("plots") + "/mine", "mine");
   expect_refusal(bench, 2);
-  for (const auto& [option, value] :
-       std::vector<std::pair<const char*, const char*>>{{"--shape", "4096"},
-                                                        {"--shape", "0x0"},
-                                                        {"--conv", "1x1"},
-                                                        {"--batch", "-1"},
-                                                        {"--batch", "many"},
-                                                        {"--rank", "3"},
-                                                        {"--terms", "2"},
-                                                        {"--low-rank", "0"},
-                                                        {"--grid", "all"},
-                                                        {"--grid", ""},
-                                                        {"--mode", "dense"},
-                                                        {"--fit", "none"},
-                                                        {"--pass", "back"},
-                                                        {"--against", "panther"},
-                                                        {"--plots", ""}}) {
-    expect_refusal({"bench", "layers", option, value}, 2);
+  struct Refused {
+    const char *option, *value, *text;
+  };
+  for (const auto& [option, value, text] :
+       std::vector<Refused>{{"--shape", "4096", "a shape as inputs x outputs"},
+                            {"--shape", "0x0", "got 0x0"},
+                            {"--conv", "1x1", "a convolution as inputs x outputs"},
+                            {"--batch", "-1", "a batch of 1 to"},
+                            {"--batch", "many", "--batch"},
+                            {"--rank", "3", "an even rank"},
+                            {"--terms", "2", "Terms and low ranks"},
+                            {"--low-rank", "0", "Terms and low ranks"},
+                            {"--grid", "all", "grid 'all'"},
+                            {"--grid", "", "grid"},
+                            {"--mode", "dense", "mode 'dense'"},
+                            {"--fit", "none", "fit 'none'"},
+                            {"--pass", "back", "pass 'back'"},
+                            {"--against", "panther", "contestant 'panther'"},
+                            {"--plots", "", "plots"}}) {
+    expect_refusal({"bench", "layers", option, value}, 2, text);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,15 +38,16 @@ inline Arguments operator+(Arguments left, const Arguments& right) {
   return left;
 }
 
-// Nothing on stdout, one line of error on stderr, this exit status.
-inline void expect_refusal(const Arguments& arguments, int status, const std::string& what = "") {
-  std::string line = what;
+// Nothing on stdout, one line of error with this text on stderr, this exit status.
+inline void expect_refusal(const Arguments& arguments, int status, const std::string& text = "") {
+  std::string line;
   for (const std::string& argument : arguments) line += " " + argument.substr(0, 80);
   SCOPED_TRACE(line);
   const ProgramResult result = run_hone(arguments);
   EXPECT_EQ(result.status, status) << result.err;
   EXPECT_EQ(result.out, "");
   EXPECT_TRUE(result.err.starts_with("hone: ")) << result.err;
+  EXPECT_THAT(result.err, testing::HasSubstr(text));
   EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
   EXPECT_LT(result.err.size(), 600u) << result.err;
 }

@@ -128,18 +128,22 @@ TEST_F(EvalVision, inspect_lists_the_classifier) {
   EXPECT_TRUE(document.at("tensors").at(0).contains("min"));
   const std::string text = run_hone({"inspect", model_}).out;
   EXPECT_THAT(text, AllOf(HasSubstr("hone-vision"), HasSubstr("mlp"), HasSubstr("[\"0\",\"1\"")));
-  for (const char* change : {R"({"classes": 3})", R"({"classes": ["a", 1]})", R"({"height": "x"})",
-                             R"({"width": null})", R"({"model": 3})"}) {
+  for (const auto& [change, text] : std::vector<std::pair<const char*, const char*>>{
+           {R"({"classes": 3})", "names for classes"},
+           {R"({"classes": ["a", 1]})", "names for classes"},
+           {R"({"height": "x"})", "a whole number for height"},
+           {R"({"width": null})", "There is no width"},
+           {R"({"model": 3})", "a string for model"}}) {
     Json config = read_json_file(model_ + "/config.json");
     config.update(parse_json(change, "change"));
     fs::create_directories(path("changed"));
     write_json_file(path("changed/config.json"), config);
     fs::copy(model_ + "/model.safetensors", path("changed/model.safetensors"),
              fs::copy_options::overwrite_existing);
-    expect_refusal({"inspect", path("changed")}, 3, change);
+    expect_refusal({"inspect", path("changed")}, 3, text);
   }
   fs::remove(model_ + "/model.safetensors");
-  expect_refusal({"inspect", model_}, 3, "no weights");
+  expect_refusal({"inspect", model_}, 3, "model.safetensors]");
 }
 
 TEST_F(EvalVision, refuses_options_of_the_other_kind_by_name) {
@@ -164,8 +168,9 @@ TEST_F(EvalVision, refuses_options_of_the_other_kind_by_name) {
            {"--ece-bins", "4"}, {"--neighbors", "3"}, {"--report", path("x.html")}}) {
     expect_named(Arguments{"eval", text, "--data", path("text")} + option, option[0]);
   }
-  expect_refusal({"eval", text, "--data", path("text"), "--baseline", model_}, 2, "no classifier");
-  expect_refusal(eval({"--data", data, "--baseline", text}), 4, "no language model");
+  expect_refusal({"eval", text, "--data", path("text"), "--baseline", model_}, 2,
+                 "the model is none");
+  expect_refusal(eval({"--data", data, "--baseline", text}), 4, "expected a classifier of images");
   EXPECT_FALSE(fs::exists(path("x.html")));
 }
 
@@ -177,22 +182,22 @@ TEST_F(EvalVision, ignores_the_variables_of_the_other_kind) {
 
 TEST_F(EvalVision, refuses_what_it_cannot_measure) {
   expect_refusal(eval({"--data", path("none")}), 3);
-  expect_refusal(eval({"--data", path("data"), "--ece-bins", "0"}), 2);
-  expect_refusal(eval({"--data", path("data"), "--neighbors", "0"}), 2);
+  expect_refusal(eval({"--data", path("data"), "--ece-bins", "0"}), 2, "--ece-bins: expected");
+  expect_refusal(eval({"--data", path("data"), "--neighbors", "0"}), 2, "--neighbors: expected");
   expect_refusal(eval({"--data", path("data"), "--baseline", path("none")}), 3);
-  expect_refusal(eval({}), 2, "no data");
+  expect_refusal(eval({}), 2, "--data");
   expect_refusal({"eval", path("none"), "--data", path("data")}, 3);
   write_bar_folder(path("more"), 12, 5, 60, 15);
-  expect_refusal(eval({"--data", path("more")}), 2, "a class that it does not know");
+  expect_refusal(eval({"--data", path("more")}), 2, "does not know the class");
   for (const char* verb : {"eval", "classify"}) {
-    expect_refusal({verb, model_, "--data", "leaves"}, 2, "not trained on leaves");
+    expect_refusal({verb, model_, "--data", "leaves"}, 2, "trained on leaves");
   }
   Json config = read_json_file(model_ + "/config.json");
   config["parts"] = 3;
   write_json_file(model_ + "/config.json", config);
-  expect_refusal(eval({"--data", path("data")}), 3, "parts of another type");
+  expect_refusal(eval({"--data", path("data")}), 3, "config.json: parts]");
   write_text_file(model_ + "/config.json", "{\"format\": \"hone-vision\"");
-  expect_refusal(eval({"--data", path("data")}), 3, "half a config");
+  expect_refusal(eval({"--data", path("data")}), 3, "not valid JSON");
 }
 
 TEST_F(EvalVision, takes_the_leaves_of_the_training) {

@@ -16,8 +16,9 @@ class Hostile : public Cli {
  protected:
   Hostile() : hf_(write_tiny_model()) {}
   static void expect_refused(const std::string& model, const std::string& what, int status = 3) {
-    expect_refusal({"inspect", model}, status, what);
-    expect_refusal({"generate", model, "-p", "a", "-n", "2"}, status, what);
+    SCOPED_TRACE(what);
+    expect_refusal({"inspect", model}, status, "[" + model);
+    expect_refusal({"generate", model, "-p", "a", "-n", "2"}, status, "[" + model);
   }
   std::string hf_;
 };

@@ -65,8 +65,8 @@ TEST_F(Loading, the_second_start_maps_what_the_first_one_packed) {
 }
 
 TEST_F(Loading, other_values_are_wrong_usage) {
-  expect_refusal({"generate", hf_, "-p", "a", "--weights", "q5"}, 2);
-  expect_refusal({"generate", hf_, "-p", "a", "--pack-cache", ""}, 2);
+  expect_refusal({"generate", hf_, "-p", "a", "--weights", "q5"}, 2, "--weights: q5");
+  expect_refusal({"generate", hf_, "-p", "a", "--pack-cache", ""}, 2, "--pack-cache");
 }
 
 }  // namespace

@@ -204,7 +204,7 @@ TEST_F(RunFolder, a_run_that_ended_before_its_first_checkpoint_blocks_no_other) 
   EXPECT_EQ(run_hone(short_of_memory).status, 1);
   EXPECT_TRUE(fs::exists(out + "/metrics.csv"));
   EXPECT_EQ(run_hone(train(out, 5)).status, 0);
-  expect_refusal(train(out, 5), 2, "a whole run");
+  expect_refusal(train(out, 5), 2, "already holds a run");
 }
 
 TEST_F(RunFolder, a_warm_up_as_long_as_the_run_is_named) {
@@ -289,11 +289,11 @@ TEST_F(RunFolder, what_cannot_run_leaves_no_folder) {
   const std::string out = path("new");
   const Arguments good = train(out, 10);
   for (const char* minutes : {"nan", "-1", "0", "inf", "1e-9", "1e300", "soon"})
-    expect_refusal(good + Arguments{"--minutes", minutes}, 2);
+    expect_refusal(good + Arguments{"--minutes", minutes}, 2, "minutes");
   for (const char* seed : {"-1", "1e3", "99999999999999999999"})
-    expect_refusal(good + Arguments{"--seed", seed}, 2);
-  expect_refusal(good + Arguments{"--resume", "--fresh"}, 2);
-  expect_refusal(good + Arguments{"--set", "steps=3"}, 2);
+    expect_refusal(good + Arguments{"--seed", seed}, 2, "--seed: expected");
+  expect_refusal(good + Arguments{"--resume", "--fresh"}, 2, "--fresh");
+  expect_refusal(good + Arguments{"--set", "steps=3"}, 2, "steps");
   expect_refusal(good + Arguments{"--resume"}, 3);
   fs::create_directory(path("old"));  // is there before, and stays
   expect_refusal(train(path("old"), 10) + Arguments{"--resume"}, 3);
@@ -321,7 +321,7 @@ TEST_F(RunFolder, a_device_that_is_not_there_ends_with_4_and_an_unknown_one_with
   expect_refusal(on("cuda") + Arguments{"--set", "trainer.max_memory_mb=64"}, 2);
   EXPECT_FALSE(fs::exists(out));
   ASSERT_EQ(run_hone(train(out, 3)).status, 0);
-  expect_refusal(on("cuda:63") + Arguments{"--resume"}, 4, "the key may change");
+  expect_refusal(on("cuda:63") + Arguments{"--resume"}, 4, "a CUDA device");
   EXPECT_EQ(run_hone(on("cpu") + Arguments{"--resume"}).status, 0);
 }
 

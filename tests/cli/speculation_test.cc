@@ -67,12 +67,12 @@ TEST_F(SpeculationCli, draft_models_of_other_vocabularies_end_with_status_2) {
   const auto other = text::make_tokenizer(std::move(vocabulary));
   const TinyModel model(tiny_architecture());
   write_hugging_face(path("other"), model.source(other.get()));
-  expect_refusal(generate({"--draft", path("other")}), 2, "another piece");
-  expect_refusal(generate({"--draft", path("absent")}), 3, "no model");
+  expect_refusal(generate({"--draft", path("other")}), 2, "the model's vocabulary");
+  expect_refusal(generate({"--draft", path("absent")}), 3, "no such file or folder");
   for (const char* depth : {"0", "17", "-1", "many", "4x", ""}) {
-    expect_refusal(generate({"--draft", "ngram", "--spec-k", depth}), 2, depth);
+    expect_refusal(generate({"--draft", "ngram", "--spec-k", depth}), 2, "[--spec-k] expected");
   }
-  expect_refusal(generate({"--draft", "ngram", "--spec-rule", "loose"}), 2);
+  expect_refusal(generate({"--draft", "ngram", "--spec-rule", "loose"}), 2, "--spec-rule: loose");
 }
 
 TEST_F(SpeculationCli, bench_measures_drafts_of_a_given_quality_beside_none) {
@@ -91,8 +91,8 @@ TEST_F(SpeculationCli, bench_measures_drafts_of_a_given_quality_beside_none) {
     EXPECT_GT(row.at("examined"), 0);
   }
   EXPECT_EQ(report.at("ratios").size(), 4u);
-  expect_refusal(bench + Arguments{"--spec", "1.5"}, 2);
-  expect_refusal(bench + Arguments{"--spec", "0.5", "--spec-k", "17"}, 2);
+  expect_refusal(bench + Arguments{"--spec", "1.5"}, 2, "[--spec] expected");
+  expect_refusal(bench + Arguments{"--spec", "0.5", "--spec-k", "17"}, 2, "[--spec-k] expected");
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ TEST_F(TrainVision, an_interrupted_run_goes_on_and_reports_accuracy) {
   EXPECT_EQ(stopped.status, 130) << stopped.err;
   expect_refusal(train(out, 10'000'000), 2, "holds a run");
   const Arguments wider{"--resume", "--set", "model.width=9"};
-  expect_refusal(train(out, 10'000'000) + wider, 2, "another width");
+  expect_refusal(train(out, 10'000'000) + wider, 2, "[model.width]");
   const ProgramResult fresh = run_hone(train(out, 60) + Arguments{"--fresh", "--json"});
   ASSERT_EQ(fresh.status, 0) << fresh.err;
   const Json report = parse_json(fresh.out, "stdout");
@@ -134,12 +134,12 @@ TEST_F(TrainVision, starts_from_given_weights) {
   const ProgramResult twice = run_hone(with(path("first")) + Arguments{"--set", "model.init=x"});
   EXPECT_EQ(twice.status, 2);
   EXPECT_THAT(twice.err, HasSubstr("either --init or --set model.init, got both"));
-  expect_refusal(with(path("none")), 3, "nothing there");
-  expect_refusal(with(path("data")), 3, "no model in it");
+  expect_refusal(with(path("none")), 3, "No such file");
+  expect_refusal(with(path("data")), 3, "got another folder");
   expect_refusal(with(path("text")), 3);
   expect_refusal(with(path("weights.pth")), 4);
   const Arguments another{"--set", "model.name=cnn"};
-  expect_refusal(with(path("first")) + another, 2, "nothing in common");
+  expect_refusal(with(path("first")) + another, 2, "No tensor fits the model");
   EXPECT_FALSE(fs::exists(out));
   const ProgramResult result = run_hone(with(path("first")) + Arguments{"--json"});
   ASSERT_EQ(result.status, 0) << result.err;
@@ -176,7 +176,7 @@ TEST_F(TrainVision, the_model_classifies_files_and_measures_itself) {
   EXPECT_EQ(parse_json(measured.out, "stdout").at("images"), 15);
   expect_refusal({"classify", model}, 2, "neither");
   expect_refusal({"classify", model, path("x.pgm"), "--data", path("data")}, 2, "both");
-  expect_refusal({"classify", model, path("x.pgm"), "--top", "0"}, 2);
+  expect_refusal({"classify", model, path("x.pgm"), "--top", "0"}, 2, "--top: expected");
   const ProgramResult mixed = run_hone({"classify", model, path("none.png"), path("x.pgm")});
   EXPECT_EQ(mixed.status, 3);
   EXPECT_THAT(mixed.err, HasSubstr("none.png"));
