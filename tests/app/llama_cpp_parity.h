@@ -10,6 +10,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "hone/core/json_io.h"
@@ -81,6 +82,7 @@ class LlamaCppParity {
     std::printf("%s: %lld of %lld greedy tokens differ, each a near-tie\n",
                 model_.filename().c_str(), static_cast<long long>(differ_),
                 static_cast<long long>(positions));
+    EXPECT_EQ(std::exchange(compared_, 0), positions);
     EXPECT_LE(differ_ * 100, positions * percent_);
   }
 
@@ -113,6 +115,9 @@ class LlamaCppParity {
 
   void compare_position(const std::string& name, std::size_t at, infer::TokenId theirs,
                         std::span<const float> logits) {
+    ++compared_;
+    ASSERT_TRUE(std::ranges::all_of(logits, [](float logit) { return std::isfinite(logit); }))
+        << name << " token " << at;
     const auto best = std::ranges::max_element(logits);
     if (best - logits.begin() == theirs) return;
     ++differ_;
@@ -131,7 +136,7 @@ class LlamaCppParity {
   Index percent_;
   infer::EngineOptions options_;
   std::unique_ptr<infer::Engine> engine_;
-  Index differ_ = 0;
+  Index compared_ = 0, differ_ = 0;
 };
 
 }  // namespace hone::test

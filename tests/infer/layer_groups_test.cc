@@ -198,6 +198,7 @@ TEST_F(LayerGroups, share_prefixes_whose_window_is_cached) {
 }
 
 TEST_F(LayerGroups, preempt_and_evict_in_little_memory_and_change_no_text) {
+  Index preemptions = 0;
   for (const Windows& windows : kWindowsOfModels) {
     open(windows);
     const Index text = kv_peak_bytes(runner_->kv_groups(), 260, 64 + 4 + kChunkTokens);
@@ -216,7 +217,9 @@ TEST_F(LayerGroups, preempt_and_evict_in_little_memory_and_change_no_text) {
         EXPECT_EQ(sinks[i]->tokens, with_full_cache(prompts[i], 150)) << text_of(windows) << i;
       }
     }
+    preemptions += engine->queue().stats().preemptions;
   }
+  EXPECT_GT(preemptions, 0);
 }
 
 TEST_F(LayerGroups, of_another_number_than_the_tables_are_refused) {

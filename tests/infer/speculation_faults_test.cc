@@ -52,7 +52,8 @@ class SpeculatedLaw : public test::SpeculationModels {
     Request one = request(text, 1, 0);
     one.logprobs = kVocab;
     std::vector<float> logits(kVocab);
-    for (const TokenLogprob& entry : run_request(engine, one)->events.front().top) {
+    const auto sink = run_request(engine, one);
+    for (const TokenLogprob& entry : sink->events.front().top) {
       logits[static_cast<std::size_t>(entry.id)] = static_cast<float>(entry.logprob);
     }
     Sampler sampler(sampling_, prompt_);

@@ -98,6 +98,7 @@ TEST_F(Peer, tokenizers_learns_the_same_merges) {
 
 TEST_F(Peer, python_composes_the_same_characters) {
   const Json answer = ask("nfc", "-");
+  ASSERT_GE(answer["texts"].size(), 100'000u);
   for (std::size_t i = 0; i < answer["texts"].size(); ++i) {
     ASSERT_EQ(to_nfc(answer["texts"][i].get_ref<const std::string&>()), answer["ids"][i]);
   }

@@ -33,9 +33,7 @@ class AutocastProducts : public testing::TestWithParam<std::tuple<at::ScalarType
  protected:
   void SetUp() override {
     const auto backend = std::get<1>(GetParam());
-    try {
-      resolve(backend);
-    } catch (const Error&) {
+    if (backend == MatmulBackend::OneDnn && !at::globalContext().hasMKLDNN()) {
       GTEST_SKIP() << "this LibTorch has no oneDNN";
     }
     at::manual_seed(3);

@@ -156,7 +156,8 @@ TEST(FailedStep, of_muon_leaves_the_momentum) {
   for (const Implementation way : kAll) {
     const auto make = failing_maker<Muon>(MuonOptions(0.1).implementation(way));
     check_failed_step(make, false, flat, "a matrix");
-    for (const bool with_state : {false, true}) check_failed_step(make, with_state, shared, "");
+    for (const bool with_state : {false, true})
+      check_failed_step(make, with_state, shared, "got memory");
   }
 }
 

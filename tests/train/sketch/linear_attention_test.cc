@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/train/memory/memory_meter.h"
 #include "tests/support/error_of.h"
 #include "tests/train/sketch/attention_oracle.h"
 
@@ -267,7 +268,7 @@ TEST_F(LinearAttentionOp, an_autocast_scope_changes_nothing) {
   }
 }
 
-TEST_F(LinearAttentionOp, memory_of_a_graph_grows_as_the_tokens) {
+TEST_F(LinearAttentionOp, checkpoints_grow_as_the_tokens) {
   const auto saved = [&](Index tokens) {
     kernels::LinearAttentionArgs args{.batch = 1,
                                       .heads = 4,
@@ -281,6 +282,19 @@ TEST_F(LinearAttentionOp, memory_of_a_graph_grows_as_the_tokens) {
   };
   EXPECT_NEAR(saved(32768), saved(4096), 1e-9);
   EXPECT_LT(saved(8192), 0.51);  // against 1 for each of q, k, v and out
+}
+
+TEST_F(LinearAttentionOp, memory_of_a_graph_grows_as_the_tokens) {
+  const memory::MemoryMeter meter;
+  const auto held = [&](Index tokens) {
+    const Inputs in(tokens, tokens);
+    const Tensor q = in.q.to(torch::kFloat).requires_grad_();
+    const Index before = meter.use().current;
+    const Tensor out = linear_attention(q, in.k.to(torch::kFloat), in.v.to(torch::kFloat), in.omega,
+                                        {FeatureKind::Softmax, true, 0});
+    return static_cast<double>(meter.use().current - before);
+  };
+  EXPECT_NEAR(held(4096) / held(1024), 4, 0.1);
 }
 
 TEST(OrthogonalFeatures, have_orthogonal_rows_within_a_block) {

@@ -239,7 +239,9 @@ TEST(SkippedSteps, have_no_columns_where_they_would_end_the_run) {
   const TemporaryFolder folder;
   Faulty task(0, 0);
   fit(options_in(folder, 2), task);
-  for (const MetricsRow& row : read_metrics(folder.path() / "metrics.csv")) {
+  const std::vector<MetricsRow> rows = read_metrics(folder.path() / "metrics.csv");
+  ASSERT_EQ(rows.size(), 2u);
+  for (const MetricsRow& row : rows) {
     EXPECT_FALSE(row.found_inf || row.skipped || row.growth_tracker || row.loss_scale);
   }
 }

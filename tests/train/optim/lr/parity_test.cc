@@ -89,6 +89,7 @@ TEST_F(Peer, one_cycle_gives_the_same_rates_and_momentum_to_its_last_step) {
       const double before = *get_momentum(group);
       OneCycleLR scheduler(*optimizer, options);
       const double scale[] = {options.max_lr.front(), options.max_lr.back()};
+      ASSERT_GE(want["rates"].size(), 10u);
       for (std::size_t t = 0; t < want["rates"].size(); ++t) {
         if (t > 0) scheduler.step();
         const std::string where = concat(name, "/", kind, " step ", t);
@@ -104,6 +105,7 @@ TEST_F(Peer, one_cycle_gives_the_same_rates_and_momentum_to_its_last_step) {
 TEST_F(Peer, reduce_on_plateau_reduces_at_the_same_metrics) {
   for (const auto& [name, options] : plateau_cases()) {
     const Json& rates = answers_.at(name).at("rates");
+    ASSERT_EQ(rates.size(), 1000u);
     const auto optimizer = make_stock_sgd();
     ReduceOnPlateauLR scheduler(*optimizer, options);
     std::set<double> seen;
