@@ -65,12 +65,14 @@ void check_output(const PackedRows& x, const GemmOutput& output) {
       kOp, concat("a residual stride of at least ", weight.rows()), epilogue.residual_stride);
 }
 
-Index panels_per_chunk(const PackedMatrix& weight, int workers) {
+// `all_panels` are those of all outputs of the call, whose chunks are then of about equal size: a
+// worker that takes chunks from another's share does not read one stream.
+Index panels_per_chunk(const PackedMatrix& weight, Index all_panels, int workers) {
   const Index step = weight.is_gate_up() ? 2 : 1;
   const Index bytes = std::max<Index>(1, weight.layout().panel_bytes);
   Index panels = std::min(kMaxPanels, std::max<Index>(1, kMaxChunkBytes / bytes));
   // Several chunks per worker, so that waiting for the last one is short.
-  panels = std::min(panels, weight.panels() / (4 * workers));
+  panels = std::min(panels, all_panels / (4 * workers));
   return round_up(std::max<Index>(1, panels), step);
 }
 
@@ -78,11 +80,15 @@ Plan make_plan(const GemmArgs& args) {
   Plan plan;
   plan.x = &args.x;
   plan.parts.reserve(args.outputs.size());
+  Index all_panels = 0;
   for (const GemmOutput& output : args.outputs) {
     check_output(args.x, output);
+    all_panels += output.weight->panels();
+  }
+  for (const GemmOutput& output : args.outputs) {
     const PackedMatrix& weight = *output.weight;
     Part part{.output = output, .variant = choose_variant(weight.layout().kind, args.x.act())};
-    part.panels_per_chunk = panels_per_chunk(weight, args.executor.workers());
+    part.panels_per_chunk = panels_per_chunk(weight, all_panels, args.executor.workers());
     part.chunks = ceil_div(weight.panels(), part.panels_per_chunk);
     part.first_chunk = plan.chunks;
     plan.chunks += part.chunks;
