@@ -78,7 +78,13 @@ TEST(Recipe, every_key_arrives) {
 
 TEST(Recipe, is_written_so_that_it_reads_back) {
   const Recipe recipe = parse_recipe(kEveryKey, "r.toml");
-  EXPECT_EQ(to_toml(parse_recipe(to_toml(recipe), "again")), to_toml(recipe));
+  const Recipe again = parse_recipe(to_toml(recipe), "again");
+  EXPECT_EQ(to_toml(again), to_toml(recipe));
+  EXPECT_EQ(again.gate.on_fail, OnFail::Keep);
+  ASSERT_EQ(again.passes.size(), 1u);
+  EXPECT_FALSE(again.passes[0].act_int8 || again.passes[0].clip);
+  EXPECT_EQ(to_text(again.passes[0].spec), "int4:g64:sym");
+  EXPECT_EQ(again.passes[0].except, recipe.passes[0].except);
 }
 
 TEST(Recipe, page_lists_every_key) {

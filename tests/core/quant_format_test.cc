@@ -273,6 +273,17 @@ TEST(GgufEncoders, zero_tiny_and_infinite_blocks_have_defined_codes) {
   EXPECT_TRUE(std::all_of(got.begin(), got.begin() + 64, [](float v) { return v == 0; }));
   decode(blocks(GgufType::Q4_0, four, 1, 96), got);
   EXPECT_TRUE(std::all_of(got.begin(), got.begin() + 64, [](float v) { return v == 0; }));
+  // Infinity over infinity has code 0, and the scale is infinite.
+  std::vector<int> q8(34, 0), q4(18, 0x88);
+  q8[1] = 0x7c;
+  q4[0] = 0, q4[1] = 0xfc, q4[2] = 0x80;
+  const auto numbers = [](std::span<const std::byte> bytes) {
+    std::vector<int> out;
+    for (const std::byte byte : bytes) out.push_back(std::to_integer<int>(byte));
+    return out;
+  };
+  EXPECT_EQ(numbers(std::span(eight).last(34)), q8);
+  EXPECT_EQ(numbers(std::span(four).last(18)), q4);
 }
 
 TEST(GgufEncoders, refuses_sizes_that_are_not_whole_blocks) {

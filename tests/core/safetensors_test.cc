@@ -182,6 +182,10 @@ TEST(SafetensorsWriter, leaves_no_file_without_commit_or_with_missing_data) {
     SafetensorsWriter writer(folder.path() / "a", plan);
     EXPECT_THROW(writer.commit(), Error);
   }
+  {
+    SafetensorsWriter writer(folder.path() / "b", plan);
+    writer.write(std::vector<std::byte>(8));
+  }
   EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
 }
 

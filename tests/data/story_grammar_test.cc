@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <regex>
 #include <set>
@@ -100,12 +101,25 @@ TEST(StoryGrammar, a_story_cut_at_a_sentence_end_is_valid) {
 
 TEST(StoryGrammar, a_cut_last_sentence_is_not_counted) {
   const std::string text = story(4);
+  std::vector<std::size_t> ends;
+  for (const std::string_view sentence : split_sentences(text)) {
+    ends.push_back((ends.empty() ? 0 : ends.back()) + sentence.size());
+  }
+  Index cut = 0;
   for (std::size_t length = 1; length < text.size(); ++length) {
     const StoryVerdict verdict = stories().recognize(std::string_view(text).substr(0, length));
     EXPECT_EQ(verdict.valid, verdict.sentences) << text.substr(0, length);
+    if (std::isalpha(static_cast<unsigned char>(text[length - 1])) != 0) {
+      ++cut;
+      EXPECT_TRUE(verdict.cut) << text.substr(0, length);
+      EXPECT_EQ(verdict.sentences,
+                std::ranges::count_if(ends, [&](std::size_t end) { return end < length; }))
+          << text.substr(0, length);
+    }
     EXPECT_FALSE(verdict.first_fault);
     EXPECT_EQ(verdict.finished, 0);
   }
+  EXPECT_GT(cut, 20);
 }
 
 TEST(StoryGrammar, an_unfinished_story_is_a_fault) {

@@ -192,8 +192,11 @@ void mutate_safetensors(std::string& file, PhiloxStream& random) {
 }
 
 Outcome run_mutations(const std::string& seed, const Mutator& mutate,
-                      const std::function<void(const std::string&)>& open) {
+                      const std::function<void(const std::string&)>& open, bool seed_opens) {
   Outcome outcome;
+  if (seed_opens) {
+    EXPECT_NO_THROW(open(seed)) << "the seed itself";
+  }
   PhiloxStream random(20'261'121 + environment_number("HONE_FUZZ_SEED"));
   const auto end = std::chrono::steady_clock::now() +
                    std::chrono::seconds(environment_number("HONE_FUZZ_SECONDS"));

@@ -28,9 +28,10 @@ struct Outcome {
 
 // Mutates `seed` 10,000 times, and on until $HONE_FUZZ_SECONDS have passed if that is set, and
 // hands each to `open`; anything but success or hone::Error fails, and so does more memory of
-// operator new than 4 x the file and 16 MiB. The mutations differ by $HONE_FUZZ_SEED.
+// operator new than 4 x the file and 16 MiB. The mutations differ by $HONE_FUZZ_SEED. `open` takes
+// the seed itself, unless seed_opens is false.
 Outcome run_mutations(const std::string& seed, const Mutator& mutate,
-                      const std::function<void(const std::string&)>& open);
+                      const std::function<void(const std::string&)>& open, bool seed_opens = true);
 
 // A folder in memory where the system has a place for that: 70,000 files are written.
 TemporaryFolder make_memory_folder();

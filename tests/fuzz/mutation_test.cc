@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdio>
 #include <cstring>
 #include <functional>
@@ -18,6 +17,7 @@
 #include "hone/text/format/tok_bin.h"
 #include "hone/text/format/tokenizer_json.h"
 #include "tests/fuzz/mutation_support.h"
+#include "tests/model_io/llama2c_export.h"
 #include "tests/model_io/tiny_gguf.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/test_data.h"
@@ -188,15 +188,8 @@ TEST_F(Mutation, llama2c) {
   write_llama2c(path, model.source());
   const std::string seed = read_text_file(path);
   EXPECT_GT(test::run_mutations(seed, test::mutate_head(28), opener(path, path)).refused, 1000);
-  std::string modern(256, '\0');
-  const std::array<std::int32_t, 2> front{0x616b3432, 2};
-  std::memcpy(modern.data(), front.data(), sizeof front);
-  std::memcpy(modern.data() + 8, seed.data(), 28);
-  modern[36] = 1;
-  modern[37] = 16;
-  EXPECT_GT(test::run_mutations(modern + seed.substr(28), test::mutate_head(48), opener(path, path))
-                .refused,
-            1000);
+  const std::string modern = test::export_model(model, 2, 16);
+  EXPECT_GT(test::run_mutations(modern, test::mutate_head(48), opener(path, path)).refused, 1000);
 }
 
 TEST_F(Mutation, tokenizer_json) {

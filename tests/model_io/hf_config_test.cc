@@ -171,8 +171,14 @@ TEST(HfConfig, writes_what_it_reads) {
   const Architecture b = read(write_hf_config(a, "float32"));
   EXPECT_EQ(write_hf_config(a, "float32"), write_hf_config(b, "float32"));
   EXPECT_EQ(b.stop_ids, a.stop_ids);
+  EXPECT_EQ(b.bos_id, 1);
+  EXPECT_EQ(b.rope.scaling, RopeScaling::Yarn);
+  EXPECT_EQ(b.rope.factor, 4);
   EXPECT_EQ(b.rope.attention_factor, 1.25);
+  EXPECT_EQ(b.rope.original_context, 16);
   EXPECT_EQ(b.head_dim, 16);
+  EXPECT_EQ(b.kv_heads, 2);
+  EXPECT_TRUE(b.tied_embeddings && b.attention_bias);
 }
 
 Architecture read_valid(const Json& json) {

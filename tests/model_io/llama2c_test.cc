@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Versions 1 and 2 of llama2.c, written here field by field as the format's export script does.
 #include <gtest/gtest.h>
 
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
-#include "hone/model_io/llama2c/layout.h"
-#include "tests/model_io/tiny_model.h"
+#include "tests/model_io/llama2c_export.h"
 #include "tests/support/test_data.h"
 
 namespace hone::model_io {
 namespace {
 
 using test::decoded;
+using test::export_model;
 using test::TinyModel;
 
 Architecture llama2c_architecture(bool tied) {
@@ -20,48 +19,6 @@ Architecture llama2c_architecture(bool tied) {
   a.tied_embeddings = tied;
   a.rope.pairing = RopePairing::Adjacent;
   return a;
-}
-
-template <class T>
-void put(std::string& out, T value) {
-  out.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-std::string header(const Architecture& a, std::int32_t version, std::int32_t group) {
-  std::string out;
-  put(out, kLlama2cMagic);
-  put(out, version);
-  for (const Index field :
-       {a.hidden_size, a.intermediate_size, a.layers, a.heads, a.kv_heads, a.vocab_size, a.context})
-    put(out, static_cast<std::int32_t>(field));
-  put(out, static_cast<std::uint8_t>(a.tied_embeddings));
-  if (version == 2) put(out, group);
-  out.resize(256);
-  return out;
-}
-
-// Every tensor in file order; norms and version 1 as f32, others in groups of i8 with f32 scales.
-std::string export_model(const TinyModel& model, std::int32_t version, std::size_t group) {
-  std::string out = header(model.architecture(), version, static_cast<std::int32_t>(group));
-  const auto add = [&](const std::string& name) {
-    for (const NamedMatrix& tensor : model.tensors()) {
-      if (tensor.name != name) continue;
-      const std::vector<float> values = decoded(tensor);
-      if (version == 1 || tensor.is_vector) {
-        for (const float value : values) put(out, value);
-        return;
-      }
-      for (std::size_t i = 0; i < values.size(); ++i)
-        put(out, static_cast<std::int8_t>(std::lround(values[i] * 127)));
-      for (std::size_t g = 0; g < values.size() / group; ++g) put(out, 1.0f / 127);
-    }
-  };
-  for (const Llama2cBlock& block : llama2c_blocks(model.architecture(), false)) {
-    for (Index layer = 0; layer < (block.per_layer ? model.architecture().layers : 1); ++layer)
-      add(block.per_layer ? layer_name(layer, block.part) : block.part);
-  }
-  if (!model.architecture().tied_embeddings) add("lm_head.weight");
-  return out;
 }
 
 TEST(Llama2c, reads_version_1_in_place) {

@@ -23,10 +23,12 @@ std::string missing_peer(std::initializer_list<std::string_view> packages) {
   const std::string python = peer_python();
   if (python.empty()) return "HONE_PEER_PYTHON is not set";
   for (const std::string_view package : packages) {
-    const std::string look =
-        concat("import importlib.util as u; exit(u.find_spec('", package, "') is None)");
-    if (Program({python, "-c", look}).wait().status != 0)
-      return concat("HONE_PEER_PYTHON has no ", package);
+    const std::string look = concat("import importlib.util as u; exit(3 if u.find_spec('", package,
+                                    "') is None else 0)");
+    const ProgramResult result = Program({python, "-c", look}).wait();
+    if (result.status == 3) return concat("HONE_PEER_PYTHON has no ", package);
+    if (result.status != 0)
+      throw std::runtime_error(concat(python, " ended with ", result.status, ": ", result.err));
   }
   return "";
 }

@@ -157,12 +157,16 @@ TEST(TokBin, is_told_from_other_files) {
 
 TEST(TokBin, refuses_lies_with_one_sentence) {
   const std::string whole = toy_tok_bin();
-  for (std::size_t length = 0; length < whole.size(); length += 3) {
+  int accepted = 0;
+  for (std::size_t length = 0; length < whole.size(); ++length) {
     const auto failure = failure_of_tok_bin(whole.substr(0, length));
-    // A cut between two tokens behind the bytes leaves a shorter vocabulary.
-    if (!failure.failed) continue;
+    if (!failure.failed) {
+      ++accepted;
+      continue;
+    }
     ASSERT_EQ(failure.category, ErrorCategory::CorruptFile) << length;
   }
+  EXPECT_LE(accepted, 3);  // between the tokens behind the bytes: a shorter vocabulary
   const auto with_number = [&](std::size_t offset, std::int32_t number) {
     std::string file = whole;
     std::memcpy(file.data() + offset, &number, 4);

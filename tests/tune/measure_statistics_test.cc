@@ -1,7 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <fstream>
 #include <numeric>
+#include <string>
 #include <vector>
 
 #include "hone/core/error.h"
@@ -119,11 +125,23 @@ TEST(BusySeconds, are_read_from_proc_stat) {
 }
 
 TEST(ForeignLoad, does_not_count_this_process) {
+  const auto busy = [] {
+    std::ifstream file("/proc/stat");
+    std::string line;
+    std::getline(file, line);
+    return parse_busy_seconds(line, static_cast<double>(::sysconf(_SC_CLK_TCK))).value_or(0);
+  };
+  const double before = busy();
+  const auto begin = std::chrono::steady_clock::now();
   const ForeignLoad load;
-  volatile double sink = 0;
-  for (int i = 0; i < 50'000'000; ++i) sink = sink + 1;
-  EXPECT_GE(load.cpus(), 0);
-  EXPECT_LT(load.cpus(), 4096);
+  const std::clock_t own = std::clock();
+  while (std::clock() - own < CLOCKS_PER_SEC / 2) {
+  }
+  const double cpus = load.cpus();
+  const double elapsed =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  EXPECT_GE(cpus, 0);
+  EXPECT_LE(cpus * elapsed, std::max(0.0, busy() - before - 0.45) + 0.1);
 }
 
 }  // namespace

@@ -46,10 +46,14 @@ TEST(Heatmap, draws_the_cells_that_are_not_empty_within_its_frame) {
       EXPECT_EQ(count_of(svg, "heat hit q6"), rows) << "three quarters of a row";
       EXPECT_EQ(count_of(svg, "heat miss q2"), rows);
       EXPECT_EQ(count_of(svg, "class 1, class 0: 1"), size == 2 ? 1 : 0);
-      const std::regex corner("<rect[^>]* x=\"([0-9.]+)\"[^>]* width=\"([0-9.]+)\"");
-      for (std::sregex_iterator cell(svg.begin(), svg.end(), corner), end; cell != end; ++cell) {
+      const std::regex corner("<rect[^>]* x=\"(-?[0-9.]+)\"[^>]* width=\"([0-9.]+)\"");
+      Index found = 0;
+      for (std::sregex_iterator cell(svg.begin(), svg.end(), corner), end; cell != end;
+           ++cell, ++found) {
+        EXPECT_GE(std::stod((*cell)[1].str()), 0);
         EXPECT_LE(std::stod((*cell)[1].str()) + std::stod((*cell)[2].str()), room);
       }
+      EXPECT_EQ(found, 2 * rows + 1) << "the cells and the frame";
       EXPECT_LE(count_of(svg, "rotate(-90)"), rows);
       EXPECT_GE(count_of(svg, "rotate(-90)"), 2) << "some names are there";
     }

@@ -241,7 +241,10 @@ TEST(ConfigKeys, recomputation_and_the_memory_limit_lower_the_peak_and_keep_the_
   const Index limit = plain.peak_bytes * 7 / 10 / (1 << 20);
   ASSERT_GE(limit, 2);
   limited.push_back("trainer.max_memory_mb=" + std::to_string(limit));
-  EXPECT_LE(run(limited).peak_bytes, limit << 20);
+  const Left kept = run(limited);
+  EXPECT_NE(kept.results.find('\n'), std::string::npos) << kept.results;
+  EXPECT_GT(kept.peak_bytes, 0);
+  EXPECT_LE(kept.peak_bytes, limit << 20);
 }
 
 }  // namespace

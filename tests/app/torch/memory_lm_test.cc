@@ -6,6 +6,8 @@
 #include "hone/app/torch/train_lm.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
+#include "hone/core/log.h"
+#include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
 namespace hone::app {
@@ -52,11 +54,14 @@ TEST(MemoryLm, the_limit_of_the_configuration_reaches_the_trainer) {
   job.config.trainer.micro_batch = 256;
   job.config.trainer.recompute_every = 2;
   job.config.trainer.metrics = {"csv", "jsonl"};
+  set_log_level(LogLevel::Info);
+  testing::internal::CaptureStderr();
   EXPECT_EQ(train_lm(job).steps, 2);
+  EXPECT_NE(testing::internal::GetCapturedStderr().find("step 1 would exceed"), std::string::npos);
   EXPECT_TRUE(std::filesystem::exists(job.out / "metrics.jsonl"));
   job.minutes = 1;
   job.fresh = true;
-  EXPECT_THROW(train_lm(job), Error);
+  EXPECT_NE(hone::test::error_of([&] { train_lm(job); }).find("[minutes]"), std::string::npos);
 }
 
 }  // namespace

@@ -54,7 +54,7 @@ TEST(TrainPrecision, every_precision_trains_to_about_the_loss_of_fp32) {
     EXPECT_GE(result.loop_share, 0);
     EXPECT_LT(result.loop_share, 1);
     const std::string toml = read_text_file(result.out / "train.toml");
-    EXPECT_THAT(toml, Not(HasSubstr("\"auto\"\ninit_scale"))) << "the choice is what is recorded";
+    EXPECT_THAT(toml, Not(HasSubstr("precision = \"auto\""))) << "the choice is what is recorded";
   }
 }
 

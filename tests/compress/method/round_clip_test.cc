@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -78,6 +79,16 @@ TEST(RoundClip, plain_rounding_keeps_every_element_within_its_bound) {
       const float scale = matrix.spec.scale_dtype == Dtype::Float16
                               ? f16_to_float(matrix.scales.as<std::uint16_t>()[at])
                               : matrix.scales.as<float>()[at];
+      const auto row = values.begin() + i / 200 * 200;
+      const Index first = i % 200 / group * group;
+      const auto [low, high] =
+          std::minmax_element(row + first, row + std::min<Index>(first + group, 200));
+      const float down = std::min(*low, 0.0f), up = std::max(*high, 0.0f);
+      const int bits = matrix.spec.bits;
+      const float plain = matrix.spec.symmetric
+                              ? std::max(-down, up) / static_cast<float>((1 << (bits - 1)) - 1)
+                              : (up - down) / static_cast<float>((1 << bits) - 1);
+      ASSERT_NEAR(scale, plain, 1.1e-3f * plain) << spec;  // an f16 scale is rounded up
       const float bound = matrix.spec.symmetric ? scale * 0.5001f : scale * 1.0001f;
       ASSERT_LE(std::abs(values[static_cast<std::size_t>(i)] - out[static_cast<std::size_t>(i)]),
                 bound)

@@ -213,6 +213,11 @@ TEST(JsonSchema, containers_nest_at_most_256_deep_and_can_always_be_closed) {
     ++depth;
   }
   EXPECT_GE(depth, 256);
+  for (int left = 2 * depth + 16; left > 0 && !pairs.is_accepting(state); --left) {
+    const auto closed = pairs.advance(state, "]");
+    state = closed.is_dead() ? pairs.advance(state, "[") : closed;  // an element that is required
+  }
+  EXPECT_TRUE(pairs.is_accepting(state)) << depth;
 }
 
 TEST(JsonSchema, true_and_annotations_admit_everything) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <set>
 
 #include "hone/core/error.h"
 #include "hone/core/philox.h"
@@ -159,15 +160,18 @@ TEST(Batcher, random_events_lose_nobody_and_keep_every_promise) {
   std::map<RequestId, TimeNs> waiting;
   std::map<RequestId, std::uint64_t> shape_of;
   std::optional<Batch> running;
+  std::set<RequestId> open;  // without an outcome
   for (RequestId id = 1; id < 20'000; ++id) {
     now += random.below(8) * kMs;
     const std::uint64_t shape = random.below(3);
     if (!batcher.submit(id, shape, now)) {
+      open.insert(id);
       waiting[id] = now;
       shape_of[id] = shape;
     }
     if (random.below(20) == 0 && !waiting.empty()) {
       batcher.cancel(waiting.begin()->first);
+      open.erase(waiting.begin()->first);
       waiting.erase(waiting.begin());
     }
     if (running && random.below(2) == 0) {
@@ -187,7 +191,13 @@ TEST(Batcher, random_events_lose_nobody_and_keep_every_promise) {
     const BatcherCounters& c = batcher.counters();
     ASSERT_EQ(c.submitted, c.finished + c.failed + c.refused + c.cancelled + c.running + c.waiting);
     ASSERT_EQ(c.waiting, std::ssize(waiting));
+    for (const BatchOutcome& outcome : batcher.take_outcomes()) {
+      ASSERT_EQ(open.erase(outcome.id), 1u) << outcome.id;
+    }
+    ASSERT_EQ(std::ssize(open), c.running + c.waiting);
   }
+  EXPECT_GT(batcher.counters().finished, 0);
+  EXPECT_GT(batcher.counters().failed, 0);
 }
 
 TEST(Batcher, is_not_slowed_down_by_a_hundred_thousand_shapes) {

@@ -209,7 +209,7 @@ TEST(LinearAttention, masked_tokens_are_as_if_they_were_not_there) {
   for (const bool causal : {false, true}) {
     LinearProblem problem({.queries = tokens, .keys = tokens, .causal = causal});
     problem.draw_masks();
-    std::vector<float> q, k, v, expected;
+    std::vector<float> q, k, v, grad_out;
     Index kept = 0;
     for (Index t = 0; t < tokens; ++t) {  // both masks alike, so that causal orders agree
       const auto token = static_cast<std::size_t>(t);
@@ -219,6 +219,7 @@ TEST(LinearAttention, masked_tokens_are_as_if_they_were_not_there) {
       };
       if (problem.key_mask[token]) {
         copy(problem.q, q), copy(problem.k, k), copy(problem.v, v), ++kept;
+        copy(problem.grad_out, grad_out);
       } else {
         for (auto* values : {&problem.q, &problem.k, &problem.v}) {
           std::fill_n(values->begin() + t * dim, dim, kNan);
@@ -228,14 +229,12 @@ TEST(LinearAttention, masked_tokens_are_as_if_they_were_not_there) {
     linear_attention(problem.args());
     linear_attention_grad(problem.grad_args());
     LinearProblem dropped({.queries = kept, .keys = kept, .causal = causal});
-    dropped.q = q, dropped.k = k, dropped.v = v;
+    dropped.q = q, dropped.k = k, dropped.v = v, dropped.grad_out = grad_out;
     linear_attention(dropped.args());
-    std::vector<float> got;
+    linear_attention_grad(dropped.grad_args());
     for (Index t = 0; t < tokens; ++t) {
       const auto begin = problem.out.begin() + t * dim;
-      if (problem.key_mask[static_cast<std::size_t>(t)]) {
-        got.insert(got.end(), begin, begin + dim);
-      } else {
+      if (!problem.key_mask[static_cast<std::size_t>(t)]) {
         for (Index i = 0; i < dim; ++i) {
           EXPECT_EQ(begin[i], 0);
           EXPECT_EQ(problem.grad_q[static_cast<std::size_t>(t * dim + i)], 0);
@@ -244,7 +243,19 @@ TEST(LinearAttention, masked_tokens_are_as_if_they_were_not_there) {
         }
       }
     }
-    expect_close(got, dropped.out, kTolerance, causal ? "causal" : "all");
+    const auto kept_of = [&](const std::vector<float>& all) {
+      std::vector<float> rows;
+      for (Index t = 0; t < tokens; ++t) {
+        if (!problem.key_mask[static_cast<std::size_t>(t)]) continue;
+        rows.insert(rows.end(), all.begin() + t * dim, all.begin() + (t + 1) * dim);
+      }
+      return rows;
+    };
+    const std::string which = causal ? "causal" : "all";
+    expect_close(kept_of(problem.out), dropped.out, kTolerance, which);
+    expect_close(kept_of(problem.grad_v), dropped.grad_v, kTolerance, which + ", v");
+    expect_close(kept_of(problem.grad_q), dropped.grad_q, 4 * kTolerance, which + ", q");
+    expect_close(kept_of(problem.grad_k), dropped.grad_k, 4 * kTolerance, which + ", k");
   }
 }
 
@@ -297,7 +308,7 @@ TEST(LinearAttention, reads_nothing_behind_its_inputs) {
   linear_attention(problem.args());
   const auto expected = problem.out;
   const test::GuardedFloats q(problem.q), k(problem.k), v(problem.v), omega(problem.omega);
-  const test::GuardedFloats out(problem.out);
+  const test::GuardedFloats out(std::vector<float>(problem.out.size(), -7.0f));
   LinearAttentionArgs args = problem.args();
   args.q = q.data(), args.k = k.data(), args.v = v.data(), args.omega = omega.data();
   args.out = out.data();

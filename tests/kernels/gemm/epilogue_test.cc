@@ -362,6 +362,8 @@ TEST(Gemm, a_ticket_may_be_waited_for_later) {
   quantize_rows(x.data(), 1, 256, 256, packed, pool);
   std::vector<float> late(640), waited(640);
   for (int round = 0; round < 50; ++round) {
+    std::ranges::fill(late, -1.0f);
+    std::ranges::fill(waited, -2.0f);
     const GemmOutput output{.weight = &weight, .y = late.data(), .y_stride = 640};
     const PublishTicket ticket = gemm(
         {.x = packed, .outputs = {&output, 1}, .executor = pool, .wait_for_stragglers = false});

@@ -326,6 +326,7 @@ void check_method(const Options& options, double clip_norm, double bound) {
     }
   }
   if (bound == 0) expect_same_state(optimizer, reference);
+  EXPECT_EQ(calls.steps, 10);
 }
 
 TEST(DeviceStep, every_method_and_preset_of_tam_steps_as_on_the_cpu) {
@@ -410,6 +411,7 @@ void check_checked(const Options& options) {
     for (std::size_t i = 0; i < params.size(); ++i) EXPECT_TRUE(params[i].equal(wanted[i])) << t;
   }
   EXPECT_EQ(optimizer.stats().skipped_steps, 2);
+  EXPECT_EQ(calls.steps, 6);
 }
 
 TEST(DeviceStep, a_checked_step_that_is_not_finite_changes_nothing) {

@@ -153,8 +153,10 @@ TEST(State, archives_move_between_libtorch_and_hone) {
   for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(ours[i].allclose(theirs[i], 0, 1e-6));
   torch::save(second, back);
   torch::load(first, back);  // LibTorch reads hone's
-  set_normal_gradients(theirs, 511);
+  for (Tensors* params : {&ours, &theirs}) set_normal_gradients(*params, 511);
   first.step();
+  second.step();
+  for (std::size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(ours[i].allclose(theirs[i], 0, 2e-6));
 }
 
 // Each continues from what the other has saved after the same steps.
@@ -193,6 +195,8 @@ TEST(State, libtorchs_classes_and_hones_continue_from_each_others_archives) {
                                                    torch::optim::SGDOptions(0.01));
   check_exchanged_archives<Adam, torch::optim::Adam>(AdamOptions(0.01).amsgrad(true),
                                                      torch::optim::AdamOptions(0.01).amsgrad(true));
+  check_exchanged_archives<AdamW, torch::optim::AdamW>(
+      AdamWOptions(0.01).amsgrad(true), torch::optim::AdamWOptions(0.01).amsgrad(true));
   check_exchanged_archives<Adagrad, torch::optim::Adagrad>(
       AdagradOptions(0.01).lr_decay(0.1), torch::optim::AdagradOptions(0.01).lr_decay(0.1));
 }

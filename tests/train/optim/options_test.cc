@@ -93,6 +93,12 @@ TEST(Methods, changing_the_method_between_steps_is_noticed) {
     has_rows = has_rows || (item.name == "correlation" && item.value.numel() == 50);
   }
   EXPECT_TRUE(has_rows);
+  for (const int seed : {900, 901}) {
+    set_normal_gradients(b, seed);
+    rows.step();
+  }
+  // Without a momentum, the correlation of the first step is 0 in both scopes.
+  EXPECT_LE(test::worst_difference(a, b), test::kBound);
 }
 
 TEST(SuggestLr, divides_by_the_damping_that_a_run_settled_at) {

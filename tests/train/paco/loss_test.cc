@@ -176,6 +176,22 @@ TEST(Mining, draws_another_image_for_each) {
   const Tensor once = mine_negatives(metric, q, labels({0, 0, 0, 0, 0}), {}, options).row;
   at::manual_seed(1);
   EXPECT_TRUE(mine_negatives(metric, q, labels({0, 0, 0, 0, 0}), {}, options).row.equal(once));
+  const auto mined = [&](const PartMetric& of, const Tensor& to, bool draws) {
+    MiningOptions drawing = options;
+    drawing.draws_images = draws;
+    return mine_negatives(of, to, at::zeros({of.z1.size(0)}, at::kLong), {}, drawing);
+  };
+  const PartMetric two = part_metric(z1.narrow(0, 0, 2), z2.narrow(0, 0, 2), {});
+  const Tensor of_two = ridge_distance_sq(two, two.z1 - two.z2);
+  bool varies = false;
+  for (int seed = 0; seed < 20; ++seed) {
+    at::manual_seed(seed);
+    varies = varies || !mined(metric, q, true).row.equal(mined(metric, q, false).row);
+    const MinedNegatives other = mined(two, of_two, true);  // of two, each can draw only the other
+    EXPECT_TRUE(other.found.all().item<bool>());
+    EXPECT_TRUE(other.row.equal(mined(two, of_two, false).row));
+  }
+  EXPECT_TRUE(varies);
 }
 
 TEST(PartContrast, does_not_change_when_parts_are_scaled) {

@@ -302,12 +302,15 @@ TEST(FromLinear, refuses_fits_that_the_mode_does_not_have_and_weights_that_are_n
   const auto refused = [&](const FitOptions& options) {
     return refusal([&] { from_linear(*linear, options); });
   };
-  EXPECT_NE(refused({.mode = FactorMode::Sketched, .fit = Fit::Svd, .rank = 4}), "");
-  EXPECT_NE(refused({.fit = Fit::Projection, .rank = 4}), "");
-  EXPECT_NE(refused({.fit = Fit::Activation, .rank = 4}), "");
-  EXPECT_NE(refused({.mode = FactorMode::Sketched, .fit = Fit::Projection}), "");
-  EXPECT_NE(refused({.rank = -1}), "");
-  EXPECT_NE(refused({.rank = Index{1} << 40}), "");
+  EXPECT_THAT(refused({.mode = FactorMode::Sketched, .fit = Fit::Svd, .rank = 4}),
+              HasSubstr("Fit::Svd, the default"));
+  EXPECT_THAT(refused({.fit = Fit::Projection, .rank = 4}), HasSubstr("no fixed signs"));
+  EXPECT_THAT(refused({.fit = Fit::Activation, .rank = 4}),
+              HasSubstr("needs moments of the inputs"));
+  EXPECT_THAT(refused({.mode = FactorMode::Sketched, .fit = Fit::Projection}),
+              HasSubstr("A sketched layer needs a rank"));
+  EXPECT_THAT(refused({.rank = -1}), HasSubstr("a rank of 1 to"));
+  EXPECT_THAT(refused({.rank = Index{1} << 40}), HasSubstr("a rank of 1 to"));
   EXPECT_THAT(refused({.max_error = 1.5}), HasSubstr("a max_error in (0, 1), got 1.5"));
   EXPECT_THAT(refused({.max_error = -0.5}), HasSubstr("a max_error in (0, 1)"));
   EXPECT_THAT(refused({.rank = 4, .terms = 2}), HasSubstr("Only a sketched layer has terms."));
@@ -319,7 +322,8 @@ TEST(FromLinear, refuses_fits_that_the_mode_does_not_have_and_weights_that_are_n
       HasSubstr("terms 0"));
   sketch::InputMoments narrow;
   narrow.add(at::ones({3, kIn - 1}));
-  EXPECT_NE(refused({.fit = Fit::Activation, .rank = 4, .inputs = &narrow}), "");
+  EXPECT_THAT(refused({.fit = Fit::Activation, .rank = 4, .inputs = &narrow}),
+              HasSubstr("moments of"));
   const at::NoGradGuard no_grad;
   linear->bias[1] = std::numeric_limits<float>::infinity();
   EXPECT_THAT(refused({.rank = 4}), HasSubstr("The bias has NaN or infinity in it."));

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "hone/core/mmap_file.h"
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/tensor_file.h"
 #include "tests/support/refusal.h"
@@ -111,8 +112,16 @@ TEST(FrozenLinear, has_the_bytes_of_its_type_in_files_and_is_loaded_from_them) {
     write_tensors(path, tensors);
     FrozenLinear other(frozen->options());
     other->forward(x);  // packs zeros, which the file replaces
-    for (const NamedTensor& stored : tensors) {
-      other->named_buffers()[stored.name].copy_(stored.value);
+    {
+      const MmapFile file(path);
+      EXPECT_LE(std::ssize(file.bytes()), bytes[i] + 192 * 4 + 4096);
+      const auto loaded = read_tensors(file);
+      ASSERT_EQ(loaded.size(), tensors.size());
+      for (const NamedTensor& stored : loaded) {
+        Tensor to = other->named_buffers()[stored.name];
+        EXPECT_EQ(stored.value.scalar_type(), to.scalar_type()) << stored.name;
+        to.copy_(stored.value);
+      }
     }
     EXPECT_TRUE(at::equal(other->forward(x), want));
     const auto copy = std::dynamic_pointer_cast<FrozenLinearImpl>(frozen->clone());

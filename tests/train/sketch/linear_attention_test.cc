@@ -164,7 +164,7 @@ TEST_F(LinearAttentionOp, inputs_of_any_norm_give_finite_outputs_and_those_of_al
       // Rows that share no feature with a key are 0.
       const Tensor is_row = got.ne(0).any(-1, true);
       EXPECT_LE(relative_error(got * is_row, want * is_row), 1e-7) << size;
-      if (size <= 1) {
+      if (size <= 10) {
         EXPECT_TRUE(is_row.all().item<bool>());
       }
       for (const at::ScalarType type : {torch::kFloat, torch::kHalf, torch::kBFloat16}) {

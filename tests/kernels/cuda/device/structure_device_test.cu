@@ -2,6 +2,8 @@
 // Transports, uploads, batches and captured graphs on the device.
 #include <gtest/gtest.h>
 
+#include <map>
+
 #include "tests/kernels/cuda/device/device_tensors.cuh"
 #include "tests/kernels/kernel_support.h"
 
@@ -84,6 +86,7 @@ TEST(DeviceTransport, batches_change_no_bit) {
   const std::vector<Index> sizes{100'000, 5, 300'000, 0, 70'000, 1};
   const TAMGroup group{.weight_decay = 0.01};
   std::vector<std::vector<float>> first;
+  std::map<Transport, Index> whole;  // launches without batches
   for (const Index batch_bytes : {Index{0}, Index{8}, Index{1} << 20, Index{-1}}) {
     for (const Transport transport : kTransports) {
       TensorSet set(sizes);
@@ -91,8 +94,13 @@ TEST(DeviceTransport, batches_change_no_bit) {
       const OwnedStream stream;
       const auto stepper = make_cuda_stepper<TAMGroup>(
           tensors.lists(), {.transport = transport, .batch_bytes = batch_bytes});
+      Index launches = 0;
       for (int i = 0; i < 5; ++i) {
-        stepper->step({&group, 1}, tensors.correlations(), {}, stream);
+        launches = stepper->step({&group, 1}, tensors.correlations(), {}, stream).launches;
+      }
+      if (batch_bytes == 0) whole[transport] = launches;
+      if (batch_bytes == 8) {
+        EXPECT_GT(launches, whole[transport]) << name_of(transport);
       }
       stream.wait();
       tensors.download(set);

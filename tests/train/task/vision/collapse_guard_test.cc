@@ -194,9 +194,12 @@ TEST(CollapseGuard, goes_on_from_its_state) {
   CollapseGuard guard(watching()), resumed(watching());
   observe(guard, 0, 3, {.sure = 0, .norm = 8});
   const auto from = guard.state(), to = resumed.state();
+  ASSERT_FALSE(from.empty());
+  ASSERT_EQ(from.size(), to.size());
   for (std::size_t i = 0; i < from.size(); ++i) to[i].value.copy_(from[i].value);
   for (CollapseGuard* one : {&guard, &resumed}) observe(*one, 3, 5, {.sure = 0, .norm = 2});
   EXPECT_EQ(guard.verdict(), CollapseVerdict::Collapsed);
+  EXPECT_EQ(resumed.verdict(), CollapseVerdict::Collapsed);
   for (std::size_t i = 0; i < from.size(); ++i) {
     EXPECT_TRUE(to[i].value.equal(from[i].value)) << from[i].name;
   }

@@ -102,7 +102,9 @@ TEST_F(VisionDevice, reads_no_tensor_within_a_step) {
     return reads.count();
   };
   reads_of(1);  // tries bf16, once in a process
-  EXPECT_EQ(reads_of(1), reads_of(4)) << "the reads are those of the last validation";
+  const auto once = reads_of(1);
+  EXPECT_GT(once, 0) << "the reads are those of the last validation";
+  EXPECT_EQ(reads_of(4), once);
 }
 
 TEST_F(VisionDevice, images_have_channels_last_where_told) {
