@@ -17,12 +17,14 @@ class Compress : public Cli {};
 TEST_F(Compress, spares_its_inputs_and_says_why_nothing_is_written) {
   const std::string model = write_tiny_model(), out = path("small");
   ASSERT_EQ(run_hone({"compress", model, "-o", out, "--quantize", "int8:row"}).status, 0);
-  write_text_file(out + "/recipe.toml", "[[pass]]\nname = \"quantize\"\nspec = \"int8:row\"\n");
+  write_text_file(out + "/recipe.toml",
+                  "version = 1\n[[pass]]\nkind = \"quantize\"\nspec = \"int8:row\"\n");
   write_text_file(path("text.txt"), read_text_file(out + "/recipe.toml"));
-  expect_refusal({"compress", model, "-o", out, "--recipe", out + "/recipe.toml"}, 2);
+  expect_refusal({"compress", model, "-o", out, "--recipe", out + "/recipe.toml"}, 2,
+                 "must not contain the input");
   fs::copy_file(path("text.txt"), out + "/t.txt");
   expect_refusal({"compress", model, "-o", out, "--quantize", "int8:row", "--data", out + "/t.txt"},
-                 2);
+                 2, "must not contain the input");
   expect_refusal({"compress", model, "-o", out, "--quantize", "int8:row"}, 2,
                  "not part of a model");
   EXPECT_TRUE(fs::exists(out + "/t.txt"));

@@ -185,13 +185,13 @@ TEST_F(Cli, convert_spares_the_parts_of_its_input_and_what_lies_in_a_model_folde
     expect_refusal({"convert", model, model + "/" + part, "--to", "gguf"}, 2,
                    "must not lie within the input");
   }
-  expect_refusal({"convert", model, path("l.gguf")}, 2);
+  expect_refusal({"convert", model, path("l.gguf")}, 2, "must not lie within the input");
   expect_refusal({"convert", path("lc/m.bin"), foreign}, 2);
   expect_refusal({"convert", gguf, path("lc/new.bin"), "--tokenizer", path("lc/new.bin")}, 3);
   expect_refusal({"convert", path("lc/m.bin"), other, "--tokenizer", other + "/tokenizer.json"}, 2);
   for (const char* name : {"notes.md", "in.gguf"}) {
     fs::copy_file(gguf, fs::path(other) / name);
-    expect_refusal({"convert", other + "/" + name, other}, 2);
+    expect_refusal({"convert", other + "/" + name, other}, 2, "must not contain the input");
     expect_refusal({"convert", gguf, other}, 2, name);
     fs::remove(fs::path(other) / name);
   }

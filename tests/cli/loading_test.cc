@@ -50,6 +50,10 @@ TEST_F(Loading, the_second_start_maps_what_the_first_one_packed) {
     const Json cached = generate(hf_, cache);
     EXPECT_EQ(cached["tokens"], plain["tokens"]);
     EXPECT_EQ(cached["weights"]["mapped"], true);
+    const auto folder = *std::filesystem::directory_iterator(path("cache"));
+    const auto packed = folder.path() / "packed.safetensors";
+    if (run == 0) std::filesystem::create_hard_link(packed, path("first"));
+    EXPECT_TRUE(std::filesystem::equivalent(packed, path("first"))) << "packed again";
   }
   for (const auto& entry : std::filesystem::directory_iterator(path("cache"))) {
     const Json inside = json_of({"inspect", (entry.path() / "packed.safetensors").string()});

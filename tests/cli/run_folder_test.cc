@@ -40,9 +40,9 @@ TEST_F(RunFolder, a_second_run_in_one_folder_is_refused_and_the_first_goes_on) {
   const std::string out = path("run");
   Program first(hone_argv(train(out, 10'000'000)));
   ASSERT_TRUE(wait_until([&] { return fs::exists(out + "/metrics.csv") || first.has_ended(); }));
-  expect_refusal(train(out, 10), 1);
-  expect_refusal(train(out, 10) + Arguments{"--fresh"}, 1);
-  expect_refusal(train(out, 10) + Arguments{"--resume"}, 1);
+  expect_refusal(train(out, 10), 1, "has locked this folder");
+  expect_refusal(train(out, 10) + Arguments{"--fresh"}, 1, "has locked this folder");
+  expect_refusal(train(out, 10) + Arguments{"--resume"}, 1, "has locked this folder");
   first.send(SIGINT);
   const ProgramResult result = first.wait();
   EXPECT_EQ(result.status, 130) << result.err;
@@ -111,6 +111,10 @@ TEST_F(RunFolder, a_hangup_that_is_ignored_is_no_interrupt) {
               hone_argv(train(out, 10'000'000)));
   ASSERT_TRUE(wait_until([&] { return fs::exists(out + "/metrics.csv") || run.has_ended(); }));
   run.send(SIGHUP);
+  const auto logged = [&] { return fs::file_size(out + "/metrics.csv"); };
+  const auto before = logged();
+  ASSERT_TRUE(wait_until([&] { return logged() > before || run.has_ended(); }));
+  EXPECT_FALSE(run.has_ended());
   run.send(SIGTERM);
   const ProgramResult result = run.wait();
   EXPECT_EQ(result.status, 128 + SIGTERM) << result.err;
@@ -152,7 +156,7 @@ TEST_F(RunFolder, a_run_that_took_no_step_exports_nothing) {
                                                                "--set", "amp.dynamic=false",
                                                                "--set", "amp.init_scale=1e30",
                                                                "--set", "lr.warm_up_steps=1"};
-  expect_refusal(skipping, 1);
+  expect_refusal(skipping, 1, "All 5 steps were skipped");
   EXPECT_FALSE(fs::exists(path("run/model")));
 }
 
@@ -201,7 +205,9 @@ TEST_F(RunFolder, a_run_that_ended_before_its_first_checkpoint_blocks_no_other) 
   const std::string out = path("run");
   const Arguments short_of_memory = train(out, 5) + Arguments{"--set", "trainer.max_memory_mb=1",
                                                               "--set", "model.hidden_size=512"};
-  EXPECT_EQ(run_hone(short_of_memory).status, 1);
+  const ProgramResult refused = run_hone(short_of_memory);
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.err, HasSubstr("exceed the limit of 1048576"));
   EXPECT_TRUE(fs::exists(out + "/metrics.csv"));
   EXPECT_EQ(run_hone(train(out, 5)).status, 0);
   expect_refusal(train(out, 5), 2, "already holds a run");
@@ -342,7 +348,7 @@ TEST_F(RunFolder, an_unknown_key_ends_with_2_names_the_nearest_and_leaves_nothin
 
 TEST_F(RunFolder, a_demo_leaves_a_folder_alone_in_which_another_works) {
   const FolderLock other(path("demo"));
-  expect_refusal({"demo", "--quick", "--out", path("demo")}, 1);
+  expect_refusal({"demo", "--quick", "--out", path("demo")}, 1, "has locked this folder");
   EXPECT_FALSE(fs::exists(path("demo/train")));
 }
 

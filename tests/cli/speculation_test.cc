@@ -34,6 +34,9 @@ TEST_F(SpeculationCli, drafts_leave_texts_as_they_are_and_are_counted) {
       }
       EXPECT_LE(spec.at("accepted"), spec.at("examined"));
       EXPECT_LE(spec.at("examined"), spec.at("drafted"));
+      if (draft == model_) {
+        EXPECT_GT(spec.at("drafted"), 0) << depth;
+      }
     }
   }
 }
@@ -57,6 +60,7 @@ TEST_F(SpeculationCli, the_environment_has_the_same_options) {
   ASSERT_EQ(result.status, 0) << result.err;
   const Json document = parse_json(result.out, "stdout");
   const Json& spec = document.at("spec");
+  EXPECT_GT(spec.at("drafted"), 0);
   EXPECT_EQ(spec.at("accepted"), spec.at("drafted"));
   EXPECT_EQ(spec.at("per_position").size(), 3u);
 }

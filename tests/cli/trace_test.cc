@@ -241,7 +241,9 @@ TEST_F(Trace, is_whole_when_the_command_fails_or_is_interrupted) {
     program.send(SIGINT);
     const ProgramResult result = program.wait();
     EXPECT_EQ(result.status, 130) << arguments[0] << result.err;
-    EXPECT_TRUE(Zones(file).root().name.starts_with(arguments[0]));
+    const Zones zones(file);
+    EXPECT_TRUE(zones.root().name.starts_with(arguments[0]));
+    EXPECT_GT(zones.named("gemm").size(), 0u) << "not into the work: " << arguments[0];
   }
   EXPECT_FALSE(has_temporary());
 }

@@ -53,6 +53,13 @@ TEST_F(TrainVision, an_interrupted_run_goes_on_and_reports_accuracy) {
   expect_refusal(train(out, 10'000'000), 2, "holds a run");
   const Arguments wider{"--resume", "--set", "model.width=9"};
   expect_refusal(train(out, 10'000'000) + wider, 2, "[model.width]");
+  const auto logged = [&] { return fs::file_size(out + "/metrics.csv"); };
+  const auto before = logged();
+  Program again(hone_argv({"train", "vision", "-q", "--out", out, "--threads", "1", "--resume"}));
+  ASSERT_TRUE(wait_until([&] { return logged() > before || again.has_ended(); }));
+  again.send(SIGINT);
+  EXPECT_EQ(again.wait().status, 130);
+  EXPECT_GT(logged(), before);
   const ProgramResult fresh = run_hone(train(out, 60) + Arguments{"--fresh", "--json"});
   ASSERT_EQ(fresh.status, 0) << fresh.err;
   const Json report = parse_json(fresh.out, "stdout");

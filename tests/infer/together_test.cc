@@ -136,6 +136,7 @@ TEST_F(Together, a_cache_for_few_texts_preempts_and_changes_no_bit) {
 }
 
 TEST_F(Together, arrivals_cancellations_and_slow_readers_leave_the_others_alone) {
+  Index cancelled = 0;
   for (const std::uint64_t seed : {1, 2, 3, 4}) {
     PhiloxStream random(seed);
     const auto engine = open_stories(model_, {.prefill_chunk = 16, .max_sequences = 4});
@@ -175,9 +176,14 @@ TEST_F(Together, arrivals_cancellations_and_slow_readers_leave_the_others_alone)
       ASSERT_LE(sinks[i]->tokens.size(), expected.size());
       EXPECT_TRUE(std::equal(sinks[i]->tokens.begin(), sinks[i]->tokens.end(), expected.begin()))
           << "cancelled request " << i;
+      if (sinks[i]->tokens.size() < expected.size()) {
+        EXPECT_EQ(sinks[i]->last().finished, FinishReason::Cancelled) << "request " << i;
+      }
     }
     EXPECT_EQ(engine->stats().failed, 0);
+    cancelled += engine->stats().cancelled;
   }
+  EXPECT_GT(cancelled, 0);
 }
 
 TEST_F(Together, scores_beside_requests_are_those_of_an_idle_engine) {

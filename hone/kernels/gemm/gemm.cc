@@ -65,8 +65,8 @@ void check_output(const PackedRows& x, const GemmOutput& output) {
       kOp, concat("a residual stride of at least ", weight.rows()), epilogue.residual_stride);
 }
 
-// `all_panels` are those of all outputs of the call, whose chunks are then of about equal size: a
-// worker that takes chunks from another's share does not read one stream.
+// `all_panels` counts the panels of all outputs of the call. Their chunks are then of about equal
+// size, and so are the shares of the workers: chunks taken from another's share are not prefetched.
 Index panels_per_chunk(const PackedMatrix& weight, Index all_panels, int workers) {
   const Index step = weight.is_gate_up() ? 2 : 1;
   const Index bytes = std::max<Index>(1, weight.layout().panel_bytes);
