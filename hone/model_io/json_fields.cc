@@ -63,13 +63,13 @@ std::optional<JsonFields> JsonFields::object(std::string_view key) const {
 
 Index JsonFields::required_integer(std::string_view key) const {
   const std::optional<Index> value = integer(key);
-  if (!value) fail_corrupt(where_, concat("There is no ", key, "."));
+  if (!value) fail_corrupt(where_, concat("The key ", key, " is missing."));
   return *value;
 }
 
 double JsonFields::required_number(std::string_view key) const {
   const std::optional<double> value = number(key);
-  if (!value) fail_corrupt(where_, concat("There is no ", key, "."));
+  if (!value) fail_corrupt(where_, concat("The key ", key, " is missing."));
   return *value;
 }
 

@@ -132,7 +132,7 @@ TEST_F(EvalVision, inspect_lists_the_classifier) {
            {R"({"classes": 3})", "names for classes"},
            {R"({"classes": ["a", 1]})", "names for classes"},
            {R"({"height": "x"})", "a whole number for height"},
-           {R"({"width": null})", "There is no width"},
+           {R"({"width": null})", "The key width is missing"},
            {R"({"model": 3})", "a string for model"}}) {
     Json config = read_json_file(model_ + "/config.json");
     config.update(parse_json(change, "change"));

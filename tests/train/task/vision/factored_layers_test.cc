@@ -197,7 +197,7 @@ TEST_F(FactoredLayers, are_refused_where_they_do_not_fit) {
   EXPECT_THAT(with("/linear/mode", "dense"), HasSubstr("low_rank or sketched for mode"));
   EXPECT_THAT(with("/linear/mode", Json()), HasSubstr("for mode, got none"));
   EXPECT_THAT(with("/linear/mode", "sketched"), HasSubstr("for seed, got none"));
-  EXPECT_THAT(with("/linear/rank", Json()), HasSubstr("There is no rank"));
+  EXPECT_THAT(with("/linear/rank", Json()), HasSubstr("The key rank is missing"));
   EXPECT_THAT(with("/linear/rank", 2.5), HasSubstr("a whole number for rank"));
   EXPECT_THAT(with("/linear/rank", 0), HasSubstr("1 to 2^30 for rank, got 0"));
   EXPECT_THAT(with("/linear/rank", -3), HasSubstr("for rank, got -3"));

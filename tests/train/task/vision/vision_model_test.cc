@@ -115,7 +115,7 @@ TEST_F(VisionModelFolder, refuses_leaves_that_do_not_fit_the_model) {
   write_vision_model(folder(), leaf_model());
   EXPECT_EQ(refusal("/leaves", Json()), "no error") << "null is absent";
   EXPECT_THAT(refusal("/leaves", "yes"), HasSubstr("leaves] expected a JSON object"));
-  EXPECT_THAT(refusal("/leaves", Json::object()), HasSubstr("There is no classes"));
+  EXPECT_THAT(refusal("/leaves", Json::object()), HasSubstr("The key classes is missing"));
   EXPECT_THAT(refusal("/leaves/classes", 6), HasSubstr("for leaves, got 6 classes"));
   EXPECT_THAT(refusal("/leaves/size", 41), HasSubstr("41 pixels"));
   EXPECT_THAT(refusal("/leaves/size", 1), HasSubstr("data.leaves.size"));
@@ -134,14 +134,14 @@ TEST_F(VisionModelFolder, refuses_parts_that_a_sampler_does_not_take) {
   EXPECT_THAT(refusal("/parts/stage", Json()), HasSubstr("for stage, got ''"));
   EXPECT_THAT(refusal("/parts/count", 0), HasSubstr("1 to 400 for count"));
   EXPECT_THAT(refusal("/parts/count", 2.5), HasSubstr("a whole number for count"));
-  EXPECT_THAT(refusal("/parts/count", Json()), HasSubstr("There is no count"));
+  EXPECT_THAT(refusal("/parts/count", Json()), HasSubstr("The key count is missing"));
   EXPECT_THAT(refusal("/parts/window", 0), HasSubstr("for window, got 0"));
   EXPECT_THAT(refusal("/parts/window", std::int64_t{1} << 40), HasSubstr("for window"));
   EXPECT_THAT(refusal("/parts/saliency", "loud"), HasSubstr("attention or norm for saliency"));
   EXPECT_THAT(refusal("/parts/suppression", "none"), HasSubstr("window or fraction"));
   EXPECT_THAT(refusal("/parts/fraction", 1.01), HasSubstr("0 to 1 for fraction"));
   EXPECT_THAT(refusal("/parts/fraction", -0.1), HasSubstr("0 to 1 for fraction"));
-  EXPECT_THAT(refusal("/parts/fraction", Json()), HasSubstr("There is no fraction"));
+  EXPECT_THAT(refusal("/parts/fraction", Json()), HasSubstr("The key fraction is missing"));
   EXPECT_THAT(refusal("/parts/repeats", 1), HasSubstr("for repeats, got"));
   EXPECT_EQ(refusal("/parts/repeats", Json()), "no error") << "of models written before it was";
 }
