@@ -96,8 +96,7 @@ TEST_F(BadInput, eval_refuses_text_that_is_no_utf8_or_too_short) {
   const std::string model = write_tiny_model(), text = path("text.txt");
   const auto eval = [&](const std::string& content) {
     write_text_file(text, content);
-    expect_refusal({"eval", model, "--data", text}, 3);
-    return run_hone({"eval", model, "--data", text}).err;
+    return expect_refusal({"eval", model, "--data", text}, 3);
   };
   EXPECT_THAT(eval("a b c \xff d"), AllOf(HasSubstr("text.txt"), HasSubstr("offset 6")));
   EXPECT_THAT(eval(""), HasSubstr("text.txt"));
@@ -159,18 +158,14 @@ TEST_F(BadInput, numbers_out_of_range_get_one_short_sentence) {
       {"doctor", "--seed", "-1"},       {"generate", model, "-p", "a", "--seed", "-1"},
       {"bench", "gemm", "--rows", "0"}, {"bench", "gemm", "--repeat", "-5"}};
   for (const Arguments& arguments : cases) {
-    expect_refusal(arguments, 2);
-    const std::string error = run_hone(arguments).err;
+    const std::string error = expect_refusal(arguments, 2);
     EXPECT_LT(error.size(), 120u) << error;
     EXPECT_THAT(error, AllOf(HasSubstr("expected"), HasSubstr("got"))) << error;
   }
 }
 
 TEST_F(BadInput, a_misspelt_command_is_named_with_the_nearest_one) {
-  const auto error = [](const Arguments& arguments) {
-    expect_refusal(arguments, 2);
-    return run_hone(arguments).err;
-  };
+  const auto error = [](const Arguments& arguments) { return expect_refusal(arguments, 2); };
   EXPECT_THAT(error({"tran"}), AllOf(HasSubstr("'tran'"), HasSubstr("'train'")));
   EXPECT_THAT(error({"tran", "lm", "--out", "x"}), HasSubstr("'train'"));
   EXPECT_THAT(error({"generat", "-p", "a"}), HasSubstr("'generate'"));

@@ -38,8 +38,10 @@ inline Arguments operator+(Arguments left, const Arguments& right) {
   return left;
 }
 
-// Nothing on stdout, one line of error with this text on stderr, this exit status.
-inline void expect_refusal(const Arguments& arguments, int status, const std::string& text = "") {
+// Nothing on stdout, one line of error with this text on stderr, this exit status. Returns the
+// line.
+inline std::string expect_refusal(const Arguments& arguments, int status,
+                                  const std::string& text = "") {
   std::string line;
   for (const std::string& argument : arguments) line += " " + argument.substr(0, 80);
   SCOPED_TRACE(line);
@@ -50,6 +52,7 @@ inline void expect_refusal(const Arguments& arguments, int status, const std::st
   EXPECT_THAT(result.err, testing::HasSubstr(text));
   EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
   EXPECT_LT(result.err.size(), 600u) << result.err;
+  return result.err;
 }
 
 // Ends well; the one JSON document on stdout.

@@ -115,16 +115,6 @@ void stop_after(std::size_t rows, int signal, const Arguments& arguments, const 
   ASSERT_FALSE(fs::exists(out + "/model"));
 }
 
-// Nothing on stdout, one line on stderr that contains `why`, this exit status.
-void expect_refused(const Arguments& arguments, int status, const std::string& why) {
-  const ProgramResult result = run_hone(arguments);
-  EXPECT_EQ(result.status, status) << why << '\n' << result.err;
-  EXPECT_EQ(result.out, "") << why;
-  EXPECT_TRUE(result.err.starts_with("hone: ")) << result.err;
-  EXPECT_EQ(std::ranges::count(result.err, '\n'), 1) << result.err;
-  EXPECT_THAT(result.err, HasSubstr(why));
-}
-
 class TrainPaco : public Cli {
  protected:
   void SetUp() override {
@@ -267,7 +257,7 @@ TEST_F(TrainPaco, refuses_keys_by_name_and_leaves_no_folder) {
       {{"trainer.micro_batch=1"},
        "[trainer.micro_batch] expected at least 2 for the BatchNorm of resnet20, got 1"}};
   for (const auto& [keys, why] : cases) {
-    expect_refused(train("paco", out, {kTiny, kLeaves, keys}), 2, why);
+    expect_refusal(train("paco", out, {kTiny, kLeaves, keys}), 2, why);
   }
   EXPECT_FALSE(fs::exists(out));
 }
@@ -275,15 +265,15 @@ TEST_F(TrainPaco, refuses_keys_by_name_and_leaves_no_folder) {
 TEST_F(TrainPaco, refuses_folders_that_have_nothing_to_tell_apart) {
   const std::string out = path("new");
   const auto on = [&](const char* data) { return train("paco", out, {kTiny, folder(data)}); };
-  expect_refused(on("none"), 3, "no such folder");
+  expect_refusal(on("none"), 3, "no such folder");
   fs::create_directory(path("empty"));
-  expect_refused(on("empty"), 3, "no folders of images");
+  expect_refusal(on("empty"), 3, "no folders of images");
   write_pictures("one/a", 4);
-  expect_refused(on("one"), 3, "expected images of at least two classes, got 1");
+  expect_refusal(on("one"), 3, "expected images of at least two classes, got 1");
   for (const char* name : {"split/train/a", "split/train/b", "split/test/a", "split/test/c"}) {
     write_pictures(name, 4);
   }
-  expect_refused(on("split"), 3, "Class c does not occur in train.");
+  expect_refusal(on("split"), 3, "Class c does not occur in train.");
   // Of two classes one has no image: named, and then there is one class.
   fs::create_directory(path("one/b"));
   const ProgramResult result = run_hone(on("one"));
@@ -337,12 +327,12 @@ TEST_F(TrainPaco, goes_on_with_no_run_of_another_job) {
                      "trainer.steps=2"};
   const ProgramResult lm = run_hone(train("lm", path("lm"), {tiny_lm}));
   ASSERT_EQ(lm.status, 0) << lm.err;
-  expect_refused(resume("paco", path("lm")), 2, "got a run of train lm");
+  expect_refusal(resume("paco", path("lm")), 2, "got a run of train lm");
   const ProgramResult vision = run_hone(
       train("vision", path("vision"), {kTiny, kLeaves, {"model.name=mlp", "trainer.steps=3"}}));
   ASSERT_EQ(vision.status, 0) << vision.err;
-  expect_refused(resume("paco", path("vision")), 2, "[loss.method] expected paco for train paco");
-  expect_refused(train("paco", path("none"), {kTiny, kLeaves}) + Arguments{"--resume"}, 3,
+  expect_refusal(resume("paco", path("vision")), 2, "[loss.method] expected paco for train paco");
+  expect_refusal(train("paco", path("none"), {kTiny, kLeaves}) + Arguments{"--resume"}, 3,
                  "no run to resume");
 }
 
@@ -365,7 +355,7 @@ class TrainThatCannotLearn : public TrainPaco {
 constexpr const char* kCollapse = "After pass 60 over the images the model predicts by chance";
 
 TEST_F(TrainThatCannotLearn, ends_warns_or_is_not_looked_at) {
-  expect_refused(job("vision", "stop", mlp("stop")), 1, kCollapse);
+  expect_refusal(job("vision", "stop", mlp("stop")), 1, kCollapse);
   EXPECT_EQ(rows_written(path("stop")), 60u);
   EXPECT_FALSE(fs::exists(path("stop/model")));
   for (const bool looks : {true, false}) {

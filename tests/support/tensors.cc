@@ -4,8 +4,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
+
+#include "tests/support/largest_error.h"
 
 namespace hone::test {
 
@@ -20,14 +21,13 @@ bool equal(const Tensors& a, const Tensors& b) {
 }
 
 double worst_difference(const Tensors& a, const Tensors& b) {
-  double worst = a.size() == b.size() ? 0 : std::numeric_limits<double>::infinity();
-  for (std::size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  LargestError worst;
+  for (std::size_t i = 0; i < a.size(); ++i) {
     const at::Tensor scale = b[i].detach().abs().clamp_min(1);
-    const double error = ((a[i] - b[i]).detach().abs() / scale).max().item<double>();
-    if (std::isnan(error)) return error;
-    worst = std::max(worst, error);
+    worst.add(((a[i] - b[i]).detach().abs() / scale).max().item<double>(), 0);
   }
-  return worst;
+  return worst.error;
 }
 
 }  // namespace hone::test

@@ -15,7 +15,7 @@ Tensors copies(const Tensors& tensors);
 // Equal lengths, shapes and numbers.
 bool equal(const Tensors& a, const Tensors& b);
 // max |a - b| / max(1, |b|) over all elements of all tensors; NaN if one is, and infinite for lists
-// of other lengths.
+// of different lengths.
 double worst_difference(const Tensors& a, const Tensors& b);
 
 }  // namespace hone::test
