@@ -33,6 +33,10 @@ set(HONE_CXX_OPTIONS -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wno-sign-co
   # a * b + c is fused only where the code says so, so that results do not depend on the optimizer.
   -ffp-contract=off)
 set(HONE_CUDA_OPTIONS --fmad=false -Xcompiler=-Wall)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # GCC frees memory later: a file with LibTorch takes 0.9 of the time and 1.7 instead of 1.5 GiB.
+  list(APPEND HONE_CXX_OPTIONS --param=ggc-min-expand=200 --param=ggc-min-heapsize=262144)
+endif()
 target_compile_options(hone_settings INTERFACE
   "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:${HONE_CXX_OPTIONS}>>"
   "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:${HONE_CUDA_OPTIONS}>>")
