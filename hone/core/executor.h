@@ -22,9 +22,9 @@ struct PublishWork {
   Index slot_bytes = 0;  // private memory of each running chunk, aligned to 64
   // Must be pure: reads only inputs that do not change and writes only `slot`. May run twice for a
   // chunk.
-  std::function<void(Index chunk, std::byte* slot)> compute;
+  std::function<void(Index chunk, std::byte* slot)> compute = {};
   // Copies the slot to its destination. Runs exactly once per chunk.
-  std::function<void(Index chunk, const std::byte* slot)> commit;
+  std::function<void(Index chunk, const std::byte* slot)> commit = {};
   // If false, the call returns as soon as every chunk is committed, even if a preempted worker is
   // still inside `compute`. The inputs must then stay unchanged until wait_left(ticket) returns.
   bool wait_for_stragglers = true;
