@@ -11,6 +11,7 @@
 #include "hone/kernels/multi_tensor/rule/adagrad.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/lion.h"
+#include "hone/kernels/multi_tensor/rule/rmsprop.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/kernel_support.h"
@@ -92,6 +93,12 @@ INSTANTIATE_TEST_SUITE_P(
         GuardedRule{"adagrad",
                     {.momentum = false, .second_moment = true},
                     with(AdagradGroup{}, adagrad_step)},
+        GuardedRule{"rmsprop",
+                    {.momentum = false, .second_moment = true},
+                    with(RMSpropGroup{}, rmsprop_step)},
+        GuardedRule{"rmsprop_centered",
+                    {.second_moment = true, .extra = true},
+                    with(RMSpropGroup{.momentum = 0.5, .centered = true}, rmsprop_step)},
         GuardedRule{"tam", {}, tam_with(TAMScope::Tensor)},
         GuardedRule{"adatam", {.second_moment = true}, tam_with(TAMScope::Model)}),
     [](const auto& tested) { return std::string(tested.param.name); });

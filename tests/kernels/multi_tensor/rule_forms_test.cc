@@ -11,6 +11,7 @@
 #include "hone/kernels/multi_tensor/rule/adagrad.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/lion.h"
+#include "hone/kernels/multi_tensor/rule/rmsprop.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/kernel_support.h"
@@ -68,9 +69,21 @@ std::vector<AnyRule> any_rules() {
         .lr = 0.125, .lr_decay = 0.5, .weight_decay = 0.25, .maximize = maximize};
     adagrad_step(set.plan(), {&group, 1}, control, serial_executor());
   };
+  const auto rmsprop = [](double momentum, bool centered) {
+    return [=](TensorSet& set, bool maximize, const StepControl& control) {
+      const RMSpropGroup group{.lr = 0.125,
+                               .weight_decay = 0.25,
+                               .momentum = momentum,
+                               .centered = centered,
+                               .maximize = maximize};
+      rmsprop_step(set.plan(), {&group, 1}, control, serial_executor());
+    };
+  };
   return {{"sgd", {.momentum = false}, sgd(0, false)},
           {"lion", {}, lion},
           {"adagrad", {.momentum = false, .second_moment = true}, adagrad},
+          {"rmsprop", {.momentum = false, .second_moment = true}, rmsprop(0, false)},
+          {"rmsprop_all", {.second_moment = true, .extra = true}, rmsprop(0.75, true)},
           {"momentum", {}, sgd(0.75, false)},
           {"nesterov", {}, sgd(0.75, true)},
           {"adam", {.second_moment = true}, adam(false, false)},
