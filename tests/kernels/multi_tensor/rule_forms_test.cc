@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 #include <functional>
+#include <span>
 #include <vector>
 
 #include "hone/kernels/multi_tensor/rule/adagrad.h"
@@ -33,64 +34,40 @@ struct AnyRule {
   std::function<void(TensorSet&, bool maximize, const StepControl&)> step;
 };
 
+template <class Group, class Step>
+AnyRule rule_of(const char* name, const TensorSetOptions& slots, const Group& group,
+                const Step& step) {
+  return {name, slots, [=](TensorSet& set, bool maximize, const StepControl& control) {
+            Group own = group;
+            own.lr = 0.125;
+            own.weight_decay = 0.25;
+            own.maximize = maximize;
+            step(set.plan(), std::span<const Group>(&own, 1), control, serial_executor());
+          }};
+}
+
 std::vector<AnyRule> any_rules() {
-  const auto sgd = [](double momentum, bool nesterov) {
-    return [=](TensorSet& set, bool maximize, const StepControl& control) {
-      const SGDGroup group{.lr = 0.125,
-                           .momentum = momentum,
-                           .weight_decay = 0.25,
-                           .nesterov = nesterov,
-                           .maximize = maximize};
-      sgd_step(set.plan(), {&group, 1}, control, serial_executor());
-    };
+  const auto tam = [](const MultiTensorPlan& plan, std::span<const TAMGroup> groups,
+                      const StepControl& control, Executor& executor) {
+    std::vector<double> s(static_cast<std::size_t>(plan.tensors()), 0.5);
+    tam_step(plan, groups, TAMScope::Tensor, s, control, executor);
   };
-  const auto adam = [](bool amsgrad, bool decoupled) {
-    return [=](TensorSet& set, bool maximize, const StepControl& control) {
-      const AdamGroup group{.lr = 0.125,
-                            .weight_decay = 0.25,
-                            .decoupled = decoupled,
-                            .amsgrad = amsgrad,
-                            .maximize = maximize};
-      adam_step(set.plan(), {&group, 1}, control, serial_executor());
-    };
-  };
-  const auto tam = [](TensorSet& set, bool maximize, const StepControl& control) {
-    const TAMGroup group{
-        .lr = 0.125, .weight_decay = 0.25, .decoupled = true, .maximize = maximize};
-    std::vector<double> s(static_cast<std::size_t>(set.tensors()), 0.5);
-    tam_step(set.plan(), {&group, 1}, TAMScope::Tensor, s, control, serial_executor());
-  };
-  const auto lion = [](TensorSet& set, bool maximize, const StepControl& control) {
-    const LionGroup group{.lr = 0.125, .weight_decay = 0.25, .maximize = maximize};
-    lion_step(set.plan(), {&group, 1}, control, serial_executor());
-  };
-  const auto adagrad = [](TensorSet& set, bool maximize, const StepControl& control) {
-    const AdagradGroup group{
-        .lr = 0.125, .lr_decay = 0.5, .weight_decay = 0.25, .maximize = maximize};
-    adagrad_step(set.plan(), {&group, 1}, control, serial_executor());
-  };
-  const auto rmsprop = [](double momentum, bool centered) {
-    return [=](TensorSet& set, bool maximize, const StepControl& control) {
-      const RMSpropGroup group{.lr = 0.125,
-                               .weight_decay = 0.25,
-                               .momentum = momentum,
-                               .centered = centered,
-                               .maximize = maximize};
-      rmsprop_step(set.plan(), {&group, 1}, control, serial_executor());
-    };
-  };
-  return {{"sgd", {.momentum = false}, sgd(0, false)},
-          {"lion", {}, lion},
-          {"adagrad", {.momentum = false, .second_moment = true}, adagrad},
-          {"rmsprop", {.momentum = false, .second_moment = true}, rmsprop(0, false)},
-          {"rmsprop_all", {.second_moment = true, .extra = true}, rmsprop(0.75, true)},
-          {"momentum", {}, sgd(0.75, false)},
-          {"nesterov", {}, sgd(0.75, true)},
-          {"adam", {.second_moment = true}, adam(false, false)},
-          {"adamw", {.second_moment = true}, adam(false, true)},
-          {"amsgrad", {.second_moment = true, .extra = true}, adam(true, true)},
-          {"tam", {}, tam},
-          {"adatamw", {.second_moment = true}, tam}};
+  const TensorSetOptions only_v{.momentum = false, .second_moment = true};
+  const TensorSetOptions m_and_v{.second_moment = true};
+  const TensorSetOptions all{.second_moment = true, .extra = true};
+  return {
+      rule_of("sgd", {.momentum = false}, SGDGroup{}, sgd_step),
+      rule_of("lion", {}, LionGroup{}, lion_step),
+      rule_of("adagrad", only_v, AdagradGroup{.lr_decay = 0.5}, adagrad_step),
+      rule_of("rmsprop", only_v, RMSpropGroup{}, rmsprop_step),
+      rule_of("rmsprop_all", all, RMSpropGroup{.momentum = 0.75, .centered = true}, rmsprop_step),
+      rule_of("momentum", {}, SGDGroup{.momentum = 0.75}, sgd_step),
+      rule_of("nesterov", {}, SGDGroup{.momentum = 0.75, .nesterov = true}, sgd_step),
+      rule_of("adam", m_and_v, AdamGroup{.decoupled = false}, adam_step),
+      rule_of("adamw", m_and_v, AdamGroup{.decoupled = true}, adam_step),
+      rule_of("amsgrad", all, AdamGroup{.decoupled = true, .amsgrad = true}, adam_step),
+      rule_of("tam", {}, TAMGroup{.decoupled = true}, tam),
+      rule_of("adatamw", m_and_v, TAMGroup{.decoupled = true}, tam)};
 }
 
 void run(const AnyRule& rule, TensorSet& set, int steps = 5, const StepControl& control = {},
