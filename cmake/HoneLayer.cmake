@@ -24,7 +24,7 @@ function(hone_apply_isa_flags)
 endfunction()
 
 # hone_unite(target limit sources…): compiles neighboring files as one, up to `limit` KiB of them. A
-# file that includes LibTorch takes 10 s before its own first line (template instantiations that the
+# file that includes LibTorch takes 3 s before its own first line (template instantiations that the
 # precompiled header leaves to every file), one that includes the JSON library 2 s.
 function(hone_unite target limit)
   if(limit EQUAL 0)
@@ -103,11 +103,12 @@ function(hone_compile_as_test target)
   target_compile_options(${target} PRIVATE -Og -fPIC)
 endfunction()
 
-# hone_tests(folder LAYERS layer… [LABELS label…] [ISA_SWEEP]): one binary from the *_test.cc and
-# *_support.cc of one folder. ISA_SWEEP registers the suite once per instruction set; one that the
-# machine lacks, or that is beyond HONE_FORCE_ISA, shows as skipped.
+# hone_tests(folder LAYERS layer… [LABELS label…] [ISA_SWEEP [VNNI]]): one binary from the *_test.cc
+# and *_support.cc of one folder. ISA_SWEEP registers the suite once per instruction set, with VNNI
+# also for those that only integer products are compiled for; one that the machine lacks, or that is
+# beyond HONE_FORCE_ISA, shows as skipped.
 function(hone_tests folder)
-  cmake_parse_arguments(arg "ISA_SWEEP" "" "LAYERS;LABELS;LINK" ${ARGN})
+  cmake_parse_arguments(arg "ISA_SWEEP;VNNI" "" "LAYERS;LABELS;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_test.cc
     ${CMAKE_CURRENT_SOURCE_DIR}/${folder}/*_support.cc)
   if(NOT sources)
@@ -130,9 +131,7 @@ function(hone_tests folder)
   hone_compile_as_test(${target})
   target_precompile_headers(${target} REUSE_FROM ${support})
   if(NOT folder MATCHES "^kernels/")
-    # Half as much, because tests take longer to compile than what they test.
-    math(EXPR limit "${HONE_UNITY_KIB} / 2")
-    hone_unite(${target} ${limit} ${sources})
+    hone_unite(${target} ${HONE_UNITY_KIB} ${sources})
   endif()
   if(NOT arg_LABELS)
     set(arg_LABELS unit)
@@ -140,7 +139,10 @@ function(hone_tests folder)
   set(isas default)
   if(arg_ISA_SWEEP)
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-      set(isas scalar sse4 avx2 avxvnni avx512 avx512vnni)
+      set(isas scalar sse4 avx2 avx512)
+      if(arg_VNNI)
+        list(APPEND isas avxvnni avx512vnni)
+      endif()
     else()
       set(isas scalar neon sve)
     endif()
