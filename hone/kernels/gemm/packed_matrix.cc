@@ -29,13 +29,22 @@ Index whole_blocks_per_group(const QuantSpec& spec, Index blocks) {
 
 void put_codes_at(PanelLayout& layout, Index offset) {
   layout.codes_offset = offset;
-  layout.panel_bytes = offset + layout.blocks * code_block_bytes(layout.kind);
+  layout.code_stride = code_block_bytes(layout.kind);
+  layout.panel_bytes = offset + layout.blocks * layout.code_stride;
 }
 
+// Scales, zero points, codes; or each block's scales and codes.
 void lay_out_codes(PanelLayout& layout, bool zeros) {
   const Index groups = ceil_div(layout.blocks, layout.blocks_per_group);
-  const Index scale_bytes = layout.half_scales ? 2 : 4;
-  Index at = round_up(groups * kPanelRows * scale_bytes, kCacheLine);
+  layout.scale_stride = kPanelRows * (layout.half_scales ? 2 : 4);
+  if (layout.blocks_per_group == 1 && !zeros) {
+    layout.codes_offset = layout.scale_stride;
+    layout.scale_stride += code_block_bytes(layout.kind);
+    layout.code_stride = layout.scale_stride;
+    layout.panel_bytes = round_up(layout.blocks * layout.code_stride, kCacheLine);
+    return;
+  }
+  Index at = round_up(groups * layout.scale_stride, kCacheLine);
   if (zeros) {
     layout.zeros_offset = at;
     at += round_up(groups * kPanelRows, kCacheLine);
@@ -46,8 +55,8 @@ void lay_out_codes(PanelLayout& layout, bool zeros) {
 // Scales with or without minimums, then factors if a group has more than one block.
 void lay_out_factors(PanelLayout& layout) {
   const Index groups = layout.blocks / layout.blocks_per_group;
-  const Index per_row = has_minimums(layout.kind) ? 4 : 2;
-  Index at = round_up(groups * kPanelRows * per_row, kCacheLine);
+  layout.scale_stride = kPanelRows * (has_minimums(layout.kind) ? 4 : 2);
+  Index at = round_up(groups * layout.scale_stride, kCacheLine);
   if (layout.blocks_per_group > 1) {
     layout.factors_offset = at;
     at += round_up(layout.blocks * kFactorBytes, kCacheLine);
@@ -198,7 +207,7 @@ class PanelWriter {
                         const std::byte* from) const {
     std::uint16_t bits;
     std::memcpy(&bits, from, 2);
-    put_scale(panel + (group * kPanelRows + lane) * 2, bits, row, group);
+    put_scale(panel + group * layout_.scale_stride + lane * 2, bits, row, group);
   }
 
   static void put_scale(std::byte* to, std::uint16_t bits, Index row, Index group) {
@@ -214,7 +223,7 @@ class PanelWriter {
     GgufBlock block;
     for (Index g = 0; g < groups; ++g, from += info.bytes) {
       unpack_gguf_block(stored_.block_type, from, block);
-      std::byte* scales = panel + g * (minimums ? 4 : 2) * kPanelRows;
+      std::byte* scales = panel + g * layout_.scale_stride;
       put_scale(scales + lane * 2, block.d, row, g);
       if (minimums) put_scale(scales + (kPanelRows + lane) * 2, block.m, row, g);
       for (Index b = 0; b < layout_.blocks_per_group; ++b) {
@@ -231,7 +240,7 @@ class PanelWriter {
           block.codes[static_cast<std::size_t>(b * kBlockCols + j)] + layout_.zero_point);
     }
     std::byte* to = panel + layout_.codes_offset + lane * kQuad;
-    scatter(codes, to + at * code_block_bytes(layout_.kind));
+    scatter(codes, to + at * layout_.code_stride);
     if (layout_.factors_offset == 0) return;
     std::byte* factors = panel + layout_.factors_offset + at * kFactorBytes + lane;
     const auto half = static_cast<std::size_t>(2 * b);
@@ -243,8 +252,7 @@ class PanelWriter {
   void write_q8_0(Index row, Index lane, std::byte* panel) const {
     const std::byte* from = stored_.bytes.data() + row * layout_.blocks * kQ8_0Bytes;
     std::byte* to = panel + layout_.codes_offset + lane * kQuad;
-    for (Index b = 0; b < layout_.blocks;
-         ++b, from += kQ8_0Bytes, to += code_block_bytes(PanelKind::Code8)) {
+    for (Index b = 0; b < layout_.blocks; ++b, from += kQ8_0Bytes, to += layout_.code_stride) {
       write_half_scale(panel, b, lane, row, from);
       for (Index quad = 0; quad < 8; ++quad) {
         std::uint32_t codes;
@@ -258,7 +266,7 @@ class PanelWriter {
   void write_q4_0(Index row, Index lane, std::byte* panel) const {
     const std::byte* from = stored_.bytes.data() + row * layout_.blocks * kQ4_0Bytes;
     std::byte* to = panel + layout_.codes_offset + lane * kQuad;
-    for (Index b = 0; b < layout_.blocks; ++b, from += kQ4_0Bytes, to += kNibbleBytes) {
+    for (Index b = 0; b < layout_.blocks; ++b, from += kQ4_0Bytes, to += layout_.code_stride) {
       write_half_scale(panel, b, lane, row, from);
       for (Index j = 0; j < 4; ++j) std::memcpy(to + j * kCacheLine, from + 2 + j * kQuad, 4);
     }
@@ -282,22 +290,23 @@ class PanelWriter {
     for (Index g = 0; g < groups; ++g) {
       const float scale = stored_.quant.scale_at(row, g);
       require_finite_scale(scale, row, g);
-      const Index at = g * kPanelRows + lane;
+      std::byte* const scales = panel + g * layout_.scale_stride;
       if (layout_.half_scales) {
         const std::uint16_t bits = float_to_f16(scale);
-        std::memcpy(panel + at * 2, &bits, 2);
+        std::memcpy(scales + lane * 2, &bits, 2);
       } else {
-        std::memcpy(panel + at * 4, &scale, 4);
+        std::memcpy(scales + lane * 4, &scale, 4);
       }
       if (layout_.zeros_offset != 0) {
-        panel[layout_.zeros_offset + at] = static_cast<std::byte>(stored_.quant.zero_at(row, g));
+        panel[layout_.zeros_offset + g * kPanelRows + lane] =
+            static_cast<std::byte>(stored_.quant.zero_at(row, g));
       }
     }
     const std::vector<std::uint8_t> codes = read_codes(row);
     std::byte* to = panel + layout_.codes_offset + lane * kQuad;
     for (Index b = 0; b < layout_.blocks; ++b) {
       const std::uint8_t* block = codes.data() + b * kBlockCols;
-      scatter(block, to + b * code_block_bytes(layout_.kind));
+      scatter(block, to + b * layout_.code_stride);
     }
   }
 

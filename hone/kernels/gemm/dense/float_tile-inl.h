@@ -80,7 +80,6 @@ struct CodeReader {
   static constexpr bool kMinimums = has_minimums(kKind);
   static constexpr int kUpperBits = upper_bits(kKind);
   static constexpr bool kScaled = kMinimums || kKind == PanelKind::Half6;
-  static constexpr Index kBlockBytes = code_block_bytes(kKind);
   // Columns between loads of scales.
   static constexpr Index kStep = kKind == PanelKind::Half6 ? kBlockCols / 2 : kBlockCols;
 
@@ -119,11 +118,11 @@ struct CodeReader {
   }
 
   HWY_INLINE IntVector load_codes(IntTag di, Index at) {
-    return hn::Load(di, reinterpret_cast<const std::int32_t*>(codes + at));
+    return hn::LoadU(di, reinterpret_cast<const std::int32_t*>(codes + at));
   }
 
   HWY_INLINE void load_quad(IntTag di, Index block, Index quad) {
-    const Index at = block * kBlockBytes;
+    const Index at = block * layout->code_stride;
     if constexpr (kKind == PanelKind::Code8) {
       quads = load_codes(di, at + quad * 64);
       return;
@@ -158,30 +157,30 @@ struct CodeReader {
     const Index group = block / layout->blocks_per_group;
     zero = hn::Set(IntTag(), layout->zero_point);
     if constexpr (kMinimums) {
-      const Index offset = group * 4 * kPanelRows;
+      const Index offset = group * layout->scale_stride;
       scale = load_scaled<std::uint8_t>(d, offset, block, 0);
       minimum = load_scaled<std::uint8_t>(d, offset + 2 * kPanelRows, block, kPanelRows);
     } else {
-      scale = load_scaled<std::int8_t>(d, group * 2 * kPanelRows, block, half * kPanelRows);
+      scale = load_scaled<std::int8_t>(d, group * layout->scale_stride, block, half * kPanelRows);
     }
   }
 
   HWY_INLINE void load_group(FloatTag d, Index group) {
     const IntTag di;
-    const Index at = group * kPanelRows + lane;
+    const std::byte* scales = panel + group * layout->scale_stride;
     if (layout->half_scales) {
       const hn::Rebind<hwy::float16_t, FloatTag> d16;
-      const auto* half = reinterpret_cast<const hwy::float16_t*>(panel);
-      scale = hn::PromoteTo(d, hn::Load(d16, half + at));
+      const auto* half = reinterpret_cast<const hwy::float16_t*>(scales);
+      scale = hn::PromoteTo(d, hn::Load(d16, half + lane));
     } else {
-      scale = hn::Load(d, reinterpret_cast<const float*>(panel) + at);
+      scale = hn::Load(d, reinterpret_cast<const float*>(scales) + lane);
     }
     if (layout->zeros_offset == 0) {
       zero = hn::Set(di, layout->zero_point);
     } else {
       const hn::Rebind<std::uint8_t, FloatTag> d8;
       const auto* zeros = reinterpret_cast<const std::uint8_t*>(panel + layout->zeros_offset);
-      zero = hn::PromoteTo(di, hn::Load(d8, zeros + at));
+      zero = hn::PromoteTo(di, hn::Load(d8, zeros + group * kPanelRows + lane));
     }
   }
 };

@@ -34,6 +34,17 @@ struct Vector512 {
     __builtin_memcpy(&quad, at, 4);
     return _mm512_set1_epi32(quad);
   }
+  // The 16 bytes at `at` in every part of 128 bits.
+  static Int repeat(const void* at) {
+    return _mm512_broadcast_i32x4(_mm_load_si128(static_cast<const __m128i*>(at)));
+  }
+  // Lane `quad` of every part of 128 bits in all lanes of this part.
+  HONE_INLINE static Int repeat_quad(Int bytes, int quad) {
+    if (quad == 0) return _mm512_shuffle_epi32(bytes, _MM_PERM_AAAA);
+    if (quad == 1) return _mm512_shuffle_epi32(bytes, _MM_PERM_BBBB);
+    if (quad == 2) return _mm512_shuffle_epi32(bytes, _MM_PERM_CCCC);
+    return _mm512_shuffle_epi32(bytes, _MM_PERM_DDDD);
+  }
   static Float broadcast_float(const void* at) {
     float value;
     __builtin_memcpy(&value, at, 4);
