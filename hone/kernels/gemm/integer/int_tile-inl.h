@@ -159,12 +159,12 @@ class PanelPrefetcher {
 // Prefetches the first two blocks of streams that are read without prefetches otherwise, for which
 // the processor's own come too late.
 template <class Ops, PanelKind kKind, int kUnits>
-HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_block) {
+HONE_INLINE void prefetch_start(const Unit (&units)[kUnits], Index first_byte) {
   constexpr Index kBlockBytes = code_block_bytes(kKind);
   if constexpr (!kPrefetches<Ops, kUnits>) {
     for (Index at = 0; at < 2 * kBlockBytes; at += 64) {
       HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-        Ops::prefetch(units[p].codes + first_block * kBlockBytes + at);
+        Ops::prefetch(units[p].codes + first_byte + at);
       }
     }
   }
@@ -288,7 +288,7 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
   HONE_UNROLL for (int g = 0; g < kGroups; ++g) {
     x[g] = args.x + (first_row / 4 + g) * args.x_group_bytes + first_block * kInt8Record;
   }
-  prefetch_start<Ops, kKind>(units, first_block);
+  prefetch_start<Ops, kKind>(units, first_block * stride);
   PanelPrefetcher<Ops, kKind, kUnits> prefetches(args, first_unit);
   Index next_group = (first_block / per_group + 1) * per_group;  // its first block
   for (Index block = first_block; block < last_block; ++block) {
@@ -465,7 +465,7 @@ HONE_INLINE void run_scaled_units(const TileArgs& args, Index first_unit, Index 
   HONE_UNROLL for (int g = 0; g < kGroups; ++g) {
     x[g] = args.x + (first_row / 4 + g) * args.x_group_bytes + first_block * kInt8Record;
   }
-  prefetch_start<Ops, kKind>(units, first_block);
+  prefetch_start<Ops, kKind>(units, first_block * args.layout->code_stride);
   PanelPrefetcher<Ops, kKind, kUnits> prefetches(args, first_unit);
   for (Index block = first_block; block < last_block; ++block) {
     prefetches.start_block(block);
