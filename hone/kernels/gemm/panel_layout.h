@@ -76,9 +76,9 @@ struct PanelLayout {
   Index cols = 0;
   Index blocks = 0;            // of 32 columns; the last one is zero-padded
   Index blocks_per_group = 1;  // blocks that share a scale
+  Index scale_stride = 0;      // from group to group
+  Index code_stride = 0;       // from block to block
   Index panel_bytes = 0, zeros_offset = 0, codes_offset = 0;  // zeros_offset is 0 if symmetric
-  Index code_stride = 0;                                      // from block to block
-  Index scale_stride = 0;                                     // from group to group
   Index factors_offset = 0;  // of the 32 bytes per block; 0 if every factor is 1
 
   bool has_codes() const { return is_code(kind); }
