@@ -27,41 +27,24 @@ Index whole_blocks_per_group(const QuantSpec& spec, Index blocks) {
   return spec.span == ScaleSpan::Group ? spec.group / kBlockCols : std::max<Index>(blocks, 1);
 }
 
-void put_codes_at(PanelLayout& layout, Index offset) {
-  layout.codes_offset = offset;
-  layout.code_stride = code_block_bytes(layout.kind);
-  layout.panel_bytes = offset + layout.blocks * layout.code_stride;
-}
-
-// Scales, zero points, codes; or each block's scales and codes.
-void lay_out_codes(PanelLayout& layout, bool zeros) {
-  const Index groups = ceil_div(layout.blocks, layout.blocks_per_group);
-  layout.scale_stride = kPanelRows * (layout.half_scales ? 2 : 4);
-  if (layout.blocks_per_group == 1 && !zeros) {
-    layout.codes_offset = layout.scale_stride;
-    layout.scale_stride += code_block_bytes(layout.kind);
-    layout.code_stride = layout.scale_stride;
-    layout.panel_bytes = round_up(layout.blocks * layout.code_stride, kCacheLine);
-    return;
-  }
-  Index at = round_up(groups * layout.scale_stride, kCacheLine);
+// The records of a panel, once everything else is known.
+void lay_out_records(PanelLayout& layout, bool zeros) {
+  const bool minimums = has_minimums(layout.kind);
+  Index at = kPanelRows * (layout.half_scales ? 2 : 4);
+  if (minimums) at += kPanelRows * 2;
   if (zeros) {
     layout.zeros_offset = at;
-    at += round_up(groups * kPanelRows, kCacheLine);
+    at += kPanelRows;
   }
-  put_codes_at(layout, at);
-}
-
-// Scales with or without minimums, then factors if a group has more than one block.
-void lay_out_factors(PanelLayout& layout) {
-  const Index groups = layout.blocks / layout.blocks_per_group;
-  layout.scale_stride = kPanelRows * (has_minimums(layout.kind) ? 4 : 2);
-  Index at = round_up(groups * layout.scale_stride, kCacheLine);
-  if (layout.blocks_per_group > 1) {
+  if ((minimums || layout.kind == PanelKind::Half6) && layout.blocks_per_group > 1) {
     layout.factors_offset = at;
-    at += round_up(layout.blocks * kFactorBytes, kCacheLine);
+    at += layout.blocks_per_group * kFactorBytes;
   }
-  put_codes_at(layout, at);
+  layout.codes_offset = at;
+  const Index block = code_block_bytes(layout.kind);
+  layout.group_bytes = at + layout.blocks_per_group * block;
+  const Index groups = ceil_div(layout.blocks, layout.blocks_per_group);
+  layout.panel_bytes = round_up(groups * at + layout.blocks * block, kCacheLine);
 }
 
 int zero_point_of(PanelKind kind) {
@@ -104,14 +87,9 @@ void lay_out_blocks(PanelLayout& layout, GgufType type) {
   HONE_CHECK(layout.cols % info.block == 0, kOp,
              concat("a multiple of ", info.block, " columns for ", info.name), layout.cols);
   layout.half_scales = true;
-  layout.blocks_per_group = info.block / kBlockCols;  // 1 or 8
-  static_assert(kSuperBlock / kBlockCols == 1 << kSuperBlockShift);
+  layout.blocks_per_group = info.block / kBlockCols;
   layout.zero_point = zero_point_of(layout.kind);
-  if (has_minimums(layout.kind) || layout.kind == PanelKind::Half6) {
-    lay_out_factors(layout);
-  } else {
-    lay_out_codes(layout, false);
-  }
+  lay_out_records(layout, false);
 }
 
 void lay_out_canonical(PanelLayout& layout, const QuantSpec& spec) {
@@ -124,7 +102,7 @@ void lay_out_canonical(PanelLayout& layout, const QuantSpec& spec) {
   layout.half_scales = spec.scale_dtype == Dtype::Float16;
   layout.zero_point = spec.symmetric ? zero_point_of(layout.kind) : 0;
   layout.blocks_per_group = whole_blocks_per_group(spec, layout.blocks);
-  lay_out_codes(layout, !spec.symmetric);
+  lay_out_records(layout, !spec.symmetric);
 }
 
 void lay_out_dense(PanelLayout& layout, Dtype dtype) {
@@ -207,7 +185,7 @@ class PanelWriter {
                         const std::byte* from) const {
     std::uint16_t bits;
     std::memcpy(&bits, from, 2);
-    put_scale(panel + group * layout_.scale_stride + lane * 2, bits, row, group);
+    put_scale(panel + record_at(layout_, group) + lane * 2, bits, row, group);
   }
 
   static void put_scale(std::byte* to, std::uint16_t bits, Index row, Index group) {
@@ -223,7 +201,7 @@ class PanelWriter {
     GgufBlock block;
     for (Index g = 0; g < groups; ++g, from += info.bytes) {
       unpack_gguf_block(stored_.block_type, from, block);
-      std::byte* scales = panel + g * layout_.scale_stride;
+      std::byte* scales = panel + record_at(layout_, g);
       put_scale(scales + lane * 2, block.d, row, g);
       if (minimums) put_scale(scales + (kPanelRows + lane) * 2, block.m, row, g);
       for (Index b = 0; b < layout_.blocks_per_group; ++b) {
@@ -239,10 +217,9 @@ class PanelWriter {
       codes[j] = static_cast<std::uint8_t>(
           block.codes[static_cast<std::size_t>(b * kBlockCols + j)] + layout_.zero_point);
     }
-    std::byte* to = panel + layout_.codes_offset + lane * kQuad;
-    scatter(codes, to + at * layout_.code_stride);
+    scatter(codes, panel + codes_of(layout_, at) + lane * kQuad);
     if (layout_.factors_offset == 0) return;
-    std::byte* factors = panel + layout_.factors_offset + at * kFactorBytes + lane;
+    std::byte* factors = panel + factors_of(layout_, at) + lane;
     const auto half = static_cast<std::size_t>(2 * b);
     factors[0] = static_cast<std::byte>(block.scales[half]);
     factors[kPanelRows] = static_cast<std::byte>(
@@ -252,7 +229,7 @@ class PanelWriter {
   void write_q8_0(Index row, Index lane, std::byte* panel) const {
     const std::byte* from = stored_.bytes.data() + row * layout_.blocks * kQ8_0Bytes;
     std::byte* to = panel + layout_.codes_offset + lane * kQuad;
-    for (Index b = 0; b < layout_.blocks; ++b, from += kQ8_0Bytes, to += layout_.code_stride) {
+    for (Index b = 0; b < layout_.blocks; ++b, from += kQ8_0Bytes, to += layout_.group_bytes) {
       write_half_scale(panel, b, lane, row, from);
       for (Index quad = 0; quad < 8; ++quad) {
         std::uint32_t codes;
@@ -266,7 +243,7 @@ class PanelWriter {
   void write_q4_0(Index row, Index lane, std::byte* panel) const {
     const std::byte* from = stored_.bytes.data() + row * layout_.blocks * kQ4_0Bytes;
     std::byte* to = panel + layout_.codes_offset + lane * kQuad;
-    for (Index b = 0; b < layout_.blocks; ++b, from += kQ4_0Bytes, to += layout_.code_stride) {
+    for (Index b = 0; b < layout_.blocks; ++b, from += kQ4_0Bytes, to += layout_.group_bytes) {
       write_half_scale(panel, b, lane, row, from);
       for (Index j = 0; j < 4; ++j) std::memcpy(to + j * kCacheLine, from + 2 + j * kQuad, 4);
     }
@@ -290,23 +267,20 @@ class PanelWriter {
     for (Index g = 0; g < groups; ++g) {
       const float scale = stored_.quant.scale_at(row, g);
       require_finite_scale(scale, row, g);
-      std::byte* const scales = panel + g * layout_.scale_stride;
+      std::byte* const record = panel + record_at(layout_, g);
       if (layout_.half_scales) {
         const std::uint16_t bits = float_to_f16(scale);
-        std::memcpy(scales + lane * 2, &bits, 2);
+        std::memcpy(record + lane * 2, &bits, 2);
       } else {
-        std::memcpy(scales + lane * 4, &scale, 4);
+        std::memcpy(record + lane * 4, &scale, 4);
       }
       if (layout_.zeros_offset != 0) {
-        panel[layout_.zeros_offset + g * kPanelRows + lane] =
-            static_cast<std::byte>(stored_.quant.zero_at(row, g));
+        record[layout_.zeros_offset + lane] = static_cast<std::byte>(stored_.quant.zero_at(row, g));
       }
     }
     const std::vector<std::uint8_t> codes = read_codes(row);
-    std::byte* to = panel + layout_.codes_offset + lane * kQuad;
     for (Index b = 0; b < layout_.blocks; ++b) {
-      const std::uint8_t* block = codes.data() + b * kBlockCols;
-      scatter(block, to + b * layout_.code_stride);
+      scatter(codes.data() + b * kBlockCols, panel + codes_of(layout_, b) + lane * kQuad);
     }
   }
 

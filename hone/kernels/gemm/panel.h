@@ -30,11 +30,27 @@ T load_from_panel(const std::byte* at) {
   return value;
 }
 
+// The byte of a panel at which the record of a group begins.
+inline Index record_at(const PanelLayout& layout, Index group) {
+  return group * layout.group_bytes;
+}
+
+// The same for the record of the group of a block, the factors and the codes of a block.
+inline Index record_of(const PanelLayout& layout, Index block) {
+  return record_at(layout, block / layout.blocks_per_group);
+}
+inline Index factors_of(const PanelLayout& layout, Index block) {
+  return record_of(layout, block) + layout.factors_offset +
+         block % layout.blocks_per_group * kFactorBytes;
+}
+inline Index codes_of(const PanelLayout& layout, Index block) {
+  return record_of(layout, block) + layout.codes_offset +
+         block % layout.blocks_per_group * code_block_bytes(layout.kind);
+}
+
 inline int panel_code(const PanelLayout& layout, const std::byte* panel, Index lane, Index k) {
-  const std::byte* codes = panel + layout.codes_offset;
-  const Index block = k / kBlockCols, j = k % kBlockCols;
-  const Index quad = j / 4, at = lane * 4 + j % 4;
-  codes += block * layout.code_stride + at;
+  const Index j = k % kBlockCols, quad = j / 4;
+  const std::byte* codes = panel + codes_of(layout, k / kBlockCols) + lane * 4 + j % 4;
   if (layout.kind == PanelKind::Code8) return std::to_integer<int>(codes[quad * 64]);
   const int pair = std::to_integer<int>(codes[quad % 4 * 64]),
             code = quad < 4 ? pair & 15 : pair >> 4;
@@ -48,7 +64,7 @@ inline int panel_code(const PanelLayout& layout, const std::byte* panel, Index l
 inline std::byte panel_factor(const PanelLayout& layout, const std::byte* panel, Index block,
                               Index at) {
   if (layout.factors_offset == 0) return std::byte{1};
-  return panel[layout.factors_offset + block * kFactorBytes + at];
+  return panel[factors_of(layout, block) + at];
 }
 
 // Element `at` of f16 values.
@@ -58,8 +74,8 @@ inline float panel_half(const std::byte* values, Index at) {
 
 // The scale of column k.
 inline float panel_scale(const PanelLayout& layout, const std::byte* panel, Index lane, Index k) {
-  const Index block = k / kBlockCols, group = block / layout.blocks_per_group;
-  const std::byte* scales = panel + group * layout.scale_stride;
+  const Index block = k / kBlockCols;
+  const std::byte* scales = panel + record_of(layout, block);
   if (has_minimums(layout.kind)) {
     return panel_half(scales, lane) *
            static_cast<float>(std::to_integer<int>(panel_factor(layout, panel, block, lane)));
@@ -75,16 +91,14 @@ inline float panel_scale(const PanelLayout& layout, const std::byte* panel, Inde
 // The minimum of a block, of a layout that has them.
 inline float panel_minimum(const PanelLayout& layout, const std::byte* panel, Index lane,
                            Index block) {
-  const Index group = block / layout.blocks_per_group;
-  return panel_half(panel + group * layout.scale_stride, kPanelRows + lane) *
+  return panel_half(panel + record_of(layout, block), kPanelRows + lane) *
          static_cast<float>(
              std::to_integer<int>(panel_factor(layout, panel, block, kPanelRows + lane)));
 }
 
 inline int panel_zero(const PanelLayout& layout, const std::byte* panel, Index lane, Index block) {
   if (layout.zeros_offset == 0) return layout.zero_point;
-  const Index at = block / layout.blocks_per_group * kPanelRows + lane;
-  return std::to_integer<int>(panel[layout.zeros_offset + at]);
+  return std::to_integer<int>(panel[record_of(layout, block) + layout.zeros_offset + lane]);
 }
 
 inline float panel_value(const PanelLayout& layout, const std::byte* panel, Index lane, Index k) {

@@ -17,25 +17,29 @@ namespace hone::kernels {
 //   Code4            blocks of 32 columns: [4][16 rows][4 columns] bytes, 256 bytes; vector j holds
 //                    columns 4j…4j+3 in the low nibbles and 16+4j…16+4j+3 in the high ones
 //
-// Code panels begin with their scales [groups][16 rows] (f16 or f32) and, if asymmetric, zero
-// points [groups][16 rows] of one byte. Each part is padded to 64 bytes; value = scale * (code -
-// zero). Symmetric codes are stored with an offset of 8 or 128, which is their zero point.
-// Symmetric codes with a scale for each block have the scales [16 rows] of a block directly in
-// front of its codes, so that processors see one stream of bytes. On Zen 5, one row of cold Q4_0
-// takes 0.93 of the time that it takes with all scales in front, of cold Q8_0 0.97.
-//
 //   Min4, Min5       codes of 4 or 5 bits, value = scale * code - minimum
 //   Half6            codes of 6 bits (plus 32), value = scale * code, one scale per 16 columns
 //
-// These begin with [groups][16 rows] f16 scales, each group followed in Min4 and Min5 by the f16
-// minimums of its 16 rows. A group is one block, or several. Then there are 32 bytes for each
-// block, of whose product with the group's an f32 holds every bit: in Min4 and Min5 [16 rows] u8
-// factors of the scale and [16 rows] of the minimum; in Half6 [16 rows] i8 factors of the scale for
-// the first 16 columns and [16 rows] for the others. Each part is padded to 64 bytes.
-//
-// The lower four bits of these codes lie as in Code4. The n = 1 or 2 upper ones follow in each
+// The lower four bits of the last three lie as in Code4. The n = 1 or 2 upper ones follow in each
 // block, 64·n bytes [n][16 rows][4 columns]: those of columns 4q…4q+3 are in vector q mod n, from
 // bit q − q mod n on.
+//
+// A panel of codes holds one record after the other, one for each group of blocks that share
+// scales, and is padded to 64 bytes. A record has, without gaps:
+//
+//   scales           [16 rows] f16 or f32
+//   minimums         [16 rows] f16, in Min4 and Min5
+//   zero points      [16 rows] u8, of asymmetric Code8 and Code4, where value = scale * (code -
+//                    zero). Symmetric codes have an offset of 8, 32 or 128, which is their zero
+//                    point.
+//   factors          32 bytes for each block, of whose product with the group's an f32 holds every
+//                    bit, in Min4, Min5 and Half6 if groups have several blocks. In Min4 and Min5
+//                    [16 rows] u8 of the scale and [16 rows] of the minimum; in Half6 [16 rows] i8
+//                    of the scale of the first 16 columns and [16 rows] of the others
+//   codes            of the blocks of the group
+//
+// Processors thus see one stream of bytes. On Zen 5, one row of cold weights takes 0.9 to 0.97 of
+// the time that it takes if all scales of a panel lie in front of its codes.
 enum class PanelKind : std::uint8_t { F32, F16, BF16, Code8, Code4, Min5, Min4, Half6 };
 
 constexpr bool is_code(PanelKind kind) { return kind >= PanelKind::Code8; }
@@ -58,7 +62,6 @@ inline constexpr Index kNibbleBytes = kPanelRows * kBlockCols / 2;  // of a bloc
 constexpr Index code_block_bytes(PanelKind kind) {
   return kind == PanelKind::Code8 ? 2 * kNibbleBytes : kNibbleBytes + 64 * upper_bits(kind);
 }
-inline constexpr int kSuperBlockShift = 3;  // a group with factors has 2^3 blocks
 
 // Activations are stored in groups of four rows with one record per block (packed_rows.h). These
 // are the byte offsets of its parts.
@@ -75,11 +78,11 @@ struct PanelLayout {
   int zero_point = 0;        // of symmetric codes
   Index cols = 0;
   Index blocks = 0;            // of 32 columns; the last one is zero-padded
-  Index blocks_per_group = 1;  // blocks that share a scale
-  Index scale_stride = 0;      // from group to group
-  Index code_stride = 0;       // from block to block
-  Index panel_bytes = 0, zeros_offset = 0, codes_offset = 0;  // zeros_offset is 0 if symmetric
-  Index factors_offset = 0;  // of the 32 bytes per block; 0 if every factor is 1
+  Index blocks_per_group = 1;  // blocks that share a scale; the last group may have fewer
+  Index panel_bytes = 0;
+  Index group_bytes = 0;  // of the record of a group
+  // In a record. There are no zero points, or factors, if their offset is 0.
+  Index zeros_offset = 0, factors_offset = 0, codes_offset = 0;
 
   bool has_codes() const { return is_code(kind); }
   friend bool operator==(const PanelLayout&, const PanelLayout&) = default;

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <cmath>
-#include <cstring>
 #include <numbers>
 
-#include "hone/core/buffer.h"
 #include "hone/core/error.h"
 #include "hone/core/thread_pool.h"
 #include "hone/kernels/gemm/gemm.h"
-#include "hone/kernels/gemm/variant.h"
 #include "tests/kernels/gemm/weight_support.h"
 #include "tests/support/straggling_executor.h"
 
@@ -217,116 +212,6 @@ TEST(Epilogue, gate_up_and_plain_weights_do_not_mix) {
   output.weight = &plain;
   output.epilogue.activation = Activation::SiluGate;
   EXPECT_THROW(gemm(x.data(), 1, 8, output, serial_executor()), Error);
-}
-
-// The last `bytes` of a page that is followed by one that must not be touched.
-class GuardedBytes {
- public:
-  explicit GuardedBytes(Index bytes) {
-    const Index page = ::sysconf(_SC_PAGESIZE);
-    length_ = static_cast<std::size_t>(round_up(bytes, page) + page);
-    void* mapped =
-        ::mmap(nullptr, length_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (mapped == MAP_FAILED) throw std::runtime_error("mmap");
-    base_ = static_cast<std::byte*>(mapped);
-    ::mprotect(base_ + length_ - page, static_cast<std::size_t>(page), PROT_NONE);
-    data_ = base_ + length_ - page - bytes;
-  }
-  GuardedBytes(const GuardedBytes&) = delete;
-  GuardedBytes& operator=(const GuardedBytes&) = delete;
-  ~GuardedBytes() { ::munmap(base_, length_); }
-  std::byte* data() const { return data_; }
-
- private:
-  std::byte *base_ = nullptr, *data_ = nullptr;
-  std::size_t length_ = 0;
-};
-
-// All rows and panels; `out` is left to the caller.
-TileArgs whole_tile(const PackedMatrix& weight, const PackedRows& x) {
-  return {.layout = &weight.layout(),
-          .panels = weight.panel(0),
-          .panel_count = weight.panels(),
-          .x = x.data(),
-          .x_group_bytes = x.group_bytes(),
-          .single_row = x.act() == Act::Float32 && x.rows() == 1,
-          .rows = x.rows(),
-          .k_begin = 0,
-          .k_end = weight.cols(),
-          .out = nullptr,
-          .out_stride = weight.panels() * kPanelRows,
-          .accumulate = false,
-          .panel_by_panel = false};
-}
-
-TEST(Gemm, tiles_touch_no_byte_past_their_buffers) {
-  for (const std::string format : {"f32", "f16", "bf16", "q8_0", "q4_0", "int4:g32", "int8:row"}) {
-    for (const Act act : {Act::Float32, Act::Int8}) {
-      const PackedMatrix weight = pack(make_weight(format, 48, 96, 1).stored());
-      if (!weight.takes(act)) continue;
-      for (const Index rows : {1, 4, 12}) {
-        const auto x = random_floats(rows * 96, 2);
-        PackedRows packed;
-        (act == Act::Int8 ? quantize_rows : interleave_rows)(x.data(), rows, 96, 96, packed,
-                                                             serial_executor());
-        const Index x_bytes = ceil_div(rows, kRowGroup) * packed.group_bytes();
-        const GuardedBytes panels(weight.bytes()), guarded_x(x_bytes), out(rows * 48 * 4);
-        std::memcpy(panels.data(), weight.panel(0), static_cast<std::size_t>(weight.bytes()));
-        std::memcpy(guarded_x.data(), packed.data(), static_cast<std::size_t>(x_bytes));
-        TileArgs args = whole_tile(weight, packed);
-        args.panels = panels.data();
-        args.x = guarded_x.data();
-        args.out = reinterpret_cast<float*>(out.data());
-        const Buffer wanted(rows * 48 * 4);
-        TileArgs unguarded = whole_tile(weight, packed);
-        unguarded.out = wanted.as<float>();
-        const TileFunction tile = choose_variant(weight.layout().kind, act).tile;
-        tile(args), tile(unguarded);
-        EXPECT_EQ(std::memcmp(out.data(), wanted.data(), static_cast<std::size_t>(wanted.bytes())),
-                  0)
-            << format << " with " << rows << " rows";
-      }
-    }
-  }
-}
-
-TEST(Gemm, takes_panels_one_by_one_and_several_at_once_with_the_same_bits) {
-  constexpr Index kPanels = 7, kDepth = 512;
-  for (const std::string format : {"q8_0", "q4_0", "int4:g32", "q4_k", "q5_k", "q6_k"}) {
-    const PackedMatrix weight = pack(make_weight(format, kPanels * kPanelRows, kDepth, 1).stored());
-    for (const Index rows : {1, 2, 3, 5, 8}) {
-      const auto x = random_floats(rows * kDepth, 2);
-      PackedRows packed;
-      quantize_rows(x.data(), rows, kDepth, kDepth, packed, serial_executor());
-      const auto sums = [&](bool panel_by_panel) {
-        const Index count = rows * kPanels * kPanelRows;
-        const Buffer out(count * 4);
-        TileArgs args = whole_tile(weight, packed);
-        args.out = out.as<float>();
-        args.panel_by_panel = panel_by_panel;
-        choose_variant(weight.layout().kind, Act::Int8).tile(args);
-        return std::vector<float>(out.as<float>(), out.as<float>() + count);
-      };
-      EXPECT_EQ(sums(true), sums(false)) << format << " with " << rows << " rows";
-    }
-  }
-}
-
-TEST(Gemm, reads_x_and_writes_y_up_to_a_guard_page) {
-  const PackedMatrix weight = pack(make_weight("q8_0", 37, 96, 1).stored());
-  for (const Index rows : {1, 3, 17}) {
-    const auto x = random_floats(rows * 96, 2);
-    const GuardedBytes guarded_x(rows * 96 * 4), y(rows * 37 * 4);
-    std::memcpy(guarded_x.data(), x.data(), x.size() * 4);
-    const auto* from = reinterpret_cast<const float*>(guarded_x.data());
-    const GemmOutput output{
-        .weight = &weight, .y = reinterpret_cast<float*>(y.data()), .y_stride = 37};
-    gemm(from, rows, 96, output, serial_executor());
-    std::vector<float> wanted(static_cast<std::size_t>(rows * 37));
-    gemm(x.data(), rows, 96, {.weight = &weight, .y = wanted.data(), .y_stride = 37},
-         serial_executor());
-    EXPECT_EQ(std::memcmp(y.data(), wanted.data(), wanted.size() * 4), 0) << rows << " rows";
-  }
 }
 
 // A product onto its own residual, whose chunks are computed again after they were stored.

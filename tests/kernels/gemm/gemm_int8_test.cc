@@ -134,6 +134,16 @@ TEST(GemmInt8, keeps_the_contract_at_every_tail) {
   }
 }
 
+// The record of the last group is shorter than the others, or the only one.
+TEST(GemmInt8, keeps_the_contract_where_the_last_group_is_cut_off) {
+  for (const std::string format : {"int4:g64:sym:f32", "int4:g96:asym:f16", "int8:g128:sym:f16",
+                                   "int6:g96:asym:f32", "int3:g256:asym:bf16"}) {
+    for (const Index k : {31, 32, 95, 97, 128, 160, 257, 320}) {
+      for (const Index rows : {1, 6}) check_format(format, rows, 37, k, Fill::Random);
+    }
+  }
+}
+
 TEST(GemmInt8, is_exact_where_careless_integer_sums_saturate) {
   for (const std::string& format : test::integer_formats()) {
     for (const Fill fill : {Fill::AllLowest, Fill::AllHighest}) {

@@ -19,7 +19,7 @@
 namespace hone::kernels {
 namespace {
 
-using test::random_values;
+using test::make_weight, test::random_values, test::TestWeight;
 using Values = std::vector<float>;
 
 template <class T>
@@ -29,147 +29,98 @@ T load(const std::byte* at) {
   return value;
 }
 
-TEST(PanelLayout, q8_0_codes_lie_in_quads_of_their_row_behind_the_scales_of_the_block) {
-  const test::TestWeight weight = test::make_weight("q8_0", 18, 64, 1);
-  const PackedMatrix packed = pack(weight.stored());
-  EXPECT_EQ(packed.panels(), 2);
-  EXPECT_EQ(packed.layout().panel_bytes, 2 * 16 * 2 + 2 * 512);
-  for (Index row = 0; row < 18; ++row) {
-    const std::byte* panel = packed.panel(row / 16);
-    for (Index k = 0; k < 64; ++k) {
-      const Index block = k / 32, j = k % 32, lane = row % 16;
-      const std::byte* const scales = panel + block * 544;
-      const auto code = load<std::uint8_t>(scales + 32 + j / 4 * 64 + lane * 4 + j % 4);
-      const auto at = static_cast<std::size_t>(row * 64 + k);
-      ASSERT_EQ(int{code} - 128, weight.offset[at]) << row << " " << k;
-      ASSERT_EQ(f16_to_float(load<std::uint16_t>(scales + lane * 2)), weight.scale[at]);
-    }
-  }
+float half_at(const std::byte* values, Index at) {
+  return f16_to_float(load<std::uint16_t>(values + at * 2));
 }
 
-TEST(PanelLayout, q4_0_pairs_column_j_with_column_j_plus_16_behind_the_scales_of_the_block) {
-  const test::TestWeight weight = test::make_weight("q4_0", 16, 96, 2);
-  const PackedMatrix packed = pack(weight.stored());
-  EXPECT_EQ(packed.layout().panel_bytes, 3 * (32 + 256) + 32) << "padded to 64";
-  for (Index row = 0; row < 16; ++row) {
-    for (Index k = 0; k < 96; ++k) {
-      const Index low = k % 16;
-      const std::byte* const block = packed.panel(0) + k / 32 * 288;
-      const auto at = static_cast<std::size_t>(row * 96 + k);
-      const auto pair = load<std::uint8_t>(block + 32 + low / 4 * 64 + row * 4 + low % 4);
-      const int code = k % 32 < 16 ? pair & 15 : pair >> 4;
-      ASSERT_EQ(code - 8, weight.offset[at]) << row << " " << k;
-      ASSERT_EQ(f16_to_float(load<std::uint16_t>(block + row * 2)), weight.scale[at]);
-    }
-  }
-}
-
-// What the panels of a format must contain, read by offsets that the test knows.
+// Where the parts of panels of 16 rows of a format lie, by numbers that the test knows.
 struct Places {
   const char* format;
-  Index scale_bytes, block_bytes;   // of 16 rows; of the codes of 32 columns
-  Index scale_stride, code_stride;  // from group to group, from block to block
-  Index group_blocks, first_code, panel_bytes;
+  Index cols, panel_bytes;
+  Index blocks, record_bytes;         // of a group
+  Index zeros, factors, codes;        // in a record; 0 if it has none
+  Index scale_bytes, code_bytes = 0;  // of 16 rows; of a block of 32 columns
+  int zero = 0;                       // of symmetric codes
 };
 
-TEST(PanelLayout, scales_lie_beside_codes_of_their_block_and_in_front_of_those_of_wider_groups) {
-  for (const Places& at : {Places{"int4:g32:sym:f16", 32, 256, 288, 288, 1, 32, 1152},
-                           Places{"int4:g32:sym:f32", 64, 256, 320, 320, 1, 64, 1280},
-                           Places{"int8:g32:sym:f32", 64, 512, 576, 576, 1, 64, 2304},
-                           Places{"int4:g64:sym:f16", 32, 256, 32, 256, 2, 64, 64 + 1024},
-                           Places{"int8:row", 64, 512, 64, 512, 4, 64, 64 + 2048}}) {
-    const test::TestWeight weight = test::make_weight(at.format, 16, 128, 4);
+std::vector<Places> places() {
+  return {
+      {"q8_0", 64, 1088, 1, 544, 0, 0, 32, 32, 512, 128},
+      {"q4_0", 96, 896, 1, 288, 0, 0, 32, 32, 256, 8},  // 864, padded to 64
+      {"q5_0", 64, 1088, 1, 544, 0, 0, 32, 32, 512, 128},
+      {"q4_1", 64, 640, 1, 320, 0, 0, 64, 32, 256},
+      {"q5_1", 64, 768, 1, 384, 0, 0, 64, 32, 320},
+      {"q4_k", 512, 4736, 8, 2368, 0, 64, 320, 32, 256},
+      {"q5_k", 512, 5760, 8, 2880, 0, 64, 320, 32, 320},
+      {"q6_k", 512, 6720, 8, 3360, 0, 32, 288, 32, 384, 32},
+      {"int4:g32:sym:f16", 128, 1152, 1, 288, 0, 0, 32, 32, 256, 8},
+      {"int4:g32:sym:f32", 128, 1280, 1, 320, 0, 0, 64, 64, 256, 8},
+      {"int8:g32:sym:f32", 128, 2304, 1, 576, 0, 0, 64, 64, 512, 128},
+      {"int4:g32:asym:f16", 128, 1216, 1, 304, 32, 0, 48, 32, 256},
+      {"int8:g64:asym:f32", 128, 2240, 2, 1104, 64, 0, 80, 64, 512},  // 2208, padded
+      {"int4:g96:sym:f16", 256, 2176, 3, 800, 0, 0, 32, 32, 256,
+       8},  // the last group has two blocks
+      {"int3:g128:asym:f16", 96, 832, 4, 1072, 32, 0, 48, 32, 256},  // the only group has three
+      {"int8:row", 128, 2112, 4, 2112, 0, 0, 64, 64, 512, 128},
+  };
+}
+
+// The code of column j of the block at `block`.
+int code_at(const Places& at, const std::byte* block, Index row, Index j) {
+  const Index quad = j / 4, byte = row * 4 + j % 4;
+  if (at.code_bytes == 512) return load<std::uint8_t>(block + quad * 64 + byte);
+  const int pair = load<std::uint8_t>(block + quad % 4 * 64 + byte);
+  const int code = j < 16 ? pair & 15 : pair >> 4;
+  const Index bits = (at.code_bytes - 256) / 64;
+  if (bits == 0) return code;
+  const int upper = load<std::uint8_t>(block + 256 + quad % bits * 64 + byte);
+  return code + 16 * (upper >> quad / bits * bits & ((1 << bits) - 1));
+}
+
+TEST(PanelLayout, each_group_is_a_record_of_scales_zero_points_factors_and_codes) {
+  for (const Places& at : places()) {
+    const TestWeight weight = make_weight(at.format, 16, at.cols, 4);
     const PackedMatrix packed = pack(weight.stored());
     EXPECT_EQ(packed.layout().panel_bytes, at.panel_bytes) << at.format;
-    const std::byte* const panel = packed.panel(0);
     for (Index row = 0; row < 16; ++row) {
-      for (Index k = 0; k < 128; ++k) {
-        const Index block = k / 32, j = k % 32, low = at.block_bytes == 256 ? k % 16 : j;
-        const auto stored = load<std::uint8_t>(panel + at.first_code + block * at.code_stride +
-                                               low / 4 * 64 + row * 4 + low % 4);
-        const int code = at.block_bytes == 512 ? stored - 128
-                         : j < 16              ? (stored & 15) - 8
-                                               : (stored >> 4) - 8;
-        const std::byte* const scale =
-            panel + block / at.group_blocks * at.scale_stride + row * at.scale_bytes / 16;
-        const float value =
-            at.scale_bytes == 32 ? f16_to_float(load<std::uint16_t>(scale)) : load<float>(scale);
-        const auto i = static_cast<std::size_t>(row * 128 + k);
-        ASSERT_EQ(code, weight.offset[i]) << at.format << " " << row << " " << k;
-        ASSERT_EQ(value, weight.scale[i]) << at.format << " " << row << " " << k;
+      for (Index k = 0; k < at.cols; ++k) {
+        const auto i = static_cast<std::size_t>(row * at.cols + k);
+        const Index block = k / 32, j = k % 32;
+        const std::byte* const record = packed.panel(0) + block / at.blocks * at.record_bytes;
+        const std::byte* const codes = record + at.codes + block % at.blocks * at.code_bytes;
+        const int zero = at.zeros == 0 ? at.zero : load<std::uint8_t>(record + at.zeros + row);
+        ASSERT_EQ(code_at(at, codes, row, j) - zero, weight.offset[i])
+            << at.format << " " << row << " " << k;
+        float scale = at.scale_bytes == 32 ? half_at(record, row) : load<float>(record + row * 4);
+        float minimum = half_at(record + 32, row);
+        if (at.factors != 0) {
+          const std::byte* const factors = record + at.factors + block % at.blocks * 32 + row;
+          const int factor = at.zero == 32 ? int{load<std::int8_t>(factors + j / 16 * 16)}
+                                           : int{load<std::uint8_t>(factors)};
+          scale *= static_cast<float>(factor);
+          minimum *= load<std::uint8_t>(factors + 16);
+        }
+        ASSERT_EQ(scale, weight.scale[i]) << at.format << " " << row << " " << k;
+        if (weight.minimum.empty()) continue;
+        ASSERT_EQ(minimum, weight.minimum[i]) << at.format << " " << row << " " << k;
       }
     }
   }
 }
 
-TEST(PanelLayout, q4_k_has_halves_of_a_group_then_factors_then_codes) {
-  const test::TestWeight weight = test::make_weight("q4_k", 18, 512, 2);
+TEST(PanelLayout, row_r_is_lane_r_mod_16_of_panel_r_div_16) {
+  const TestWeight weight = make_weight("q8_0", 18, 32, 1);
   const PackedMatrix packed = pack(weight.stored());
-  EXPECT_EQ(packed.layout().panel_bytes, 2 * 64 + 16 * 32 + 16 * 256);
+  EXPECT_EQ(packed.panels(), 2);
   for (Index row = 0; row < 18; ++row) {
-    const std::byte* panel = packed.panel(row / 16);
-    for (Index k = 0; k < 512; ++k) {
-      const Index block = k / 32, lane = row % 16, low = k % 16;
-      const auto at = static_cast<std::size_t>(row * 512 + k);
-      const auto pair =
-          load<std::uint8_t>(panel + 640 + block * 256 + low / 4 * 64 + lane * 4 + low % 4);
-      ASSERT_EQ(k % 32 < 16 ? pair & 15 : pair >> 4, weight.offset[at]) << row << " " << k;
-      const std::byte* group = panel + k / 256 * 64 + lane * 2;
-      const std::byte* factors = panel + 128 + block * 32 + lane;
-      ASSERT_EQ(f16_to_float(load<std::uint16_t>(group)) * load<std::uint8_t>(factors),
-                weight.scale[at]);
-      ASSERT_EQ(f16_to_float(load<std::uint16_t>(group + 32)) * load<std::uint8_t>(factors + 16),
-                weight.minimum[at]);
-    }
-  }
-}
-
-// A code of a block at `block` whose upper `bits` bits lie behind the lower four.
-int code_in_two_parts(const std::byte* block, int bits, Index lane, Index j) {
-  const Index quad = j / 4, at = lane * 4 + j % 4;
-  const int pair = load<std::uint8_t>(block + quad % 4 * 64 + at);
-  const int upper = load<std::uint8_t>(block + 256 + quad % bits * 64 + at);
-  const int first = static_cast<int>(quad / bits) * bits;
-  return (j < 16 ? pair & 15 : pair >> 4) + 16 * (upper >> first & ((1 << bits) - 1));
-}
-
-TEST(PanelLayout, q6_k_has_two_upper_bits_and_a_signed_factor_for_each_half_of_a_block) {
-  const test::TestWeight weight = test::make_weight("q6_k", 16, 512, 2);
-  const PackedMatrix packed = pack(weight.stored());
-  EXPECT_EQ(packed.layout().panel_bytes, 2 * 32 + 16 * 32 + 16 * 384);
-  const std::byte* panel = packed.panel(0);
-  for (Index row = 0; row < 16; ++row) {
-    for (Index k = 0; k < 512; ++k) {
-      const Index block = k / 32, j = k % 32;
-      const auto at = static_cast<std::size_t>(row * 512 + k);
-      ASSERT_EQ(code_in_two_parts(panel + 576 + block * 384, 2, row, j) - 32, weight.offset[at]);
-      const auto factor = load<std::int8_t>(panel + 64 + block * 32 + j / 16 * 16 + row);
-      ASSERT_EQ(f16_to_float(load<std::uint16_t>(panel + (k / 256 * 16 + row) * 2)) * factor,
-                weight.scale[at]);
-    }
-  }
-}
-
-TEST(PanelLayout, q5_k_and_q5_1_have_one_upper_bit) {
-  for (const char* format : {"q5_k", "q5_1"}) {
-    const test::TestWeight weight = test::make_weight(format, 16, 512, 2);
-    const PackedMatrix packed = pack(weight.stored());
-    const Index codes = packed.layout().codes_offset;
-    EXPECT_EQ(packed.layout().panel_bytes, codes + 16 * 320);
-    for (Index row = 0; row < 16; ++row) {
-      for (Index k = 0; k < 512; ++k) {
-        const std::byte* block = packed.panel(0) + codes + k / 32 * 320;
-        ASSERT_EQ(code_in_two_parts(block, 1, row, k % 32),
-                  weight.offset[static_cast<std::size_t>(row * 512 + k)])
-            << format;
-      }
-    }
+    EXPECT_EQ(half_at(packed.panel(row / 16), row % 16),
+              weight.scale[static_cast<std::size_t>(row * 32)]);
   }
 }
 
 TEST(PanelLayout, rows_beyond_the_matrix_are_zero) {
   for (const char* format : {"f32", "f16", "q8_0", "q4_0", "int4:g32"}) {
-    const PackedMatrix packed = pack(test::make_weight(format, 17, 32, 3).stored());
+    const PackedMatrix packed = pack(make_weight(format, 17, 32, 3).stored());
     const PanelLayout& layout = packed.layout();
     const Index scale_bytes = layout.has_codes()              ? (layout.half_scales ? 2 : 4)
                               : layout.kind == PanelKind::F32 ? 4
@@ -199,7 +150,7 @@ TEST(PanelLayout, other_floating_types_become_f32_with_the_same_values) {
 
 TEST(PanelLayout, groups_that_no_integer_kernel_takes_are_decoded) {
   for (const char* format : {"int4:g16", "int8:g48", "int3:g80"}) {
-    const test::TestWeight weight = test::make_weight(format, 9, 240, 5);
+    const TestWeight weight = make_weight(format, 9, 240, 5);
     const PackedMatrix packed = pack(weight.stored());
     EXPECT_EQ(packed.variant(), "f32") << format;
     EXPECT_FALSE(packed.takes(Act::Int8));

@@ -46,6 +46,22 @@ TEST(Pack, unpacks_every_value_bit_for_bit) {
   }
 }
 
+TEST(Pack, keeps_every_code_of_a_last_group_that_is_cut_off) {
+  for (const std::string format :
+       {"int4:g64:sym:f32", "int4:g96:asym:f16", "int8:g128:sym:f16", "int3:g256:asym:bf16"}) {
+    for (const Index cols : {31, 32, 95, 97, 128, 160, 257, 320}) {
+      const TestWeight weight = make_weight(format, 17, cols, 8);
+      const PackedMatrix packed = pack(weight.stored());
+      std::vector<float> got(static_cast<std::size_t>(cols)), wanted(got.size());
+      for (Index row = 0; row < 17; ++row) {
+        packed.unpack_row(row, got);
+        decode_row(weight.stored(), row, wanted);
+        expect_same_bits(got, wanted, format + " cols " + std::to_string(cols));
+      }
+    }
+  }
+}
+
 TEST(Pack, interleaves_gate_and_up) {
   for (const std::string format : {"f32", "q4_0", "int8:row", "q4_k", "q5_1", "q6_k"}) {
     const Index cols = test::fitting_cols(format, 64);

@@ -84,7 +84,8 @@ struct CodeReader {
   static constexpr Index kStep = kKind == PanelKind::Half6 ? kBlockCols / 2 : kBlockCols;
 
   const PanelLayout* layout = nullptr;
-  const std::byte *panel = nullptr, *codes = nullptr;
+  const std::byte* panel = nullptr;
+  const std::byte *record = nullptr, *factors = nullptr, *codes = nullptr;  // of the block
   Index lane = 0, k = 0;
   IntVector quads, zero;
   FloatVector scale, minimum;
@@ -95,7 +96,6 @@ struct CodeReader {
     lane = unit % kPerPanel * kLanes;
     k = args.k_begin;
     panel = args.panels + unit / kPerPanel * layout->panel_bytes;
-    codes = panel + layout->codes_offset + lane * 4;
     quads = zero = hn::Zero(IntTag());
     scale = minimum = hn::Zero(FloatTag());
   }
@@ -103,12 +103,15 @@ struct CodeReader {
   HWY_INLINE FloatVector next(FloatTag d) {
     const IntTag di;
     const Index j = k % kBlockCols;
-    if constexpr (kScaled) {
-      if (j % kStep == 0) load_scaled_block(d, k / kBlockCols, j / kStep);
-    } else {
-      if (j == 0) load_group(d, k / kBlockCols / layout->blocks_per_group);
+    if (j == 0) open_block(k / kBlockCols);
+    if (j % kStep == 0) {
+      if constexpr (kScaled) {
+        load_scaled_block(d, j / kStep);
+      } else {
+        load_group(d);
+      }
     }
-    if (j % 4 == 0) load_quad(di, k / kBlockCols, j / 4);
+    if (j % 4 == 0) load_quad(di, j / 4);
     const auto code = hn::And(quads, hn::Set(di, is_four_bit(kKind) ? 15 : 255));
     quads = hn::ShiftRight<8>(quads);
     ++k;
@@ -117,70 +120,76 @@ struct CodeReader {
     return value;
   }
 
+  HWY_INLINE void open_block(Index block) {
+    const Index group = block / layout->blocks_per_group;
+    const Index in_group = block - group * layout->blocks_per_group;
+    record = panel + group * layout->group_bytes;
+    factors = record + layout->factors_offset + in_group * kFactorBytes;
+    codes = record + layout->codes_offset + in_group * code_block_bytes(kKind) + lane * 4;
+  }
+
   HWY_INLINE IntVector load_codes(IntTag di, Index at) {
     return hn::LoadU(di, reinterpret_cast<const std::int32_t*>(codes + at));
   }
 
-  HWY_INLINE void load_quad(IntTag di, Index block, Index quad) {
-    const Index at = block * layout->code_stride;
+  HWY_INLINE void load_quad(IntTag di, Index quad) {
     if constexpr (kKind == PanelKind::Code8) {
-      quads = load_codes(di, at + quad * 64);
+      quads = load_codes(di, quad * 64);
       return;
     }
-    quads = load_codes(di, at + quad % 4 * 64);
+    quads = load_codes(di, quad % 4 * 64);
     if (quad >= 4) quads = hn::ShiftRight<4>(quads);
     if constexpr (kUpperBits > 0) {
       constexpr int kMask = ((1 << kUpperBits) - 1) * 0x01010101;
       const Index vector = quad % kUpperBits;
-      const auto upper = hn::ShiftRightSame(load_codes(di, at + kNibbleBytes + vector * 64),
+      const auto upper = hn::ShiftRightSame(load_codes(di, kNibbleBytes + vector * 64),
                                             static_cast<int>(quad - vector));
       quads = hn::Or(hn::And(quads, hn::Set(di, 0x0f0f0f0f)),
                      hn::ShiftLeft<4>(hn::And(upper, hn::Set(di, kMask))));
     }
   }
 
-  // The group's value at byte `offset` of its lane 0, times the factor at `factor` of the block.
-  template <class Byte>
-  HWY_INLINE FloatVector load_scaled(FloatTag d, Index offset, Index block, Index factor) {
+  // The f16 of every lane from byte `offset` of the record on.
+  HWY_INLINE FloatVector load_halves(FloatTag d, Index offset) {
     const hn::Rebind<hwy::float16_t, FloatTag> d16;
+    const auto* half = reinterpret_cast<const hwy::float16_t*>(record + offset);
+    return hn::PromoteTo(d, hn::LoadU(d16, half + lane));
+  }
+
+  // The group's values at byte `offset` of the record, times the factors from `factor` on.
+  template <class Byte>
+  HWY_INLINE FloatVector load_scaled(FloatTag d, Index offset, Index factor) {
     const hn::Rebind<Byte, FloatTag> d8;
-    const auto* half = reinterpret_cast<const hwy::float16_t*>(panel + offset);
-    const auto group = hn::PromoteTo(d, hn::Load(d16, half + lane));
+    const auto group = load_halves(d, offset);
     if (layout->factors_offset == 0) return group;
-    const auto* bytes = reinterpret_cast<const Byte*>(panel + layout->factors_offset +
-                                                      block * kFactorBytes + factor);
-    const auto wide = hn::PromoteTo(IntTag(), hn::Load(d8, bytes + lane));
+    const auto* bytes = reinterpret_cast<const Byte*>(factors + factor);
+    const auto wide = hn::PromoteTo(IntTag(), hn::LoadU(d8, bytes + lane));
     return hn::Mul(group, hn::ConvertTo(d, wide));
   }
 
-  HWY_INLINE void load_scaled_block(FloatTag d, Index block, Index half) {
-    const Index group = block / layout->blocks_per_group;
+  HWY_INLINE void load_scaled_block(FloatTag d, Index half) {
     zero = hn::Set(IntTag(), layout->zero_point);
     if constexpr (kMinimums) {
-      const Index offset = group * layout->scale_stride;
-      scale = load_scaled<std::uint8_t>(d, offset, block, 0);
-      minimum = load_scaled<std::uint8_t>(d, offset + 2 * kPanelRows, block, kPanelRows);
+      scale = load_scaled<std::uint8_t>(d, 0, 0);
+      minimum = load_scaled<std::uint8_t>(d, 2 * kPanelRows, kPanelRows);
     } else {
-      scale = load_scaled<std::int8_t>(d, group * layout->scale_stride, block, half * kPanelRows);
+      scale = load_scaled<std::int8_t>(d, 0, half * kPanelRows);
     }
   }
 
-  HWY_INLINE void load_group(FloatTag d, Index group) {
+  HWY_INLINE void load_group(FloatTag d) {
     const IntTag di;
-    const std::byte* scales = panel + group * layout->scale_stride;
     if (layout->half_scales) {
-      const hn::Rebind<hwy::float16_t, FloatTag> d16;
-      const auto* half = reinterpret_cast<const hwy::float16_t*>(scales);
-      scale = hn::PromoteTo(d, hn::Load(d16, half + lane));
+      scale = load_halves(d, 0);
     } else {
-      scale = hn::Load(d, reinterpret_cast<const float*>(scales) + lane);
+      scale = hn::LoadU(d, reinterpret_cast<const float*>(record) + lane);
     }
     if (layout->zeros_offset == 0) {
       zero = hn::Set(di, layout->zero_point);
     } else {
       const hn::Rebind<std::uint8_t, FloatTag> d8;
-      const auto* zeros = reinterpret_cast<const std::uint8_t*>(panel + layout->zeros_offset);
-      zero = hn::PromoteTo(di, hn::Load(d8, zeros + group * kPanelRows + lane));
+      const auto* zeros = reinterpret_cast<const std::uint8_t*>(record + layout->zeros_offset);
+      zero = hn::PromoteTo(di, hn::LoadU(d8, zeros + lane));
     }
   }
 };

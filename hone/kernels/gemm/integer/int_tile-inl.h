@@ -51,13 +51,14 @@ constexpr Index kPrefetchBytes = 8192;
 #define HONE_UNROLL _Pragma("GCC unroll 16")
 #define HONE_INLINE inline __attribute__((always_inline))
 
-// Has a sum computed where it stands. GCC 12 otherwise computes all products of a block before it
-// adds them, and spills them: on Zen 3, 256 rows then take 1.4 times as long with 4-bit codes and
-// 1.2 times with 8-bit ones.
+// Has a sum or a load computed where it stands among others and among prefetches. GCC 12 otherwise
+// computes all products of a block before it adds them, and spills them: on Zen 3, 256 rows then
+// take 1.4 times as long with 4-bit codes and 1.2 times with 8-bit ones. And it moves the
+// prefetches of a block in front of its loads.
 template <class Int>
-HONE_INLINE Int in_order(Int sum) {
-  asm volatile("" : "+v"(sum));
-  return sum;
+HONE_INLINE Int in_order(Int value) {
+  asm volatile("" : "+v"(value));
+  return value;
 }
 
 // vpdpbusd adds four unsigned x signed byte products to an int32 lane without saturating, so the
@@ -76,10 +77,34 @@ struct DotProductOps : Vector {
   static Weight8 weight8(Int codes) { return codes; }
 };
 
-// A column of panels, or of halves of panels for 8-lane vectors.
+// A column of panels, or of halves of panels for 8-lane vectors: its parts in the first record.
 struct Unit {
   const std::byte *codes, *scales, *zeros, *factors;
   float* out;
+};
+
+// Where a block lies: bytes from the parts in the first record to its own.
+template <PanelKind kKind>
+class Place {
+ public:
+  HONE_INLINE Place(const PanelLayout& layout, Index block)
+      : layout_(layout),
+        group_(block / layout.blocks_per_group * layout.group_bytes),
+        in_group_(block % layout.blocks_per_group) {}
+
+  // Of scales, minimums and zero points.
+  HONE_INLINE Index group() const { return group_; }
+  HONE_INLINE Index factors() const { return group_ + in_group_ * kFactorBytes; }
+  HONE_INLINE Index codes() const { return group_ + in_group_ * code_block_bytes(kKind); }
+  HONE_INLINE void advance() {
+    if (++in_group_ < layout_.blocks_per_group) return;
+    in_group_ = 0;
+    group_ += layout_.group_bytes;
+  }
+
+ private:
+  const PanelLayout& layout_;
+  Index group_, in_group_;
 };
 
 template <class Ops>
@@ -94,12 +119,11 @@ HONE_INLINE Unit unit_at(const TileArgs& args, Index unit, Index first_row) {
           args.out + first_row * args.out_stride + unit * Ops::kRows};
 }
 
-// The zero points of one group; unused for symmetric codes.
+// The zero points of the group at `group`; unused for symmetric codes.
 template <class Ops, int kBits>
 HONE_INLINE typename Ops::Int load_zeros(const Unit& unit, Index group) {
-  return unit.zeros != nullptr
-             ? Ops::template zeros_from_bytes<kBits>(unit.zeros + group * kPanelRows)
-             : Ops::zero_int();
+  return unit.zeros != nullptr ? Ops::template zeros_from_bytes<kBits>(unit.zeros + group)
+                               : Ops::zero_int();
 }
 
 // −z·Σq for one row of x.
@@ -114,13 +138,12 @@ HONE_INLINE typename Ops::Int zero_correction(bool symmetric, typename Ops::Int 
 
 template <class Ops>
 HONE_INLINE typename Ops::Float load_scales(const TileArgs& args, const Unit& unit, Index group) {
-  const std::byte* scales = unit.scales + group * args.layout->scale_stride;
+  const std::byte* scales = unit.scales + group;
   return args.layout->half_scales ? Ops::load_half(scales) : Ops::load(scales);
 }
 
-// Prefetches each panel from its first byte to its last and on into the next one to be read,
-// although scales and codes are read at two places: processors then see one stream without gaps.
-// The share of a block is spread over its products: on Zen 5, one row of cold Q8_0 takes 0.96 of
+// Prefetches each panel from its first byte to its last and on into the next one to be read. The
+// share of a block is spread over its loads: on Zen 5, one row of cold Q8_0 takes 0.96 of
 // the time that it takes if all lines are prefetched before them.
 template <class Ops, PanelKind kKind, int kUnits>
 class PanelPrefetcher {
@@ -150,7 +173,7 @@ class PanelPrefetcher {
 
  private:
   static constexpr int kPanels = kStreams<Ops, kUnits> == 0 ? 1 : kStreams<Ops, kUnits>;
-  // One for scales and the like.
+  // One for the scales and what lies beside them.
   static constexpr int kLines = static_cast<int>(code_block_bytes(kKind) / 64) + 1;
   Index panel_bytes_, block_bytes_;
   const std::byte *panels_, *ahead_ = nullptr;
@@ -196,11 +219,11 @@ template <class Ops, int kCols, int kUnits, class Prefetches>
 HONE_INLINE void add_block8(const Unit (&units)[kUnits], Index at, const std::byte* const* x,
                             const Prefetches& prefetches, typename Ops::Int (&sum)[kUnits][kCols]) {
   HONE_UNROLL for (int quad = 0; quad < 8; ++quad) {
-    prefetches.template step<8>(quad);
     typename Ops::Weight8 w[kUnits];
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-      w[p] = Ops::weight8(Ops::load_int(units[p].codes + at + quad * 64));
+      w[p] = Ops::weight8(in_order(Ops::load_int(units[p].codes + at + quad * 64)));
     }
+    prefetches.template step<8>(quad);
     HONE_UNROLL for (int c = 0; c < kCols; ++c) {
       const auto xs = quad_of<Ops, kCols>(x, c, quad);
       HONE_UNROLL for (int p = 0; p < kUnits; ++p) sum[p][c] = Ops::add8(sum[p][c], w[p], xs);
@@ -213,13 +236,13 @@ template <class Ops, int kCols, int kUnits, class Prefetches>
 HONE_INLINE void add_block4(const Unit (&units)[kUnits], Index at, const std::byte* const* x,
                             const Prefetches& prefetches, typename Ops::Int (&sum)[kUnits][kCols]) {
   HONE_UNROLL for (int quad = 0; quad < 4; ++quad) {
-    prefetches.template step<4>(quad);
     typename Ops::Int low[kUnits], high[kUnits];
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-      const auto both = Ops::load_int(units[p].codes + at + quad * 64);
+      const auto both = in_order(Ops::load_int(units[p].codes + at + quad * 64));
       low[p] = Ops::low_nibbles(both);
       high[p] = Ops::high_nibbles(both);
     }
+    prefetches.template step<4>(quad);
     HONE_UNROLL for (int c = 0; c < kCols; ++c) {
       const auto xs = quad_of<Ops, kCols>(x, c, quad);
       HONE_UNROLL for (int p = 0; p < kUnits; ++p) sum[p][c] = Ops::add4(sum[p][c], low[p], xs);
@@ -243,17 +266,17 @@ HONE_INLINE typename Ops::Int wide_codes(const std::byte* block) {
 
 // add_block4() for quads kQuad and kQuad + 1 of a block of Min5 or Half6.
 template <class Ops, PanelKind kKind, int kQuad, int kCols, int kUnits, class Prefetches>
-HONE_INLINE void add_two_quads(const Unit (&units)[kUnits], Index block, const std::byte* const* x,
+HONE_INLINE void add_two_quads(const Unit (&units)[kUnits], Index at, const std::byte* const* x,
                                const Prefetches& prefetches,
                                typename Ops::Int (&sum)[kUnits][kCols]) {
   constexpr int kBits = upper_bits(kKind);
-  prefetches.template step<4>(kQuad / 2);
   typename Ops::Int first[kUnits], second[kUnits];
   HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-    const std::byte* codes = units[p].codes + block * code_block_bytes(kKind);
+    const std::byte* codes = units[p].codes + at;
     first[p] = wide_codes<Ops, kBits, kQuad>(codes);
     second[p] = wide_codes<Ops, kBits, kQuad + 1>(codes);
   }
+  prefetches.template step<4>(kQuad / 2);
   HONE_UNROLL for (int c = 0; c < kCols; ++c) {
     const auto x_first = quad_of<Ops, kCols>(x, c, kQuad);
     const auto x_second = quad_of<Ops, kCols>(x, c, kQuad + 1);
@@ -268,17 +291,15 @@ HONE_INLINE void add_two_quads(const Unit (&units)[kUnits], Index block, const s
 template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_row) {
   constexpr int kGroups = (kCols + 3) / 4, kBits = is_four_bit(kKind) ? 4 : 8;
-  const Index stride = args.layout->code_stride;
   const Index first_block = args.k_begin / kBlockCols;
   const Index last_block = (args.k_end + kBlockCols - 1) / kBlockCols;
-  const Index per_group = args.layout->blocks_per_group;
   Unit units[kUnits];
   typename Ops::Float acc[kUnits][kCols], scale[kUnits];
   typename Ops::Int zero[kUnits];
   HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
     units[p] = unit_at<Ops>(args, first_unit + p, first_row);
-    scale[p] = load_scales<Ops>(args, units[p], first_block / per_group);
-    zero[p] = load_zeros<Ops, kBits>(units[p], first_block / per_group);
+    scale[p] = Ops::zero();
+    zero[p] = Ops::zero_int();
     HONE_UNROLL for (int c = 0; c < kCols; ++c) {
       acc[p][c] = args.accumulate ? Ops::load(units[p].out + c * args.out_stride) : Ops::zero();
     }
@@ -288,17 +309,18 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
   HONE_UNROLL for (int g = 0; g < kGroups; ++g) {
     x[g] = args.x + (first_row / 4 + g) * args.x_group_bytes + first_block * kInt8Record;
   }
-  prefetch_start<Ops, kKind>(units, first_block * stride);
+  Place<kKind> place(*args.layout, first_block);
+  Index loaded_group = -1;
+  prefetch_start<Ops, kKind>(units, place.codes());
   PanelPrefetcher<Ops, kKind, kUnits> prefetches(args, first_unit);
-  Index next_group = (first_block / per_group + 1) * per_group;  // its first block
-  for (Index block = first_block; block < last_block; ++block) {
+  for (Index block = first_block; block < last_block; ++block, place.advance()) {
     prefetches.start_block(block);
-    if (block == next_group) {
+    if (place.group() != loaded_group) {
+      loaded_group = place.group();
       HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-        scale[p] = load_scales<Ops>(args, units[p], block / per_group);
-        zero[p] = load_zeros<Ops, kBits>(units[p], block / per_group);
+        scale[p] = load_scales<Ops>(args, units[p], loaded_group);
+        zero[p] = load_zeros<Ops, kBits>(units[p], loaded_group);
       }
-      next_group += per_group;
     }
     typename Ops::Int sum[kUnits][kCols];
     HONE_UNROLL for (int c = 0; c < kCols; ++c) {
@@ -309,9 +331,9 @@ HONE_INLINE void run_units(const TileArgs& args, Index first_unit, Index first_r
       }
     }
     if constexpr (kBits == 8) {
-      add_block8<Ops, kCols, kUnits>(units, block * stride, x, prefetches, sum);
+      add_block8<Ops, kCols, kUnits>(units, place.codes(), x, prefetches, sum);
     } else {
-      add_block4<Ops, kCols, kUnits>(units, block * stride, x, prefetches, sum);
+      add_block4<Ops, kCols, kUnits>(units, place.codes(), x, prefetches, sum);
     }
     HONE_UNROLL for (int c = 0; c < kCols; ++c) {
       const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
@@ -335,25 +357,22 @@ struct BlockScales {
   typename Ops::Float scale, minimum;
 };
 
-// A group has 2^shift blocks.
-template <class Ops>
-HONE_INLINE BlockScales<Ops> load_block_scales(const Unit& unit, Index block, int shift) {
-  constexpr Index kGroupBytes = 4 * kPanelRows;
-  const std::byte* group = unit.scales + (block >> shift) * kGroupBytes;
+template <class Ops, PanelKind kKind>
+HONE_INLINE BlockScales<Ops> load_block_scales(const Unit& unit, const Place<kKind>& place) {
+  const std::byte* group = unit.scales + place.group();
   const auto scale = Ops::load_half(group), minimum = Ops::load_half(group + 2 * kPanelRows);
-  if (shift == 0) return {scale, minimum};
-  const std::byte* factors = unit.factors + block * kFactorBytes;
+  if (unit.factors == nullptr) return {scale, minimum};
+  const std::byte* factors = unit.factors + place.factors();
   return {Ops::mul(scale, Ops::to_float(Ops::bytes_to_lanes(factors))),
           Ops::mul(minimum, Ops::to_float(Ops::bytes_to_lanes(factors + kPanelRows)))};
 }
 
 // The scales of one half of a block of Half6.
 template <class Ops, int kHalf>
-HONE_INLINE typename Ops::Float load_half_scale(const Unit& unit, Index block, int shift) {
-  constexpr Index kGroupBytes = 2 * kPanelRows;
-  const std::byte* group = unit.scales + (block >> shift) * kGroupBytes;
-  const std::byte* factors = unit.factors + block * kFactorBytes;
-  return Ops::mul(Ops::load_half(group),
+HONE_INLINE typename Ops::Float load_half_scale(const Unit& unit,
+                                                const Place<PanelKind::Half6>& place) {
+  const std::byte* factors = unit.factors + place.factors();
+  return Ops::mul(Ops::load_half(unit.scales + place.group()),
                   Ops::to_float(Ops::signed_bytes_to_lanes(factors + kHalf * kPanelRows)));
 }
 
@@ -373,7 +392,7 @@ HONE_INLINE void store_negative_sums(const std::byte* record, float* to) {
 
 // Adds one block of Min4 or Min5.
 template <class Ops, PanelKind kKind, int kCols, int kUnits>
-HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], Index block, int shift,
+HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], const Place<kKind>& place,
                                    const std::byte* const* x,
                                    const PanelPrefetcher<Ops, kKind, kUnits>& prefetches,
                                    Sums<Ops, kCols, kUnits>& sums) {
@@ -383,12 +402,12 @@ HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], Index block, int
     HONE_UNROLL for (int p = 0; p < kUnits; ++p) sum[p][c] = Ops::zero_int();
   }
   if constexpr (kKind == PanelKind::Min5) {
-    add_two_quads<Ops, kKind, 0>(units, block, x, prefetches, sum);
-    add_two_quads<Ops, kKind, 2>(units, block, x, prefetches, sum);
-    add_two_quads<Ops, kKind, 4>(units, block, x, prefetches, sum);
-    add_two_quads<Ops, kKind, 6>(units, block, x, prefetches, sum);
+    add_two_quads<Ops, kKind, 0>(units, place.codes(), x, prefetches, sum);
+    add_two_quads<Ops, kKind, 2>(units, place.codes(), x, prefetches, sum);
+    add_two_quads<Ops, kKind, 4>(units, place.codes(), x, prefetches, sum);
+    add_two_quads<Ops, kKind, 6>(units, place.codes(), x, prefetches, sum);
   } else {
-    add_block4<Ops, kCols, kUnits>(units, block * kNibbleBytes, x, prefetches, sum);
+    add_block4<Ops, kCols, kUnits>(units, place.codes(), x, prefetches, sum);
   }
   alignas(16) float negative_sums[(kCols + 3) / 4 * 4];
   HONE_UNROLL for (int g = 0; g < (kCols + 3) / 4; ++g) {
@@ -396,7 +415,7 @@ HONE_INLINE void add_minimum_block(const Unit (&units)[kUnits], Index block, int
   }
   BlockScales<Ops> scales[kUnits];
   HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-    scales[p] = load_block_scales<Ops>(units[p], block, shift);
+    scales[p] = load_block_scales<Ops>(units[p], place);
   }
   HONE_UNROLL for (int c = 0; c < kCols; ++c) {
     const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
@@ -419,7 +438,7 @@ HONE_INLINE typename Ops::Int half_correction(const std::byte* pair) {
 
 // Adds one half of a block of Half6.
 template <class Ops, int kHalf, int kCols, int kUnits>
-HONE_INLINE void add_half_block(const Unit (&units)[kUnits], Index block, int shift,
+HONE_INLINE void add_half_block(const Unit (&units)[kUnits], const Place<PanelKind::Half6>& place,
                                 const std::byte* const* x,
                                 const PanelPrefetcher<Ops, PanelKind::Half6, kUnits>& prefetches,
                                 Sums<Ops, kCols, kUnits>& sums) {
@@ -429,11 +448,11 @@ HONE_INLINE void add_half_block(const Unit (&units)[kUnits], Index block, int sh
       sum[p][c] = half_correction<Ops, kHalf>(x[c / 4] + kInt8RecordSums + c % 4 * 4);
     }
   }
-  add_two_quads<Ops, PanelKind::Half6, 4 * kHalf>(units, block, x, prefetches, sum);
-  add_two_quads<Ops, PanelKind::Half6, 4 * kHalf + 2>(units, block, x, prefetches, sum);
+  add_two_quads<Ops, PanelKind::Half6, 4 * kHalf>(units, place.codes(), x, prefetches, sum);
+  add_two_quads<Ops, PanelKind::Half6, 4 * kHalf + 2>(units, place.codes(), x, prefetches, sum);
   typename Ops::Float scale[kUnits];
   HONE_UNROLL for (int p = 0; p < kUnits; ++p) {
-    scale[p] = load_half_scale<Ops, kHalf>(units[p], block, shift);
+    scale[p] = load_half_scale<Ops, kHalf>(units[p], place);
   }
   HONE_UNROLL for (int c = 0; c < kCols; ++c) {
     const auto x_scale = Ops::broadcast_float(x[c / 4] + kInt8RecordScales + c % 4 * 4);
@@ -449,7 +468,6 @@ HONE_INLINE void add_half_block(const Unit (&units)[kUnits], Index block, int sh
 template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_scaled_units(const TileArgs& args, Index first_unit, Index first_row) {
   constexpr int kGroups = (kCols + 3) / 4;
-  const int shift = args.layout->blocks_per_group == 1 ? 0 : kSuperBlockShift;
   const Index first_block = args.k_begin / kBlockCols;
   const Index last_block = (args.k_end + kBlockCols - 1) / kBlockCols;
   Unit units[kUnits];
@@ -465,15 +483,16 @@ HONE_INLINE void run_scaled_units(const TileArgs& args, Index first_unit, Index 
   HONE_UNROLL for (int g = 0; g < kGroups; ++g) {
     x[g] = args.x + (first_row / 4 + g) * args.x_group_bytes + first_block * kInt8Record;
   }
-  prefetch_start<Ops, kKind>(units, first_block * args.layout->code_stride);
+  Place<kKind> place(*args.layout, first_block);
+  prefetch_start<Ops, kKind>(units, place.codes());
   PanelPrefetcher<Ops, kKind, kUnits> prefetches(args, first_unit);
-  for (Index block = first_block; block < last_block; ++block) {
+  for (Index block = first_block; block < last_block; ++block, place.advance()) {
     prefetches.start_block(block);
     if constexpr (kKind == PanelKind::Half6) {
-      add_half_block<Ops, 0>(units, block, shift, x, prefetches, sums);
-      add_half_block<Ops, 1>(units, block, shift, x, prefetches, sums);
+      add_half_block<Ops, 0>(units, place, x, prefetches, sums);
+      add_half_block<Ops, 1>(units, place, x, prefetches, sums);
     } else {
-      add_minimum_block<Ops, kKind>(units, block, shift, x, prefetches, sums);
+      add_minimum_block<Ops, kKind>(units, place, x, prefetches, sums);
     }
     HONE_UNROLL for (int g = 0; g < kGroups; ++g) x[g] += kInt8Record;
   }

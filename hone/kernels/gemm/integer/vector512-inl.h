@@ -73,9 +73,9 @@ struct Vector512 {
   static Float to_float(Int v) { return _mm512_cvtepi32_ps(v); }
   static Float mul(Float a, Float b) { return _mm512_mul_ps(a, b); }
   static Float fma(Float a, Float b, Float c) { return _mm512_fmadd_ps(a, b, c); }
-  // Always inlined, because GCC removes calls of a function that only prefetches.
-  __attribute__((always_inline)) static void prefetch(const void* at) {
-    _mm_prefetch(at, _MM_HINT_T0);
+  // In assembly, because GCC moves prefetches to other places; see in_order().
+  static void prefetch(const void* at) {
+    asm volatile("prefetcht0 %0" : : "m"(*static_cast<const char*>(at)));
   }
   // z · (-Σq), with z in the low 16 bits of a lane and zero above, and -Σq in the low 16 bits.
   static Int correction(Int zero, Int neg_sum) { return _mm512_madd_epi16(zero, neg_sum); }
