@@ -55,7 +55,7 @@ std::vector<TokenId> prompt_tokens(const Engine& engine, const GenerateOptions& 
 
 std::string prompt_text(const Engine& engine, const GenerateOptions& options) {
   if (!options.prompt_ids) return options.prompt;
-  return engine.has_tokenizer() ? engine.tokenizer().decode(*options.prompt_ids) : std::string{};
+  return text_of(engine, *options.prompt_ids);
 }
 
 // Read bandwidth, in bytes per second, by the threads that have just decoded.
@@ -154,7 +154,11 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
   const Event& last = sink->events().back();
   if (last.refusal) throw Error(last.error_category, last.error);
   if (*last.finished == infer::FinishReason::Failed) {
-    blame_weights({&options.model, 1}, [&] { throw Error(last.error_category, last.error); });
+    const auto throw_it = [&] { throw Error(last.error_category, last.error); };
+    if (last.error_category == ErrorCategory::Internal) {
+      blame_weights({&options.model, 1}, throw_it);
+    }
+    throw_it();
   }
   for (const Event& event : sink->events()) {
     if (event.token) result.tokens.push_back(*event.token);

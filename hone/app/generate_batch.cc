@@ -140,19 +140,24 @@ Json describe_files(const GenerateOptions& options) {
 std::string describe_texts(const Engine& engine, const GenerateOptions& options) {
   const infer::Request& request = options.request;
   const infer::SamplingParams& sampling = request.sampling;
-  Json text{{"model", {engine.info().format, engine.info().file_bytes, engine.info().context}},
-            {"files", describe_files(options)},
-            {"types",
-             {static_cast<int>(options.engine.kv), static_cast<int>(options.engine.activations),
-              name_of(options.engine.weights.format)}},
-            {"prompt", {options.add_bos, options.echo}},
-            {"defaults", options.use_model_defaults ? engine.info().generation_defaults : Json()},
-            {"length", {request.max_tokens, request.min_tokens, request.ignore_eos}},
-            {"stop", request.stop},
-            {"schema", request.json_schema},
-            {"logprobs", request.logprobs},
-            {"seed", sampling.seed},
-            {"penalties", {sampling.presence_penalty, sampling.frequency_penalty}}};
+  Json text{
+      {"model", {engine.info().format, engine.info().file_bytes, engine.info().wanted_context}},
+      {"files", describe_files(options)},
+      {"types",
+       {static_cast<int>(options.engine.kv), static_cast<int>(options.engine.activations),
+        name_of(options.engine.weights.format)}},
+      {"prompt", {options.add_bos, options.echo}},
+      {"defaults", options.use_model_defaults ? engine.info().generation_defaults : Json()},
+      {"length", {request.max_tokens, request.min_tokens, request.ignore_eos}},
+      {"stop", request.stop},
+      {"schema", request.json_schema},
+      {"logprobs", request.logprobs},
+      {"seed", sampling.seed},
+      {"penalties", {sampling.presence_penalty, sampling.frequency_penalty}}};
+  // Under the exact rule, a text also depends on where rounds of drafts begin.
+  if (!options.engine.draft.model.empty() && request.spec.rule == infer::SpecRule::Exact) {
+    text["drafts"] = options.engine.draft.model.string();
+  }
   for (const infer::LogitBias& bias : sampling.logit_bias) {
     text["bias"].push_back({bias.id, bias.bias});
   }
@@ -245,7 +250,7 @@ void Job::skip_done() {
     if (!done) return;
     Next next = Next::None;
     while (next == Next::None && !is_interrupted()) next = lines_.next(line, kWaitMs);
-    if (next == Next::End) line.clear();
+    if (next == Next::None) return;  // interrupted
     check_done(*done, next == Next::Line ? line : "");
     ++result_.prompts;
     ++result_.continued;
@@ -310,8 +315,8 @@ void Job::submit(std::string_view line, PromptLine& prompt, Answer& answer) {
   request.sampling = infer::resolve_sampling(
       request.sampling, prompt.sampling,
       defaults.use_model_defaults ? engine_->info().generation_defaults : Json::object());
-  if (defaults.echo && engine_->has_tokenizer()) {
-    answer.echo = prompt.tokens ? engine_->tokenizer().decode(request.tokens) : prompt.prompt;
+  if (defaults.echo) {
+    answer.echo = prompt.tokens ? text_of(*engine_, request.tokens) : prompt.prompt;
   }
   const auto sink = std::make_shared<KeepingSink>(result_.generated_tokens);
   engine_->submit(std::move(request), sink);

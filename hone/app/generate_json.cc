@@ -4,6 +4,14 @@
 #include <utility>
 
 namespace hone::app {
+namespace {
+
+// A model may have more rows than its tokenizer has pieces.
+bool has_piece(const infer::Engine& engine, infer::TokenId id) {
+  return engine.has_tokenizer() && id < engine.tokenizer().vocab_size();
+}
+
+}  // namespace
 
 Json timings_json(const infer::Timings& timings) {
   return {{"prompt_tokens", timings.prompt_tokens}, {"prompt_per_s", timings.prompt_per_s()},
@@ -12,9 +20,14 @@ Json timings_json(const infer::Timings& timings) {
           {"gen_ms", timings.decode_s * 1e3}};
 }
 
+std::string text_of(const infer::Engine& engine, std::vector<infer::TokenId> ids) {
+  std::erase_if(ids, [&](infer::TokenId id) { return !has_piece(engine, id); });
+  return ids.empty() ? std::string() : engine.tokenizer().decode(ids);
+}
+
 Json logprobs_json(const infer::Engine& engine, std::span<const infer::Event> events) {
   const auto piece = [&](infer::TokenId id) {
-    return engine.has_tokenizer() ? Json(engine.tokenizer().piece(id)) : Json();
+    return has_piece(engine, id) ? Json(engine.tokenizer().piece(id)) : Json();
   };
   Json rows = Json::array();
   for (const infer::Event& event : events) {

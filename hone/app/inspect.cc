@@ -216,7 +216,11 @@ Json inspect_safetensors(const InspectOptions& options) {
   }
   Json document = container_json("safetensors", std::move(tensors), parameters,
                                  static_cast<Index>(file.bytes().size()));
-  for (const auto& [key, value] : content.metadata) document["metadata"][key] = value;
+  if (!content.metadata.empty()) {
+    Json::object_t metadata;  // whose keys the parser has compared; assigning to each does it again
+    for (const auto& [key, value] : content.metadata) metadata.emplace_back(key, value);
+    document["metadata"] = std::move(metadata);
+  }
   file.check_intact();
   return document;
 }

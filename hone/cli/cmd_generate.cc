@@ -92,7 +92,8 @@ void add_length_options(CLI::App& verb, GenerateCommand& command) {
       ->allow_extra_args(false)
       ->envname("HONE_STOP");
   verb.add_option("--timeout", request.timeout_s,
-                  "Seconds after which a text ends where it is (0 means never)")
+                  "Seconds after which a text ends where it is, or fails if it has no token yet"
+                  " (0 means never)")
       ->check(number_from(0, 1e9))
       ->envname("HONE_TIMEOUT");
   verb.add_flag("--ignore-eos", request.ignore_eos, "Do not end the text at stop tokens")
@@ -177,20 +178,23 @@ void add_draft_options(CLI::App& verb, GenerateCommand& command) {
       ->capture_default_str();
   verb.add_option("--spec-rule", command.spec_rule,
                   "Rule for the guesses of a model: coupled (the same text as without) or exact"
-                  " (the same law, more are right); default: coupled with --seed, else exact")
+                  " (the same law, more are right); default: coupled with --seed or --prompts,"
+                  " else exact")
       ->check(CLI::IsMember({"coupled", "exact"}))
       ->needs(draft)
       ->envname("HONE_SPEC_RULE");
 }
 
-void read_draft_options(const GenerateCommand& command, bool has_seed, app::GenerateOptions& job) {
+// `wants_same_text`: as without drafts, unless the rule was given.
+void read_draft_options(const GenerateCommand& command, bool wants_same_text,
+                        app::GenerateOptions& job) {
   if (command.draft == "ngram") {
     job.engine.draft.ngram = true;
   } else {
     job.engine.draft.model = command.draft;
   }
   job.request.spec.depth = read_draft_depth(command.spec_depth);
-  const bool is_exact = command.spec_rule.empty() ? !has_seed : command.spec_rule == "exact";
+  const bool is_exact = command.spec_rule.empty() ? !wants_same_text : command.spec_rule == "exact";
   job.request.spec.rule = is_exact ? infer::SpecRule::Exact : infer::SpecRule::Coupled;
 }
 
@@ -233,7 +237,9 @@ void complete_job(const Context& context, GenerateCommand& command) {
     job.request.sampling.logit_bias.push_back(parse_bias(entry));
   }
   job.request.sampling.seed = context.common.seed.value_or(0);
-  read_draft_options(command, context.common.seed.has_value(), job);
+  // A line of --prompts has the same text whatever runs beside it.
+  const bool is_batch = !command.batch.prompts.empty();
+  read_draft_options(command, is_batch || context.common.seed.has_value(), job);
   job.add_bos = !command.no_bos;
   job.use_model_defaults = !command.no_model_defaults;
   job.engine.kv = command.runtime.kv_dtype();

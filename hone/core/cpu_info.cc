@@ -321,14 +321,25 @@ Index available_memory_bytes() {
       available = std::strtoll(line.c_str() + 13, nullptr, 10) << 10;
   }
   for (const auto& folder : cgroup_folders("memory")) {
-    const Index v2 = read_number(folder / "memory.max", kUnlimited);
-    const Index limit = std::min(v2, read_number(folder / "memory.limit_in_bytes", kUnlimited));
-    if (limit > (kUnlimited >> 1)) continue;
-    const Index used = std::max(read_number(folder / "memory.current", 0),
-                                read_number(folder / "memory.usage_in_bytes", 0));
-    available = std::min(available, std::max<Index>(limit - used, 0));
+    available = std::min(available, cgroup_memory_left(folder).value_or(kUnlimited));
   }
   return available;
+}
+
+std::optional<Index> cgroup_memory_left(const std::filesystem::path& folder) {
+  constexpr Index kUnlimited = std::numeric_limits<Index>::max();
+  const Index v2 = read_number(folder / "memory.max", kUnlimited);
+  const Index limit = std::min(v2, read_number(folder / "memory.limit_in_bytes", kUnlimited));
+  if (limit > (kUnlimited >> 1)) return std::nullopt;
+  const Index used = std::max(read_number(folder / "memory.current", 0),
+                              read_number(folder / "memory.usage_in_bytes", 0));
+  Index cached = 0;
+  std::ifstream file(folder / "memory.stat");  // version 1 has the sum over all groups below, too
+  Index number = 0;
+  for (std::string key; file >> key >> number;) {
+    if (key == "inactive_file" || key == "total_inactive_file") cached = std::max(cached, number);
+  }
+  return std::max<Index>(limit - std::max<Index>(used - cached, 0), 0);
 }
 
 }  // namespace hone

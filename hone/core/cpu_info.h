@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -58,7 +59,12 @@ int usable_cpus();
 // The smallest cgroup quota on the path to the root, in CPUs (v2 cpu.max, v1 cfs_quota); 0 if there
 // is none.
 double cgroup_cpu_quota();
-// The memory this process may still allocate: min(MemAvailable, cgroup limit - usage).
+// The memory this process may still allocate: the smallest of MemAvailable and
+// cgroup_memory_left() on the path to the root.
 Index available_memory_bytes();
+// What the limit of a memory cgroup leaves, from a folder like /sys/fs/cgroup (version 1 or 2);
+// nothing if it has no limit. Cached files that were not read lately count as free, because the
+// kernel drops them before an allocation fails.
+std::optional<Index> cgroup_memory_left(const std::filesystem::path& folder);
 
 }  // namespace hone

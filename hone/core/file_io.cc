@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -77,7 +78,10 @@ fs::path follow_link(fs::path path) {
   for (int link = 0; link < kMaxLinks && fs::is_symlink(path, error); ++link) {
     const fs::path target = fs::read_symlink(path, error);
     if (error) return path;
-    path = (folder_of(path) / target).lexically_normal();  // an absolute target replaces the folder
+    // As the kernel does it: ".." leads out of what a linked folder is, not out of the link.
+    const fs::path folder = fs::canonical(folder_of(path), error);
+    if (error) return path;
+    path = folder / target;  // an absolute target replaces the folder
     if (!path.has_filename()) path = path.parent_path();
   }
   if (fs::is_symlink(path, error)) {
@@ -91,12 +95,28 @@ bool is_within(const fs::path& inner, const fs::path& outer) {
   return end == outer.end() && rest != inner.end();
 }
 
-bool is_stale(std::string_view file_name) {
+// Marks a temporary as in use until the descriptor is closed. Not every file system can.
+void mark_in_use(int descriptor) { ::flock(descriptor, LOCK_EX | LOCK_NB); }
+
+// A process of another container or machine has an id that means nothing here, but holds the lock.
+bool is_in_use(const fs::path& path) {
+  std::error_code ignored;
+  const int flags = fs::is_directory(path, ignored) ? O_RDONLY | O_DIRECTORY : O_RDWR;
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor < 0) return true;
+  const bool locked = ::flock(descriptor, LOCK_EX | LOCK_NB) == 0;
+  ::close(descriptor);
+  return !locked;
+}
+
+bool is_stale(const fs::path& path) {
+  const std::string file_name = path.filename().string();
   const auto at = file_name.rfind(kMarker);
-  if (at == std::string_view::npos) return false;
-  const long pid =
-      std::strtol(std::string(file_name.substr(at + kMarker.size())).c_str(), nullptr, 10);
-  return pid > 0 && pid != ::getpid() && ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+  if (at == std::string::npos) return false;
+  const long pid = std::strtol(file_name.c_str() + at + kMarker.size(), nullptr, 10);
+  if (pid <= 0 || pid == ::getpid()) return false;
+  const bool gone = ::kill(static_cast<pid_t>(pid), 0) != 0 && errno == ESRCH;
+  return gone && !is_in_use(path);
 }
 
 // Devices such as /dev/zero never end; terminals and /dev/null do.
@@ -123,6 +143,7 @@ AtomicFile::AtomicFile(fs::path path) : path_(follow_link(path)) {
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   } while (descriptor_ < 0 && errno == EEXIST);
   if (descriptor_ < 0) fail_io(path_, "create the file");
+  mark_in_use(descriptor_);
 }
 
 AtomicFile::~AtomicFile() {
@@ -154,10 +175,10 @@ void AtomicFile::flush() {
 void AtomicFile::commit() {
   flush();
   if (::fsync(descriptor_) != 0) fail_io(path_, "sync it");
-  ::close(descriptor_);
-  descriptor_ = -1;
   rename_synced(temporary_, path_);
   temporary_.clear();
+  ::close(descriptor_);
+  descriptor_ = -1;
 }
 
 AtomicFolder::AtomicFolder(fs::path path)
@@ -173,11 +194,14 @@ AtomicFolder::AtomicFolder(fs::path path)
     status = ::mkdir(staging_.c_str(), 0755);
   } while (status != 0 && errno == EEXIST);
   if (status != 0) fail_io(path_, "create the folder");
+  descriptor_ = ::open(staging_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (descriptor_ >= 0) mark_in_use(descriptor_);
 }
 
 AtomicFolder::~AtomicFolder() {
   std::error_code ignored;
   if (!committed_) fs::remove_all(staging_, ignored);
+  if (descriptor_ >= 0) ::close(descriptor_);
 }
 
 void AtomicFolder::commit() {
@@ -244,7 +268,7 @@ void check_output_outside(const fs::path& out, const fs::path& input) {
 void remove_stale_temporaries(const fs::path& folder) {
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    if (is_stale(entry.path().filename().string())) fs::remove_all(entry.path(), ignored);
+    if (is_stale(entry.path())) fs::remove_all(entry.path(), ignored);
   }
 }
 

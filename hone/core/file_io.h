@@ -51,6 +51,7 @@ class AtomicFolder {
 
  private:
   std::filesystem::path path_, staging_;
+  int descriptor_ = -1;  // of staging_, locked
   bool committed_ = false;
 };
 
@@ -66,7 +67,7 @@ void check_output_spares(const std::filesystem::path& out, const std::filesystem
 void check_output_outside(const std::filesystem::path& out, const std::filesystem::path& input);
 
 // Removes temporaries that killed runs left in `folder`: only hone's own names, and only if their
-// process is gone.
+// process is gone, also from a container or machine that shares the folder.
 void remove_stale_temporaries(const std::filesystem::path& folder);
 
 // Reports a failed open(2) according to errno: Error{Resource} if descriptors or memory ran out,

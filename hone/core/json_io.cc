@@ -95,7 +95,8 @@ Json parse_json(std::string_view text, std::string_view where, const JsonLimits&
 }
 
 Json read_json_file(const std::filesystem::path& path, const JsonLimits& limits) {
-  return parse_json(read_text_file(path), path.string(), limits);
+  constexpr Index kMostBytes = Index{128} << 20;  // a large tokenizer.json has tens of MiB
+  return parse_json(read_text_file(path, kMostBytes), path.string(), limits);
 }
 
 void write_json_file(const std::filesystem::path& path, const Json& json) {

@@ -5,6 +5,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/names.h"
+#include "hone/text/bpe/space_mark.h"
 #include "hone/text/pre_tokenizer.h"
 
 namespace hone::model_io {
@@ -57,6 +58,14 @@ std::vector<TokenType> read_types(const GgufFile& file, std::size_t tokens,
   return types;
 }
 
+// llama.cpp spells the user-defined pieces of SentencePiece with plain spaces.
+void spell_user_defined(const std::vector<TokenType>& types, std::vector<std::string>& pieces,
+                        std::string (*spell)(std::string_view)) {
+  for (std::size_t id = 0; id < types.size(); ++id) {
+    if (types[id] == TokenType::UserDefined) pieces[id] = spell(pieces[id]);
+  }
+}
+
 void read_sentencepiece(const GgufFile& file, std::string_view where, Vocabulary& out) {
   out.model = TokenizerModel::SentencePieceBpe;
   auto scores = file.floats(kScores);
@@ -68,6 +77,7 @@ void read_sentencepiece(const GgufFile& file, std::string_view where, Vocabulary
   out.remove_extra_whitespaces = file.boolean(kSqueeze).value_or(false);
   out.byte_fallback =
       std::find(out.types.begin(), out.types.end(), TokenType::Byte) != out.types.end();
+  spell_user_defined(out.types, out.pieces, text::mark_spaces);
 }
 
 void read_byte_level(const GgufFile& file, std::string_view where, Vocabulary& out) {
@@ -94,6 +104,9 @@ Vocabulary read_gguf_vocabulary(const GgufFile& file, std::string_view where) {
     fail_unsupported(where, "llama or gpt2 as tokenizer.ggml.model", quote_name(model));
   const auto tokens = file.strings(kTokens);
   if (!tokens) fail_corrupt(where, concat("There is no key ", kTokens, "."));
+  if (tokens->size() > text::kMostPieces) {
+    fail_corrupt(where, concat("at most ", text::kMostPieces, " tokens"), concat(tokens->size()));
+  }
   Vocabulary out;
   out.pieces.assign(tokens->begin(), tokens->end());
   out.types = read_types(file, out.pieces.size(), where);
@@ -127,6 +140,7 @@ void write_gguf_vocabulary(const Vocabulary& vocabulary, Index rows, GgufWriter&
       fail_unsupported(
           "gguf",
           "GGUF cannot express this vocabulary: its merges do not follow the order of scores.");
+    spell_user_defined(vocabulary.types, pieces, text::unmark_spaces);
     writer.set_string(kPre, "default");
     std::vector<float> scores = vocabulary.scores;
     scores.resize(pieces.size());

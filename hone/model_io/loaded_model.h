@@ -31,6 +31,9 @@ class LoadedModel final : public ModelFile {
   // Checks the architecture, that `matrices` are exactly its tensors (tensor_plan.h) with the right
   // shapes and supported dtypes, and that the tokenizer fits the embedding.
   void finish(const std::string& where);
+  // Leaves out added tokens behind the rows of the embedding, which some published models list.
+  // Throws Error{CorruptFile} if other tokens lie there.
+  void fit_vocabulary(const std::string& where);
 
   ModelFormat model_format = ModelFormat::HuggingFace;
   Architecture arch;

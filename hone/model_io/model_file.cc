@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "hone/core/check.h"
+#include "hone/core/log.h"
 #include "hone/core/names.h"
 #include "hone/core/sha256.h"
 #include "hone/model_io/family/file_tensors.h"
@@ -151,9 +152,28 @@ void LoadedModel::finish(const std::string& where) {
     }
     fail_corrupt(where, "A tensor occurs twice.");
   }
-  if (vocabulary != nullptr && vocabulary->vocab_size() > arch.vocab_size)
+  fit_vocabulary(where);
+}
+
+void LoadedModel::fit_vocabulary(const std::string& where) {
+  if (vocabulary == nullptr || vocabulary->vocab_size() <= arch.vocab_size) return;
+  text::Vocabulary fitting = vocabulary->vocabulary();
+  const auto rows = static_cast<std::size_t>(arch.vocab_size);
+  const auto is_added = [&](text::TokenType type) {
+    return type == text::TokenType::Control || type == text::TokenType::UserDefined;
+  };
+  if (!std::all_of(fitting.types.begin() + arch.vocab_size, fitting.types.end(), is_added)) {
     fail_corrupt(where, concat("a tokenizer of at most ", arch.vocab_size, " tokens"),
                  concat(vocabulary->vocab_size()));
+  }
+  log_warning(concat(where, ": The model has no rows for the last ", fitting.pieces.size() - rows,
+                     " added tokens of its tokenizer, which are left out."));
+  fitting.pieces.resize(rows);
+  fitting.types.resize(rows);
+  if (!fitting.scores.empty()) fitting.scores.resize(rows);
+  std::erase_if(fitting.added_tokens,
+                [&](const text::AddedToken& token) { return token.id >= arch.vocab_size; });
+  vocabulary = text::make_tokenizer(std::move(fitting), where);
 }
 
 bool is_replaceable(const fs::path& file) {

@@ -16,18 +16,26 @@ const std::string_view kQwen2Pattern =
 
 namespace {
 
+constexpr std::string_view kNone, kEachDigit = R"(\p{N})";
+
 struct KnownName {
   std::string_view name;
-  const std::string_view& pattern;
+  const std::string_view &pattern, &further_pattern;
   bool ignore_merges;
 };
 
 // Writers use the first name of a pattern.
 const KnownName kKnownNames[] = {
-    {"gpt-2", kGpt2Pattern, false},      {"default", kGpt2Pattern, false},
-    {"llama-bpe", kLlama3Pattern, true}, {"llama3", kLlama3Pattern, true},
-    {"llama-v3", kLlama3Pattern, true},  {"qwen2", kQwen2Pattern, false},
+    {"gpt-2", kGpt2Pattern, kNone, false},      {"default", kGpt2Pattern, kNone, false},
+    {"llama-bpe", kLlama3Pattern, kNone, true}, {"llama3", kLlama3Pattern, kNone, true},
+    {"llama-v3", kLlama3Pattern, kNone, true},  {"dbrx", kLlama3Pattern, kNone, false},
+    {"qwen2", kQwen2Pattern, kNone, false},     {"smollm", kEachDigit, kGpt2Pattern, false},
 };
+
+std::vector<std::string> further_patterns(const KnownName& known) {
+  if (known.further_pattern.empty()) return {};
+  return {std::string(known.further_pattern)};
+}
 
 const KnownName& find_known(std::string_view name, std::string_view where) {
   for (const KnownName& known : kKnownNames) {
@@ -44,14 +52,15 @@ const KnownName& find_known(std::string_view name, std::string_view where) {
 void set_pre_tokenizer(Vocabulary& vocabulary, std::string_view name, std::string_view where) {
   const KnownName& known = find_known(name, where);
   vocabulary.pattern = known.pattern;
-  vocabulary.further_patterns.clear();
+  vocabulary.further_patterns = further_patterns(known);
   vocabulary.ignore_merges = known.ignore_merges;
 }
 
 std::optional<std::string_view> pre_name_for(const Vocabulary& vocabulary) {
-  if (!vocabulary.further_patterns.empty()) return std::nullopt;
   for (const KnownName& known : kKnownNames) {
-    if (known.pattern == vocabulary.pattern && known.ignore_merges == vocabulary.ignore_merges) {
+    if (known.pattern == vocabulary.pattern &&
+        further_patterns(known) == vocabulary.further_patterns &&
+        known.ignore_merges == vocabulary.ignore_merges) {
       return known.name;
     }
   }

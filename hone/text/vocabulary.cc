@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,8 +15,9 @@ namespace hone::text {
 namespace {
 
 void check_pieces(const Vocabulary& v, std::string_view where) {
-  if (v.pieces.empty() || v.pieces.size() > std::numeric_limits<TokenId>::max()) {
-    fail_corrupt(where, "a vocabulary of 1 to 2^31-1 pieces", concat(v.pieces.size()));
+  if (v.pieces.empty() || v.pieces.size() > kMostPieces) {
+    fail_corrupt(where, concat("a vocabulary of 1 to ", kMostPieces, " pieces"),
+                 concat(v.pieces.size()));
   }
   if (v.types.size() != v.pieces.size()) {
     fail_corrupt(where, concat("one token type for each of ", v.pieces.size(), " pieces"),
@@ -27,6 +27,10 @@ void check_pieces(const Vocabulary& v, std::string_view where) {
   for (std::size_t id = 0; id < v.pieces.size(); ++id) {
     const std::string& piece = v.pieces[id];
     if (piece.empty()) fail_corrupt(where, concat("Token ", id, " has an empty piece."));
+    if (piece.size() > kMostPieceBytes) {
+      fail_corrupt(where, concat("at most ", kMostPieceBytes, " bytes in the piece of token ", id),
+                   concat(piece.size()));
+    }
     if (!seen.insert(piece).second) {
       fail_corrupt(where,
                    concat("The piece \"", piece, "\" occurs twice, again as token ", id, "."));

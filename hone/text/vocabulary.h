@@ -61,6 +61,9 @@ struct Vocabulary {
   bool remove_extra_whitespaces = false;  // SentencePiece
 };
 
+// Limits on what is read from files: time and memory grow with the product of both.
+inline constexpr std::size_t kMostPieces = std::size_t{1} << 22, kMostPieceBytes = 1024;
+
 // Checks the vocabulary (sizes agree, ids are in range, pieces are distinct) and builds the
 // tokenizer. `where` names the file in errors.
 std::shared_ptr<const Tokenizer> make_tokenizer(Vocabulary vocabulary,

@@ -139,6 +139,43 @@ TEST_F(GenerateBatch, a_line_that_fails_has_an_error_with_its_number_and_ends_no
   }
 }
 
+// Models may have more rows than their tokenizer has pieces.
+TEST_F(GenerateBatch, rows_without_a_piece_have_no_text_and_fail_nothing) {
+  const auto tokenizer = text::make_tokenizer(hone::test::tiny_sentencepiece(40));
+  const TinyModel model(hone::test::tiny_architecture());
+  write_hugging_face(folder_.path() / "padded", model.source(tokenizer.get()));
+  options_.defaults.model = folder_.path() / "padded";
+  options_.defaults.echo = true;
+  options_.defaults.request.logprobs = 1;
+  options_.defaults.request.sampling.logit_bias = {{.id = 45, .bias = 100}};
+  const auto result = run("{\"tokens\": [1, 5, 44, 6]}");
+  EXPECT_EQ(result.failed, 0);
+  ASSERT_EQ(results_.size(), 1u);
+  EXPECT_EQ(results_[0]["tokens"], Json(std::vector<int>(8, 45)));
+  EXPECT_EQ(results_[0]["text"], tokenizer->decode(std::vector<infer::TokenId>{1, 5, 6}));
+  for (const Json& row : results_[0]["logprobs"]) EXPECT_TRUE(row["piece"].is_null());
+  GenerateOptions alone = options_.defaults;
+  alone.prompt_ids = std::vector<infer::TokenId>{1, 5, 44, 6};
+  const Json document = generate(alone, serial_executor()).document;
+  EXPECT_EQ(document["text"], results_[0]["text"]);
+  EXPECT_TRUE(document["logprobs"][0]["piece"].is_null());
+}
+
+// The digest of a line holds what its text depends on: the exact rule and its draft model.
+TEST_F(GenerateBatch, only_the_exact_rule_makes_results_depend_on_the_draft_model) {
+  const auto digest = [&](const std::filesystem::path& draft, infer::SpecRule rule) {
+    options_.defaults.engine.draft.model = draft;
+    options_.defaults.request.spec.rule = rule;
+    run("{\"prompt\": \"a\"}");
+    return results_[0]["digest"];
+  };
+  using infer::SpecRule;
+  const std::filesystem::path model = folder_.path() / "hf";
+  const Json plain = digest({}, SpecRule::Exact);
+  EXPECT_EQ(digest(model, SpecRule::Coupled), plain);
+  EXPECT_NE(digest(model, SpecRule::Exact), plain);
+}
+
 TEST_F(GenerateBatch, if_every_line_fails_the_first_error_is_thrown) {
   try {
     run("{\"tokens\": [77]}\nx\n");

@@ -126,8 +126,8 @@ TEST_F(EvalVision, inspect_lists_the_classifier) {
   EXPECT_FALSE(architecture.contains("layers")) << "those of mlp";
   EXPECT_EQ(document.at("tensors").at(0).at("name"), "conv1.weight");
   EXPECT_TRUE(document.at("tensors").at(0).contains("min"));
-  const std::string text = run_hone({"inspect", model_}).out;
-  EXPECT_THAT(text, AllOf(HasSubstr("hone-vision"), HasSubstr("mlp"), HasSubstr("[\"0\",\"1\"")));
+  const std::string shown = run_hone({"inspect", model_}).out;
+  EXPECT_THAT(shown, AllOf(HasSubstr("hone-vision"), HasSubstr("mlp"), HasSubstr("[\"0\",\"1\"")));
   for (const auto& [change, text] : std::vector<std::pair<const char*, const char*>>{
            {R"({"classes": 3})", "names for classes"},
            {R"({"classes": ["a", 1]})", "names for classes"},

@@ -53,6 +53,25 @@ TEST_F(SpeculationCli, a_seed_selects_the_coupled_rule_and_without_one_drafts_ar
   EXPECT_EQ(text_of({"--seed", "0", "--spec-rule", "exact"}), text_of({}));
 }
 
+TEST_F(SpeculationCli, lines_of_prompts_have_the_texts_that_they_have_without_drafts) {
+  write_text_file(path("lines.jsonl"), "{\"prompt\": \"a\"}\n{\"prompt\": \"b c\"}\n");
+  const auto texts = [&](const Arguments& options) {
+    const Arguments batch{"generate", model_, "--prompts", path("lines.jsonl"), "--temp", "0.9"};
+    const ProgramResult result = run_hone(batch + options);
+    EXPECT_EQ(result.status, 0) << result.err;
+    std::vector<Json> tokens;
+    std::istringstream lines(result.out);
+    for (std::string line; std::getline(lines, line);) {
+      tokens.push_back(parse_json(line, "stdout").at("tokens"));
+    }
+    return tokens;
+  };
+  const auto plain = texts({});
+  EXPECT_EQ(plain.size(), 2u);
+  EXPECT_EQ(texts({"--draft", model_, "--spec-k", "4"}), plain);
+  EXPECT_NE(texts({"--draft", model_, "--spec-k", "4", "--spec-rule", "exact"}), plain);
+}
+
 TEST_F(SpeculationCli, the_environment_has_the_same_options) {
   Program program(hone_argv(generate({"--json", "--temp", "0"})),
                   {"HONE_DRAFT=" + model_, "HONE_SPEC_K=3", "HONE_SPEC_RULE=exact"});

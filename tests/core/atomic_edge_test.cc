@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -167,6 +171,18 @@ TEST(AtomicFile, follows_links_to_what_is_not_there_yet) {
   EXPECT_THROW(write_text_file(folder.path() / "loop", "1"), Error);
 }
 
+TEST(AtomicFile, a_link_that_leads_out_of_a_linked_folder_leads_where_the_kernel_goes) {
+  const test::TemporaryFolder folder;
+  fs::create_directories(folder.path() / "b" / "c");
+  fs::create_symlink("b/c", folder.path() / "link");
+  fs::create_symlink("../real", folder.path() / "b" / "c" / "out");
+  write_text_file(folder.path() / "real", "kept");
+  write_text_file(folder.path() / "link" / "out", "new");
+  EXPECT_EQ(read_text_file(folder.path() / "real"), "kept");
+  EXPECT_EQ(read_text_file(folder.path() / "b" / "real"), "new");
+  EXPECT_EQ(read_text_file(folder.path() / "link" / "out"), "new");
+}
+
 // Whether a check of (out, input) refuses them.
 auto refusals_of(void (*check)(const fs::path& out, const fs::path& input)) {
   return [check](const fs::path& out, const fs::path& input) {
@@ -321,6 +337,46 @@ TEST(RemoveStaleTemporaries, leaves_names_that_only_look_like_its_own) {
   remove_stale_temporaries(folder.path());
   for (const std::string& name : kept) EXPECT_TRUE(fs::exists(folder.path() / name)) << name;
   EXPECT_NO_THROW(remove_stale_temporaries(folder.path() / "none"));
+}
+
+// The id of a process that has ended.
+pid_t ended_process() {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  ::waitpid(child, nullptr, 0);
+  return child;
+}
+
+TEST(RemoveStaleTemporaries, leaves_those_of_processes_that_it_cannot_see) {
+  const test::TemporaryFolder folder;
+  const fs::path file = folder.path() / concat("a.hone-tmp-", ended_process(), "-0"),
+                 inner = folder.path() / concat("b.hone-tmp-", ended_process(), "-0");
+  write_text_file(folder.path() / "a", "1");
+  fs::rename(folder.path() / "a", file);
+  fs::create_directory(inner);
+  std::vector<int> descriptors;
+  for (const fs::path& path : {file, inner}) {
+    descriptors.push_back(::open(path.c_str(), O_RDONLY));
+    ASSERT_EQ(::flock(descriptors.back(), LOCK_EX | LOCK_NB), 0);  // as a process elsewhere does
+  }
+  remove_stale_temporaries(folder.path());
+  EXPECT_EQ(test::entries_in(folder.path()), 2u);
+  for (const int descriptor : descriptors) ::close(descriptor);
+  remove_stale_temporaries(folder.path());
+  EXPECT_EQ(test::entries_in(folder.path()), 0u);
+}
+
+TEST(RemoveStaleTemporaries, writers_lock_their_temporaries) {
+  const test::TemporaryFolder folder;
+  const AtomicFile file(folder.path() / "a");
+  const AtomicFolder written(folder.path() / "b");
+  ASSERT_EQ(test::entries_in(folder.path()), 2u);
+  for (const auto& entry : fs::directory_iterator(folder.path())) {
+    const int descriptor = ::open(entry.path().c_str(), O_RDONLY);
+    EXPECT_NE(::flock(descriptor, LOCK_EX | LOCK_NB), 0) << entry.path();
+    EXPECT_EQ(errno, EWOULDBLOCK);
+    ::close(descriptor);
+  }
 }
 
 }  // namespace

@@ -110,6 +110,27 @@ TEST(AvailableMemory, is_plausible) {
   EXPECT_LT(available_memory_bytes(), Index{1} << 50);
 }
 
+TEST(AvailableMemory, cached_files_of_a_control_group_are_free) {
+  const auto left = [](const std::vector<std::pair<std::string, std::string>>& files) {
+    const test::TemporaryFolder folder;
+    for (const auto& [name, text] : files) std::ofstream(folder.path() / name) << text << "\n";
+    return cgroup_memory_left(folder.path());
+  };
+  EXPECT_EQ(left({}), std::nullopt);
+  EXPECT_EQ(left({{"memory.max", "max"}, {"memory.current", "5000"}}), std::nullopt);
+  EXPECT_EQ(left({{"memory.max", "9000"}, {"memory.current", "5000"}}), 4000);
+  const std::string stat = "anon 1000\nfile 3900\nactive_file 900\ninactive_file 3000\n";
+  EXPECT_EQ(left({{"memory.max", "9000"}, {"memory.current", "5000"}, {"memory.stat", stat}}),
+            7000);
+  EXPECT_EQ(left({{"memory.max", "9000"}, {"memory.current", "9900"}, {"memory.stat", ""}}), 0);
+  EXPECT_EQ(left({{"memory.limit_in_bytes", "9000"},
+                  {"memory.usage_in_bytes", "8000"},
+                  {"memory.stat", "inactive_file 1000\ntotal_inactive_file 4000\n"}}),
+            5000)
+      << "version 1, with the groups below";
+  EXPECT_EQ(left({{"memory.limit_in_bytes", "9223372036854771712"}}), std::nullopt);
+}
+
 TEST(Buffer, is_zeroed_and_aligned_at_every_size) {
   for (const Index bytes : {Index{0}, Index{1}, Index{63}, Index{4096}, (Index{2} << 20) - 1,
                             Index{2} << 20, (Index{5} << 20) + 3}) {

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 #include "hone/core/bf16.h"
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
+#include "hone/core/gguf.h"
+#include "hone/core/mmap_file.h"
 #include "hone/model_io/matrix_encoder.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/refusal.h"
@@ -338,6 +341,52 @@ TEST(RoundTrip, sentencepiece_vocabulary_survives_gguf) {
   EXPECT_EQ(v.types[47], text::TokenType::Unused);
   EXPECT_EQ(v.bos, 1);
   EXPECT_EQ(file->tokenizer()->encode("a bad cab"), tokenizer->encode("a bad cab"));
+}
+
+// As llama.cpp's converter does it for Gemma, whose runs of spaces are user-defined pieces.
+TEST(RoundTrip, user_defined_pieces_have_plain_spaces_in_gguf) {
+  const test::TemporaryFolder folder;
+  const Architecture a = test::tiny_architecture();
+  text::Vocabulary v = test::tiny_sentencepiece(a.vocab_size);
+  v.pieces[47] = "\u2581\u2581";
+  v.types[47] = text::TokenType::UserDefined;
+  const auto tokenizer = text::make_tokenizer(v);
+  const TinyModel model(a);
+  write_gguf(folder.path() / "m.gguf", model.source(tokenizer.get()));
+  const MmapFile file(folder.path() / "m.gguf");
+  const GgufFile gguf = parse_gguf(file.bytes(), "m.gguf");
+  EXPECT_EQ(gguf.strings("tokenizer.ggml.tokens")->at(47), "  ");
+  const auto opened = open_model_or_throw(folder.path() / "m.gguf");
+  EXPECT_EQ(opened->tokenizer()->vocabulary().pieces[47], "\u2581\u2581");
+  for (const auto* one : {tokenizer.get(), opened->tokenizer().get()}) {
+    const auto ids = one->encode("a  b");
+    EXPECT_EQ(std::ranges::count(ids, 47), 1);
+    EXPECT_EQ(one->decode(ids), "a  b");
+  }
+}
+
+// Some published models have a tokenizer whose last added tokens no embedding knows.
+TEST(RoundTrip, added_tokens_without_rows_are_left_out) {
+  const test::TemporaryFolder folder;
+  const Architecture a = test::tiny_architecture();
+  const TinyModel model(a);
+  const auto write = [&](text::TokenType type) {
+    text::Vocabulary v = test::tiny_sentencepiece(a.vocab_size);
+    for (const char* piece : {"<image>", "<audio>"}) {
+      v.pieces.emplace_back(piece);
+      v.types.push_back(type);
+      v.scores.push_back(0);
+    }
+    const auto tokenizer = text::make_tokenizer(v);
+    write_hugging_face(folder.path() / "hf", model.source(tokenizer.get()));
+  };
+  write(text::TokenType::Control);
+  const auto opened = open_model_or_throw(folder.path() / "hf");
+  EXPECT_EQ(opened->tokenizer()->vocab_size(), a.vocab_size);
+  EXPECT_EQ(opened->tokenizer()->encode("a<image>", {.parse_special = true}),
+            opened->tokenizer()->encode("a<image>"));
+  write(text::TokenType::Normal);
+  EXPECT_THROW(open_model_or_throw(folder.path() / "hf"), Error);
 }
 
 TEST(RoundTrip, a_model_without_vocabulary_opens_only_when_none_is_needed) {

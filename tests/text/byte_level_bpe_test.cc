@@ -108,6 +108,18 @@ TEST(ByteLevelBpe, refuses_a_vocabulary_that_lies) {
   EXPECT_THAT(message([](Vocabulary& v) { v.types[3] = TokenType(9); }), HasSubstr("a token type"));
 }
 
+TEST(ByteLevelBpe, refuses_pieces_that_no_tokenizer_has) {
+  Vocabulary v = toy_byte_level({});
+  test::add_piece(v, std::string(kMostPieceBytes, 'a'));
+  EXPECT_EQ(make_tokenizer(v)->vocab_size(), 258);
+  test::add_piece(v, std::string(kMostPieceBytes + 1, 'b'));
+  const auto failure = test::failure_of([&] { make_tokenizer(v); });
+  EXPECT_EQ(failure.category, ErrorCategory::CorruptFile);
+  EXPECT_NE(failure.message.find("at most 1024 bytes in the piece of token 258, got 1025"),
+            std::string::npos)
+      << failure.message;
+}
+
 TEST(ByteLevelBpe, refuses_ids_outside_the_vocabulary) {
   const auto t = make_tokenizer(toy_byte_level({}));
   for (const TokenId id : {-1, 257}) {

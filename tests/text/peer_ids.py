@@ -3,8 +3,9 @@
 """Writes what other people's tokenizers give, for peer_test.cc to compare with.
 
 peer_ids.py JOB FILE OUT: JOB is gpt2, sentencepiece, auto (transformers.AutoTokenizer of a folder),
-train (a BpeTrainer on the texts, FILE = vocabulary size) or nfc. OUT becomes {"texts": […],
-"ids": […]} (train: {"texts", "vocab", "merges"}; nfc: "ids" are the normalized texts).
+gemma (writes such a tokenizer into a folder), train (a BpeTrainer on the texts, FILE = vocabulary
+size) or nfc. OUT becomes {"texts": […], "ids": […]} (train: {"texts", "vocab", "merges"}; nfc:
+"ids" are the normalized texts).
 Texts: stretches of tinyshakespeare where HONE_TEST_DATA has it, and random Unicode strings.
 """
 import json
@@ -73,6 +74,30 @@ def train(vocab_size, texts):
     return {"texts": texts, "vocab": model["vocab"], "merges": merges}
 
 
+def gemma(folder, texts):
+    """Writes a tokenizer.json that is built as Gemma's, and returns its ids."""
+    from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, trainers
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True))
+    tokenizer.normalizer = normalizers.Replace(" ", "\u2581")
+    tokenizer.train_from_iterator(
+        (shakespeare() or texts[:5000]) + ["    x\n\n\n    y" * 50] * 200,
+        trainers.BpeTrainer(vocab_size=3000, show_progress=False, max_token_length=16,
+                            special_tokens=["<pad>", "<eos>", "<bos>", "<unk>"]))
+    whole = json.loads(tokenizer.to_str())
+    vocab = whole["model"]["vocab"]
+    for byte in range(256):
+        vocab[f"<0x{byte:02X}>"] = len(vocab)
+    whole["model"]["byte_fallback"] = True
+    tokenizer = Tokenizer.from_str(json.dumps(whole))
+    tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+    runs = [run for run in ("\n\n", "\u2581\u2581", "\u2581" * 4) if run in vocab]
+    assert len(runs) >= 2, runs
+    tokenizer.add_tokens([AddedToken(run, normalized=False) for run in runs])
+    tokenizer.add_special_tokens(["<start_of_turn>"])
+    tokenizer.save(os.path.join(folder, "tokenizer.json"))
+    return [encoding.ids for encoding in tokenizer.encode_batch(texts)]
+
+
 def main():
     job, file, out = sys.argv[1:4]
     if job == "train":
@@ -80,6 +105,7 @@ def main():
     else:
         texts = random_texts(100_000) + shakespeare()
         run = {"gpt2": ids_of_gpt2, "sentencepiece": ids_of_sentencepiece, "auto": ids_of_auto,
+               "gemma": gemma,
                "nfc": lambda _, all_texts: [unicodedata.normalize("NFC", t) for t in all_texts]}
         answer = {"texts": texts, "ids": run[job](file, texts)}
     with open(out, "w", encoding="utf-8") as stream:

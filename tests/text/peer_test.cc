@@ -77,6 +77,13 @@ TEST_F(Peer, transformers_gives_the_same_ids_from_what_hone_writes) {
   }
 }
 
+TEST_F(Peer, tokenizers_gives_the_same_ids_of_a_tokenizer_like_gemma_s) {
+  const fs::path folder = folder_.path() / "gemma";
+  fs::create_directories(folder);
+  const Json answer = ask("gemma", folder);
+  expect_ids(*load_tokenizer_or_throw(folder), answer, {.add_bos = false, .parse_special = true});
+}
+
 TEST_F(Peer, tokenizers_learns_the_same_merges) {
   for (const Index size : {257, 2048, 8192}) {
     const Json answer = ask("train", std::to_string(size));

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/json_io.h"
 #include "hone/text/load_tokenizer.h"
@@ -71,6 +72,31 @@ TEST(SentencePieceBpe, keeps_user_defined_pieces_whole) {
   Vocabulary v = toy({{"ab", -1}, {"ca", -1}});
   test::add_piece(v, "bc", TokenType::UserDefined);
   EXPECT_THAT(pieces_of(*make_tokenizer(v), "abca"), ElementsAre("▁", "a", "bc", "a"));
+}
+
+// 500,000 added tokens take quadratic time if each is sought among all: minutes.
+TEST(SentencePieceBpe, takes_many_user_defined_pieces_in_linear_time) {
+  Vocabulary v = toy_sentencepiece({});
+  const auto first = static_cast<TokenId>(v.pieces.size());
+  for (TokenId i = 0; i < 500'000; ++i) {
+    test::add_piece(v, concat("<", i, ">"), TokenType::UserDefined);
+    v.added_tokens.push_back({.id = first + i});
+  }
+  EXPECT_EQ(make_tokenizer(v)->encode("<499999>", {.add_bos = false}).back(), first + 499'999);
+}
+
+// All n pieces of equal letters are made of n - 1 pairs each.
+TEST(SentencePieceBpe, refuses_more_pairs_than_any_vocabulary_has) {
+  Vocabulary v = toy_sentencepiece({});
+  for (const char letter :
+       {'a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k', 'l', 'm', 'n', 'o', 'p', 'q'}) {
+    for (std::size_t n = 1; n <= kMostPieceBytes; ++n) {
+      test::add_piece(v, std::string(n, letter), TokenType::Normal, -static_cast<float>(n));
+    }
+  }
+  const auto failure = test::failure_of([&] { make_tokenizer(v); });
+  EXPECT_EQ(failure.category, ErrorCategory::CorruptFile);
+  EXPECT_NE(failure.message.find("pairs of pieces"), std::string::npos) << failure.message;
 }
 
 TEST(SentencePieceBpe, treats_spaces_as_its_flags_say) {

@@ -162,6 +162,34 @@ TEST(TokenizerJson, names_each_part_that_it_does_not_run) {
   EXPECT_THAT(failure_of_reading(json).message, HasSubstr("Removed"));
 }
 
+TEST(TokenizerJson, a_split_at_spaces_after_these_were_replaced_splits_nothing) {
+  Json json = to_tokenizer_json(toy_sentencepiece({{"\u2581a", -1.0f}, {"a", -2.0f}}));
+  json["normalizer"] =
+      Json::parse(R"({"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"})");
+  json["pre_tokenizer"] = Json::parse(
+      R"({"type": "Split", "pattern": {"String": " "}, "behavior": "MergedWithPrevious",
+          "invert": false})");
+  EXPECT_THAT(pieces_of(*read(json), "a a"), ElementsAre("a", "\u2581a"));
+  json["pre_tokenizer"]["pattern"]["String"] = "a";
+  EXPECT_EQ(failure_of_reading(json).category, ErrorCategory::Unsupported);
+  json["pre_tokenizer"]["pattern"]["String"] = " ";
+  json["pre_tokenizer"]["invert"] = true;
+  EXPECT_EQ(failure_of_reading(json).category, ErrorCategory::Unsupported);
+}
+
+TEST(PreTokenizer, names_stand_for_patterns_in_both_directions) {
+  for (const char* name : {"gpt-2", "llama-bpe", "qwen2", "dbrx", "smollm"}) {
+    Vocabulary v = toy_byte_level({});
+    set_pre_tokenizer(v, name, "test");
+    EXPECT_EQ(pre_name_for(v), name);
+  }
+  Vocabulary v = toy_byte_level({{"1", "2"}});
+  set_pre_tokenizer(v, "smollm", "test");
+  EXPECT_THAT(pieces_of(*make_tokenizer(v), "a 12"), ElementsAre("a", "\u0120", "1", "2"));
+  v.further_patterns.push_back("x");
+  EXPECT_EQ(pre_name_for(v), std::nullopt);
+}
+
 TEST(TokenizerJson, refuses_lies_with_one_sentence) {
   const auto expect_corrupt = [](const std::function<void(Json&)>& spoil, const char* named) {
     Json json = toy_json();

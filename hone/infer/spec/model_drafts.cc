@@ -67,6 +67,7 @@ ModelDrafts::Cached& ModelDrafts::verified(const DraftJob& job) {
   const auto after = text.subspan(static_cast<std::size_t>(cached.table.length()));
   const auto same = std::ranges::mismatch(cached.unverified, after.first(after.size() - 1)).in1;
   cached.table.commit(pool_, same - cached.unverified.begin());
+  cached.table.trim(pool_);  // blocks behind the windows
   cached.unverified.clear();
   return cached;
 }
@@ -131,7 +132,10 @@ void ModelDrafts::catch_up(std::vector<Active> active, std::span<const DraftJob>
   });
   if (active.empty()) return;
   step(active, 0);
-  for (const Active& one : active) one.cached->table.commit(pool_, one.rows);
+  for (const Active& one : active) {
+    one.cached->table.commit(pool_, one.rows);
+    one.cached->table.trim(pool_);
+  }
 }
 
 void ModelDrafts::draft(std::vector<Active> active, std::span<const DraftJob> jobs) {

@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <cstdint>
+#include <random>
 #include <vector>
 
 #include "hone/text/bpe/merge.h"
@@ -38,14 +39,18 @@ class PairTable {
     return (std::uint64_t{static_cast<std::uint32_t>(left)} << 32) |
            static_cast<std::uint32_t>(right);
   }
+  // The seed differs from table to table, so that no file can choose ids that all share a slot.
   std::size_t find_slot(std::uint64_t key) const {
-    std::size_t slot = (key * 0x9E3779B97F4A7C15u >> 29) & mask_;
+    std::uint64_t mixed = (key ^ seed_) * 0x9E3779B97F4A7C15u;
+    mixed = (mixed ^ (mixed >> 32)) * (2 * seed_ + 1);
+    std::size_t slot = (mixed >> 29) & mask_;
     while (slots_[slot].key != key && slots_[slot].key != kEmpty) slot = (slot + 1) & mask_;
     return slot;
   }
 
   std::vector<Slot> slots_;
   std::size_t mask_;
+  std::uint64_t seed_ = std::random_device()();
 };
 
 }  // namespace hone::text

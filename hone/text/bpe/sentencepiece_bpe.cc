@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "hone/core/check.h"
 #include "hone/text/bpe/bpe_tokenizer.h"
@@ -29,7 +30,7 @@ class SentencePieceBpe final : public BpeTokenizer {
   using Splits = std::unordered_map<TokenId, std::uint32_t>;
 
   void index_pieces();
-  void index_ranks();
+  void index_ranks(std::string_view where);
   void index_merges(std::string_view where);
   std::string_view normalize(std::string_view text, bool first,
                              std::string& storage) const override;
@@ -61,17 +62,15 @@ SentencePieceBpe::SentencePieceBpe(Vocabulary vocabulary, std::string_view where
     : BpeTokenizer(std::move(vocabulary)) {
   index_pieces();
   if (vocabulary_.merges.empty()) {
-    index_ranks();
+    index_ranks(where);
   } else {
     index_merges(where);
   }
   std::vector<AddedToken> tokens = effective_added_tokens(vocabulary_);
-  const auto is_listed = [&](TokenId id) {
-    return std::any_of(vocabulary_.added_tokens.begin(), vocabulary_.added_tokens.end(),
-                       [id](const AddedToken& token) { return token.id == id; });
-  };
+  std::unordered_set<TokenId> listed;
+  for (const AddedToken& token : vocabulary_.added_tokens) listed.insert(token.id);
   std::erase_if(tokens, [&](const AddedToken& token) {
-    const bool atom = is_frozen(token.id) && !is_listed(token.id);
+    const bool atom = is_frozen(token.id) && !listed.contains(token.id);
     if (atom) atoms_.add(vocabulary_.pieces[token.id], token);
     return atom;
   });
@@ -98,7 +97,8 @@ void SentencePieceBpe::index_pieces() {
   }
 }
 
-void SentencePieceBpe::index_ranks() {
+void SentencePieceBpe::index_ranks(std::string_view where) {
+  constexpr std::size_t kMostHalves = std::size_t{1} << 23;
   std::vector<float> scores(vocabulary_.scores);
   std::sort(scores.begin(), scores.end(), std::greater<>());
   scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
@@ -110,8 +110,14 @@ void SentencePieceBpe::index_ranks() {
   std::vector<TokenId> wholes;
   for (const auto& [piece, id] : ids_) {
     for (std::size_t cut = 1; cut < piece.size(); ++cut) {
-      const TokenId left = find_id(piece.substr(0, cut)), right = find_id(piece.substr(cut));
-      if (left == kNoToken || right == kNoToken || is_frozen(left) || is_frozen(right)) continue;
+      const TokenId left = find_id(piece.substr(0, cut));
+      if (left == kNoToken || is_frozen(left)) continue;
+      const TokenId right = find_id(piece.substr(cut));
+      if (right == kNoToken || is_frozen(right)) continue;
+      if (halves.size() == kMostHalves) {
+        fail_corrupt(where, concat("at most ", kMostHalves, " pairs of pieces that form a piece"),
+                     "more");
+      }
       halves.emplace_back(left, right);
       wholes.push_back(id);
     }

@@ -74,6 +74,9 @@ Vocabulary read_tok_bin(std::span<const std::byte> file, std::string_view where)
       fail_corrupt(where, concat("a piece of 0 to ", longest, " bytes as token ", v.pieces.size()),
                    concat(length));
     }
+    if (v.pieces.size() == kMostPieces) {
+      fail_corrupt(where, concat("at most ", kMostPieces, " tokens"), "more");
+    }
     add_token(v, score, reader.take(static_cast<std::uint64_t>(length), "a piece"), where);
   }
   if (v.pieces.size() <= kFirstNormal) {

@@ -64,6 +64,7 @@ class Reader {
   void read_split(const Json& part, const JsonField& field);
   void read_sentencepiece();
   void read_space_normalizer(const Json& part);
+  bool splits_nothing(const JsonField& field) const;
   void read_metaspace(const Json& part);
   void read_post_processor();
   void read_template(const Json& part);
@@ -225,8 +226,15 @@ void Reader::read_space_normalizer(const Json& part) {
   }
 }
 
+// Whether the component splits at spaces, of which the normalizer has left none (Gemma).
+bool Reader::splits_nothing(const JsonField& field) const {
+  if (!marks_spaces_ || field.type() != "Split" || field.flag("invert", false)) return false;
+  return JsonField(field.require("pattern"), where_).string("String", "") == " ";
+}
+
 void Reader::read_metaspace(const Json& part) {
   const JsonField field(part, where_);
+  if (splits_nothing(field)) return;
   const std::string scheme =
       field.string("prepend_scheme", field.flag("add_prefix_space", true) ? "always" : "never");
   const bool known = scheme == "always" || scheme == "first" || scheme == "never";

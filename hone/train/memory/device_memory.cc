@@ -10,47 +10,14 @@
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <new>
 #include <string>
-#include <string_view>
 
 #include "hone/core/check.h"
+#include "hone/core/cpu_info.h"
 
 namespace hone::memory {
 namespace {
-
-constexpr Index kUnlimited = std::numeric_limits<Index>::max();
-
-// The number after `key` at the start of a line, or the first number of the file if `key` is empty.
-// Returns `absent` if there is none.
-Index number_in(const char* path, std::string_view key, Index absent) {
-  std::ifstream file(path);
-  for (std::string line; std::getline(file, line);) {
-    if (!line.starts_with(key)) continue;
-    try {
-      return std::stoll(line.substr(key.size()));
-    } catch (const std::exception&) {  // "max", or a number above 2^63
-      return absent;
-    }
-  }
-  return absent;
-}
-
-Index left_in_control_group() {
-  // Version 2 of control groups, otherwise version 1. Cached files count as free, because the
-  // kernel drops them before an allocation fails.
-  const Index limit =
-      number_in("/sys/fs/cgroup/memory.max", "",
-                number_in("/sys/fs/cgroup/memory/memory.limit_in_bytes", "", kUnlimited));
-  const Index used = number_in("/sys/fs/cgroup/memory.current", "",
-                               number_in("/sys/fs/cgroup/memory/memory.usage_in_bytes", "", 0));
-  const Index cached =
-      number_in("/sys/fs/cgroup/memory.stat", "inactive_file ",
-                number_in("/sys/fs/cgroup/memory/memory.stat", "total_inactive_file ", 0));
-  return limit == kUnlimited ? limit
-                             : std::max<Index>(0, limit - std::max<Index>(0, used - cached));
-}
 
 // Calls act(allocator) for a device other than the CPU. Returns false if there is no such
 // allocator.
@@ -82,10 +49,7 @@ constexpr std::size_t kAggregate = 0;  // of CachingDeviceAllocator::StatType
 }  // namespace
 
 Index free_bytes(c10::Device device) {
-  if (device.is_cpu()) {
-    const Index kilobytes = number_in("/proc/meminfo", "MemAvailable:", kUnlimited / 1024);
-    return std::min(kilobytes * 1024, left_in_control_group());
-  }
+  if (device.is_cpu()) return available_memory_bytes();
   Index free = -1;
   with_device_allocator(device,
                         [&](auto& allocator) { free = free_of(allocator, device.index()); });
