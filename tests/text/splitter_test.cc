@@ -72,5 +72,33 @@ TEST(Splitter, gives_up_on_a_pattern_that_backtracks_without_end) {
   }
 }
 
+// Each character takes milliseconds, and stays below the limit on backtracking.
+TEST(Splitter, gives_up_on_a_pattern_that_is_slow_everywhere) {
+  for (const char* pattern :
+       {R"((?:.|..){1,18}\x{10FFFF}|.)", R"((?:.|..){1,18}[\x{10FFFE}\x{10FFFF}])"}) {
+    const auto failure = test::failure_of([&] { split(pattern, std::string(100'000, 'a')); });
+    EXPECT_EQ(failure.category, ErrorCategory::Resource) << pattern;
+    EXPECT_THAT(failure.message, testing::HasSubstr("for each byte")) << pattern;
+  }
+}
+
+TEST(Splitter, finds_matches_that_are_far_apart) {
+  std::string text;
+  std::vector<std::string> wanted;
+  for (const std::size_t gap : {1, 63, 64, 65, 66, 127, 128, 129, 500}) {
+    for (const char* letter : {"a", "\u00e9", "\u20ac", "\U0001f600"}) {  // 1 to 4 bytes
+      std::string filling;
+      for (std::size_t i = 0; i < gap; ++i) filling += letter;
+      wanted.push_back(filling);
+      wanted.emplace_back("12");
+      text += filling + "12";
+    }
+  }
+  EXPECT_EQ(split(R"(\p{N}+)", text), wanted);
+  text += std::string(1000, 'x');
+  wanted.emplace_back(1000, 'x');
+  EXPECT_EQ(split(R"(\p{N}+)", text), wanted);
+}
+
 }  // namespace
 }  // namespace hone::text

@@ -3,6 +3,7 @@
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
+#include <time.h>
 
 #include <algorithm>
 #include <array>
@@ -113,7 +114,8 @@ Splitter::Splitter(std::string_view pattern, std::string_view where)
   PCRE2_SIZE offset = 0;
   compiled_->code.reset(
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C, &problem, &offset, nullptr));
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_USE_OFFSET_LIMIT,
+                    &problem, &offset, nullptr));
   if (!compiled_->code) {
     fail_unsupported(where, concat("PCRE2 cannot compile the splitter \"", pattern.substr(0, 200),
                                    "\": ", message_of(problem)));
@@ -136,18 +138,59 @@ Splitter::~Splitter() = default;
 
 namespace {
 
+// The processor time that a text may take. The limits above hold for each position at which a match
+// is sought, so that a pattern which comes near them everywhere would take hours.
+class Budget {
+ public:
+  explicit Budget(std::size_t bytes) : end_(now() + 2.0 + 2e-6 * static_cast<double>(bytes)) {}
+
+  void check() {
+    if (++calls_ % 16 == 0 && now() > end_) {
+      fail(ErrorCategory::Resource, "tokenizer",
+           "The splitter exceeds its limits on this text: it takes more than 2 us for each byte.");
+    }
+  }
+
+ private:
+  static double now() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  }
+  double end_;
+  int calls_ = 0;
+};
+
+// The positions at which one call seeks a match, so that the budget is checked between calls.
+constexpr std::size_t kStarts = 64;
+
+std::size_t next_character(std::string_view text, std::size_t at) {
+  while (at < text.size() && (static_cast<std::uint8_t>(text[at]) & 0xC0u) == 0x80u) ++at;
+  return at;
+}
+
 // Splits text that is valid UTF-8.
 void split_valid(const pcre2_code* code, pcre2_match_context* context, pcre2_match_data* data,
                  std::string_view text, FunctionRef<void(std::string_view)> part) {
-  std::size_t done = 0;
+  const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  std::unique_ptr<pcre2_match_context, FreeContext> limited;  // others use `context`, too
+  if (text.size() > kStarts) limited.reset(pcre2_match_context_copy(context));
+  if (limited) context = limited.get();
+  Budget budget(text.size());
+  std::size_t done = 0, from = 0;  // of the text; of the search
   while (done < text.size()) {
-    const auto subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+    budget.check();
+    if (limited) pcre2_set_offset_limit(context, from + kStarts);
     constexpr std::uint32_t kOptions = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
-    int found = pcre2_match(code, subject, text.size(), done, kOptions, data, context);
+    int found = pcre2_match(code, subject, text.size(), from, kOptions, data, context);
     if (found == PCRE2_ERROR_JIT_STACKLIMIT) {
-      found = pcre2_match(code, subject, text.size(), done, kOptions | PCRE2_NO_JIT, data, context);
+      found = pcre2_match(code, subject, text.size(), from, kOptions | PCRE2_NO_JIT, data, context);
     }
-    if (found == PCRE2_ERROR_NOMATCH) break;
+    if (found == PCRE2_ERROR_NOMATCH) {
+      from = limited ? next_character(text, from + kStarts + 1) : text.size();
+      if (from >= text.size()) break;
+      continue;
+    }
     if (found < 0) {
       fail(ErrorCategory::Resource, "tokenizer",
            concat("The splitter exceeds its limits on this text: ", message_of(found)));
@@ -158,7 +201,7 @@ void split_valid(const pcre2_code* code, pcre2_match_context* context, pcre2_mat
     if (end <= begin) fail_unsupported("tokenizer", "A splitter with \\K is not supported.");
     if (begin > done) part(text.substr(done, begin - done));
     part(text.substr(begin, end - begin));
-    done = end;
+    done = from = end;
   }
   if (done < text.size()) part(text.substr(done));
 }

@@ -23,7 +23,7 @@ class Splitter {
   ~Splitter();
 
   // Yields the parts in order; together they are the text. Throws Error{Resource} if the pattern
-  // exceeds the backtracking limit on this text.
+  // exceeds the limits on backtracking or on processor time on this text.
   void split(std::string_view text, FunctionRef<void(std::string_view)> part) const;
 
  private:
