@@ -337,6 +337,10 @@ void Job::complete(Answer& answer) {
   const Event& last = events.back();
   Json& result = answer.result;
   if (*last.finished == infer::FinishReason::Failed) {
+    // A file of the model that was truncated: no later line could be answered either.
+    if (last.error_category == ErrorCategory::CorruptFile) {
+      throw Error(last.error_category, last.error);
+    }
     result["finish_reason"] = name_of(*last.finished);
     result["error"] = error_json(last.error_category, answer.where, last.error);
     if (last.refusal) result["error"]["refusal"] = name_of(*last.refusal);

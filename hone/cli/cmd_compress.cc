@@ -64,7 +64,8 @@ void add_compress(CLI::App& program, Context& context) {
   verb->add_option(
       "--quantize", options->quantize,
       concat("For example int4:g32; ", compress::kPassSpecs, "; :noclip disables the clip search"));
-  verb->add_option("--tokenizer", options->tokenizer, "Tokenizer where the model has none")
+  verb->add_option("--tokenizer", options->tokenizer,
+                   "Tokenizer to use instead of the model's own, if any")
       ->envname("HONE_TOKENIZER");
   verb->add_option("--recipe", options->recipe, "TOML recipe (docs/compression.md)");
   verb->add_option("--data", options->data,

@@ -37,7 +37,8 @@ void add_convert(CLI::App& program, Context& context) {
   verb->add_option("--to", options->to,
                    "hf, gguf or llama2c (default: according to the name of the output)")
       ->envname("HONE_TO");
-  verb->add_option("--tokenizer", options->tokenizer, "Tokenizer to use if the input has none")
+  verb->add_option("--tokenizer", options->tokenizer,
+                   "Tokenizer to use instead of the model's own, if any")
       ->envname("HONE_TOKENIZER");
   verb->callback([&context, options] {
     const Json document = app::convert_model(*options);

@@ -52,7 +52,7 @@ void add_options(CLI::App& verb, EvalCommand& command) {
 void add_text_options(CLI::App& verb, EvalCommand& command) {
   const auto keep = [&](CLI::Option* option) { command.text_options.push_back(option); };
   keep(verb.add_option("--tokenizer", command.text.tokenizer,
-                       "Tokenizer to use if the model has none")
+                       "Tokenizer to use instead of the model's own, if any")
            ->envname("HONE_TOKENIZER"));
   keep(verb.add_option("--max-tokens", command.text.max_tokens, "Use only the first N tokens")
            ->check(whole_number(1))

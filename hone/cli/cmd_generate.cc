@@ -72,7 +72,7 @@ void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
   verb.add_flag("--echo", command.job.echo, "Start the output with the prompt")
       ->envname("HONE_ECHO");
   verb.add_option("--tokenizer", command.job.engine.tokenizer,
-                  "Tokenizer to use if the model has none")
+                  "Tokenizer to use instead of the model's own, if any")
       ->check(not_empty())
       ->envname("HONE_TOKENIZER");
 }
@@ -250,9 +250,8 @@ void complete_job(const Context& context, GenerateCommand& command) {
 }
 
 // To stdout. If the reader is gone or the disk is full, the job ends; finish() reports which.
-void print_text(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  if (std::fflush(stdout) != 0) Interrupt::flag() = true;
+void print_text(Context& context, std::string_view text) {
+  if (!context.print(text)) Interrupt::flag() = true;
 }
 
 void run_batch(Context& context, GenerateCommand& command) {
@@ -261,7 +260,7 @@ void run_batch(Context& context, GenerateCommand& command) {
                "With --prompts it needs --output, as stdout has the results otherwise.");
   complete_job(context, command);
   batch.defaults = command.job;
-  batch.on_line = [](std::string_view line) { print_text(concat(line, "\n")); };
+  batch.on_line = [&context](std::string_view line) { print_text(context, concat(line, "\n")); };
   const Interrupt interrupt;
   const app::GenerateBatchResult result = app::generate_batch(batch, context.executor());
   if (result.is_interrupted) {
@@ -292,7 +291,9 @@ void run_generate(Context& context, GenerateCommand& command) {
   if (!command.ids_file.empty()) job.prompt_ids = read_token_ids(command.ids_file);
   complete_job(context, command);
   job.measure_share = context.common.json;
-  if (!context.common.json) job.on_text = print_text;
+  if (!context.common.json) {
+    job.on_text = [&context](std::string_view text) { print_text(context, text); };
+  }
   const Interrupt interrupt;
   const app::GenerateResult result = app::generate(job, context.executor());
   // A timeout cancels as well, and that is what was asked for.

@@ -6,6 +6,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "hone/core/executor.h"
 #include "hone/core/json_io.h"
@@ -33,6 +34,8 @@ class Context {
   // With --json, prints the document, which is then the only output on stdout. Otherwise calls
   // `print` for readable output.
   void finish(const Json& document, const std::function<void()>& print);
+  // Writes text to stdout at once. Returns false if that fails; finish() then reports why.
+  bool print(std::string_view text);
   // The exit status of the process: 0 unless a gate did not hold (1) or finish() found that the
   // reader of stdout is gone (141, as for SIGPIPE).
   int status = 0;
@@ -45,6 +48,7 @@ class Context {
 
  private:
   std::string verb_;
+  int output_error_ = 0;  // errno of the first print() that failed
   std::optional<TraceRecording> recording_;
   std::optional<TraceZone> zone_;  // ends before the recording does
 };

@@ -36,12 +36,14 @@ void print_error(std::string_view message) {
   std::fprintf(stderr, "hone: %s\n", escape_controls(message).c_str());
 }
 
-// Flushes stdout. Returns false if the reader of the pipe is gone.
-bool flush_stdout() {
+// Flushes stdout. Returns false if the reader of the pipe is gone. `earlier` is the errno of an
+// earlier write that failed.
+bool flush_stdout(int earlier = 0) {
   const bool is_flushed = std::fflush(stdout) == 0;
-  const int error = errno;
+  const int error = earlier != 0 ? earlier : errno;
   if (is_flushed && std::ferror(stdout) == 0) return true;
-  const std::string problem = is_flushed ? "an earlier write failed" : std::strerror(error);
+  const std::string problem =
+      is_flushed && earlier == 0 ? "an earlier write failed" : std::strerror(error);
   pollfd reader{STDOUT_FILENO, POLLOUT, 0};
   if (::poll(&reader, 1, 0) == 1 && (reader.revents & POLLERR) != 0) return false;
   fail(ErrorCategory::Io, "stdout", concat("Could not write the result: ", problem));
@@ -61,7 +63,15 @@ void Context::finish(const Json& document, const std::function<void()>& print) {
   } else {
     print();
   }
-  if (!flush_stdout()) status = kReaderGone;
+  if (!flush_stdout(output_error_)) status = kReaderGone;
+}
+
+bool Context::print(std::string_view text) {
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) {
+    return true;
+  }
+  if (output_error_ == 0) output_error_ = errno;
+  return false;
 }
 
 void Context::start_trace(const std::string& verb) {

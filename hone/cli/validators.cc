@@ -26,11 +26,13 @@ std::string refuse(const std::string& expected, const std::string& text) {
 
 CLI::Validator whole_number(Index low, Index high) {
   const bool bounded = high != std::numeric_limits<Index>::max();
-  const std::string expected = bounded ? concat("a whole number from ", low, " to ", high)
-                                       : concat("a whole number of at least ", low);
-  const auto check = [=](std::string& text) {
+  const std::string range = concat("a whole number from ", low, " to ", high);
+  const std::string expected = bounded ? range : concat("a whole number of at least ", low);
+  const auto check = [=](std::string& text) -> std::string {
     Index value = 0;
-    return parse(text, value) && value >= low && value <= high ? "" : refuse(expected, text);
+    if (parse(text, value) && value >= low && value <= high) return "";
+    const bool is_digits = text.find_first_not_of("0123456789") == std::string::npos;
+    return refuse(is_digits && text.size() > 18 ? range : expected, text);
   };
   return {check, bounded ? concat(low, "..", high) : concat(low, ".."), "WHOLE"};
 }

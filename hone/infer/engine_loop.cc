@@ -58,6 +58,11 @@ void describe(const std::exception_ptr& failure, Event& event) {
   }
 }
 
+[[noreturn]] void fail_deadline() {
+  fail(ErrorCategory::Resource, "timeout",
+       "The time of the request was over before its first token.");
+}
+
 }  // namespace
 
 Index loop_rows(const LoopOptions& options) {
@@ -194,6 +199,7 @@ void EngineLoop::admit(QueuedRequest queued) {
   submission.deadline = live.sequence->deadline();
   if (const auto refusal = scheduler_.submit(std::move(submission), clock_.now_ns())) {
     live.refusal = refusal;
+    if (*refusal == Refusal::DeadlinePassed) fail_deadline();
     fail(ErrorCategory::Resource, "submit",
          concat("The request was refused: ", name_of(*refusal), "."));
   }
@@ -359,8 +365,11 @@ void EngineLoop::end(Live& live, const Ended& ended) {
   if (ended.cause == EndCause::DeadlinePassed && !live.sequence->has_token()) {
     reason = FinishReason::Failed;
     live.refusal = Refusal::DeadlinePassed;
-    live.failure = std::make_exception_ptr(
-        Error(ErrorCategory::Resource, "[timeout] The deadline passed before the first token."));
+    try {
+      fail_deadline();
+    } catch (...) {
+      live.failure = std::current_exception();
+    }
   }
   end(live, ended.id, reason);
 }

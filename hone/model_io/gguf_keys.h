@@ -28,6 +28,12 @@ inline constexpr std::string_view kWindowTheta = "rope.freq_base_swa";
 inline constexpr std::string_view kHoneFamily = "hone.family";
 inline constexpr std::string_view kHoneWindows = "hone.attention.windows";
 inline constexpr std::string_view kHoneInverseScale = "hone.attention.inverse_layer_scale";
+// hone's own keys for parts of a tokenizer: Unicode NFC, and the ids of added tokens with a flag.
+inline constexpr std::string_view kHoneNfc = "hone.tokenizer.nfc";
+inline constexpr std::string_view kHoneLstrip = "hone.tokenizer.lstrip";
+inline constexpr std::string_view kHoneRstrip = "hone.tokenizer.rstrip";
+inline constexpr std::string_view kHoneSingleWord = "hone.tokenizer.single_word";
+inline constexpr std::string_view kHoneNormalized = "hone.tokenizer.normalized";
 // hone's own keys for the formula behind rope_freqs.weight. Other programs ignore them.
 inline constexpr std::string_view kHoneRopeFactor = "hone.rope.llama3.factor";
 inline constexpr std::string_view kHoneRopeLow = "hone.rope.llama3.low_freq_factor";

@@ -2,9 +2,12 @@
 #include "hone/model_io/gguf_vocabulary.h"
 
 #include <algorithm>
+#include <iterator>
+#include <unordered_set>
 
 #include "hone/core/check.h"
 #include "hone/core/names.h"
+#include "hone/model_io/gguf_keys.h"
 #include "hone/text/bpe/space_mark.h"
 #include "hone/text/pre_tokenizer.h"
 
@@ -92,6 +95,56 @@ void read_byte_level(const GgufFile& file, std::string_view where, Vocabulary& o
   out.add_space_prefix = file.boolean(kSpacePrefix).value_or(false);
 }
 
+struct AddedFlag {
+  std::string_view key;
+  bool text::AddedToken::*flag;
+};
+constexpr AddedFlag kAddedFlags[] = {{kHoneLstrip, &text::AddedToken::lstrip},
+                                     {kHoneRstrip, &text::AddedToken::rstrip},
+                                     {kHoneSingleWord, &text::AddedToken::single_word},
+                                     {kHoneNormalized, &text::AddedToken::normalized}};
+
+bool has_flag(const text::AddedToken& token) {
+  return std::ranges::any_of(kAddedFlags, [&](const AddedFlag& one) { return token.*one.flag; });
+}
+
+// Phi-3's tokens take the white space behind them along, which GGUF cannot say: by the rule that
+// llama.cpp has for this model.
+bool is_stripped_as_phi3(std::string_view piece) {
+  return piece != "<unk>" && piece != "<s>" && piece != "<|endoftext|>";
+}
+
+void read_added_flags(const GgufFile& file, Vocabulary& out) {
+  out.nfc = file.boolean(kHoneNfc).value_or(false);
+  const bool is_phi3 = out.model == TokenizerModel::SentencePieceBpe &&
+                       file.string("general.architecture").value_or("") == "phi3";
+  std::vector<text::AddedToken> tokens = text::effective_added_tokens(out);
+  for (const auto& [key, flag] : kAddedFlags) {
+    const std::vector<Index> ids = file.integers(key).value_or(std::vector<Index>());
+    const std::unordered_set<Index> listed(ids.begin(), ids.end());
+    for (text::AddedToken& token : tokens) token.*flag = listed.contains(token.id);
+  }
+  if (is_phi3 && std::ranges::none_of(tokens, has_flag)) {
+    for (text::AddedToken& token : tokens) {
+      token.rstrip = is_stripped_as_phi3(out.pieces[static_cast<std::size_t>(token.id)]);
+    }
+  }
+  // The others need no entry.
+  std::ranges::copy_if(tokens, std::back_inserter(out.added_tokens), has_flag);
+}
+
+void write_added_flags(const Vocabulary& vocabulary, GgufWriter& writer) {
+  if (vocabulary.nfc) writer.set_boolean(kHoneNfc, true);
+  for (const auto& [key, flag] : kAddedFlags) {
+    std::vector<std::int32_t> ids;
+    for (const text::AddedToken& token : vocabulary.added_tokens) {
+      if (token.*flag) ids.push_back(token.id);
+    }
+    std::ranges::sort(ids);
+    if (!ids.empty()) writer.set_integers(key, ids);
+  }
+}
+
 }  // namespace
 
 bool has_gguf_vocabulary(const GgufFile& file) {
@@ -120,6 +173,7 @@ Vocabulary read_gguf_vocabulary(const GgufFile& file, std::string_view where) {
   } else {
     read_byte_level(file, where, out);
   }
+  read_added_flags(file, out);
   out.add_bos = out.add_bos && out.bos.has_value();
   out.add_eos = out.add_eos && out.eos.has_value();
   return out;
@@ -158,6 +212,7 @@ void write_gguf_vocabulary(const Vocabulary& vocabulary, Index rows, GgufWriter&
     writer.set_strings(kMerges, merges);
   }
   writer.set_integers(kTypes, types);
+  write_added_flags(vocabulary, writer);
   if (vocabulary.unknown) writer.set_integer(kUnknown, *vocabulary.unknown);
   if (vocabulary.padding) writer.set_integer(kPadding, *vocabulary.padding);
   writer.set_boolean(kAddBos, vocabulary.add_bos);

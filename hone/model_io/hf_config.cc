@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "hone/core/check.h"
+#include "hone/core/log.h"
 #include "hone/core/names.h"
 #include "hone/model_io/factored_config.h"
 #include "hone/model_io/family/family.h"
@@ -157,6 +158,20 @@ void add_stop_ids(const JsonFields& fields, std::vector<text::TokenId>& out) {
   for (const Json& id : *eos) out.push_back(to_token_id(id, fields, "eos_token_id"));
 }
 
+// transformers fills in ids of the published models, also for those with a smaller vocabulary.
+void drop_absent_ids(Architecture& a, std::string_view where) {
+  if (a.vocab_size < 1) return;  // which validate() refuses
+  const auto is_absent = [&](text::TokenId id) { return id >= a.vocab_size; };
+  std::size_t dropped = std::erase_if(a.stop_ids, is_absent);
+  if (a.bos_id && is_absent(*a.bos_id)) {
+    a.bos_id.reset();
+    ++dropped;
+  }
+  if (dropped == 0) return;
+  log_warning(concat(where, ": The model has only ", a.vocab_size,
+                     " tokens; larger ids in eos_token_id and bos_token_id are ignored."));
+}
+
 void read_token_ids(const JsonFields& config, const JsonFields& generation, Architecture& a) {
   add_stop_ids(config, a.stop_ids);
   add_stop_ids(generation, a.stop_ids);
@@ -164,6 +179,7 @@ void read_token_ids(const JsonFields& config, const JsonFields& generation, Arch
   a.stop_ids.erase(std::unique(a.stop_ids.begin(), a.stop_ids.end()), a.stop_ids.end());
   if (const Json* bos = config.find("bos_token_id"))
     a.bos_id = to_token_id(*bos, config, "bos_token_id");
+  drop_absent_ids(a, config.where());
 }
 
 void write_sizes(const Architecture& a, const Family& family, Json& config) {

@@ -37,6 +37,9 @@ std::vector<const NamedMatrix*> order_tensors(const ModelSource& source, const s
 
 namespace {
 
+// A row of it is added to the activations of its position, where nothing averages errors.
+constexpr std::string_view kPositions = "model.embed_positions.weight";
+
 std::string format_text(const StoredMatrix& matrix) {
   if (matrix.layout != WeightLayout::GgufBlocks) return to_text(matrix.quant.spec);
   return std::string(gguf_type_info(static_cast<std::uint32_t>(matrix.block_type), "write").name);
@@ -52,6 +55,11 @@ StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> reques
     return StoreType::F16;
   };
   if (!requested) requested = stored_type(tensor.matrix);
+  if (requested && is_quantized(*requested) && tensor.name == kPositions) {
+    const StoreType own = stored_type(tensor.matrix).value_or(StoreType::F16);
+    report.kept.push_back({tensor.name, std::string(name_of(own)), "positions are not quantized"});
+    return own;
+  }
   if (!requested)
     return keep_f16(concat(format_text(tensor.matrix), " has no type in this format"));
   if (is_quantized(*requested) && tensor.matrix.cols % kQ8_0Block != 0)

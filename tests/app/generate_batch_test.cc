@@ -239,9 +239,31 @@ TEST_F(GenerateBatch, reads_ahead_only_so_far_whatever_the_length_of_the_file) {
   ::close(ends[0]);
 }
 
+// Otherwise every later line would fail for the same reason, and the job would count as done.
+TEST_F(GenerateBatch, a_model_that_is_truncated_ends_the_job_and_keeps_the_answers) {
+  options_.defaults.engine.max_sequences = 1;
+  const auto keep = options_.on_line;
+  options_.on_line = [&](std::string_view line) {
+    keep(line);
+    std::filesystem::resize_file(options_.defaults.model / "model.safetensors", 0);
+  };
+  try {
+    run("{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n{\"prompt\": \"c\"}\n{\"prompt\": \"d\"}\n");
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.category(), ErrorCategory::CorruptFile);
+    EXPECT_THAT(error.what(), testing::HasSubstr("was truncated while it was read"));
+  }
+  ASSERT_GE(results_.size(), 1u);
+  for (const Json& one : results_) EXPECT_FALSE(one.contains("error")) << one;
+}
+
 TEST_F(GenerateBatch, a_deadline_is_one_line_s_own) {
   run("{\"prompt\": \"a\", \"timeout\": 1e-9}\n{\"prompt\": \"b\"}\n");
   EXPECT_EQ(results_[0]["error"]["refusal"], "deadline_passed");
+  EXPECT_THAT(
+      results_[0]["error"]["message"].get<std::string>(),
+      testing::HasSubstr("timeout] The time of the request was over before its first token"));
   EXPECT_EQ(results_[1]["tokens"].size(), 8u);
 }
 

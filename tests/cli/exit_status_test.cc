@@ -141,6 +141,24 @@ TEST_F(Stdout, that_cannot_be_written_ends_with_1) {
   expect_all("> /dev/full", 1, "hone: [stdout] Could not write the result");
 }
 
+TEST_F(Stdout, that_is_full_ends_a_batch_with_the_reason) {
+  const std::string model = write_tiny_model();
+  write_text_file(path("lines.jsonl"), "{\"prompt\": \"a\"}\n{\"prompt\": \"b\"}\n");
+  const ProgramResult result =
+      Program(Arguments{"/bin/sh", "-c", "exec \"$0\" \"$@\" > /dev/full"} +
+              hone_argv({"generate", model, "-q", "--prompts", path("lines.jsonl")}))
+          .wait();
+  EXPECT_EQ(result.status, 1);
+  EXPECT_THAT(result.err, HasSubstr("Could not write the result: No space left on device"));
+}
+
+TEST(WholeNumbers, beyond_64_bits_are_refused_by_the_limit_that_they_exceed) {
+  const ProgramResult result = run_hone({"generate", "m", "-p", "a", "-n", "99999999999999999999"});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.err, HasSubstr("expected a whole number from 1 to 9223372036854775807, got "
+                                    "99999999999999999999"));
+}
+
 TEST_F(Stdout, that_nobody_reads_ends_quietly_as_by_sigpipe) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);

@@ -126,6 +126,13 @@ TEST(HfConfig, dynamic_rope_works_only_within_the_original_length) {
             ErrorCategory::Unsupported);
 }
 
+TEST(HfConfig, ids_beyond_the_vocabulary_can_never_be_drawn) {
+  const Architecture a =
+      read(with("eos_token_id", {2, 50'000'000}), {{"eos_token_id", 60'000'000}});
+  EXPECT_EQ(a.stop_ids, (std::vector<text::TokenId>{2}));
+  EXPECT_EQ(read(with("bos_token_id", 50'000'000)).bos_id, std::nullopt);
+}
+
 TEST(HfConfig, names_what_it_does_not_serve) {
   EXPECT_EQ(category_of(with("architectures", {"FooForCausalLM"})), ErrorCategory::Unsupported);
   EXPECT_EQ(category_of(with("hidden_act", "gelu")), ErrorCategory::Unsupported);

@@ -97,7 +97,6 @@ TEST_F(HostileFile, config_json_that_lies) {
       {"max_position_embeddings", 0},
       {"rms_norm_eps", 0},
       {"head_dim", 7},
-      {"eos_token_id", 48},
       {"num_hidden_layers", 3},  // tensors of a third layer are missing
       {"num_hidden_layers", 1},  // tensors of a second layer are unknown
       {"attention_bias", true},

@@ -9,6 +9,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/gguf.h"
 #include "hone/core/mmap_file.h"
+#include "hone/model_io/gguf_vocabulary.h"
 #include "hone/model_io/matrix_encoder.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/refusal.h"
@@ -363,6 +364,54 @@ TEST(RoundTrip, user_defined_pieces_have_plain_spaces_in_gguf) {
     EXPECT_EQ(std::ranges::count(ids, 47), 1);
     EXPECT_EQ(one->decode(ids), "a  b");
   }
+}
+
+// What GGUF has no keys for, hone has.
+TEST(RoundTrip, flags_of_added_tokens_and_nfc_survive_gguf) {
+  const test::TemporaryFolder folder;
+  const Architecture a = test::tiny_architecture();
+  text::Vocabulary v = test::tiny_sentencepiece(a.vocab_size);
+  for (const int id : {44, 45, 46}) {
+    v.types[static_cast<std::size_t>(id)] = text::TokenType::Control;
+    v.pieces[static_cast<std::size_t>(id)] = concat("<|", id, "|>");
+  }
+  v.added_tokens = {{.id = 44, .special = true, .rstrip = true},
+                    {.id = 45, .special = true, .lstrip = true, .single_word = true}};
+  const auto tokenizer = text::make_tokenizer(v);
+  const TinyModel model(a);
+  write_gguf(folder.path() / "m.gguf", model.source(tokenizer.get()));
+  write_hugging_face(folder.path() / "hf",
+                     source_of(*open_model_or_throw(folder.path() / "m.gguf")));
+  for (const char* name : {"m.gguf", "hf"}) {
+    const auto opened = open_model_or_throw(folder.path() / name);
+    for (const char* text : {"a<|44|>  b", "a <|45|> b", "a<|45|>b", "a<|46|> b"}) {
+      EXPECT_EQ(opened->tokenizer()->encode(text, {.parse_special = true}),
+                tokenizer->encode(text, {.parse_special = true}))
+          << name << " " << text;
+    }
+  }
+  text::Vocabulary composed = test::tiny_sentencepiece(a.vocab_size);
+  composed.nfc = true;
+  const auto other = text::make_tokenizer(composed);
+  write_gguf(folder.path() / "nfc.gguf", model.source(other.get()));
+  EXPECT_TRUE(open_model_or_throw(folder.path() / "nfc.gguf")->tokenizer()->vocabulary().nfc);
+}
+
+TEST(RoundTrip, tokens_of_phi3_take_the_white_space_behind_them_along) {
+  const test::TemporaryFolder folder;
+  GgufWriter writer(folder.path() / "v.gguf");
+  writer.set_string("general.architecture", "phi3");
+  text::Vocabulary v = test::tiny_sentencepiece(48);
+  v.types[47] = text::TokenType::Control;
+  v.pieces[47] = "<|end|>";
+  write_gguf_vocabulary(v, 48, writer);
+  writer.commit();
+  const MmapFile file(folder.path() / "v.gguf");
+  const auto read = read_gguf_vocabulary(parse_gguf(file.bytes(), "v.gguf"), "v.gguf");
+  ASSERT_EQ(read.added_tokens.size(), 2u);
+  EXPECT_EQ(read.added_tokens[0].id, 2) << "</s>";
+  EXPECT_EQ(read.added_tokens[1].id, 47);
+  EXPECT_TRUE(read.added_tokens[0].rstrip && read.added_tokens[1].rstrip);
 }
 
 // Some published models have a tokenizer whose last added tokens no embedding knows.

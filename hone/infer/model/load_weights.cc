@@ -25,7 +25,14 @@ namespace fs = std::filesystem;
 using model_io::ModelFile;
 
 constexpr auto kPatience = std::chrono::minutes(5);
-constexpr std::string_view kNotKept = " The packed weights are not kept.";
+constexpr std::string_view kNotKept = "; the packed weights are not kept.";
+
+// A message that another clause follows.
+std::string without_stop(std::string message) {
+  if (message.ends_with('.')) message.pop_back();
+  return message;
+}
+
 constexpr auto kPause = std::chrono::milliseconds(20);
 
 PackedOrigin origin_of(const ModelFile& file, WeightFormat format) {
@@ -90,7 +97,7 @@ class PackCache {
       write_packed_file(path_, origin_, entries, executor_);
       return map(false);  // touches no panel before `weights` has gone
     } catch (const Error& error) {
-      log_warning(concat(error.what(), kNotKept));
+      log_warning(concat(without_stop(error.what()), kNotKept));
       return weights;
     }
   }
@@ -103,7 +110,7 @@ class PackCache {
     try {
       return map(true);
     } catch (const Error& error) {
-      if (warn) log_warning(concat(error.what(), " The weights are packed again."));
+      if (warn) log_warning(concat(without_stop(error.what()), "; the weights are packed again."));
       return std::nullopt;
     }
   }

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
@@ -84,6 +85,27 @@ TEST(Family, names_of_tensors_are_unique_and_every_planned_tensor_has_one) {
       }
       EXPECT_EQ(values, a.parameters()) << family.name;
     }
+  }
+}
+
+TEST(Family, embeddings_of_positions_are_not_quantized) {
+  constexpr const char* kName = "model.embed_positions.weight";
+  const test::TemporaryFolder folder;
+  const auto gpt2 = std::ranges::find(families(), "gpt2", &Family::name);
+  const TinyModel model(read(config_of(*gpt2)));
+  const auto positions = std::ranges::find(model.tensors(), kName, &NamedMatrix::name);
+  const OpenOptions bare{.tokenizer = {}, .need_tokenizer = false};
+  for (const char* name : {"m.gguf", "packed"}) {
+    const auto path = folder.path() / name;
+    const WriteReport report = path.extension() == ".gguf"
+                                   ? write_gguf(path, model.source(), StoreType::Q8_0)
+                                   : write_artifact(path, model.source(), StoreType::Q8_0);
+    EXPECT_EQ(std::ranges::count(report.kept, "positions are not quantized", &KeptTensor::reason),
+              1);
+    const auto opened = open_model_or_throw(path, bare);
+    EXPECT_EQ(opened->tensor(kName).matrix.layout, WeightLayout::Dense);
+    EXPECT_TRUE(test::same_bits(test::decoded(opened->tensor(kName)), test::decoded(*positions)));
+    EXPECT_NE(opened->tensor("model.embed_tokens.weight").matrix.layout, WeightLayout::Dense);
   }
 }
 
