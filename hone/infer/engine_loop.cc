@@ -58,9 +58,9 @@ void describe(const std::exception_ptr& failure, Event& event) {
   }
 }
 
-[[noreturn]] void fail_deadline() {
-  fail(ErrorCategory::Resource, "timeout",
-       "The time of the request was over before its first token.");
+Error deadline_error() {
+  return Error(ErrorCategory::Resource,
+               "[timeout] The time of the request was over before its first token.");
 }
 
 }  // namespace
@@ -199,7 +199,7 @@ void EngineLoop::admit(QueuedRequest queued) {
   submission.deadline = live.sequence->deadline();
   if (const auto refusal = scheduler_.submit(std::move(submission), clock_.now_ns())) {
     live.refusal = refusal;
-    if (*refusal == Refusal::DeadlinePassed) fail_deadline();
+    if (*refusal == Refusal::DeadlinePassed) throw deadline_error();
     fail(ErrorCategory::Resource, "submit",
          concat("The request was refused: ", name_of(*refusal), "."));
   }
@@ -365,11 +365,7 @@ void EngineLoop::end(Live& live, const Ended& ended) {
   if (ended.cause == EndCause::DeadlinePassed && !live.sequence->has_token()) {
     reason = FinishReason::Failed;
     live.refusal = Refusal::DeadlinePassed;
-    try {
-      fail_deadline();
-    } catch (...) {
-      live.failure = std::current_exception();
-    }
+    live.failure = std::make_exception_ptr(deadline_error());
   }
   end(live, ended.id, reason);
 }

@@ -67,13 +67,6 @@ void check_format(const std::string& format, Index rows, Index n, Index k) {
   expect_close(weight, x, rows, multiply(packed, x, rows, serial_executor()));
 }
 
-std::vector<std::string> all_formats() {
-  auto formats = test::dense_formats();
-  for (const auto& format : test::integer_formats()) formats.push_back(format);
-  formats.push_back("int4:g16");
-  return formats;
-}
-
 TEST(GemmFloat, two_by_two_worked_by_hand) {
   const std::vector<float> w{1, 2, 3, 4}, x{5, 6, 7, 8};
   StoredMatrix stored;
@@ -84,7 +77,7 @@ TEST(GemmFloat, two_by_two_worked_by_hand) {
 }
 
 TEST(GemmFloat, is_close_to_double_for_every_format_and_row_count) {
-  for (const std::string& format : all_formats()) {
+  for (const std::string& format : test::every_format()) {
     for (Index rows = 1; rows <= 33; ++rows) check_format(format, rows, 37, 64);
   }
 }

@@ -15,14 +15,6 @@ namespace {
 using test::make_weight;
 using test::TestWeight;
 
-std::vector<std::string> all_formats() {
-  auto formats = test::integer_formats();
-  for (const auto& dense : test::dense_formats()) formats.push_back(dense);
-  formats.push_back("int4:g16");  // no whole blocks of 32: decoded to f32
-  formats.push_back("int8:g48");
-  return formats;
-}
-
 void expect_same_bits(std::span<const float> got, std::span<const float> wanted,
                       const std::string& what) {
   ASSERT_EQ(got.size(), wanted.size());
@@ -30,7 +22,7 @@ void expect_same_bits(std::span<const float> got, std::span<const float> wanted,
 }
 
 TEST(Pack, unpacks_every_value_bit_for_bit) {
-  for (const std::string& format : all_formats()) {
+  for (const std::string& format : test::every_format()) {
     for (const Index cols : {1, 15, 16, 31, 32, 33, 127, 128, 256, 768, 1000}) {
       if (cols % test::block_of(format) != 0) continue;
       const TestWeight weight = make_weight(format, 19, cols, 7);

@@ -22,13 +22,6 @@ using test::make_weight;
 using test::TestWeight;
 using testing::HasSubstr;
 
-std::vector<std::string> every_format() {
-  auto formats = test::integer_formats();
-  for (const auto& dense : test::dense_formats()) formats.push_back(dense);
-  formats.push_back("int8:g48");  // decoded to f32
-  return formats;
-}
-
 // The panels of a matrix, copied to other memory.
 Buffer copy_of(const PackedMatrix& packed) {
   Buffer copy(packed.bytes());
@@ -67,7 +60,7 @@ void expect_same_products(const PackedMatrix& one, const PackedMatrix& other, Ac
 }
 
 TEST(PanelView, multiplies_and_unpacks_as_the_matrix_that_was_packed) {
-  for (const std::string& format : every_format()) {
+  for (const std::string& format : test::every_format()) {
     const TestWeight weight = make_weight(format, 37, test::fitting_cols(format, 96), 3);
     const StoredMatrix like = without_bytes(weight.stored());
     const PackedMatrix packed = pack(weight.stored());
@@ -91,7 +84,7 @@ TEST(PanelView, multiplies_and_unpacks_as_the_matrix_that_was_packed) {
 }
 
 TEST(PanelView, gate_and_up) {
-  for (const std::string& format : every_format()) {
+  for (const std::string& format : test::every_format()) {
     const Index cols = test::fitting_cols(format, 64);
     const TestWeight gate = make_weight(format, 33, cols, 1), up = make_weight(format, 33, cols, 2);
     const PackedMatrix packed = pack_gate_up(gate.stored(), up.stored());

@@ -43,12 +43,6 @@ class GuardedBytes {
   std::size_t length_ = 0;
 };
 
-std::vector<std::string> all_formats() {
-  auto formats = test::integer_formats();
-  for (const std::string& dense : test::dense_formats()) formats.push_back(dense);
-  return formats;
-}
-
 PackedRows pack_rows(const std::vector<float>& x, Index rows, Act act) {
   const Index cols = static_cast<Index>(x.size()) / rows;
   PackedRows packed;
@@ -92,7 +86,7 @@ std::vector<float> sums_in_parts(const PackedMatrix& weight, const PackedRows& x
 }
 
 TEST(Tile, touches_no_byte_past_its_buffers) {
-  for (const std::string& format : all_formats()) {
+  for (const std::string& format : test::every_format()) {
     const Index cols = fitting_cols(format, 96);
     const PackedMatrix weight = pack(make_weight(format, 48, cols, 1).stored());
     for (const Act act : {Act::Float32, Act::Int8}) {
@@ -130,7 +124,7 @@ TEST(Tile, takes_panels_one_by_one_and_several_at_once_with_the_same_bits) {
 
 // Groups have 1 to 10 blocks here, so most of these places are inside a group.
 TEST(Tile, may_be_divided_before_any_block_with_the_same_bits) {
-  for (const std::string& format : all_formats()) {
+  for (const std::string& format : test::every_format()) {
     const Index cols = fitting_cols(format, 320);
     const PackedMatrix weight = pack(make_weight(format, 80, cols, 3).stored());
     for (const Act act : {Act::Float32, Act::Int8}) {

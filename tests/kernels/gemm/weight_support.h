@@ -46,5 +46,12 @@ Index block_of(const std::string& format);
 // The smallest length that fits the format and is not below `cols`.
 Index fitting_cols(const std::string& format, Index cols);
 inline std::vector<std::string> dense_formats() { return {"f32", "f16", "bf16"}; }
+// The last two have no whole blocks of 32 in a group, and are decoded to f32.
+inline std::vector<std::string> every_format() {
+  std::vector<std::string> formats = integer_formats();
+  for (const std::string& dense : dense_formats()) formats.push_back(dense);
+  formats.insert(formats.end(), {"int4:g16", "int8:g48"});
+  return formats;
+}
 
 }  // namespace hone::kernels::test
