@@ -51,28 +51,58 @@ std::string dtype_text(const StoredMatrix& matrix) {
   return name;
 }
 
-// The min and max of the finite values (null if there are none), and the numbers of NaN and
-// infinite values.
-Json measure_values(const StoredMatrix& matrix) {
-  double low = std::numeric_limits<double>::infinity(), high = -low;
-  Index nans = 0, infinities = 0;
-  std::vector<float> row(static_cast<std::size_t>(matrix.cols));
-  for (Index r = 0; r < matrix.rows; ++r) {
-    decode_row(matrix, r, row);
-    for (const float value : row) {
-      if (std::isnan(value)) {
-        ++nans;
-      } else if (std::isinf(value)) {
-        ++infinities;
-      } else {
-        low = std::min(low, static_cast<double>(value));
-        high = std::max(high, static_cast<double>(value));
-      }
+class ValueStats {
+ public:
+  void add(const StoredMatrix& matrix) {
+    std::vector<float> row(static_cast<std::size_t>(matrix.cols));
+    for (Index r = 0; r < matrix.rows; ++r) {
+      decode_row(matrix, r, row);
+      for (const float value : row) add(value);
     }
   }
-  Json stats = {{"min", nullptr}, {"max", nullptr}, {"nan", nans}, {"inf", infinities}};
-  if (low <= high) stats["min"] = low;
-  if (low <= high) stats["max"] = high;
+  // The min and max of the finite values (null if there are none), and the numbers of NaN and
+  // infinite values.
+  Json json() const {
+    Json stats = {{"min", nullptr}, {"max", nullptr}, {"nan", nans_}, {"inf", infinities_}};
+    if (low_ <= high_) stats["min"] = low_;
+    if (low_ <= high_) stats["max"] = high_;
+    return stats;
+  }
+
+ private:
+  void add(double value) {
+    if (std::isnan(value)) {
+      ++nans_;
+    } else if (std::isinf(value)) {
+      ++infinities_;
+    } else {
+      low_ = std::min(low_, value);
+      high_ = std::max(high_, value);
+    }
+  }
+
+  double low_ = std::numeric_limits<double>::infinity(), high_ = -low_;
+  Index nans_ = 0, infinities_ = 0;
+};
+
+ValueStats measure_values(const StoredMatrix& matrix) {
+  ValueStats stats;
+  stats.add(matrix);
+  return stats;
+}
+
+// Decodes a part of the values at a time.
+ValueStats measure_values(const SafetensorsTensor& tensor) {
+  constexpr Index kAtOnce = 65'536;
+  const Index values = tensor.shape.elements(), whole = values / kAtOnce;
+  const auto first = static_cast<std::size_t>(whole * kAtOnce * bytes_of(tensor.dtype));
+  StoredMatrix part;
+  part.dtype = tensor.dtype;
+  ValueStats stats;
+  part.rows = whole, part.cols = kAtOnce, part.bytes = tensor.bytes.first(first);
+  stats.add(part);
+  part.rows = 1, part.cols = values % kAtOnce, part.bytes = tensor.bytes.subspan(first);
+  stats.add(part);
   return stats;
 }
 
@@ -85,7 +115,7 @@ Json tensor_row(const NamedMatrix& tensor, bool stats) {
               {"dtype", dtype_text(matrix)},
               {"shape", std::move(shape)},
               {"bytes", matrix.stored_bytes()}};
-  if (stats) row.update(measure_values(matrix));
+  if (stats) row.update(measure_values(matrix).json());
   return row;
 }
 
@@ -204,14 +234,7 @@ Json inspect_safetensors(const InspectOptions& options) {
         {"shape", std::vector<Index>(tensor.shape.dims().begin(), tensor.shape.dims().end())},
         {"bytes", tensor.bytes.size()}};
     parameters += tensor.shape.elements();
-    if (options.stats && is_floating(tensor.dtype)) {
-      StoredMatrix flat;
-      flat.rows = 1;
-      flat.cols = tensor.shape.elements();
-      flat.dtype = tensor.dtype;
-      flat.bytes = tensor.bytes;
-      row.update(measure_values(flat));
-    }
+    if (options.stats && is_floating(tensor.dtype)) row.update(measure_values(tensor).json());
     tensors.push_back(std::move(row));
   }
   Json document = container_json("safetensors", std::move(tensors), parameters,

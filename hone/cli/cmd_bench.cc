@@ -33,6 +33,7 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
     } catch (const Error&) {
       // Peers get the terminal's signal too: whatever they then do is the interrupt's doing.
       if (!interrupt.requested()) throw;
+      if (!context.common.json && !run.rows().empty()) context.print(run.table());
       throw Error(ErrorCategory::Cancelled, "the bench was interrupted");
     }
     Json report = run.report();

@@ -155,7 +155,8 @@ void read_tensors(Cursor& cursor, std::span<const std::byte> file, Index count, 
   std::vector<Index> sizes;
   sizes.reserve(static_cast<std::size_t>(count));
   tensors.reserve(static_cast<std::size_t>(count));
-  Index offset = 0;  // of the next tensor, relative to the start of the data
+  // Relative to the start of the data: of the next tensor, and the end of the last one.
+  Index offset = 0, end = 0;
   for (Index n = 0; n < count; ++n) {
     GgufTensor tensor;
     Index bytes = 0;
@@ -165,18 +166,16 @@ void read_tensors(Cursor& cursor, std::span<const std::byte> file, Index count, 
                    concat(stored));
     sizes.push_back(bytes);
     tensors.push_back(tensor);
-    // Stops at the first sum beyond the file, so the next one cannot overflow.
-    if (bytes > static_cast<Index>(file.size()) - offset)
-      fail_corrupt(where, concat(bytes, " bytes of data for ", quote_name(tensor.name)),
-                   concat("a file of ", file.size()));
-    offset = round_up(offset + bytes, alignment);
+    end = checked_add(offset, bytes, where);
+    checked_add(end, alignment, where);  // or rounding up would overflow
+    offset = round_up(end, alignment);
   }
   Index position = round_up(cursor.position(), alignment);
+  const Index needed = checked_add(position, end, where);
+  if (count > 0 && needed > static_cast<Index>(file.size()))
+    fail_corrupt(where, concat("a file of ", needed, " bytes, which its ", count, " tensors need"),
+                 concat(file.size(), " bytes"));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    const Index left = static_cast<Index>(file.size()) - position;
-    if (sizes[i] > left)
-      fail_corrupt(where, concat(sizes[i], " bytes of data for ", quote_name(tensors[i].name)),
-                   concat(std::max<Index>(left, 0)));
     tensors[i].bytes =
         file.subspan(static_cast<std::size_t>(position), static_cast<std::size_t>(sizes[i]));
     position = round_up(position + sizes[i], alignment);

@@ -169,6 +169,23 @@ TEST_F(Convert, inspect_stats_reads_the_values) {
   EXPECT_FALSE(inspect(path("stats"))["tensors"][0].contains("min"));
 }
 
+// More values than are decoded at a time, and a rest.
+TEST_F(Convert, inspect_stats_reads_all_values_of_a_safetensors_file) {
+  std::vector<float> values(200'001, 0.5f);
+  values[70'000] = -3;
+  values[150'000] = std::numeric_limits<float>::infinity();
+  values.back() = 4;
+  const std::vector<SafetensorsWriter::Entry> plan{{"m", Dtype::Float32, {3, 66'667}}};
+  SafetensorsWriter writer(path("lone.safetensors"), plan);
+  writer.write(std::as_bytes(std::span(values)));
+  writer.commit();
+  const Json row = inspect(path("lone.safetensors"), true)["tensors"][0];
+  EXPECT_EQ(row["min"], -3);
+  EXPECT_EQ(row["max"], 4);
+  EXPECT_EQ(row["inf"], 1);
+  EXPECT_EQ(row["nan"], 0);
+}
+
 // 2 x 3 x 3 x 3 weights of a convolution and two of a normalization, whose buffers are none.
 TEST(Inspect, lists_a_classifier_without_its_buffers) {
   const test::TemporaryFolder folder;

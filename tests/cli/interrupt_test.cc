@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs that are stopped or collide: nothing half-written ever has the output's name.
+#include <gmock/gmock.h>
+
 #include <csignal>
 
 #include "hone/core/file_io.h"
@@ -9,6 +11,9 @@ namespace hone::test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
 
 class Interrupted : public Cli {
  protected:
@@ -41,6 +46,24 @@ TEST_F(Interrupted, generate_ends_with_the_signals_status_and_keeps_what_was_wri
     EXPECT_EQ(result.status, 128 + signal) << result.err;
     EXPECT_FALSE(result.out.empty());
   }
+}
+
+TEST_F(Interrupted, bench_prints_the_rows_that_are_finished) {
+  model_io::Architecture a = tiny_architecture();
+  a.context = 4096;
+  write_hugging_face(path("hf"), TinyModel(a).source());
+  const Arguments bench{"bench", "llm",  "--model", path("hf"), "-v",    "--repeat",
+                        "2",     "--pp", "4",       "--tg",     "3,3000"};
+  Program program(hone_argv(bench));
+  ASSERT_TRUE(wait_until([&] { return program.has_told("tg3000") || program.has_ended(); }));
+  program.send(SIGINT);
+  const ProgramResult result = program.wait();
+  EXPECT_EQ(result.status, 128 + SIGINT) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("pp4"), HasSubstr("tg3@0"), Not(HasSubstr("tg3000"))));
+  Program json(hone_argv(bench + Arguments{"--json"}));
+  ASSERT_TRUE(wait_until([&] { return json.has_told("tg3000") || json.has_ended(); }));
+  json.send(SIGINT);
+  EXPECT_THAT(json.wait().out, Not(HasSubstr("pp4"))) << "no half of a document";
 }
 
 TEST_F(Interrupted, a_killed_convert_leaves_the_old_output_or_none) {

@@ -209,6 +209,7 @@ TEST(Gguf, refuses_lies_about_tensors) {
   };
   EXPECT_NO_THROW(parse_gguf(one({2}, GgufType::F32, 0, 8).bytes(), "x"));
   expect_corrupt(one({2}, GgufType::F32, 0, 7), "data too short");
+  expect_corrupt(one({std::uint64_t{1} << 60}, GgufType::F32, 0, 8), "2^62 bytes");
   expect_corrupt(one({2}, GgufType::F32, 32, 64), "offset not the running sum");
   expect_corrupt(one({2}, GgufType::F32, ~std::uint64_t{0}, 8), "offset of 2^64-1");
   expect_corrupt(one({0}, GgufType::F32, 0, 8), "no elements");
@@ -223,6 +224,24 @@ TEST(Gguf, refuses_lies_about_tensors) {
   Raw twice;
   twice.header(2, 0).tensor("t", {8}, GgufType::F32, 0).tensor("t", {8}, GgufType::F32, 32);
   expect_corrupt(twice.pad().data(64), "name twice");
+}
+
+TEST(Gguf, a_truncated_file_is_told_by_its_size) {
+  Raw raw;
+  raw.header(2, 0).tensor("t", {8}, GgufType::F32, 0).tensor("u", {2}, GgufType::F32, 32);
+  const std::vector<std::byte> file = raw.pad().data(40).bytes();
+  EXPECT_NO_THROW(parse_gguf(file, "x"));
+  for (const std::size_t missing : {1u, 8u, 40u}) {
+    try {
+      parse_gguf(std::span(file).first(file.size() - missing), "x");
+      ADD_FAILURE() << missing << " bytes are missing";
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(),
+                   concat("[x] expected a file of ", file.size(),
+                          " bytes, which its 2 tensors need, got ", file.size() - missing, " bytes")
+                       .c_str());
+    }
+  }
 }
 
 std::vector<std::byte> many_tensors(std::uint64_t count) {

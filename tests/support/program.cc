@@ -70,6 +70,10 @@ bool Program::has_ended() {
 
 bool Program::has_output() const { return ::lseek(out_, 0, SEEK_END) > 0; }
 
+bool Program::has_told(const std::string& text) const {
+  return read_capture(err_).find(text) != std::string::npos;
+}
+
 ProgramResult Program::wait(std::chrono::seconds limit) {
   const bool in_time = wait_until([this] { return has_ended(); }, limit);
   ProgramResult result{.out = read_capture(out_), .err = read_capture(err_)};

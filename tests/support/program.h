@@ -26,7 +26,8 @@ class Program {
 
   void send(int signal) const;
   bool has_ended();
-  bool has_output() const;  // whether stdout has any bytes
+  bool has_output() const;                       // whether stdout has any bytes
+  bool has_told(const std::string& text) const;  // whether stderr has this text by now
   // Waits for the process to end. If that takes longer, throws std::runtime_error with its output
   // so far.
   ProgramResult wait(std::chrono::seconds limit = std::chrono::seconds(60));
