@@ -5,8 +5,11 @@
 #include <array>
 #include <atomic>
 #include <exception>
+#include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "hone/core/buffer.h"
@@ -42,15 +45,41 @@ void relax() {
 #endif
 }
 
+template <class Condition>
+void wait_while(const Condition& holds) {
+  for (int spins = 0; holds(); ++spins) {
+    if (spins < 4096) {
+      relax();
+    } else {
+      std::this_thread::yield();  // whoever is waited for may be waiting for this core
+    }
+  }
+}
+
 // The pool whose body the current thread is running, so that nested calls run serially.
 thread_local const void* t_inside = nullptr;
 
-enum ChunkState : std::uint8_t { kOpen, kCommitting, kCommitted };
+constexpr Index kClaimsPerLine = kCacheLine / Index{sizeof(std::uint64_t)};
+struct alignas(kCacheLine) ClaimLine {
+  std::array<std::atomic<std::uint64_t>, kClaimsPerLine> claims{};
+};
 
-// One worker's share of the chunks. The owner and workers that steal take from the same counter.
+// One worker's share of the chunks, from which others steal when theirs are taken. As long as they
+// do not, chunks of different shares write to different cache lines: moving a line between cores
+// without a common cache takes as long as reading some KiB of weights.
 struct alignas(kCacheLine) Share {
-  std::atomic<Index> next{0};
-  Index end = 0;
+  std::atomic<Index> next{0};  // the next chunk to take
+  std::atomic<Index> open{0};  // chunks that are not done
+  Index begin = 0, end = 0;
+  Index first_line = 0;  // of Region::claims
+
+  Index chunks() const { return end - begin; }
+  Index lines() const { return ceil_div(chunks(), kClaimsPerLine); }
+};
+
+struct Chunk {
+  Share* share = nullptr;
+  Index index = 0;
 };
 
 struct Region {
@@ -59,9 +88,9 @@ struct Region {
   // reads the rest of the slot.
   alignas(kCacheLine) std::atomic<std::uint64_t> epoch{0};
   alignas(kCacheLine) std::atomic<int> inside{0};
-  alignas(kCacheLine) std::atomic<Index> done{0};
+  alignas(kCacheLine) std::atomic<int> open_shares{0};  // with chunks that are not done
 
-  Index chunks = 0;
+  alignas(kCacheLine) Index chunks = 0;
   std::vector<Share> shares;
   std::atomic<bool> failed{false};
   std::exception_ptr error;  // written once, by the first thread to set `failed`
@@ -73,13 +102,35 @@ struct Region {
 
   // parallel_publish
   PublishWork work;
-  std::unique_ptr<std::atomic<std::uint8_t>[]> chunk_states;
-  Index chunk_capacity = 0;
+  // Stays as it is while workers are inside, which `epoch` does not.
+  std::uint64_t generation = 0;
+  // For each chunk, the generation in which somebody last went to commit it. Whoever raises a claim
+  // to the region's generation commits the chunk, and nobody else does.
+  std::vector<ClaimLine> claims;
   std::atomic<std::int64_t> started_ns{0};
   bool publishes = false;
 
-  bool all_done() const { return done.load(std::memory_order_acquire) == chunks; }
+  std::atomic<std::uint64_t>& claim(Chunk chunk) {
+    const Index at = chunk.index - chunk.share->begin;
+    const Index line = chunk.share->first_line + at / kClaimsPerLine;
+    return claims[static_cast<std::size_t>(line)]
+        .claims[static_cast<std::size_t>(at % kClaimsPerLine)];
+  }
+  void set_done(Chunk chunk) {
+    if (chunk.share->open.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    open_shares.fetch_sub(1, std::memory_order_acq_rel);
+  }
+  bool all_done() const { return open_shares.load(std::memory_order_acquire) == 0; }
+  Index count_done() const {
+    Index done = chunks;
+    for (const Share& share : shares) done -= share.open.load(std::memory_order_relaxed);
+    return done;
+  }
 };
+
+void leave_until_empty(const Region& region) {
+  wait_while([&] { return region.inside.load(std::memory_order_seq_cst) != 0; });
+}
 
 }  // namespace
 
@@ -87,18 +138,25 @@ struct ThreadPool::State {
   explicit State(int count) : slots(static_cast<std::size_t>(count)) {
     for (Region& region : ring) region.shares = std::vector<Share>(static_cast<std::size_t>(count));
   }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    stopping.store(true, std::memory_order_release);
+    epoch.fetch_add(1, std::memory_order_seq_cst);
+    epoch.notify_all();
+    for (std::thread& thread : threads) thread.join();
+  }
 
   void worker_main(int worker);
   Region& open_region(Index chunks);
   void run_region(Region& region, std::uint64_t epoch_now, int worker);
   void wait_and_rethrow(Region& region);
   void work_on(Region& region, int worker);
-  Index take_chunk(Region& region, int worker);
-  void run_chunk(Region& region, Index chunk, int worker);
-  void publish_chunk(Region& region, Index chunk, int worker);
+  Chunk take_chunk(Region& region, int worker);
+  void run_chunk(Region& region, Chunk chunk, int worker);
+  void publish_chunk(Region& region, Chunk chunk, int worker);
   void recompute_held(Region& region, int worker);
   void record_error(Region& region);
-  void leave_until_empty(Region& region);
 
   int workers() const { return static_cast<int>(slots.size()); }
 
@@ -117,86 +175,84 @@ void ThreadPool::State::record_error(Region& region) {
   if (!region.failed.exchange(true)) region.error = std::current_exception();
 }
 
-Index ThreadPool::State::take_chunk(Region& region, int worker) {
+Chunk ThreadPool::State::take_chunk(Region& region, int worker) {
   const int count = workers();
   for (int step = 0; step < count; ++step) {
     Share& share = region.shares[static_cast<std::size_t>((worker + step) % count)];
     if (share.next.load(std::memory_order_relaxed) >= share.end) continue;
     const Index chunk = share.next.fetch_add(1, std::memory_order_relaxed);
-    if (chunk < share.end) return chunk;
+    if (chunk < share.end) return {&share, chunk};
   }
-  return -1;
+  return {};
 }
 
-// Runs `finish` and counts the chunk, unless another worker has already claimed it.
-template <class Finish>
-void close_chunk(Region& region, Index chunk, const Finish& finish) {
-  std::uint8_t open = kOpen;
-  std::atomic<std::uint8_t>& state = region.chunk_states[static_cast<std::size_t>(chunk)];
-  if (!state.compare_exchange_strong(open, kCommitting, std::memory_order_acq_rel)) return;
-  finish();
-  state.store(kCommitted, std::memory_order_release);
-  region.done.fetch_add(1, std::memory_order_acq_rel);
-}
-
-void ThreadPool::State::publish_chunk(Region& region, Index chunk, int worker) {
+void ThreadPool::State::publish_chunk(Region& region, Chunk chunk, int worker) {
   Buffer& slot = slots[static_cast<std::size_t>(worker)];
   bool computed = false;
   if (!region.failed.load(std::memory_order_relaxed)) {
     try {
       if (slot.bytes() < region.work.slot_bytes) slot = Buffer(region.work.slot_bytes);
-      region.work.compute(chunk, slot.data());
+      region.work.compute(chunk.index, slot.data());
       computed = true;
     } catch (...) {
       record_error(region);
     }
   }
-  close_chunk(region, chunk, [&] {
-    if (!computed) return;
+  // Relaxed, because a claim hands over no data; set_done() does.
+  const std::uint64_t earlier =
+      region.claim(chunk).exchange(region.generation, std::memory_order_relaxed);
+  if (earlier == region.generation) return;
+  if (computed) {
     try {
-      region.work.commit(chunk, slot.data());
+      region.work.commit(chunk.index, slot.data());
     } catch (...) {
       record_error(region);
     }
-  });
+  }
+  region.set_done(chunk);
 }
 
 // After a failure, the remaining chunks are counted but not run.
-void ThreadPool::State::run_chunk(Region& region, Index chunk, int worker) {
+void ThreadPool::State::run_chunk(Region& region, Chunk chunk, int worker) {
   if (region.publishes) {
     publish_chunk(region, chunk, worker);
     return;
   }
   if (!region.failed.load(std::memory_order_relaxed)) {
     try {
-      const Index begin = chunk * region.grain;
+      const Index begin = chunk.index * region.grain;
       (*region.body)(begin, std::min(region.n, begin + region.grain), worker);
     } catch (...) {
       record_error(region);
     }
   }
-  region.done.fetch_add(1, std::memory_order_acq_rel);
+  region.set_done(chunk);
 }
 
-// Called when all chunks are taken but not all are committed. Recomputes those still open after the
-// deadline.
+// Called when all chunks are taken but not all are done. Recomputes those still unclaimed after the
+// deadline; each worker begins with its own share.
 void ThreadPool::State::recompute_held(Region& region, int worker) {
   const std::int64_t now = steady_clock().now_ns();
   const std::int64_t elapsed = now - region.started_ns.load(std::memory_order_relaxed);
-  const Index done = std::max<Index>(region.done.load(std::memory_order_relaxed), 1);
-  const std::int64_t mean = elapsed * workers() / done;
+  const Index done = std::max<Index>(region.count_done(), 1);
+  const std::int64_t mean = elapsed * std::min<Index>(workers(), region.chunks) / done;
   const std::int64_t deadline = now + std::max<std::int64_t>(kHeldNs, kHeldFactor * mean);
   while (!region.all_done() && steady_clock().now_ns() < deadline) relax();
-  for (Index chunk = 0; chunk < region.chunks && !region.all_done(); ++chunk) {
-    if (region.chunk_states[static_cast<std::size_t>(chunk)].load() != kOpen) continue;
-    recomputed.fetch_add(1, std::memory_order_relaxed);
-    run_chunk(region, chunk, worker);
+  for (int step = 0; step < workers(); ++step) {
+    Share& share = region.shares[static_cast<std::size_t>((worker + step) % workers())];
+    for (Chunk chunk{&share, share.begin}; chunk.index < share.end; ++chunk.index) {
+      if (region.claim(chunk).load(std::memory_order_relaxed) == region.generation) continue;
+      if (region.all_done()) return;
+      recomputed.fetch_add(1, std::memory_order_relaxed);
+      run_chunk(region, chunk, worker);
+    }
   }
 }
 
 void ThreadPool::State::work_on(Region& region, int worker) {
   const void* outer = std::exchange(t_inside, this);
-  for (Index chunk = take_chunk(region, worker); chunk >= 0; chunk = take_chunk(region, worker)) {
+  for (Chunk chunk = take_chunk(region, worker); chunk.share != nullptr;
+       chunk = take_chunk(region, worker)) {
     run_chunk(region, chunk, worker);
   }
   if (region.publishes && !region.all_done()) recompute_held(region, worker);
@@ -226,31 +282,27 @@ void ThreadPool::State::worker_main(int worker) {
   }
 }
 
-void ThreadPool::State::leave_until_empty(Region& region) {
-  for (int spins = 0; region.inside.load(std::memory_order_seq_cst) != 0; ++spins) {
-    if (spins < 4096) {
-      relax();
-    } else {
-      std::this_thread::yield();  // the straggler may be waiting for this core
-    }
-  }
-}
-
 // Prepares the slot of the next epoch, which no worker touches until it is published.
 Region& ThreadPool::State::open_region(Index chunks) {
   Region& region = ring[(epoch.load(std::memory_order_relaxed) + 1) % kRing];
   region.epoch.store(0, std::memory_order_seq_cst);
   leave_until_empty(region);
   region.chunks = chunks;
-  region.done.store(0, std::memory_order_relaxed);
   region.failed.store(false, std::memory_order_relaxed);
   region.error = nullptr;
   const int count = workers();
+  Index lines = 0;
   for (int worker = 0; worker < count; ++worker) {
     Share& share = region.shares[static_cast<std::size_t>(worker)];
-    share.next.store(chunks * worker / count, std::memory_order_relaxed);
+    share.begin = chunks * worker / count;
     share.end = chunks * (worker + 1) / count;
+    share.next.store(share.begin, std::memory_order_relaxed);
+    share.open.store(share.chunks(), std::memory_order_relaxed);
+    share.first_line = lines;
+    lines += share.lines();
   }
+  region.open_shares.store(static_cast<int>(std::min<Index>(chunks, count)),
+                           std::memory_order_relaxed);
   return region;
 }
 
@@ -263,15 +315,7 @@ void ThreadPool::State::run_region(Region& region, std::uint64_t epoch_now, int 
 }
 
 void ThreadPool::State::wait_and_rethrow(Region& region) {
-  for (int spins = 0; !region.all_done(); ++spins) {
-    if (region.publishes && spins > 64) {
-      recompute_held(region, 0);
-    } else if (spins < 4096) {
-      relax();
-    } else {
-      std::this_thread::yield();
-    }
-  }
+  wait_while([&] { return !region.all_done(); });
   if (!region.failed.load(std::memory_order_acquire)) return;
   leave_until_empty(region);
   std::rethrow_exception(std::exchange(region.error, nullptr));
@@ -282,19 +326,20 @@ ThreadPool::ThreadPool(int threads) {
   const int count = threads == 0 ? usable_cpus() : threads;
   state_ = std::make_unique<State>(count);
   for (int worker = 1; worker < count; ++worker) {
-    state_->threads.emplace_back([state = state_.get(), worker] {
-      name_thread(concat("worker ", worker));
-      state->worker_main(worker);
-    });
+    try {
+      state_->threads.emplace_back([state = state_.get(), worker] {
+        name_thread(concat("worker ", worker));
+        state->worker_main(worker);
+      });
+    } catch (const std::system_error& error) {
+      fail(
+          ErrorCategory::Resource, "ThreadPool",
+          concat("The system refused thread ", worker + 1, " of ", count, ": ", error.what(), "."));
+    }
   }
 }
 
-ThreadPool::~ThreadPool() {
-  state_->stopping.store(true, std::memory_order_release);
-  state_->epoch.fetch_add(1, std::memory_order_seq_cst);
-  state_->epoch.notify_all();
-  for (std::thread& thread : state_->threads) thread.join();
-}
+ThreadPool::~ThreadPool() = default;
 
 int ThreadPool::workers() const { return state_->workers(); }
 
@@ -323,27 +368,27 @@ PublishTicket ThreadPool::parallel_publish(PublishWork work) {
   Region& region = state_->open_region(work.chunks);
   region.publishes = true;
   region.work = std::move(work);
-  if (region.chunk_capacity < region.chunks) {
-    region.chunk_capacity = region.chunks;
-    region.chunk_states =
-        std::make_unique<std::atomic<std::uint8_t>[]>(static_cast<std::size_t>(region.chunks));
-  }
-  for (Index chunk = 0; chunk < region.chunks; ++chunk) {
-    region.chunk_states[static_cast<std::size_t>(chunk)].store(kOpen, std::memory_order_relaxed);
-  }
+  const Share& last = region.shares.back();
+  const auto lines = static_cast<std::size_t>(last.first_line + last.lines());
+  if (lines > region.claims.size()) region.claims = std::vector<ClaimLine>(lines);
   const PublishTicket ticket{state_->epoch.load(std::memory_order_relaxed) + 1};
+  region.generation = ticket.generation;
   state_->run_region(region, ticket.generation, 0);
   state_->wait_and_rethrow(region);
   if (!region.work.wait_for_stragglers) return ticket;
-  state_->leave_until_empty(region);
+  leave_until_empty(region);
   return {};
 }
 
 void ThreadPool::wait_left(PublishTicket ticket) {
   if (ticket.generation == 0) return;
-  Region& region = state_->ring[ticket.generation % kRing];
-  if (region.epoch.load(std::memory_order_seq_cst) != ticket.generation) return;
-  state_->leave_until_empty(region);
+  // While the epoch is 0, another caller is waiting for the workers of that region, too.
+  const Region& region = state_->ring[ticket.generation % kRing];
+  wait_while([&] {
+    const std::uint64_t epoch = region.epoch.load(std::memory_order_seq_cst);
+    return (epoch == 0 || epoch == ticket.generation) &&
+           region.inside.load(std::memory_order_seq_cst) != 0;
+  });
 }
 
 Index ThreadPool::chunks_recomputed() const { return state_->recomputed.load(); }

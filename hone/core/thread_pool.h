@@ -14,7 +14,8 @@ namespace hone {
 // calls from several threads queue.
 class ThreadPool final : public Executor {
  public:
-  // threads = 0 means usable_cpus(). Throws Error{InvalidArgument} below 0 or above 1024.
+  // threads = 0 means usable_cpus(). Throws Error{InvalidArgument} below 0 or above 1024, and
+  // Error{Resource} if the system refuses a thread.
   explicit ThreadPool(int threads = 0);
   ~ThreadPool() override;
 

@@ -2,15 +2,19 @@
 #include "hone/core/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <numeric>
 #include <thread>
 #include <vector>
 
 #include "hone/core/error.h"
+#include "tests/support/resident_memory.h"
 
 namespace hone {
 namespace {
@@ -150,6 +154,93 @@ TEST(ThreadPool, a_held_chunk_is_computed_by_another_worker) {
     EXPECT_EQ(commits, 16);
   }
   EXPECT_FALSE(hold);
+}
+
+// A region of two threads that has returned while the worker is still inside its first chunk.
+class HeldWorker {
+ public:
+  HeldWorker() {
+    const std::thread::id caller = std::this_thread::get_id();
+    const auto compute = [this, caller](Index, std::byte*) {
+      if (std::this_thread::get_id() == caller) {
+        for (int ms = 0; ms < 10'000 && !inside_; ++ms) sleep(1);
+      } else if (!held_.exchange(true)) {
+        inside_ = true;
+        while (!released_) sleep(1);
+        inside_ = false;
+      }
+    };
+    ticket_ = pool_.parallel_publish({.chunks = kChunks,
+                                      .slot_bytes = 64,
+                                      .compute = compute,
+                                      .commit = [this](Index, const std::byte*) { ++commits_; },
+                                      .wait_for_stragglers = false});
+  }
+  static void sleep(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
+
+  ThreadPool& pool() { return pool_; }
+  PublishTicket ticket() const { return ticket_; }
+  bool is_inside() const { return inside_; }
+  int commits() const { return commits_; }
+  void release() { released_ = true; }
+  // More regions than the pool remembers: the last ones need the place of the held one.
+  void run_many_regions() {
+    for (int i = 0; i < 100; ++i) pool_.parallel_for(4, 1, [](Index, Index, int) {});
+  }
+
+  static constexpr int kChunks = 16;
+
+ private:
+  std::atomic<bool> held_{false}, inside_{false}, released_{false};
+  std::atomic<int> commits_{0};
+  ThreadPool pool_{2};
+  PublishTicket ticket_;
+};
+
+TEST(ThreadPool, a_straggler_commits_nothing_however_many_regions_later_it_returns) {
+  HeldWorker held;
+  ASSERT_TRUE(held.is_inside());
+  EXPECT_EQ(held.commits(), HeldWorker::kChunks);
+  std::thread later([&] {
+    HeldWorker::sleep(100);
+    held.release();
+  });
+  held.run_many_regions();
+  later.join();
+  held.pool().wait_left(held.ticket());
+  EXPECT_EQ(held.commits(), HeldWorker::kChunks);
+  EXPECT_EQ(held.pool().chunks_recomputed(), 1);
+}
+
+TEST(ThreadPool, wait_left_waits_also_while_another_caller_takes_the_regions_place) {
+  HeldWorker held;
+  ASSERT_TRUE(held.is_inside());
+  std::thread other([&] { held.run_many_regions(); });
+  HeldWorker::sleep(100);
+  std::thread later([&] {
+    HeldWorker::sleep(100);
+    held.release();
+  });
+  held.pool().wait_left(held.ticket());
+  EXPECT_FALSE(held.is_inside());
+  other.join();
+  later.join();
+}
+
+TEST(ThreadPool, a_thread_that_the_system_refuses_is_an_error) {
+  if (!test::kCountsMemory) GTEST_SKIP() << "A sanitizer needs address space of its own.";
+  const auto start_too_many = [] {
+    const rlimit limit{Index{1} << 30, Index{1} << 30};
+    if (::setrlimit(RLIMIT_AS, &limit) != 0) std::exit(3);
+    try {
+      const ThreadPool pool(1000);
+    } catch (const Error& error) {
+      std::fputs(error.what(), stderr);
+      std::exit(error.category() == ErrorCategory::Resource ? 0 : 1);
+    }
+    std::exit(2);
+  };
+  EXPECT_EXIT(start_too_many(), testing::ExitedWithCode(0), "refused thread [0-9]+ of 1000");
 }
 
 TEST(ThreadPool, refuses_a_senseless_size) {
