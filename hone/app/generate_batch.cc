@@ -112,21 +112,32 @@ Json error_json(ErrorCategory category, const std::string& where, std::string_vi
   return {{"category", name_of(category)}, {"message", std::move(located)}};
 }
 
+// The same for all parts of a split GGUF model, <name>-<number>-of-<count>.gguf.
+std::string name_without_part(const std::filesystem::path& file) {
+  std::string name = file.filename().string();
+  constexpr std::size_t kEnding = std::string_view("00001-of-00003.gguf").size();
+  if (name.size() > kEnding && name.compare(name.size() - kEnding + 5, 4, "-of-") == 0) {
+    name.erase(name.size() - kEnding, 5);
+  }
+  return name;
+}
+
 // Names, sizes and times of change of the files that a model and its tokenizer are read from, so
 // that results of another model are noticed.
 Json describe_files(const GenerateOptions& options) {
   namespace fs = std::filesystem;
   std::vector<fs::path> files;
-  if (fs::is_directory(options.model)) {
-    for (const fs::directory_entry& entry : fs::directory_iterator(options.model)) {
-      const fs::path kind = entry.path().extension();
-      const bool is_read = kind == ".json" || kind == ".safetensors" || kind == ".model";
-      if (is_read && entry.is_regular_file()) files.push_back(entry.path());
-    }
-    std::ranges::sort(files);
-  } else {
-    files.push_back(options.model);
+  const bool is_folder = fs::is_directory(options.model);
+  const fs::path folder = is_folder ? options.model : fs::absolute(options.model).parent_path();
+  std::error_code error;  // of a folder that cannot be listed
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    const fs::path kind = entry.path().extension();
+    const bool is_read = is_folder ? kind == ".json" || kind == ".safetensors" || kind == ".model"
+                                   : name_without_part(entry) == name_without_part(options.model);
+    if (is_read && entry.is_regular_file()) files.push_back(entry.path());
   }
+  if (!is_folder && files.empty()) files.push_back(options.model);
+  std::ranges::sort(files);
   if (!options.engine.tokenizer.empty()) files.push_back(options.engine.tokenizer);
   Json list = Json::array();
   for (const fs::path& file : files) {

@@ -8,6 +8,7 @@
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "tests/cli/cli_fixture.h"
+#include "tests/model_io/tiny_gguf.h"
 
 namespace hone::test {
 namespace {
@@ -157,6 +158,24 @@ TEST_F(GeneratePrompts, resume_refuses_results_of_other_prompts_or_options) {
   write_text_file(path("p.jsonl"), prompts + "{\"prompt\": \"c\"}\n");
   EXPECT_EQ(run_hone(resume + Arguments{"--threads", "1", "--prefill-chunk", "16"}).status, 0);
   EXPECT_EQ(results_of("out").size(), 21u);
+}
+
+TEST_F(GeneratePrompts, resume_notices_that_a_part_of_a_split_model_has_changed) {
+  write_parts(folder_.path(), tiny_split());
+  write_text_file(path("p.jsonl"), "{\"tokens\": [1, 2]}\n{\"tokens\": [3]}\n");
+  command_[1] = part_path(folder_.path(), 0).string();
+  const ProgramResult result = run_hone(to("whole"));
+  ASSERT_EQ(result.status, 0) << result.err;
+  const std::string whole = read_text_file(path("whole"));
+  write_text_file(path("out.partial"), whole.substr(0, whole.find('\n') + 1));
+  const auto resume = to("out") + Arguments{"--resume"};
+  const fs::path part = part_path(folder_.path(), 2);
+  const auto written = fs::last_write_time(part);
+  fs::last_write_time(part, written + std::chrono::seconds(5));
+  expect_refusal(resume, 2, "another prompt, model or option");
+  fs::last_write_time(part, written);
+  EXPECT_EQ(run_hone(resume).status, 0);
+  EXPECT_EQ(results_of("out"), results_of("whole"));
 }
 
 class StoppedPrompts : public GeneratePrompts {
