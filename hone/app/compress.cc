@@ -158,8 +158,7 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
     check_output_spares(job.out, input);
   }
   model_io::check_model_folder(job.out);
-  const fs::path beside = job.out.parent_path();
-  remove_stale_temporaries(beside.empty() ? "." : beside);
+  remove_stale_temporaries(output_target(job.out).parent_path());
   const auto original = model_io::open_model_or_throw(job.model, {.tokenizer = job.tokenizer});
   model_io::refuse_factored(original->architecture(), job.model.string());
   const Json source = hash_of(job.model, original->files());

@@ -32,17 +32,14 @@ Target choose_target(const ConvertOptions& options) {
 void check_output(const ConvertOptions& options, Target target) {
   const std::string out = options.out.string();
   HONE_REQUIRE(!out.empty(), "convert", "The output needs a name.");
-  if (!fs::exists(options.out)) return;
   check_output_spares(options.out, options.in);
   check_output_spares(options.out, options.tokenizer);
-  if (target != Target::Folder) {
-    HONE_REQUIRE(!fs::is_directory(options.out), out,
-                 "The output must be a file, but this is a folder.");
-    HONE_REQUIRE(model_io::is_replaceable(options.out), out,
-                 "This file is neither a GGUF nor a llama2.c model, so it is not replaced.");
-    return;
-  }
-  model_io::check_model_folder(options.out);
+  if (target == Target::Folder) return model_io::check_model_folder(options.out);
+  const fs::path file = output_target(options.out);
+  if (!fs::exists(file)) return;
+  HONE_REQUIRE(!fs::is_directory(file), out, "The output must be a file, but this is a folder.");
+  HONE_REQUIRE(model_io::is_replaceable(file), out,
+               "This file is neither a GGUF nor a llama2.c model, so it is not replaced.");
 }
 
 bool is_quantized(const model_io::NamedMatrix& tensor) {
@@ -92,8 +89,7 @@ Json convert_model(const ConvertOptions& options) {
   for (const fs::path& file : model->files()) check_output_spares(options.out, file);
   HONE_CHECK(target != Target::Llama2c || !type || *type == model_io::StoreType::F32,
              "convert --dtype", "f32 for llama2.c", options.dtype);
-  const fs::path folder = options.out.parent_path();
-  remove_stale_temporaries(folder.empty() ? "." : folder);
+  remove_stale_temporaries(output_target(options.out).parent_path());
 
   const auto tokenizer = model->tokenizer();
   const model_io::ModelSource source{model->architecture(), model->tensors(), tokenizer.get(),

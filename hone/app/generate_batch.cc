@@ -22,6 +22,7 @@
 #include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
 #include "hone/core/trace.h"
+#include "hone/text/load_tokenizer.h"
 
 namespace hone::app {
 namespace {
@@ -112,39 +113,32 @@ Json error_json(ErrorCategory category, const std::string& where, std::string_vi
   return {{"category", name_of(category)}, {"message", std::move(located)}};
 }
 
-// The same for all parts of a split GGUF model, <name>-<number>-of-<count>.gguf.
-std::string name_without_part(const std::filesystem::path& file) {
-  std::string name = file.filename().string();
-  constexpr std::size_t kEnding = std::string_view("00001-of-00003.gguf").size();
-  if (name.size() > kEnding && name.compare(name.size() - kEnding + 5, 4, "-of-") == 0) {
-    name.erase(name.size() - kEnding, 5);
-  }
-  return name;
-}
-
-// Names, sizes and times of change of the files that a model and its tokenizer are read from, so
-// that results of another model are noticed.
-Json describe_files(const GenerateOptions& options) {
-  namespace fs = std::filesystem;
-  std::vector<fs::path> files;
-  const bool is_folder = fs::is_directory(options.model);
-  const fs::path folder = is_folder ? options.model : fs::absolute(options.model).parent_path();
-  std::error_code error;  // of a folder that cannot be listed
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    const fs::path kind = entry.path().extension();
-    const bool is_read = is_folder ? kind == ".json" || kind == ".safetensors" || kind == ".model"
-                                   : name_without_part(entry) == name_without_part(options.model);
-    if (is_read && entry.is_regular_file()) files.push_back(entry.path());
-  }
-  if (!is_folder && files.empty()) files.push_back(options.model);
-  std::ranges::sort(files);
-  if (!options.engine.tokenizer.empty()) files.push_back(options.engine.tokenizer);
+// Names, sizes and times of change of files, so that results of another model are noticed.
+Json describe_files(std::span<const std::filesystem::path> files) {
   Json list = Json::array();
-  for (const fs::path& file : files) {
-    list.push_back({file.filename().string(), fs::file_size(file),
-                    fs::last_write_time(file).time_since_epoch().count()});
+  for (const std::filesystem::path& file : files) {
+    std::error_code ignored;  // of files that are not there
+    list.push_back({file.filename().string(), std::filesystem::file_size(file, ignored),
+                    std::filesystem::last_write_time(file, ignored).time_since_epoch().count()});
   }
   return list;
+}
+
+// Of all files that texts depend on.
+Json describe_files(const Engine& engine, const GenerateOptions& options) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> files = engine.info().files;
+  if (fs::is_directory(options.model)) files.push_back(options.model / "config.json");
+  fs::path tokenizer = options.engine.tokenizer;
+  if (tokenizer.empty() && engine.info().format != "gguf") {
+    tokenizer =
+        fs::is_directory(options.model) ? options.model : fs::absolute(options.model).parent_path();
+  }
+  if (!tokenizer.empty()) {
+    const std::vector<fs::path> more = text::list_tokenizer_files(tokenizer);
+    files.insert(files.end(), more.begin(), more.end());
+  }
+  return describe_files(files);
 }
 
 // All options and properties of the model that texts depend on.
@@ -153,7 +147,7 @@ std::string describe_texts(const Engine& engine, const GenerateOptions& options)
   const infer::SamplingParams& sampling = request.sampling;
   Json text{
       {"model", {engine.info().format, engine.info().file_bytes, engine.info().wanted_context}},
-      {"files", describe_files(options)},
+      {"files", describe_files(engine, options)},
       {"types",
        {static_cast<int>(options.engine.kv), static_cast<int>(options.engine.activations),
         name_of(options.engine.weights.format)}},
@@ -167,7 +161,7 @@ std::string describe_texts(const Engine& engine, const GenerateOptions& options)
       {"penalties", {sampling.presence_penalty, sampling.frequency_penalty}}};
   // Under the exact rule, a text also depends on where rounds of drafts begin.
   if (!options.engine.draft.model.empty() && request.spec.rule == infer::SpecRule::Exact) {
-    text["drafts"] = options.engine.draft.model.string();
+    text["drafts"] = describe_files(engine.info().draft_files);
   }
   for (const infer::LogitBias& bias : sampling.logit_bias) {
     text["bias"].push_back({bias.id, bias.bias});
@@ -187,7 +181,9 @@ class Job {
  public:
   Job(const GenerateBatchOptions& options, Executor& executor)
       : options_(options), lines_(options.prompts) {
-    if (!options.output.empty()) file_.emplace(options.output, options.resume);
+    if (!options.output.empty()) {
+      file_.emplace(options.output, options.resume, options.prompts);
+    }
     infer::EngineOptions engine_options = options.defaults.engine;
     engine_options.executor = &executor;
     engine_options.need_tokenizer = false;  // lines may have ids

@@ -29,8 +29,12 @@ bool is_there(const fs::path& path) {
 
 }  // namespace
 
-ResultFile::ResultFile(fs::path file, bool resume) : file_(std::move(file)), partial_(file_) {
+ResultFile::ResultFile(fs::path file, bool resume, const fs::path& input)
+    : file_(std::move(file)), partial_(file_) {
   partial_ += ".partial";
+  std::error_code ignored;
+  HONE_REQUIRE(!fs::equivalent(partial_, input, ignored), partial_.string(),
+               "The results of the output would be written to its input.");
   try {
     open(resume);
     lock();

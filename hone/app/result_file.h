@@ -16,9 +16,9 @@ namespace hone::app {
 class ResultFile {
  public:
   // Starts FILE.partial, or continues it with `resume` if there is one. Error{InvalidArgument} if
-  // FILE exists or, without `resume`, FILE.partial; Error{Resource} if another process writes it;
-  // Error{Io}.
-  ResultFile(std::filesystem::path file, bool resume);
+  // FILE exists or, without `resume`, FILE.partial, and if that is `input`; Error{Resource} if
+  // another process writes it; Error{Io}.
+  ResultFile(std::filesystem::path file, bool resume, const std::filesystem::path& input);
   ResultFile(const ResultFile&) = delete;
   ResultFile& operator=(const ResultFile&) = delete;
   ~ResultFile();

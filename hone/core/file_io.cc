@@ -65,6 +65,16 @@ void rename_synced(const fs::path& from, const fs::path& to) {
   sync_path(folder_of(to), O_RDONLY | O_DIRECTORY);
 }
 
+// Returns false, with errno, if the name is in use or the file cannot have it.
+bool rename_if_new(const fs::path& from, const fs::path& to) {
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;  // not every file system has it
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(to, error))) return ::rename(from.c_str(), to.c_str()) == 0;
+  errno = EEXIST;
+  return false;
+}
+
 std::string_view kind_of(mode_t mode) {
   if (S_ISDIR(mode)) return "a folder";
   return S_ISFIFO(mode) ? "a pipe" : S_ISSOCK(mode) ? "a socket" : "a device";
@@ -133,7 +143,14 @@ void reject_device(int descriptor, const fs::path& path) {
 
 }  // namespace
 
-AtomicFile::AtomicFile(fs::path path) : path_(follow_link(path)) {
+fs::path output_target(const fs::path& path) {
+  const fs::path target = follow_link(path.has_filename() ? path : path.parent_path());
+  std::error_code error;
+  const fs::path resolved = fs::weakly_canonical(fs::absolute(target, error), error);
+  return error ? target : resolved;
+}
+
+AtomicFile::AtomicFile(fs::path path) : path_(output_target(path)) {
   struct stat status {};
   if (::stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     fail(ErrorCategory::Io, path_.string(), "a file or a new name", kind_of(status.st_mode));
@@ -181,10 +198,12 @@ void AtomicFile::commit() {
   descriptor_ = -1;
 }
 
-AtomicFolder::AtomicFolder(fs::path path)
-    : path_(follow_link(path.has_filename() ? path : path.parent_path())) {
+AtomicFolder::AtomicFolder(const fs::path& path, Check check)
+    : path_(output_target(path)), check_(std::move(check)) {
   std::error_code error;
-  if (fs::exists(path_, error) && !fs::is_directory(path_, error)) {
+  const bool exists = fs::exists(path_, error);
+  if (exists && check_) check_(path_);
+  if (exists && !fs::is_directory(path_, error)) {
     fail(ErrorCategory::Io, path_.string(), "a folder or a new name", "an existing file");
   }
   fs::create_directories(folder_of(path_), error);
@@ -210,30 +229,48 @@ void AtomicFolder::commit() {
     sync_path(entry.path(), entry.is_directory() ? O_RDONLY | O_DIRECTORY : O_RDONLY);
   }
   sync_path(staging_, O_RDONLY | O_DIRECTORY);
-  if (fs::exists(path_, ignored)) {
-    // An atomic exchange, so that a folder of this name exists at every moment. staging_ then names
-    // the old one.
-    if (::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) {
-      fail_io(path_, "replace the folder");
-    }
-    sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
-    fs::remove_all(staging_, ignored);
-  } else if (::rename(staging_.c_str(), path_.c_str()) != 0) {
-    // If another process has created the folder in the meantime, replace it.
-    if (errno != ENOTEMPTY && errno != EEXIST)
+  if (!rename_if_new(staging_, path_)) {
+    if (errno != EEXIST && errno != ENOTEMPTY)
       fail_io(path_, "rename the finished folder into place");
-    return commit();
-  } else {
-    sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
+    replace();
   }
+  sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
   committed_ = true;
+}
+
+// An atomic exchange, so that a folder of this name exists at every moment. staging_ then names the
+// old one, which only now nobody can open by its name.
+void AtomicFolder::replace() {
+  const auto exchange = [this] {
+    return ::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0;
+  };
+  if (!exchange()) fail_io(path_, "replace the folder");
+  const std::string name = staging_.string();
+  const auto put_back = [&] {
+    if (!exchange()) staging_.clear();  // rather two folders than one too few
+  };
+  try {
+    if (check_) check_(staging_);
+  } catch (const Error& error) {
+    put_back();
+    std::string message = error.what();
+    const std::size_t at = message.find(name);
+    if (at != std::string::npos) message.replace(at, name.size(), path_.string());
+    throw Error(error.category(), message);
+  } catch (...) {
+    put_back();
+    throw;
+  }
+  std::error_code ignored;
+  fs::remove_all(staging_, ignored);
 }
 
 void check_output_excludes(const fs::path& out, const fs::path& input) {
   std::error_code error;
-  if (input.empty() || !fs::exists(out, error) || !fs::exists(input, error)) return;
-  const fs::path to = fs::canonical(out, error), from = fs::canonical(input, error);
-  const bool same = fs::equivalent(out, input, error);
+  const fs::path to = output_target(out);
+  if (input.empty() || !fs::exists(to, error) || !fs::exists(input, error)) return;
+  const fs::path from = fs::canonical(input, error);
+  const bool same = fs::equivalent(to, input, error);
   HONE_REQUIRE(!same, out.string(), "The output must not be the input.");
   HONE_REQUIRE(!is_within(from, to), out.string(),
                concat("The output must not contain the input ", input.string(), "."));
@@ -242,10 +279,10 @@ void check_output_excludes(const fs::path& out, const fs::path& input) {
 void check_output_spares(const fs::path& out, const fs::path& input) {
   check_output_excludes(out, input);
   std::error_code error;
-  if (!fs::exists(out, error) || !fs::is_directory(input, error)) return;
-  const fs::path to = fs::canonical(out, error), from = fs::canonical(input, error);
-  HONE_REQUIRE(!is_within(to, from), out.string(),
-               concat("The output must not lie within the input ", input.string(), "."));
+  const fs::path to = output_target(out);
+  if (!fs::exists(to, error) || !fs::is_directory(input, error)) return;
+  check_output_outside(out, input);
+  const fs::path from = fs::canonical(input, error);
   for (fs::recursive_directory_iterator entry(from, error), end; !error && entry != end;
        entry.increment(error)) {
     std::error_code broken;
@@ -260,8 +297,7 @@ void check_output_outside(const fs::path& out, const fs::path& input) {
   std::error_code error;
   const fs::path from = fs::canonical(input, error);
   if (error || !fs::is_directory(from, error)) return;
-  const fs::path to = fs::weakly_canonical(fs::absolute(out), error) / "";
-  HONE_REQUIRE(error || !is_within(to, from), out.string(),
+  HONE_REQUIRE(!is_within(output_target(out) / "", from), out.string(),
                concat("The output must not lie within the input ", input.string(), "."));
 }
 
@@ -302,16 +338,7 @@ int open_text_stream(const fs::path& path) {
 }
 
 void rename_to_new(const fs::path& from, const fs::path& to) {
-  int status = ::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE);
-  if (status != 0 && (errno == EINVAL || errno == ENOSYS)) {  // not every file system has it
-    std::error_code error;
-    if (fs::exists(fs::symlink_status(to, error))) {
-      errno = EEXIST;
-    } else {
-      status = ::rename(from.c_str(), to.c_str());
-    }
-  }
-  if (status != 0) fail_io(to, "rename the finished file into place");
+  if (!rename_if_new(from, to)) fail_io(to, "rename the finished file into place");
   sync_path(folder_of(to), O_RDONLY | O_DIRECTORY);
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,7 +42,12 @@ class AtomicFile {
 // not be a file.
 class AtomicFolder {
  public:
-  explicit AtomicFolder(std::filesystem::path path);
+  // Throws for a folder that must not be replaced. Its argument may have a temporary name.
+  using Check = std::function<void(const std::filesystem::path& folder)>;
+
+  // `check` is called for an existing folder now, and again in commit() for what is there by then,
+  // which stays if it throws.
+  explicit AtomicFolder(const std::filesystem::path& path, Check check = {});
   AtomicFolder(const AtomicFolder&) = delete;
   AtomicFolder& operator=(const AtomicFolder&) = delete;
   ~AtomicFolder();
@@ -50,15 +56,24 @@ class AtomicFolder {
   void commit();
 
  private:
+  void replace();
+
   std::filesystem::path path_, staging_;
+  Check check_;
   int descriptor_ = -1;  // of staging_, locked
   bool committed_ = false;
 };
 
+// The file or folder that writing `path` creates or replaces: absolute, without a slash at its end,
+// with links followed and ".." resolved, also where folders on the way do not exist yet. Whoever
+// checks an output checks this. Throws Error{Io} for links that lead in a circle.
+std::filesystem::path output_target(const std::filesystem::path& path);
+
 // Throws Error{InvalidArgument} if replacing `out` would change or remove `input`: if both are
 // there and `input` is `out` or lies within it. Symbolic links to them are followed.
 void check_output_excludes(const std::filesystem::path& out, const std::filesystem::path& input);
-// The same, and if `out` lies within the folder `input`, where links are followed, too.
+// The same, and if `out` is there and lies within the folder `input`, or is what a link in it leads
+// to.
 void check_output_spares(const std::filesystem::path& out, const std::filesystem::path& input);
 
 // Throws Error{InvalidArgument} if `out`, which need not exist, is the folder `input` or lies

@@ -79,6 +79,8 @@ struct Engine::State {
     info.context = loop.max_length();
     info.wanted_context = loop_settings.context;
     info.file_bytes = file->file_bytes();
+    info.files = file->files();
+    if (draft_model != nullptr) info.draft_files = draft_model->files();
     info.weight_bytes = runner.weight_bytes();
     info.weights_are_mapped = runner.weights().packed != nullptr;
     info.kept_weights = runner.weights().kept;

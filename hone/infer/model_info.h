@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <filesystem>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct ModelInfo {
   Index context = 0;   // maximum tokens of a sequence: `wanted_context`, or what the KV cache holds
   Index wanted_context = 0;  // EngineOptions::context or the model's own
   Index file_bytes = 0;
+  std::vector<std::filesystem::path> files;        // that hold the weights
+  std::vector<std::filesystem::path> draft_files;  // those of the draft model; empty without one
   // Of the packed matrices, all of which a decode step reads. The embedding matrix counts once
   // where it is also the output matrix, and otherwise not at all.
   Index weight_bytes = 0;

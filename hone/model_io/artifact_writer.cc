@@ -115,8 +115,7 @@ WriteReport write_artifact(const std::filesystem::path& path, const ModelSource&
   Json config = write_hf_config(source.architecture, torch_name_of(StoreType::F32));
   config["hone"] = {{"format", kFormatVersion}};
 
-  check_model_folder(path);
-  AtomicFolder folder(path);
+  AtomicFolder folder(path, check_model_folder);
   SafetensorsWriter writer(folder.staging() / "model.safetensors", plan_file(items),
                            describe(items, notes));
   write_items(writer, items,

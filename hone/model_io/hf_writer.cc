@@ -50,8 +50,7 @@ WriteReport write_hugging_face(const std::filesystem::path& path, const ModelSou
     plan.push_back({tensor.name, dtype_of(dense_type_of(tensor, type, where)),
                     tensor.is_vector ? Shape{tensor.cols} : Shape{tensor.rows, tensor.cols}});
   }
-  check_model_folder(path);
-  AtomicFolder folder(path);
+  AtomicFolder folder(path, check_model_folder);
   SafetensorsWriter writer(folder.staging() / "model.safetensors", plan, {{"format", "pt"}});
   const StorageRules rules{source.architecture, RopePairing::HalfSplit,
                            norm_offset_in(family, FileFormat::HuggingFace)};

@@ -52,10 +52,10 @@ struct WriteReport {
 // GGUF and llama2.c, and Error{Io}. A failed call leaves
 // nothing behind.
 
-// Throws Error{InvalidArgument} if `folder` is a file or contains anything but a model (no
-// config.json, folders, or files that are not part of a model). Both folder writers call it,
+// Throws Error{InvalidArgument} if output_target(path) is a file or contains anything but a model
+// (no config.json, folders, or files that are not part of a model). Both folder writers call it,
 // because they replace the whole folder; callers can check early, before hours of work.
-void check_model_folder(const std::filesystem::path& folder);
+void check_model_folder(const std::filesystem::path& path);
 
 // Writes a folder that transformers opens: config.json, generation_config.json, model.safetensors,
 // tokenizer.json and tokenizer_config.json. The type is f32, f16 or bf16.

@@ -108,9 +108,10 @@ bool belongs_to_model(const std::string& name) {
 
 }  // namespace
 
-void check_model_folder(const fs::path& folder) {
+void check_model_folder(const fs::path& path) {
+  const fs::path folder = output_target(path);
   if (!fs::exists(folder)) return;
-  const std::string where = folder.string();
+  const std::string where = path.string();
   HONE_REQUIRE(fs::is_directory(folder), where, "The output must be a folder, but this is a file.");
   if (fs::is_empty(folder)) return;
   HONE_REQUIRE(fs::exists(folder / "config.json"), where,

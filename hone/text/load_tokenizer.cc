@@ -18,6 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr Index kMaxConfigBytes = Index{1} << 28;
+constexpr std::string_view kVocab = "vocab.json", kMerges = "merges.txt";
 
 // Older models have special_tokens_map.json; tokenizer_config.json takes precedence.
 void apply_configs(Vocabulary& vocabulary, const fs::path& folder) {
@@ -35,7 +36,6 @@ std::shared_ptr<const Tokenizer> finish(Vocabulary vocabulary, const fs::path& p
 
 // "gpt2_vocab.json" belongs with "gpt2_merges.txt".
 std::shared_ptr<const Tokenizer> load_vocab_and_merges(const fs::path& path) {
-  constexpr std::string_view kVocab = "vocab.json", kMerges = "merges.txt";
   const std::string name = path.filename().string();
   const std::string_view ending = path.extension() == ".json" ? kVocab : kMerges;
   if (!name.ends_with(ending)) {
@@ -100,6 +100,24 @@ fs::path find_tokenizer_file(const fs::path& folder) {
   }
   const std::vector<fs::path> candidates = list_tok_bins(folder);
   return candidates.empty() ? fs::path() : candidates.front();
+}
+
+std::vector<fs::path> list_tokenizer_files(const fs::path& path) {
+  std::error_code ignored;
+  const bool is_folder = fs::is_directory(path, ignored);
+  const fs::path folder = is_folder ? path : fs::absolute(path, ignored).parent_path();
+  std::vector<fs::path> files;
+  if (is_folder) files = list_tok_bins(folder);
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const bool is_named = name == "tokenizer.json" || name == "tokenizer.model" ||
+                          name == "tokenizer_config.json" || name == "special_tokens_map.json" ||
+                          name.ends_with(kVocab) || name.ends_with(kMerges);
+    const bool is_path = !is_folder && name == path.filename();
+    if (is_named || is_path) files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
 }
 
 std::shared_ptr<const Tokenizer> load_tokenizer_or_throw(const fs::path& path) {

@@ -22,4 +22,7 @@ std::vector<std::filesystem::path> list_tok_bins(const std::filesystem::path& fo
 // The tokenizer file in a folder, in the order above; empty if there is none.
 std::filesystem::path find_tokenizer_file(const std::filesystem::path& folder);
 
+// All files that load_tokenizer_or_throw(path) may read, sorted, whether or not it needs them.
+std::vector<std::filesystem::path> list_tokenizer_files(const std::filesystem::path& path);
+
 }  // namespace hone::text

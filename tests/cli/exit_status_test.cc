@@ -180,9 +180,21 @@ TEST_F(Cli, convert_never_overwrites_its_input_or_foreign_files) {
   expect_refusal({"convert", gguf, path("link.gguf")}, 2);
   expect_refusal({"convert", gguf, path("photos")}, 2);
   expect_refusal({"convert", gguf, path("photos/cat.txt")}, 2);
+  // By way of folders that are not there.
+  fs::create_symlink("new/../hf", path("dangling"));
+  expect_refusal({"convert", model, path("new/../hf")}, 2, "must not be the input");
+  expect_refusal({"convert", model, path("dangling")}, 2, "must not be the input");
+  expect_refusal({"convert", gguf, path("new/../photos")}, 2, "so it is not replaced");
+  expect_refusal({"convert", gguf, path("new/../m.gguf")}, 2, "must not be the input");
   expect_refusal({"convert", model, path("photos"), "--to", "gguf"}, 2);
   EXPECT_EQ(read_text_file(gguf), before);
   EXPECT_EQ(read_text_file(path("photos/cat.txt")), "cat");
+  EXPECT_FALSE(fs::exists(path("new")));
+  // What a killed run left is removed beside what a link or a slash at the end lead to.
+  fs::create_directories(path("real/left.hone-tmp-99999999-0"));
+  fs::create_symlink("real/new", path("linked"));
+  ASSERT_EQ(run_hone({"convert", model, path("linked")}).status, 0);
+  EXPECT_FALSE(fs::exists(path("real/left.hone-tmp-99999999-0")));
 }
 
 TEST_F(Cli, convert_spares_the_parts_of_its_input_and_what_lies_in_a_model_folder) {

@@ -178,6 +178,35 @@ TEST_F(GeneratePrompts, resume_notices_that_a_part_of_a_split_model_has_changed)
   EXPECT_EQ(results_of("out"), results_of("whole"));
 }
 
+TEST_F(GeneratePrompts, resume_notices_another_tokenizer_or_draft) {
+  fs::copy(path("hf"), path("draft"), fs::copy_options::recursive);
+  fs::copy(path("hf"), path("words"), fs::copy_options::recursive);
+  const auto drafts = command_ + Arguments{"--draft",     path("draft"), "--spec-rule", "exact",
+                                           "--tokenizer", path("words"), "--temp",      "0"};
+  const auto to_file = [&](const char* name) { return drafts + Arguments{"--output", path(name)}; };
+  const ProgramResult result = run_hone(to_file("whole"));
+  ASSERT_EQ(result.status, 0) << result.err;
+  const std::string whole = read_text_file(path("whole"));
+  write_text_file(path("out.partial"), whole.substr(0, whole.find('\n') + 1));
+  const auto resume = to_file("out") + Arguments{"--resume"};
+  for (const char* name : {"draft/model.safetensors", "words/tokenizer.json"}) {
+    const auto written = fs::last_write_time(path(name));
+    fs::last_write_time(path(name), written + std::chrono::seconds(5));
+    expect_refusal(resume, 2, "another prompt, model or option");
+    fs::last_write_time(path(name), written);
+  }
+  EXPECT_EQ(run_hone(resume).status, 0);
+  EXPECT_EQ(results_of("out"), results_of("whole"));
+}
+
+TEST_F(GeneratePrompts, the_prompts_are_not_taken_for_results) {
+  const std::string prompts = "{\"prompt\": \"b\"}";
+  write_text_file(path("out.partial"), prompts);
+  command_[3] = path("out.partial");
+  expect_refusal(to("out") + Arguments{"--resume"}, 2, "would be written to its input");
+  EXPECT_EQ(read_text_file(path("out.partial")), prompts);
+}
+
 class StoppedPrompts : public GeneratePrompts {
  protected:
   void SetUp() override {

@@ -68,6 +68,20 @@ TEST_F(Loading, the_second_start_maps_what_the_first_one_packed) {
   EXPECT_NE(repaired.err.find("packed again"), std::string::npos) << repaired.err;
 }
 
+TEST_F(Loading, a_link_in_the_cache_is_replaced_and_not_followed) {
+  const Arguments cache{"--pack-cache", path("cache")};
+  generate(hf_, cache);
+  write_text_file(path("thesis"), "mine");
+  const auto entry = *std::filesystem::directory_iterator(path("cache"));
+  const auto packed = entry.path() / "packed.safetensors";
+  std::filesystem::remove(packed);
+  std::filesystem::create_symlink(path("thesis"), packed);
+  run_hone(Arguments{"generate", hf_, "-p", "abc", "-n", "2"} + cache);
+  EXPECT_EQ(read_text_file(path("thesis")), "mine");
+  EXPECT_FALSE(std::filesystem::is_symlink(packed));
+  EXPECT_EQ(generate(hf_, cache)["weights"]["mapped"], true);
+}
+
 TEST_F(Loading, other_values_are_wrong_usage) {
   expect_refusal({"generate", hf_, "-p", "a", "--weights", "q5"}, 2, "--weights: q5");
   expect_refusal({"generate", hf_, "-p", "a", "--pack-cache", ""}, 2, "--pack-cache");

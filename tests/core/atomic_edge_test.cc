@@ -153,6 +153,56 @@ TEST(AtomicFolder, follows_a_symbolic_link) {
   EXPECT_EQ(read_text_file(folder.path() / "target" / "a"), "1");
 }
 
+TEST(OutputTarget, resolves_what_is_there_and_what_is_not) {
+  const test::TemporaryFolder folder;
+  const fs::path root = fs::canonical(folder.path());
+  fs::create_directories(root / "a" / "b");
+  fs::create_symlink("a/b", root / "to_b");
+  fs::create_symlink("new/../a", root / "to_a");
+  for (const auto& [path, target] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"a", "a"},
+                                                                  {"a/", "a"},
+                                                                  {"new/../a", "a"},
+                                                                  {"new/x/../../a/c", "a/c"},
+                                                                  {"to_b/../c", "a/c"},
+                                                                  {"to_b", "a/b"},
+                                                                  {"to_a", "a"},
+                                                                  {"x/y", "x/y"}}) {
+    EXPECT_EQ(output_target(root / path), root / target) << path;
+  }
+}
+
+// Of a folder that appears while its content is written, and of one that was there.
+TEST(AtomicFolder, keeps_what_its_check_refuses_in_the_end) {
+  const test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "model";
+  const auto check = [](const fs::path& old) {
+    HONE_REQUIRE(!fs::exists(old / "precious"), old.string(), "It is precious.");
+  };
+  const auto write = [&](const std::function<void()>& meanwhile) {
+    AtomicFolder written(path, check);
+    write_text_file(written.staging() / "a", "1");
+    meanwhile();
+    written.commit();
+  };
+  for (int round = 0; round < 2; ++round) {
+    if (round == 1) write([] {});
+    try {
+      write([&] {
+        fs::create_directories(path);
+        write_text_file(path / "precious", "x");
+      });
+      ADD_FAILURE() << "was replaced";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.what(), concat("[", fs::canonical(path).string(), "] It is precious."));
+    }
+    EXPECT_EQ(read_text_file(path / "precious"), "x");
+    EXPECT_EQ(test::entries_in(folder.path()), 1u) << "a temporary stays";
+    EXPECT_THROW(AtomicFolder(path, check), Error);
+    fs::remove_all(path);
+  }
+}
+
 TEST(AtomicFile, follows_links_to_what_is_not_there_yet) {
   const test::TemporaryFolder folder;
   fs::create_directory(folder.path() / "there");

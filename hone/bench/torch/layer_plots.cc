@@ -262,8 +262,7 @@ void write_layer_plots(const Json& report, const fs::path& folder) {
     page.sections.push_back(std::move(section));
   }
   page.extra["bench"] = report;
-  check_plots_folder(folder);  // again: measuring took a while
-  AtomicFolder out(folder);
+  AtomicFolder out(folder, check_plots_folder);
   const fs::path& staging = out.staging();
   constexpr auto kWide = tune::ChartWidth::Wide;
   write_text_file(staging / "landscape.svg",

@@ -113,11 +113,11 @@ ImageCorpus leaves_corpus(const LeavesOptions& options, const ImageOptions& imag
 
 void write_leaves(const LeavesOptions& options, const fs::path& folder, Executor& executor) {
   check_leaves(options);
-  std::error_code ignored;
-  HONE_REQUIRE(!fs::exists(folder, ignored) ||
-                   (fs::is_directory(folder, ignored) && fs::is_empty(folder, ignored)),
-               folder.string(), "Images are written to a new or an empty folder; this one is not.");
-  AtomicFolder out(folder);
+  AtomicFolder out(folder, [](const fs::path& old) {
+    std::error_code ignored;
+    HONE_REQUIRE(fs::is_directory(old, ignored) && fs::is_empty(old, ignored), old.string(),
+                 "Images are written to a new or an empty folder; this one is not.");
+  });
   const std::vector<std::string> names = leaf_class_names(options.classes);
   for (const auto& [split, name] :
        {std::pair{LeafSplit::Train, "train"}, std::pair{LeafSplit::Val, "val"},

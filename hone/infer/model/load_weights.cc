@@ -94,6 +94,8 @@ class PackCache {
     if (lock == nullptr) return weights;
     try {
       remove_stale_temporaries(folder_);
+      // A link in a cache is somebody's mistake or attack; what it leads to is no business of ours.
+      if (fs::is_symlink(path_)) fs::remove(path_);
       write_packed_file(path_, origin_, entries, executor_);
       return map(false);  // touches no panel before `weights` has gone
     } catch (const Error& error) {

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <vector>
 
 #include "hone/infer/spec/model_drafts.h"
 
@@ -16,6 +17,8 @@ class DraftModel {
   // Models that have the same pieces may have different numbers of unused rows behind them.
   DraftModel(const std::filesystem::path& path, const model_io::ModelFile& target,
              const RunnerOptions& options, Executor& executor);
+
+  std::vector<std::filesystem::path> files() const { return file_->files(); }
 
   // options.context is that of the target, and options.kv_bytes may be 0, as in DraftOptions. This
   // must outlive the source.

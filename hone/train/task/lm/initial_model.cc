@@ -69,8 +69,7 @@ InitialModel open_initial_model(const fs::path& init) {
 }
 
 void write_initial_model(const fs::path& path, const InitialModel& model) {
-  model_io::check_model_folder(path);
-  AtomicFolder folder(path);
+  AtomicFolder folder(path, model_io::check_model_folder);
   model_io::write_hugging_face_texts(folder.staging(),
                                      {.architecture = model.architecture,
                                       .tensors = {},

@@ -17,6 +17,7 @@
 #include "hone/core/mmap_file.h"
 #include "hone/core/names.h"
 #include "hone/model_io/json_fields.h"
+#include "hone/model_io/write_model.h"
 #include "hone/train/surgery/slot.h"
 #include "hone/train/task/vision/factored_layers.h"
 #include "hone/train/tensor_file.h"
@@ -319,7 +320,7 @@ void write_vision_model(const fs::path& folder, const VisionModel& model) {
   if (model.parts) config["parts"] = parts_json(*model.parts);
   const std::vector<FactoredLayer> factored = factored_layers_of(*model.net.ptr());
   if (!factored.empty()) config["factored_layers"] = model_io::write_factored_layers(factored);
-  AtomicFolder out(folder);
+  AtomicFolder out(folder, model_io::check_model_folder);
   write_json_file(out.staging() / "config.json", config);
   write_tensors(out.staging() / "model.safetensors", tensors_of(*model.net, factored),
                 {{"format", "pt"}});
