@@ -35,7 +35,7 @@ struct EngineOptions {
   Activations activations = Activations::Int8;
   // Most prompt tokens of a step; from 16 on, rounded down to a multiple of 16.
   Index prefill_chunk = 512;
-  Index max_queue = 64;      // maximum number of waiting requests
+  Index max_queue = 64;      // most requests that wait to run or for their readers
   Index max_sequences = 16;  // maximum number of requests that run together
   Index kv_bytes = 0;        // budget of the KV cache; 0: half of the memory that is free
   // Where drafts for speculative decoding come from. open_or_throw() throws

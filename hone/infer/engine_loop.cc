@@ -89,6 +89,7 @@ EngineLoop::~EngineLoop() {
     take_messages();
     for (auto& [id, live] : live_) {
       if (!live.has_ended && live.sequence) end(live, id, FinishReason::Cancelled);
+      deliver(live, live.taken_ns);
     }
   } catch (...) {  // what cannot be told now can never be told
   }
@@ -99,12 +100,17 @@ bool EngineLoop::step() {
   const auto leave = [](bool* in_step) { *in_step = false; };
   const std::unique_ptr<bool, decltype(leave)> guard(&in_step_, leave);
   take_messages();
-  bool is_busy = flush();
-  is_busy |= run_plan();
-  is_busy |= end_requests();
-  return_pages(!is_busy);
-  report();
-  return is_busy;
+  try {
+    bool is_busy = flush();
+    is_busy |= run_plan();
+    is_busy |= end_requests();
+    return_pages(!is_busy);
+    report();
+    return is_busy;
+  } catch (...) {
+    fail_all();
+    return true;
+  }
 }
 
 // Returns the pages of free blocks that exceed a reserve for the next requests. While others need
@@ -170,13 +176,23 @@ void EngineLoop::fail_all() {
 void EngineLoop::take_messages() {
   for (QueuedRequest& queued : queue_.take()) {
     const RequestId id = queued.id;
-    Live& live = live_[id];
-    live.sink = queued.sink;
+    const std::shared_ptr<EventSink> sink = queued.sink;
     try {
-      admit(std::move(queued));
-    } catch (...) {
-      live.failure = std::current_exception();
-      end(live, id, FinishReason::Failed);
+      Live& live = live_[id];
+      live.sink = sink;
+      try {
+        admit(std::move(queued));
+      } catch (...) {
+        live.failure = std::current_exception();
+        end(live, id, FinishReason::Failed);
+      }
+    } catch (...) {  // no memory for a request that is not there yet, and none for its end
+      const auto found = live_.find(id);
+      if (found != live_.end() && found->second.has_ended) continue;
+      queue_.forget(id);
+      ++ended_.failed;
+      sink->try_push({.request = id, .finished = FinishReason::Failed});
+      if (found != live_.end()) live_.erase(found);
     }
   }
   take_cancelled();
@@ -226,16 +242,25 @@ bool EngineLoop::is_over(const Live& live, TimeNs now) {
   return live.outbox.empty() || seconds_between(live.taken_ns, now) >= kStallSeconds;
 }
 
-// Offers what sinks did not take. Returns whether one took something.
+// Offers what the sink did not take. Returns whether it took something.
+bool EngineLoop::deliver(Live& live, TimeNs now) {
+  const std::size_t waiting = live.outbox.size();
+  while (!live.outbox.empty() && live.sink->try_push(std::move(live.outbox.front()))) {
+    live.outbox.pop_front();
+    live.taken_ns = now;
+  }
+  return live.outbox.size() < waiting;
+}
+
+// The same for all sinks.
 bool EngineLoop::flush() {
   const TimeNs now = clock_.now_ns();
   bool has_delivered = false;
   for (auto at = live_.begin(); at != live_.end();) {
     auto& [id, live] = *at;
-    while (!live.outbox.empty() && live.sink->try_push(std::move(live.outbox.front()))) {
-      live.outbox.pop_front();
-      live.taken_ns = now;
+    if (deliver(live, now)) {
       has_delivered = true;
+      scheduler_.restart_stall(id, now);
     }
     if (live.sequence) scheduler_.set_room(id, live.outbox.empty() ? kUnbounded : 0);
     at = is_over(live, now) ? live_.erase(at) : std::next(at);
@@ -415,10 +440,12 @@ void EngineLoop::report() {
     stats.accepted = totals.accepted;
     stats.draft_rows = speculator_->draft_rows();
   }
+  Index undelivered = 0;
   for (const auto& [id, live] : live_) {
     stats.running += live.sequence && live.sequence->has_started() && !live.has_ended;
+    undelivered += !live.outbox.empty();
   }
-  queue_.report(stats);
+  queue_.report(stats, undelivered);
 }
 
 ScoreResult EngineLoop::score(std::span<const TokenId> tokens, const ScoreOptions& options) {

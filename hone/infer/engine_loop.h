@@ -28,7 +28,7 @@ struct LoopOptions {
   Index context = 0;          // most tokens of a text
   Index kv_bytes = 0;         // budget of the KV cache; 0: half of the memory that is free
   Index max_sequences = 16;   // that run together
-  Index max_queue = 64;       // requests that wait
+  Index max_queue = 64;       // requests that wait to run or for their readers
   Index prefill_chunk = 512;  // most prompt tokens of a step; below 16 or a multiple of it
   // Memory that the process could still take.
   Index (*available_bytes)() = available_memory_bytes;
@@ -98,6 +98,7 @@ class EngineLoop {
   void admit(QueuedRequest request);
   std::shared_ptr<const grammar::TokenVocabulary> vocabulary_of(const QueuedRequest& request);
   void take_cancelled();
+  static bool deliver(Live& live, TimeNs now);
   bool flush();
   void hold(Live& live, const PlannedSequence& planned, Index rows) const;
   static bool is_over(const Live& live, TimeNs now);

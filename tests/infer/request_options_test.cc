@@ -53,6 +53,18 @@ class FailingClock final : public Clock {
   mutable int calls_left = 0;
 };
 
+// Takes `most` events in all.
+class SlowSink final : public EventSink {
+ public:
+  bool try_push(Event&& event) noexcept override {
+    if (std::ssize(events) >= most) return false;
+    events.push_back(std::move(event));
+    return true;
+  }
+  std::ptrdiff_t most = 0;
+  std::vector<Event> events;
+};
+
 class RequestOptions : public testing::Test {
  protected:
   void SetUp() override {
@@ -220,6 +232,71 @@ TEST_F(RequestOptions, what_a_sink_does_not_take_is_dropped_after_the_stall_time
   for (const auto& sink : watched) EXPECT_TRUE(sink.expired());
   EXPECT_FALSE(engine->step());
   EXPECT_EQ(engine->stats().running + engine->stats().waiting, 0);
+}
+
+TEST_F(RequestOptions, what_waits_for_a_reader_is_offered_once_more_when_the_engine_goes) {
+  for (const Index tokens : {1, 50}) {  // one that has ended, and one that has not
+    auto engine = open_stories(model_);
+    const auto sink = std::make_shared<SlowSink>();
+    engine->submit(test::greedy(prompt(5), tokens), sink);
+    for (int i = 0; i < 10; ++i) engine->step();
+    EXPECT_TRUE(sink->events.empty());
+    sink->most = 100;
+    engine.reset();
+    ASSERT_FALSE(sink->events.empty());
+    const std::size_t all = sink->events.size();
+    for (std::size_t i = 0; i < all; ++i) {
+      EXPECT_EQ(sink->events[i].finished.has_value(), i + 1 == all);
+      EXPECT_EQ(sink->events[i].token.has_value(), tokens == 1 || i + 1 < all);
+    }
+    EXPECT_EQ(sink->events.back().finished,
+              tokens == 1 ? FinishReason::Length : FinishReason::Cancelled);
+  }
+}
+
+// With drafts, a step has several tokens, which wait for the reader together.
+TEST_F(RequestOptions, a_reader_that_takes_something_is_not_given_up) {
+  ScriptedClock clock;
+  const std::vector<TokenId> text =
+      test::run_request(*open_stories(model_), test::greedy(prompt(5), 40))->tokens;
+  EngineOptions options{.clock = &clock};
+  options.draft.function = [&](std::span<const TokenId> known, Index most) {
+    const std::size_t at = known.size() - 5;
+    const std::size_t end = std::min(text.size(), at + static_cast<std::size_t>(most));
+    return std::vector<TokenId>(text.begin() + static_cast<std::ptrdiff_t>(std::min(at, end)),
+                                text.begin() + static_cast<std::ptrdiff_t>(end));
+  };
+  const auto engine = open_stories(model_, options);
+  const auto sink = std::make_shared<SlowSink>();
+  Request request = test::greedy(prompt(5), 40);
+  request.spec.depth = 16;
+  engine->submit(std::move(request), sink);
+  for (int i = 0; i < 300 && (sink->events.empty() || !sink->events.back().finished); ++i) {
+    engine->step();
+    if (i % 3 == 2) clock.advance(3), ++sink->most;
+  }
+  ASSERT_EQ(sink->events.size(), text.size());
+  EXPECT_EQ(sink->events.back().finished, FinishReason::Length);
+}
+
+TEST_F(RequestOptions, requests_whose_readers_do_not_read_are_bounded) {
+  const auto engine = open_stories(model_, {.max_queue = 3, .max_sequences = 2});
+  std::vector<std::shared_ptr<SlowSink>> sinks;
+  for (int i = 0; i < 50; ++i) {
+    const auto sink = std::make_shared<SlowSink>();
+    try {
+      engine->submit(test::greedy(prompt(5), 50), sink);
+      sinks.push_back(sink);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.category(), ErrorCategory::Resource);
+    }
+    engine->step();
+  }
+  EXPECT_LE(sinks.size(), 5u);
+  for (const auto& sink : sinks) sink->most = 100;
+  for (int i = 0; i < 500; ++i) engine->step();
+  for (const auto& sink : sinks) EXPECT_TRUE(sink->events.back().finished);
+  EXPECT_NO_THROW(engine->submit(test::greedy(prompt(5), 1), std::make_shared<SlowSink>()));
 }
 
 TEST_F(RequestOptions, a_failure_while_planning_ends_every_request_with_its_error) {

@@ -53,17 +53,17 @@ TEST(RequestQueue, refuses_at_its_bound_until_a_request_runs) {
   EXPECT_TRUE(refused());
   queue.take();
   EXPECT_TRUE(refused());
-  queue.report({.running = 1});
+  queue.report({.running = 1}, 0);
   EXPECT_FALSE(refused());
   EXPECT_TRUE(refused());
-  queue.report({.running = 1, .succeeded = 1});
+  queue.report({.running = 1, .succeeded = 1}, 0);
   EXPECT_FALSE(refused());
 }
 
 TEST(RequestQueue, every_request_is_counted_in_one_state) {
   RequestQueue queue(10);
   for (int i = 0; i < 7; ++i) queue.push(with_prompt(1));
-  queue.report({.running = 2, .succeeded = 1, .cancelled = 1, .failed = 1});
+  queue.report({.running = 2, .succeeded = 1, .cancelled = 1, .failed = 1}, 0);
   const EngineStats stats = queue.stats();
   EXPECT_EQ(stats.submitted, 7);
   EXPECT_EQ(stats.waiting, 2);

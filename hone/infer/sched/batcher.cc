@@ -45,6 +45,7 @@ std::optional<BatchRefusal> Batcher::submit(RequestId id, std::uint64_t shape, T
   if (counters_.waiting >= options_.max_queue) return refuse(BatchRefusal::QueueFull);
   Group& group = groups_[shape];
   if (has_limit() && work_ahead(now) + service_ns(group, 1) > options_.latency_limit_ns) {
+    if (!running_ && retries_.empty() && counters_.waiting == 0) group.forget_cost();
     return refuse(BatchRefusal::LatencyLimit);
   }
   group.waiting.push_back({.id = id, .arrived = now});
@@ -93,6 +94,9 @@ void Batcher::refuse_late(Group& group, TimeNs now) {
     --counters_.waiting;
     decide(oldest.id, BatchOutcome::Kind::Refused);
     group.waiting.pop_front();
+    if (group.waiting.empty() && service_ns(group, 1) > options_.latency_limit_ns) {
+      group.forget_cost();
+    }
   }
 }
 

@@ -80,6 +80,12 @@ class Batcher {
     std::deque<Waiting> waiting{};
     CostModel cost{};
     bool is_measured = false;
+
+    // One batch may have been slow by accident, and a shape that is refused is not measured again.
+    void forget_cost() {
+      cost = {};
+      is_measured = false;
+    }
   };
   struct Running {
     Batch batch{};

@@ -14,10 +14,10 @@ Index RequestQueue::waiting() const {
 
 RequestId RequestQueue::push(QueuedRequest request) {
   const std::lock_guard lock(mutex_);
-  if (waiting() >= capacity_) {
+  if (waiting() + undelivered_ >= capacity_) {
     fail(ErrorCategory::Resource, "submit",
          concat("The request was refused: ", name_of(Refusal::QueueFull), ", as ", capacity_,
-                " requests wait."));
+                " requests wait", undelivered_ > 0 ? " to run or for their readers." : "."));
   }
   request.id = last_id_ + 1;
   request.cancelled = std::make_shared<std::atomic<bool>>(false);
@@ -54,8 +54,8 @@ std::vector<RequestId> RequestQueue::take_cancelled() {
   for (auto& [id, flag] : flags_) {
     if (!arrived_.empty() && id >= arrived_.front().id) break;  // told once they are taken
     if (flag.is_taken || !flag.cancelled->load(std::memory_order_relaxed)) continue;
-    flag.is_taken = true;
     ids.push_back(id);
+    flag.is_taken = true;
   }
   return ids;
 }
@@ -65,8 +65,9 @@ void RequestQueue::forget(RequestId id) {
   flags_.erase(id);
 }
 
-void RequestQueue::report(const EngineStats& stats) {
+void RequestQueue::report(const EngineStats& stats, Index undelivered) {
   const std::lock_guard lock(mutex_);
+  undelivered_ = undelivered;
   const Index submitted = stats_.submitted;
   stats_ = stats;
   stats_.submitted = submitted;

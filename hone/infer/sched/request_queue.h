@@ -43,7 +43,8 @@ struct EngineStats {
 // lock guards all of it and is held only briefly.
 class RequestQueue {
  public:
-  // capacity: of requests that wait to run, whether the engine thread has taken them or not.
+  // capacity: of requests that wait to run, whether the engine thread has taken them or not, and of
+  // those whose events wait for a reader, as nothing else bounds these.
   explicit RequestQueue(Index capacity) : capacity_(capacity) {}
 
   // Assigns the id. Throws Error{Resource} if `capacity` requests are waiting already.
@@ -60,8 +61,9 @@ class RequestQueue {
   std::vector<QueuedRequest> take();        // those that arrived, in order
   std::vector<RequestId> take_cancelled();  // of those that were taken, each once
   void forget(RequestId id);                // a request that has ended
-  // Sets the numbers of requests that run and that have ended, and the bytes of the KV cache.
-  void report(const EngineStats& stats);
+  // Sets the numbers of requests that run and that have ended, the bytes of the KV cache, and the
+  // number of requests whose events wait for their readers.
+  void report(const EngineStats& stats, Index undelivered);
 
  private:
   struct Flag {
@@ -77,6 +79,7 @@ class RequestQueue {
   std::vector<QueuedRequest> arrived_;
   std::map<RequestId, Flag> flags_;  // of requests that have not ended
   EngineStats stats_;                // without `waiting`
+  Index undelivered_ = 0;
   RequestId last_id_ = 0;
   bool news_ = false;
 };

@@ -108,6 +108,11 @@ void Scheduler::set_room(RequestId id, Index room) {
   if (found != active_.end()) found->second.request.room = room;
 }
 
+void Scheduler::restart_stall(RequestId id, TimeNs now) {
+  const auto found = active_.find(id);
+  if (found != active_.end()) found->second.parked_at = now;
+}
+
 void Scheduler::set_drafts(RequestId id, std::vector<TokenId> drafts) {
   const auto found = active_.find(id);
   if (found != active_.end()) found->second.drafts = std::move(drafts);

@@ -124,6 +124,9 @@ class Scheduler {
   // Sets the number of events that the request's ring can take. Generate runs while it is at least
   // 2: a slot always remains for the event that ends the request.
   void set_room(RequestId id, Index room);
+  // The reader of a parked request has taken something, so the time after which it counts as gone
+  // begins anew.
+  void restart_stall(RequestId id, TimeNs now);
   // Guesses of the tokens that follow the text, for the next plan only. Each may be dropped.
   void set_drafts(RequestId id, std::vector<TokenId> drafts);
   // A sequence whose text has one token outside the cache, and the most drafts that it may have

@@ -50,7 +50,9 @@ void ModelDrafts::forget(RequestId id) {
   if (found == cached_.end()) return;
   found->second.table.release(pool_);
   cached_.erase(found);
-  if (cached_.empty()) arena_.reclaim(pool_);
+  // No worker reads blocks between the steps.
+  const bool is_too_large = arena_.resident_bytes() > pool_.budget_bytes();
+  if (cached_.empty() || is_too_large) arena_.reclaim(pool_);
 }
 
 Index ModelDrafts::cached(RequestId id) const {

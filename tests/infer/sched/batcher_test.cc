@@ -120,6 +120,17 @@ TEST(Batcher, refuses_what_cannot_meet_the_latency_limit) {
   EXPECT_EQ(batcher.submit(8, 0, now + 5 * kMs), BatchRefusal::LatencyLimit);
 }
 
+TEST(Batcher, one_slow_batch_does_not_shut_out_its_shape) {
+  Batcher batcher({.max_batch = 4, .latency_limit_ns = 50 * kMs});
+  TimeNs now = 0;
+  int refused = 0;
+  for (RequestId id = 1; id <= 20; ++id, now += 1000 * kMs) {
+    if (batcher.submit(id, 7, now)) ++refused;
+    if (batcher.next(now)) batcher.complete(true, now + (id == 1 ? 200 : 1) * kMs);
+  }
+  EXPECT_EQ(refused, 1);
+}
+
 TEST(Batcher, the_latency_limit_shortens_waits_and_batches) {
   Batcher batcher({.max_batch = 4, .max_wait_ns = 500 * kMs, .latency_limit_ns = 100 * kMs});
   TimeNs now = 0;
