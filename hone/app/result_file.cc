@@ -57,15 +57,17 @@ void ResultFile::open(bool resume) {
                "This output exists and is not overwritten: remove it or choose another name.");
   const int flags = O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (resume ? 0 : O_EXCL);
   descriptor_ = ::open(partial_.c_str(), flags, 0644);
-  HONE_REQUIRE(
-      descriptor_ >= 0 || errno != EEXIST, partial_.string(),
-      "A job that has not ended left its results here: continue it with --resume, or remove "
-      "them.");
-  if (descriptor_ < 0) fail_io("create the file");
+  if (descriptor_ >= 0) return;
+  if (errno != EEXIST) fail_io("create the file");
+  descriptor_ = ::open(partial_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (descriptor_ >= 0) lock();  // refuses if that job still runs
+  fail(ErrorCategory::InvalidArgument, partial_.string(),
+       "A job that has not ended left its results here: continue it with --resume, or remove "
+       "them.");
 }
 
-// The lock tells two jobs apart from one that was killed. Whoever opened the file before its writer
-// finished holds what now has the final name.
+// The lock tells a job that runs from one that was killed. Whoever opened the file before its
+// writer finished holds what now has the final name.
 void ResultFile::lock() {
   struct stat own {};
   struct stat named {};

@@ -228,8 +228,13 @@ std::uint32_t read_version(Cursor& cursor, std::string_view where) {
   return version;
 }
 
-void check_count(Index count, Index most, std::string_view what, std::string_view where) {
+// Counts of keys or tensors that take at least `least_bytes` each.
+void check_count(Index count, Index most, Index least_bytes, const Cursor& cursor,
+                 std::string_view what, std::string_view where) {
   if (count > most) fail_corrupt(where, concat("at most ", most, " ", what), concat(count));
+  if (count <= cursor.remaining() / least_bytes) return;
+  fail_corrupt(where, concat("a file that can hold its ", count, " ", what),
+               concat(cursor.position() + cursor.remaining(), " bytes"));
 }
 
 void check_unique(Index count, std::string_view what, std::string_view where,
@@ -345,9 +350,8 @@ GgufFile parse_gguf(std::span<const std::byte> file, std::string_view where) {
   out.version_ = read_version(cursor, where);
   const Index n_tensors = cursor.read_count("the tensor count");
   const Index n_values = cursor.read_count("the key count");
-  check_count(n_values, std::min(kMaxValues, cursor.remaining() / kMinValueBytes), "keys", where);
-  check_count(n_tensors, std::min(kMaxTensors, cursor.remaining() / kMinTensorBytes), "tensors",
-              where);
+  check_count(n_values, kMaxValues, kMinValueBytes, cursor, "keys", where);
+  check_count(n_tensors, kMaxTensors, kMinTensorBytes, cursor, "tensors", where);
 
   out.values_.reserve(static_cast<std::size_t>(n_values));
   for (Index i = 0; i < n_values; ++i) out.values_.push_back(read_value(cursor, file, where));

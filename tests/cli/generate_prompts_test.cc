@@ -234,6 +234,7 @@ TEST_F(StoppedPrompts, a_signal_keeps_the_results_so_far_and_resume_completes_th
     const std::size_t before = partial_bytes();
     ASSERT_TRUE(wait_until([&] { return partial_bytes() > before || program.has_ended(); }));
     expect_refusal(to("out") + Arguments{"--resume"}, 1, "Another process writes");
+    expect_refusal(to("out"), 1, "Another process writes");
     program.send(signal);
     const ProgramResult result = program.wait();
     ASSERT_EQ(result.status, 128 + signal) << result.err;
