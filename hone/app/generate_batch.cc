@@ -124,11 +124,20 @@ Json describe_files(std::span<const std::filesystem::path> files) {
   return list;
 }
 
+// The files of a model: those of its weights, and the configurations in its folder.
+std::vector<std::filesystem::path> files_of(std::vector<std::filesystem::path> weights,
+                                            const std::filesystem::path& model) {
+  if (std::filesystem::is_directory(model)) {
+    for (const char* name : {"config.json", "generation_config.json"})
+      weights.push_back(model / name);
+  }
+  return weights;
+}
+
 // Of all files that texts depend on.
 Json describe_files(const Engine& engine, const GenerateOptions& options) {
   namespace fs = std::filesystem;
-  std::vector<fs::path> files = engine.info().files;
-  if (fs::is_directory(options.model)) files.push_back(options.model / "config.json");
+  std::vector<fs::path> files = files_of(engine.info().files, options.model);
   fs::path tokenizer = options.engine.tokenizer;
   if (tokenizer.empty() && engine.info().format != "gguf") {
     tokenizer =
@@ -161,7 +170,8 @@ std::string describe_texts(const Engine& engine, const GenerateOptions& options)
       {"penalties", {sampling.presence_penalty, sampling.frequency_penalty}}};
   // Under the exact rule, a text also depends on where rounds of drafts begin.
   if (!options.engine.draft.model.empty() && request.spec.rule == infer::SpecRule::Exact) {
-    text["drafts"] = describe_files(engine.info().draft_files);
+    text["drafts"] =
+        describe_files(files_of(engine.info().draft_files, options.engine.draft.model));
   }
   for (const infer::LogitBias& bias : sampling.logit_bias) {
     text["bias"].push_back({bias.id, bias.bias});

@@ -99,9 +99,13 @@ ValueStats measure_values(const SafetensorsTensor& tensor) {
   StoredMatrix part;
   part.dtype = tensor.dtype;
   ValueStats stats;
-  part.rows = whole, part.cols = kAtOnce, part.bytes = tensor.bytes.first(first);
+  part.rows = whole;
+  part.cols = kAtOnce;
+  part.bytes = tensor.bytes.first(first);
   stats.add(part);
-  part.rows = 1, part.cols = values % kAtOnce, part.bytes = tensor.bytes.subspan(first);
+  part.rows = 1;
+  part.cols = values % kAtOnce;
+  part.bytes = tensor.bytes.subspan(first);
   stats.add(part);
   return stats;
 }

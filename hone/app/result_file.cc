@@ -32,9 +32,7 @@ bool is_there(const fs::path& path) {
 ResultFile::ResultFile(fs::path file, bool resume, const fs::path& input)
     : file_(std::move(file)), partial_(file_) {
   partial_ += ".partial";
-  std::error_code ignored;
-  HONE_REQUIRE(!fs::equivalent(partial_, input, ignored), partial_.string(),
-               "The results of the output would be written to its input.");
+  check_output_excludes(partial_, input);
   try {
     open(resume);
     lock();

@@ -23,6 +23,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMarker = ".hone-tmp-";
 constexpr std::size_t kPendingBytes = std::size_t{1} << 20;
+constexpr int kMaxLinks = 40;  // the kernel's own limit
 
 // The path as the user knows it: the temporary part of a name is removed.
 std::string final_name(const fs::path& path) {
@@ -83,7 +84,6 @@ std::string_view kind_of(mode_t mode) {
 // The file or folder that writing this name replaces: the target of a symbolic link, which need not
 // exist yet.
 fs::path follow_link(fs::path path) {
-  constexpr int kMaxLinks = 40;  // the kernel's own limit
   std::error_code error;
   for (int link = 0; link < kMaxLinks && fs::is_symlink(path, error); ++link) {
     const fs::path target = fs::read_symlink(path, error);
@@ -143,23 +143,30 @@ void reject_device(int descriptor, const fs::path& path) {
 
 }  // namespace
 
+// Where ".." has led out of folders that do not exist, there may be links again.
 fs::path output_target(const fs::path& path) {
-  const fs::path target = follow_link(path.has_filename() ? path : path.parent_path());
+  fs::path target = path.has_filename() ? path : path.parent_path();
   std::error_code error;
-  const fs::path resolved = fs::weakly_canonical(fs::absolute(target, error), error);
-  return error ? target : resolved;
+  for (int round = 0; round < kMaxLinks; ++round) {
+    const fs::path followed = fs::absolute(follow_link(target), error);
+    const fs::path resolved = fs::weakly_canonical(followed, error);
+    if (error || resolved == target) return followed;
+    target = resolved;
+  }
+  return target;
 }
 
-AtomicFile::AtomicFile(fs::path path) : path_(output_target(path)) {
+AtomicFile::AtomicFile(const fs::path& path) : name_(path), path_(output_target(path)) {
   struct stat status {};
+  if (!path.has_filename()) fail(ErrorCategory::Io, name_.string(), "a file", "a folder");
   if (::stat(path_.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
-    fail(ErrorCategory::Io, path_.string(), "a file or a new name", kind_of(status.st_mode));
+    fail(ErrorCategory::Io, name_.string(), "a file or a new name", kind_of(status.st_mode));
   }
   do {  // A killed run may have left this name: in a container, process ids repeat.
     temporary_ = temporary_name(path_);
     descriptor_ = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
   } while (descriptor_ < 0 && errno == EEXIST);
-  if (descriptor_ < 0) fail_io(path_, "create the file");
+  if (descriptor_ < 0) fail_io(name_, "create the file");
   mark_in_use(descriptor_);
 }
 
@@ -183,7 +190,7 @@ void AtomicFile::flush() {
   while (!left.empty()) {
     const ssize_t count = ::write(descriptor_, left.data(), left.size());
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) fail_io(path_, concat("write ", left.size(), " bytes"));
+    if (count < 0) fail_io(name_, concat("write ", left.size(), " bytes"));
     left.remove_prefix(static_cast<std::size_t>(count));
   }
   pending_.clear();
@@ -191,28 +198,26 @@ void AtomicFile::flush() {
 
 void AtomicFile::commit() {
   flush();
-  if (::fsync(descriptor_) != 0) fail_io(path_, "sync it");
+  if (::fsync(descriptor_) != 0) fail_io(name_, "sync it");
   rename_synced(temporary_, path_);
   temporary_.clear();
   ::close(descriptor_);
   descriptor_ = -1;
 }
 
-AtomicFolder::AtomicFolder(const fs::path& path, Check check)
-    : path_(output_target(path)), check_(std::move(check)) {
+AtomicFolder::AtomicFolder(const fs::path& path, Check check_in)
+    : name_(path), path_(output_target(path)), check_(std::move(check_in)) {
   std::error_code error;
-  const bool exists = fs::exists(path_, error);
-  if (exists && check_) check_(path_);
-  if (exists && !fs::is_directory(path_, error)) {
-    fail(ErrorCategory::Io, path_.string(), "a folder or a new name", "an existing file");
-  }
+  HONE_REQUIRE(!is_within(fs::current_path(error) / "", path_), name_.string(),
+               "The output must not be or contain the folder in which the program runs.");
+  if (fs::exists(path_, error)) check(path_);
   fs::create_directories(folder_of(path_), error);
   int status = 0;
   do {
     staging_ = temporary_name(path_);
     status = ::mkdir(staging_.c_str(), 0755);
   } while (status != 0 && errno == EEXIST);
-  if (status != 0) fail_io(path_, "create the folder");
+  if (status != 0) fail_io(name_, "create the folder");
   descriptor_ = ::open(staging_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (descriptor_ >= 0) mark_in_use(descriptor_);
 }
@@ -231,36 +236,49 @@ void AtomicFolder::commit() {
   sync_path(staging_, O_RDONLY | O_DIRECTORY);
   if (!rename_if_new(staging_, path_)) {
     if (errno != EEXIST && errno != ENOTEMPTY)
-      fail_io(path_, "rename the finished folder into place");
+      fail_io(name_, "rename the finished folder into place");
     replace();
   }
   sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
   committed_ = true;
 }
 
+// What is at `folder`, by which name the user does not know it.
+void AtomicFolder::check(const fs::path& folder) const {
+  std::error_code error;
+  try {
+    if (check_) check_(folder);
+    if (!fs::is_directory(folder, error)) {
+      fail(ErrorCategory::Io, folder.string(), "a folder or a new name", "an existing file");
+    }
+  } catch (const Error& refusal) {
+    std::string message = refusal.what();
+    const std::size_t at = message.find(folder.string());
+    if (at != std::string::npos) message.replace(at, folder.string().size(), name_.string());
+    throw Error(refusal.category(), message);
+  }
+}
+
 // An atomic exchange, so that a folder of this name exists at every moment. staging_ then names the
-// old one, which only now nobody can open by its name.
+// old one. It is checked again, because somebody may have changed it since the first check.
 void AtomicFolder::replace() {
   const auto exchange = [this] {
     return ::renameat2(AT_FDCWD, staging_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0;
   };
-  if (!exchange()) fail_io(path_, "replace the folder");
-  const std::string name = staging_.string();
-  const auto put_back = [&] {
-    if (!exchange()) staging_.clear();  // rather two folders than one too few
-  };
+  check(path_);
+  if (!exchange()) fail_io(name_, "replace the folder");
   try {
-    if (check_) check_(staging_);
-  } catch (const Error& error) {
-    put_back();
-    std::string message = error.what();
-    const std::size_t at = message.find(name);
-    if (at != std::string::npos) message.replace(at, name.size(), path_.string());
-    throw Error(error.category(), message);
+    check(staging_);
   } catch (...) {
-    put_back();
+    if (!exchange()) {  // rather a folder too many than one too few
+      fs::path kept = path_;
+      kept += ".kept";
+      rename_if_new(staging_, kept);
+      staging_.clear();
+    }
     throw;
   }
+  sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
   std::error_code ignored;
   fs::remove_all(staging_, ignored);
 }

@@ -18,7 +18,7 @@ namespace hone {
 // Error{Io} that names the file.
 class AtomicFile {
  public:
-  explicit AtomicFile(std::filesystem::path path);
+  explicit AtomicFile(const std::filesystem::path& path);
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
   ~AtomicFile();
@@ -31,6 +31,7 @@ class AtomicFile {
  private:
   void flush();
 
+  std::filesystem::path name_;  // as it was given, for messages
   std::filesystem::path path_, temporary_;
   std::string pending_;
   Index written_ = 0;
@@ -39,7 +40,7 @@ class AtomicFile {
 
 // The same for a folder of files: everything is written below staging(); commit() syncs all of it
 // and renames it to `path`. An existing folder is replaced once the new one is complete; `path` may
-// not be a file.
+// be neither a file nor a folder in which the program runs.
 class AtomicFolder {
  public:
   // Throws for a folder that must not be replaced. Its argument may have a temporary name.
@@ -56,8 +57,10 @@ class AtomicFolder {
   void commit();
 
  private:
+  void check(const std::filesystem::path& folder) const;
   void replace();
 
+  std::filesystem::path name_;  // as it was given, for messages
   std::filesystem::path path_, staging_;
   Check check_;
   int descriptor_ = -1;  // of staging_, locked

@@ -155,8 +155,9 @@ void read_tensors(Cursor& cursor, std::span<const std::byte> file, Index count, 
   std::vector<Index> sizes;
   sizes.reserve(static_cast<std::size_t>(count));
   tensors.reserve(static_cast<std::size_t>(count));
-  // Relative to the start of the data: of the next tensor, and the end of the last one.
-  Index offset = 0, end = 0;
+  // Relative to the start of the data.
+  Index end = 0;     // of the tensors so far
+  Index offset = 0;  // of the next one
   for (Index n = 0; n < count; ++n) {
     GgufTensor tensor;
     Index bytes = 0;
@@ -173,7 +174,7 @@ void read_tensors(Cursor& cursor, std::span<const std::byte> file, Index count, 
   Index position = round_up(cursor.position(), alignment);
   const Index needed = checked_add(position, end, where);
   if (count > 0 && needed > static_cast<Index>(file.size()))
-    fail_corrupt(where, concat("a file of ", needed, " bytes, which its ", count, " tensors need"),
+    fail_corrupt(where, concat("a file of ", needed, " bytes, which its tensors need"),
                  concat(file.size(), " bytes"));
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     tensors[i].bytes =

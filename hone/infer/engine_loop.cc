@@ -99,8 +99,8 @@ bool EngineLoop::step() {
   HONE_REQUIRE(!std::exchange(in_step_, true), "engine", "A step cannot be part of another one.");
   const auto leave = [](bool* in_step) { *in_step = false; };
   const std::unique_ptr<bool, decltype(leave)> guard(&in_step_, leave);
-  take_messages();
   try {
+    take_messages();
     bool is_busy = flush();
     is_busy |= run_plan();
     is_busy |= end_requests();
@@ -186,13 +186,8 @@ void EngineLoop::take_messages() {
         live.failure = std::current_exception();
         end(live, id, FinishReason::Failed);
       }
-    } catch (...) {  // no memory for a request that is not there yet, and none for its end
-      const auto found = live_.find(id);
-      if (found != live_.end() && found->second.has_ended) continue;
-      queue_.forget(id);
-      ++ended_.failed;
-      sink->try_push({.request = id, .finished = FinishReason::Failed});
-      if (found != live_.end()) live_.erase(found);
+    } catch (...) {
+      give_up(id, sink);
     }
   }
   take_cancelled();
@@ -369,19 +364,38 @@ bool EngineLoop::end_requests() {
   for (const Ended& ended : all) {
     const auto found = live_.find(ended.id);
     if (found == live_.end()) continue;
-    Live& live = found->second;
-    if (live.score != nullptr) {
-      live.score->failure = live.failure;
-      live.score->is_done = true;
-      live_.erase(found);
-      continue;
+    try {
+      finish(found, ended);
+    } catch (...) {  // no memory for its last event as it should be
+      give_up(ended.id, found->second.sink);
     }
-    if (!live.has_ended) end(live, ended);
-    live.sequence.reset();
-    // A reader that took nothing for so long has gone.
-    if (ended.cause == EndCause::Stalled) live.outbox.clear();
   }
   return !all.empty();
+}
+
+void EngineLoop::finish(std::map<RequestId, Live>::iterator found, const Ended& ended) {
+  Live& live = found->second;
+  if (live.score != nullptr) {
+    live.score->failure = live.failure;
+    live.score->is_done = true;
+    live_.erase(found);
+    return;
+  }
+  if (!live.has_ended) end(live, ended);
+  live.sequence.reset();
+  // A reader that took nothing for so long has gone.
+  if (ended.cause == EndCause::Stalled) live.outbox.clear();
+}
+
+// Ends a request for whose last event there is no memory, with one that takes none.
+void EngineLoop::give_up(RequestId id, const std::shared_ptr<EventSink>& sink) {
+  const auto found = live_.find(id);
+  if (found == live_.end() || !found->second.has_ended) {
+    queue_.forget(id);
+    ++ended_.failed;
+    if (sink != nullptr) sink->try_push({.request = id, .finished = FinishReason::Failed});
+  }
+  if (found != live_.end()) live_.erase(found);
 }
 
 void EngineLoop::end(Live& live, const Ended& ended) {
@@ -411,9 +425,9 @@ void EngineLoop::push(Live& live, RequestId id, Event event) {
     event.kv_blocks = live.kv_blocks;
     event.kv_bytes = live.kv_bytes;
     live.taken_ns = clock_.now_ns();
-    live.has_ended = true;
     if (speculator_) event.spec = std::make_shared<const SpecStats>(speculator_->forget(id));
     queue_.forget(id);
+    live.has_ended = true;
     ended_.cancelled += *event.finished == FinishReason::Cancelled;
     ended_.failed += *event.finished == FinishReason::Failed;
     ended_.succeeded +=

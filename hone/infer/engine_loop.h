@@ -113,6 +113,8 @@ class EngineLoop {
   void verify(Wanted& wanted);
   void score_rows(const Wanted& wanted, Index first, std::span<const float> logits);
   bool end_requests();
+  void finish(std::map<RequestId, Live>::iterator found, const Ended& ended);
+  void give_up(RequestId id, const std::shared_ptr<EventSink>& sink);
   void push(Live& live, RequestId id, Event event);
   void end(Live& live, RequestId id, FinishReason reason);
   void end(Live& live, const Ended& ended);

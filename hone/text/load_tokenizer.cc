@@ -2,6 +2,7 @@
 #include "hone/text/load_tokenizer.h"
 
 #include <algorithm>
+#include <array>
 #include <vector>
 
 #include "hone/core/check.h"
@@ -19,10 +20,15 @@ namespace fs = std::filesystem;
 
 constexpr Index kMaxConfigBytes = Index{1} << 28;
 constexpr std::string_view kVocab = "vocab.json", kMerges = "merges.txt";
+// In the order in which they are looked for.
+constexpr std::array<std::string_view, 4> kFiles = {"tokenizer.json", "tokenizer.model", kVocab,
+                                                    "tokenizer.bin"};
+constexpr std::array<std::string_view, 2> kConfigs = {"special_tokens_map.json",
+                                                      "tokenizer_config.json"};
 
 // Older models have special_tokens_map.json; tokenizer_config.json takes precedence.
 void apply_configs(Vocabulary& vocabulary, const fs::path& folder) {
-  for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
+  for (const std::string_view name : kConfigs) {
     const fs::path path = folder / name;
     if (!fs::is_regular_file(path)) continue;
     apply_tokenizer_config(vocabulary, read_json_file(path), path.string());
@@ -91,10 +97,9 @@ std::vector<fs::path> list_tok_bins(const fs::path& folder) {
 }
 
 fs::path find_tokenizer_file(const fs::path& folder) {
-  for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "tokenizer.bin"}) {
-    const bool pair = std::string_view(name) == "vocab.json";
+  for (const std::string_view name : kFiles) {
     if (fs::is_regular_file(folder / name) &&
-        (!pair || fs::is_regular_file(folder / "merges.txt"))) {
+        (name != kVocab || fs::is_regular_file(folder / kMerges))) {
       return folder / name;
     }
   }
@@ -110,8 +115,8 @@ std::vector<fs::path> list_tokenizer_files(const fs::path& path) {
   if (is_folder) files = list_tok_bins(folder);
   for (const auto& entry : fs::directory_iterator(folder, ignored)) {
     const std::string name = entry.path().filename().string();
-    const bool is_named = name == "tokenizer.json" || name == "tokenizer.model" ||
-                          name == "tokenizer_config.json" || name == "special_tokens_map.json" ||
+    const bool is_named = std::ranges::find(kFiles, name) != kFiles.end() ||
+                          std::ranges::find(kConfigs, name) != kConfigs.end() ||
                           name.ends_with(kVocab) || name.ends_with(kMerges);
     const bool is_path = !is_folder && name == path.filename();
     if (is_named || is_path) files.push_back(entry.path());

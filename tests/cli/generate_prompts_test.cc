@@ -143,11 +143,12 @@ TEST_F(GeneratePrompts, resume_refuses_results_of_other_prompts_or_options) {
   expect_refusal(resume + Arguments{"--temp", "0.5"}, 2, other);
   expect_refusal(resume + Arguments{"--kv", "f32"}, 2, other);
   expect_refusal(resume + Arguments{"--weights", "q8"}, 2, other);
-  const fs::path config = fs::path(path("hf")) / "config.json";
-  const auto written = fs::last_write_time(config);
-  fs::last_write_time(config, written + std::chrono::seconds(5));
-  expect_refusal(resume, 2, other);
-  fs::last_write_time(config, written);
+  for (const char* name : {"hf/config.json", "hf/generation_config.json"}) {
+    const auto written = fs::last_write_time(path(name));
+    fs::last_write_time(path(name), written + std::chrono::seconds(5));
+    expect_refusal(resume, 2, other);
+    fs::last_write_time(path(name), written);
+  }
   const std::string prompts = read_text_file(path("p.jsonl"));
   write_text_file(path("p.jsonl"), "{\"prompt\": \"c\"}\n" + prompts);
   expect_refusal(resume, 2, other);
@@ -189,7 +190,8 @@ TEST_F(GeneratePrompts, resume_notices_another_tokenizer_or_draft) {
   const std::string whole = read_text_file(path("whole"));
   write_text_file(path("out.partial"), whole.substr(0, whole.find('\n') + 1));
   const auto resume = to_file("out") + Arguments{"--resume"};
-  for (const char* name : {"draft/model.safetensors", "words/tokenizer.json"}) {
+  for (const char* name :
+       {"draft/model.safetensors", "draft/config.json", "words/tokenizer.json"}) {
     const auto written = fs::last_write_time(path(name));
     fs::last_write_time(path(name), written + std::chrono::seconds(5));
     expect_refusal(resume, 2, "another prompt, model or option");
@@ -203,7 +205,7 @@ TEST_F(GeneratePrompts, the_prompts_are_not_taken_for_results) {
   const std::string prompts = "{\"prompt\": \"b\"}";
   write_text_file(path("out.partial"), prompts);
   command_[3] = path("out.partial");
-  expect_refusal(to("out") + Arguments{"--resume"}, 2, "would be written to its input");
+  expect_refusal(to("out") + Arguments{"--resume"}, 2, "must not be the input");
   EXPECT_EQ(read_text_file(path("out.partial")), prompts);
 }
 

@@ -63,7 +63,9 @@ TEST_F(Interrupted, bench_prints_the_rows_that_are_finished) {
   Program json(hone_argv(bench + Arguments{"--json"}));
   ASSERT_TRUE(wait_until([&] { return json.has_told("tg3000") || json.has_ended(); }));
   json.send(SIGINT);
-  EXPECT_THAT(json.wait().out, Not(HasSubstr("pp4"))) << "no half of a document";
+  const ProgramResult half = json.wait();
+  EXPECT_EQ(half.status, 128 + SIGINT) << half.err;
+  EXPECT_THAT(half.out, Not(HasSubstr("pp4"))) << "no half of a document";
 }
 
 TEST_F(Interrupted, a_killed_convert_leaves_the_old_output_or_none) {

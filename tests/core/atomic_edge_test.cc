@@ -159,6 +159,7 @@ TEST(OutputTarget, resolves_what_is_there_and_what_is_not) {
   fs::create_directories(root / "a" / "b");
   fs::create_symlink("a/b", root / "to_b");
   fs::create_symlink("new/../a", root / "to_a");
+  fs::create_symlink("new/../to_b", root / "to_to_b");
   for (const auto& [path, target] :
        std::initializer_list<std::pair<const char*, const char*>>{{"a", "a"},
                                                                   {"a/", "a"},
@@ -167,6 +168,9 @@ TEST(OutputTarget, resolves_what_is_there_and_what_is_not) {
                                                                   {"to_b/../c", "a/c"},
                                                                   {"to_b", "a/b"},
                                                                   {"to_a", "a"},
+                                                                  {"to_to_b", "a/b"},
+                                                                  {"new/../to_b", "a/b"},
+                                                                  {"new/../to_b/c", "a/b/c"},
                                                                   {"x/y", "x/y"}}) {
     EXPECT_EQ(output_target(root / path), root / target) << path;
   }
@@ -194,13 +198,24 @@ TEST(AtomicFolder, keeps_what_its_check_refuses_in_the_end) {
       });
       ADD_FAILURE() << "was replaced";
     } catch (const Error& error) {
-      EXPECT_EQ(error.what(), concat("[", fs::canonical(path).string(), "] It is precious."));
+      EXPECT_EQ(error.what(), concat("[", path.string(), "] It is precious."));
     }
     EXPECT_EQ(read_text_file(path / "precious"), "x");
     EXPECT_EQ(test::entries_in(folder.path()), 1u) << "a temporary stays";
     EXPECT_THROW(AtomicFolder(path, check), Error);
     fs::remove_all(path);
   }
+}
+
+TEST(AtomicFolder, does_not_replace_the_folder_in_which_the_program_runs) {
+  const test::TemporaryFolder folder;
+  const fs::path before = fs::current_path();
+  fs::create_directory(folder.path() / "in");
+  fs::current_path(folder.path() / "in");
+  for (const char* path : {".", "", "..", "../in"}) EXPECT_THROW(AtomicFolder{path}, Error) << path;
+  expect_io_error([] { write_text_file("out/", "x"); }, "out/");
+  fs::current_path(before);
+  EXPECT_EQ(test::entries_in(folder.path()), 1u);
 }
 
 TEST(AtomicFile, follows_links_to_what_is_not_there_yet) {

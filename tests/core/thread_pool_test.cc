@@ -176,6 +176,7 @@ class HeldWorker {
                                       .commit = [this](Index, const std::byte*) { ++commits_; },
                                       .wait_for_stragglers = false});
   }
+  ~HeldWorker() { released_ = true; }
   static void sleep(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
   ThreadPool& pool() { return pool_; }
@@ -230,7 +231,8 @@ TEST(ThreadPool, wait_left_waits_also_while_another_caller_takes_the_regions_pla
 TEST(ThreadPool, a_thread_that_the_system_refuses_is_an_error) {
   if (!test::kCountsMemory) GTEST_SKIP() << "A sanitizer needs address space of its own.";
   const auto start_too_many = [] {
-    const rlimit limit{Index{1} << 30, Index{1} << 30};
+    const auto most = static_cast<rlim_t>(test::address_space_bytes() + (Index{256} << 20));
+    const rlimit limit{most, most};
     if (::setrlimit(RLIMIT_AS, &limit) != 0) std::exit(3);
     try {
       const ThreadPool pool(1000);

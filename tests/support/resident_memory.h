@@ -16,12 +16,16 @@ inline constexpr bool kCountsMemory = false;
 inline constexpr bool kCountsMemory = true;
 #endif
 
-// The memory of this process that the system provides.
-inline Index resident_bytes() {
+// Field 0 of /proc/self/statm is the address space in use, field 1 what of it is resident.
+inline Index statm_bytes(int field) {
   std::ifstream file("/proc/self/statm");
-  Index total = 0, resident = 0;
-  file >> total >> resident;
-  return resident * ::sysconf(_SC_PAGESIZE);
+  Index pages[2] = {};
+  file >> pages[0] >> pages[1];
+  return pages[field] * ::sysconf(_SC_PAGESIZE);
 }
+inline Index address_space_bytes() { return statm_bytes(0); }
+
+// The memory of this process that the system provides.
+inline Index resident_bytes() { return statm_bytes(1); }
 
 }  // namespace hone::test

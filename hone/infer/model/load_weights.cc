@@ -95,7 +95,10 @@ class PackCache {
     try {
       remove_stale_temporaries(folder_);
       // A link in a cache is somebody's mistake or attack; what it leads to is no business of ours.
-      if (fs::is_symlink(path_)) fs::remove(path_);
+      std::error_code error;
+      if (fs::is_symlink(path_, error) && !fs::remove(path_, error)) {
+        fail(ErrorCategory::Io, path_.string(), "a file", "a link that cannot be removed");
+      }
       write_packed_file(path_, origin_, entries, executor_);
       return map(false);  // touches no panel before `weights` has gone
     } catch (const Error& error) {

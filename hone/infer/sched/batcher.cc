@@ -36,6 +36,14 @@ std::int64_t Batcher::service_ns(const Batch& batch) const {
   return found == groups_.end() ? 0 : service_ns(found->second, std::ssize(batch.rows));
 }
 
+bool Batcher::Group::start_trial() {
+  if (++refused <= refusals_before_trial) return false;
+  refused = 0;
+  refusals_before_trial = std::min<Index>(2 * refusals_before_trial, 1024);
+  is_on_trial = true;
+  return true;
+}
+
 std::optional<BatchRefusal> Batcher::submit(RequestId id, std::uint64_t shape, TimeNs now) {
   ++counters_.submitted;
   const auto refuse = [this](BatchRefusal refusal) {
@@ -45,8 +53,8 @@ std::optional<BatchRefusal> Batcher::submit(RequestId id, std::uint64_t shape, T
   if (counters_.waiting >= options_.max_queue) return refuse(BatchRefusal::QueueFull);
   Group& group = groups_[shape];
   if (has_limit() && work_ahead(now) + service_ns(group, 1) > options_.latency_limit_ns) {
-    if (!running_ && retries_.empty() && counters_.waiting == 0) group.forget_cost();
-    return refuse(BatchRefusal::LatencyLimit);
+    const bool is_idle = !running_ && retries_.empty() && counters_.waiting == 0;
+    if (!is_idle || !group.start_trial()) return refuse(BatchRefusal::LatencyLimit);
   }
   group.waiting.push_back({.id = id, .arrived = now});
   ++counters_.waiting;
@@ -74,6 +82,7 @@ void Batcher::cancel(RequestId id) {
         std::erase_if(group.waiting, [id](const Waiting& waiting) { return waiting.id == id; });
     counters_.waiting -= static_cast<Index>(removed);
     counters_.cancelled += static_cast<Index>(removed);
+    group.is_on_trial &= !group.waiting.empty();
   }
 }
 
@@ -88,15 +97,12 @@ TimeNs Batcher::leave_time(const Group& group) const {
 }
 
 void Batcher::refuse_late(Group& group, TimeNs now) {
-  while (has_limit() && !group.waiting.empty()) {
+  while (has_limit() && !group.waiting.empty() && !group.is_on_trial) {
     const Waiting& oldest = group.waiting.front();
     if (now - oldest.arrived + service_ns(group, 1) <= options_.latency_limit_ns) return;
     --counters_.waiting;
     decide(oldest.id, BatchOutcome::Kind::Refused);
     group.waiting.pop_front();
-    if (group.waiting.empty() && service_ns(group, 1) > options_.latency_limit_ns) {
-      group.forget_cost();
-    }
   }
 }
 
@@ -143,12 +149,15 @@ Batch Batcher::start(Batch batch, TimeNs now) {
 void Batcher::complete(bool succeeded, TimeNs now) {
   HONE_REQUIRE(running_.has_value(), "batcher", "No batch is in progress.");
   const Running done = *std::exchange(running_, std::nullopt);
+  Group& group = groups_[done.batch.shape];
   if (succeeded) {
-    Group& group = groups_[done.batch.shape];
+    if (group.is_on_trial) group.cost = {};
     group.cost.observe({.prefill_tokens = std::ssize(done.batch.rows)},
                        seconds_between(done.started, now));
     group.is_measured = true;
+    if (service_ns(group, 1) <= options_.latency_limit_ns) group.refusals_before_trial = 1;
   }
+  group.is_on_trial = false;
   for (const RequestId id : done.batch.rows) {
     if (!succeeded && done.batch.rows.size() > 1) {
       retries_.push_back({.shape = done.batch.shape, .rows = {id}});

@@ -80,12 +80,12 @@ class Batcher {
     std::deque<Waiting> waiting{};
     CostModel cost{};
     bool is_measured = false;
+    // A shape that is refused is not measured any more, although its batch may have been slow by
+    // accident. So one request is tried after one refusal, then after two, four and so on.
+    bool is_on_trial = false;
+    Index refused = 0, refusals_before_trial = 1;
 
-    // One batch may have been slow by accident, and a shape that is refused is not measured again.
-    void forget_cost() {
-      cost = {};
-      is_measured = false;
-    }
+    bool start_trial();
   };
   struct Running {
     Batch batch{};

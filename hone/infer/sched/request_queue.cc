@@ -51,11 +51,12 @@ std::vector<QueuedRequest> RequestQueue::take() {
 std::vector<RequestId> RequestQueue::take_cancelled() {
   const std::lock_guard lock(mutex_);
   std::vector<RequestId> ids;
+  ids.reserve(flags_.size());
   for (auto& [id, flag] : flags_) {
     if (!arrived_.empty() && id >= arrived_.front().id) break;  // told once they are taken
     if (flag.is_taken || !flag.cancelled->load(std::memory_order_relaxed)) continue;
-    ids.push_back(id);
     flag.is_taken = true;
+    ids.push_back(id);
   }
   return ids;
 }

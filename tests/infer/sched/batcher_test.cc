@@ -131,6 +131,18 @@ TEST(Batcher, one_slow_batch_does_not_shut_out_its_shape) {
   EXPECT_EQ(refused, 1);
 }
 
+TEST(Batcher, a_shape_that_is_always_slow_is_tried_more_and_more_rarely) {
+  Batcher batcher({.max_batch = 4, .latency_limit_ns = 50 * kMs});
+  TimeNs now = 0;
+  int accepted = 0;
+  for (RequestId id = 1; id <= 200; ++id, now += 1000 * kMs) {
+    if (!batcher.submit(id, 7, now)) ++accepted;
+    if (batcher.next(now)) batcher.complete(true, now + 200 * kMs);
+    batcher.take_outcomes();
+  }
+  EXPECT_EQ(accepted, 1 + 7) << "after 1, 2, 4, 8, 16, 32 and 64 refusals";
+}
+
 TEST(Batcher, the_latency_limit_shortens_waits_and_batches) {
   Batcher batcher({.max_batch = 4, .max_wait_ns = 500 * kMs, .latency_limit_ns = 100 * kMs});
   TimeNs now = 0;
