@@ -149,7 +149,8 @@ fs::path output_target(const fs::path& path) {
   std::error_code error;
   for (int round = 0; round < kMaxLinks; ++round) {
     const fs::path followed = fs::absolute(follow_link(target), error);
-    const fs::path resolved = fs::weakly_canonical(followed, error);
+    fs::path resolved = fs::weakly_canonical(followed, error);
+    if (!resolved.has_filename() && resolved.has_relative_path()) resolved = resolved.parent_path();
     if (error || resolved == target) return followed;
     target = resolved;
   }
@@ -208,8 +209,7 @@ void AtomicFile::commit() {
 AtomicFolder::AtomicFolder(const fs::path& path, Check check_in)
     : name_(path), path_(output_target(path)), check_(std::move(check_in)) {
   std::error_code error;
-  HONE_REQUIRE(!is_within(fs::current_path(error) / "", path_), name_.string(),
-               "The output must not be or contain the folder in which the program runs.");
+  check_output_spares_current(path);
   if (fs::exists(path_, error)) check(path_);
   fs::create_directories(folder_of(path_), error);
   int status = 0;
@@ -269,6 +269,7 @@ void AtomicFolder::replace() {
   if (!exchange()) fail_io(name_, "replace the folder");
   try {
     check(staging_);
+    sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
   } catch (...) {
     if (!exchange()) {  // rather a folder too many than one too few
       fs::path kept = path_;
@@ -278,9 +279,14 @@ void AtomicFolder::replace() {
     }
     throw;
   }
-  sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
   std::error_code ignored;
   fs::remove_all(staging_, ignored);
+}
+
+void check_output_spares_current(const fs::path& out) {
+  std::error_code error;
+  HONE_REQUIRE(!is_within(fs::current_path(error) / "", output_target(out)), out.string(),
+               "The output must not be or contain the folder in which the program runs.");
 }
 
 void check_output_excludes(const fs::path& out, const fs::path& input) {

@@ -72,6 +72,10 @@ class AtomicFolder {
 // checks an output checks this. Throws Error{Io} for links that lead in a circle.
 std::filesystem::path output_target(const std::filesystem::path& path);
 
+// Throws Error{InvalidArgument} if replacing the folder `out` would remove the one in which the
+// program runs.
+void check_output_spares_current(const std::filesystem::path& out);
+
 // Throws Error{InvalidArgument} if replacing `out` would change or remove `input`: if both are
 // there and `input` is `out` or lies within it. Symbolic links to them are followed.
 void check_output_excludes(const std::filesystem::path& out, const std::filesystem::path& input);

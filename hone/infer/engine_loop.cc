@@ -234,17 +234,22 @@ void EngineLoop::take_cancelled() {
 // Whether nothing is left to deliver, or the reader has gone: it took nothing for so long.
 bool EngineLoop::is_over(const Live& live, TimeNs now) {
   if (!live.has_ended) return false;
-  return live.outbox.empty() || seconds_between(live.taken_ns, now) >= kStallSeconds;
+  return !live.has_undelivered() || seconds_between(live.taken_ns, now) >= kStallSeconds;
 }
 
 // Offers what the sink did not take. Returns whether it took something.
 bool EngineLoop::deliver(Live& live, TimeNs now) {
-  const std::size_t waiting = live.outbox.size();
+  bool has_taken = false;
   while (!live.outbox.empty() && live.sink->try_push(std::move(live.outbox.front()))) {
     live.outbox.pop_front();
-    live.taken_ns = now;
+    has_taken = true;
   }
-  return live.outbox.size() < waiting;
+  if (live.outbox.empty() && live.last && live.sink->try_push(std::move(*live.last))) {
+    live.last.reset();
+    has_taken = true;
+  }
+  if (has_taken) live.taken_ns = now;
+  return has_taken;
 }
 
 // The same for all sinks.
@@ -257,14 +262,14 @@ bool EngineLoop::flush() {
       has_delivered = true;
       scheduler_.restart_stall(id, now);
     }
-    if (live.sequence) scheduler_.set_room(id, live.outbox.empty() ? kUnbounded : 0);
+    if (live.sequence) scheduler_.set_room(id, live.has_undelivered() ? 0 : kUnbounded);
     at = is_over(live, now) ? live_.erase(at) : std::next(at);
   }
   return has_delivered;
 }
 
 bool EngineLoop::has_undelivered() const {
-  return std::ranges::any_of(live_, [](const auto& one) { return !one.second.outbox.empty(); });
+  return std::ranges::any_of(live_, [](const auto& one) { return one.second.has_undelivered(); });
 }
 
 // Notes the blocks that hold the first `rows` rows of a request and what precedes them.
@@ -384,18 +389,28 @@ void EngineLoop::finish(std::map<RequestId, Live>::iterator found, const Ended& 
   if (!live.has_ended) end(live, ended);
   live.sequence.reset();
   // A reader that took nothing for so long has gone.
-  if (ended.cause == EndCause::Stalled) live.outbox.clear();
+  if (ended.cause == EndCause::Stalled) {
+    live.outbox.clear();
+    live.last.reset();
+  }
 }
 
 // Ends a request for whose last event there is no memory, with one that takes none.
 void EngineLoop::give_up(RequestId id, const std::shared_ptr<EventSink>& sink) {
   const auto found = live_.find(id);
-  if (found == live_.end() || !found->second.has_ended) {
-    queue_.forget(id);
-    ++ended_.failed;
-    if (sink != nullptr) sink->try_push({.request = id, .finished = FinishReason::Failed});
+  if (found != live_.end() && found->second.has_ended) return;
+  queue_.forget(id);
+  if (speculator_) speculator_->forget(id);
+  ++ended_.failed;
+  Event event{.request = id, .finished = FinishReason::Failed};
+  if (found == live_.end()) {
+    sink->try_push(std::move(event));
+    return;
   }
-  if (found != live_.end()) live_.erase(found);
+  Live& live = found->second;
+  live.has_ended = true;
+  live.sequence.reset();
+  live.last = std::move(event);  // flush() offers it
 }
 
 void EngineLoop::end(Live& live, const Ended& ended) {
@@ -434,8 +449,12 @@ void EngineLoop::push(Live& live, RequestId id, Event event) {
         *event.finished == FinishReason::Stop || *event.finished == FinishReason::Length;
     report();  // before anybody can act on the event
   }
-  const bool is_taken = live.outbox.empty() && live.sink->try_push(std::move(event));
-  if (!is_taken) live.outbox.push_back(std::move(event));
+  if (!live.has_undelivered() && live.sink->try_push(std::move(event))) return;
+  if (event.finished) {
+    live.last = std::move(event);
+  } else {
+    live.outbox.push_back(std::move(event));
+  }
 }
 
 void EngineLoop::report() {
@@ -457,7 +476,7 @@ void EngineLoop::report() {
   Index undelivered = 0;
   for (const auto& [id, live] : live_) {
     stats.running += live.sequence && live.sequence->has_started() && !live.has_ended;
-    undelivered += !live.outbox.empty();
+    undelivered += live.has_undelivered();
   }
   queue_.report(stats, undelivered);
 }
@@ -468,12 +487,12 @@ ScoreResult EngineLoop::score(std::span<const TokenId> tokens, const ScoreOption
   job.result.logprobs.resize(job.targets.size());
   const RequestId id = queue_.new_id();
   const auto rows = tokens.first(tokens.size() - 1);
-  const auto refusal = scheduler_.submit(
-      {.id = id, .kind = RequestKind::Score, .tokens = {rows.begin(), rows.end()}},
-      clock_.now_ns());
-  if (refusal) fail(ErrorCategory::Resource, "score", concat("refused: ", name_of(*refusal)));
   live_[id].score = &job;
   try {
+    const auto refusal = scheduler_.submit(
+        {.id = id, .kind = RequestKind::Score, .tokens = {rows.begin(), rows.end()}},
+        clock_.now_ns());
+    if (refusal) fail(ErrorCategory::Resource, "score", concat("refused: ", name_of(*refusal)));
     while (!job.is_done) step();
   } catch (...) {
     scheduler_.cancel(id);

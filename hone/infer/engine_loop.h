@@ -77,11 +77,14 @@ class EngineLoop {
     std::unique_ptr<Sequence> sequence{};  // the same; null once it has ended
     ScoreJob* score = nullptr;             // of a text to score
     std::deque<Event> outbox{};            // events that the sink did not take, in order
+    std::optional<Event> last{};           // the one after these; waiting takes no more memory
     Index kv_blocks = 0, kv_bytes = 0;     // in the last step
     std::exception_ptr failure{};
     std::optional<Refusal> refusal{};
     bool has_ended = false;
     TimeNs taken_ns = 0;  // when the sink took an event last, or the request ended
+
+    bool has_undelivered() const { return !outbox.empty() || last; }
   };
   // The rows of a sequence of a plan whose outputs are wanted, and its result.
   struct Wanted {

@@ -53,8 +53,9 @@ struct WriteReport {
 // nothing behind.
 
 // Throws Error{InvalidArgument} if output_target(path) is a file or contains anything but a model
-// (no config.json, folders, or files that are not part of a model). Both folder writers call it,
-// because they replace the whole folder; callers can check early, before hours of work.
+// (no config.json, folders, or files that are not part of a model), or a folder in which the
+// program runs. Both folder writers call it, because they replace the whole folder; callers can
+// check early, before hours of work.
 void check_model_folder(const std::filesystem::path& path);
 
 // Writes a folder that transformers opens: config.json, generation_config.json, model.safetensors,

@@ -109,6 +109,7 @@ bool belongs_to_model(const std::string& name) {
 }  // namespace
 
 void check_model_folder(const fs::path& path) {
+  check_output_spares_current(path);
   const fs::path folder = output_target(path);
   if (!fs::exists(folder)) return;
   const std::string where = path.string();

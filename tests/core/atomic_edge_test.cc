@@ -163,6 +163,8 @@ TEST(OutputTarget, resolves_what_is_there_and_what_is_not) {
   for (const auto& [path, target] :
        std::initializer_list<std::pair<const char*, const char*>>{{"a", "a"},
                                                                   {"a/", "a"},
+                                                                  {"new/.", "new"},
+                                                                  {"new/sub/..", "new"},
                                                                   {"new/../a", "a"},
                                                                   {"new/x/../../a/c", "a/c"},
                                                                   {"to_b/../c", "a/c"},

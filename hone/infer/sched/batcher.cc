@@ -82,7 +82,7 @@ void Batcher::cancel(RequestId id) {
         std::erase_if(group.waiting, [id](const Waiting& waiting) { return waiting.id == id; });
     counters_.waiting -= static_cast<Index>(removed);
     counters_.cancelled += static_cast<Index>(removed);
-    group.is_on_trial &= !group.waiting.empty();
+    if (removed > 0 && group.waiting.empty()) group.is_on_trial = false;
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/infer/sched/request_queue.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -51,7 +52,9 @@ std::vector<QueuedRequest> RequestQueue::take() {
 std::vector<RequestId> RequestQueue::take_cancelled() {
   const std::lock_guard lock(mutex_);
   std::vector<RequestId> ids;
-  ids.reserve(flags_.size());
+  ids.reserve(static_cast<std::size_t>(std::ranges::count_if(flags_, [](const auto& one) {
+    return one.second.cancelled->load(std::memory_order_relaxed);
+  })));
   for (auto& [id, flag] : flags_) {
     if (!arrived_.empty() && id >= arrived_.front().id) break;  // told once they are taken
     if (flag.is_taken || !flag.cancelled->load(std::memory_order_relaxed)) continue;
