@@ -234,12 +234,13 @@ void AtomicFolder::commit() {
     sync_path(entry.path(), entry.is_directory() ? O_RDONLY | O_DIRECTORY : O_RDONLY);
   }
   sync_path(staging_, O_RDONLY | O_DIRECTORY);
-  if (!rename_if_new(staging_, path_)) {
-    if (errno != EEXIST && errno != ENOTEMPTY)
-      fail_io(name_, "rename the finished folder into place");
+  if (rename_if_new(staging_, path_)) {
+    sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
+  } else if (errno == EEXIST || errno == ENOTEMPTY) {
     replace();
+  } else {
+    fail_io(name_, "rename the finished folder into place");
   }
-  sync_path(folder_of(path_), O_RDONLY | O_DIRECTORY);
   committed_ = true;
 }
 

@@ -104,8 +104,8 @@ struct Region {
   PublishWork work;
   // Stays as it is while workers are inside, which `epoch` does not.
   std::uint64_t generation = 0;
-  // For each chunk, the generation in which somebody last went to commit it. Whoever raises a claim
-  // to the region's generation commits the chunk, and nobody else does.
+  // The generation in which each chunk was last claimed. Only the worker that first sets a claim to
+  // the region's generation commits the chunk.
   std::vector<ClaimLine> claims;
   std::atomic<std::int64_t> started_ns{0};
   bool publishes = false;

@@ -371,7 +371,7 @@ bool EngineLoop::end_requests() {
     if (found == live_.end()) continue;
     try {
       finish(found, ended);
-    } catch (...) {  // no memory for its last event as it should be
+    } catch (...) {
       give_up(ended.id, found->second.sink);
     }
   }
@@ -395,7 +395,7 @@ void EngineLoop::finish(std::map<RequestId, Live>::iterator found, const Ended& 
   }
 }
 
-// Ends a request for whose last event there is no memory, with one that takes none.
+// Ends a request after building its last event has failed, with an event that needs no allocation.
 void EngineLoop::give_up(RequestId id, const std::shared_ptr<EventSink>& sink) {
   const auto found = live_.find(id);
   if (found != live_.end() && found->second.has_ended) return;

@@ -94,7 +94,7 @@ class PackCache {
     if (lock == nullptr) return weights;
     try {
       remove_stale_temporaries(folder_);
-      // A link in a cache is somebody's mistake or attack; what it leads to is no business of ours.
+      // Writing through a link would overwrite a file outside the cache.
       std::error_code error;
       if (fs::is_symlink(path_, error) && !fs::remove(path_, error)) {
         fail(ErrorCategory::Io, path_.string(), "a file", "a link that cannot be removed");
