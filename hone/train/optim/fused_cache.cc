@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <utility>
 
 #include "hone/train/interop.h"
 
@@ -107,7 +109,7 @@ bool MultiTensorOptimizer::FusedCache::follow(const Known& one, const torch::Ten
   steps[at] = *fields.step;
   if (device != nullptr && g.data_ptr() != known_gradient) {
     grad[at].data = g.data_ptr();
-    gradients_moved_.store(true, std::memory_order_relaxed);
+    gradients_moved_ = true;
   }
   return true;
 }
@@ -118,16 +120,23 @@ bool MultiTensorOptimizer::FusedCache::follow(const Groups& groups, const States
       std::equal(groups.begin(), groups.end(), group_sizes_.begin(), group_sizes_.end(),
                  [](const auto& given, std::size_t size) { return given.params().size() == size; });
   if (!same_sizes) return false;
-  constexpr Index kGrain = 128;
   std::atomic<bool> stands{true};
-  libtorch_executor().parallel_for(
-      static_cast<Index>(known_.size()), kGrain, [&](Index begin, Index end, int) {
-        for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
-          const Known& one = known_[static_cast<std::size_t>(i)];
-          if (!follow(one, groups[one.group].params()[one.place], states)) stands = false;
-        }
-      });
-  if (stands && device != nullptr && gradients_moved_.exchange(false)) device->follow(lists());
+  const auto follow_some = [&](Index begin, Index end, int) {
+    for (Index i = begin; i < end && stands.load(std::memory_order_relaxed); ++i) {
+      const Known& one = known_[static_cast<std::size_t>(i)];
+      if (!follow(one, groups[one.group].params()[one.place], states)) stands = false;
+    }
+  };
+  constexpr Index kGrain = 128;
+  const auto count = static_cast<Index>(known_.size());
+  if (device != nullptr) {
+    // While a device computes, LibTorch's threads sleep, and waking them takes milliseconds.
+    follow_some(0, count, 0);
+  } else {
+    libtorch_executor().parallel_for(count, kGrain, follow_some);
+  }
+  if (stands && device != nullptr && std::exchange(gradients_moved_, false))
+    device->follow(lists());
   return stands;
 }
 

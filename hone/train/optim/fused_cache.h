@@ -61,7 +61,7 @@ struct MultiTensorOptimizer::FusedCache {
 
   std::vector<Known> known_;  // empty: nothing is known
   std::vector<std::size_t> group_sizes_;
-  std::atomic<bool> gradients_moved_{false};  // of a device's tensors
+  bool gradients_moved_ = false;  // of a device's tensors
 };
 
 }  // namespace hone::optim

@@ -45,8 +45,7 @@ void for_each_block(const WorkList& list, const std::vector<TensorEntry>& entrie
     auto a = std::make_unique<ListArguments<Table>>();
     a->pass = pass;
     a->chunk_elements = list.chunk_elements();
-    for (const TableRange& range :
-         list.split({0, list.tensors()}, Table::kTensors, Table::kBlocks)) {
+    for (const TableRange& range : list.split(Table::kTensors, Table::kBlocks)) {
       a->first_tensor = range.first_tensor;
       a->first_block = range.first_block;
       fill_table(list, entries, range, a->table);

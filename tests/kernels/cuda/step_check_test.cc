@@ -25,7 +25,6 @@ TEST(StepCheck, options_and_control) {
   EXPECT_THAT(refused({.chunk_elements = 1000}), HasSubstr("power of two"));
   EXPECT_THAT(refused({.chunk_elements = 131072}), HasSubstr("65,536"));
   EXPECT_THAT(refused({.max_launches = -1}), HasSubstr("max_launches"));
-  EXPECT_THAT(refused({.batch_bytes = -2}), HasSubstr("batch_bytes"));
   EXPECT_THAT(refused({.scope = TAMScope::Row}), HasSubstr("Model or Tensor"));
   const auto control = [](const StepControl& step) {
     return error_of([&] { check_control({.step = step}); });

@@ -43,7 +43,7 @@ template <class Table>
 Index expect_each_block_once(const std::vector<Index>& elements, Index chunk) {
   const WorkList list(elements, chunk);
   const auto entries = make_entries(elements);
-  const auto ranges = list.split({0, list.tensors()}, Table::kTensors, Table::kBlocks);
+  const auto ranges = list.split(Table::kTensors, Table::kBlocks);
   auto table = std::make_unique<Table>();
   std::vector<BlockEntry> seen;
   for (const TableRange& range : ranges) {
@@ -133,7 +133,7 @@ TEST(WorkList, one_below_at_and_above_the_limits_of_every_struct) {
 TEST(WorkList, a_tensor_goes_on_in_the_next_struct_with_its_next_chunk) {
   EXPECT_EQ(expect_each_block_once<Small>({5, 1000 * 1024 + 3, 9}, 1024), 4);
   const WorkList list(std::vector<Index>{5, 1000 * 1024 + 3, 9}, 1024);
-  const auto ranges = list.split({0, 3}, 36, 320);
+  const auto ranges = list.split(36, 320);
   EXPECT_EQ(ranges[0], (TableRange{0, 2, 0, 320}));
   EXPECT_EQ(ranges[1], (TableRange{1, 1, 320, 320}));
   EXPECT_EQ(ranges[3], (TableRange{1, 2, 960, 43}));
@@ -165,15 +165,6 @@ TEST(WorkList, numbers_beyond_32_bits) {
   const auto error =
       kernels::test::error_of([&] { WorkList(std::vector<Index>{Index{1} << 48}, 65536); });
   EXPECT_NE(error.find("2^31 - 1"), std::string::npos) << error;
-}
-
-TEST(WorkList, batches_hold_whole_tensors) {
-  const WorkList list(std::vector<Index>{10, 20, 100, 0, 5, 6}, 1024);
-  EXPECT_EQ(list.cut_batches(30),
-            (std::vector<TensorRange>{{0, 2}, {2, 3}, {3, 6}}));  // 100 alone is too large
-  EXPECT_EQ(list.cut_batches(1000), (std::vector<TensorRange>{{0, 6}}));
-  // A batch is packed like a list of its own, with the block numbers of the whole.
-  EXPECT_EQ(list.split({3, 6}, 36, 320), (std::vector<TableRange>{{4, 2, 3, 2}}));
 }
 
 TEST(ChooseChunk, is_the_largest_with_two_waves_of_blocks) {

@@ -14,7 +14,6 @@ struct CombineArguments {
   const double* chunk_sums = nullptr;  // [block][kCount]
   const Index* first_block = nullptr;  // [tensor + 1]
   double* tensor_sums = nullptr;       // [tensor][kMostSums]
-  Index first_tensor = 0;              // that of the grid's block 0
 };
 
 // Sums of the chunks of one tensor, by one block in a fixed order; thread 0 has them.
@@ -33,7 +32,7 @@ __device__ inline void combine_tensor(const CombineArguments& a, Index tensor,
 template <int kCount, class Policy>
 __global__ void __launch_bounds__(kCombineThreads)
     combine_and_prepare_kernel(CombineArguments a, PrepareArguments<Policy> prepare) {
-  const Index tensor = a.first_tensor + blockIdx.x;
+  const Index tensor = blockIdx.x;
   double sums[kCount] = {};
   combine_tensor<kCount>(a, tensor, sums);
   if (threadIdx.x == 0) prepare_tensor(prepare, tensor, sums_of(sums, kCount));

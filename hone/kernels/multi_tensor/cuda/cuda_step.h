@@ -23,9 +23,6 @@ struct CudaStepOptions {
   Transport transport = Transport::Auto;  // HONE_FORCE_KERNEL=multi_tensor:… wins
   Index max_launches = 0;                 // of one pass over the list; 0: as many as it takes
   Index chunk_elements = 0;               // a power of two from 1024 to 65,536; 0: adaptive
-  // TAM in Tensor scope, without a global norm: tensors whose g and m together take at most this
-  // many bytes go through both passes at a time. -1: half of the device's L2; 0: all at once.
-  Index batch_bytes = -1;
   TAMScope scope = TAMScope::Tensor;
 };
 

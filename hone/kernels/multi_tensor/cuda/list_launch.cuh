@@ -6,7 +6,7 @@
 #include "hone/kernels/multi_tensor/cuda/gather_step.h"
 #include "hone/kernels/multi_tensor/cuda/work_list.h"
 
-// Launches one kernel over a run of tensors by any transport.
+// Launches one kernel over a list by any transport.
 namespace hone::kernels::cuda {
 
 // The list as the launches see it.
@@ -42,9 +42,8 @@ void launch_blocks(const LaunchContext& context, const ListArguments<Table>& a, 
 }
 
 template <class Kernels, class Table>
-void launch_structs(const LaunchContext& context, const PassArguments& pass,
-                    const TensorRange& batch) {
-  for (const TableRange& range : context.list->split(batch, Table::kTensors, Table::kBlocks)) {
+void launch_structs(const LaunchContext& context, const PassArguments& pass) {
+  for (const TableRange& range : context.list->split(Table::kTensors, Table::kBlocks)) {
     auto a = make_arguments<Table>(context, pass, range.first_tensor, range.first_block);
     fill_table(*context.list, context.entries, range, a.table);
     launch_blocks<Kernels>(context, a, range.blocks);
@@ -52,20 +51,17 @@ void launch_structs(const LaunchContext& context, const PassArguments& pass,
 }
 
 template <class Kernels, int... kSlots>
-void launch_list(SlotList<kSlots...>, const LaunchContext& context, const PassArguments& pass,
-                 const TensorRange& batch) {
+void launch_list(SlotList<kSlots...>, const LaunchContext& context, const PassArguments& pass) {
   if (context.transport == Transport::StructSmall) {
-    return launch_structs<Kernels, StructTable<1, kSlots...>>(context, pass, batch);
+    return launch_structs<Kernels, StructTable<1, kSlots...>>(context, pass);
   }
   if (context.transport == Transport::StructLarge) {
-    return launch_structs<Kernels, StructTable<kLargeScale, kSlots...>>(context, pass, batch);
+    return launch_structs<Kernels, StructTable<kLargeScale, kSlots...>>(context, pass);
   }
-  const Index first = context.list->first_block(batch.begin);
-  const Index blocks = context.list->first_block(batch.end) - first;
-  if (blocks == 0) return;
-  auto a = make_arguments<DeviceTable>(context, pass, 0, first);
-  a.table = {context.device_entries, context.device_blocks + first};
-  launch_blocks<Kernels>(context, a, blocks);
+  if (context.list->blocks() == 0) return;
+  auto a = make_arguments<DeviceTable>(context, pass, 0, 0);
+  a.table = {context.device_entries, context.device_blocks};
+  launch_blocks<Kernels>(context, a, context.list->blocks());
 }
 
 }  // namespace hone::kernels::cuda

@@ -45,7 +45,6 @@ void check_options(const CudaStepOptions& options) {
   HONE_CHECK(chunk == 0 || power, kOp, "chunk_elements 0 or a power of two from 1024 to 65,536",
              chunk);
   HONE_CHECK(options.max_launches >= 0, kOp, "max_launches of at least 0", options.max_launches);
-  HONE_CHECK(options.batch_bytes >= -1, kOp, "batch_bytes of at least -1", options.batch_bytes);
   if (options.scope != TAMScope::Model && options.scope != TAMScope::Tensor) {
     fail_unsupported(kOp, "TAM in Model or Tensor scope on CUDA", "another scope");
   }

@@ -30,10 +30,11 @@ constexpr auto slots_of_rule() {
 // 64 registers per thread; what waits in flight then fills the memory system.
 constexpr int kResidentBlocks = 4;
 
+// The last blocks first: what pass 1 read last is still in the L2 cache.
 template <class Policy, class G, class C, bool kCopies, class Table>
 __global__ void __launch_bounds__(kBlockThreads, kResidentBlocks)
     update_kernel(const __grid_constant__ ListArguments<Table> a) {
-  update_thread<Policy, G, C, kCopies>(a, static_cast<int>(blockIdx.x),
+  update_thread<Policy, G, C, kCopies>(a, static_cast<int>(gridDim.x - 1 - blockIdx.x),
                                        static_cast<int>(threadIdx.x), kBlockThreads);
 }
 
@@ -93,7 +94,7 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
     const bool global = needs_global_norm(values_of(control));
     if constexpr (Policy::kTorque) {
       if (!global && !prepare.model_scope) {
-        step_batches(context, prepare, torque_statistics(groups));
+        step_tensors(context, prepare, torque_statistics(groups));
         return report;
       }
     }
@@ -162,18 +163,18 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
     return a;
   }
 
-  void update(const LaunchContext& context, const TensorRange& batch) {
-    launch_list<Kernels>(Slots(), context, {core_.control(), core_.scalars(), nullptr}, batch);
+  void update(const LaunchContext& context) {
+    launch_list<Kernels>(Slots(), context, {core_.control(), core_.scalars(), nullptr});
   }
 
   // Pass 1 over everything if anything asks for it, scalars, pass 2.
   void step_all(const LaunchContext& context, const Prepare& prepare, bool global,
                 Statistics kind) {
-    const TensorRange all{0, core_.list().tensors()};
-    if (all.end == 0) return;
+    const Index tensors = core_.list().tensors();
+    if (tensors == 0) return;
     const bool sums = global || Policy::kTorque;
     if (sums) {
-      core_.gather(context, kind, all);
+      core_.gather(context, kind);
       core_.combine_all(context, kind);
     }
     if (global) core_.finish_norm(context);
@@ -181,37 +182,28 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
     if constexpr (Policy::kTorque) {
       if (prepare.model_scope) {
         model_correlation_kernel<<<1, kCombineThreads, 0, stream>>>(prepare, core_.control(),
-                                                                    core_.tensor_sums(), all.end);
+                                                                    core_.tensor_sums(), tensors);
         check(cudaGetLastError(), "model_correlation_kernel");
         ++context.report->scalar_launches;
       }
     }
-    const auto grid = static_cast<unsigned>(ceil_div(all.end, kCombineThreads));
+    const auto grid = static_cast<unsigned>(ceil_div(tensors, kCombineThreads));
     prepare_kernel<<<grid, kCombineThreads, 0, stream>>>(
-        prepare, sums ? core_.tensor_sums() : nullptr, all.end);
+        prepare, sums ? core_.tensor_sums() : nullptr, tensors);
     check(cudaGetLastError(), "prepare_kernel");
     ++context.report->scalar_launches;
-    update(context, all);
+    update(context);
   }
 
-  // TAM in Tensor scope: g and m of a batch are in L2 when pass 2 reads them again.
-  void step_batches(const LaunchContext& context, const Prepare& prepare, Statistics kind) {
-    const Index most = core_.batch_elements();
-    if (most == 0) return step_batch(context, prepare, kind, {0, core_.list().tensors()});
-    for (const TensorRange& batch : core_.list().cut_batches(most)) {
-      step_batch(context, prepare, kind, batch);
-    }
-  }
-
-  void step_batch(const LaunchContext& context, const Prepare& prepare, Statistics kind,
-                  const TensorRange& batch) {
-    if (batch.begin == batch.end) return;
-    core_.gather(context, kind, batch);
+  // TAM in Tensor scope without a global norm: sums and scalars in one launch.
+  void step_tensors(const LaunchContext& context, const Prepare& prepare, Statistics kind) {
+    const Index tensors = core_.list().tensors();
+    if (tensors == 0) return;
+    core_.gather(context, kind);
     CombineArguments combine;
     combine.chunk_sums = core_.chunk_sums();
     combine.first_block = core_.first_block();
-    combine.first_tensor = batch.begin;
-    const auto grid = static_cast<unsigned>(batch.end - batch.begin);
+    const auto grid = static_cast<unsigned>(tensors);
     const cudaStream_t stream = native(context.stream);
     if (kind == Statistics::Torque) {
       combine_and_prepare_kernel<3><<<grid, kCombineThreads, 0, stream>>>(combine, prepare);
@@ -220,7 +212,7 @@ class Stepper final : public CudaStepper<typename Policy::Group> {
     }
     check(cudaGetLastError(), "combine_and_prepare_kernel");
     ++context.report->scalar_launches;
-    update(context, batch);
+    update(context);
   }
 
   StepperCore core_;

@@ -59,18 +59,16 @@ struct GatherKernels {
 };
 
 template <class G>
-void launch_gather(Statistics kind, const LaunchContext& context, const PassArguments& pass,
-                   const TensorRange& batch) {
+void launch_gather(Statistics kind, const LaunchContext& context, const PassArguments& pass) {
   switch (kind) {
     case Statistics::Norm:
-      return launch_list<GatherKernels<Statistics::Norm, G>>(SlotList<kGrad>(), context, pass,
-                                                             batch);
+      return launch_list<GatherKernels<Statistics::Norm, G>>(SlotList<kGrad>(), context, pass);
     case Statistics::Torque:
       return launch_list<GatherKernels<Statistics::Torque, G>>(SlotList<kGrad, kMomentum>(),
-                                                               context, pass, batch);
+                                                               context, pass);
     case Statistics::TorqueWithDecay:
       return launch_list<GatherKernels<Statistics::TorqueWithDecay, G>>(
-          SlotList<kParam, kGrad, kMomentum>(), context, pass, batch);
+          SlotList<kParam, kGrad, kMomentum>(), context, pass);
     default:
       return;
   }
@@ -78,7 +76,7 @@ void launch_gather(Statistics kind, const LaunchContext& context, const PassArgu
 
 template <int kCount>
 __global__ void __launch_bounds__(kCombineThreads) combine_kernel(CombineArguments a) {
-  const Index tensor = a.first_tensor + blockIdx.x;
+  const Index tensor = blockIdx.x;
   double sums[kCount] = {};
   combine_tensor<kCount>(a, tensor, sums);
   if (threadIdx.x != 0) return;
@@ -137,8 +135,7 @@ StepperCore::StepperCore(const MultiTensorLists& lists, const CudaStepOptions& o
     : options_(options),
       sizes_(sizes),
       plan_(MultiTensorPlan::build_or_throw(lists)),
-      kind_(kind_of(lists)),
-      l2_bytes_(attribute(cudaDevAttrL2CacheSize, options.device)) {
+      kind_(kind_of(lists)) {
   check_device_lists(plan_, lists);
   take_plan();
 }
@@ -179,11 +176,6 @@ void StepperCore::take_plan() {
   list_ = std::move(next);
   group_numbers_ = std::move(groups);
   transport_ = transport;
-}
-
-Index StepperCore::batch_elements() const {
-  const Index bytes = options_.batch_bytes < 0 ? l2_bytes_ / 2 : options_.batch_bytes;
-  return bytes / 8;
 }
 
 void StepperCore::check_groups(std::size_t groups) const {
@@ -263,11 +255,11 @@ LaunchContext StepperCore::begin(Stream stream, CudaStepReport& report) {
           &report};
 }
 
-void StepperCore::gather(const LaunchContext& context, Statistics kind, const TensorRange& batch) {
+void StepperCore::gather(const LaunchContext& context, Statistics kind) {
   const PassArguments pass{control(), nullptr, chunk_sums()};
-  if (kind_.grad == Dtype::BFloat16) return launch_gather<BF16>(kind, context, pass, batch);
-  if (kind_.grad == Dtype::Float16) return launch_gather<F16>(kind, context, pass, batch);
-  launch_gather<float>(kind, context, pass, batch);
+  if (kind_.grad == Dtype::BFloat16) return launch_gather<BF16>(kind, context, pass);
+  if (kind_.grad == Dtype::Float16) return launch_gather<F16>(kind, context, pass);
+  launch_gather<float>(kind, context, pass);
 }
 
 void StepperCore::combine_all(const LaunchContext& context, Statistics kind) {

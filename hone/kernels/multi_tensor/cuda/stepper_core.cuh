@@ -30,15 +30,13 @@ class StepperCore {
   // Uploads what changed since the last step.
   LaunchContext begin(Stream stream, CudaStepReport& report);
 
-  void gather(const LaunchContext& context, Statistics kind, const TensorRange& batch);
+  void gather(const LaunchContext& context, Statistics kind);
   void combine_all(const LaunchContext& context, Statistics kind);
   void finish_norm(const LaunchContext& context);
   StepReport read_report(Stream stream);
 
   const CudaStepOptions& options() const { return options_; }
   const WorkList& list() const { return list_; }
-  // Elements whose g and m stay in cache between the passes; 0: no batches.
-  Index batch_elements() const;
   Control* control() const { return control_.as<Control>(); }
   const void* groups() const { return groups_.as<void>(); }
   const std::uint16_t* group_of() const { return group_of_.as<std::uint16_t>(); }
@@ -63,7 +61,6 @@ class StepperCore {
   WorkList list_;
   Transport transport_ = Transport::Auto;
   ListKind kind_;
-  Index l2_bytes_ = 0;
   // What was uploaded, kept because copies from pageable memory may be pending.
   std::vector<TensorEntry> entries_;
   std::vector<BlockEntry> blocks_;

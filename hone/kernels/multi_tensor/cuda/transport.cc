@@ -59,8 +59,7 @@ Transport choose_transport(Transport wanted, const WorkList& list, int depth,
 Index count_launches(Transport transport, const WorkList& list, int depth) {
   if (transport == Transport::DeviceTable) return list.blocks() > 0 ? 1 : 0;
   const int scale = scale_of(transport);
-  const auto ranges =
-      list.split({0, list.tensors()}, scale * small_tensors(depth), scale * kSmallBlocks);
+  const auto ranges = list.split(scale * small_tensors(depth), scale * kSmallBlocks);
   return static_cast<Index>(ranges.size());
 }
 

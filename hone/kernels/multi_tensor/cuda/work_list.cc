@@ -40,25 +40,10 @@ std::vector<BlockEntry> WorkList::all_blocks() const {
   return all;
 }
 
-std::vector<TensorRange> WorkList::cut_batches(Index most_elements) const {
-  std::vector<TensorRange> batches;
-  Index filled = 0;
-  for (Index tensor = 0; tensor < tensors(); ++tensor) {
-    if (batches.empty() || filled + elements(tensor) > most_elements) {
-      batches.push_back({tensor, tensor});
-      filled = 0;
-    }
-    batches.back().end = tensor + 1;
-    filled += elements(tensor);
-  }
-  return batches;
-}
-
-std::vector<TableRange> WorkList::split(const TensorRange& batch, Index most_tensors,
-                                        Index most_blocks) const {
+std::vector<TableRange> WorkList::split(Index most_tensors, Index most_blocks) const {
   std::vector<TableRange> ranges;
   bool full = true;
-  for (Index tensor = batch.begin; tensor < batch.end; ++tensor) {
+  for (Index tensor = 0; tensor < tensors(); ++tensor) {
     Index block = first_block(tensor);
     const Index end = first_block(tensor + 1);
     while (block < end) {

@@ -17,11 +17,6 @@ constexpr Index kSmallestChunk = 1024, kLargestChunk = 65536;
 // leaves a middle-sized tensor to a single multiprocessor.
 Index choose_chunk(std::span<const Index> elements, Index resident_blocks);
 
-struct TensorRange {
-  Index begin = 0, end = 0;
-  bool operator==(const TensorRange&) const = default;
-};
-
 // One launch: blocks [first_block, first_block + blocks) of the list, which lie in tensors
 // [first_tensor, first_tensor + tensors).
 struct TableRange {
@@ -47,12 +42,9 @@ class WorkList {
   std::span<const Index> first_blocks() const { return first_block_; }
   std::vector<BlockEntry> all_blocks() const;
 
-  // Runs of whole tensors of at most `most_elements` together; a larger tensor is a run of its own.
-  std::vector<TensorRange> cut_batches(Index most_elements) const;
-  // The tensors of `batch` in order, cut where a struct is full. A tensor may go on in the next
-  // struct; no struct begins or ends with a tensor that has no block in it.
-  std::vector<TableRange> split(const TensorRange& batch, Index most_tensors,
-                                Index most_blocks) const;
+  // The list in order, cut where a struct is full. A tensor may go on in the next struct; no struct
+  // begins or ends with a tensor that has no block in it.
+  std::vector<TableRange> split(Index most_tensors, Index most_blocks) const;
 
  private:
   std::vector<Index> elements_;

@@ -205,12 +205,11 @@ TEST(Measure, adatamw) {
   measure_transports<TAMGroup>("adatamw", {.weight_decay = 0.01, .decoupled = true}, 4, 36);
 }
 
-// What adaptive chunks and batches in L2 gain.
-TEST(Measure, chunks_and_batches) {
+// What adaptive chunks gain.
+TEST(Measure, fixed_chunks) {
   for (const Mix& mix : mixes()) {
     if (!fits(mix, 4)) continue;
     measure<AdamGroup>("adamw", {}, mix, 4, 28, {.chunk_elements = 65536}, " fixed chunk");
-    measure<TAMGroup>("tam", {}, mix, 3, 28, {.batch_bytes = 0}, " without batches");
   }
 }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transports, uploads, batches and captured graphs on the device.
+// Transports, uploads and captured graphs on the device.
 #include <gtest/gtest.h>
-
-#include <map>
 
 #include "tests/kernels/cuda/device/device_tensors.cuh"
 #include "tests/kernels/kernel_support.h"
@@ -79,35 +77,6 @@ TEST(DeviceTransport, a_table_is_uploaded_once_and_again_when_a_gradient_moves) 
   EXPECT_EQ(stepper->step({&kAdam, 1}, {}, {}, stream).table_uploads, 1);
   EXPECT_EQ(stepper->step({&kAdam, 1}, {}, {}, stream).table_uploads, 0);
   stream.wait();
-}
-
-// TAM: both passes per batch, or each over everything.
-TEST(DeviceTransport, batches_change_no_bit) {
-  const std::vector<Index> sizes{100'000, 5, 300'000, 0, 70'000, 1};
-  const TAMGroup group{.weight_decay = 0.01};
-  std::vector<std::vector<float>> first;
-  std::map<Transport, Index> whole;  // launches without batches
-  for (const Index batch_bytes : {Index{0}, Index{8}, Index{1} << 20, Index{-1}}) {
-    for (const Transport transport : kTransports) {
-      TensorSet set(sizes);
-      DeviceTensors tensors(set, {});
-      const OwnedStream stream;
-      const auto stepper = make_cuda_stepper<TAMGroup>(
-          tensors.lists(), {.transport = transport, .batch_bytes = batch_bytes});
-      Index launches = 0;
-      for (int i = 0; i < 5; ++i) {
-        launches = stepper->step({&group, 1}, tensors.correlations(), {}, stream).launches;
-      }
-      if (batch_bytes == 0) whole[transport] = launches;
-      if (batch_bytes == 8) {
-        EXPECT_GT(launches, whole[transport]) << name_of(transport);
-      }
-      stream.wait();
-      tensors.download(set);
-      if (first.empty()) first = set.snapshot();
-      EXPECT_TRUE(same_bits(set.snapshot(), first)) << batch_bytes << " " << name_of(transport);
-    }
-  }
 }
 
 // Two rounds of warm-up and ten steps, eager or replayed from one captured step; η halves after the
