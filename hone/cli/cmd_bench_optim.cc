@@ -23,6 +23,9 @@ CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const ch
           "--fresh-gradients", options->fresh_gradients,
           "Replace the gradients by new tensors before every step, as zero_grad() does in a loop")
       ->envname("HONE_FRESH_GRADIENTS");
+  verb->add_option("--device", options->device, "cpu, cuda or cuda:N")
+      ->envname("HONE_DEVICE")
+      ->capture_default_str();
   return verb;
 }
 

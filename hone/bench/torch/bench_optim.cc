@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/torch/bench_optim.h"
 
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
 #include <charconv>
 #include <utility>
 
@@ -8,7 +10,9 @@
 #include "hone/bench/torch/optim_contestants.h"
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
+#include "hone/kernels/cuda/device_info.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
+#include "hone/train/device.h"
 #include "hone/train/interop.h"
 
 namespace hone::bench {
@@ -37,13 +41,14 @@ struct Traffic {
   double resident_bytes = 0;
 };
 
-// Of state `bits` wide. A TAM whose tensors stay in cache between its two passes saves the first.
-Traffic traffic_of(const bench::OptimRule& rule, Index elements_per_tensor) {
+// Of state `bits` wide. On the CPU, a TAM whose tensors stay in cache between its two passes saves
+// the first.
+Traffic traffic_of(const bench::OptimRule& rule, Index elements_per_tensor, c10::Device device) {
   const auto is = [&](const auto&... names) { return ((rule.base == names) || ...); };
   const double moment = bench::state_bits_of(rule, elements_per_tensor) / 8.0;
   const double moments = is("sgdm", "lion", "adagrad", "rmsprop", "tam", "tam_row") ? 1 : 2;
   Traffic traffic{12 + 2 * moments * moment, 8 + moments * moment};
-  const bool cached = elements_per_tensor <= kernels::kChunkElements;
+  const bool cached = device.is_cpu() && elements_per_tensor <= kernels::kChunkElements;
   if (is("tam", "adatamw") && !cached) traffic.floor_bytes += 4 + moment;
   if (is("amp_adamw")) traffic.floor_bytes += 4;  // the gradient is read twice
   return traffic;
@@ -56,36 +61,79 @@ void wake_threads() {
   executor.parallel_for(executor.workers(), 1, [](Index, Index, int) {});
 }
 
-void add_case(const BenchOptimOptions& options, const std::string& size, const std::string& name,
-              const kernels::MemoryProbe& memory, BenchRun& run) {
+// What all contestants run on.
+struct Place {
+  const BenchOptimOptions& options;
+  c10::Device device;
+  kernels::MemoryProbe memory;
+  Index last_cache_bytes = 0;
+  std::string device_name;  // of a CUDA device, for the rows
+};
+
+Place place_of(const BenchOptimOptions& options, c10::Device device) {
+  if (device.is_cpu()) {
+    // Runs on LibTorch's pool, so that no second pool spins next to it.
+    return {options,
+            device,
+            kernels::make_memory_probe(kernels::MemoryTraffic::Update, libtorch_executor()),
+            cpu_info().last_cache_bytes,
+            {}};
+  }
+  const std::shared_ptr<kernels::CudaCopy> copy =
+      kernels::make_cuda_copy(device.index(), Index{1} << 30);
+  const kernels::CudaDevice facts =
+      kernels::query_cuda().devices.at(static_cast<std::size_t>(device.index()));
+  return {options,
+          device,
+          {{.name = "device copy", .run = [copy] { copy->run(); }},
+           static_cast<double>(copy->bytes_moved())},
+          facts.last_cache_bytes,
+          concat(device.str(), ", ", facts.name)};
+}
+
+std::function<void()> wait_after(std::function<void()> step, c10::Device device) {
+  if (device.is_cpu()) return step;
+  return [step = std::move(step), device] {
+    step();
+    c10::impl::getDeviceGuardImpl(device.type())->synchronizeDevice(device.index());
+  };
+}
+
+void add_case(const Place& place, const std::string& size, const std::string& name, BenchRun& run) {
+  const BenchOptimOptions& options = place.options;
   const bench::OptimRule rule = bench::parse_rule(name);
-  const std::vector<Index> sizes = parse_sizes(size);
-  const Traffic traffic = traffic_of(rule, sizes.front());
+  const bench::TensorList list{parse_sizes(size), place.device};
+  const std::vector<Index>& sizes = list.sizes;
+  const Traffic traffic = traffic_of(rule, sizes.front(), place.device);
   BenchCase bench_case;
   bench_case.name = concat(size, "/", name);
   const double elements = static_cast<double>(sizes.front()) * static_cast<double>(sizes.size());
   bench_case.bytes = traffic.floor_bytes * elements;
   // Tensors that stay in the last-level cache, or a good part of them, are not limited by memory.
   const auto tensor_bytes = static_cast<Index>(traffic.resident_bytes * elements);
-  bench_case.no_memory_share =
-      kernels::why_no_memory_share(tensor_bytes, cpu_info().last_cache_bytes);
-  if (bench_case.no_memory_share.empty()) bench_case.memory = &memory;
+  bench_case.no_memory_share = kernels::why_no_memory_share(tensor_bytes, place.last_cache_bytes);
+  if (bench_case.no_memory_share.empty()) bench_case.memory = &place.memory;
   const auto add = [&](const std::string& way, bool ours) {
-    bench::Stepper stepper = bench::make_stepper(rule, way, sizes);
+    bench::Stepper stepper = bench::make_stepper(rule, way, list);
     if (!stepper.step) return;  // no such operator for this rule
     const auto renew = options.fresh_gradients ? stepper.renew_gradients : nullptr;
-    const auto prepare = [renew] {
+    const auto prepare = [renew, on_cpu = place.device.is_cpu()] {
       if (renew) renew();
-      wake_threads();
+      if (on_cpu) wake_threads();
     };
-    bench_case.contestants.push_back(
-        {.name = stepper.name, .run = std::move(stepper.step), .prepare = prepare});
+    bench_case.contestants.push_back({.name = stepper.name,
+                                      .run = wait_after(std::move(stepper.step), place.device),
+                                      .prepare = prepare});
     bench_case.ours.push_back(ours);
     Json row{{"implementation", stepper.implementation},
-             {"floor_bytes_per_param", traffic.floor_bytes},
-             {"peak_extra_bytes", stepper.peak_extra_bytes}};
-    if (stepper.state_bytes > 0) {
-      row["state_bytes_per_param"] = static_cast<double>(stepper.state_bytes) / elements;
+             {"floor_bytes_per_param", traffic.floor_bytes}};
+    if (place.device.is_cpu()) {
+      row["peak_extra_bytes"] = stepper.peak_extra_bytes;
+      if (stepper.state_bytes > 0) {
+        row["state_bytes_per_param"] = static_cast<double>(stepper.state_bytes) / elements;
+      }
+    } else {
+      row["device"] = place.device_name;
     }
     bench_case.extra.push_back(std::move(row));
   };
@@ -143,28 +191,36 @@ void add_guide_cases(BenchRun& run) {
 }
 
 // Checks all names first, so that a wrong one does not appear after minutes of measuring.
-void check_lists(const BenchOptimOptions& options) {
+void check_lists(const BenchOptimOptions& options, c10::Device device) {
   for (const std::string& size : options.sizes) {
     if (size != "guide") parse_sizes(size);
+    HONE_CHECK(device.is_cpu() || size != "guide", "bench optim",
+               "sizes as tensors x elements with a CUDA device", size);
   }
-  for (const std::string& rule : options.rules) bench::parse_rule(rule);
+  for (const std::string& name : options.rules) {
+    const bench::OptimRule rule = bench::parse_rule(name);
+    HONE_CHECK(device.is_cpu() || rule.state_bits == 32, "bench optim",
+               "state in fp32 with a CUDA device", name);
+  }
   for (const std::string& way : options.ours) bench::check_way(way);
   for (const std::string& way : options.against) {
     if (!is_optim_peer(way)) bench::check_way(way, optim_peers());
     HONE_CHECK(!is_optim_peer(way) || !options.fresh_gradients, "bench optim",
                "LibTorch's ways alone with --fresh-gradients", way);
+    HONE_CHECK(!is_optim_peer(way) || device.is_cpu(), "bench optim",
+               "LibTorch's ways alone with a CUDA device", way);
   }
 }
 
 }  // namespace
 
 void bench_optim(const BenchOptimOptions& options, BenchRun& run) {
-  check_lists(options);
+  const c10::Device device = parse_device("--device", options.device);
+  check_lists(options, device);
+  select_device("--device", device);
   const int threads = options.threads > 0 ? options.threads : usable_cpus();
   bench::set_torch_threads(threads);
-  // Runs on LibTorch's pool, so that no second pool spins next to it.
-  const kernels::MemoryProbe memory =
-      kernels::make_memory_probe(kernels::MemoryTraffic::Update, libtorch_executor());
+  const Place place = place_of(options, device);
   for (const std::string& size : options.sizes) {
     if (size == "guide") {
       add_guide_cases(run);
@@ -172,7 +228,7 @@ void bench_optim(const BenchOptimOptions& options, BenchRun& run) {
       continue;
     }
     for (const std::string& rule : options.rules) {
-      add_case(options, size, rule, memory, run);
+      add_case(place, size, rule, run);
     }
   }
 }

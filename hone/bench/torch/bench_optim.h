@@ -17,13 +17,17 @@ struct BenchOptimOptions {
   std::vector<std::string> against{"torch_optim", "aten_fused", "aten_chain", "elementwise", "own"};
   // Whether every step has newly allocated gradients, as after zero_grad().
   bool fresh_gradients = false;
-  int threads = 0;  // of LibTorch's pool, for all sides; 0: usable_cpus()
+  std::string device = "cpu";  // or "cuda", "cuda:N": LibTorch's ways alone
+  int threads = 0;             // of LibTorch's pool, for all sides; 0: usable_cpus()
 };
 
 // One case per size and rule: hone's optimizer, LibTorch's implementations (optim_contestants.h)
 // and peers in their own processes, interleaved. gb_per_s is effective: the least traffic of the
 // rule (floor_bytes_per_param) over the time. Rows also have implementation, peak_extra_bytes (not
-// of peers) and, where it is known, state_bytes_per_param.
+// of peers) and, where it is known, state_bytes_per_param. On a CUDA device a run is a step and the
+// wait for its end, the bandwidth is that of a copy on the device, and rows have its name instead
+// of bytes. Error{InvalidArgument} for unknown names, and for sizes, rules and peers that do not
+// run on the device; errors of select_device() and kernels::make_cuda_copy().
 void bench_optim(const BenchOptimOptions& options, BenchRun& run);
 
 }  // namespace hone::bench

@@ -59,9 +59,9 @@ struct Workload {
   std::vector<double> correlation;
 };
 
-void add_tensor(Workload& work, const std::vector<Index>& shape) {
-  work.params.push_back(at::randn(shape).set_requires_grad(true));
-  work.grads.push_back(at::randn(shape));
+void add_tensor(Workload& work, const std::vector<Index>& shape, c10::Device device = c10::kCPU) {
+  work.params.push_back(at::randn(shape, device).set_requires_grad(true));
+  work.grads.push_back(at::randn(shape, device));
   work.params.back().mutable_grad() = work.grads.back();
 }
 
@@ -76,13 +76,13 @@ void renew_gradients(Workload& work) {
 }
 
 // The same tensors for every contestant.
-std::shared_ptr<Workload> make_workload(std::span<const Index> sizes) {
+std::shared_ptr<Workload> make_workload(const TensorList& list) {
   at::manual_seed(kSeed);
   auto work = std::make_shared<Workload>();
-  for (const Index n : sizes) {
+  for (const Index n : list.sizes) {
     // In rows where they come out even; only row-wise rules can tell.
     const bool rows = n > kRow && n % kRow == 0;
-    add_tensor(*work, rows ? std::vector{n / kRow, kRow} : std::vector{n});
+    add_tensor(*work, rows ? std::vector{n / kRow, kRow} : std::vector{n}, list.device);
   }
   return work;
 }
@@ -92,12 +92,12 @@ void add_state(Workload& work, bool second_moment, bool scratch) {
     work.momentum.push_back(at::zeros_like(grad));
     if (second_moment) work.second_moment.push_back(at::zeros_like(grad));
     if (scratch) work.scratch.push_back(at::empty_like(grad));
-    work.steps.push_back(at::zeros({}));
+    work.steps.push_back(at::zeros({}, grad.options()));
   }
   work.correlation.resize(work.grads.size());
 }
 
-// Peak of live bytes that LibTorch's CPU allocator reports on this thread.
+// Peak of live bytes that LibTorch's allocators report on this thread. That of CUDA rounds them up.
 class PeakBytes final : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void*, std::int64_t size, std::size_t, std::size_t, c10::Device) override {
@@ -182,7 +182,7 @@ Stepper make_hone(const OptimRule& rule, std::string_view way,
       way, work, optim::AdamWOptions(kLr).weight_decay(kWeightDecay), bits, control);
 }
 
-Stepper make_own(const OptimRule& rule, std::span<const Index> sizes) {
+Stepper make_own(const OptimRule& rule, const TensorList& list) {
   std::string_view by;
   if (rule.state_bits != 32) {
     by = rule.base;
@@ -193,7 +193,7 @@ Stepper make_own(const OptimRule& rule, std::span<const Index> sizes) {
   } else {
     return {};
   }
-  Stepper stepper = make_hone({by}, "hone", make_workload(sizes));
+  Stepper stepper = make_hone({by}, "hone", make_workload(list));
   stepper.name = concat("hone_", by);
   return stepper;
 }
@@ -201,8 +201,8 @@ Stepper make_own(const OptimRule& rule, std::span<const Index> sizes) {
 // ---- LibTorch's classes ----
 
 template <class Optimizer, class Options>
-Stepper step_with_torch(std::span<const Index> sizes, const Options& options, std::string name) {
-  const auto work = make_workload(sizes);
+Stepper step_with_torch(const TensorList& list, const Options& options, std::string name) {
+  const auto work = make_workload(list);
   const auto optimizer = std::make_shared<Optimizer>(work->params, options);
   Stepper stepper{.name = "torch_optim",
                   .step = [optimizer] { optimizer->step(); },
@@ -215,8 +215,8 @@ Stepper step_with_torch(std::span<const Index> sizes, const Options& options, st
 // What a loop with LibTorch's C++ front end does before and after the step: unscale, look for inf,
 // clip, and clear by setting to none, which is free. Scaling down and up in turn keeps the
 // gradients in range over thousands of steps.
-Stepper step_with_amp_chain(std::span<const Index> sizes) {
-  const auto work = make_workload(sizes);
+Stepper step_with_amp_chain(const TensorList& list) {
+  const auto work = make_workload(list);
   const auto optimizer = std::make_shared<torch::optim::AdamW>(
       work->params, torch::optim::AdamWOptions(kLr).weight_decay(kWeightDecay));
   const auto step = [work, optimizer, down = true]() mutable {
@@ -239,24 +239,24 @@ Stepper step_with_amp_chain(std::span<const Index> sizes) {
   return stepper;
 }
 
-Stepper make_torch(std::string_view rule, std::span<const Index> sizes) {
+Stepper make_torch(std::string_view rule, const TensorList& list) {
   namespace to = torch::optim;
   if (rule == "sgdm") {
-    return step_with_torch<to::SGD>(sizes, to::SGDOptions(kLr).momentum(kMomentum),
+    return step_with_torch<to::SGD>(list, to::SGDOptions(kLr).momentum(kMomentum),
                                     "torch::optim::SGD");
   }
   if (rule == "adam") {
-    return step_with_torch<to::Adam>(sizes, to::AdamOptions(kLr), "torch::optim::Adam");
+    return step_with_torch<to::Adam>(list, to::AdamOptions(kLr), "torch::optim::Adam");
   }
   if (rule == "adagrad") {
-    return step_with_torch<to::Adagrad>(sizes, to::AdagradOptions(kLr), "torch::optim::Adagrad");
+    return step_with_torch<to::Adagrad>(list, to::AdagradOptions(kLr), "torch::optim::Adagrad");
   }
   if (rule == "rmsprop") {
-    return step_with_torch<to::RMSprop>(sizes, to::RMSpropOptions(kLr), "torch::optim::RMSprop");
+    return step_with_torch<to::RMSprop>(list, to::RMSpropOptions(kLr), "torch::optim::RMSprop");
   }
-  if (rule == "amp_adamw") return step_with_amp_chain(sizes);
+  if (rule == "amp_adamw") return step_with_amp_chain(list);
   if (rule == "adamw") {
-    return step_with_torch<to::AdamW>(sizes, to::AdamWOptions(kLr).weight_decay(kWeightDecay),
+    return step_with_torch<to::AdamW>(list, to::AdamWOptions(kLr).weight_decay(kWeightDecay),
                                       "torch::optim::AdamW");
   }
   return {};
@@ -280,16 +280,16 @@ Stepper step_with_operators(std::shared_ptr<Workload> work, std::string_view way
   return stepper;
 }
 
-Stepper make_fused(std::string_view rule, std::span<const Index> sizes) {
+Stepper make_fused(std::string_view rule, const TensorList& list) {
   if (rule == "sgdm") {
-    const auto work = make_workload(sizes);
+    const auto work = make_workload(list);
     add_state(*work, false, false);
     return step_with_operators(work, "aten_fused", "at::_fused_sgd_", [](Workload& w) {
       at::_fused_sgd_(w.params, w.grads, w.momentum, 0.0, kMomentum, kLr, 0.0, false, false, false);
     });
   }
   if (rule == "adam") {
-    const auto work = make_workload(sizes);
+    const auto work = make_workload(list);
     add_state(*work, true, false);
     return step_with_operators(work, "aten_fused", "at::_fused_adam_", [](Workload& w) {
       at::_foreach_add_(w.steps, 1);
@@ -298,7 +298,7 @@ Stepper make_fused(std::string_view rule, std::span<const Index> sizes) {
     });
   }
   if (rule == "adagrad") {
-    const auto work = make_workload(sizes);
+    const auto work = make_workload(list);
     add_state(*work, true, false);
     return step_with_operators(work, "aten_fused", "at::_fused_adagrad_", [](Workload& w) {
       at::_foreach_add_(w.steps, 1);
@@ -306,7 +306,7 @@ Stepper make_fused(std::string_view rule, std::span<const Index> sizes) {
     });
   }
   if (rule == "adamw") {
-    const auto work = make_workload(sizes);
+    const auto work = make_workload(list);
     add_state(*work, true, false);
     return step_with_operators(work, "aten_fused", "at::_fused_adamw_", [](Workload& w) {
       at::_foreach_add_(w.steps, 1);
@@ -327,9 +327,9 @@ double advance_damping(Workload& w, std::size_t i) {
   return kEps + (1 + w.correlation[i]) / 2;
 }
 
-Stepper make_chain(std::string_view rule, std::span<const Index> sizes) {
+Stepper make_chain(std::string_view rule, const TensorList& list) {
   if (rule == "tam") {
-    const auto work = make_workload(sizes);
+    const auto work = make_workload(list);
     add_state(*work, false, false);
     return step_with_operators(work, "aten_chain", "dot, 2 norms, mul_, 2 add_", [](Workload& w) {
       for (std::size_t i = 0; i < w.params.size(); ++i) {
@@ -339,7 +339,7 @@ Stepper make_chain(std::string_view rule, std::span<const Index> sizes) {
     });
   }
   if (rule == "adatamw") {
-    const auto work = make_workload(sizes);
+    const auto work = make_workload(list);
     add_state(*work, true, true);
     return step_with_operators(
         work, "aten_chain", "dot, 2 norms, 7 in-place operators", [](Workload& w) {
@@ -355,9 +355,9 @@ Stepper make_chain(std::string_view rule, std::span<const Index> sizes) {
 }
 
 // The correlation as third-party TAM has it: element-wise, through tensors of every intermediate.
-Stepper make_elementwise(std::string_view rule, std::span<const Index> sizes) {
+Stepper make_elementwise(std::string_view rule, const TensorList& list) {
   if (rule != "tam") return {};
-  auto work = make_workload(sizes);
+  auto work = make_workload(list);
   add_state(*work, true, false);  // second_moment holds s
   return step_with_operators(work, "elementwise", "13 operators on whole tensors", [](Workload& w) {
     for (std::size_t i = 0; i < w.params.size(); ++i) {
@@ -437,14 +437,14 @@ void check_way(std::string_view way, std::span<const std::string_view> others) {
   check_known(known, "way to run it", way);
 }
 
-Stepper make_stepper(const OptimRule& rule, std::string_view way, std::span<const Index> sizes) {
+Stepper make_stepper(const OptimRule& rule, std::string_view way, const TensorList& list) {
   check_way(way);
-  if (way == "torch_optim") return make_torch(rule.base, sizes);
-  if (way == "aten_fused") return make_fused(rule.base, sizes);
-  if (way == "aten_chain") return make_chain(rule.base, sizes);
-  if (way == "elementwise") return make_elementwise(rule.base, sizes);
-  if (way == "own") return make_own(rule, sizes);
-  return make_hone(rule, way, make_workload(sizes));
+  if (way == "torch_optim") return make_torch(rule.base, list);
+  if (way == "aten_fused") return make_fused(rule.base, list);
+  if (way == "aten_chain") return make_chain(rule.base, list);
+  if (way == "elementwise") return make_elementwise(rule.base, list);
+  if (way == "own") return make_own(rule, list);
+  return make_hone(rule, way, make_workload(list));
 }
 
 std::span<const std::string_view> cosine_ways() { return kCosineWays; }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <functional>
 #include <memory>
 #include <span>
@@ -19,8 +21,8 @@ struct Stepper {
   std::function<void()> step;
   std::function<void()> renew_gradients =
       {};  // replaces the gradients by newly allocated ones; may be empty
-  // Most bytes that a step after the first held besides parameters, gradients and state, as seen by
-  // LibTorch's allocator and hone's own count.
+  // On the CPU: most bytes that a step after the first held besides parameters, gradients and
+  // state, as seen by LibTorch's allocator and hone's own count.
   Index peak_extra_bytes = 0;
   Index state_bytes = 0;       // that the first step left allocated; 0: unknown
   std::string implementation;  // what runs, for the row
@@ -50,9 +52,14 @@ int state_bits_of(const OptimRule& rule, Index elements);
 // - own: what the rule is measured by: itself with state in fp32, else hone's SGD with momentum for
 //   tam and tam_row and its AdamW for amp_adamw
 
-// One tensor per entry of `sizes`. Nothing (an empty step) where LibTorch has no such way for the
-// rule. Error{InvalidArgument} for an unknown way.
-Stepper make_stepper(const OptimRule& rule, std::string_view way, std::span<const Index> sizes);
+// One tensor per entry of `sizes`, on `device`.
+struct TensorList {
+  std::vector<Index> sizes;
+  c10::Device device = c10::kCPU;
+};
+// On CUDA a step is enqueued in the current stream. Nothing (an empty step) where LibTorch has no
+// such way for the rule. Error{InvalidArgument} for an unknown way.
+Stepper make_stepper(const OptimRule& rule, std::string_view way, const TensorList& list);
 
 // The cosine of two tensors in cache: hone's four methods (manual, cosine_similarity, vectorized,
 // auto), aten_chain (dot and two norms) and aten_normalize_multiply (what the guide's own code

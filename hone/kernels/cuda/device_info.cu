@@ -55,6 +55,7 @@ CudaDevice describe(int index) {
   CudaDevice device;
   device.name = properties.name;
   device.memory_bytes = static_cast<std::int64_t>(properties.totalGlobalMem);
+  device.last_cache_bytes = properties.l2CacheSize;
   device.multiprocessors = properties.multiProcessorCount;
   device.compute_capability = 10 * properties.major + properties.minor;
   return device;

@@ -11,6 +11,7 @@ namespace hone::kernels {
 struct CudaDevice {
   std::string name;
   std::int64_t memory_bytes = 0;
+  std::int64_t last_cache_bytes = 0;
   int multiprocessors = 0;
   int compute_capability = 0;  // 90 means 9.0
 };

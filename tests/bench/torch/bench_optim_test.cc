@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/torch/bench_optim.h"
 
+#include <ATen/Context.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 
 #include "hone/core/clock.h"
 #include "hone/core/error.h"
+#include "hone/kernels/cuda/device_info.h"
 #include "hone/tune/measure/measure.h"
 
 namespace hone::bench {
@@ -52,11 +55,62 @@ TEST(BenchOptim, refuses_a_wrong_list_before_it_measures) {
         BenchOptimOptions{.sizes = {"1x16"},
         .rules = {"adamw"},
         .against = {"torchao_8bit"},
-        .fresh_gradients = true}}) {
+        .fresh_gradients = true},
+        BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm"}, .device = "gpu"},
+        BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm"}, .device = "cuda:63"},
+        BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm"}, .device = "cuda:x"}}) {
     BenchRun run(*measurer, {.quick = true, .repeat = 7});
     EXPECT_THROW(bench_optim(wrong, run), Error);
     EXPECT_TRUE(run.report().at("rows").empty());
   }
+}
+
+// On every machine, before a device is looked for.
+TEST(BenchOptim, refuses_what_does_not_run_on_a_cuda_device) {
+  const auto measurer = tune::make_measurer(steady_clock());
+  const auto refusal = [&](const BenchOptimOptions& options) {
+    BenchRun run(*measurer, {.quick = true, .repeat = 7});
+    try {
+      bench_optim(options, run);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(refusal({.sizes = {"1x16"}, .rules = {"sgdm_8bit"}, .device = "cuda"}),
+              HasSubstr("expected state in fp32 with a CUDA device, got sgdm_8bit"));
+  EXPECT_THAT(refusal({.sizes = {"guide"}, .device = "cuda"}),
+              HasSubstr("expected sizes as tensors x elements with a CUDA device, got guide"));
+  EXPECT_THAT(
+      refusal(
+          {.sizes = {"1x16"}, .rules = {"adamw"}, .against = {"torch_compile"}, .device = "cuda"}),
+      HasSubstr("expected LibTorch's ways alone with a CUDA device, got torch_compile"));
+  EXPECT_THAT(refusal({.sizes = {"1x16"}, .rules = {"sgdm"}, .device = "cuda:63"}),
+              HasSubstr("[--device] expected a CUDA device"));
+}
+
+TEST(BenchOptim, a_cuda_device_has_rows_of_hone_and_of_libtorch) {
+  if (!at::hasCUDA() || kernels::query_cuda().devices.empty()) GTEST_SKIP() << "no CUDA device";
+  const auto measurer = tune::make_measurer(steady_clock());
+  BenchRun run(*measurer, {.quick = true, .repeat = 7});
+  bench_optim({.sizes = {"30x1000", "2x33554432"},
+               .rules = {"sgdm", "adam", "adamw", "adagrad", "rmsprop", "lion", "tam", "tam_row",
+                         "adatamw", "amp_adamw"},
+               .device = "cuda"},
+              run);
+  std::set<std::string> seen;
+  const Json report = run.report();
+  for (const Json& row : report.at("rows")) {
+    EXPECT_GT(row.at("median_ms"), 0) << row.dump();
+    EXPECT_THAT(row.at("device").get<std::string>(), testing::StartsWith("cuda:0, "));
+    EXPECT_FALSE(row.contains("peak_extra_bytes")) << "not counted there";
+    EXPECT_EQ(row.contains("share_of_roof"), row.at("case").get<std::string>().starts_with("2x"));
+    if (row.at("impl") == "hone") EXPECT_LT(row.value("share_of_roof", 0.0), 1.1) << row.dump();
+    seen.insert(row.at("impl"));
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"hone", "torch_optim", "aten_fused", "aten_chain",
+                                         "elementwise", "hone_sgdm", "hone_adamw"}));
 }
 
 TEST_F(GuideBench, every_size_has_a_row_for_normalize_and_multiply_with_median_and_spread) {

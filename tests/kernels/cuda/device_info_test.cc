@@ -19,6 +19,7 @@ TEST(DeviceInfo, a_reason_stands_exactly_where_no_device_does) {
     EXPECT_FALSE(device.name.empty());
     EXPECT_GT(device.memory_bytes, 0);
     EXPECT_GT(device.multiprocessors, 0);
+    EXPECT_GT(device.last_cache_bytes, 0);
     EXPECT_GE(device.compute_capability, 30);
   }
 }
