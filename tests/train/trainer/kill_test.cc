@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/Parallel.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -73,8 +74,9 @@ pid_t start_child(const fs::path& folder) {
   const pid_t child = ::fork();
   if (child != 0) return child;
   ::setenv(kFolderVariable, folder.c_str(), 1);
-  ::freopen("/dev/null", "w", stdout);
-  ::freopen("/dev/null", "w", stderr);
+  const int nowhere = ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  ::dup2(nowhere, STDOUT_FILENO);
+  ::dup2(nowhere, STDERR_FILENO);
   ::execl("/proc/self/exe", "test", "--gtest_filter=KilledRun.DISABLED_child",
           "--gtest_also_run_disabled_tests", nullptr);
   ::_exit(127);
