@@ -46,8 +46,6 @@ ALLOWED = {
 GENERATED = {"hone/version.h"}  # written by CMake into the build folder
 SPLIT_LAYERS = {name for name in ALLOWED if "/" in name}
 MAY_USE_TORCH = {"train", "train/compress", "app/torch", "bench/torch", "python"}
-# The only file of train that may include CUDA headers.
-CUDA_FILE_OF_TRAIN = "hone/train/graph_capture.cc"
 
 # Folders whose direct children must not include each other in a cycle.
 ACYCLIC = ("hone", "hone/train", "hone/kernels", "hone/kernels/multi_tensor")
@@ -108,7 +106,7 @@ def check_system_include(path, target):
         return f"only train, app/torch and bench/torch may include LibTorch ({target})"
     if CUDA_HEADER.match(target):
         is_device = path.endswith((".cu", ".cuh")) or path.startswith("hone/kernels/cuda/")
-        if not is_device and path != CUDA_FILE_OF_TRAIN:
+        if not is_device:
             return f"CUDA headers belong into .cu, .cuh and kernels/cuda ({target})"
     if FORMAT_HEADER.match(target) and path.endswith(".h"):
         return f"no header includes fmt or spdlog: LibTorch ships another fmt ({target})"
