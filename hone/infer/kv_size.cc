@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/infer/kv_size.h"
 
+#include <algorithm>
+
 #include "hone/infer/kv/kv_plan.h"
 
 namespace hone::infer {
@@ -16,7 +18,8 @@ Dtype cell_dtype(KvDtype dtype) {
 }
 
 Index kv_cache_bytes(const model_io::Architecture& architecture, KvDtype dtype, Index tokens) {
-  return kv_bytes(plan_kv(architecture, cell_dtype(dtype)).groups, tokens);
+  return kv_bytes(plan_kv(architecture, cell_dtype(dtype)).groups, tokens,
+                  std::max<Index>(tokens - 1, 0));
 }
 
 Index kv_token_bytes(const model_io::Architecture& architecture, KvDtype dtype) {

@@ -20,7 +20,7 @@ void validate(const SamplingParams& sampling, Index vocab_size) {
   check_range(sampling.top_p, 0, 1, "top_p");
   HONE_CHECK(sampling.top_p > 0, "top_p", "a number above 0", sampling.top_p);
   check_range(sampling.min_p, 0, 1, "min_p");
-  check_range(static_cast<double>(sampling.top_k), 0, static_cast<double>(vocab_size), "top_k");
+  HONE_CHECK(sampling.top_k >= 0, "top_k", "a whole number of at least 0", sampling.top_k);
   check_range(sampling.presence_penalty, -2, 2, "presence_penalty");
   check_range(sampling.frequency_penalty, -2, 2, "frequency_penalty");
   check_range(sampling.repetition_penalty, 0.1, 10, "repetition_penalty");

@@ -274,7 +274,12 @@ void write_gguf_architecture(const Architecture& a, GgufWriter& writer) {
   if (a.learned_positions) return;
   writer.set_integer(key("rope.dimension_count"), a.rope.rotary_dims);
   writer.set_number(key("rope.freq_base"), a.rope.theta);
-  if (a.window_rope) writer.set_number(key(kWindowTheta), a.window_rope->theta);
+  if (a.window_rope) {
+    if (a.window_rope->scaling != RopeScaling::None)
+      fail_unsupported("gguf",
+                       "The format cannot express a scaling of RoPE in the layers with a window.");
+    writer.set_number(key(kWindowTheta), a.window_rope->theta);
+  }
   set_scaling(a.rope, family.gguf, writer);
 }
 

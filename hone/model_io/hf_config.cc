@@ -149,6 +149,7 @@ void check_sampling(const JsonFields& defaults) {
     if (value && *value < 0) defaults.refuse(key, "a number of at least 0", concat(*value));
   }
   defaults.integer("top_k");
+  defaults.boolean("do_sample");
 }
 
 void add_stop_ids(const JsonFields& fields, std::vector<text::TokenId>& out) {

@@ -12,7 +12,8 @@
 namespace hone::model_io {
 namespace {
 
-constexpr Index kBlock = 32;  // number of elements that share a scale in Q8_0 and Q4_0
+constexpr float kEndOfF16 = 65520;  // the least value that is rounded to infinity
+constexpr Index kBlock = 32;        // number of elements that share a scale in Q8_0 and Q4_0
 constexpr std::array<std::pair<StoreType, std::string_view>, 5> kNames{{{StoreType::F32, "f32"},
                                                                         {StoreType::F16, "f16"},
                                                                         {StoreType::BF16, "bf16"},
@@ -52,17 +53,20 @@ void encode_row(const NamedMatrix& tensor, std::span<const float> row, StoreType
       return;
     case StoreType::F16:
       for (const float value : row) {
-        if (std::abs(value) >= 65520 && std::isfinite(value)) refuse_value(tensor, type, value);
+        if (std::abs(value) >= kEndOfF16 && std::isfinite(value)) refuse_value(tensor, type, value);
       }
       return store(float_to_f16);
     case StoreType::BF16:
       return store(float_to_bf16);
     case StoreType::Q8_0:
-    case StoreType::Q4_0:
+    case StoreType::Q4_0: {
+      // From here on the scale of a block, a 127th or an eighth of this, is no finite f16.
+      const float limit = kEndOfF16 * (type == StoreType::Q8_0 ? 127 : 8);
       for (const float value : row) {
-        if (!std::isfinite(value)) refuse_value(tensor, type, value);
+        if (!(std::abs(value) < limit)) refuse_value(tensor, type, value);
       }
       return type == StoreType::Q8_0 ? encode_q8_0(row, out) : encode_q4_0(row, out);
+    }
   }
 }
 

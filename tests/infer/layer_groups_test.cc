@@ -253,6 +253,8 @@ TEST_F(LayerGroups, take_the_bytes_of_the_formula_at_every_length) {
       for (Index length = 1; length <= a.context; ++length) {
         ASSERT_TRUE(table.reserve(pool, 1, copies));
         table.commit(pool, 1);
+        ASSERT_EQ(table.bytes(pool), kv_cache_bytes(a, dtype, length))
+            << text_of(windows) << length;
         table.trim(pool);
         for (Index g = 0; g < table.groups(); ++g) {
           for (const BlockId id : table.blocks(g)) {
@@ -260,7 +262,7 @@ TEST_F(LayerGroups, take_the_bytes_of_the_formula_at_every_length) {
           }
         }
         arena.reclaim(pool);
-        const Index expected = kv_cache_bytes(a, dtype, length);
+        const Index expected = kv_bytes(plan.groups, length);
         ASSERT_EQ(table.bytes(pool), expected) << text_of(windows) << length;
         ASSERT_EQ(arena.resident_bytes(), expected) << text_of(windows) << length;
         if (!windows.empty()) continue;

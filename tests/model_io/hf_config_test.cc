@@ -117,6 +117,27 @@ TEST(HfConfig, reads_llama3_and_yarn) {
   EXPECT_EQ(yarn.rope.beta_fast, 16);
 }
 
+// Where transformers looks for it first.
+TEST(HfConfig, the_original_length_may_lie_outside_of_the_scaling) {
+  for (const char* style : {"rope_scaling", "rope_parameters"}) {
+    Json json = with("original_max_position_embeddings", 16);
+    json[style] = {{"rope_type", "yarn"}, {"factor", 4.0}};
+    EXPECT_EQ(read(json).rope.original_context, 16) << style;
+    json[style]["original_max_position_embeddings"] = 16;
+    EXPECT_EQ(read(json).rope.original_context, 16) << style;
+    json[style]["original_max_position_embeddings"] = 32;
+    EXPECT_EQ(category_of(json), ErrorCategory::CorruptFile) << style;
+    json[style] = {{"rope_type", "llama3"},
+                   {"factor", 8.0},
+                   {"low_freq_factor", 1.0},
+                   {"high_freq_factor", 4.0}};
+    EXPECT_EQ(read(json).rope.original_context, 16) << style;
+  }
+  Json plain = with("original_max_position_embeddings", 16);
+  plain["rope_parameters"] = {{"rope_type", "default"}};
+  EXPECT_EQ(read(plain).rope.scaling, RopeScaling::None);
+}
+
 TEST(HfConfig, dynamic_rope_works_only_within_the_original_length) {
   EXPECT_EQ(read(with("rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}})).rope.scaling,
             RopeScaling::None);
@@ -157,6 +178,7 @@ TEST(HfConfig, refuses_values_of_the_wrong_kind) {
   EXPECT_EQ(category_of(with("rope_theta", "big")), ErrorCategory::CorruptFile);
   EXPECT_EQ(category_of(with("architectures", 3)), ErrorCategory::CorruptFile);
   EXPECT_EQ(category_of(Json::array()), ErrorCategory::CorruptFile);
+  EXPECT_THROW(read(config(), {{"do_sample", "no"}}), Error);
   Json missing = config();
   missing.erase("vocab_size");
   EXPECT_EQ(category_of(missing), ErrorCategory::CorruptFile);

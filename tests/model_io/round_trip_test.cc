@@ -282,6 +282,24 @@ TEST(RoundTrip, writers_refuse_values_that_a_type_cannot_hold) {
   EXPECT_THROW(write_gguf(folder.path() / "c.gguf", source, StoreType::Q8_0), Error);
   EXPECT_FALSE(fs::exists(folder.path() / "a"));
   EXPECT_FALSE(fs::exists(folder.path() / "c.gguf"));
+  // The scale of a block must be a finite f16.
+  for (const auto& [type, largest] :
+       {std::pair{StoreType::Q8_0, 65519.0f * 127}, {StoreType::Q4_0, 65519.0f * 8}}) {
+    for (const float sign : {1.0f, -1.0f}) {
+      values[5] = sign * largest;
+      write_gguf(folder.path() / "d.gguf", source, type);
+      EXPECT_TRUE(std::ranges::all_of(
+          decoded(test::open_bare(folder.path() / "d.gguf")->tensor(tensors[0].name)),
+          [](float value) { return std::isfinite(value); }));
+      values[5] = sign * largest * 1.0001f;
+      const auto refused = [&](const auto& write) {
+        return test::refusal(write, ErrorCategory::CorruptFile);
+      };
+      EXPECT_THAT(refused([&] { write_gguf(folder.path() / "e.gguf", source, type); }),
+                  testing::HasSubstr("values in the range of " + std::string(name_of(type))));
+      EXPECT_NE(refused([&] { write_artifact(folder.path() / "e", source, type); }), "");
+    }
+  }
 }
 
 TEST(RoundTrip, writers_refuse_tensors_that_do_not_fit_the_architecture) {

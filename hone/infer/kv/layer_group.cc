@@ -38,9 +38,13 @@ Index kv_block_bytes(const LayerGroup& group) {
 }
 
 Index kv_bytes(std::span<const LayerGroup> groups, Index length) {
+  return kv_bytes(groups, length, length);
+}
+
+Index kv_bytes(std::span<const LayerGroup> groups, Index length, Index reader) {
   Index bytes = 0;
   for (const LayerGroup& group : groups) {
-    const Index blocks = ceil_div(length, kBlockTokens) - first_block(group, length);
+    const Index blocks = ceil_div(length, kBlockTokens) - first_block(group, reader);
     bytes = checked_add(bytes, checked_mul(blocks, kv_block_bytes(group), "kv cache"), "kv cache");
   }
   return bytes;

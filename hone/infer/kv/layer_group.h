@@ -37,8 +37,10 @@ Index first_block(const LayerGroup& group, Index length);
 // Error{InvalidArgument} for other dtypes and for sizes that are not positive or overflow.
 Index kv_block_bytes(const LayerGroup& group);
 
-// Bytes of all blocks of a sequence with `length` tokens in the cache.
+// Bytes of all blocks of a sequence with `length` tokens in the cache, of which the token at
+// position `reader` still needs some: the next one or, with `reader`, another.
 Index kv_bytes(std::span<const LayerGroup> groups, Index length);
+Index kv_bytes(std::span<const LayerGroup> groups, Index length, Index reader);
 
 // Bytes that one token takes in all groups.
 Index kv_token_bytes(std::span<const LayerGroup> groups);

@@ -8,10 +8,14 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/log.h"
 #include "hone/core/names.h"
 
 namespace hone::model_io {
 namespace {
+
+constexpr std::string_view kOutputName = "lm_head.weight";
+constexpr std::string_view kEmbeddingName = "model.embed_tokens.weight";
 
 void check_shape(const FileTensor& wanted, const NamedMatrix& tensor, const std::string& where) {
   const StoredMatrix& matrix = tensor.matrix;
@@ -97,18 +101,54 @@ std::string_view without_prefix(std::string_view name, std::string_view prefix) 
   return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
 }
 
+bool same_values(const StoredMatrix& a, const StoredMatrix& b) {
+  if (a.rows != b.rows || a.cols != b.cols) return false;
+  if (a.layout == WeightLayout::Dense && b.layout == WeightLayout::Dense && a.dtype == b.dtype)
+    return std::ranges::equal(a.bytes, b.bytes);
+  std::vector<float> of_a(static_cast<std::size_t>(a.cols)), of_b(of_a.size());
+  for (Index row = 0; row < a.rows; ++row) {
+    decode_row(a, row, of_a);
+    decode_row(b, row, of_b);
+    if (of_a != of_b) return false;
+  }
+  return true;
+}
+
+void settle_output_matrix(LoadedModel& model, std::string_view prefix, const std::string& where) {
+  if (!model.arch.tied_embeddings) return;
+  const auto find = [&](std::string_view name) {
+    return std::ranges::find_if(model.matrices, [&](const NamedMatrix& tensor) {
+      return without_prefix(tensor.name, prefix) == without_prefix(name, prefix);
+    });
+  };
+  const auto head = find(kOutputName);
+  if (head == model.matrices.end()) return;
+  const std::vector<FileTensor> wanted = file_tensors(model.arch, FileFormat::HuggingFace);
+  const auto embedding = find(std::ranges::find_if(wanted, [](const FileTensor& tensor) {
+                                return tensor.parts.front().name == kEmbeddingName;
+                              })->name);
+  if (embedding == model.matrices.end() || same_values(head->matrix, embedding->matrix)) {
+    model.matrices.erase(head);
+    return;
+  }
+  model.arch.tied_embeddings = false;
+  log_warning(concat(where, ": ", kOutputName,
+                     " differs from the embedding and is used, although tie_word_embeddings is "
+                     "true"));
+}
+
 }  // namespace
 
 bool is_ignorable(std::string_view name, const Architecture& architecture) {
-  if (name == "lm_head.weight") return architecture.tied_embeddings;
   return std::ranges::any_of(family_of(architecture).ignorable,
                              [&](std::string_view end) { return name.ends_with(end); });
 }
 
 void bind_tensors(LoadedModel& model, FileFormat format, const std::string& where) {
-  const std::vector<FileTensor> wanted = file_tensors(model.arch, format);
   const std::string_view prefix =
       format == FileFormat::HuggingFace ? family_of(model.arch).model_prefix : "";
+  if (format == FileFormat::HuggingFace) settle_output_matrix(model, prefix, where);
+  const std::vector<FileTensor> wanted = file_tensors(model.arch, format);
   std::unordered_map<std::string_view, const FileTensor*> by_name;
   for (const FileTensor& tensor : wanted)
     by_name.emplace(without_prefix(tensor.name, prefix), &tensor);

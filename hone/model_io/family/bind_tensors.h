@@ -9,14 +9,17 @@
 
 namespace hone::model_io {
 
-// Whether readers skip a tensor of a Hugging Face file: a buffer that follows from other data, or
-// the output matrix of a model that ties it to the embedding.
+// Whether readers skip a tensor of a Hugging Face file: a buffer that follows from other data.
 bool is_ignorable(std::string_view name, const Architecture& architecture);
 
 // Replaces model.matrices, which have the names and storage of a file of `format`, by those of
 // tensor_plan.h. Stacked tensors become views of their rows; transposed ones are copied, at most
 // one at a time on top of the result. Throws Error{CorruptFile} that names a tensor that is missing
 // (with its shape), has another shape, occurs twice, or is unknown.
+//
+// A model that ties its output matrix to the embedding may nevertheless have one. If its values
+// differ from the embedding's it counts, as for transformers: the architecture is no longer tied,
+// and there is a warning. Otherwise it is left out.
 void bind_tensors(LoadedModel& model, FileFormat format, const std::string& where);
 
 }  // namespace hone::model_io

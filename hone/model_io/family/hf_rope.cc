@@ -11,11 +11,12 @@
 namespace hone::model_io {
 namespace {
 
-constexpr std::string_view kKnownRope = "default, linear, llama3 or yarn as rope type";
+constexpr std::string_view kKnownRope = "default, linear, llama3, yarn or dynamic as rope type";
 constexpr std::array<std::string_view, 4> kScaledTypes{"linear", "llama3", "yarn", "dynamic"};
 constexpr const char *kFullLayers = "full_attention", *kSlidingLayers = "sliding_attention";
 constexpr const char* kLocalTheta = "rope_local_base_freq";
 constexpr double kDefaultLocalTheta = 10000;
+constexpr const char* kOriginalLength = "original_max_position_embeddings";
 
 std::string rope_type_of(const JsonFields& rope) {
   const auto type = rope.string("type"), rope_type = rope.string("rope_type");
@@ -48,12 +49,17 @@ void read_yarn(const JsonFields& rope, RopeSpec& out) {
   }
 }
 
-void read_scaling(const JsonFields& rope, Index context, RopeSpec& out) {
+// `outer`: config.json itself, which may have the original length instead of `rope`; or null.
+void read_scaling(const JsonFields& rope, const JsonFields* outer, Index context, RopeSpec& out) {
   const std::string type = rope_type_of(rope);
   if (type == "default") return;
   if (std::ranges::find(kScaledTypes, type) == kScaledTypes.end())
     fail_unsupported(rope.where(), kKnownRope, quote_name(type));
-  out.original_context = rope.integer("original_max_position_embeddings").value_or(context);
+  out.original_context = rope.integer(kOriginalLength).value_or(context);
+  if (outer != nullptr && outer->has(kOriginalLength)) {
+    agreed_number(*outer, &rope, kOriginalLength);
+    out.original_context = outer->integer(kOriginalLength).value_or(out.original_context);
+  }
   if (type == "dynamic") {
     // Dynamic scaling has no effect up to the original length.
     if (context <= out.original_context) {
@@ -98,14 +104,15 @@ Index rotary_dims(const JsonFields& config, const JsonFields* rope, const Family
   return static_cast<Index>(static_cast<double>(head_dim) * *partial);
 }
 
-// One RoPE: `older` is rope_scaling, `newer` rope_parameters or its part for a type of layers.
+// One RoPE: `older` is rope_scaling, `newer` rope_parameters or, with `by_type`, its part for a
+// type of layers.
 RopeSpec read_one(const JsonFields& config, const std::optional<JsonFields>& older,
-                  const std::optional<JsonFields>& newer, Index context) {
+                  const std::optional<JsonFields>& newer, bool by_type, Index context) {
   RopeSpec rope;
-  if (older) read_scaling(*older, context, rope);
+  if (older) read_scaling(*older, &config, context, rope);
   if (!newer) return rope;
   RopeSpec other;
-  read_scaling(*newer, context, other);
+  read_scaling(*newer, by_type ? nullptr : &config, context, other);
   if (older && !same_scaling(rope, other))
     fail_corrupt(config.where(), "rope_parameters and rope_scaling describe different scalings.");
   return other;
@@ -114,7 +121,7 @@ RopeSpec read_one(const JsonFields& config, const std::optional<JsonFields>& old
 // RoPE of the layers with a window, where it has a base of its own.
 RopeSpec read_window_rope(const JsonFields& config, const std::optional<JsonFields>& newer,
                           Index context) {
-  RopeSpec rope = read_one(config, std::nullopt, newer, context);
+  RopeSpec rope = read_one(config, std::nullopt, newer, /*by_type=*/true, context);
   const auto outer = config.number(kLocalTheta);
   const auto inner = newer ? newer->number("rope_theta") : std::nullopt;
   if (outer && inner && *outer != *inner)
@@ -135,17 +142,24 @@ Json write_scaling(const RopeSpec& rope) {
               {"factor", rope.factor},
               {"low_freq_factor", rope.low_freq_factor},
               {"high_freq_factor", rope.high_freq_factor},
-              {"original_max_position_embeddings", rope.original_context}};
+              {kOriginalLength, rope.original_context}};
     case RopeScaling::Yarn:
       break;
   }
   Json yarn = {{"rope_type", "yarn"},
                {"factor", rope.factor},
-               {"original_max_position_embeddings", rope.original_context},
+               {kOriginalLength, rope.original_context},
                {"beta_fast", rope.beta_fast},
                {"beta_slow", rope.beta_slow}};
   if (rope.attention_factor > 0) yarn["attention_factor"] = rope.attention_factor;
   return yarn;
+}
+
+Json write_parameters(const RopeSpec& rope) {
+  Json out = write_scaling(rope);
+  if (out.is_null()) out = {{"rope_type", "default"}};
+  out["rope_theta"] = rope.theta;
+  return out;
 }
 
 }  // namespace
@@ -162,7 +176,7 @@ void read_hf_rope(const JsonFields& config, const Family& family, Architecture& 
     sliding = newer->object(kSlidingLayers);
     newer = newer->object(kFullLayers);
   }
-  a.rope = read_one(config, older, newer, a.context);
+  a.rope = read_one(config, older, newer, by_type, a.context);
   a.rope.theta = agreed_number(config, newer ? &*newer : nullptr, "rope_theta")
                      .value_or(family.defaults.rope_theta);
   a.rope.rotary_dims = rotary_dims(config, newer ? &*newer : nullptr, family, a.head_dim);
@@ -179,16 +193,18 @@ void write_hf_rope(const Architecture& a, const Family& family, Json& config) {
   if (partial && !family.has_partial_rotation)
     fail_unsupported("config.json", concat("The format cannot express a rotation of ",
                                            a.rope.rotary_dims, " of ", a.head_dim, " dimensions."));
-  config["rope_theta"] = a.rope.theta;
-  config["rope_scaling"] = write_scaling(a.rope);
   if (partial)
     config["partial_rotary_factor"] =
         static_cast<double>(a.rope.rotary_dims) / static_cast<double>(a.head_dim);
-  if (!a.window_rope) return;
-  if (a.window_rope->scaling != RopeScaling::None)
-    fail_unsupported("config.json",
-                     "The format cannot express a scaling of RoPE in the layers with a window.");
-  config[kLocalTheta] = a.window_rope->theta;
+  if (a.window_rope && a.window_rope->scaling != RopeScaling::None) {
+    // Only the newer style has a scaling for the layers with a window.
+    config["rope_parameters"] = {{kFullLayers, write_parameters(a.rope)},
+                                 {kSlidingLayers, write_parameters(*a.window_rope)}};
+    return;
+  }
+  config["rope_theta"] = a.rope.theta;
+  config["rope_scaling"] = write_scaling(a.rope);
+  if (a.window_rope) config[kLocalTheta] = a.window_rope->theta;
 }
 
 }  // namespace hone::model_io

@@ -139,6 +139,61 @@ TEST(Family, folders_and_gguf_give_back_every_tensor_bit_for_bit) {
   }
 }
 
+// transformers loads it where its values are others, and merged models have such.
+TEST(Family, an_output_matrix_beside_tied_embeddings_counts_if_it_differs) {
+  for (const char* name : {"llama", "gpt2"}) {
+    Json config = config_of(name);
+    config["tie_word_embeddings"] = false;
+    const TinyModel model(read(config));
+    for (const bool same : {false, true}) {
+      const test::TemporaryFolder folder;
+      const fs::path path = folder.path() / "m";
+      std::vector<NamedMatrix> tensors = model.tensors();
+      const auto named = [&tensors](const std::string& wanted) -> NamedMatrix& {
+        return *std::ranges::find(tensors, wanted, &NamedMatrix::name);
+      };
+      if (same) named("lm_head.weight").matrix = named("model.embed_tokens.weight").matrix;
+      write_hugging_face(path, {model.architecture(), tensors, nullptr, Json::object()});
+      Json written = read_json_file(path / "config.json");
+      written["tie_word_embeddings"] = true;
+      write_json_file(path / "config.json", written);
+      const auto opened = test::open_bare(path);
+      EXPECT_EQ(opened->architecture().tied_embeddings, same) << name;
+      EXPECT_EQ(opened->tensors().size(), tensors.size() - (same ? 1 : 0)) << name;
+      if (same) continue;
+      EXPECT_TRUE(test::same_bits(test::decoded(opened->tensor("lm_head.weight")),
+                                  test::decoded(named("lm_head.weight"))));
+    }
+  }
+}
+
+TEST(Family, a_scaling_in_layers_with_a_window_survives_folders_and_is_refused_by_gguf) {
+  Json json = config_of("gemma3_text");
+  json["rope_parameters"] = {
+      {"full_attention", {{"rope_type", "linear"}, {"rope_theta", 1e6}, {"factor", 8.0}}},
+      {"sliding_attention",
+       {{"rope_type", "yarn"},
+        {"rope_theta", 1e4},
+        {"factor", 4.0},
+        {"original_max_position_embeddings", 32}}}};
+  const TinyModel model(read(json));
+  const test::TemporaryFolder folder;
+  write_hugging_face(folder.path() / "m", model.source());
+  const auto opened = test::open_bare(folder.path() / "m");
+  const Architecture& back = opened->architecture();
+  EXPECT_EQ(back.rope.scaling, RopeScaling::Linear);
+  EXPECT_EQ(back.rope.factor, 8);
+  EXPECT_EQ(back.rope.theta, 1e6);
+  ASSERT_TRUE(back.window_rope.has_value());
+  EXPECT_EQ(back.window_rope->scaling, RopeScaling::Yarn);
+  EXPECT_EQ(back.window_rope->factor, 4);
+  EXPECT_EQ(back.window_rope->original_context, 32);
+  EXPECT_EQ(back.window_rope->theta, 1e4);
+  EXPECT_THAT(test::refusal([&] { write_gguf(folder.path() / "m.gguf", model.source()); },
+                            ErrorCategory::Unsupported),
+              HasSubstr("a scaling of RoPE in the layers with a window"));
+}
+
 TEST(Family, a_tensor_that_is_missing_or_unknown_is_named_as_the_file_names_it) {
   const std::map<std::string, std::string> missing{
       {"gpt2", "There is no tensor transformer.h.1.mlp.c_proj.weight of shape [40, 32]"},
