@@ -283,8 +283,8 @@ TEST(RoundTrip, writers_refuse_values_that_a_type_cannot_hold) {
   EXPECT_FALSE(fs::exists(folder.path() / "a"));
   EXPECT_FALSE(fs::exists(folder.path() / "c.gguf"));
   // The scale of a block must be a finite f16.
-  for (const auto& [type, largest] :
-       {std::pair{StoreType::Q8_0, 65519.0f * 127}, {StoreType::Q4_0, 65519.0f * 8}}) {
+  for (const StoreType type : {StoreType::Q8_0, StoreType::Q4_0}) {
+    const float largest = 65519.0f * (type == StoreType::Q8_0 ? 127 : 8);
     for (const float sign : {1.0f, -1.0f}) {
       values[5] = sign * largest;
       write_gguf(folder.path() / "d.gguf", source, type);
