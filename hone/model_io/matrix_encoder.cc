@@ -60,7 +60,8 @@ void encode_row(const NamedMatrix& tensor, std::span<const float> row, StoreType
       return store(float_to_bf16);
     case StoreType::Q8_0:
     case StoreType::Q4_0: {
-      // From here on the scale of a block, a 127th or an eighth of this, is no finite f16.
+      // The scale of a block is its largest value divided by 127 (Q8_0) or 8 (Q4_0), and must not
+      // overflow f16.
       const float limit = kEndOfF16 * (type == StoreType::Q8_0 ? 127 : 8);
       for (const float value : row) {
         if (!(std::abs(value) < limit)) refuse_value(tensor, type, value);

@@ -17,9 +17,9 @@ bool is_ignorable(std::string_view name, const Architecture& architecture);
 // one at a time on top of the result. Throws Error{CorruptFile} that names a tensor that is missing
 // (with its shape), has another shape, occurs twice, or is unknown.
 //
-// A model that ties its output matrix to the embedding may nevertheless have one. If its values
-// differ from the embedding's it counts, as for transformers: the architecture is no longer tied,
-// and there is a warning. Otherwise it is left out.
+// A file may have an output matrix although the model ties it to the embedding. If the values of
+// the two differ, the matrix is used, as in transformers: the architecture becomes untied, and a
+// warning is logged. Otherwise the matrix is ignored.
 void bind_tensors(LoadedModel& model, FileFormat format, const std::string& where);
 
 }  // namespace hone::model_io

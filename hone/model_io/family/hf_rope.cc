@@ -55,11 +55,10 @@ void read_scaling(const JsonFields& rope, const JsonFields* outer, Index context
   if (type == "default") return;
   if (std::ranges::find(kScaledTypes, type) == kScaledTypes.end())
     fail_unsupported(rope.where(), kKnownRope, quote_name(type));
-  out.original_context = rope.integer(kOriginalLength).value_or(context);
-  if (outer != nullptr && outer->has(kOriginalLength)) {
-    agreed_number(*outer, &rope, kOriginalLength);
-    out.original_context = outer->integer(kOriginalLength).value_or(out.original_context);
-  }
+  if (outer != nullptr) agreed_number(*outer, &rope, kOriginalLength);
+  const auto inner = rope.integer(kOriginalLength);
+  const auto given = inner || outer == nullptr ? inner : outer->integer(kOriginalLength);
+  out.original_context = given.value_or(context);
   if (type == "dynamic") {
     // Dynamic scaling has no effect up to the original length.
     if (context <= out.original_context) {

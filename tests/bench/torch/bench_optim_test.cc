@@ -15,6 +15,7 @@
 #include "hone/core/error.h"
 #include "hone/kernels/cuda/device_info.h"
 #include "hone/tune/measure/measure.h"
+#include "tests/support/refusal.h"
 
 namespace hone::bench {
 namespace {
@@ -68,25 +69,23 @@ TEST(BenchOptim, refuses_a_wrong_list_before_it_measures) {
 // On every machine, before a device is looked for.
 TEST(BenchOptim, refuses_what_does_not_run_on_a_cuda_device) {
   const auto measurer = tune::make_measurer(steady_clock());
-  const auto refusal = [&](const BenchOptimOptions& options) {
+  const auto refusal = [&](const BenchOptimOptions& options, ErrorCategory category) {
     BenchRun run(*measurer, {.quick = true, .repeat = 7});
-    try {
-      bench_optim(options, run);
-    } catch (const Error& error) {
-      return std::string(error.what());
-    }
-    return std::string("no error");
+    return test::refusal([&] { bench_optim(options, run); }, category);
   };
+  constexpr auto kInvalid = ErrorCategory::InvalidArgument;
   using testing::HasSubstr;
-  EXPECT_THAT(refusal({.sizes = {"1x16"}, .rules = {"sgdm_8bit"}, .device = "cuda"}),
+  EXPECT_THAT(refusal({.sizes = {"1x16"}, .rules = {"sgdm_8bit"}, .device = "cuda"}, kInvalid),
               HasSubstr("expected state in fp32 with a CUDA device, got sgdm_8bit"));
-  EXPECT_THAT(refusal({.sizes = {"guide"}, .device = "cuda"}),
+  EXPECT_THAT(refusal({.sizes = {"guide"}, .device = "cuda"}, kInvalid),
               HasSubstr("expected sizes as tensors x elements with a CUDA device, got guide"));
   EXPECT_THAT(
       refusal(
-          {.sizes = {"1x16"}, .rules = {"adamw"}, .against = {"torch_compile"}, .device = "cuda"}),
+          {.sizes = {"1x16"}, .rules = {"adamw"}, .against = {"torch_compile"}, .device = "cuda"},
+          kInvalid),
       HasSubstr("expected LibTorch's ways alone with a CUDA device, got torch_compile"));
-  EXPECT_THAT(refusal({.sizes = {"1x16"}, .rules = {"sgdm"}, .device = "cuda:63"}),
+  EXPECT_THAT(refusal({.sizes = {"1x16"}, .rules = {"sgdm"}, .device = "cuda:63"},
+                      ErrorCategory::Unsupported),
               HasSubstr("[--device] expected a CUDA device"));
 }
 

@@ -151,10 +151,10 @@ bool fits(const Mix& mix, int slots) {
          free_bytes / 10 * 9;
 }
 
-// `floor`: bytes per element that a step must move.
+// `floor`: bytes per element that a step must move. Returns the report of the last step.
 template <class Group>
-void measure(const char* rule, const Group& group, const Mix& mix, int slots, double floor,
-             const CudaStepOptions& options, const char* remark = "") {
+CudaStepReport measure(const char* rule, const Group& group, const Mix& mix, int slots,
+                       double floor, const CudaStepOptions& options, const char* remark = "") {
   PlainTensors tensors(mix.sizes, slots);
   std::span<double> correlation;
   if constexpr (std::is_same_v<Group, TAMGroup>) correlation = tensors.correlations();
@@ -181,35 +181,68 @@ void measure(const char* rule, const Group& group, const Mix& mix, int slots, do
                              {"scalar_launches", static_cast<double>(report.scalar_launches)},
                              {"argument_bytes", static_cast<double>(report.argument_bytes)},
                              {"table_uploads", static_cast<double>(report.table_uploads)}});
+  return report;
 }
 
+std::vector<Mix> fitting_mixes(int slots) {
+  std::vector<Mix> fitting = mixes();
+  std::erase_if(fitting, [slots](const Mix& mix) { return !fits(mix, slots); });
+  return fitting;
+}
+
+// Returns how many measurements used the transport that was asked for.
 template <class Group>
-void measure_transports(const char* rule, const Group& group, int slots, double floor) {
-  for (const Mix& mix : mixes()) {
-    if (!fits(mix, slots)) continue;
+std::size_t measure_transports(const char* rule, const Group& group, const std::vector<Mix>& mixes,
+                               int slots, double floor) {
+  std::size_t as_asked = 0;
+  for (const Mix& mix : mixes) {
     for (const Transport transport : kTransports) {
-      measure(rule, group, mix, slots, floor, {.transport = transport});
+      const CudaStepReport report =
+          measure(rule, group, mix, slots, floor, {.transport = transport});
+      if (report.transport == transport && report.launches > 0) ++as_asked;
     }
   }
+  return as_asked;
 }
 
 TEST(Measure, copy) {
+  EXPECT_GT(copy_bandwidth(), 0);
   hone::test::print_measure("copy", "", {{"gb_per_s", copy_bandwidth() * 1e-9}});
 }
 
-TEST(Measure, adamw) { measure_transports<AdamGroup>("adamw", {.weight_decay = 0.01}, 4, 28); }
-TEST(Measure, sgdm) { measure_transports<SGDGroup>("sgdm", {.momentum = 0.9}, 3, 20); }
-TEST(Measure, lion) { measure_transports<LionGroup>("lion", {}, 3, 20); }
-TEST(Measure, tam) { measure_transports<TAMGroup>("tam", {}, 3, 28); }
+TEST(Measure, adamw) {
+  const auto mixes = fitting_mixes(4);
+  EXPECT_EQ(measure_transports<AdamGroup>("adamw", {.weight_decay = 0.01}, mixes, 4, 28),
+            mixes.size() * std::size(kTransports));
+}
+TEST(Measure, sgdm) {
+  const auto mixes = fitting_mixes(3);
+  EXPECT_EQ(measure_transports<SGDGroup>("sgdm", {.momentum = 0.9}, mixes, 3, 20),
+            mixes.size() * std::size(kTransports));
+}
+TEST(Measure, lion) {
+  const auto mixes = fitting_mixes(3);
+  EXPECT_EQ(measure_transports<LionGroup>("lion", {}, mixes, 3, 20),
+            mixes.size() * std::size(kTransports));
+}
+TEST(Measure, tam) {
+  const auto mixes = fitting_mixes(3);
+  EXPECT_EQ(measure_transports<TAMGroup>("tam", {}, mixes, 3, 28),
+            mixes.size() * std::size(kTransports));
+}
 TEST(Measure, adatamw) {
-  measure_transports<TAMGroup>("adatamw", {.weight_decay = 0.01, .decoupled = true}, 4, 36);
+  const auto mixes = fitting_mixes(4);
+  const TAMGroup group{.weight_decay = 0.01, .decoupled = true};
+  EXPECT_EQ(measure_transports("adatamw", group, mixes, 4, 36),
+            mixes.size() * std::size(kTransports));
 }
 
 // What adaptive chunks gain.
 TEST(Measure, fixed_chunks) {
-  for (const Mix& mix : mixes()) {
-    if (!fits(mix, 4)) continue;
-    measure<AdamGroup>("adamw", {}, mix, 4, 28, {.chunk_elements = 65536}, " fixed chunk");
+  for (const Mix& mix : fitting_mixes(4)) {
+    const CudaStepReport report =
+        measure<AdamGroup>("adamw", {}, mix, 4, 28, {.chunk_elements = 65536}, " fixed chunk");
+    EXPECT_EQ(report.chunk_elements, 65536) << mix.name;
   }
 }
 
