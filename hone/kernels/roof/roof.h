@@ -21,8 +21,9 @@ void stream_copy(const std::uint64_t* from, std::uint64_t* to, Index count);
 // count bytes each.
 void increment_words(std::uint64_t* words, Index count);
 
-// Computes x <- x * 0.75 + 0.25 in f32 for kFmaChains independent vectors, `rounds` times, starting
-// at lane number / lanes; every lane tends to 1. flops counts two per lane and step.
+// Computes x <- x * 0.75 + 0.25 in f32 for kFmaChains independent vectors, `rounds` times; every
+// lane tends to 1. Vector c starts at lane number / lanes + c: compilers compute vectors that start
+// alike only once. flops counts two per lane and step.
 struct FmaWork {
   double flops = 0;
   double sum = 0;  // over all chains and lanes, so that nothing is optimized away

@@ -20,8 +20,11 @@ FmaWork run_fma_chains_ref(Index rounds, Index lanes) {
   FmaWork work{.flops = 2.0 * static_cast<double>(kFmaChains * lanes * rounds), .lanes = lanes};
   const double shrink = std::pow(0.75, static_cast<double>(rounds));
   for (Index lane = 0; lane < lanes; ++lane) {
-    const double start = static_cast<double>(lane) / static_cast<double>(lanes);
-    work.sum += static_cast<double>(kFmaChains) * (1 + (start - 1) * shrink);
+    for (Index chain = 0; chain < kFmaChains; ++chain) {
+      const double start =
+          static_cast<double>(lane) / static_cast<double>(lanes) + static_cast<double>(chain);
+      work.sum += 1 + (start - 1) * shrink;
+    }
   }
   return work;
 }

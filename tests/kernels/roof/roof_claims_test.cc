@@ -65,19 +65,20 @@ TEST(IncrementWords, counts_each_word_once_a_call_and_touches_no_neighbor) {
   }
 }
 
-// Every lane follows x <- 0.75 x + 0.25 from its own start; their sum has a closed form that no
-// round may be missing from.
+// Every lane follows x <- 0.75 x + 0.25 from its own start, lane / lanes + chain; their sum has a
+// closed form that no round may be missing from.
 TEST(FmaChains, each_round_moves_the_sum_by_a_quarter_of_what_is_left) {
   const FmaWork start = run_fma_chains(0);
   const double full = 12.0 * static_cast<double>(start.lanes);
   EXPECT_EQ(start.flops, 0);
-  EXPECT_NEAR(start.sum, full * (1 - (1 + 1 / static_cast<double>(start.lanes)) / 2), full * 1e-6);
+  const double mean = 5.5 + 0.5 - 0.5 / static_cast<double>(start.lanes);
+  EXPECT_NEAR(start.sum, full * mean, full * mean * 1e-6);
   for (Index rounds = 1; rounds <= 30; ++rounds) {
     const FmaWork work = run_fma_chains(rounds);
     EXPECT_EQ(work.lanes, start.lanes);
     EXPECT_EQ(work.flops, 2 * full * static_cast<double>(rounds));
     EXPECT_NEAR(full - work.sum, (full - start.sum) * std::pow(0.75, static_cast<double>(rounds)),
-                full * 1e-6)
+                full * mean * 1e-6)
         << rounds;
   }
 }
