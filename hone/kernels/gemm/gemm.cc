@@ -141,7 +141,7 @@ struct Work {
                        .out = values,
                        .out_stride = kMaxPanels * kPanelRows,
                        .accumulate = k_begin > 0,
-                       .panel_by_panel = reads_panel_by_panel()});
+                       .panel_by_panel = reads_panel_by_panel(weight.layout().kind)});
   }
 
   // Computes everything but the residual, which must be added exactly once.

@@ -44,14 +44,15 @@ void add_int8_kernels(PanelKind kind, std::vector<Candidate>& list) {
     Isa isa;
     IntTiles tiles;
   };
+  const bool is_amd = cpu_info().amd_family != 0;
   // Best first. 256 bits with VNNI are faster than 512 bits without.
-  constexpr std::array<Row, 4> kRows{{
-      {Isa::Avx512Vnni, kIntTilesAvx512Vnni},
+  const std::array<Row, 4> rows{{
+      {Isa::Avx512Vnni, is_amd ? kIntTilesAvx512Vnni : kIntTilesAvx512VnniL2},
       {Isa::AvxVnni, kIntTilesAvxVnni},
       {Isa::Avx512, kIntTilesAvx512},
-      {Isa::Avx2, kIntTilesAvx2},
+      {Isa::Avx2, is_amd ? kIntTilesAvx2 : kIntTilesAvx2L2},
   }};
-  for (const Row& row : kRows) {
+  for (const Row& row : rows) {
     const auto tile = static_cast<std::size_t>(kind) - static_cast<std::size_t>(PanelKind::Code8);
     list.push_back({{name_of(row.isa), row.tiles[tile], true}, isa_enabled(row.isa)});
   }
@@ -114,9 +115,11 @@ GemmVariant choose_variant(PanelKind kind, Act act) {
   return cached_best_variant(kind, act);
 }
 
-bool reads_panel_by_panel() {
+bool reads_panel_by_panel(PanelKind kind) {
   constexpr int kZen5 = 26;
-  return cpu_info().amd_family >= kZen5;
+  const int family = cpu_info().amd_family;
+  const bool k_quant = has_minimums(kind) || kind == PanelKind::Half6;
+  return family >= kZen5 || (family == 0 && k_quant);
 }
 
 }  // namespace hone::kernels

