@@ -6,7 +6,7 @@
 namespace hone::infer {
 namespace {
 
-const double kForget = std::exp2(-1.0 / 32);
+const double kForget = std::exp2(-1.0 / 16);
 // The features are scaled so that a typical step has values near 1.
 constexpr std::array<double, 4> kScale{1, 1.0 / 8, 1.0 / 256, 1.0 / 65536};
 constexpr std::array<double, 4> kPrior{0, 8e-3, 256e-3, 0};  // 1 ms per row
@@ -32,11 +32,12 @@ double CostModel::predict(const StepShape& shape) const {
 void CostModel::observe(const StepShape& shape, double seconds) {
   if (!(seconds > 0) || !std::isfinite(seconds)) return;
   const Vector x = features(shape);
+  Sums& sums = shape.prefill_tokens == 0 ? decodes_ : prefills_;
   for (std::size_t i = 0; i < kTerms; ++i) {
     for (std::size_t j = 0; j < kTerms; ++j) {
-      moments_[i][j] = kForget * moments_[i][j] + x[i] * x[j] / (seconds * seconds);
+      sums.moments[i][j] = kForget * sums.moments[i][j] + x[i] * x[j] / (seconds * seconds);
     }
-    targets_[i] = kForget * targets_[i] + x[i] / seconds;
+    sums.targets[i] = kForget * sums.targets[i] + x[i] / seconds;
   }
   fit();
 }
@@ -46,15 +47,18 @@ void CostModel::observe(const StepShape& shape, double seconds) {
 // the starting point, and one observation moves it little.
 void CostModel::fit() {
   constexpr int kSweeps = 50;
+  const auto moment = [this](std::size_t i, std::size_t j) {
+    return decodes_.moments[i][j] + prefills_.moments[i][j];
+  };
   for (int sweep = 0; sweep < kSweeps; ++sweep) {
     for (std::size_t i = 0; i < kTerms; ++i) {
-      double rest = targets_[i];
+      double rest = decodes_.targets[i] + prefills_.targets[i];
       for (std::size_t j = 0; j < kTerms; ++j) {
-        if (j != i) rest -= moments_[i][j] * coefficients_[j];
+        if (j != i) rest -= moment(i, j) * coefficients_[j];
       }
       // The prior counts relative to the moments, so that it only decides what they leave open.
-      const double prior = kPriorWeight * (moments_[i][i] + 1);
-      coefficients_[i] = std::fmax(0, (rest + prior * kPrior[i]) / (moments_[i][i] + prior));
+      const double prior = kPriorWeight * (moment(i, i) + 1);
+      coefficients_[i] = std::fmax(0, (rest + prior * kPrior[i]) / (moment(i, i) + prior));
     }
   }
 }

@@ -17,9 +17,10 @@ struct StepShape {
 // Predicts the seconds of a step as a + b * decode_rows + c * prefill_tokens + d * kv_tokens.
 //
 // The coefficients are fitted to observed steps by least squares of the *relative* error, in which
-// an observation loses half of its weight every 32 steps. None is negative: a term that the data
-// would make negative is left out. Before the first observation, and in directions that the data do
-// not determine, a weak prior of 1 ms per row holds.
+// an observation loses half of its weight every 16 steps of its kind, with or without prefill: a
+// long prompt, during which no step is without, does not change what decodes alone take. None is
+// negative: a term that the data would make negative is left out. Before the first observation, and
+// in directions that the data do not determine, a weak prior of 1 ms per row holds.
 class CostModel {
  public:
   CostModel();
@@ -32,11 +33,15 @@ class CostModel {
   static constexpr std::size_t kTerms = 4;
   using Vector = std::array<double, kTerms>;
 
+  struct Sums {
+    std::array<Vector, kTerms> moments{};  // the weighted sum of outer products of the features
+    Vector targets{};                      // the weighted sum of features times seconds
+  };
+
   static Vector features(const StepShape& shape);
   void fit();
 
-  std::array<Vector, kTerms> moments_{};  // the weighted sum of outer products of the features
-  Vector targets_{};                      // the weighted sum of features times seconds
+  Sums decodes_, prefills_;  // of steps without and with prefill
   Vector coefficients_{};
 };
 

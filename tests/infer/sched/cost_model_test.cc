@@ -55,6 +55,19 @@ TEST(CostModel, finds_the_coefficients_of_fast_and_slow_machines) {
   }
 }
 
+// Steps of a long prompt take as long as the target allows, whatever they hold, and tell nothing of
+// decodes alone, from which the target follows.
+TEST(CostModel, a_long_prompt_does_not_change_what_decodes_alone_take) {
+  constexpr StepShape kDecodes{.decode_rows = 2, .prefill_tokens = 0, .kv_tokens = 40};
+  CostModel model;
+  for (int i = 0; i < 64; ++i) model.observe(kDecodes, 0.02);
+  for (Index depth = 0; depth < 8000; depth += 8) {
+    const Index rows = depth < 2000 ? 16 : depth < 5000 ? 8 : 4;
+    model.observe({.decode_rows = 2, .prefill_tokens = rows, .kv_tokens = rows * depth}, 0.05);
+  }
+  EXPECT_NEAR(model.predict(kDecodes), 0.02, 0.002);
+}
+
 TEST(CostModel, noise_averages_out) {
   PhiloxStream random(2);
   CostModel model;
