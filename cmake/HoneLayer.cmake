@@ -10,10 +10,11 @@ set(HONE_ISA_FLAGS_avxvnni ${HONE_ISA_FLAGS_avx2} -mavxvnni)
 set(HONE_ISA_FLAGS_avx512 ${HONE_ISA_FLAGS_avx2} -mavx512f -mavx512bw -mavx512cd -mavx512dq
   -mavx512vl)
 set(HONE_ISA_FLAGS_avx512vnni ${HONE_ISA_FLAGS_avx512} -mavx512vnni)
+set(HONE_ISA_FLAGS_amx ${HONE_ISA_FLAGS_avx512vnni} -mamx-tile -mamx-int8)
 
 function(hone_apply_isa_flags)
   foreach(file ${ARGN})
-    if(file MATCHES "_(sse4|avx2|avxvnni|avx512|avx512vnni)\\.cc$")
+    if(file MATCHES "_(sse4|avx2|avxvnni|avx512|avx512vnni|amx)\\.cc$")
       set(isa ${CMAKE_MATCH_1})  # saved, because the next MATCHES overwrites it
       if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
@@ -141,7 +142,7 @@ function(hone_tests folder)
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
       set(isas scalar sse4 avx2 avx512)
       if(arg_VNNI)
-        list(APPEND isas avxvnni avx512vnni)
+        list(APPEND isas avxvnni avx512vnni amx)
       endif()
     else()
       set(isas scalar neon sve)

@@ -54,7 +54,7 @@ TORCH_HEADER = re.compile(r"^(torch|ATen|c10)/")
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cuda_runtime|curand|cub/|cooperative_groups|nvml)")
 FORMAT_HEADER = re.compile(r"^(fmt|spdlog)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.MULTILINE)
-ISA_FILE = re.compile(r"_(sse4|avx2|avxvnni|avx512|avx512vnni)\.cc$")
+ISA_FILE = re.compile(r"_(sse4|avx2|avxvnni|avx512|avx512vnni|amx)\.cc$")
 ISA_SYSTEM_HEADERS = {"immintrin.h", "cstdint", "cstddef", "cstring", "stdint.h", "arm_neon.h",
                       "arm_sve.h"}
 ISA_HONE_HEADERS = {"hone/core/index.h"}  # only names an integer type

@@ -104,7 +104,7 @@ void add_common_options(CLI::App& verb, CommonOptions& common) {
   verb.add_flag("-v,--verbose", common.verbose, "Print more detail");
   verb.add_option(
           "--force-isa", common.force_isa,
-          "Limit the instruction set to scalar|sse4|avx2|avxvnni|avx512|avx512vnni|neon|sve")
+          "Limit the instruction set to scalar|sse4|avx2|avxvnni|avx512|avx512vnni|amx|neon|sve")
       ->envname("HONE_FORCE_ISA");
 }
 

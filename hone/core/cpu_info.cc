@@ -7,6 +7,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
 #endif
 
 #include <algorithm>
@@ -51,13 +52,14 @@ constexpr std::int64_t kNeon = kBase | HWY_NEON;
 constexpr std::int64_t kSve = kNeon | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128;
 #endif
 
-constexpr std::array<IsaRow, 8> kIsas{{
+constexpr std::array<IsaRow, 9> kIsas{{
     {Isa::Scalar, "scalar", kBase},
     {Isa::Sse4, "sse4", kSse4},
     {Isa::Avx2, "avx2", kAvx2},
     {Isa::AvxVnni, "avxvnni", kAvx2},
     {Isa::Avx512, "avx512", kAvx512},
     {Isa::Avx512Vnni, "avx512vnni", kAvx512},
+    {Isa::Amx, "amx", kAvx512},
     {Isa::Neon, "neon", kNeon},
     {Isa::Sve, "sve", kSve},
 }};
@@ -171,6 +173,17 @@ bool cpu_has_avx_vnni() {
   }();
   return has;
 }
+
+// Whether the processor multiplies tiles of int8, and Linux gives this process and its threads the
+// registers for them, which it does on request only (arch_prctl(2), ARCH_REQ_XCOMP_PERM).
+bool may_use_amx() {
+  constexpr unsigned kTiles = 1U << 24, kInt8 = 1U << 25;
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 &&
+         (edx & (kTiles | kInt8)) == (kTiles | kInt8) &&
+         ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
 #endif
 
 // A virtual machine leaves to its host each of the CPUID instructions that this takes (20 us in
@@ -196,6 +209,8 @@ bool detect(Isa isa) {
       return avx512;
     case Isa::Avx512Vnni:
       return avx512 && __builtin_cpu_supports("avx512vnni");
+    case Isa::Amx:
+      return avx512 && __builtin_cpu_supports("avx512vnni") && may_use_amx();
     default:
       return false;
   }

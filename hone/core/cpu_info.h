@@ -12,10 +12,11 @@
 namespace hone {
 
 // Instruction-set families a kernel may be written for, weakest first within one architecture.
-enum class Isa { Scalar, Sse4, Avx2, AvxVnni, Avx512, Avx512Vnni, Neon, Sve };
+enum class Isa { Scalar, Sse4, Avx2, AvxVnni, Avx512, Avx512Vnni, Amx, Neon, Sve };
 
 std::string_view name_of(Isa isa);
-// "scalar sse4 avx2 avxvnni avx512 avx512vnni neon sve"; Error{InvalidArgument} on another name.
+// "scalar sse4 avx2 avxvnni avx512 avx512vnni amx neon sve"; Error{InvalidArgument} on another
+// name.
 Isa parse_isa(std::string_view name);
 // All families, in order. Tests iterate over them and report those that the machine lacks as
 // skipped.

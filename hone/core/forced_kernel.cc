@@ -11,7 +11,7 @@
 namespace hone {
 namespace {
 
-constexpr std::size_t kMostVariants = 5;
+constexpr std::size_t kMostVariants = 6;
 
 // Whatever HONE_FORCE_KERNEL may ask for. Every operation chooses among its variants by itself and
 // refuses those that the processor lacks.
@@ -21,8 +21,8 @@ struct ForcibleOp {
 };
 
 constexpr std::array<std::string_view, kMostVariants> kFloatGemm{"highway", "plain"};
-constexpr std::array<std::string_view, kMostVariants> kIntegerGemm{"avx512vnni", "avxvnni",
-                                                                   "avx512", "avx2", "plain"};
+constexpr std::array<std::string_view, kMostVariants> kIntegerGemm{
+    "amx", "avx512vnni", "avxvnni", "avx512", "avx2", "plain"};
 constexpr std::array<ForcibleOp, 8> kOps{{
     {"gemm_f32", kFloatGemm},
     {"gemm_f16", kFloatGemm},

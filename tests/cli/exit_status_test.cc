@@ -235,7 +235,7 @@ TEST_F(Cli, instruction_sets_are_forced_or_refused) {
       Program(hone_argv({"doctor", "--json"}), {"HONE_FORCE_ISA="}).wait().out, "stdout");
   int refused = 0;
   for (const char* name :
-       {"scalar", "sse4", "avx2", "avxvnni", "avx512", "avx512vnni", "neon", "sve"}) {
+       {"scalar", "sse4", "avx2", "avxvnni", "avx512", "avx512vnni", "amx", "neon", "sve"}) {
     const bool here =
         std::ranges::any_of(machine["isa"], [&](const Json& isa) { return isa == name; });
     if (here) {

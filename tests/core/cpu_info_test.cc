@@ -57,7 +57,7 @@ TEST(ForcedKernel, what_does_not_exist_is_refused_with_the_list_of_what_does) {
               AllOf(HasSubstr("[HONE_FORCE_KERNEL]"), HasSubstr("gemm_q4 gemm_q4_f32 multi_tensor"),
                     HasSubstr("got gem_q4:avx2")));
   EXPECT_THAT(sentence("gemm_q8:avx3"),
-              AllOf(HasSubstr("gemm_q8: one of avx512vnni avxvnni avx512 avx2 plain"),
+              AllOf(HasSubstr("gemm_q8: one of amx avx512vnni avxvnni avx512 avx2 plain"),
                     HasSubstr("got gemm_q8:avx3")));
   EXPECT_THAT(sentence("multi_tensor:tape"), HasSubstr("struct_small struct_large table"));
   for (const char* value : {"gemm_q8", "gemm_q8:", ":plain", "gemm_q8:plain,,gemm_q4:plain"}) {

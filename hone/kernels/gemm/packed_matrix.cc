@@ -29,14 +29,13 @@ Index whole_blocks_per_group(const QuantSpec& spec, Index blocks) {
 
 // The records of a panel, once everything else is known.
 void lay_out_records(PanelLayout& layout, bool zeros) {
-  const bool minimums = has_minimums(layout.kind);
   Index at = kPanelRows * (layout.half_scales ? 2 : 4);
-  if (minimums) at += kPanelRows * 2;
+  if (has_minimums(layout.kind)) at += kPanelRows * 2;
   if (zeros) {
     layout.zeros_offset = at;
     at += kPanelRows;
   }
-  if ((minimums || layout.kind == PanelKind::Half6) && layout.blocks_per_group > 1) {
+  if (has_factors(layout.kind) && layout.blocks_per_group > 1) {
     layout.factors_offset = at;
     at += layout.blocks_per_group * kFactorBytes;
   }

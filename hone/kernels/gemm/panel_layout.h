@@ -47,6 +47,10 @@ constexpr bool is_code(PanelKind kind) { return kind >= PanelKind::Code8; }
 constexpr bool has_minimums(PanelKind kind) {
   return kind == PanelKind::Min5 || kind == PanelKind::Min4;
 }
+// The kinds of the k-quants, where groups of several blocks have factors for each block.
+constexpr bool has_factors(PanelKind kind) {
+  return has_minimums(kind) || kind == PanelKind::Half6;
+}
 constexpr bool is_four_bit(PanelKind kind) {
   return kind == PanelKind::Code4 || kind == PanelKind::Min4;
 }

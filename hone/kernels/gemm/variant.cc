@@ -46,7 +46,8 @@ void add_int8_kernels(PanelKind kind, std::vector<Candidate>& list) {
   };
   const bool is_amd = cpu_info().amd_family != 0;
   // Best first. 256 bits with VNNI are faster than 512 bits without.
-  const std::array<Row, 4> rows{{
+  const std::array<Row, 5> rows{{
+      {Isa::Amx, kIntTilesAmx},
       {Isa::Avx512Vnni, is_amd ? kIntTilesAvx512Vnni : kIntTilesAvx512VnniL2},
       {Isa::AvxVnni, kIntTilesAvxVnni},
       {Isa::Avx512, kIntTilesAvx512},
@@ -118,8 +119,7 @@ GemmVariant choose_variant(PanelKind kind, Act act) {
 bool reads_panel_by_panel(PanelKind kind) {
   constexpr int kZen5 = 26;
   const int family = cpu_info().amd_family;
-  const bool k_quant = has_minimums(kind) || kind == PanelKind::Half6;
-  return family >= kZen5 || (family == 0 && k_quant);
+  return family >= kZen5 || (family == 0 && has_factors(kind));
 }
 
 }  // namespace hone::kernels

@@ -249,7 +249,7 @@ TEST(GemmVariants, each_operation_has_a_name_and_unknown_kernels_are_listed) {
 #if defined(__x86_64__)
 TEST(GemmVariants, a_kernel_that_the_machine_lacks_is_unsupported) {
   const PackedMatrix weight = pack(make_weight("q8_0", 16, 32, 1).stored());
-  for (const Isa isa : {Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Avx512Vnni}) {
+  for (const Isa isa : {Isa::Avx2, Isa::AvxVnni, Isa::Avx512, Isa::Avx512Vnni, Isa::Amx}) {
     const Forced forced(concat("gemm_q8:", name_of(isa)));
     const std::string sentence = error_of([&] { gemm_kernel_name(weight, Act::Int8); });
     if (isa_enabled(isa)) {

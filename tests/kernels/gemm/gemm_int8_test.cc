@@ -129,6 +129,7 @@ TEST(GemmInt8, keeps_the_contract_at_every_tail) {
       for (const Index n : {1, 2, 15, 16, 17, 65, 131}) {
         check_format(format, 1, n, k, Fill::Random);
         check_format(format, 6, n, k, Fill::Random);
+        check_format(format, 15, n, k, Fill::Random);
       }
     }
   }
@@ -139,7 +140,7 @@ TEST(GemmInt8, keeps_the_contract_where_the_last_group_is_cut_off) {
   for (const std::string format : {"int4:g64:sym:f32", "int4:g96:asym:f16", "int8:g128:sym:f16",
                                    "int6:g96:asym:f32", "int3:g256:asym:bf16"}) {
     for (const Index k : {31, 32, 95, 97, 128, 160, 257, 320}) {
-      for (const Index rows : {1, 6}) check_format(format, rows, 37, k, Fill::Random);
+      for (const Index rows : {1, 6, 15}) check_format(format, rows, 37, k, Fill::Random);
     }
   }
 }
@@ -166,7 +167,7 @@ TEST(GemmInt8, takes_zero_negative_and_subnormal_scales) {
   for (const char* format : {"int8:row", "int4:g128:sym:f32"}) formats.push_back(format);
   for (const std::string& format : formats) {
     for (const Fill fill : {Fill::ZeroScale, Fill::NegativeScale, Fill::SubnormalScale}) {
-      for (const Index rows : {1, 5}) check_format(format, rows, 18, 256, fill);
+      for (const Index rows : {1, 5, 16}) check_format(format, rows, 18, 256, fill);
     }
   }
 }
@@ -271,7 +272,7 @@ TEST_P(EveryInt8Kernel, equals_the_contract) {
   const ForcedKernel forced("gemm_q8:" + name + ",gemm_q4:" + name);
   for (const std::string& format : test::integer_formats()) {
     for (const Fill fill : {Fill::Random, Fill::AllLowest, Fill::AllHighest}) {
-      for (const Index rows : {1, 2, 3, 5, 8, 11, 12, 13, 16, 29}) {
+      for (const Index rows : {1, 2, 3, 5, 8, 11, 12, 13, 16, 29, 31}) {
         check_format(format, rows, 45, 192, fill);
       }
     }
@@ -279,7 +280,7 @@ TEST_P(EveryInt8Kernel, equals_the_contract) {
 }
 
 INSTANTIATE_TEST_SUITE_P(GemmInt8, EveryInt8Kernel,
-                         testing::Values("plain", "avx2", "avxvnni", "avx512", "avx512vnni"),
+                         testing::Values("plain", "avx2", "avxvnni", "avx512", "avx512vnni", "amx"),
                          [](const auto& tested) { return tested.param; });
 
 TEST(GemmInt8, an_unknown_kernel_name_is_an_error) {

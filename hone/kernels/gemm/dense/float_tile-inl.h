@@ -79,7 +79,7 @@ struct CodeReader {
   using IntVector = hn::Vec<IntTag>;
   static constexpr bool kMinimums = has_minimums(kKind);
   static constexpr int kUpperBits = upper_bits(kKind);
-  static constexpr bool kScaled = kMinimums || kKind == PanelKind::Half6;
+  static constexpr bool kScaled = has_factors(kKind);
   // Columns between loads of scales.
   static constexpr Index kStep = kKind == PanelKind::Half6 ? kBlockCols / 2 : kBlockCols;
 

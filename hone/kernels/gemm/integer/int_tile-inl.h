@@ -518,7 +518,7 @@ template <class Ops, PanelKind kKind, int kCols, int kUnits>
 HONE_INLINE void run_units_from(const TileArgs& args, Index unit, Index first_row) {
   const Index units = args.panel_count * (kPanelRows / Ops::kRows);
   for (; unit + kUnits <= units; unit += kUnits) {
-    if constexpr (has_minimums(kKind) || kKind == PanelKind::Half6) {
+    if constexpr (has_factors(kKind)) {
       run_scaled_units<Ops, kKind, kCols, kUnits>(args, unit, first_row);
     } else {
       run_units<Ops, kKind, kCols, kUnits>(args, unit, first_row);

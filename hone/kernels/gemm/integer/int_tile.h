@@ -19,5 +19,6 @@ extern const TileFunction kIntTilesAvxVnni[5];
 extern const TileFunction kIntTilesAvx512[5];
 extern const TileFunction kIntTilesAvx512Vnni[5];
 extern const TileFunction kIntTilesAvx512VnniL2[5];
+extern const TileFunction kIntTilesAmx[5];
 
 }  // namespace hone::kernels
