@@ -91,7 +91,7 @@ TEST(Tile, touches_no_byte_past_its_buffers) {
     const PackedMatrix weight = pack(make_weight(format, 48, cols, 1).stored());
     for (const Act act : {Act::Float32, Act::Int8}) {
       if (!weight.takes(act)) continue;
-      for (const Index rows : {1, 4, 12}) {
+      for (const Index rows : {1, 4, 12, 18}) {
         const PackedRows packed = pack_rows(random_floats(rows * cols, 2), rows, act);
         const Index x_bytes = ceil_div(rows, kRowGroup) * packed.group_bytes();
         const GuardedBytes panels(weight.bytes()), guarded_x(x_bytes), out(rows * 48 * 4);
@@ -129,7 +129,7 @@ TEST(Tile, may_be_divided_before_any_block_with_the_same_bits) {
     const PackedMatrix weight = pack(make_weight(format, 80, cols, 3).stored());
     for (const Act act : {Act::Float32, Act::Int8}) {
       if (!weight.takes(act) || !choose_variant(weight.layout().kind, act).in_steps) continue;
-      for (const Index rows : {1, 2, 6}) {
+      for (const Index rows : {1, 2, 6, 15}) {
         const PackedRows x = pack_rows(random_floats(rows * cols, 4), rows, act);
         const std::vector<float> whole = sums_in_parts(weight, x, {cols});
         std::vector<Index> every_block;
