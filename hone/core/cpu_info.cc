@@ -242,9 +242,15 @@ std::vector<Isa> all_isas() {
 }
 
 bool machine_has(Isa isa) {
+  if (isa == Isa::Amx) {
+    static const bool amx = detect(isa);
+    return amx;
+  }
   static const unsigned found = [] {
     unsigned bits = 0;
-    for (const IsaRow& row : kIsas) bits |= unsigned{detect(row.isa)} << static_cast<int>(row.isa);
+    for (const IsaRow& row : kIsas) {
+      if (row.isa != Isa::Amx) bits |= unsigned{detect(row.isa)} << static_cast<int>(row.isa);
+    }
     return bits;
   }();
   return (found >> static_cast<int>(isa) & 1) != 0;
@@ -252,7 +258,7 @@ bool machine_has(Isa isa) {
 
 bool isa_enabled(Isa isa) {
   const int forced = g_forced.load(std::memory_order_relaxed);
-  return machine_has(isa) && (forced < 0 || is_within(isa, static_cast<Isa>(forced)));
+  return (forced < 0 || is_within(isa, static_cast<Isa>(forced))) && machine_has(isa);
 }
 
 Isa best_isa() {

@@ -44,11 +44,12 @@ void gemm(const float* x, Index rows, Index stride, const GemmOutput& output, Ex
 // The oracle: plain loops over unpacked rows in double, one rounding at the end.
 void gemm_ref(const PackedRows& x, const GemmOutput& output);
 
-// The kernel that gemm() would use: "amx" (which leaves up to 13 rows to "avx512vnni"),
-// "avx512vnni", "avx512", "avxvnni", "avx2", "highway:AVX3" or "plain". HONE_FORCE_KERNEL selects
-// one by the name of the operation, as in "gemm_q4:avx2": gemm_f32, gemm_f16, gemm_bf16, gemm_q8,
-// gemm_q4 (Int8 activations) or gemm_q8_f32, gemm_q4_f32 (Float32); q8 and q4 are the bits of the
-// codes, whatever their scales and minimums.
+// The kernel that gemm() would use: "amx" (which leaves up to 13 rows, and codes of 8 bits with
+// zero points, to "avx512vnni"), "avx512vnni", "avx512", "avxvnni", "avx2", "plain", or "highway:"
+// and the strongest family that is enabled. HONE_FORCE_KERNEL selects one by the name of the
+// operation, as in "gemm_q4:avx2": gemm_f32, gemm_f16, gemm_bf16, gemm_q8, gemm_q4 (Int8
+// activations) or gemm_q8_f32, gemm_q4_f32 (Float32); q8 and q4 are the bits of the codes, whatever
+// their scales and minimums.
 std::string gemm_kernel_name(const PackedMatrix& weight, Act act);
 
 }  // namespace hone::kernels

@@ -219,6 +219,20 @@ TEST_F(Amx, is_what_gemm_chooses_and_changes_no_bit_of_it) {
   }
 }
 
+// A zero point of more than 128 leaves no signed byte for a code of 0.
+TEST_F(Amx, takes_zero_points_of_a_byte_with_codes_of_four_bits) {
+  for (const std::string format : {"int4:g32:asym", "int4:g64:asym", "int3:row:asym"}) {
+    for (const int zero : {15, 127, 128, 129, 255}) {
+      auto made = make_weight(format, 2 * kPanelRows, 320, 1);
+      made.zeros[made.zeros.size() / 2] = std::byte{static_cast<unsigned char>(zero)};
+      Problem problem(format, 18, 2, 320);
+      problem.weight = pack(made.stored());
+      EXPECT_TRUE(same_bits(problem.sums(kIntTilesAmx), problem.sums(kIntTilesAvx512VnniL2)))
+          << format << " with a zero point of " << zero;
+    }
+  }
+}
+
 // What the processor has to save for this thread: bit 18 for the contents of tiles.
 std::uint64_t states_in_use() {
   std::uint32_t low = 0, high = 0;

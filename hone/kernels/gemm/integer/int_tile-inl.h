@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tile loop of all int8 kernels, included by files that define `Ops` for one instruction set.
-// Everything has internal linkage, so that no copy compiled for a newer CPU can be linked
-// elsewhere.
+// The tile loop of all int8 kernels but that of AMX, included by files that define `Ops` for one
+// instruction set. Everything has internal linkage, so that no copy compiled for a newer CPU can be
+// linked elsewhere.
 //
 // Per block of 32 columns and output, with u the unsigned weight code, z its zero point, q the
 // activation code:   isum = Σ u·q − z·Σq   (exact in int32: |isum| <= 32·255·127 + 255·4064)

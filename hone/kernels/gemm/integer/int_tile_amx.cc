@@ -77,7 +77,8 @@ void configure_tiles(int depth) {
     config.rows[tile] = static_cast<std::uint8_t>(tile < 6 ? 16 : depth / 4);
     config.row_bytes[tile] = static_cast<std::uint16_t>(tile == 4 || tile == 5 ? depth : 64);
   }
-  _tile_loadconfig(&config);
+  // GCC 12's intrinsic tells the compiler that eight bytes are read, not 64.
+  asm volatile("ldtilecfg %0" : : "m"(config));
 }
 
 template <PanelKind kKind, int kQuad>
@@ -288,15 +289,34 @@ void run_on_tiles(const TileArgs& args) {
   _tile_release();
 }
 
-// Leaves few rows at the end, and codes of 8 bits with zero points, to AVX-512 VNNI.
+// Whether every code less its zero point is a signed byte. Codes of 4 bits may have zero points of
+// up to 255.
+template <PanelKind kKind>
+bool fits_signed_bytes(const TileArgs& args) {
+  if (args.layout->zeros_offset == 0) return true;
+  if (kKind == PanelKind::Code8) return false;
+  const Index groups = (args.layout->blocks - 1) / args.layout->blocks_per_group + 1;
+  __m128i largest = _mm_setzero_si128();
+  for (Index panel = 0; panel < args.panel_count; ++panel) {
+    const std::byte* zeros =
+        args.panels + panel * args.layout->panel_bytes + args.layout->zeros_offset;
+    for (Index group = 0; group < groups; ++group, zeros += args.layout->group_bytes) {
+      largest = _mm_max_epu8(largest, _mm_loadu_si128(reinterpret_cast<const __m128i*>(zeros)));
+    }
+  }
+  const __m128i excess = _mm_subs_epu8(largest, _mm_set1_epi8(-128));
+  return _mm_test_all_zeros(excess, excess) != 0;
+}
+
+// Leaves few rows at the end, and zero points that are too large, to AVX-512 VNNI.
 template <PanelKind kKind>
 void run_amx(const TileArgs& args) {
   const TileFunction otherwise =
       kIntTilesAvx512VnniL2[static_cast<int>(kKind) - static_cast<int>(PanelKind::Code8)];
-  const bool zeros = kKind == PanelKind::Code8 && args.layout->zeros_offset != 0;
   const Index last = args.rows % kStripRows;
   TileArgs some = args;
-  some.rows = zeros ? 0 : last < kFewestRows ? args.rows - last : args.rows;
+  some.rows = last < kFewestRows ? args.rows - last : args.rows;
+  if (some.rows > 0 && !fits_signed_bytes<kKind>(args)) some.rows = 0;
   if (some.rows > 0) run_on_tiles<kKind>(some);
   if (some.rows == args.rows) return;
   some.x += some.rows / kRowGroup * args.x_group_bytes;
