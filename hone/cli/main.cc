@@ -115,6 +115,26 @@ void apply_common_options(const CommonOptions& common) {
   check_forced_kernels();
 }
 
+void forget_variables(CLI::App& verb) {
+  for (CLI::Option* option : verb.get_options()) option->envname("");
+  for (CLI::App* nested : verb.get_subcommands([](CLI::App*) { return true; })) {
+    forget_variables(*nested);
+  }
+}
+
+// CLI11 reads the variables of every verb, although they share the common options, and refuses
+// their values. Leaves only those of the verb that the words name.
+void forget_variables_of_others(CLI::App& command, std::span<char*> words) {
+  for (CLI::App* verb : command.get_subcommands([](CLI::App*) { return true; })) {
+    if (verb->get_name().empty()) continue;  // a group of options
+    if (!words.empty() && verb->get_name() == words[0]) {
+      forget_variables_of_others(*verb, words.subspan(1));
+    } else {
+      forget_variables(*verb);
+    }
+  }
+}
+
 // Reports a word that follows a command with subcommands and is none of them.
 void check_words(const CLI::App& command, const std::string& where, std::span<char*> words,
                  std::span<const std::string_view> elsewhere) {
@@ -171,9 +191,10 @@ int run(int argc, char** argv) {
     if (nested.empty()) add_common_options(*verb, context.common);
     for (CLI::App* leaf : nested) add_common_options(*leaf, context.common);
   }
-  check_words(program, "hone", std::span(argv, static_cast<std::size_t>(argc)).subspan(1),
-              torch_verbs());
-  check_values(std::span(argv, static_cast<std::size_t>(argc)).subspan(1));
+  const std::span words = std::span(argv, static_cast<std::size_t>(argc)).subspan(1);
+  check_words(program, "hone", words, torch_verbs());
+  check_values(words);
+  forget_variables_of_others(program, words);
   program.parse_complete_callback([&] {
     apply_common_options(context.common);
     context.start_trace(words_of(program));

@@ -88,7 +88,7 @@ GemmVariant forced_variant(PanelKind kind, Act act, std::string_view name) {
     if (candidate.variant.name == name && candidate.enabled) return candidate.variant;
   }
   fail_unsupported(op_name(kind, act), concat("a processor (and --force-isa) with ", name),
-                   cpu_info().model);
+                   concat(name_of(best_isa()), " on ", cpu_info().model));
 }
 
 // Cached, because detecting the processor is slow under some hypervisors.

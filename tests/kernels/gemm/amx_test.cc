@@ -219,6 +219,14 @@ TEST_F(Amx, is_what_gemm_chooses_and_changes_no_bit_of_it) {
   }
 }
 
+TEST_F(Amx, adds_the_blocks_of_long_rows_in_their_order) {
+  for (const std::string format : {"q8_0", "q4_0", "q4_k", "q5_1", "q6_k"}) {
+    const Problem problem(format, 16, 2, 32768);
+    EXPECT_TRUE(same_bits(problem.sums(kIntTilesAmx), problem.sums(kIntTilesAvx512VnniL2)))
+        << format;
+  }
+}
+
 // A zero point of more than 128 leaves no signed byte for a code of 0.
 TEST_F(Amx, takes_zero_points_of_a_byte_with_codes_of_four_bits) {
   for (const std::string format : {"int4:g32:asym", "int4:g64:asym", "int3:row:asym"}) {

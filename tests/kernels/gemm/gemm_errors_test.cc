@@ -259,6 +259,7 @@ TEST(GemmVariants, a_kernel_that_the_machine_lacks_is_unsupported) {
       EXPECT_THAT(sentence,
                   HasSubstr(concat("[gemm_q8] expected a processor (and --force-isa) with ",
                                    name_of(isa))));
+      EXPECT_THAT(sentence, HasSubstr(concat("got ", name_of(best_isa()), " on ")));
     }
   }
 }
