@@ -270,8 +270,9 @@ void ThreadPool::State::worker_main(int worker) {
       epoch.wait(seen, std::memory_order_seq_cst);
       sleepers.fetch_sub(1, std::memory_order_relaxed);
     }
-    if (stopping.load(std::memory_order_acquire)) return;
+    // In this order: the last epoch, after which no other comes, is not seen without `stopping`.
     seen = epoch.load(std::memory_order_acquire);
+    if (stopping.load(std::memory_order_acquire)) return;
     Region& region = ring[seen % kRing];
     region.inside.fetch_add(1, std::memory_order_seq_cst);
     if (region.epoch.load(std::memory_order_seq_cst) == seen) {

@@ -180,5 +180,19 @@ TEST(ThreadPool, comes_and_goes_without_work) {
   }
 }
 
+// A worker may still be on its way into the last region when the pool goes.
+TEST(ThreadPool, ends_right_after_a_region) {
+  for (const int threads : {2, 3, 8}) {
+    for (int i = 0; i < 1500; ++i) {
+      ThreadPool pool(threads);
+      std::atomic<Index> sum{0};
+      for (int region = 0; region <= i % 3; ++region) {
+        pool.parallel_for(threads, 1, [&](Index begin, Index end, int) { sum += end - begin; });
+      }
+      ASSERT_EQ(sum, threads * (i % 3 + 1));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace hone
