@@ -23,9 +23,9 @@ Isa parse_isa(std::string_view name);
 std::vector<Isa> all_isas();
 
 // What the processor and the operating system offer (AVX-512 = F, BW, CD, DQ and VL). Asking for
-// Amx makes Linux permit it to the process, in which sigaltstack() then refuses stacks below 12 KB;
-// if a thread has such a stack already, there is no Amx. Below a limit of --force-isa or
-// HONE_FORCE_ISA, isa_enabled() and best_isa() do not ask.
+// Amx requests its registers from Linux, which then refuses signal stacks below 12 KB in this
+// process, and refuses the request if a thread already has one. isa_enabled() and best_isa() do not
+// ask if --force-isa or HONE_FORCE_ISA excludes Amx.
 bool machine_has(Isa isa);
 
 // Whether kernels may use this family: machine_has(), limited by --force-isa or HONE_FORCE_ISA.

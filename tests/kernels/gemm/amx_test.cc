@@ -60,19 +60,9 @@ struct Problem {
                           Index stride) const {
     const Buffer out(x.rows() * stride * 4);
     std::fill_n(out.as<float>(), x.rows() * stride, -7.0f);
-    TileArgs args{.layout = &weight.layout(),
-                  .panels = weight.panel(0),
-                  .panel_count = weight.panels(),
-                  .x = x.data(),
-                  .x_group_bytes = x.group_bytes(),
-                  .single_row = false,
-                  .rows = x.rows(),
-                  .k_begin = 0,
-                  .k_end = 0,
-                  .out = out.as<float>(),
-                  .out_stride = stride,
-                  .accumulate = false,
-                  .panel_by_panel = false};
+    TileArgs args = test::whole_tile(weight, x);
+    args.out = out.as<float>();
+    args.out_stride = stride;
     for (const Index end : ends) {
       args.k_end = end;
       tile_of(tiles, weight)(args);
@@ -237,6 +227,9 @@ TEST_F(Amx, takes_zero_points_of_a_byte_with_codes_of_four_bits) {
       problem.weight = pack(made.stored());
       EXPECT_TRUE(same_bits(problem.sums(kIntTilesAmx), problem.sums(kIntTilesAvx512VnniL2)))
           << format << " with a zero point of " << zero;
+      EXPECT_TRUE(same_bits(problem.sums(kIntTilesAmx, {64, 192, 320}, 2 * kPanelRows),
+                            problem.sums(kIntTilesAvx512VnniL2)))
+          << format << " in parts, of which one has a zero point of " << zero;
     }
   }
 }

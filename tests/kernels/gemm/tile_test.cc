@@ -19,6 +19,7 @@ namespace {
 using test::fitting_cols;
 using test::make_weight;
 using test::random_floats;
+using test::whole_tile;
 
 // The last `bytes` of a page that is followed by one that must not be touched.
 class GuardedBytes {
@@ -49,23 +50,6 @@ PackedRows pack_rows(const std::vector<float>& x, Index rows, Act act) {
   (act == Act::Int8 ? quantize_rows : interleave_rows)(x.data(), rows, cols, cols, packed,
                                                        serial_executor());
   return packed;
-}
-
-// All rows and panels; `out` is left to the caller.
-TileArgs whole_tile(const PackedMatrix& weight, const PackedRows& x) {
-  return {.layout = &weight.layout(),
-          .panels = weight.panel(0),
-          .panel_count = weight.panels(),
-          .x = x.data(),
-          .x_group_bytes = x.group_bytes(),
-          .single_row = x.act() == Act::Float32 && x.rows() == 1,
-          .rows = x.rows(),
-          .k_begin = 0,
-          .k_end = weight.cols(),
-          .out = nullptr,
-          .out_stride = weight.panels() * kPanelRows,
-          .accumulate = false,
-          .panel_by_panel = false};
 }
 
 // The sums of parts of a tile that end at the columns `ends`.

@@ -282,4 +282,20 @@ std::vector<float> random_floats(Index count, std::uint64_t seed, float amplitud
   return values;
 }
 
+TileArgs whole_tile(const PackedMatrix& weight, const PackedRows& x) {
+  return {.layout = &weight.layout(),
+          .panels = weight.panel(0),
+          .panel_count = weight.panels(),
+          .x = x.data(),
+          .x_group_bytes = x.group_bytes(),
+          .single_row = x.act() == Act::Float32 && x.rows() == 1,
+          .rows = x.rows(),
+          .k_begin = 0,
+          .k_end = weight.cols(),
+          .out = nullptr,
+          .out_stride = weight.panels() * kPanelRows,
+          .accumulate = false,
+          .panel_by_panel = false};
+}
+
 }  // namespace hone::kernels::test

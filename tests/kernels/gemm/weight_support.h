@@ -7,6 +7,8 @@
 
 #include "hone/core/philox.h"
 #include "hone/core/quant_format.h"
+#include "hone/kernels/gemm/packed_rows.h"
+#include "hone/kernels/gemm/tile.h"
 
 namespace hone::kernels::test {
 
@@ -29,6 +31,9 @@ TestWeight make_weight(const std::string& format, Index rows, Index cols, std::u
                        Fill fill = Fill::Random);
 
 std::vector<float> random_floats(Index count, std::uint64_t seed, float amplitude = 1.0f);
+
+// A tile of all rows and panels; `out` is left to the caller.
+TileArgs whole_tile(const PackedMatrix& weight, const PackedRows& x);
 
 inline std::vector<std::string> gguf_formats() {
   return {"q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k"};

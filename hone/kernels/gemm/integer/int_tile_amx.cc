@@ -295,13 +295,15 @@ template <PanelKind kKind>
 bool fits_signed_bytes(const TileArgs& args) {
   if (args.layout->zeros_offset == 0) return true;
   if (kKind == PanelKind::Code8) return false;
-  const Index groups = (args.layout->blocks - 1) / args.layout->blocks_per_group + 1;
+  const Index per_group = args.layout->blocks_per_group * kBlockCols;
+  const Index first = args.k_begin / per_group, last = (args.k_end - 1) / per_group;
   __m128i largest = _mm_setzero_si128();
   for (Index panel = 0; panel < args.panel_count; ++panel) {
     const std::byte* zeros =
         args.panels + panel * args.layout->panel_bytes + args.layout->zeros_offset;
-    for (Index group = 0; group < groups; ++group, zeros += args.layout->group_bytes) {
-      largest = _mm_max_epu8(largest, _mm_loadu_si128(reinterpret_cast<const __m128i*>(zeros)));
+    for (Index group = first; group <= last; ++group) {
+      largest = _mm_max_epu8(largest, _mm_loadu_si128(reinterpret_cast<const __m128i*>(
+                                          zeros + group * args.layout->group_bytes)));
     }
   }
   const __m128i excess = _mm_subs_epu8(largest, _mm_set1_epi8(-128));
