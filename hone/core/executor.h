@@ -51,6 +51,9 @@ class Executor {
 
   // Returns when no worker can still be reading the inputs of that region.
   virtual void wait_left(PublishTicket ticket) = 0;
+
+  // Whether wait_left(ticket) would return at once. May be false although it would.
+  virtual bool has_left(PublishTicket ticket) const { return ticket.generation == 0; }
 };
 
 // Runs everything on the calling thread, as worker 0.

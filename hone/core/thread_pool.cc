@@ -16,6 +16,7 @@
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/cpu_info.h"
+#include "hone/core/thread_placement.h"
 #include "hone/core/trace.h"
 
 #if defined(__x86_64__)
@@ -100,10 +101,11 @@ struct Region {
   const Executor::RangeBody* body = nullptr;
   Index n = 0, grain = 1;
 
+  // What `epoch` is while the region is open. Stays as it is while workers are inside.
+  std::uint64_t generation = 0;
+
   // parallel_publish
   PublishWork work;
-  // Stays as it is while workers are inside, which `epoch` does not.
-  std::uint64_t generation = 0;
   // The generation in which each chunk was last claimed. Only the worker that first sets a claim to
   // the region's generation commits the chunk.
   std::vector<ClaimLine> claims;
@@ -135,7 +137,7 @@ void leave_until_empty(const Region& region) {
 }  // namespace
 
 struct ThreadPool::State {
-  explicit State(int count) : slots(static_cast<std::size_t>(count)) {
+  explicit State(int count) : slots(static_cast<std::size_t>(count)), placement(count) {
     for (Region& region : ring) region.shares = std::vector<Share>(static_cast<std::size_t>(count));
   }
   State(const State&) = delete;
@@ -149,7 +151,7 @@ struct ThreadPool::State {
 
   void worker_main(int worker);
   Region& open_region(Index chunks);
-  void run_region(Region& region, std::uint64_t epoch_now, int worker);
+  void run_region(Region& region);
   void wait_and_rethrow(Region& region);
   void work_on(Region& region, int worker);
   Chunk take_chunk(Region& region, int worker);
@@ -162,6 +164,7 @@ struct ThreadPool::State {
 
   std::array<Region, kRing> ring;
   std::vector<Buffer> slots;  // one private slot per worker, grown only by that worker
+  ThreadPlacement placement;
   std::vector<std::thread> threads;
   std::mutex caller;  // one region at a time
   alignas(kCacheLine) std::atomic<std::uint64_t> epoch{0};
@@ -250,6 +253,7 @@ void ThreadPool::State::recompute_held(Region& region, int worker) {
 }
 
 void ThreadPool::State::work_on(Region& region, int worker) {
+  placement.settle(worker);
   const void* outer = std::exchange(t_inside, this);
   for (Chunk chunk = take_chunk(region, worker); chunk.share != nullptr;
        chunk = take_chunk(region, worker)) {
@@ -266,6 +270,7 @@ void ThreadPool::State::worker_main(int worker) {
     while (epoch.load(std::memory_order_acquire) == seen) {
       for (int i = 0; i < 32 && epoch.load(std::memory_order_acquire) == seen; ++i) relax();
       if (steady_clock().now_ns() < spin_until) continue;
+      placement.leave(worker);
       sleepers.fetch_add(1, std::memory_order_seq_cst);
       epoch.wait(seen, std::memory_order_seq_cst);
       sleepers.fetch_sub(1, std::memory_order_relaxed);
@@ -283,11 +288,17 @@ void ThreadPool::State::worker_main(int worker) {
   }
 }
 
-// Prepares the slot of the next epoch, which no worker touches until it is published.
+// Prepares the slot of a later epoch, which no worker touches until it is published: of the next
+// one in whose slot no straggler is, if there is one.
 Region& ThreadPool::State::open_region(Index chunks) {
-  Region& region = ring[(epoch.load(std::memory_order_relaxed) + 1) % kRing];
+  const std::uint64_t now = epoch.load(std::memory_order_relaxed);
+  std::uint64_t later = now + 1;
+  const auto is_taken = [&] { return ring[later % kRing].inside.load() != 0; };
+  while (later < now + kRing && is_taken()) ++later;
+  Region& region = ring[later % kRing];
   region.epoch.store(0, std::memory_order_seq_cst);
   leave_until_empty(region);
+  region.generation = later;
   region.chunks = chunks;
   region.failed.store(false, std::memory_order_relaxed);
   region.error = nullptr;
@@ -307,12 +318,12 @@ Region& ThreadPool::State::open_region(Index chunks) {
   return region;
 }
 
-void ThreadPool::State::run_region(Region& region, std::uint64_t epoch_now, int worker) {
+void ThreadPool::State::run_region(Region& region) {
   region.started_ns.store(steady_clock().now_ns(), std::memory_order_relaxed);
-  region.epoch.store(epoch_now, std::memory_order_seq_cst);
-  epoch.store(epoch_now, std::memory_order_seq_cst);
+  region.epoch.store(region.generation, std::memory_order_seq_cst);
+  epoch.store(region.generation, std::memory_order_seq_cst);
   if (sleepers.load(std::memory_order_seq_cst) > 0) epoch.notify_all();
-  work_on(region, worker);
+  work_on(region, 0);
 }
 
 void ThreadPool::State::wait_and_rethrow(Region& region) {
@@ -357,7 +368,7 @@ void ThreadPool::parallel_for(Index n, Index grain, RangeBody body) {
   region.body = &body;
   region.n = n;
   region.grain = grain;
-  state_->run_region(region, state_->epoch.load(std::memory_order_relaxed) + 1, 0);
+  state_->run_region(region);
   state_->wait_and_rethrow(region);
 }
 
@@ -372,24 +383,25 @@ PublishTicket ThreadPool::parallel_publish(PublishWork work) {
   const Share& last = region.shares.back();
   const auto lines = static_cast<std::size_t>(last.first_line + last.lines());
   if (lines > region.claims.size()) region.claims = std::vector<ClaimLine>(lines);
-  const PublishTicket ticket{state_->epoch.load(std::memory_order_relaxed) + 1};
-  region.generation = ticket.generation;
-  state_->run_region(region, ticket.generation, 0);
+  const PublishTicket ticket{region.generation};
+  state_->run_region(region);
   state_->wait_and_rethrow(region);
   if (!region.work.wait_for_stragglers) return ticket;
   leave_until_empty(region);
   return {};
 }
 
-void ThreadPool::wait_left(PublishTicket ticket) {
-  if (ticket.generation == 0) return;
+bool ThreadPool::has_left(PublishTicket ticket) const {
+  if (ticket.generation == 0) return true;
   // While the epoch is 0, another caller is waiting for the workers of that region, too.
   const Region& region = state_->ring[ticket.generation % kRing];
-  wait_while([&] {
-    const std::uint64_t epoch = region.epoch.load(std::memory_order_seq_cst);
-    return (epoch == 0 || epoch == ticket.generation) &&
-           region.inside.load(std::memory_order_seq_cst) != 0;
-  });
+  const std::uint64_t epoch = region.epoch.load(std::memory_order_seq_cst);
+  return (epoch != 0 && epoch != ticket.generation) ||
+         region.inside.load(std::memory_order_seq_cst) == 0;
+}
+
+void ThreadPool::wait_left(PublishTicket ticket) {
+  wait_while([&] { return !has_left(ticket); });
 }
 
 Index ThreadPool::chunks_recomputed() const { return state_->recomputed.load(); }

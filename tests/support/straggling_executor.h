@@ -41,8 +41,6 @@ class StragglingExecutor final : public Executor {
       return {};
     }
     const PublishTicket ticket{++generation_};
-    // The slots of a pool's regions are reused after 64 of them.
-    if (generation_ > 64) wait_left({generation_ - 64});
     pending_.emplace(generation_, std::move(region));
     return ticket;
   }

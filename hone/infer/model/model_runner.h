@@ -9,7 +9,7 @@
 #include "hone/core/buffer.h"
 #include "hone/core/dtype.h"
 #include "hone/infer/kv/kv_plan.h"
-#include "hone/infer/model/activation_ring.h"
+#include "hone/infer/model/activation_buffers.h"
 #include "hone/infer/model/step_batch.h"
 #include "hone/infer/model/weights.h"
 #include "hone/kernels/attention/attention.h"
@@ -110,9 +110,9 @@ class ModelRunner {
   std::vector<kernels::KvLayout> layouts_;                    // by group of layers
   Buffer hidden_, normed_, k_, v_, attended_, mlp_, logits_;  // [max_rows, …] f32
   Buffer factored_;                                           // A x of a factored product
-  Buffer branch_;                               // a block's result, if it is normalized
-  ActivationRing<kernels::PackedRows> packed_;  // what products read
-  ActivationRing<Buffer> queries_;              // what attention reads, like attended_
+  Buffer branch_;                                  // a block's result, if it is normalized
+  ActivationBuffers<kernels::PackedRows> packed_;  // what products read
+  ActivationBuffers<Buffer> queries_;              // what attention reads, like attended_
   std::vector<RopeTables> ropes_;  // that of most layers, and that of layers with a window
   // Of the last forward(), by group of layers.
   std::vector<std::vector<kernels::AttentionSequence>> sequences_;
