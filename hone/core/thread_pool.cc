@@ -34,8 +34,8 @@ constexpr std::int64_t kSpinNs = 50'000;
 // chunk.
 constexpr int kHeldFactor = 8;
 constexpr std::int64_t kHeldNs = 100'000;
-// The number of regions that may have stragglers at a time. A decode step of a 22-layer model has
-// about 110 regions.
+// The number of regions that may have stragglers at a time. A worker is inside one region, so more
+// than the workers that are preempted at a time suffice.
 constexpr std::uint64_t kRing = 64;
 
 void relax() {
@@ -253,7 +253,6 @@ void ThreadPool::State::recompute_held(Region& region, int worker) {
 }
 
 void ThreadPool::State::work_on(Region& region, int worker) {
-  placement.settle(worker);
   const void* outer = std::exchange(t_inside, this);
   for (Chunk chunk = take_chunk(region, worker); chunk.share != nullptr;
        chunk = take_chunk(region, worker)) {
@@ -278,6 +277,7 @@ void ThreadPool::State::worker_main(int worker) {
     // In this order: the last epoch, after which no other comes, is not seen without `stopping`.
     seen = epoch.load(std::memory_order_acquire);
     if (stopping.load(std::memory_order_acquire)) return;
+    placement.settle(worker);  // outside of the region, because it may wait for a CPU
     Region& region = ring[seen % kRing];
     region.inside.fetch_add(1, std::memory_order_seq_cst);
     if (region.epoch.load(std::memory_order_seq_cst) == seen) {
@@ -319,6 +319,7 @@ Region& ThreadPool::State::open_region(Index chunks) {
 }
 
 void ThreadPool::State::run_region(Region& region) {
+  placement.settle(0);
   region.started_ns.store(steady_clock().now_ns(), std::memory_order_relaxed);
   region.epoch.store(region.generation, std::memory_order_seq_cst);
   epoch.store(region.generation, std::memory_order_seq_cst);

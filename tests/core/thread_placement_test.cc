@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstddef>
 #include <thread>
+#include <vector>
 
 #include "hone/core/thread_pool.h"
 
@@ -30,16 +31,20 @@ void set_affinity(const cpu_set_t& mask) {
   ASSERT_EQ(::sched_setaffinity(0, sizeof mask, &mask), 0);
 }
 
-void run_only_on(int cpu) {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  CPU_SET(static_cast<std::size_t>(cpu), &mask);
-  set_affinity(mask);
+// The first two CPUs of the affinity mask, or as many as there are.
+std::vector<int> two_cpus() {
+  const cpu_set_t mask = affinity();
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE && cpus.size() < 2; ++cpu)
+    if (CPU_ISSET(static_cast<std::size_t>(cpu), &mask)) cpus.push_back(cpu);
+  return cpus;
 }
 
-bool has_two_cpus() {
-  const cpu_set_t mask = affinity();
-  return CPU_COUNT(&mask) > 1;
+cpu_set_t mask_of(const std::vector<int>& cpus) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  for (const int cpu : cpus) CPU_SET(static_cast<std::size_t>(cpu), &mask);
+  return mask;
 }
 
 bool has_affinity(const cpu_set_t& mask) {
@@ -47,70 +52,121 @@ bool has_affinity(const cpu_set_t& mask) {
   return CPU_EQUAL(&now, &mask);
 }
 
-// Runs each test on a thread of its own, so that the affinity it sets ends with the thread.
-template <class Body>
-void on_own_thread(const Body& body) {
-  std::thread(body).join();
+// Runs body(cpus) on a thread of its own, which may run on two CPUs.
+class ThreadPlacementOnTwoCpus : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (cpus_.size() < 2) GTEST_SKIP() << "Only one CPU is usable.";
+  }
+  template <class Body>
+  void run(const Body& body) {
+    std::thread([&] {
+      set_affinity(both_);
+      body();
+    }).join();
+  }
+  void run_only_on(int cpu) { set_affinity(mask_of({cpu})); }
+
+  const std::vector<int> cpus_ = two_cpus();
+  const cpu_set_t both_ = mask_of(cpus_);
+};
+
+// How often the thread is on another CPU at the end of `round`, which begins on the CPU it gets.
+template <class Round>
+int count_moves(const Round& round) {
+  int moves = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    const int cpu = ::sched_getcpu();
+    round(cpu);
+    if (::sched_getcpu() != cpu) ++moves;
+  }
+  return moves;
 }
 
-TEST(ThreadPlacement, a_worker_leaves_the_cpu_of_another) {
-  if (!has_two_cpus()) GTEST_SKIP() << "Only one CPU is usable.";
-  int moved = 0;
-  on_own_thread([&] {
-    const cpu_set_t all = affinity();
-    for (int round = 0; round < kRounds; ++round) {
+TEST_F(ThreadPlacementOnTwoCpus, a_worker_leaves_the_cpu_of_another_and_keeps_its_mask) {
+  int moves = 0, other_masks = 0;
+  run([&] {
+    moves = count_moves([&](int cpu) {
       ThreadPlacement placement(2);
-      const int cpu = ::sched_getcpu();
       run_only_on(cpu);
       placement.settle(0);
-      set_affinity(all);
+      set_affinity(both_);
       placement.settle(1);
-      if (::sched_getcpu() != cpu) ++moved;
-      ASSERT_TRUE(has_affinity(all));
-    }
+      if (!has_affinity(both_)) ++other_masks;
+    });
   });
-  EXPECT_GE(moved, kMostRounds);
+  EXPECT_GE(moves, kMostRounds);
+  EXPECT_EQ(other_masks, 0);
 }
 
-TEST(ThreadPlacement, the_cpu_of_a_sleeping_worker_is_free) {
-  if (!has_two_cpus()) GTEST_SKIP() << "Only one CPU is usable.";
-  int stayed = 0;
-  on_own_thread([&] {
-    const cpu_set_t all = affinity();
-    for (int round = 0; round < kRounds; ++round) {
+TEST_F(ThreadPlacementOnTwoCpus, a_worker_leaves_its_cpu_when_worker_0_comes_there) {
+  int moves = 0;
+  run([&] {
+    moves = count_moves([&](int cpu) {
       ThreadPlacement placement(2);
-      const int cpu = ::sched_getcpu();
+      run_only_on(cpu);
+      placement.settle(1);
+      placement.settle(0);
+      set_affinity(both_);
+      placement.settle(1);
+    });
+  });
+  EXPECT_GE(moves, kMostRounds);
+}
+
+TEST_F(ThreadPlacementOnTwoCpus, worker_0_stays_with_another) {
+  int moves = 0;
+  run([&] {
+    moves = count_moves([&](int cpu) {
+      ThreadPlacement placement(2);
+      run_only_on(cpu);
+      placement.settle(1);
+      set_affinity(both_);
+      placement.settle(0);
+    });
+  });
+  EXPECT_LE(moves, kRounds - kMostRounds);
+}
+
+TEST_F(ThreadPlacementOnTwoCpus, the_cpu_of_a_sleeping_worker_is_free) {
+  int moves = 0;
+  run([&] {
+    moves = count_moves([&](int cpu) {
+      ThreadPlacement placement(2);
       run_only_on(cpu);
       placement.settle(0);
       placement.leave(0);
-      set_affinity(all);
+      set_affinity(both_);
       placement.settle(1);
-      if (::sched_getcpu() == cpu) ++stayed;
-    }
+    });
   });
-  EXPECT_GE(stayed, kMostRounds);
+  EXPECT_LE(moves, kRounds - kMostRounds);
 }
 
-TEST(ThreadPlacement, workers_share_a_cpu_if_the_mask_has_no_other) {
-  on_own_thread([] {
-    const int cpu = ::sched_getcpu();
-    run_only_on(cpu);
-    const cpu_set_t one = affinity();
-    ThreadPlacement placement(3);
-    for (int worker = 0; worker < 3; ++worker) placement.settle(worker);
-    EXPECT_TRUE(has_affinity(one));
-    EXPECT_EQ(::sched_getcpu(), cpu);
+TEST_F(ThreadPlacementOnTwoCpus, workers_stay_together_if_all_cpus_have_one) {
+  int moves = 0, other_masks = 0;
+  run([&] {
+    moves = count_moves([&](int cpu) {
+      ThreadPlacement placement(3);
+      for (const int taken : {cpus_[0] + cpus_[1] - cpu, cpu}) {
+        run_only_on(taken);
+        placement.settle(taken == cpu ? 0 : 1);
+      }
+      set_affinity(both_);
+      placement.settle(2);
+      if (!has_affinity(both_)) ++other_masks;
+    });
   });
+  EXPECT_LE(moves, kRounds - kMostRounds);
+  EXPECT_EQ(other_masks, 0);
 }
 
 // Both threads of a pool are brought to one CPU, from which they may go.
-TEST(ThreadPlacement, the_workers_of_a_pool_separate) {
-  if (!has_two_cpus()) GTEST_SKIP() << "Only one CPU is usable.";
+TEST_F(ThreadPlacementOnTwoCpus, the_workers_of_a_pool_separate) {
   int apart = 0;
-  on_own_thread([&] {
-    const cpu_set_t all = affinity();
+  run([&] {
     ThreadPool pool(2);
-    std::array<int, 2> cpus{};
+    std::array<int, 2> seen{};
     // Each of two workers runs one chunk.
     const auto on_both = [&](const auto& body) {
       std::atomic<int> arrived{0};
@@ -125,10 +181,10 @@ TEST(ThreadPlacement, the_workers_of_a_pool_separate) {
       const int cpu = ::sched_getcpu();
       on_both([&](int, int) {
         run_only_on(cpu);
-        set_affinity(all);
+        set_affinity(both_);
       });
-      on_both([&](int worker, int now) { cpus[static_cast<std::size_t>(worker)] = now; });
-      if (cpus[0] != cpus[1]) ++apart;
+      on_both([&](int worker, int now) { seen[static_cast<std::size_t>(worker)] = now; });
+      if (seen[0] != seen[1]) ++apart;
     }
   });
   EXPECT_GE(apart, kMostRounds);

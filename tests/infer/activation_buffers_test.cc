@@ -39,22 +39,35 @@ class ScriptedExecutor final : public Executor {
 TEST(ActivationBuffers, the_first_free_one_is_reused) {
   ScriptedExecutor executor;
   ActivationBuffers<int> buffers(executor);
-  const int* first = &buffers.next();
+  const int* first = &buffers.next(1);
   buffers.set_reader({1});
-  EXPECT_EQ(&buffers.next(), first);
+  EXPECT_EQ(&buffers.next(1), first);
   buffers.set_reader(executor.straggle(2));
-  const int* second = &buffers.next();
+  const int* second = &buffers.next(1);
   EXPECT_NE(second, first);
   buffers.set_reader(executor.straggle(3));
-  const int* third = &buffers.next();
+  const int* third = &buffers.next(1);
   EXPECT_TRUE(third != first && third != second);
   for (std::uint64_t generation = 4; generation < 100; ++generation) {
     buffers.set_reader({generation});
-    ASSERT_EQ(&buffers.next(), third);
+    ASSERT_EQ(&buffers.next(1), third);
   }
   executor.leave(2);
-  EXPECT_EQ(&buffers.next(), first);
+  EXPECT_EQ(&buffers.next(1), first);
   EXPECT_TRUE(executor.waits().empty());
+}
+
+TEST(ActivationBuffers, two_serve_many_rows) {
+  ScriptedExecutor executor;
+  ActivationBuffers<int> buffers(executor);
+  std::set<int*> given;
+  for (std::uint64_t generation = 1; generation <= 6; ++generation) {
+    given.insert(&buffers.next(17));
+    buffers.set_reader(executor.straggle(generation));
+  }
+  EXPECT_EQ(given.size(), 2u);
+  EXPECT_EQ(executor.waits(), (std::vector<std::uint64_t>{1, 2, 3, 4}));
+  EXPECT_FALSE(given.contains(&buffers.next(16)));
 }
 
 TEST(ActivationBuffers, none_is_given_out_while_a_worker_reads_it) {
@@ -62,15 +75,15 @@ TEST(ActivationBuffers, none_is_given_out_while_a_worker_reads_it) {
   {
     ActivationBuffers<int> buffers(executor);
     for (std::uint64_t generation = 1; generation <= 3; ++generation) {
-      buffers.next();
+      buffers.next(1);
       buffers.set_reader(executor.straggle(generation));
     }
-    buffers.next();
+    buffers.next(1);
     EXPECT_EQ(executor.waits(), std::vector<std::uint64_t>{1});
     buffers.set_reader(executor.straggle(4));
     buffers.wait_left();
     EXPECT_EQ(executor.waits().size(), 4u);
-    buffers.next();
+    buffers.next(1);
     buffers.set_reader(executor.straggle(5));
   }
   EXPECT_EQ(executor.waits().back(), 5u) << "The buffers went while a worker was reading one.";

@@ -6,13 +6,16 @@
 #include <vector>
 
 #include "hone/core/executor.h"
+#include "hone/core/index.h"
 
 namespace hone::infer {
 
 // Buffers T for the inputs of parallel regions. A region returns once its chunks are committed,
 // although a preempted worker may still be reading its input, so a buffer is reused only after all
 // workers have left its last region. A worker is inside one region at a time: with a buffer for
-// each, one is always free, and mostly it is the first, which is still in the caches.
+// each, one is always free, and mostly it is the first, which is still in the caches. Few are kept
+// on machines with many workers, and two for many rows, which take much memory and whose regions
+// take longer than a preemption.
 template <class T>
 class ActivationBuffers {
  public:
@@ -23,22 +26,22 @@ class ActivationBuffers {
   ActivationBuffers& operator=(const ActivationBuffers&) = delete;
   ~ActivationBuffers() { wait_left(); }
 
-  // A buffer that no worker is reading.
-  T& next() {
-    const auto is_free = [&](const Slot& slot) { return executor_.has_left(slot.reader); };
-    auto found = std::ranges::find_if(slots_, is_free);
-    if (found == slots_.end()) {
-      found = slots_.begin() + (current_ + 1) % std::ssize(slots_);
-      executor_.wait_left(found->reader);
+  // A buffer for `rows` rows that no worker is reading. It counts as free until set_reader().
+  T& next(Index rows) {
+    const Index kept = std::ssize(slots_);
+    const Index usable = rows <= kFewRows ? kept : std::min(kept, kMostLarge);
+    Index found = 0;
+    while (found < usable && !executor_.has_left(slots_[at(found)].reader)) ++found;
+    if (found == usable) {
+      found = (current_ + 1) % usable;
+      executor_.wait_left(slots_[at(found)].reader);
     }
-    current_ = found - slots_.begin();
-    found->reader = {};
-    return found->buffer;
+    current_ = found;
+    slots_[at(current_)].reader = {};
+    return slots_[at(current_)].buffer;
   }
   // Sets the region that reads the buffer last returned by next().
-  void set_reader(PublishTicket ticket) {
-    slots_[static_cast<std::size_t>(current_)].reader = ticket;
-  }
+  void set_reader(PublishTicket ticket) { slots_[at(current_)].reader = ticket; }
   // Returns when no worker is reading any of the buffers.
   void wait_left() {
     for (Slot& slot : slots_) {
@@ -48,16 +51,18 @@ class ActivationBuffers {
   }
 
  private:
-  // Large machines wait rather than keep a buffer for each worker.
+  static constexpr Index kFewRows = 16;
+  static constexpr Index kMostLarge = 2;
   static constexpr int kMostBuffers = 8;
   struct Slot {
     T buffer;
     PublishTicket reader;
   };
+  static std::size_t at(Index index) { return static_cast<std::size_t>(index); }
 
   Executor& executor_;
   std::vector<Slot> slots_;
-  std::ptrdiff_t current_ = 0;
+  Index current_ = 0;
 };
 
 }  // namespace hone::infer

@@ -266,7 +266,7 @@ void ModelRunner::add_product(const float* x, Index rows, const Factor& factor,
 
 // Memory for the queries of a layer, which no straggler is reading.
 float* ModelRunner::next_queries(Index rows) {
-  Buffer& buffer = queries_.next();
+  Buffer& buffer = queries_.next(rows);
   const Index width = most_of(arch_.layer_heads, arch_.heads) * arch_.head_dim;
   if (buffer.bytes() < rows * width * static_cast<Index>(sizeof(float))) {
     buffer = make_rows(rows, width);
@@ -383,7 +383,7 @@ void ModelRunner::multiply(const float* x, Index rows, Index cols,
       if (act_of(*output.weight) == act) chosen[count++] = output;
     }
     if (count == 0) continue;
-    kernels::PackedRows& packed = packed_.next();
+    kernels::PackedRows& packed = packed_.next(rows);
     if (act == Act::Int8) {
       kernels::quantize_rows(x, rows, cols, cols, packed, executor_);
     } else {
