@@ -1,64 +1,92 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/core/thread_placement.h"
 
-#include <sched.h>
+#include <unistd.h>
 
+#include <cstddef>
 #include <cstring>
 
 namespace hone {
 namespace {
 
-bool get_mask(cpu_set_t& mask) { return ::sched_getaffinity(0, sizeof mask, &mask) == 0; }
-bool set_mask(const cpu_set_t& mask) { return ::sched_setaffinity(0, sizeof mask, &mask) == 0; }
-
-// Linux remembers a mask that was set, and does not let the thread run on CPUs that a container
-// gets later. So all CPUs are set, unless a smaller mask had been set before.
-void restore_mask(const cpu_set_t& mask) {
-  cpu_set_t all;
-  std::memset(&all, 0xff, sizeof all);
+bool get_mask(pid_t thread, cpu_set_t& mask) {
+  return ::sched_getaffinity(thread, sizeof mask, &mask) == 0;
+}
+bool set_mask(pid_t thread, const cpu_set_t& mask) {
+  return ::sched_setaffinity(thread, sizeof mask, &mask) == 0;
+}
+bool has_mask(pid_t thread, const cpu_set_t& mask) {
   cpu_set_t now;
-  if (set_mask(all) && get_mask(now) && CPU_EQUAL(&now, &mask)) return;
-  set_mask(mask);
+  return get_mask(thread, now) && CPU_EQUAL(&now, &mask);
 }
 
 }  // namespace
 
-ThreadPlacement::ThreadPlacement(int workers) : cpus_(static_cast<std::size_t>(workers)) {
-  for (std::atomic<int>& cpu : cpus_) cpu.store(-1, std::memory_order_relaxed);
-}
+ThreadPlacement::ThreadPlacement(int workers) : places_(static_cast<std::size_t>(workers)) {}
 
-bool ThreadPlacement::has_other(int cpu, int worker) const {
-  for (std::size_t other = 0; other < cpus_.size(); ++other) {
-    if (other == static_cast<std::size_t>(worker)) continue;
-    if (cpus_[other].load(std::memory_order_relaxed) == cpu) return true;
+bool ThreadPlacement::shares_cpu(const Place& place) const {
+  const int cpu = place.cpu.load(std::memory_order_relaxed);
+  for (const Place& other : places_) {
+    if (&other != &place && other.cpu.load(std::memory_order_relaxed) == cpu) return true;
   }
   return false;
 }
 
 void ThreadPlacement::settle(int worker) {
+  Place& own = at(worker);
   const int cpu = ::sched_getcpu();
-  const bool stayed = cpu_of(worker).load(std::memory_order_relaxed) == cpu;
-  if (stayed && (worker == 0 || cpu_of(0).load(std::memory_order_relaxed) != cpu)) return;
-  cpu_of(worker).store(cpu, std::memory_order_relaxed);
-  if (worker != 0 && has_other(cpu, worker)) move_away(worker);
-}
-
-void ThreadPlacement::move_away(int worker) {
-  cpu_set_t mask;
-  // With more CPUs than workers, Linux itself finds an idle one, and a better one.
-  if (!get_mask(mask) || static_cast<std::size_t>(CPU_COUNT(&mask)) > cpus_.size()) return;
-  cpu_set_t free = mask;
-  for (const std::atomic<int>& taken : cpus_) {
-    const int at = taken.load(std::memory_order_relaxed);
-    if (at >= 0) CPU_CLR(static_cast<std::size_t>(at), &free);
+  const bool stayed = own.cpu.load(std::memory_order_relaxed) == cpu;
+  if (!stayed) own.cpu.store(cpu, std::memory_order_relaxed);
+  if (worker == 0) {
+    if (moving_.load(std::memory_order_relaxed)) widen_all();
+    return;
   }
-  if (CPU_COUNT(&free) == 0 || !set_mask(free)) return;
-  cpu_of(worker).store(::sched_getcpu(), std::memory_order_relaxed);
-  // While the thread waited for the CPU, somebody may have set another mask.
-  cpu_set_t now;
-  if (get_mask(now) && CPU_EQUAL(&now, &free)) restore_mask(mask);
+  if (stayed && at(0).cpu.load(std::memory_order_relaxed) != cpu) return;
+  if (shares_cpu(own)) move_away(own);
 }
 
-void ThreadPlacement::leave(int worker) { cpu_of(worker).store(-1, std::memory_order_relaxed); }
+// Narrows the thread's mask so that Linux moves it. It may then wait for its new CPU for
+// milliseconds, so that worker 0 widens the mask if it comes first.
+void ThreadPlacement::move_away(Place& place) {
+  {
+    const std::lock_guard lock(place.mutex);
+    if (place.thread == 0) place.thread = ::gettid();
+    if (!get_mask(0, place.mask)) return;
+    // With more CPUs, Linux itself finds an idle one, and a better one; with fewer, none is free.
+    if (static_cast<std::size_t>(CPU_COUNT(&place.mask)) != places_.size()) return;
+    place.narrow = place.mask;
+    for (const Place& taken : places_) {
+      const int cpu = taken.cpu.load(std::memory_order_relaxed);
+      if (cpu >= 0) CPU_CLR(static_cast<std::size_t>(cpu), &place.narrow);
+    }
+    place.moving.store(true, std::memory_order_relaxed);
+  }
+  moving_.store(true, std::memory_order_relaxed);
+  if (set_mask(0, place.narrow)) place.cpu.store(::sched_getcpu(), std::memory_order_relaxed);
+  place.moving.store(false, std::memory_order_relaxed);
+  widen(place);
+}
+
+// Gives a thread its mask again, unless somebody else has set one meanwhile. Linux remembers a mask
+// that was set, and does not let the thread run on CPUs that a container gets later, so all CPUs
+// are set, unless a smaller mask had been set before.
+void ThreadPlacement::widen(const Place& place) {
+  if (!has_mask(place.thread, place.narrow)) return;
+  cpu_set_t all;
+  std::memset(&all, 0xff, sizeof all);
+  if (!set_mask(place.thread, all) || !has_mask(place.thread, place.mask)) {
+    set_mask(place.thread, place.mask);
+  }
+}
+
+void ThreadPlacement::widen_all() {
+  moving_.store(false, std::memory_order_relaxed);
+  for (Place& place : places_) {
+    const std::unique_lock lock(place.mutex, std::try_to_lock);
+    if (lock.owns_lock() && place.moving.load(std::memory_order_relaxed)) widen(place);
+  }
+}
+
+void ThreadPlacement::leave(int worker) { at(worker).cpu.store(-1, std::memory_order_relaxed); }
 
 }  // namespace hone

@@ -277,7 +277,7 @@ void ThreadPool::State::worker_main(int worker) {
     // In this order: the last epoch, after which no other comes, is not seen without `stopping`.
     seen = epoch.load(std::memory_order_acquire);
     if (stopping.load(std::memory_order_acquire)) return;
-    placement.settle(worker);  // outside of the region, because it may wait for a CPU
+    placement.settle(worker);
     Region& region = ring[seen % kRing];
     region.inside.fetch_add(1, std::memory_order_seq_cst);
     if (region.epoch.load(std::memory_order_seq_cst) == seen) {

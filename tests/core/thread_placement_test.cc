@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -143,22 +144,64 @@ TEST_F(ThreadPlacementOnTwoCpus, the_cpu_of_a_sleeping_worker_is_free) {
   EXPECT_LE(moves, kRounds - kMostRounds);
 }
 
-TEST_F(ThreadPlacementOnTwoCpus, workers_stay_together_if_all_cpus_have_one) {
-  int moves = 0, other_masks = 0;
+TEST_F(ThreadPlacementOnTwoCpus, more_workers_than_cpus_stay_together) {
+  int moves = 0;
   run([&] {
     moves = count_moves([&](int cpu) {
       ThreadPlacement placement(3);
-      for (const int taken : {cpus_[0] + cpus_[1] - cpu, cpu}) {
-        run_only_on(taken);
-        placement.settle(taken == cpu ? 0 : 1);
-      }
+      run_only_on(cpu);
+      placement.settle(0);
       set_affinity(both_);
-      placement.settle(2);
-      if (!has_affinity(both_)) ++other_masks;
+      placement.settle(1);
     });
   });
   EXPECT_LE(moves, kRounds - kMostRounds);
-  EXPECT_EQ(other_masks, 0);
+}
+
+// Eight busy threads let a worker wait for the CPU it moves to, with a narrow mask.
+TEST_F(ThreadPlacementOnTwoCpus, worker_0_widens_the_mask_of_a_worker_that_waits) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> busy(8);
+  for (std::thread& thread : busy) {
+    thread = std::thread([&] {
+      run_only_on(cpus_[1]);
+      while (!stop) {
+      }
+    });
+  }
+  int waited = 0, widened = 0;
+  run([&] {
+    run_only_on(cpus_[0]);
+    for (int round = 0; round < 20; ++round) {
+      ThreadPlacement placement(2);
+      placement.settle(0);
+      std::atomic<pid_t> id{0};
+      std::atomic<bool> arrived{false};
+      std::thread worker([&] {  // begins on the CPU of worker 0
+        set_affinity(both_);
+        id = ::gettid();
+        placement.settle(1);
+        arrived = true;
+      });
+      const auto worker_has = [&](const cpu_set_t& mask) {
+        cpu_set_t now;
+        CPU_ZERO(&now);
+        return ::sched_getaffinity(id, sizeof now, &now) == 0 && CPU_EQUAL(&now, &mask);
+      };
+      while (!arrived && (id == 0 || !worker_has(mask_of({cpus_[1]})))) std::this_thread::yield();
+      placement.settle(0);
+      const bool wide = worker_has(both_);
+      if (!arrived) {
+        ++waited;
+        if (wide) ++widened;
+      }
+      worker.join();
+    }
+  });
+  stop = true;
+  for (std::thread& thread : busy) thread.join();
+  EXPECT_GT(waited, 0);
+  EXPECT_EQ(widened, waited);
 }
 
 // Both threads of a pool are brought to one CPU, from which they may go.
