@@ -63,8 +63,8 @@ void ThreadPlacement::move_away(Place& place) {
   }
   moving_.store(true, std::memory_order_relaxed);
   if (set_mask(0, place.narrow)) place.cpu.store(::sched_getcpu(), std::memory_order_relaxed);
-  place.moving.store(false, std::memory_order_relaxed);
   widen(place);
+  place.moving.store(false, std::memory_order_relaxed);
 }
 
 // Gives a thread its mask again, unless somebody else has set one meanwhile. Linux remembers a mask
