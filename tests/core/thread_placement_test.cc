@@ -53,7 +53,7 @@ bool has_affinity(const cpu_set_t& mask) {
   return CPU_EQUAL(&now, &mask);
 }
 
-// Runs body(cpus) on a thread of its own, which may run on two CPUs.
+// Runs bodies on threads of their own, which may run on two CPUs.
 class ThreadPlacementOnTwoCpus : public testing::Test {
  protected:
   void SetUp() override {
@@ -67,95 +67,60 @@ class ThreadPlacementOnTwoCpus : public testing::Test {
     }).join();
   }
   void run_only_on(int cpu) { set_affinity(mask_of({cpu})); }
+  // How often `worker` of `workers` moves when it settles on the CPU where `earlier` put others.
+  template <class Earlier>
+  int count_moves(int workers, int worker, const Earlier& earlier) {
+    int moves = 0;
+    run([&] {
+      for (int round = 0; round < kRounds; ++round) {
+        const int cpu = ::sched_getcpu();
+        ThreadPlacement placement(workers);
+        run_only_on(cpu);
+        earlier(placement);
+        set_affinity(both_);
+        placement.settle(worker);
+        if (!has_affinity(both_)) ++other_masks_;
+        if (::sched_getcpu() != cpu) ++moves;
+      }
+    });
+    return moves;
+  }
 
+  int other_masks_ = 0;
   const std::vector<int> cpus_ = two_cpus();
   const cpu_set_t both_ = mask_of(cpus_);
 };
 
-// How often the thread is on another CPU at the end of `round`, which begins on the CPU it gets.
-template <class Round>
-int count_moves(const Round& round) {
-  int moves = 0;
-  for (int i = 0; i < kRounds; ++i) {
-    const int cpu = ::sched_getcpu();
-    round(cpu);
-    if (::sched_getcpu() != cpu) ++moves;
-  }
-  return moves;
-}
-
 TEST_F(ThreadPlacementOnTwoCpus, a_worker_leaves_the_cpu_of_another_and_keeps_its_mask) {
-  int moves = 0, other_masks = 0;
-  run([&] {
-    moves = count_moves([&](int cpu) {
-      ThreadPlacement placement(2);
-      run_only_on(cpu);
-      placement.settle(0);
-      set_affinity(both_);
-      placement.settle(1);
-      if (!has_affinity(both_)) ++other_masks;
-    });
-  });
-  EXPECT_GE(moves, kMostRounds);
-  EXPECT_EQ(other_masks, 0);
+  const auto earlier = [](ThreadPlacement& placement) { placement.settle(0); };
+  EXPECT_GE(count_moves(2, 1, earlier), kMostRounds);
+  EXPECT_EQ(other_masks_, 0);
 }
 
 TEST_F(ThreadPlacementOnTwoCpus, a_worker_leaves_its_cpu_when_worker_0_comes_there) {
-  int moves = 0;
-  run([&] {
-    moves = count_moves([&](int cpu) {
-      ThreadPlacement placement(2);
-      run_only_on(cpu);
-      placement.settle(1);
-      placement.settle(0);
-      set_affinity(both_);
-      placement.settle(1);
-    });
-  });
-  EXPECT_GE(moves, kMostRounds);
+  const auto earlier = [](ThreadPlacement& placement) {
+    placement.settle(1);
+    placement.settle(0);
+  };
+  EXPECT_GE(count_moves(2, 1, earlier), kMostRounds);
 }
 
 TEST_F(ThreadPlacementOnTwoCpus, worker_0_stays_with_another) {
-  int moves = 0;
-  run([&] {
-    moves = count_moves([&](int cpu) {
-      ThreadPlacement placement(2);
-      run_only_on(cpu);
-      placement.settle(1);
-      set_affinity(both_);
-      placement.settle(0);
-    });
-  });
-  EXPECT_LE(moves, kRounds - kMostRounds);
+  const auto earlier = [](ThreadPlacement& placement) { placement.settle(1); };
+  EXPECT_LE(count_moves(2, 0, earlier), kRounds - kMostRounds);
 }
 
 TEST_F(ThreadPlacementOnTwoCpus, the_cpu_of_a_sleeping_worker_is_free) {
-  int moves = 0;
-  run([&] {
-    moves = count_moves([&](int cpu) {
-      ThreadPlacement placement(2);
-      run_only_on(cpu);
-      placement.settle(0);
-      placement.leave(0);
-      set_affinity(both_);
-      placement.settle(1);
-    });
-  });
-  EXPECT_LE(moves, kRounds - kMostRounds);
+  const auto earlier = [](ThreadPlacement& placement) {
+    placement.settle(0);
+    placement.leave(0);
+  };
+  EXPECT_LE(count_moves(2, 1, earlier), kRounds - kMostRounds);
 }
 
 TEST_F(ThreadPlacementOnTwoCpus, more_workers_than_cpus_stay_together) {
-  int moves = 0;
-  run([&] {
-    moves = count_moves([&](int cpu) {
-      ThreadPlacement placement(3);
-      run_only_on(cpu);
-      placement.settle(0);
-      set_affinity(both_);
-      placement.settle(1);
-    });
-  });
-  EXPECT_LE(moves, kRounds - kMostRounds);
+  const auto earlier = [](ThreadPlacement& placement) { placement.settle(0); };
+  EXPECT_LE(count_moves(3, 1, earlier), kRounds - kMostRounds);
 }
 
 // Eight busy threads let a worker wait for the CPU it moves to, with a narrow mask.
