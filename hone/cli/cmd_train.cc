@@ -109,7 +109,7 @@ void print_steps(const Result& result, const std::optional<double>& rate, const 
     std::printf(", %lld of them skipped,", static_cast<long long>(result.skipped_steps));
   }
   std::printf(" in %.1f s", result.seconds);
-  if (rate) std::printf(" (%.0f %s)", *rate, unit);
+  if (rate) std::printf(" (%.0f %s without validation and saving)", *rate, unit);
   std::printf(", %lld parameters\n", static_cast<long long>(result.parameters));
   if (result.train_loss) std::printf("training loss %.4f, ", *result.train_loss);
 }
@@ -129,17 +129,20 @@ void print_vision(const app::TrainVisionResult& result) {
   std::printf("model: %s\n", escape_controls(result.model.string()).c_str());
 }
 
-// `predicted` may be null.
-void print_parts(const trainer::MemoryParts* predicted, const trainer::MemoryParts& measured) {
+// The columns that there are.
+void print_parts(const trainer::MemoryParts* predicted, const trainer::MemoryParts* measured) {
   using trainer::MemoryParts;
-  std::printf(predicted != nullptr ? "%-16s %10s %10s\n" : "%-16s %.0s%10s\n", "", "predicted",
-              "measured");
+  const auto print_row = [&](const char* name, auto print_cell) {
+    std::printf("%-16s", name);
+    if (predicted != nullptr) print_cell("predicted", *predicted);
+    if (measured != nullptr) print_cell("measured", *measured);
+    std::printf("\n");
+  };
+  print_row("", [](const char* title, const MemoryParts&) { std::printf(" %10s", title); });
   const auto print = [&](const char* name, auto part) {
-    std::printf("%-16s ", name);
-    if (predicted != nullptr) {
-      std::printf("%10.2f ", static_cast<double>(part(*predicted)) / 1e6);
-    }
-    std::printf("%10.2f\n", static_cast<double>(part(measured)) / 1e6);
+    print_row(name, [&](const char*, const MemoryParts& parts) {
+      std::printf(" %10.2f", static_cast<double>(part(parts)) / 1e6);
+    });
   };
   print("weights", [](const MemoryParts& parts) { return parts.weights; });
   print("gradients", [](const MemoryParts& parts) { return parts.gradients; });
@@ -154,7 +157,11 @@ void print_memory(const app::MemoryMeasurement& result, const std::string& sampl
   std::printf("%lld parameters, %lld %s a micro-batch; MB of tensors\n",
               static_cast<long long>(result.parameters), static_cast<long long>(result.micro_batch),
               samples.c_str());
-  print_parts(predicted, result.measured);
+  print_parts(predicted, result.measured ? &*result.measured : nullptr);
+  if (!result.measured) {
+    std::printf("not measured: a step does not fit in the memory that is free\n");
+    return;
+  }
   std::printf("in RAM, with program and data: %.0f MB\n",
               static_cast<double>(result.resident) / 1e6);
   if (!result.search) return;

@@ -19,6 +19,10 @@ struct TokenStream {
   void cut(Index tokens);
 };
 
+// Models are evaluated on windows of their context, but of no more tokens than these unless another
+// length is asked for.
+inline constexpr Index kEvalWindow = 1024;
+
 struct TokenRange {
   Index begin = 0, end = 0;
   Index length() const { return end - begin; }

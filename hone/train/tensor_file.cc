@@ -12,7 +12,8 @@
 namespace hone {
 
 void write_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
-                   const SafetensorsMetadata& metadata) {
+                   const SafetensorsMetadata& metadata,
+                   const std::function<void(Index bytes)>& written) {
   std::vector<SafetensorsWriter::Entry> plan;
   for (const auto& [name, value] : tensors) {
     HONE_REQUIRE(value.defined(), name, "The tensor is undefined.");
@@ -23,6 +24,7 @@ void write_tensors(const std::filesystem::path& path, const std::vector<NamedTen
   for (const NamedTensor& named : tensors) {
     const torch::Tensor dense = named.value.detach().to(at::kCPU).contiguous();
     writer.write({static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()});
+    if (written) written(static_cast<Index>(dense.nbytes()));
   }
   writer.commit();
 }

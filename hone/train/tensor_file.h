@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,10 @@ struct NamedTensor {
 // Writes a safetensors file atomically: to a temporary file that is synced and then renamed. Throws
 // Error{Unsupported} that names the tensor if its type is not a real number, Error{InvalidArgument}
 // if it is undefined.
+// Calls `written` with the bytes of each tensor when it is written.
 void write_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
-                   const SafetensorsMetadata& metadata = {});
+                   const SafetensorsMetadata& metadata = {},
+                   const std::function<void(Index bytes)>& written = {});
 // Copies of a safetensors file's tensors. Throws Error{CorruptFile} for any other file and
 // one that is truncated meanwhile, and Error{Unsupported} for a type that LibTorch does not have.
 std::vector<NamedTensor> read_tensors(const MmapFile& file);

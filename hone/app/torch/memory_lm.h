@@ -16,8 +16,9 @@ struct MemoryLmResult : MemoryMeasurement {
 };
 
 // Determines the memory of a training step of this configuration on the longest windows of its
-// text, by prediction and by real steps. Neither trains nor writes anything. Throws
-// Error{Unsupported} for a device whose memory DeviceMeter does not count.
+// text: by prediction, which is logged at once, and, where that fits in memory, by real steps.
+// Neither trains nor writes anything. Throws Error{Unsupported} for a device whose memory
+// DeviceMeter does not count.
 MemoryLmResult memory_lm(const MemoryLmJob& job);
 
 // The fields of a MemoryMeasurement, "positions" and, if there is one, "predicted": {part: bytes,

@@ -9,7 +9,8 @@
 namespace hone::app {
 
 MemoryMeasurement measure_run(trainer::Task& task, optim::MultiTensorOptimizer& optimizer,
-                              const trainer::TrainerConfig& config, bool search_batch) {
+                              const trainer::TrainerConfig& config,
+                              std::optional<trainer::BatchSearchOptions> search) {
   const std::vector<torch::Tensor> sample = task.largest_sample();
   MemoryMeasurement result;
   for (const trainer::CheckpointTensor& weight : task.weights()) {
@@ -19,11 +20,11 @@ MemoryMeasurement measure_run(trainer::Task& task, optim::MultiTensorOptimizer& 
   result.measured =
       trainer::measure_memory(task, optimizer, trainer::replicate(sample, result.micro_batch));
   result.resident = memory::resident_bytes();
-  if (search_batch) {
-    trainer::BatchSearchOptions options{.accumulates = config.accumulation_steps > 1};
-    options.budget_bytes = trainer::max_memory_bytes(config);
-    if (options.budget_bytes > 0) options.limit = 1;
-    result.search = trainer::find_batch_size(task, optimizer, sample, options);
+  if (search) {
+    search->accumulates = config.accumulation_steps > 1;
+    search->budget_bytes = trainer::max_memory_bytes(config);
+    if (search->budget_bytes > 0) search->limit = 1;
+    result.search = trainer::find_batch_size(task, optimizer, sample, *search);
   }
   return result;
 }
@@ -37,7 +38,7 @@ Json to_json(const trainer::MemoryParts& parts) {
 Json to_json(const MemoryMeasurement& result) {
   Json out = {{"parameters", result.parameters},
               {"micro_batch", result.micro_batch},
-              {"measured", to_json(result.measured)},
+              {"measured", result.measured ? to_json(*result.measured) : Json()},
               {"resident_bytes", result.resident}};
   if (!result.search) return out;
   out["largest_micro_batch"] = result.search->batch;

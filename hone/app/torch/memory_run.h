@@ -17,18 +17,25 @@ struct MemoryJob {
   bool search_batch = false;  // also search for the largest trainer.micro_batch
 };
 
+template <class Config>
+std::optional<trainer::BatchSearchOptions> search_of(const MemoryJob<Config>& job) {
+  return job.search_batch ? std::optional(trainer::BatchSearchOptions()) : std::nullopt;
+}
+
 // The memory that real steps on the largest samples take.
 struct MemoryMeasurement {
   Index parameters = 0, micro_batch = 0;
-  trainer::MemoryParts measured;
+  std::optional<trainer::MemoryParts> measured;  // none where a step would not fit in memory
   Index resident = 0;  // resident memory of the process after the measured steps
   std::optional<trainer::BatchSearch> search;
 };
+// With `search`, also looks for the largest micro-batch.
 MemoryMeasurement measure_run(trainer::Task& task, optim::MultiTensorOptimizer& optimizer,
-                              const trainer::TrainerConfig& config, bool search_batch);
+                              const trainer::TrainerConfig& config,
+                              std::optional<trainer::BatchSearchOptions> search);
 
 Json to_json(const trainer::MemoryParts& parts);
-// {"parameters", "micro_batch", "measured": {part: bytes, …}, "resident_bytes",
+// {"parameters", "micro_batch", "measured": {part: bytes, …} or null, "resident_bytes",
 // "largest_micro_batch", "search_ends_there", "limit_bytes", "probes"}; the last four with a
 // search. "search_ends_there": larger sizes were not tried.
 Json to_json(const MemoryMeasurement& result);

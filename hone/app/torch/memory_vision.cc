@@ -22,7 +22,7 @@ MemoryMeasurement run_job(const MemoryVisionJob& job) {
   const torch::nn::Module& module = setup.task->objective().module();
   config.optim = trainer::apply_preset(config.optim, config.given, module);
   const auto optimizer = task::make_optimizer(config, setup);
-  return measure_run(*setup.task, *optimizer, config.trainer, job.search_batch);
+  return measure_run(*setup.task, *optimizer, config.trainer, search_of(job));
 }
 
 }  // namespace

@@ -2,15 +2,18 @@
 #include "hone/app/torch/train_lm.h"
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "hone/app/torch/train_run.h"
 #include "hone/core/file_io.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/optim/averaged_weights.h"
+#include "hone/train/stop_scope.h"
 #include "hone/train/task/lm/export_lm.h"
 #include "hone/train/task/lm/factored_model.h"
 #include "hone/train/task/lm/lm_setup.h"
+#include "hone/train/task/lm/memory_check.h"
 #include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::app {
@@ -35,21 +38,30 @@ task::ExportParts export_parts(const task::LmData& data,
 }
 
 TrainLmResult run_job(const TrainLmJob& job) {
+  const std::atomic<bool> never{false};
+  const StopScope scope(job.stop == nullptr ? never : *job.stop);
   task::LmConfig config = job.config;
   const std::optional<task::InitialModel> initial = initial_model_of(job, config);
   check_config(config);
   const TrainRun run(options_of(job), config.trainer);
-  task::LmSetup setup = task::set_up_lm(config, initial ? &*initial : nullptr);
-  run.fix(config.trainer, setup.task);
+  run.check_resumed(config);
+  const task::InitialModel* const from = initial ? &*initial : nullptr;
+  task::LmPlan plan = task::plan_lm(config, from);
+  if (trainer::device_of(config.trainer).is_cpu()) {
+    task::check_memory(config, plan.architecture, plan.windows.longest_length(),
+                       memory::free_bytes(at::kCPU));
+  }
+  task::LmSetup setup = task::set_up_lm(config, std::move(plan), from);
+  run.fix(config.trainer, config.lr, config.given, setup.task);
   config.optim = trainer::apply_preset(config.optim, config.given, *setup.model);
   const auto optimizer = task::make_optimizer(config, *setup.model);
-  const trainer::TrainResult trained =
-      run.train(facts_of(config), config.lr, config.trainer,
-                {.name = setup.data.name, .hash = setup.data.hash, .kind = "text"}, setup.task,
-                *optimizer, [&] {
-                  if (!initial || initial->file == nullptr) return;
-                  task::write_initial_model(job.out / kInitialModel, *initial);
-                });
+  const trainer::TrainResult trained = run.train(
+      facts_of(config), config.lr, config.trainer,
+      {.name = setup.data.name, .hash = setup.data.hash, .kind = "text", .unit = "tokens"},
+      setup.task, *optimizer, [&] {
+        if (!initial || initial->file == nullptr) return;
+        task::write_initial_model(job.out / kInitialModel, *initial);
+      });
   const fs::path folder = job.out / "model";
   const optim::AveragedWeights averaged(*optimizer);
   task::export_lm(folder, *setup.model, export_parts(setup.data, initial));

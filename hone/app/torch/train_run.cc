@@ -9,6 +9,7 @@
 #include <array>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -38,7 +39,12 @@ constexpr Index kProbeSteps = 8;
 constexpr double kMaxSteps = 1e12;
 constexpr double kPrecisionSeconds = 3;
 
+constexpr Index kStepsPerWarmUpStep = 10;  // at least, with --minutes
+
 constexpr const char* kFactoredLayers = "factored_layers";
+
+// Keys whose given value is replaced before a run records them.
+const ConfigKeys kSettledLater{"amp.precision", "optim.preset"};
 
 // What a checkpoint records and a resumed run must match.
 Json run_facts(const ConfigFacts& config, const DataFacts& data) {
@@ -98,8 +104,8 @@ void check_steps(const Json& recorded, Index done, Index steps, const optim::LrC
 
 // The run_facts that the run in the folder was started with; null: it has no checkpoint.
 Json recorded_facts(const fs::path& out) {
-  const auto newest = trainer::CheckpointStore(out / "checkpoints").load_newest();
-  return newest ? newest->facts.at("run") : Json();
+  const auto newest = trainer::CheckpointStore(out / "checkpoints").newest_facts();
+  return newest ? newest->at("run") : Json();
 }
 
 // For a scope of trial steps: restores buffers, such as running means, which every forward pass
@@ -185,6 +191,7 @@ trainer::TrainerOptions trainer_options(const trainer::TrainerConfig& config,
   options.amp.max_skipped_steps = config.max_skipped_steps;
   options.max_memory_bytes = trainer::max_memory_bytes(config);
   options.metrics = trainer::parse_metrics_formats(config.metrics);
+  options.weight_unit = data.unit;
   options.device = trainer::device_of(config);
   options.seed = static_cast<std::uint64_t>(config.seed);
   options.facts = run_facts(facts, data);
@@ -205,6 +212,15 @@ void remove_earlier_run(const fs::path& out) {
   std::error_code not_empty;
   fs::remove(out / "tensorboard", not_empty);
   for (const fs::path& folder : folders) fs::remove_all(folder);
+}
+
+// A run of few steps would otherwise end before its warm-up does.
+void shorten_warm_up(optim::LrConfig& lr, const ConfigKeys& given, Index steps) {
+  const Index most = std::max<Index>(1, steps / kStepsPerWarmUpStep);
+  if (given.contains("lr.warm_up_steps") || lr.warm_up_steps <= most) return;
+  log_info(concat("lr.warm_up_steps: ", most, " instead of ", lr.warm_up_steps,
+                  ", because the run has ", steps, " steps"));
+  lr.warm_up_steps = most;
 }
 
 void warn_of_long_warm_up(const optim::LrConfig& lr, Index steps) {
@@ -282,7 +298,19 @@ TrainRun::TrainRun(RunOptions options, const trainer::TrainerConfig& config)
   if (is_limited) meter_.emplace();
 }
 
-void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
+void TrainRun::check_resumed(const ConfigEntries& entries, const ConfigKeys& given,
+                             const Json& defaults) const {
+  const Json recorded = options_.resume ? recorded_facts(options_.out) : Json();
+  if (recorded.is_null()) return;
+  ConfigEntries chosen;
+  std::ranges::copy_if(entries, std::back_inserter(chosen), [&](const ConfigEntry& entry) {
+    return given.contains(entry.name) && !kSettledLater.contains(entry.name);
+  });
+  check_same_entries(recorded.at("config"), chosen, defaults);
+}
+
+void TrainRun::fix(trainer::TrainerConfig& config, optim::LrConfig& lr, const ConfigKeys& given,
+                   trainer::Task& task) const {
   std::string& precision = config.amp.precision;
   const bool is_auto = precision == "auto", is_timed = options_.minutes > 0;
   if (!is_auto && !is_timed) return;
@@ -294,8 +322,10 @@ void TrainRun::fix(trainer::TrainerConfig& config, trainer::Task& task) const {
   if (is_auto && !take("amp.precision", &precision)) {
     precision = choose_precision(task, trainer::device_of(config).type());
   }
+  if (is_timed) take("lr.warm_up_steps", &lr.warm_up_steps);
   if (is_timed && !take("trainer.steps", &config.steps)) {
     config.steps = steps_for(options_, task, config);
+    shorten_warm_up(lr, given, config.steps);
   }
 }
 

@@ -64,7 +64,7 @@ ConfigFacts facts_of(Config& config) {
 
 // The data of a run, as checkpoints record it.
 struct DataFacts {
-  std::string name, hash, kind;  // kind: "text"
+  std::string name, hash, kind, unit;  // "text", "tokens"
 };
 
 // The folder of a run, from the first checks to the end of training.
@@ -74,9 +74,16 @@ class TrainRun {
   // Error{NotFound} for `resume` without a run; Error{Resource} while another process works there.
   TrainRun(RunOptions options, const trainer::TrainerConfig& config);
 
-  // Settles what is measured or taken from the resumed run: the number of steps for --minutes, and
-  // amp.precision if it is auto.
-  void fix(trainer::TrainerConfig& config, trainer::Task& task) const;
+  // Throws Error{InvalidArgument} for a given key of a run to resume that contradicts its record.
+  template <class Config>
+  void check_resumed(Config config) const {
+    check_resumed(config_entries(config), config.given, hone::to_json(Config()));
+  }
+
+  // Settles what is measured or taken from the resumed run: the number of steps for --minutes, with
+  // a warm-up of at most a tenth of them unless `given` has it, and amp.precision if it is auto.
+  void fix(trainer::TrainerConfig& config, optim::LrConfig& lr, const ConfigKeys& given,
+           trainer::Task& task) const;
 
   // What ConfigFacts::scaled was when the run began that this one continues; nothing if it begins.
   std::optional<std::vector<std::string>> recorded_scaled() const;
@@ -94,6 +101,9 @@ class TrainRun {
   double seconds() const;  // since the construction
 
  private:
+  void check_resumed(const ConfigEntries& entries, const ConfigKeys& given,
+                     const Json& defaults) const;
+
   std::int64_t begin_;
   RunOptions options_;
   std::unique_ptr<FolderLock> lock_;

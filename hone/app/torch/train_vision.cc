@@ -10,6 +10,7 @@
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/optim/averaged_weights.h"
+#include "hone/train/stop_scope.h"
 #include "hone/train/task/vision/vision_model.h"
 #include "hone/train/task/vision/vision_setup.h"
 #include "hone/train/trainer/make_optimizer.h"
@@ -32,10 +33,13 @@ std::optional<data::LeavesOptions> leaves_of(const task::VisionConfig::Data& dat
 }
 
 TrainVisionResult run_job(const TrainVisionJob& job) {
+  const std::atomic<bool> never{false};
+  const StopScope scope(job.stop == nullptr ? never : *job.stop);
   task::VisionConfig config = task::apply_preset(job.config);
   check_config(config);
   if (config.data.path != data::kLeavesName) check_output_outside(job.out, config.data.path);
   const TrainRun run(options_of(job), config.trainer);
+  run.check_resumed(config);
   const Json recorded = run.recorded_layers();
   task::VisionSetup setup = task::set_up_vision(
       with_needed_init(job, config), job.stop,
@@ -44,16 +48,17 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
     if (auto scaled = run.recorded_scaled()) setup.scaled = std::move(*scaled);
   }
   const data::ImageCorpus& corpus = setup.data->corpus;
-  run.fix(config.trainer, *setup.task);
+  run.fix(config.trainer, config.lr, config.given, *setup.task);
   const torch::nn::Module& module = setup.task->objective().module();
   config.optim = trainer::apply_preset(config.optim, config.given, module);
   const auto optimizer = task::make_optimizer(config, setup);
   ConfigFacts facts = facts_of(config);
   facts.scaled = setup.scaled;
   facts.factored_layers = model_io::write_factored_layers(task::factored_layers_of(*setup.model));
-  const trainer::TrainResult trained = run.train(
-      facts, config.lr, config.trainer,
-      {.name = corpus.name, .hash = corpus.hash, .kind = "images"}, *setup.task, *optimizer);
+  const trainer::TrainResult trained =
+      run.train(facts, config.lr, config.trainer,
+                {.name = corpus.name, .hash = corpus.hash, .kind = "images", .unit = "images"},
+                *setup.task, *optimizer);
   const optim::AveragedWeights averaged(*optimizer);
   TrainVisionResult result;
   result.model = job.out / "model";

@@ -11,6 +11,7 @@
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
 #include "hone/model_io/matrix_encoder.h"
+#include "hone/train/stop_scope.h"
 
 namespace hone::nn {
 namespace {
@@ -40,6 +41,7 @@ Index load_llama(LlamaImpl& model, const model_io::ModelFile& file) {
   HONE_CHECK(static_cast<Index>(file.tensors().size()) == count, "load_llama",
              concat(count, " tensors"), file.tensors().size());
   for (const NamedTensor& target : targets) {
+    check_stop();
     const model_io::NamedMatrix* const tensor = file.find(target.name);
     HONE_CHECK(tensor != nullptr, "load_llama", concat("a tensor ", target.name), "none");
     const std::vector<Index> stored =

@@ -21,7 +21,8 @@ Products products_here(MatmulBackend backend);
 // Converts an f32 tensor to an operand of the products below.
 torch::Tensor operand(const torch::Tensor& f32, const Products& products);
 
-// Products of contiguous operands [rows, …] without gradient. Results are f32.
+// Products of contiguous operands [rows, …] without gradient. Results are f32. Each is preceded by
+// check_stop().
 // x [m, k] · weight [n, k]ᵀ (+ bias, f32).
 torch::Tensor multiply(const torch::Tensor& x, const torch::Tensor& weight,
                        const torch::Tensor& bias, const Products& products);

@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <torch/autograd.h>
 
+#include <algorithm>
+
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
 #include "hone/kernels/activation/swiglu.h"
@@ -13,6 +15,7 @@
 #include "hone/kernels/norm/rms_norm_grad.h"
 #include "hone/train/interop.h"
 #include "hone/train/nn/matmul.h"
+#include "hone/train/nn/recompute.h"
 
 namespace hone::nn {
 namespace {
@@ -22,6 +25,10 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 float* data_of(const Tensor& tensor) { return tensor.data_ptr<float>(); }
+
+// Logits that exist at a time: few enough to matter little beside the activations of a real model,
+// and rows enough for fast products.
+constexpr Index kLogitsOfChunk = Index{1} << 24, kRowsOfTile = 64;
 
 // Autograd functions accept an absent tensor only as nullopt.
 std::optional<Tensor> optional_of(const Tensor& tensor) {
@@ -213,14 +220,22 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   }
 };
 
-// The forward pass overwrites the logits with their gradient, so that only one buffer is needed.
-struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight,
-                        const Tensor& targets, std::int64_t backend, bool want_grad) {
-    const auto products = detail::products_here(static_cast<MatmulBackend>(backend));
-    const Tensor left = operand(hidden, products), right = operand(weight, products);
-    const Tensor logits = detail::multiply(left, right, {}, products);
-    const Tensor nats = at::empty({logits.size(0)}, hidden.options().dtype(torch::kDouble));
+// Softmax with cross-entropy of logits, which it overwrites with their gradient.
+struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& logits, const Tensor& targets,
+                        bool want_grad) {
+    const Tensor nats = nats_of(logits, targets, want_grad);
+    if (want_grad) context->save_for_backward({logits});
+    return nats.sum();
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list grads) {
+    return {context->get_saved_variables()[0] * grads[0].item<double>(), Tensor(), Tensor()};
+  }
+
+  // nats [rows] in f64.
+  static Tensor nats_of(const Tensor& logits, const Tensor& targets, bool want_grad) {
+    const Tensor nats = at::empty({logits.size(0)}, logits.options().dtype(torch::kDouble));
     kernels::cross_entropy({.rows = logits.size(0),
                             .classes = logits.size(1),
                             .logits = data_of(logits),
@@ -228,32 +243,78 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
                             .nats = nats.data_ptr<double>(),
                             .want_grad = want_grad},
                            libtorch_executor());
-    if (want_grad) context->save_for_backward({left, right, logits});
-    keep_products(context, products);
-    return nats.sum();
+    return nats;
+  }
+};
+
+// Logits of some rows at a time. Their gradients are known in the forward pass up to a factor, so
+// that they are multiplied on at once and the backward pass has nothing to compute again.
+struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropyFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& hidden, const Tensor& weight,
+                        const Tensor& targets, std::int64_t backend, bool for_hidden,
+                        bool for_weight) {
+    const detail::Products products{.backend = static_cast<MatmulBackend>(backend)};
+    const Index rows = hidden.size(0), most = logits_rows(weight.size(0));
+    Tensor by_hidden = for_hidden ? at::empty_like(hidden) : Tensor(), by_weight;
+    Tensor nats = at::zeros({}, hidden.options().dtype(torch::kDouble));
+    for (Index begin = 0; begin < rows; begin += most) {
+      const Index count = std::min(most, rows - begin);
+      const Tensor part = hidden.narrow(0, begin, count);
+      const Tensor logits = detail::multiply(part, weight, {}, products);
+      nats += CrossEntropyFunction::nats_of(logits, targets.narrow(0, begin, count),
+                                            for_hidden || for_weight)
+                  .sum();
+      if (for_hidden) {
+        const Tensor by_part = detail::multiply_for_input(logits, weight, products);
+        if (count == rows) by_hidden = by_part;
+        if (count < rows) by_hidden.narrow(0, begin, count).copy_(by_part);
+      }
+      if (!for_weight) continue;
+      const Tensor by_part = detail::multiply_for_weight(logits, part, products);
+      by_weight = by_weight.defined() ? by_weight.add_(by_part) : by_part;
+    }
+    context->save_for_backward({by_hidden, by_weight});
+    return nats;
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
-    const detail::Products products = kept_products(context);
-    auto factor = grads[0].item<double>();
-    Tensor grad = saved[2];
-    if (products.type != at::kFloat) {  // scale before rounding
-      grad = operand(grad * factor, products);
-      factor = 1;
-    }
-    Tensor by_hidden, by_weight;
-    if (context->needs_input_grad(0)) {
-      by_hidden = detail::multiply_for_input(grad, saved[1], products).mul_(factor);
-    }
-    if (context->needs_input_grad(1)) {
-      by_weight = detail::multiply_for_weight(grad, saved[0], products).mul_(factor);
-    }
-    return {by_hidden, by_weight, Tensor(), Tensor(), Tensor()};
+    const auto factor = grads[0].item<double>();
+    const auto scaled = [&](const Tensor& by) { return by.defined() ? by * factor : Tensor(); };
+    return {scaled(saved[0]), scaled(saved[1]), Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
+// The same for products that round (scaled gradients, so in the backward pass) and for other
+// devices: each chunk's logits are computed again there.
+Tensor recomputed_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
+                                MatmulBackend backend) {
+  const bool fused = takes_fused_kernels(hidden);
+  const auto loss_of = [=](const Tensor& rows, const Tensor& matrix, const Tensor& wanted) {
+    if (!fused) return composed::linear_cross_entropy(rows, matrix, wanted);
+    const Tensor logits = linear(rows, matrix, {}, backend);
+    return CrossEntropyFunction::apply(logits, wanted, logits.requires_grad());
+  };
+  const Index rows = hidden.size(0), most = logits_rows(weight.size(0));
+  if (rows <= most) return loss_of(hidden, weight, targets);
+  Tensor nats;
+  for (Index begin = 0; begin < rows; begin += most) {
+    const Index count = std::min(most, rows - begin);
+    const Tensor wanted = targets.narrow(0, begin, count);
+    const Tensor part =
+        recompute([=](const Tensors& in) -> Tensors { return {loss_of(in[0], in[1], wanted)}; },
+                  {hidden.narrow(0, begin, count), weight})[0];
+    nats = nats.defined() ? nats + part : part;
+  }
+  return nats;
+}
+
 }  // namespace
+
+Index logits_rows(Index classes) {
+  const Index rows = kLogitsOfChunk / classes;
+  return rows < kRowsOfTile ? std::max<Index>(1, rows) : rows / kRowsOfTile * kRowsOfTile;
+}
 
 bool takes_fused_kernels(const Tensor& x) {
   return x.device().is_cpu() && x.scalar_type() == torch::kFloat;
@@ -291,11 +352,15 @@ Tensor causal_attention(const Tensor& qkv, const RopeTable& rope, const HeadLayo
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                             MatmulBackend backend) {
-  if (!takes_fused_kernels(hidden)) return composed::linear_cross_entropy(hidden, weight, targets);
-  const bool want_grad =
-      at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad());
-  return LinearCrossEntropyFunction::apply(hidden.contiguous(), weight, targets.contiguous(),
-                                           static_cast<std::int64_t>(resolve(backend)), want_grad);
+  const Tensor rows = hidden.contiguous(), wanted = targets.contiguous();
+  const bool exact = takes_fused_kernels(rows) && detail::products_here(backend).type == at::kFloat;
+  if (!exact) return recomputed_cross_entropy(rows, weight, wanted, backend);
+  const auto wants = [](const Tensor& tensor) {
+    return at::GradMode::is_enabled() && tensor.requires_grad();
+  };
+  return LinearCrossEntropyFunction::apply(rows, weight, wanted,
+                                           static_cast<std::int64_t>(resolve(backend)), wants(rows),
+                                           wants(weight));
 }
 
 }  // namespace hone::nn

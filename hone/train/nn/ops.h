@@ -51,9 +51,10 @@ torch::Tensor causal_attention(const torch::Tensor& qkv, const RopeTable& rope,
                                const HeadLayout& layout);
 
 // The sum over rows of -log softmax(hidden·weightᵀ)[target] in nats as an f64 scalar. Rows with a
-// target below 0 count as 0.
+// target below 0 count as 0. The logits of logits_rows() rows exist at a time.
 torch::Tensor linear_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,
                                    const torch::Tensor& targets, MatmulBackend backend);
+Index logits_rows(Index classes);
 
 namespace composed {
 std::pair<torch::Tensor, torch::Tensor> add_rms_norm(const torch::Tensor& x,

@@ -112,7 +112,8 @@ void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules) {
       "matrix stay fp32");
 }
 
-void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules) {
+void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules,
+                 std::string_view peak_note) {
   const auto add = [&](std::string_view name, ConfigField field, std::string meaning,
                        const Values& schedules = {}) {
     entries.push_back({name, field, std::move(meaning)});
@@ -122,7 +123,7 @@ void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules) {
       "cosine or linear: from peak to final_ratio of it after the warm-up; constant: peak after "
       "the warm-up; one_cycle: from peak/25 to peak, then to final_ratio of it");
   add("lr.peak", &lr.peak,
-      concat("highest learning rate; 0: ", list_defaults(rules, &RuleDefaults::peak)));
+      concat("highest learning rate; 0: ", list_defaults(rules, &RuleDefaults::peak), peak_note));
   add("lr.warm_up_steps", &lr.warm_up_steps,
       "steps of linear warm-up of cosine, linear and constant", {"cosine", "linear", "constant"});
   add("lr.final_ratio", &lr.final_ratio,

@@ -56,7 +56,9 @@ OptimConfig fill_defaults(OptimConfig optim, RuleTable rules);
 double peak_of(const OptimConfig& optim, const LrConfig& lr, RuleTable rules);
 
 void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules);
-void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules);
+// peak_note: what else the job does to the default of lr.peak.
+void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules,
+                 std::string_view peak_note = {});
 // Error{InvalidArgument} names the key.
 void check_config(const OptimConfig& optim, RuleTable rules);
 void check_config(const LrConfig& lr);

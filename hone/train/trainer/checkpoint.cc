@@ -13,6 +13,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
 #include "hone/core/mmap_file.h"
+#include "hone/core/progress.h"
 #include "hone/core/sha256.h"
 
 namespace hone::trainer {
@@ -26,11 +27,21 @@ constexpr const char* kWeights = "weights.safetensors";
 constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
 
+constexpr Index kMegabyte = 1'000'000;
+
+Index megabytes_of(const std::vector<CheckpointTensor>& tensors) {
+  Index bytes = 0;
+  for (const CheckpointTensor& tensor : tensors) bytes += static_cast<Index>(tensor.value.nbytes());
+  return bytes / kMegabyte;
+}
+
 Json describe(std::span<const std::byte> bytes) {
   return {{"bytes", bytes.size()}, {"sha256", sha256_hex(bytes)}};
 }
 
-Json file_entry(const fs::path& path) { return describe(MmapFile(path).bytes()); }
+Json file_entry(const fs::path& path) {
+  return {{"bytes", fs::file_size(path)}, {"sha256", sha256_hex(path)}};
+}
 
 std::vector<CheckpointTensor> read_verified(const fs::path& folder, const char* name,
                                             const Json& manifest) {
@@ -40,6 +51,25 @@ std::vector<CheckpointTensor> read_verified(const fs::path& folder, const char* 
     fail_corrupt(file.path().string(), entry.dump(), found.dump());
   }
   return read_tensors(file);
+}
+
+// read(manifest) of a checkpoint's checked manifest; Error{CorruptFile} names the file.
+template <class Read>
+auto with_manifest(const fs::path& path, Index step, const Read& read) {
+  const Json manifest = read_json_file(path);
+  try {
+    if (manifest.at("format") != kFormat || manifest.at("step") != step) {
+      fail_corrupt(path.string(), concat("format ", kFormat, " and step ", step),
+                   concat(manifest.at("format").dump(), " and ", manifest.at("step").dump()));
+    }
+    if (manifest.at("facts_sha256") != sha256_hex_of_text(manifest.at("facts").dump())) {
+      fail_corrupt(path.string(), "The facts do not have the recorded SHA-256.");
+    }
+    return read(manifest);
+  } catch (const Json::exception&) {
+    fail_corrupt(path.string(),
+                 "A field of a checkpoint's manifest is missing or has another type.");
+  }
 }
 
 std::optional<Index> step_of(const fs::path& path) {
@@ -88,8 +118,12 @@ std::vector<Index> CheckpointStore::steps() const {
 
 void CheckpointStore::save(const Checkpoint& checkpoint, Index keep, std::optional<Index> best) {
   AtomicFolder folder(path_of(checkpoint.step));
-  write_tensors(folder.staging() / kWeights, checkpoint.weights);
-  write_tensors(folder.staging() / kState, checkpoint.state);
+  Progress progress(concat("save step ", checkpoint.step),
+                    megabytes_of(checkpoint.weights) + megabytes_of(checkpoint.state), "MB");
+  Index bytes = 0;
+  const auto written = [&](Index more) { progress.update((bytes += more) / kMegabyte); };
+  write_tensors(folder.staging() / kWeights, checkpoint.weights, {}, written);
+  write_tensors(folder.staging() / kState, checkpoint.state, {}, written);
   const Json manifest = {{"format", kFormat},
                          {"step", checkpoint.step},
                          {"facts", checkpoint.facts},
@@ -120,31 +154,21 @@ void CheckpointStore::clear() const {
 
 Checkpoint CheckpointStore::load(Index step) const {
   const fs::path folder = path_of(step);
-  const fs::path manifest_path = folder / kManifest;
-  const Json manifest = read_json_file(manifest_path);
-  try {
-    if (manifest.at("format") != kFormat || manifest.at("step") != step) {
-      fail_corrupt(manifest_path.string(), concat("format ", kFormat, " and step ", step),
-                   concat(manifest.at("format").dump(), " and ", manifest.at("step").dump()));
-    }
-    if (manifest.at("facts_sha256") != sha256_hex_of_text(manifest.at("facts").dump())) {
-      fail_corrupt(manifest_path.string(), "The facts do not have the recorded SHA-256.");
-    }
-    return {.step = step,
-            .facts = manifest.at("facts"),
-            .weights = read_verified(folder, kWeights, manifest),
-            .state = read_verified(folder, kState, manifest)};
-  } catch (const Json::exception&) {
-    fail_corrupt(manifest_path.string(),
-                 "A field of a checkpoint's manifest is missing or has another type.");
-  }
+  return with_manifest(folder / kManifest, step, [&](const Json& manifest) {
+    return Checkpoint{.step = step,
+                      .facts = manifest.at("facts"),
+                      .weights = read_verified(folder, kWeights, manifest),
+                      .state = read_verified(folder, kState, manifest)};
+  });
 }
 
-std::optional<Checkpoint> CheckpointStore::load_newest() const {
+template <class Read>
+auto CheckpointStore::read_newest(const Read& read) const
+    -> std::optional<decltype(read(Index{}))> {
   std::vector<Index> all = steps();
   for (auto step = all.rbegin(); step != all.rend(); ++step) {
     try {
-      return load(*step);
+      return read(*step);
     } catch (const Error& error) {
       log_warning(
           concat("skipping the damaged checkpoint ", path_of(*step).string(), ": ", error.what()));
@@ -155,6 +179,17 @@ std::optional<Checkpoint> CheckpointStore::load_newest() const {
                  concat("All checkpoints are damaged (", all.size(), "); --fresh starts again."));
   }
   return std::nullopt;
+}
+
+std::optional<Checkpoint> CheckpointStore::load_newest() const {
+  return read_newest([&](Index step) { return load(step); });
+}
+
+std::optional<Json> CheckpointStore::newest_facts() const {
+  return read_newest([&](Index step) {
+    return with_manifest(path_of(step) / kManifest, step,
+                         [](const Json& manifest) { return manifest.at("facts"); });
+  });
 }
 
 }  // namespace hone::trainer

@@ -34,6 +34,8 @@ class CheckpointStore {
   // names them and the damage. Nothing if there is none; throws Error{CorruptFile} if all are
   // damaged.
   std::optional<Checkpoint> load_newest() const;
+  // Its facts by its manifest alone, without reading tensors; nothing if there is none.
+  std::optional<Json> newest_facts() const;
   // Throws Error{CorruptFile} that names the damaged file.
   Checkpoint load(Index step) const;
   // The steps of all checkpoint folders in ascending order, including damaged ones.
@@ -44,6 +46,9 @@ class CheckpointStore {
 
  private:
   void remove(Index step) const;
+  // Calls read(step) from the newest step on until one does not throw.
+  template <class Read>
+  auto read_newest(const Read& read) const -> std::optional<decltype(read(Index{}))>;
 
   std::filesystem::path folder_;
 };

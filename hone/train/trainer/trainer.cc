@@ -15,9 +15,11 @@
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/core/progress.h"
+#include "hone/core/text_format.h"
 #include "hone/core/trace.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/optim/state_tensors.h"
+#include "hone/train/stop_scope.h"
 #include "hone/train/trainer/metrics_log.h"
 
 namespace hone::trainer {
@@ -25,6 +27,8 @@ namespace {
 
 constexpr std::string_view kStatePrefix = "optimizer.";
 constexpr std::string_view kRandomPrefix = "random.";
+// In a checkpoint's facts: its step was due for a validation that was interrupted.
+constexpr const char* kLacksValidation = "lacks_validation";
 
 // The generators that a task on `device` may draw from, by their names in a checkpoint.
 std::vector<std::pair<std::string, at::Generator>> generators_of(c10::Device device) {
@@ -35,6 +39,21 @@ std::vector<std::pair<std::string, at::Generator>> generators_of(c10::Device dev
   }
   return out;
 }
+
+// Draws of a step that is abandoned are taken back.
+class RandomDraws {
+ public:
+  explicit RandomDraws(c10::Device device) : generators_(generators_of(device)) {
+    for (auto& [name, generator] : generators_) states_.push_back(generator.get_state());
+  }
+  void take_back() {
+    for (std::size_t i = 0; i < states_.size(); ++i) generators_[i].second.set_state(states_[i]);
+  }
+
+ private:
+  std::vector<std::pair<std::string, at::Generator>> generators_;
+  std::vector<torch::Tensor> states_;
+};
 
 void drop_gradients(torch::optim::Optimizer& optimizer) {
   for (auto& group : optimizer.param_groups()) {
@@ -170,7 +189,8 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
   precision_.load_state_dict(facts.value("loss_scale", Json()));
   done_ = checkpoint->step;
   taken_ = facts.at("steps_taken").get<Index>();
-  resumed_from_ = done_;
+  resumed_from_ = saved_step_ = done_;
+  lacks_validation_ = facts.value(kLacksValidation, false);
   extends_ = done_ < options_.steps && facts.value("steps", Index{-1}) == done_;
   if (!facts.at("best_step").is_null()) {
     best_step_ = facts.at("best_step").get<Index>();
@@ -210,6 +230,7 @@ Trainer::GroupSum Trainer::accumulate(Task& task, Index step) {
   const double nominal = task.nominal_weight();
   GroupSum group;
   for (Index micro = 0; micro < options_.accumulation_steps; ++micro) {
+    check_stop();
     LossSum loss;
     {
       HONE_TRACE_ZONE("forward", {"step", step}, {"micro_batch", micro});
@@ -232,6 +253,7 @@ struct Trainer::Run {
   optim::MultiTensorOptimizer& optimizer;
   optim::Scheduler& scheduler;
   const std::atomic<bool>& stop;
+  memory::AbandonedBackward abandoned;
   MemoryBudget memory;
   MetricsSinks sinks;
   TailLoss train_loss;
@@ -284,7 +306,14 @@ bool Trainer::validate_part(Run& run, MetricsRow& row) {
   const torch::NoGradGuard no_grad;
   const optim::AveragedWeights averaged(run.optimizer);
   Validation validation;
-  run.memory.run_validation([&] { validation = run.task.validate(/*all=*/false, {}); });
+  try {
+    run.memory.run_validation([&] { validation = run.task.validate(/*all=*/false, {}); });
+  } catch (const Error& error) {
+    if (error.category() != ErrorCategory::Cancelled) throw;
+    lacks_validation_ = true;
+    return false;
+  }
+  lacks_validation_ = false;
   set_validation(row, validation);
   if (!std::isfinite(validation.loss)) return false;
   if (best_step_ && validation.loss >= best_loss_) return false;
@@ -301,13 +330,17 @@ Validation Trainer::validate_all(Run& run) {
   const auto batch_done = [&](Index samples, Index of) {
     if (!progress) progress.emplace("validate", of, "samples");
     progress->update(samples);
-    if (!run.stop.load()) return;
+    if (run.stop.load()) fail(ErrorCategory::Cancelled, "train", "The run was interrupted.");
+  };
+  Validation validation;
+  try {
+    run.memory.run_validation([&] { validation = run.task.validate(/*all=*/true, batch_done); });
+  } catch (const Error& error) {
+    if (error.category() != ErrorCategory::Cancelled) throw;
     fail(ErrorCategory::Cancelled, "train",
          concat("The run was interrupted in its last validation and step ", done_,
                 " is saved; continue it with --resume."));
-  };
-  Validation validation;
-  run.memory.run_validation([&] { validation = run.task.validate(/*all=*/true, batch_done); });
+  }
   if (!std::isfinite(validation.loss)) {
     fail(ErrorCategory::Internal, "train",
          concat("The loss of the held-out data after step ", done_, " is not finite (",
@@ -328,26 +361,54 @@ void Trainer::save(Run& run) {
   facts["loss_scale"] = precision_.state_dict();
   facts["steps_taken"] = taken_;
   facts["steps"] = options_.steps;
+  if (lacks_validation_) facts[kLacksValidation] = true;
   store_.save({.step = done_,
                .facts = std::move(facts),
                .weights = run.task.weights(),
                .state = collect_state(run.optimizer, options_.device)},
               options_.keep_checkpoints, best_step_);
+  saved_step_ = done_;
+}
+
+// Runs a step; nothing if it was interrupted, and then it has changed nothing.
+std::optional<Trainer::StepOutcome> Trainer::try_step(Run& run) {
+  RandomDraws draws(options_.device);
+  try {
+    return run_step(run);
+  } catch (const Error& error) {
+    if (error.category() != ErrorCategory::Cancelled) throw;
+  }
+  run.abandoned.release();
+  drop_gradients(run.optimizer);
+  run.task.restore_buffers();
+  draws.take_back();
+  return std::nullopt;
+}
+
+void Trainer::end_interrupted(Run& run) {
+  if (saved_step_ != done_ && done_ > 0) save(run);
+  fail(ErrorCategory::Cancelled, "train",
+       done_ == 0 ? std::string("The run was interrupted in its first step, so there is nothing to "
+                                "save; --resume starts it again.")
+                  : concat("The run was interrupted at step ", done_,
+                           " and its state is saved; continue it with --resume."));
 }
 
 void Trainer::advance(Run& run) {
   const std::int64_t begin = clock_.now_ns();
-  const StepOutcome outcome = run_step(run);
+  const std::optional<StepOutcome> outcome = try_step(run);
+  if (!outcome) end_interrupted(run);
   const double elapsed = seconds_between(begin, clock_.now_ns());
   ++done_;
-  MetricsRow row = outcome.row;
+  MetricsRow row = outcome->row;
   row.step = done_;
   row.lr = run.scheduler.last_rates().front();
-  row.tokens_per_s = elapsed > 0 ? outcome.weight / elapsed : 0;
+  row.tokens_per_s = elapsed > 0 ? outcome->weight / elapsed : 0;
   run.scheduler.step();
-  run.tokens += outcome.weight;
+  if (run.seconds == 0) tell_step(row, outcome->weight, elapsed);
+  run.tokens += outcome->weight;
   run.seconds += elapsed;
-  run.work_seconds += outcome.work_seconds;
+  run.work_seconds += outcome->work_seconds;
   const bool is_last = done_ == options_.steps;
   const bool best = !is_last && is_due(options_.validate_every) && validate_part(run, row);
   const std::int64_t validated = clock_.now_ns();
@@ -357,10 +418,14 @@ void Trainer::advance(Run& run) {
   run.loop_seconds += elapsed + seconds_between(validated, clock_.now_ns());
   const bool stops = run.stop.load();
   if (best || stops || is_last || is_due(options_.checkpoint_every)) save(run);
-  if (!stops || is_last) return;
-  fail(ErrorCategory::Cancelled, "train",
-       concat("The run was interrupted at step ", done_,
-              " and its state is saved; continue it with --resume."));
+  if (stops && !is_last) end_interrupted(run);
+}
+
+// What a user can tell the length of the run from.
+void Trainer::tell_step(const MetricsRow& row, double weight, double seconds) const {
+  log_info(concat("step ", row.step, " of ", options_.steps, ": ", weight, " ",
+                  options_.weight_unit, " in ", fixed(seconds, 3), " s, loss ",
+                  fixed(row.loss, 3)));
 }
 
 // An untrained model is no result.
@@ -384,15 +449,16 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
   HONE_CHECK(&scheduler.optimizer() == &optimizer && scheduler.last_step() == done_, "trainer",
              concat("a scheduler of the optimizer, at step ", done_),
              concat("one at step ", scheduler.last_step()));
+  const StopScope scope(stop);
   std::vector<MetricsRow> rows;
   if (!resumed_from_) store_.clear();
   if (resumed_from_) rows = kept_metrics(options_.folder / "metrics.csv", done_);
   TailLoss train_loss(options_.steps);
   for (const MetricsRow& row : rows) train_loss.add(row);
-  // Of a run resumed at its very end, to be filled anew: with a validation on all held-out data, or
-  // with the one that a longer run has there.
+  // The row to be filled anew of a run that is resumed at its very end or in a validation: with a
+  // validation on all held-out data, or with the one that a longer run has there.
   std::optional<MetricsRow> last;
-  const bool revalidates = extends_ && is_due(options_.validate_every);
+  const bool revalidates = lacks_validation_ || (extends_ && is_due(options_.validate_every));
   const bool refills = revalidates || done_ == options_.steps;
   if (refills && !rows.empty() && rows.back().step == done_) {
     last = rows.back();
@@ -402,6 +468,7 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
           optimizer,
           scheduler,
           stop,
+          {},
           MemoryBudget(options_.max_memory_bytes, task, optimizer, memory_actions_,
                        options_.accumulation_steps),
           MetricsSinks(options_.folder, options_.metrics, rows),
@@ -410,6 +477,7 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
   if (revalidates) {
     MetricsRow lost;
     validate_part(run, run.last ? *run.last : lost);
+    if (lacks_validation_) end_interrupted(run);
   }
   if (run.last) run.sinks.add(*run.last);
   {

@@ -80,10 +80,11 @@ struct TrainerOptions {
   // As in optim::StepControl; 0: none. Metrics have the norm of norm_type either way.
   double clip_norm = 0, clip_value = 0, norm_type = 2;
   Index validate_every = 0, checkpoint_every = 0, keep_checkpoints = 2;
-  std::filesystem::path folder;        // metrics.csv and checkpoints/ lie here
-  Index max_memory_bytes = 0;          // of CPU tensors, MemoryBudget; 0: no limit
-  std::vector<MetricsFormat> metrics;  // in addition to metrics.csv
-  c10::Device device = at::kCPU;       // of the task's weights
+  std::filesystem::path folder;         // metrics.csv and checkpoints/ lie here
+  Index max_memory_bytes = 0;           // of CPU tensors, MemoryBudget; 0: no limit
+  std::vector<MetricsFormat> metrics;   // in addition to metrics.csv
+  std::string weight_unit = "samples";  // what LossSum::weight counts
+  c10::Device device = at::kCPU;        // of the task's weights
   std::uint64_t seed = 0;  // of LibTorch's generators of the CPU and `device`, for tasks that draw
   // Moving average of the weights, updated in the fused step. It is what validation uses and what
   // AveragedWeights returns afterwards. The decay follows warmed_ema_decay(); 0: none.
@@ -123,9 +124,10 @@ class Trainer {
 
   // Runs to the end with checkpoints and a last validation on all held-out data. The scheduler,
   // which must belong to the optimizer, advances after every step. When `stop` becomes true,
-  // finishes the step and saves it, or finishes the current batch of the last validation, which
-  // starts after the last step is saved; then throws Error{Cancelled}. Throws Error{Internal} if a
-  // gradient is not finite (see MixedPrecision::step) or every step was skipped.
+  // finishes the step or validation if that takes half a second at most (StopScope), abandons it
+  // otherwise, saves the last finished step, and throws Error{Cancelled}. The last validation
+  // starts after the last step is saved. Throws Error{Internal} if a gradient is not finite (see
+  // MixedPrecision::step) or every step was skipped.
   TrainResult fit(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler,
                   const std::atomic<bool>& stop);
 
@@ -137,6 +139,9 @@ class Trainer {
     double work_seconds = 0;  // of forward, backward and optimizer step
   };
   StepOutcome run_step(Run& run);
+  std::optional<StepOutcome> try_step(Run& run);
+  [[noreturn]] void end_interrupted(Run& run);
+  void tell_step(const MetricsRow& row, double weight, double seconds) const;
   struct GroupSum {
     std::vector<LossSum> parts;  // of the micro-batches, without their graphs
     double weight = 0;
@@ -161,7 +166,9 @@ class Trainer {
   Index done_ = 0, taken_ = 0;  // steps; taken: not skipped for a gradient that is not finite
   MemoryActions memory_actions_;
   std::optional<Index> resumed_from_;
-  bool extends_ = false;  // resumed from the last step of a shorter run
+  bool extends_ = false;             // resumed from the last step of a shorter run
+  bool lacks_validation_ = false;    // that of the last step was interrupted
+  std::optional<Index> saved_step_;  // of the newest checkpoint
   std::optional<Index> best_step_;
   double best_loss_ = 0;
 };

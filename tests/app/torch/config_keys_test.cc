@@ -121,6 +121,7 @@ std::map<std::string, Change> changes(const fs::path& text, const fs::path& init
           {"data.path", {text.string()}},
           {"data.tokenizer", {"bpe"}},
           {"data.vocab_size", {"300", {"data.tokenizer=bpe"}}},
+          {"data.window", {"16"}},
           {"data.windows", {"stream"}},
           {"data.stories", {"50"}},
           {"data.held_out_stories", {"8"}},

@@ -230,6 +230,41 @@ TEST_F(FineTune, goes_on_without_the_model_that_it_started_from) {
   EXPECT_FALSE(fs::exists(job.out / "initial_model")) << "of the run that was replaced";
 }
 
+TEST_F(FineTune, refuses_another_key_on_resume_before_it_reads_data_or_weights) {
+  TrainLmJob job = fine_tuning("keys", first_.model);
+  interrupt(job);
+  job.config.data.path = folder_->path() / "nowhere.txt";
+  set_config(job.config, "optim.beta1=0.5");
+  EXPECT_THAT(test::refusal([&] { train_lm(job); }), HasSubstr("[optim.beta1] expected"));
+}
+
+TEST_F(FineTune, trains_on_windows_shorter_than_the_context_of_the_model) {
+  TrainLmJob job = fine_tuning("windows", first_.model, 1);
+  set_config(job.config, "data.window=8");
+  set_log_level(LogLevel::Info);
+  testing::internal::CaptureStderr();
+  const TrainLmResult result = train_lm(job);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("step 1 of 1: 32 tokens in"));
+  EXPECT_LT(said.find("memory: a step takes about"), said.find("tensors of"))
+      << "before weights are loaded";
+  EXPECT_EQ(model_io::open_model_or_throw(result.model)->architecture().context, 32);
+  set_config(job.config, "data.window=33");
+  job.fresh = true;
+  EXPECT_THAT(test::refusal([&] { train_lm(job); }), HasSubstr("[data.window] expected"));
+}
+
+TEST_F(FineTune, refuses_a_step_that_does_not_fit_in_memory_before_it_begins) {
+  TrainLmJob job = fine_tuning("huge", first_.model, 1);
+  set_config(job.config, "trainer.micro_batch=1048576");
+  EXPECT_THAT(test::refusal([&] { train_lm(job); }, ErrorCategory::Resource),
+              HasSubstr("[trainer.micro_batch] expected at most"));
+  EXPECT_FALSE(fs::exists(job.out / "train.toml"));
+  const MemoryLmResult result = memory_lm({.config = job.config, .threads = 1});
+  EXPECT_FALSE(result.measured);
+  EXPECT_GT(result.predicted->total(), Index{1} << 37);
+}
+
 TEST_F(FineTune, trains_factored_layers_in_one_go_or_in_parts_to_the_same_bits) {
   const fs::path init = factored_model("thin");
   for (const bool recomputed : {false, true}) {
@@ -262,8 +297,8 @@ TEST_F(FineTune, memory_report_counts_factored_layers) {
       memory_lm({.config = fine_tuning("", factored_model("thin memory")).config, .threads = 1});
   EXPECT_LT(result.parameters, first_.parameters);
   ASSERT_TRUE(result.predicted.has_value());
-  EXPECT_EQ(result.predicted->weights, result.measured.weights);
-  EXPECT_EQ(result.predicted->state, result.measured.state);
+  EXPECT_EQ(result.predicted->weights, result.measured->weights);
+  EXPECT_EQ(result.predicted->state, result.measured->state);
 }
 
 TEST_F(FineTune, a_run_with_other_names_of_tensors_is_refused_in_one_sentence) {
@@ -307,7 +342,7 @@ TEST_F(FineTune, memory_report_is_that_of_the_model) {
       memory_lm({.config = fine_tuning("", first_.out).config, .threads = 1});
   EXPECT_EQ(result.parameters, first_.parameters);
   ASSERT_TRUE(result.predicted.has_value());
-  EXPECT_EQ(result.predicted->weights, result.measured.weights);
+  EXPECT_EQ(result.predicted->weights, result.measured->weights);
 }
 
 }  // namespace

@@ -31,19 +31,19 @@ TEST(MemoryLm, reports_both_columns_and_the_largest_micro_batch_within_a_limit) 
   MemoryLmJob job{.config = small_config(folder), .threads = 1, .search_batch = true};
   job.config.trainer.max_memory_mb = 8;
   const MemoryLmResult result = memory_lm(job);
-  EXPECT_EQ(result.measured.weights, 4 * result.parameters);
+  EXPECT_EQ(result.measured->weights, 4 * result.parameters);
   ASSERT_TRUE(result.predicted);
-  EXPECT_EQ(result.measured.state, result.predicted->state);
-  EXPECT_NEAR(static_cast<double>(result.measured.total()),
+  EXPECT_EQ(result.measured->state, result.predicted->state);
+  EXPECT_NEAR(static_cast<double>(result.measured->total()),
               static_cast<double>(result.predicted->total()),
               0.05 * static_cast<double>(result.predicted->total()));
   EXPECT_EQ(result.search->limit_bytes, 8 << 20);
   const Index most = result.search->batch;
   job.search_batch = false;
   job.config.trainer.micro_batch = most;
-  EXPECT_LE(memory_lm(job).measured.total() - result.measured.gradients, 8 << 20);
+  EXPECT_LE(memory_lm(job).measured->total() - result.measured->gradients, 8 << 20);
   job.config.trainer.micro_batch = 2 * most;
-  EXPECT_GT(memory_lm(job).measured.total(), 8 << 20);
+  EXPECT_GT(memory_lm(job).measured->total(), 8 << 20);
   EXPECT_EQ(to_json(result).at("largest_micro_batch").get<Index>(), most);
 }
 

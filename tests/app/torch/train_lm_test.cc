@@ -230,6 +230,20 @@ TEST(TrainLm, fixes_the_number_of_steps_from_minutes_and_keeps_it_on_resume) {
   EXPECT_EQ(train_lm(job).steps, steps);
 }
 
+TEST(TrainLm, shortens_the_warm_up_of_a_run_of_few_minutes_unless_it_is_given) {
+  const test::TemporaryFolder folder;
+  for (const bool is_given : {false, true}) {
+    TrainLmJob job = tiny_job(folder.path());
+    job.fresh = true;
+    job.minutes = 1e-9;
+    job.min_steps = 20;
+    if (is_given) set_config(job.config, "lr.warm_up_steps=19");
+    train_lm(job);
+    EXPECT_THAT(read_text_file(job.out / "train.toml"),
+                HasSubstr(is_given ? "warm_up_steps = 19" : "warm_up_steps = 2\n"));
+  }
+}
+
 TEST(TrainLm, keeps_the_steps_of_its_minutes_within_their_bounds) {
   const test::TemporaryFolder folder;
   TrainLmJob job = tiny_job(folder.path());

@@ -234,14 +234,14 @@ TEST(MemoryVision, reports_a_step_and_the_largest_micro_batch_within_a_limit) {
   job.config.trainer.max_memory_mb = 8;
   job.config.loss.on_collapse = "off";  // its state counts with the weights
   const MemoryMeasurement result = memory_vision(job);
-  EXPECT_EQ(result.measured.weights, 4 * result.parameters);
-  EXPECT_EQ(result.measured.state, 8 * result.parameters) << "two moments of adamw";
+  EXPECT_EQ(result.measured->weights, 4 * result.parameters);
+  EXPECT_EQ(result.measured->state, 8 * result.parameters) << "two moments of adamw";
   ASSERT_TRUE(result.search);
   EXPECT_GT(result.search->batch, 1);
   const Index most = result.search->batch;
   job.search_batch = false;
   job.config.trainer.micro_batch = 2 * most;
-  EXPECT_GT(memory_vision(job).measured.total(), 8 << 20);
+  EXPECT_GT(memory_vision(job).measured->total(), 8 << 20);
   EXPECT_EQ(to_json(result).at("largest_micro_batch").get<Index>(), most);
 }
 

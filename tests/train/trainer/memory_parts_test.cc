@@ -33,6 +33,8 @@ constexpr Case kCases[] = {
     {"grouped, untied", 128, 512, 3, 8, 2, 1024, 4, false, 0, "sgd"},
     {"grouped, recomputed", 128, 512, 5, 8, 2, 300, 16, false, 1, "sgd"},
     {"large vocabulary", 64, 128, 2, 4, 4, 8192, 4, true, 0, "adamw"},
+    {"vocabulary in chunks", 64, 128, 2, 4, 4, 70000, 8, true, 0, "sgd"},
+    {"untied vocabulary in chunks", 64, 128, 2, 4, 4, 70000, 8, false, 1, "sgd"},
     {"lion in bf16", 160, 432, 6, 5, 5, 512, 8, true, 0, "lion", "bf16"},
     {"codes", 160, 432, 6, 5, 5, 512, 8, false, 0, "adamw", "8bit"},
     {"by row", 256, 512, 2, 4, 4, 512, 8, true, 0, "adatam", "8bit", "vectorized"},

@@ -22,6 +22,7 @@
 #include "hone/train/optim/lr/one_cycle_lr.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
+#include "hone/train/stop_scope.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
@@ -291,6 +292,95 @@ TEST(Resume, after_an_interrupt_gives_the_bits_of_the_uninterrupted_run) {
     EXPECT_EQ(trainer.fit(task, *optimizer, *scheduler, kGoOn).resumed_from, 9);
     expect_same_run(whole, parts);
   }
+}
+
+// Work of the task that would take for ever.
+void wait_for_the_stop() {
+  while (true) check_stop();
+}
+
+TEST(Resume, after_an_interrupt_of_a_long_step_takes_the_step_again) {
+  const TemporaryFolder whole, parts;
+  std::vector<double> draws;
+  const auto draw = [&](Index) { draws.push_back(at::rand({}).item<double>()); };
+  {
+    Regression task({5, 5, 2});
+    task.on_step = draw;
+    const auto optimizer = make_adamw(task.w_);
+    train(resumable(whole), task, *optimizer);
+  }
+  const std::vector<double> expected = std::move(draws);
+  draws.clear();
+  std::atomic<bool> stop{false};
+  Index micro = 0;
+  {
+    Regression task({5, 5, 2});
+    task.on_step = [&](Index step) {
+      draw(step);
+      if (step != 8 || ++micro < 2) return;
+      stop = true;
+      wait_for_the_stop();
+    };
+    const auto optimizer = make_adamw(task.w_);
+    const std::string said = hone::test::refusal(
+        [&] { train(resumable(parts), task, *optimizer, stop); }, ErrorCategory::Cancelled);
+    EXPECT_THAT(said, HasSubstr("step 8"));
+    EXPECT_FALSE(task.w_.grad().defined());
+  }
+  draws.resize(draws.size() - 2);  // the third micro-batch did not begin
+  Regression task({5, 5, 2});
+  task.on_step = draw;
+  const auto optimizer = make_adamw(task.w_);
+  const auto scheduler = make_scheduler(resumable(parts), *optimizer);
+  Trainer trainer(resumable(parts));
+  ASSERT_TRUE(trainer.resume(task, *optimizer, *scheduler));
+  EXPECT_EQ(trainer.fit(task, *optimizer, *scheduler, kGoOn).resumed_from, 8);
+  expect_same_run(whole, parts);
+  EXPECT_EQ(draws, expected);
+}
+
+TEST(Trainer, interrupted_in_its_first_step_saves_nothing_and_says_so) {
+  const TemporaryFolder folder;
+  std::atomic<bool> stop{true};
+  Regression task({5, 5, 2});
+  task.on_step = [](Index) { wait_for_the_stop(); };
+  const auto optimizer = make_adamw(task.w_);
+  EXPECT_THAT(hone::test::refusal([&] { train(resumable(folder), task, *optimizer, stop); },
+                                  ErrorCategory::Cancelled),
+              HasSubstr("nothing to save"));
+  EXPECT_TRUE(CheckpointStore(folder.path() / "checkpoints").steps().empty());
+}
+
+TEST(Resume, after_an_interrupt_of_a_validation_between_steps_validates_again) {
+  const TemporaryFolder whole, parts;
+  const auto validations = std::vector<double>{3, 2, 1};
+  {
+    Regression task({5, 5, 2});
+    task.validations = validations;
+    const auto optimizer = make_adamw(task.w_);
+    train(resumable(whole), task, *optimizer);
+  }
+  std::atomic<bool> stop{false};
+  {
+    Regression task({5, 5, 2});
+    task.on_validate = [&](bool) {
+      stop = true;
+      wait_for_the_stop();
+    };
+    const auto optimizer = make_adamw(task.w_);
+    const std::string said = hone::test::refusal(
+        [&] { train(resumable(parts), task, *optimizer, stop); }, ErrorCategory::Cancelled);
+    EXPECT_THAT(said, HasSubstr("step 5"));
+  }
+  EXPECT_FALSE(read_metrics(parts.path() / "metrics.csv").back().val_loss);
+  Regression task({5, 5, 2});
+  task.validations = validations;
+  const auto optimizer = make_adamw(task.w_);
+  const auto scheduler = make_scheduler(resumable(parts), *optimizer);
+  Trainer trainer(resumable(parts));
+  ASSERT_TRUE(trainer.resume(task, *optimizer, *scheduler));
+  trainer.fit(task, *optimizer, *scheduler, kGoOn);
+  expect_same_run(whole, parts);
 }
 
 TEST(Resume, after_an_interrupt_of_the_last_validation_only_validates) {

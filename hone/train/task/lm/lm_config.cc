@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/task/lm/lm_config.h"
 
+#include <algorithm>
 #include <array>
 
 #include "hone/core/check.h"
@@ -18,6 +19,9 @@ constexpr std::array<optim::RuleDefaults, 8> kRules = {
      {.name = "adatam", .peak = 4e-4, .beta2 = 0.95},
      {.name = "adatamw", .peak = 4e-4, .weight_decay = 0.1, .beta2 = 0.95}}};
 
+constexpr Index kFineTuningWindow = 512;
+constexpr double kFineTuningRate = 0.02;  // as a share of the rate for new weights
+
 void add_entries(ConfigEntries& entries, LmConfig::Model& model) {
   const EntryAdder add{entries};
   add("model.init", &model.init,
@@ -30,7 +34,7 @@ void add_entries(ConfigEntries& entries, LmConfig::Model& model) {
   add("model.kv_heads", &model.kv_heads,
       "key and value heads, a divisor of heads; 0: as many as heads");
   add("model.head_dim", &model.head_dim, "width of one head, even; 0: hidden_size / heads");
-  add("model.context", &model.context, "positions of a training window and of the exported model");
+  add("model.context", &model.context, "positions of the exported model");
   add("model.rope_theta", &model.rope_theta, "base of the rotary position encoding");
   add("model.norm_eps", &model.norm_eps, "added to the mean square in RMSNorm");
   add("model.tied_embeddings", &model.tied_embeddings, "output matrix = embedding matrix");
@@ -51,8 +55,11 @@ void add_entries(ConfigEntries& entries, LmConfig::Data& data, bool has_init) {
       "tokens of the BPE vocabulary, the end-of-text token included");
   add.ignored_if(has_init, "model.init");
   add.ignored_if(data.tokenizer == "byte", "data.tokenizer = byte");
+  add("data.window", &data.window,
+      "positions of a training window, at most model.context; 0: model.context, with model.init at "
+      "most 512. The memory of a step grows with it");
   add("data.windows", &data.windows,
-      "document: a training window is one document, a longer one is cut every context tokens; "
+      "document: a training window is one document, a longer one is cut every data.window tokens; "
       "stream: windows are cut from all documents as one stream. A single text is always a stream");
   add("data.stories", &data.stories, "training stories of the embedded grammar");
   add("data.held_out_stories", &data.held_out_stories, "held-out stories of the embedded grammar");
@@ -97,7 +104,8 @@ void check_model(const LmConfig::Model& model) {
   }
 }
 
-void check_data(const LmConfig::Data& data) {
+void check_data(const LmConfig::Data& data, Index context) {
+  if (data.window != 0) check_range("data.window", data.window, 2, context);
   check_choice("data.tokenizer", data.tokenizer, std::array<std::string_view, 2>{"bpe", "byte"});
   check_choice("data.windows", data.windows, std::array<std::string_view, 2>{"document", "stream"});
   check_range("data.vocab_size", data.vocab_size, 258, 1 << 20);
@@ -119,18 +127,27 @@ ConfigEntries config_entries(LmConfig& config) {
   add_entries(entries, config.model);
   add_entries(entries, config.data, !config.model.init.empty());
   add_entries(entries, config.optim, kRules);
-  add_entries(entries, config.lr, kRules);
+  add_entries(entries, config.lr, kRules, "; with model.init a fiftieth of that");
   add_entries(entries, config.trainer);
   return entries;
 }
 
 optim::RuleTable lm_rules() { return kRules; }
 
-double peak_of(const LmConfig& config) { return peak_of(config.optim, config.lr, kRules); }
+Index window_of(const LmConfig& config) {
+  if (config.data.window > 0) return config.data.window;
+  return config.model.init.empty() ? config.model.context
+                                   : std::min(config.model.context, kFineTuningWindow);
+}
+
+double peak_of(const LmConfig& config) {
+  const double peak = peak_of(config.optim, config.lr, kRules);
+  return config.lr.peak == 0 && !config.model.init.empty() ? kFineTuningRate * peak : peak;
+}
 
 void check_config(const LmConfig& config) {
   check_model(config.model);
-  check_data(config.data);
+  check_data(config.data, config.model.context);
   check_config(config.optim, kRules);
   check_config(config.lr);
   check_trainer(config.trainer);

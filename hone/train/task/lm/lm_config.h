@@ -27,6 +27,7 @@ struct LmConfig {
     std::string path;               // empty: the embedded story grammar
     std::string tokenizer = "bpe";  // or "byte"
     Index vocab_size = 512;
+    Index window = 0;                  // 0: window_of()
     std::string windows = "document";  // or "stream"
     Index stories = 20000, held_out_stories = 500;
     Index validation_tokens = 16384;
@@ -43,7 +44,11 @@ ConfigEntries config_entries(LmConfig& config);
 
 // Rates and decays that train the default model well.
 optim::RuleTable lm_rules();
-// lr.peak, or the rule's where that is 0.
+// Positions of a training window: data.window, or if that is 0 the model's context, of a model that
+// training starts from at most 512.
+Index window_of(const LmConfig& config);
+// lr.peak, or where that is 0 the rule's, of which training that starts from a model takes a
+// fiftieth.
 double peak_of(const LmConfig& config);
 
 // Ranges, divisibility, and that every key of `given` has an effect. Error{InvalidArgument} names

@@ -14,6 +14,7 @@
 #include "hone/text/bpe_trainer.h"
 #include "hone/text/pre_tokenizer.h"
 #include "hone/text/vocabulary.h"
+#include "hone/train/stop_scope.h"
 
 namespace hone::task {
 namespace {
@@ -33,6 +34,7 @@ text::TokenStream encode_documents(const text::Tokenizer& tokenizer,
                "Its tokenizer has no end-of-text token to put between documents.");
   text::TokenStream out;
   for (const std::string& document : documents) {
+    check_stop();
     std::vector<text::TokenId> ids = tokenizer.encode(document);
     if (separate && (ids.empty() || ids.back() != *eos)) ids.push_back(*eos);
     out.add_document(ids);
@@ -102,8 +104,8 @@ LmData load_lm_data(const LmConfig& config, std::shared_ptr<const text::Tokenize
 TokenWindows training_windows(const LmConfig& config, const LmData& data) {
   const auto seed = static_cast<std::uint64_t>(config.trainer.seed);
   const bool one_stream = config.data.windows == "stream" || data.train.ends.size() == 1;
-  if (one_stream) return {data.train.ids, config.model.context, seed};
-  return {data.train, config.model.context, seed};
+  if (one_stream) return {data.train.ids, window_of(config), seed};
+  return {data.train, window_of(config), seed};
 }
 
 }  // namespace hone::task

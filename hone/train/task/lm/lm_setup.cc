@@ -31,12 +31,21 @@ model_io::Architecture architecture_for(const LmConfig& config, const text::Toke
 
 }  // namespace
 
+LmPlan plan_lm(const LmConfig& config, const InitialModel* initial) {
+  LmData data = load_lm_data(config, initial != nullptr ? initial->tokenizer : nullptr);
+  model_io::Architecture architecture = architecture_for(config, *data.tokenizer, initial);
+  TokenWindows windows = training_windows(config, data);
+  return {std::move(data), std::move(architecture), std::move(windows)};
+}
+
 LmSetup set_up_lm(const LmConfig& config, const InitialModel* initial) {
+  return set_up_lm(config, plan_lm(config, initial), initial);
+}
+
+LmSetup set_up_lm(const LmConfig& config, LmPlan plan, const InitialModel* initial) {
   const c10::Device device = trainer::device_of(config.trainer);
   select_device("trainer.device", device);
-  LmData data = load_lm_data(config, initial != nullptr ? initial->tokenizer : nullptr);
-  nn::Llama model = make_llama(architecture_for(config, *data.tokenizer, initial),
-                               static_cast<std::uint64_t>(config.trainer.seed),
+  nn::Llama model = make_llama(plan.architecture, static_cast<std::uint64_t>(config.trainer.seed),
                                nn::parse_matmul_backend(config.trainer.matmul));
   if (initial != nullptr && initial->file != nullptr) {
     const Index tensors = nn::load_llama(*model, *initial->file);
@@ -44,9 +53,9 @@ LmSetup set_up_lm(const LmConfig& config, const InitialModel* initial) {
   }
   model->set_recompute_every(config.trainer.recompute_every);
   model->to(device);
-  LmTask task(model, training_windows(config, data), data.held_out, config.trainer.micro_batch,
+  LmTask task(model, std::move(plan.windows), plan.data.held_out, config.trainer.micro_batch,
               config.trainer.accumulation_steps, config.data.validation_tokens);
-  return {std::move(data), model, std::move(task)};
+  return {std::move(plan.data), model, std::move(task)};
 }
 
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const LmConfig& config,

@@ -20,6 +20,15 @@ struct LmSetup {
 };
 LmSetup set_up_lm(const LmConfig& config, const InitialModel* initial = nullptr);
 
+// The same in two parts, of which the first one allocates no weights.
+struct LmPlan {
+  LmData data;
+  model_io::Architecture architecture;
+  TokenWindows windows;
+};
+LmPlan plan_lm(const LmConfig& config, const InitialModel* initial = nullptr);
+LmSetup set_up_lm(const LmConfig& config, LmPlan plan, const InitialModel* initial = nullptr);
+
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const LmConfig& config,
                                                             const nn::LlamaImpl& model);
 

@@ -50,7 +50,7 @@ trainer::LossSum LmTask::loss_of(const std::vector<torch::Tensor>& batch) {
 
 double LmTask::nominal_weight() const {
   const Index most = (samples_ + micro_batches_ - 1) / micro_batches_;
-  return static_cast<double>(most * model_->architecture().context);
+  return static_cast<double>(most * train_.window());
 }
 
 bool LmTask::recompute_activations() {
@@ -74,8 +74,8 @@ trainer::Validation LmTask::validate(bool all, const trainer::BatchDone& batch_d
   const std::span<const text::TokenId> tokens = held_out_.stream.ids;
   std::vector<std::span<const text::TokenId>> windows;
   Index used = 0;
-  for (const auto& window :
-       text::cut_windows(held_out_.stream.ends, model_->architecture().context, /*lead=*/true)) {
+  const Index length = std::min(model_->architecture().context, text::kEvalWindow);
+  for (const auto& window : text::cut_windows(held_out_.stream.ends, length, /*lead=*/true)) {
     if (window.length() < 2) continue;
     if (!all && used > 0 && used + window.length() > validation_tokens_) break;
     windows.push_back(tokens.subspan(static_cast<std::size_t>(window.begin),

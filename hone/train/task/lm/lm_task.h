@@ -16,7 +16,7 @@ struct HeldOutText {
   std::vector<Index> bytes_of_token;  // by id
 };
 
-// Next-token prediction with a Llama over windows of its context, on the device that the model is
+// Next-token prediction with a Llama over windows, on the device that the model is
 // on.
 class LmTask final : public trainer::Task {
  public:
@@ -25,9 +25,9 @@ class LmTask final : public trainer::Task {
 
   trainer::LossSum micro_batch(Index step, Index micro) override;
   double nominal_weight() const override;
-  // Like `hone eval`: each document is cut from its beginning into windows of the context without
-  // overlap, and every token except a window's first is predicted. Bits per byte refer to the bytes
-  // of the predicted tokens.
+  // Like `hone eval`: each document is cut from its beginning into windows of the context, at most
+  // text::kEvalWindow, without overlap, and every token except a window's first is predicted. Bits
+  // per byte refer to the bytes of the predicted tokens.
   trainer::Validation validate(bool all, const trainer::BatchDone& batch_done) override;
   std::vector<trainer::CheckpointTensor> weights() override;
   // One window: {ids, targets}, each [1, length].

@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/task/lm/predict_memory.h"
 
-#include <ATen/Functions.h>
-#include <c10/core/GradMode.h>
-#include <torch/nn/modules/container/any.h>
-
 #include <algorithm>
 #include <array>
-#include <map>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -15,11 +10,8 @@
 
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/model_io/tensor_plan.h"
-#include "hone/train/memory/memory_meter.h"
-#include "hone/train/nn/linear.h"
+#include "hone/train/nn/ops.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
-#include "hone/train/sketch/layer_facts.h"
-#include "hone/train/task/lm/factored_model.h"
 
 namespace hone::task {
 namespace {
@@ -100,58 +92,35 @@ Index state_bytes(const ParameterShape& shape, const optim::OptimConfig& optim) 
   return moments_of(optim) * moment + correlation;
 }
 
-// The peak number of floats while the gradients of a layer's input and weights are computed,
-// including the gradients. It is measured on one product, because which operands the libraries copy
-// depends on processor and shape.
-Index gradient_floats(torch::nn::AnyModule layer, Index rows, Index inputs) {
-  const c10::AutoGradMode with_gradients(true);
-  const memory::MemoryMeter meter;
-  const torch::Tensor x = at::zeros({rows, inputs}, at::kFloat).requires_grad_();
-  const torch::Tensor product = layer.forward(x);
-  const torch::Tensor grad = at::zeros_like(product);
-  const Index before = meter.use().current;
-  meter.reset_peak();
-  product.backward(grad);
-  return (meter.use().peak - before) / kFloat;
+// Floats of the gradient of a weight [outputs, inputs] while it is computed from `rows` rows.
+// oneDNN copies a transposed first operand, and hone lets the narrower one come first.
+Index weight_gradient_floats(Index rows, Index inputs, Index outputs, nn::MatmulBackend backend) {
+  const Index result = outputs * inputs;
+  if (backend != nn::MatmulBackend::OneDnn) return result;
+  return outputs <= inputs ? result + rows * outputs : result + std::max(rows * inputs, result);
 }
 
+// The peak number of floats while the gradients of a layer's input and weights are computed,
+// including the gradients.
 Index gradient_floats(const Product& product, Index rows, nn::MatmulBackend backend) {
   const auto& [planned, factored] = product;
+  const Index by_input = rows * planned.inputs;
   if (factored == nullptr) {
-    return gradient_floats(
-        torch::nn::AnyModule(nn::Linear(planned.inputs, planned.outputs, false, backend)), rows,
-        planned.inputs);
+    return by_input + weight_gradient_floats(rows, planned.inputs, planned.outputs, backend);
   }
-  // The model itself has warned of a layer past its break-even.
-  const nn::LayerWarning receiver = nn::set_layer_warning([](std::string_view) {});
-  const nn::FactoredLinear layer = new_layer(*factored, planned, backend);
-  nn::set_layer_warning(receiver);
-  return gradient_floats(torch::nn::AnyModule(layer), rows, planned.inputs);
-}
-
-// gradient_floats of each layer's `down`, measured once for layers that are alike.
-std::vector<Index> down_gradients(const std::vector<std::vector<Product>>& layers, Index rows,
-                                  nn::MatmulBackend backend) {
-  std::map<std::pair<bool, Index>, Index> measured;  // by what it is and its rank
-  std::vector<Index> out;
-  for (const std::vector<Product>& products : layers) {
-    const Product& down = products.back();
-    const auto* factored = down.factored;
-    const bool is_sketched =
-        factored != nullptr && factored->mode == model_io::FactoredLayer::Mode::Sketched;
-    const std::pair key{is_sketched, factored == nullptr ? 0 : factored->rank};
-    const auto [found, is_new] = measured.try_emplace(key, 0);
-    if (is_new) found->second = gradient_floats(down, rows, backend);
-    out.push_back(found->second);
-  }
-  return out;
+  // A sketched layer has as many rows of fixed signs as it trains.
+  const bool is_sketched = factored->mode == model_io::FactoredLayer::Mode::Sketched;
+  const Index width = factored->width(), all = is_sketched ? 2 * width : width;
+  const Index by_first = weight_gradient_floats(rows, planned.inputs, width, backend);
+  const Index by_second = weight_gradient_floats(rows, planned.outputs, width, backend);
+  return by_input + std::max(rows * all + by_first, width * planned.inputs + by_second);
 }
 
 // Floats of a Llama's step, R rows.
 struct LlamaFloats {
   Index rows, hidden, qkv, turned, attended, heads, inner, vocab, layers, every;
   bool tied;
-  Index head_gradients;                               // gradient_floats of the output matrix
+  nn::MatmulBackend backend;
   std::vector<Index> down_gradients, hidden_columns;  // of each layer, of its factored products
 
   // Two norms (sum, normed, 1/rms), qkv, q and k turned, attention and its log-sums, gate and up,
@@ -162,8 +131,15 @@ struct LlamaFloats {
   }
   bool is_recomputed(Index layer) const { return every > 0 && layer % every == 0; }
 
-  // The last norm's sum, hidden state and 1/rms; logits.
-  Index head() const { return rows * (2 * hidden + 1 + vocab); }
+  // The last norm's sum and 1/rms; gradients of the hidden state and of the output matrix.
+  Index head() const { return rows * (2 * hidden + 1) + vocab * hidden; }
+  // Above that at the end of the forward pass: the hidden state, a chunk's logits and its part of
+  // the gradient of the output matrix.
+  Index head_workspace() const {
+    const Index chunk = std::min(rows, nn::logits_rows(vocab)), matrix = vocab * hidden;
+    const Index part = weight_gradient_floats(chunk, hidden, vocab, backend);
+    return rows * hidden + chunk * vocab + (chunk < rows ? part : part - matrix);
+  }
   Index kept(Index layer) const {
     if (!is_recomputed(layer)) return block(layer);
     // x and delta. The first layer has no delta, and after a kept layer x is already counted.
@@ -175,12 +151,12 @@ struct LlamaFloats {
     return floats;
   }
 
-  // The peak above the activations: at the head, the gradients of hidden state and output matrix;
-  // in each layer, recomputed activations and the gradients of `down` or of SwiGLU, less what the
-  // later layers have freed. The gradient of a tied matrix stays alive until its second part is
+  // The peak above the activations: at the head, or where its gradients are scaled in the backward
+  // pass; in each layer, recomputed activations and the gradients of `down` or of SwiGLU, less what
+  // the later layers have freed. The gradient of a tied matrix stays alive until its second part is
   // added at the very end.
   Index workspace() const {
-    Index most = head_gradients, freed = head();
+    Index most = std::max(head_workspace(), rows * hidden + vocab * hidden), freed = head();
     const Index at_swiglu = rows * (hidden + 2 * inner);
     const Index waiting = tied ? vocab * hidden : 0;
     for (Index layer = layers; layer-- > 0; freed += kept(layer)) {
@@ -198,7 +174,7 @@ struct LlamaFloats {
 trainer::MemoryParts predict_memory(const LmConfig& config, const model_io::Architecture& model,
                                     Index batch, Index positions) {
   const Index rows = batch * positions, hidden = model.hidden_size;
-  const nn::MatmulBackend backend = nn::parse_matmul_backend(config.trainer.matmul);
+  const nn::MatmulBackend backend = nn::resolve(nn::parse_matmul_backend(config.trainer.matmul));
   const std::vector<std::vector<Product>> layers = products_of(model);
   std::vector<Index> hidden_columns;
   for (const std::vector<Product>& products : layers) {
@@ -206,9 +182,10 @@ trainer::MemoryParts predict_memory(const LmConfig& config, const model_io::Arch
     for (const Product& product : products) columns += product.hidden_columns();
     hidden_columns.push_back(columns);
   }
-  Product head;
-  head.planned.inputs = hidden;
-  head.planned.outputs = model.vocab_size;
+  std::vector<Index> down_gradients;
+  for (const std::vector<Product>& products : layers) {
+    down_gradients.push_back(gradient_floats(products.back(), rows, backend));
+  }
   const LlamaFloats floats{.rows = rows,
                            .hidden = hidden,
                            .qkv = (model.heads + 2 * model.kv_heads) * model.head_dim,
@@ -220,8 +197,8 @@ trainer::MemoryParts predict_memory(const LmConfig& config, const model_io::Arch
                            .layers = model.layers,
                            .every = config.trainer.recompute_every,
                            .tied = model.tied_embeddings,
-                           .head_gradients = gradient_floats(head, rows, backend),
-                           .down_gradients = down_gradients(layers, rows, backend),
+                           .backend = backend,
+                           .down_gradients = std::move(down_gradients),
                            .hidden_columns = std::move(hidden_columns)};
   const Index weights = model.parameters() * kFloat;
   Index state = 0;

@@ -7,9 +7,8 @@
 namespace hone::task {
 
 // The memory of a step of this configuration with a model of this architecture on `batch` windows
-// of `positions` tokens, by the f32 kernels for CPUs. It follows from the shapes, except for the
-// workspace of matrix products: the output matrix and each kind of down_proj are run once. What
-// factored layers hold besides their trained rows (signs, padding of the rank) is not in it.
+// of `positions` tokens, by the f32 kernels for CPUs; follows from the shapes alone. Padding of the
+// rank of factored layers is not in it.
 trainer::MemoryParts predict_memory(const LmConfig& config, const model_io::Architecture& model,
                                     Index batch, Index positions);
 

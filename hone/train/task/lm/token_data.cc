@@ -24,18 +24,19 @@ std::uint64_t draw(std::uint64_t seed, std::uint64_t number, std::uint32_t strea
 
 }  // namespace
 
-TokenWindows::TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed)
-    : tokens_(std::move(tokens)), context_(context), seed_(seed) {
+TokenWindows::TokenWindows(std::vector<text::TokenId> tokens, Index window, std::uint64_t seed)
+    : tokens_(std::move(tokens)), window_(window), seed_(seed) {
   const auto count = static_cast<Index>(tokens_.size());
-  HONE_CHECK(count > context, "training data", concat("more than ", context, " tokens"), count);
-  // One window fewer than fit, so that every start in [0, context) has the same number of them.
-  windows_ = std::max<Index>(1, (count - 1) / context - 1);
+  HONE_CHECK(count > window, "data.window",
+             concat("fewer than the ", count, " tokens of the training part"), window);
+  // One window fewer than fit, so that every start in [0, window) has the same number of them.
+  windows_ = std::max<Index>(1, (count - 1) / window - 1);
 }
 
-TokenWindows::TokenWindows(text::TokenStream documents, Index context, std::uint64_t seed)
+TokenWindows::TokenWindows(text::TokenStream documents, Index window, std::uint64_t seed)
     : tokens_(std::move(documents.ids)),
-      ranges_(text::cut_windows(documents.ends, context, /*lead=*/true)),
-      context_(context),
+      ranges_(text::cut_windows(documents.ends, window, /*lead=*/true)),
+      window_(window),
       seed_(seed) {
   std::erase_if(ranges_, [](const text::TokenRange& range) { return range.length() < 2; });
   windows_ = static_cast<Index>(ranges_.size());
@@ -47,11 +48,11 @@ text::TokenRange TokenWindows::range_of(Index sample) const {
   const Index window =
       data::permute(sample % windows_, windows_, draw(seed_, epoch, kWindowOrderStream));
   if (!ranges_.empty()) return ranges_[static_cast<std::size_t>(window)];
-  const Index slack = static_cast<Index>(tokens_.size()) - 1 - windows_ * context_;
-  const auto starts = static_cast<std::uint64_t>(std::min(slack, context_ - 1) + 1);
+  const Index slack = static_cast<Index>(tokens_.size()) - 1 - windows_ * window_;
+  const auto starts = static_cast<std::uint64_t>(std::min(slack, window_ - 1) + 1);
   const auto start = static_cast<Index>(draw(seed_, epoch, kStartStream) % starts);
-  const Index begin = start + context_ * window;
-  return {begin, begin + context_ + 1};
+  const Index begin = start + window_ * window;
+  return {begin, begin + window_ + 1};
 }
 
 TokenBatch TokenWindows::batch(Index first_sample, Index count) const {
@@ -62,9 +63,15 @@ TokenBatch TokenWindows::batch(Index first_sample, Index count) const {
 
 TokenBatch TokenWindows::longest() const {
   if (ranges_.empty()) return batch(0, 1);
-  return batch_of(
-      {*std::max_element(ranges_.begin(), ranges_.end(),
-                         [](const auto& a, const auto& b) { return a.length() < b.length(); })});
+  return batch_of({longest_range()});
+}
+
+text::TokenRange TokenWindows::longest_range() const {
+  return *std::ranges::max_element(ranges_, {}, &text::TokenRange::length);
+}
+
+Index TokenWindows::longest_length() const {
+  return ranges_.empty() ? window_ : longest_range().length() - 1;
 }
 
 TokenBatch TokenWindows::batch_of(const std::vector<text::TokenRange>& rows) const {

@@ -14,7 +14,7 @@ namespace hone::task {
 // A batch for next-token prediction; targets[b, i] follows ids[b, i], or is -1 past the end of a
 // window that is shorter than the longest of the batch.
 struct TokenBatch {
-  torch::Tensor ids, targets;  // [batch, length] int64, length <= context
+  torch::Tensor ids, targets;  // [batch, length] int64, length <= window
   Index predicted = 0;         // targets that count
 };
 
@@ -22,14 +22,17 @@ struct TokenBatch {
 // pure function of (seed, n).
 class TokenWindows {
  public:
-  // One stream: each epoch cuts it into windows of `context` + 1 tokens from a random start. Throws
-  // Error{InvalidArgument} if there are fewer than context + 1 tokens.
-  TokenWindows(std::vector<text::TokenId> tokens, Index context, std::uint64_t seed);
+  // One stream: each epoch cuts it into windows of `window` + 1 tokens from a random start. Throws
+  // Error{InvalidArgument} if there are fewer than window + 1 tokens.
+  TokenWindows(std::vector<text::TokenId> tokens, Index window, std::uint64_t seed);
   // The windows of text::cut_windows over documents. Throws Error{InvalidArgument} if none has two
   // tokens.
-  TokenWindows(text::TokenStream documents, Index context, std::uint64_t seed);
+  TokenWindows(text::TokenStream documents, Index window, std::uint64_t seed);
 
+  Index window() const { return window_; }  // positions of the longest sample allowed
   Index windows_per_epoch() const { return windows_; }
+  // Positions of the longest sample that there is.
+  Index longest_length() const;
   Index tokens() const { return static_cast<Index>(tokens_.size()); }
   // The tokens of sample n.
   text::TokenRange range_of(Index sample) const;
@@ -38,11 +41,12 @@ class TokenWindows {
   TokenBatch longest() const;
 
  private:
+  text::TokenRange longest_range() const;  // of documents
   TokenBatch batch_of(const std::vector<text::TokenRange>& rows) const;
 
   std::vector<text::TokenId> tokens_;
   std::vector<text::TokenRange> ranges_;  // of documents; empty: one stream
-  Index context_ = 0, windows_ = 0;
+  Index window_ = 0, windows_ = 0;
   std::uint64_t seed_ = 0;
 };
 

@@ -52,6 +52,21 @@ TEST(LmConfig, refuses_wrong_types_and_damaged_toml_by_line) {
   EXPECT_THAT(read("model = 3\n"), HasSubstr("'model'"));
 }
 
+TEST(LmConfig, has_windows_of_the_context_or_shorter_ones_for_a_trained_model) {
+  LmConfig config;
+  EXPECT_EQ(window_of(config), config.model.context);
+  config.model.context = 4096;
+  EXPECT_EQ(window_of(config), 4096);
+  config.model.init = "model";
+  EXPECT_EQ(window_of(config), 512);
+  config.model.context = 128;
+  EXPECT_EQ(window_of(config), 128);
+  config.data.window = 64;
+  EXPECT_EQ(window_of(config), 64);
+  config.data.window = 129;
+  EXPECT_THAT(refusal([&] { check_config(config); }), HasSubstr("[data.window] expected 2 to 128"));
+}
+
 TEST(LmConfig, takes_assignments_with_and_without_quotes) {
   LmConfig config;
   set_config(config, "optim.name=sgd");

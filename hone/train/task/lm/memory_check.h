@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "hone/train/task/lm/lm_config.h"
+#include "hone/train/trainer/memory_parts.h"
+
+namespace hone::task {
+
+// What check_memory() compares, of windows of `positions` tokens.
+struct StepMemory {
+  trainer::MemoryParts parts;  // predict_memory() with the configuration's micro-batch
+  Index needed = 0;            // their total, with averaged weights and below trainer.max_memory_mb
+  Index free = 0;              // bytes that this process can still allocate
+  bool fits() const { return needed <= free; }
+  std::string text() const;  // "a step takes …", for the log
+};
+StepMemory step_memory(const LmConfig& config, const model_io::Architecture& model, Index positions,
+                       Index free);
+
+// Before weights are allocated: throws Error{Resource} if a step does not fit in the memory that is
+// free. It names the key to change and a value with which the step fits.
+void check_memory(const LmConfig& config, const model_io::Architecture& model, Index positions,
+                  Index free);
+
+// The largest trainer.micro_batch with which a step fits; 0: none.
+Index largest_micro_batch(const LmConfig& config, const model_io::Architecture& model,
+                          Index positions, Index free);
+
+}  // namespace hone::task
