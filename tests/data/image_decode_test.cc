@@ -3,11 +3,16 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
+#include <map>
 
+#include "hone/core/check.h"
 #include "hone/core/error.h"
+#include "hone/core/file_io.h"
 #include "hone/core/mmap_file.h"
 #include "hone/data/image/image.h"
 #include "tests/support/image_codecs.h"
+#include "tests/support/peer.h"
 #include "tests/support/test_data.h"
 
 namespace hone::data {
@@ -53,23 +58,80 @@ TEST(DecodeImage, reads_ppm_and_pgm_with_comments_and_other_maxima) {
   EXPECT_THAT(gray.pixels, testing::ElementsAre(128, 128, 128, 255, 255, 255));
 }
 
+std::vector<std::uint8_t> decode(const std::string& file) {
+  return decode_image(as_bytes(file), "x").pixels;
+}
+
+// A string of bytes, also of zeros.
+std::string bytes(std::initializer_list<int> values) {
+  std::string out;
+  for (const int value : values) out += static_cast<char>(value);
+  return out;
+}
+
 TEST(DecodeImage, reads_every_kind_of_png_as_rgb) {
   const std::string pixels = test::scene(6, 9, 3);
   EXPECT_EQ(pixels_of(decode_image(as_bytes(test::png_file(6, 9, 8, 2, pixels)), "x")), pixels);
-  const auto decode = [](const std::string& file) {
-    return decode_image(as_bytes(file), "x").pixels;
-  };
   using testing::ElementsAre;
   EXPECT_THAT(decode(test::png_file(1, 2, 8, 0, "\x10\x20")), ElementsAre(16, 16, 16, 32, 32, 32));
-  EXPECT_THAT(decode(test::png_file(1, 3, 1, 0, std::string("\xa0", 1))),
+  EXPECT_THAT(decode(test::png_file(1, 3, 1, 0, bytes({0xa0}))),
               ElementsAre(255, 255, 255, 0, 0, 0, 255, 255, 255));
-  EXPECT_THAT(decode(test::png_file(1, 2, 8, 3, std::string("\x01\x00", 2),
-                                    std::string("\x01\x02\x03\x04\x05\x06", 6))),
+  EXPECT_THAT(decode(test::png_file(1, 2, 4, 0, bytes({0x17}))),
+              ElementsAre(17, 17, 17, 119, 119, 119));
+  EXPECT_THAT(decode(test::png_file(1, 2, 8, 3, bytes({1, 0}), bytes({1, 2, 3, 4, 5, 6}))),
               ElementsAre(4, 5, 6, 1, 2, 3));
+  EXPECT_EQ(pixels_of(decode_image(as_bytes(test::interlaced_png_file(6, 9, pixels)), "x")),
+            pixels);
+}
+
+TEST(DecodeImage, takes_the_high_byte_of_samples_of_16_bits) {
+  using testing::ElementsAre;
+  const std::string samples = bytes({0x00, 0xff, 0x01, 0x80, 0x80, 0xff, 0xff, 0xff});
+  EXPECT_THAT(decode(test::png_file(1, 4, 16, 0, samples)),
+              ElementsAre(0, 0, 0, 1, 1, 1, 128, 128, 128, 255, 255, 255));
+  EXPECT_THAT(decode(test::png_file(1, 2, 16, 4, samples)), ElementsAre(0, 0, 0, 128, 128, 128));
+  EXPECT_THAT(decode(test::png_file(1, 1, 16, 2, samples.substr(0, 6))), ElementsAre(0, 1, 128));
+  EXPECT_THAT(decode(test::png_file(1, 1, 16, 6, samples)), ElementsAre(0, 1, 128));
+}
+
+TEST(DecodeImage, drops_transparency_and_ignores_gamma) {
+  using testing::ElementsAre;
+  const std::string gamma = test::png_chunk("gAMA", test::big_endian(100'000));
+  EXPECT_THAT(decode(test::png_file(1, 2, 8, 0, bytes({100, 200}), "", gamma)),
+              ElementsAre(100, 100, 100, 200, 200, 200));
+  EXPECT_THAT(decode(test::png_file(1, 2, 8, 6, bytes({10, 11, 12, 255, 1, 2, 3, 0}))),
+              ElementsAre(10, 11, 12, 1, 2, 3));
+  EXPECT_THAT(decode(test::png_file(1, 2, 8, 4, bytes({10, 0, 200, 128}))),
+              ElementsAre(10, 10, 10, 200, 200, 200));
+  const auto transparent = [](std::initializer_list<int> values) {
+    return test::png_chunk("tRNS", bytes(values));
+  };
+  EXPECT_THAT(decode(test::png_file(1, 2, 8, 3, bytes({1, 0}), bytes({1, 2, 3, 4, 5, 6}),
+                                    transparent({0, 128}))),
+              ElementsAre(4, 5, 6, 1, 2, 3));
+  EXPECT_THAT(decode(test::png_file(1, 2, 8, 0, bytes({7, 8}), "", transparent({0, 7}))),
+              ElementsAre(7, 7, 7, 8, 8, 8));
   EXPECT_THAT(
-      decode(test::png_file(1, 2, 8, 6, std::string("\x0a\x0b\x0c\xff\x01\x02\x03\x00", 8))),
-      ElementsAre(10, 11, 12, 255, 255, 255))
-      << "what is transparent is white";
+      decode(test::png_file(1, 1, 8, 2, bytes({7, 8, 9}), "", transparent({0, 7, 0, 8, 0, 9}))),
+      ElementsAre(7, 8, 9));
+}
+
+// A mask with nothing on it packs to a 7000th of its pixels.
+TEST(DecodeImage, reads_blank_masks_of_one_bit_and_knows_what_a_byte_can_hold) {
+  const auto blank = [](Index side, int depth, int color_type, Index row_bytes) {
+    const auto size = static_cast<std::size_t>(side * row_bytes);
+    return test::png_file(side, side, depth, color_type, std::string(size, '\0'));
+  };
+  const std::string mask = blank(4000, 1, 0, 500);
+  EXPECT_LT(mask.size(), 3000u);
+  EXPECT_THAT(decode_image(as_bytes(mask), "x").width, 4000);
+  const std::string color = blank(1000, 8, 2, 3000);
+  EXPECT_THAT(decode_image(as_bytes(color), "x").width, 1000);
+  // The head of a larger image than 1032 times the file's bytes could be.
+  std::string lying = test::png_file(1, 1, 8, 2, bytes({1, 2, 3}));
+  const std::string head = test::png_file(300, 300, 8, 2, std::string(270'000, '\0'));
+  lying.replace(0, 33, head.substr(0, 33));
+  EXPECT_THAT(refusal(lying), HasSubstr("pixels in a file of"));
 }
 
 TEST(DecodeImage, reads_jpeg_baseline_progressive_and_gray) {
@@ -82,6 +144,64 @@ TEST(DecodeImage, reads_jpeg_baseline_progressive_and_gray) {
   std::string wide;
   for (const char value : gray) wide += std::string(3, value);
   EXPECT_LT(mean_difference(decode_image(as_bytes(test::jpeg_file(48, 40, gray)), "x"), wide), 2);
+}
+
+// Each color fills the image: its channels are stored inverted, and each of them is what is left of
+// the light that black lets through.
+TEST(DecodeImage, reads_inverted_cmyk_and_ycck) {
+  for (const auto& ink : std::vector<std::array<int, 4>>{
+           {255, 255, 255, 255}, {0, 255, 255, 255}, {200, 100, 50, 128}, {90, 90, 90, 0}}) {
+    std::string pixels;
+    for (Index i = 0; i < 16 * 16; ++i) {
+      for (const int value : ink) pixels += static_cast<char>(value);
+    }
+    for (const J_COLOR_SPACE stored : {JCS_CMYK, JCS_YCCK}) {
+      const std::vector<std::uint8_t> found =
+          decode(test::jpeg_file(16, 16, pixels, {.quality = 100, .stored = stored}));
+      ASSERT_EQ(found.size(), 3u * 16 * 16);
+      for (std::size_t i = 0; i < found.size(); ++i) {
+        EXPECT_NEAR(found[i], ink[i % 3] * ink[3] / 255.0, 2) << i << ' ' << stored;
+      }
+    }
+    const test::JpegOptions plain{.quality = 100, .stored = JCS_CMYK, .has_adobe_marker = false};
+    EXPECT_EQ(decode(test::jpeg_file(16, 16, pixels, plain)),
+              decode(test::jpeg_file(16, 16, pixels, {.quality = 100, .stored = JCS_CMYK})));
+  }
+}
+
+TEST(DecodeImage, passes_over_bytes_of_a_jpeg_that_stand_for_no_pixel) {
+  const std::string pixels = test::scene(48, 40, 3);
+  for (const bool progressive : {false, true}) {
+    const std::string file = test::jpeg_file(48, 40, pixels, progressive);
+    const std::vector<std::uint8_t> expected = decode(file);
+    const std::string end = file.substr(file.size() - 2);
+    ASSERT_EQ(end, "\xff\xd9");
+    const std::string before_end = file.substr(0, file.size() - 2) + bytes({1, 0, 2, 3}) + end;
+    EXPECT_EQ(decode(before_end), expected) << progressive;
+    std::string before_tables = file;
+    before_tables.insert(file.find("\xff\xdb"), bytes({5, 0, 7}));
+    EXPECT_EQ(decode(before_tables), expected) << progressive;
+    EXPECT_EQ(decode(file + "more"), expected) << progressive;
+    // They do not hide that pixels are missing.
+    const std::string half = before_tables.substr(0, before_tables.size() / 2);
+    EXPECT_THAT(refusal(half), HasSubstr("The JPEG is damaged: ")) << progressive;
+    EXPECT_THAT(refusal(half + end), HasSubstr("The JPEG is damaged: ")) << progressive;
+  }
+}
+
+// Each scan decodes the whole image again, and takes a few bytes.
+TEST(DecodeImage, refuses_a_jpeg_of_very_many_scans) {
+  const std::string pixels = test::scene(16, 16, 3);
+  const std::string file = test::jpeg_file(16, 16, pixels, {.separate_scans = true});
+  EXPECT_EQ(decode(file), decode(test::jpeg_file(16, 16, pixels)));
+  const std::size_t scan = file.rfind("\xff\xda"), end = file.size() - 2;
+  const auto repeated = [&](int times) {
+    std::string out = file.substr(0, scan);
+    for (int i = 0; i < times; ++i) out += file.substr(scan, end - scan);
+    return out + file.substr(end);
+  };
+  EXPECT_EQ(decode(repeated(400)), decode(file));
+  EXPECT_THAT(refusal(repeated(600)), HasSubstr("more than 500 scans"));
 }
 
 TEST(DecodeImage, makes_a_jpeg_smaller_but_not_below_the_side_asked_for) {
@@ -120,6 +240,68 @@ TEST(DecodeImage, allocates_nothing_for_a_size_that_the_file_cannot_hold) {
   std::string png = test::png_file(4, 4, 8, 2, test::scene(4, 4, 3));
   const std::string plain = test::png_file(30000, 30000, 8, 0, std::string(30000, 'x'));
   EXPECT_THAT(refusal(plain), HasSubstr("30000 x 30000"));
+}
+
+// Files of each kind that Pillow reads to what hone reads.
+std::map<std::string, std::string> files_of_every_kind() {
+  constexpr Index kHeight = 13, kWidth = 21;
+  std::map<std::string, std::string> out;
+  const auto rows = [](Index bytes_of_a_row) { return test::scene(kHeight, bytes_of_a_row, 1); };
+  const std::string palette = test::scene(1, 256, 3), alphas = test::scene(1, 256, 1, 2);
+  const std::string gamma = test::png_chunk("gAMA", test::big_endian(100'000));
+  const auto png = [&](int depth, int color_type, const std::string& chunks = {}) {
+    const Index channels = color_type == 2 ? 3 : color_type == 4 ? 2 : color_type == 6 ? 4 : 1;
+    const auto entries = static_cast<std::size_t>(3) << depth;
+    return test::png_file(kHeight, kWidth, depth, color_type,
+                          rows(ceil_div(kWidth * channels * depth, 8)),
+                          color_type == 3 ? palette.substr(0, entries) : "", chunks);
+  };
+  for (const int depth : {1, 2, 4, 8}) {
+    const auto entries = std::size_t{1} << depth;
+    out[concat("gray_", depth, ".png")] = png(depth, 0);
+    out[concat("gray_gamma_", depth, ".png")] = png(depth, 0, gamma);
+    out[concat("palette_", depth, ".png")] = png(depth, 3);
+    out[concat("palette_transparent_", depth, ".png")] =
+        png(depth, 3, test::png_chunk("tRNS", alphas.substr(0, entries)));
+  }
+  for (const int depth : {8, 16}) {
+    for (const int color_type : {2, 4, 6}) {
+      out[concat("color_", color_type, "_", depth, ".png")] = png(depth, color_type);
+      out[concat("gamma_", color_type, "_", depth, ".png")] = png(depth, color_type, gamma);
+    }
+  }
+  out["interlaced.png"] = test::interlaced_png_file(kHeight, kWidth, test::scene(13, 21, 3));
+  const std::string color = test::scene(kHeight, kWidth, 3), ink = test::scene(kHeight, kWidth, 4);
+  const std::string jpeg = test::jpeg_file(kHeight, kWidth, color);
+  out["gray.jpg"] = test::jpeg_file(kHeight, kWidth, test::scene(kHeight, kWidth, 1));
+  out["color.jpg"] = jpeg;
+  out["rgb.jpg"] = test::jpeg_file(kHeight, kWidth, color, {.stored = JCS_RGB});
+  out["progressive.jpg"] = test::jpeg_file(kHeight, kWidth, color, true);
+  out["extraneous.jpg"] = jpeg.substr(0, jpeg.size() - 2) + "abc\xff\xd9";
+  out["cmyk.jpg"] = test::jpeg_file(kHeight, kWidth, ink, {.stored = JCS_CMYK});
+  out["ycck.jpg"] = test::jpeg_file(kHeight, kWidth, ink, {.stored = JCS_YCCK});
+  out["plain_cmyk.jpg"] = test::jpeg_file(kHeight, kWidth, ink, {.has_adobe_marker = false});
+  return out;
+}
+
+// Except for gray samples of 16 bits, which Pillow clips to white.
+TEST(DecodeImage, gives_the_pixels_that_pillow_gives) {
+  HONE_REQUIRE_PEER("PIL");
+  const test::TemporaryFolder folder;
+  const std::map<std::string, std::string> files = files_of_every_kind();
+  for (const auto& [name, content] : files) test::write_bytes(folder.path() / name, content);
+  test::run_peer("tests/data/pillow_rgb.py", {folder.path().string()});
+  for (const auto& [name, content] : files) {
+    const std::string expected = read_text_file(folder.path() / (name + ".rgb"), 1 << 20);
+    const std::vector<std::uint8_t> found = decode(content);
+    ASSERT_EQ(found.size(), expected.size()) << name;
+    int largest = 0;
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const auto value = static_cast<unsigned char>(expected[i]);
+      largest = std::max(largest, std::abs(static_cast<int>(found[i]) - value));
+    }
+    EXPECT_LE(largest, 1) << name;
+  }
 }
 
 TEST(FitToSquare, takes_the_middle_and_keeps_a_constant_and_an_image_of_that_size) {

@@ -29,6 +29,12 @@ TEST(ImageMutation, progressive_jpeg) {
   test::run_mutations(test::jpeg_file(kHeight, kWidth, pixels, true), test::mutate_binary, decode);
 }
 
+TEST(ImageMutation, cmyk_jpeg) {
+  const std::string pixels = test::scene(kHeight, kWidth, 4);
+  test::run_mutations(test::jpeg_file(kHeight, kWidth, pixels, {.stored = JCS_YCCK}),
+                      test::mutate_binary, decode);
+}
+
 TEST(ImageMutation, png) {
   const std::string pixels = test::scene(kHeight, kWidth, 3);
   test::run_mutations(test::png_file(kHeight, kWidth, 8, 2, pixels), test::mutate_binary, decode);

@@ -10,10 +10,15 @@ Image decode_jpeg(std::span<const std::byte> file, std::string_view where, Index
 Image decode_png(std::span<const std::byte> file, std::string_view where);
 Image decode_netpbm(std::span<const std::byte> file, std::string_view where);
 
+// What a file can hold at most.
+struct FileLimit {
+  std::size_t bytes = 0;
+  Index pixels_per_byte = 1;
+};
 // An image of this size with memory for its pixels. Throws Error{CorruptFile} if the size is empty
-// or exceeds the limits of image.h.
-Image make_image(Index height, Index width, std::size_t file_bytes, std::string_view where);
+// or exceeds kMaxPixels or what the file can hold.
+Image make_image(Index height, Index width, FileLimit file, std::string_view where);
 // Only checks the size.
-void check_size(Index height, Index width, std::size_t file_bytes, std::string_view where);
+void check_size(Index height, Index width, FileLimit file, std::string_view where);
 
 }  // namespace hone::data

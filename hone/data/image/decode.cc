@@ -54,18 +54,18 @@ class NetpbmHeader {
 
 }  // namespace
 
-void check_size(Index height, Index width, std::size_t file_bytes, std::string_view where) {
-  const Index limit = std::min(
-      kMaxPixels, kMaxPixelsPerByte *
-                      static_cast<Index>(std::min<std::size_t>(file_bytes, std::size_t{1} << 40)));
+void check_size(Index height, Index width, FileLimit file, std::string_view where) {
+  constexpr std::size_t kMost = std::size_t{1} << 40;  // so that the product does not overflow
+  const Index limit =
+      std::min(kMaxPixels, file.pixels_per_byte * static_cast<Index>(std::min(file.bytes, kMost)));
   if (height < 1 || width < 1 || height > limit || width > limit / height) {
-    fail_corrupt(where, concat("1 to ", limit, " pixels in a file of ", file_bytes, " bytes"),
+    fail_corrupt(where, concat("1 to ", limit, " pixels in a file of ", file.bytes, " bytes"),
                  concat(width, " x ", height));
   }
 }
 
-Image make_image(Index height, Index width, std::size_t file_bytes, std::string_view where) {
-  check_size(height, width, file_bytes, where);
+Image make_image(Index height, Index width, FileLimit file, std::string_view where) {
+  check_size(height, width, file, where);
   return {height, width, std::vector<std::uint8_t>(static_cast<std::size_t>(3 * height * width))};
 }
 
@@ -75,7 +75,7 @@ Image decode_netpbm(std::span<const std::byte> file, std::string_view where) {
   const Index largest = header.next("largest value");
   if (largest < 1 || largest > 255)
     fail_corrupt(where, "a largest value of 1 to 255 (8 bits)", concat(largest));
-  Image image = make_image(height, width, file.size(), where);
+  Image image = make_image(height, width, {.bytes = file.size()}, where);
   const bool is_gray = static_cast<char>(file[1]) == '5';
   const std::size_t needed = image.pixels.size() / (is_gray ? 3 : 1);
   const auto data = file.subspan(header.end());

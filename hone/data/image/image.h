@@ -30,17 +30,19 @@ constexpr int luma(int red, int green, int blue) {
   return (19595 * red + 38470 * green + 7471 * blue + 0x8000) >> 16;
 }
 
-// Larger images are rejected, and so are images with more than kMaxPixelsPerByte pixels per byte of
-// their file, which no encoder achieves. Decoding allocates at most 3 bytes per pixel, and 6 more
-// for a progressive JPEG.
+// Larger images are rejected, and so are images with more pixels than a file of its format and size
+// can hold: 512 for each byte of a JPEG, 8256 of a PNG with 1 bit per pixel, 344 of one with 24.
+// Decoding allocates at most 3 bytes per pixel, and 8 more for a progressive JPEG.
 inline constexpr Index kMaxPixels = Index{1} << 26;
-inline constexpr Index kMaxPixelsPerByte = 1024;
 
-// Decodes a JPEG (gray, YCbCr, RGB), a PNG (any kind; transparent parts become white) or a binary
-// PGM or PPM of 8 bits, recognized by content. A JPEG may be scaled down by a power of two as long
-// as its short side stays at least `least_side`; 0 disables that. `where` names the file in errors:
-// Error{CorruptFile} for images that are damaged or cut short and for other content,
-// Error{Unsupported} for a CMYK JPEG.
+// Decodes a JPEG (gray, YCbCr, RGB, CMYK, YCCK), a PNG of any kind or a binary PGM or PPM of 8
+// bits, recognized by content, to the pixels of Pillow's convert("RGB"): transparency is dropped,
+// gAMA and color profiles change no value, CMYK is taken as inverted, as Photoshop writes it, and a
+// picture is not rotated as its EXIF data says. Of samples of 16 bits, the high byte is taken,
+// also of gray ones, which Pillow clips to white. A JPEG may be scaled down by a power of two as
+// long as its short side stays at least `least_side`; 0 disables that. `where` names the file in
+// errors: Error{CorruptFile} for images that are damaged or cut short and for other content. Bytes
+// between the markers of a JPEG that stand for no pixel are passed over, as by Pillow.
 Image decode_image(std::span<const std::byte> file, std::string_view where, Index least_side = 0);
 
 // The image as a PNG of 8-bit RGB. Error{InvalidArgument} if it has no pixels.
