@@ -157,10 +157,13 @@ std::string cifar_records(Index count, Index first_label) {
 TEST_F(Images, reads_cifar_batches_also_one_folder_below) {
   write("cifar-10-batches-bin/data_batch_1.bin", cifar_records(3, 7));
   write("cifar-10-batches-bin/data_batch_2.bin", cifar_records(2, 1));
+  for (int batch = 3; batch <= 5; ++batch) {
+    write(concat("cifar-10-batches-bin/data_batch_", batch, ".bin"), cifar_records(1, 4));
+  }
   write("cifar-10-batches-bin/test_batch.bin", cifar_records(4, 0));
   const ImageCorpus corpus = load();
   EXPECT_EQ(corpus.shape, (ImageShape{3, 32, 32}));
-  EXPECT_EQ(corpus.train.size(), 5);
+  EXPECT_EQ(corpus.train.size(), 8);
   EXPECT_EQ(corpus.held_out.size(), 4);
   EXPECT_EQ(corpus.train.label(0), 7);
   EXPECT_EQ(corpus.train.label(3), 1);
@@ -173,7 +176,24 @@ TEST_F(Images, reads_cifar_batches_also_one_folder_below) {
   EXPECT_THAT(refusal(), HasSubstr("10 class names, got 2"));
 }
 
+// As an interrupted extraction leaves it.
+TEST_F(Images, names_the_cifar_batches_that_are_missing) {
+  write("cifar-10-batches-bin/data_batch_1.bin", cifar_records(20, 0));
+  EXPECT_THAT(refusal(ErrorCategory::NotFound),
+              HasSubstr("there is no data_batch_2.bin, data_batch_3.bin, data_batch_4.bin, "
+                        "data_batch_5.bin."));
+  for (int batch = 2; batch <= 5; ++batch) {
+    write(concat("cifar-10-batches-bin/data_batch_", batch, ".bin"), cifar_records(1, 4));
+  }
+  EXPECT_EQ(refusal(ErrorCategory::NotFound), "");
+  fs::remove(folder() / "cifar-10-batches-bin" / "data_batch_1.bin");
+  EXPECT_THAT(refusal(ErrorCategory::NotFound), HasSubstr("there is no data_batch_1.bin."));
+}
+
 TEST_F(Images, refuses_a_cifar_batch_that_is_cut_or_has_another_label) {
+  for (int batch = 2; batch <= 5; ++batch) {
+    write(concat("data_batch_", batch, ".bin"), cifar_records(1, 4));
+  }
   write("data_batch_1.bin", cifar_records(2, 0).substr(1));
   EXPECT_THAT(refusal(), HasSubstr("a multiple of 3073 bytes"));
   std::string bytes = cifar_records(2, 0);
@@ -220,6 +240,66 @@ TEST_F(Images, takes_train_and_test_folders_and_refuses_a_class_of_the_test_alon
   EXPECT_THAT(refusal(), HasSubstr("Class z does not occur in train"));
   fs::remove_all(folder() / "train");
   EXPECT_THAT(refusal(), HasSubstr("expected a folder train beside test, got none"));
+}
+
+TEST_F(Images, takes_the_other_names_of_a_held_out_part) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (const std::string name : {"val", "valid", "validation"}) {
+    for (const char* part : {"train/", "test/"}) {
+      for (const char* in : {"x/1.ppm", "y/1.ppm"}) write(concat(name, "_set/", part, in), image);
+    }
+    const fs::path set = folder() / (name + "_set");
+    fs::rename(set / "test", set / name);
+    const ImageCorpus corpus = load_images(set, {.side = 8}, serial_executor());
+    EXPECT_EQ(corpus.train.size(), 2) << name;
+    EXPECT_EQ(corpus.held_out.size(), 2) << name;
+  }
+}
+
+// One folder too high, "flowers" and "birds" would be the classes.
+TEST_F(Images, refuses_folders_of_data_sets_and_names_one_to_pass) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (const char* set : {"birds", "flowers"}) {
+    for (const char* part : {"train", "test"}) {
+      for (const char* name : {"c01", "c02"})
+        write(concat(set, "/", part, "/", name, "/1.ppm"), image);
+    }
+  }
+  EXPECT_THAT(refusal(), HasSubstr(concat("a data set with a folder test: pass ",
+                                          (folder() / "birds").string(), " instead")));
+  EXPECT_THAT(refusal(ErrorCategory::CorruptFile, {.held_out_only = true}),
+              HasSubstr("a data set with a folder test"));
+  EXPECT_EQ(load_images(folder() / "birds", {.side = 8}, serial_executor()).classes.size(), 2u);
+}
+
+TEST_F(Images, refuses_parts_below_each_class) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (const char* name : {"cat", "dog"}) {
+    for (const char* part : {"train", "val"}) write(concat(name, "/", part, "/1.ppm"), image);
+  }
+  EXPECT_THAT(refusal(), HasSubstr("put the parts above the classes, as train/cat"));
+}
+
+// Parts of other names, or data sets of the same classes.
+TEST_F(Images, refuses_classes_that_have_the_same_folders) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (const char* part : {"Testing", "Training"}) {
+    for (const char* name : {"a", "b", "c"}) write(concat(part, "/", name, "/1.ppm"), image);
+  }
+  EXPECT_THAT(refusal(), HasSubstr("got Testing and Training, which both have the folders a and b: "
+                                   "pass one of the two, or name them train and test"));
+  fs::rename(folder() / "Training", folder() / "train");
+  fs::rename(folder() / "Testing", folder() / "test");
+  EXPECT_EQ(load({.side = 8}).classes.size(), 3u);
+}
+
+TEST_F(Images, takes_classes_with_folders_of_their_own) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (const char* name : {"cat/persian/", "cat/siamese/", "dog/beagle/", "dog/poodle/",
+                           "fox/images/", "wolf/images/", "owl/", "owl/persian/", "owl/siamese/"}) {
+    for (const char* number : {"1.ppm", "2.ppm"}) write(concat(name, number), image);
+  }
+  EXPECT_THAT(load({.side = 8}).classes, ElementsAre("cat", "dog", "fox", "owl", "wolf"));
 }
 
 TEST_F(Images, says_how_many_it_holds_out_of_a_folder_without_a_held_out_part) {

@@ -15,7 +15,8 @@ namespace fs = std::filesystem;
 
 constexpr ImageShape kShape = {3, 32, 32};
 constexpr std::size_t kRecord = 1 + 3 * 32 * 32;
-constexpr Index kClasses = 10, kBatches = 5;
+constexpr Index kClasses = 10;
+constexpr std::size_t kBatches = 5;
 constexpr std::array<const char*, kClasses> kNames = {
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"};
 
@@ -35,12 +36,43 @@ std::vector<std::string> read_class_names(const fs::path& folder) {
   return names;
 }
 
+std::string batch_name(std::size_t batch) { return concat("data_batch_", batch, ".bin"); }
+
+std::vector<std::string> missing_batches(const fs::path& folder) {
+  std::vector<std::string> out;
+  for (std::size_t batch = 1; batch <= kBatches; ++batch) {
+    std::error_code ignored;
+    if (!fs::exists(folder / batch_name(batch), ignored)) out.push_back(batch_name(batch));
+  }
+  return out;
+}
+
 void append_batch(const fs::path& path, std::vector<std::uint16_t>& labels,
                   std::vector<std::uint8_t>& pixels) {
   const MmapFile file(path);
   const auto bytes = file.bytes();
   parse_cifar_batch({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()},
                     path.string(), labels, pixels);
+}
+
+ImageCorpus read_batches(const fs::path& folder) {
+  ImageCorpus corpus;
+  corpus.shape = kShape;
+  corpus.classes = read_class_names(folder);
+  std::vector<std::uint16_t> labels;
+  std::vector<std::uint8_t> pixels;
+  for (std::size_t batch = 1; batch <= kBatches; ++batch) {
+    append_batch(folder / batch_name(batch), labels, pixels);
+  }
+  corpus.train = ImagePart(kShape, std::move(labels), std::move(pixels));
+  std::error_code ignored;
+  if (const fs::path path = folder / "test_batch.bin"; fs::exists(path, ignored)) {
+    labels.clear();
+    pixels.clear();
+    append_batch(path, labels, pixels);
+    corpus.held_out = ImagePart(kShape, std::move(labels), std::move(pixels));
+  }
+  return corpus;
 }
 
 }  // namespace
@@ -63,27 +95,18 @@ void parse_cifar_batch(std::span<const std::uint8_t> file, std::string_view wher
 }
 
 std::optional<ImageCorpus> read_cifar_folder(const fs::path& folder) {
-  std::error_code ignored;
-  fs::path inside = folder;
-  if (!fs::exists(inside / "data_batch_1.bin", ignored)) inside /= "cifar-10-batches-bin";
-  if (!fs::exists(inside / "data_batch_1.bin", ignored)) return std::nullopt;
-  ImageCorpus corpus;
-  corpus.shape = kShape;
-  corpus.classes = read_class_names(inside);
-  std::vector<std::uint16_t> labels;
-  std::vector<std::uint8_t> pixels;
-  for (Index batch = 1; batch <= kBatches; ++batch) {
-    const fs::path path = inside / concat("data_batch_", batch, ".bin");
-    if (fs::exists(path, ignored)) append_batch(path, labels, pixels);
+  for (const fs::path& inside : {folder, folder / "cifar-10-batches-bin"}) {
+    const std::vector<std::string> missing = missing_batches(inside);
+    if (missing.size() == kBatches) continue;
+    if (!missing.empty()) {
+      std::string names;
+      for (const std::string& name : missing) names += concat(names.empty() ? "" : ", ", name);
+      fail(ErrorCategory::NotFound, inside.string(),
+           concat("CIFAR-10 has ", kBatches, " training batches, but there is no ", names, "."));
+    }
+    return read_batches(inside);
   }
-  corpus.train = ImagePart(kShape, std::move(labels), std::move(pixels));
-  if (const fs::path path = inside / "test_batch.bin"; fs::exists(path, ignored)) {
-    labels.clear();
-    pixels.clear();
-    append_batch(path, labels, pixels);
-    corpus.held_out = ImagePart(kShape, std::move(labels), std::move(pixels));
-  }
-  return corpus;
+  return std::nullopt;
 }
 
 }  // namespace hone::data

@@ -64,16 +64,17 @@ struct ImageOptions {
 // Loads a folder, which may be:
 //  - IDX (MNIST and similar): train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-…, each plain
 //    or .gz;
-//  - CIFAR-10: data_batch_1.bin …, test_batch.bin, batches.meta.txt, also in a folder
-//  cifar-10-batches-bin;
-//  - otherwise an ImageFolder: a folder of images for each class, below train/ and test/ (or val/)
-//  if
-//    these exist.
+//  - CIFAR-10: data_batch_1.bin … data_batch_5.bin, test_batch.bin, batches.meta.txt, also in a
+//    folder cifar-10-batches-bin;
+//  - otherwise an ImageFolder: a folder of images for each class, below train/ and test/ (or val/,
+//    valid/, validation/) if these exist. The images of a class may lie in further folders.
 // If the data set itself has no held-out part, every tenth image is held out, in an ImageFolder of
 // each class. Files of an ImageFolder that cannot be decoded are skipped, counted and named in the
 // log, as are class folders without an image and classes of which none is held out. Throws
-// Error{NotFound}, also for a folder that cannot be read, or Error{CorruptFile} that names the
-// file, says that no image is left, or names the classes of which none to train on is.
+// Error{NotFound}, also for a folder that cannot be read and for missing batches of CIFAR-10, or
+// Error{CorruptFile} that names the file, says that no image is left, names the classes of which
+// none to train on is, or says that what would be classes are parts or data sets: their images lie
+// in train/ or test/, or in folders of which two or more have the same names in two of them.
 ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& options,
                         Executor& executor);
 

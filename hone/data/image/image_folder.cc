@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "hone/core/check.h"
@@ -19,11 +21,17 @@ namespace fs = std::filesystem;
 constexpr Index kDefaultSide = 64;
 constexpr Index kMaxClasses = 65535;
 constexpr Index kNamedFiles = 20;
+constexpr std::string_view kTrainName = "train";
+constexpr std::array<std::string_view, 4> kHeldOutNames = {"test", "val", "valid", "validation"};
 
 struct Files {
   std::vector<fs::path> paths;
   std::vector<std::uint16_t> labels;
 };
+
+bool is_held_out_name(std::string_view name) {
+  return std::ranges::find(kHeldOutNames, name) != kHeldOutNames.end();
+}
 
 bool is_hidden(const fs::path& path) { return path.filename().string().starts_with('.'); }
 
@@ -66,38 +74,96 @@ std::vector<fs::path> list_images(const fs::path& folder) {
   return out;
 }
 
+// The folders below a class that have images, if it has no images of its own beside them.
+std::set<std::string> folders_instead_of_images(const fs::path& class_folder,
+                                                const std::vector<fs::path>& images) {
+  std::set<std::string> out;
+  const std::size_t begin = class_folder.native().size() + 1;
+  for (const fs::path& image : images) {
+    const std::size_t end = image.native().find('/', begin);
+    if (end == std::string::npos) return {};
+    out.insert(image.native().substr(begin, end - begin));
+  }
+  return out;
+}
+
+// The images of a class may lie in folders, but these must not be the parts of a data set.
+void check_no_parts(const fs::path& class_folder, const std::set<std::string>& below) {
+  const auto part = std::ranges::find_if(
+      below, [](const std::string& name) { return name == kTrainName || is_held_out_name(name); });
+  if (part == below.end()) return;
+  const bool is_data_set = !list_folders(class_folder / *part).empty();
+  fail_corrupt(class_folder.string(), "the images of one class",
+               is_data_set ? concat("a data set with a folder ", *part, ": pass ",
+                                    class_folder.string(), " instead")
+                           : concat("a folder ", *part, ": put the parts above the classes, as ",
+                                    *part, "/", class_folder.filename().string()));
+}
+
+// Refuses two classes whose images lie in folders of the same names, two or more: those are the
+// classes, and what is taken for classes are parts or data sets. `below` has the folders of each.
+void check_are_classes(const fs::path& folder,
+                       const std::map<std::string, std::set<std::string>>& below) {
+  std::map<std::string, std::string> first_owner;
+  for (const auto& [name, folders] : below) {
+    std::map<std::string, std::string> shared;  // an earlier class, and a folder of both
+    for (const std::string& inner : folders) {
+      const auto [owner, is_new] = first_owner.emplace(inner, name);
+      if (is_new) continue;
+      const auto [other, is_first] = shared.emplace(owner->second, inner);
+      if (is_first) continue;
+      fail_corrupt(
+          folder.string(), "a folder for each class",
+          concat(other->first, " and ", name, ", which both have the folders ", other->second,
+                 " and ", inner, ": pass one of the two, or name them train and test"));
+    }
+  }
+}
+
+// Adds a class, or rejects it unless `may_add`. Returns its label.
+std::uint16_t label_of(const fs::path& class_folder, std::vector<std::string>& classes,
+                       bool may_add) {
+  const std::string name = class_folder.filename().string();
+  auto found = std::find(classes.begin(), classes.end(), name);
+  if (found == classes.end()) {
+    if (!may_add)
+      fail_corrupt(class_folder.string(), concat("Class ", name, " does not occur in train."));
+    found = classes.insert(classes.end(), name);
+    if (static_cast<Index>(classes.size()) > kMaxClasses) {
+      fail_corrupt(class_folder.parent_path().string(),
+                   concat("There are more than ", kMaxClasses, " classes."));
+    }
+  }
+  return static_cast<std::uint16_t>(found - classes.begin());
+}
+
 // Lists the class folders of one part. A name that is not in `classes` is added if `may_add`,
 // otherwise rejected.
 Files list_part(const fs::path& folder, std::vector<std::string>& classes, bool may_add) {
   Files out;
+  std::map<std::string, std::set<std::string>> below;
   for (const fs::path& class_folder : list_folders(folder)) {
     const std::vector<fs::path> images = list_images(class_folder);
     if (images.empty()) {
       log_warning(concat("skipped ", class_folder.string(), ", which has no image"));
       continue;
     }
-    const std::string name = class_folder.filename().string();
-    auto found = std::find(classes.begin(), classes.end(), name);
-    if (found == classes.end()) {
-      if (!may_add)
-        fail_corrupt(class_folder.string(), concat("Class ", name, " does not occur in train."));
-      found = classes.insert(classes.end(), name);
-      if (static_cast<Index>(classes.size()) > kMaxClasses) {
-        fail_corrupt(folder.string(), concat("There are more than ", kMaxClasses, " classes."));
-      }
-    }
-    const auto label = static_cast<std::uint16_t>(found - classes.begin());
+    std::set<std::string> folders = folders_instead_of_images(class_folder, images);
+    check_no_parts(class_folder, folders);
+    below.emplace(class_folder.filename().string(), std::move(folders));
+    const std::uint16_t label = label_of(class_folder, classes, may_add);
     out.paths.insert(out.paths.end(), images.begin(), images.end());
     out.labels.insert(out.labels.end(), images.size(), label);
   }
+  check_are_classes(folder, below);
   return out;
 }
 
-// A folder that contains only test/ and val/ lacks train/; these are not its classes.
+// A folder that contains only held-out parts lacks train/; these are not its classes.
 void check_has_train(const fs::path& folder) {
   const std::vector<fs::path> all = list_folders(folder);
   const bool held_out_only = !all.empty() && std::ranges::all_of(all, [](const fs::path& path) {
-    return path.filename() == "test" || path.filename() == "val";
+    return is_held_out_name(path.filename().native());
   });
   if (held_out_only) {
     fail_corrupt(folder.string(), concat("a folder train beside ", all[0].filename().string()),
@@ -234,13 +300,15 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
   ImageCorpus corpus;
   corpus.shape = {3, side, side};
   Files train, held_out;
-  std::error_code ignored;
-  const bool alone = options.held_out_only && (fs::is_directory(folder / "test", ignored) ||
-                                               fs::is_directory(folder / "val", ignored));
-  if (alone || fs::is_directory(folder / "train", ignored)) {
-    train = list_part(folder / "train", corpus.classes, /*may_add=*/true);
-    for (const char* name : {"test", "val"}) {
-      if (!held_out.paths.empty() || !fs::is_directory(folder / name, ignored)) continue;
+  const auto has_folder = [&](std::string_view name) {
+    std::error_code ignored;
+    return fs::is_directory(folder / name, ignored);
+  };
+  const bool alone = options.held_out_only && std::ranges::any_of(kHeldOutNames, has_folder);
+  if (alone || has_folder(kTrainName)) {
+    train = list_part(folder / kTrainName, corpus.classes, /*may_add=*/true);
+    for (const std::string_view name : kHeldOutNames) {
+      if (!held_out.paths.empty() || !has_folder(name)) continue;
       held_out = list_part(folder / name, corpus.classes, /*may_add=*/options.held_out_only);
     }
   } else {

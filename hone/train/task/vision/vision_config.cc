@@ -46,7 +46,8 @@ void add_entries(ConfigEntries& entries, VisionConfig::Data& data) {
   const EntryAdder add{entries};
   add("data.path", &data.path,
       "folder: MNIST's IDX files, CIFAR-10's binary batches, or a folder of images for each class, "
-      "below train/ and test/ (or val/) where there are such; leaves: drawn leaves",
+      "below train/ and test/ (or val/, valid/, validation/) where there are such; leaves: drawn "
+      "leaves",
       false);
   add("data.image_size", &data.image_size,
       "side of the squares that images of a folder are cut and scaled to; 0: 64. IDX, CIFAR-10 "
