@@ -3,19 +3,26 @@
 """Converts the tensors of a file of torch.save (.pth, .pt, .th) to safetensors, without PyTorch.
 
 tools/pth_to_safetensors.py IN.pth OUT.safetensors [--key NAME]
+tools/pth_to_safetensors.py IN.pth FOLDER --arch resnet20 --classes FILE|NAME,NAME,...
+    [--mean R G B] [--std R G B] [--key NAME]
 
 Reads the zip archives of PyTorch 1.6 and later and the older files that are pickles followed by
 data. IN holds a state dict, or a dictionary with one: under NAME or, without --key, the only one
 or that of `state_dict`, `model_state_dict` or `model`. Names stay as they are; what is no tensor is
 left out and named.
 
+With --arch, FOLDER is a classifier of images that `hone eval` and `hone classify` open. Its tensors
+are those of the architecture in fp32, after a prefix `module.`; num_batches_tracked may be missing.
+--classes names a file with a class a line, or has the names themselves. Images are normalized by
+(value / 255 - mean) / std, by default with the mean and deviation of ImageNet.
+
 No code of the file is run: the pickle is interpreted here, and it may call only OrderedDict and
 the functions that rebuild a tensor or a parameter. Every other name is refused. Only Python's
 standard library is used.
 
-OUT is written under a temporary name and renamed. Exit status 0; 1 if OUT cannot be written; 2 for
-wrong usage; 3 for a file that is missing or damaged; 4 for one with something that is not
-supported.
+The output is written under a temporary name and renamed; a FOLDER must not exist. Exit status 0; 1
+if it cannot be written; 2 for wrong usage, as an architecture or classes that do not fit; 3 for a
+file that is missing or damaged; 4 for one with something that is not supported.
 """
 
 import argparse
@@ -27,6 +34,7 @@ import mmap
 import os
 import pathlib
 import pickletools
+import shutil
 import struct
 import sys
 import zipfile
@@ -47,6 +55,17 @@ MAX_COUNT = 2**62
 # Tensors that share a storage are written one by one, up to this many times the size of the file.
 MAX_GROWTH = 16
 NAMES_SHOWN = 4
+
+# Name -> (blocks of each stage, whether they are bottlenecks). Those of three stages are for
+# CIFAR-10. Layers, names and shapes are those of hone/train/nn/resnet.h.
+RESNETS = {"resnet18": ((2, 2, 2, 2), False), "resnet20": ((3, 3, 3), False),
+           "resnet32": ((5, 5, 5), False), "resnet34": ((3, 4, 6, 3), False),
+           "resnet44": ((7, 7, 7), False), "resnet50": ((3, 4, 6, 3), True),
+           "resnet56": ((9, 9, 9), False)}
+IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+LEAST_STD = 1e-9
+MOST_CLASSES = 65535
+COUNTER = ".num_batches_tracked"
 
 
 class Refused(Exception):
@@ -499,9 +518,119 @@ def write_safetensors(path, tensors):
     return 8 + len(text) + offset
 
 
-def convert(source, target, key=None):
-    """Returns (tensors written, bytes written, names left out). Raises Refused."""
+def is_for_cifar(arch):
+    return len(RESNETS[arch][0]) == 3
+
+
+def shapes_of(arch, channels, classes):
+    """{name: shape} of the parameters and buffers of a ResNet"""
+    blocks, is_bottleneck = RESNETS[arch]
+    small = is_for_cifar(arch)
+    width = 16 if small else 64
+    out = {}
+
+    def add(conv, norm, inputs, outputs, kernel):
+        out[conv + ".weight"] = [outputs, inputs, kernel, kernel]
+        for part in ("weight", "bias", "running_mean", "running_var"):
+            out[f"{norm}.{part}"] = [outputs]
+        out[norm + COUNTER] = []
+
+    add("conv1", "bn1", channels, width, 3 if small else 7)
+    last = width
+    for stage, count in enumerate(blocks):
+        inner = width << stage
+        outputs = 4 * inner if is_bottleneck else inner
+        for block in range(count):
+            at = f"layer{stage + 1}.{block}."
+            if is_bottleneck:
+                convs = [(last, inner, 1), (inner, inner, 3), (inner, outputs, 1)]
+            else:
+                convs = [(last, outputs, 3), (outputs, outputs, 3)]
+            for number, shape in enumerate(convs, 1):
+                add(f"{at}conv{number}", f"{at}bn{number}", *shape)
+            if not small and last != outputs:
+                add(at + "downsample.0", at + "downsample.1", last, outputs, 1)
+            last = outputs
+    head = "linear" if small else "fc"
+    out[head + ".weight"], out[head + ".bias"] = [classes, last], [classes]
+    return out
+
+
+class Classifier:
+    """What a folder of `hone train vision` says of a model besides its tensors."""
+
+    def __init__(self, arch, classes, mean, std):
+        self.arch, self.classes, self.mean, self.std = arch, classes, mean, std
+
+    def fit(self, tensors):
+        """The tensors under the names of the architecture. Refuses those of another one."""
+        own = {}
+        for name, tensor in tensors.items():
+            short = name.removeprefix("module.")
+            if short in own:
+                raise damaged(f"The file has {quote(short)} twice.")
+            own[short] = tensor
+        shapes = shapes_of(self.arch, len(self.mean), len(self.classes))
+        unknown = min(own.keys() - shapes.keys(), default=None)
+        if unknown is not None:
+            raise Refused(USAGE, f"{self.arch} has no tensor {quote(unknown)}.")
+        for name, shape in shapes.items():
+            if name not in own and name.endswith(COUNTER):
+                own[name] = new_counter()
+            self.check_tensor(name, own.get(name), shape)
+        return own
+
+    def check_tensor(self, name, tensor, shape):
+        if tensor is None:
+            raise Refused(USAGE, f"The file has no tensor {quote(name)} of {self.arch}.")
+        if list(tensor.size) != shape:
+            raise Refused(USAGE, f"{quote(name)} has the shape {list(tensor.size)}, but with"
+                          f" {len(self.classes)} classes and {len(self.mean)} channels it is"
+                          f" {shape} in {self.arch}.")
+        kind = "I64" if name.endswith(COUNTER) else "F32"
+        if tensor.storage.dtype != kind:
+            raise unsupported(f"{quote(name)} is {tensor.storage.dtype}; a classifier has {kind}.")
+
+    def config(self):
+        """An image for a model of ImageNet is the middle of a larger one."""
+        small = is_for_cifar(self.arch)
+        side = 32 if small else 224
+        return {"format": "hone-vision", "model": self.arch, "width": 16 if small else 64,
+                "layers": 0, "channels": len(self.mean), "height": side, "image_width": side,
+                "image_side": 0 if small else 256, "classes": self.classes, "mean": self.mean,
+                "std": self.std}
+
+
+def new_counter():
+    """A scalar zero, which no result depends on."""
+    storage = Storage("", "I64", 8, 1)
+    storage.data = memoryview(bytes(8))
+    return Tensor(View(storage, 0, 1), 0, (), ())
+
+
+def write_classifier(folder, classifier, tensors):
+    """Returns the number of bytes of the tensors' file."""
+    staging = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     try:
+        staging.mkdir()
+        with open(staging / "config.json", "x", encoding="utf-8") as out:
+            json.dump(classifier.config(), out, indent=2, ensure_ascii=False)
+            out.write("\n")
+            out.flush()
+            os.fsync(out.fileno())
+        size = write_safetensors(staging / "model.safetensors", tensors)
+        os.rename(staging, folder)
+    except OSError as error:
+        raise Refused(WRITE_FAILED, f"{folder} cannot be written: {error.strerror}.") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return size
+
+
+def check_target(source, target, classifier):
+    try:
+        if classifier is not None and os.path.lexists(target):
+            raise Refused(USAGE, f"{target} exists already.")
         if target.is_dir():
             raise Refused(USAGE, f"{target} is a folder.")
     except OSError as error:
@@ -513,6 +642,11 @@ def convert(source, target, key=None):
             raise damaged("The input is no regular file.")
     except OSError as error:
         raise damaged(f"The file cannot be read: {error.strerror}.") from error
+
+
+def convert(source, target, key=None, classifier=None):
+    """Returns (tensors written, bytes written, names left out). Raises Refused."""
+    check_target(source, target, classifier)
     try:
         file = open(source, "rb")
     except OSError as error:
@@ -528,20 +662,71 @@ def convert(source, target, key=None):
         if size > MAX_GROWTH * len(whole):
             raise unsupported(f"The tensors share storages and would take {size} bytes, over"
                               f" {MAX_GROWTH} times the file.")
-        return len(tensors), write_safetensors(target, tensors), others
+        if classifier is None:
+            return len(tensors), write_safetensors(target, tensors), others
+        tensors = classifier.fit(tensors)
+        return len(tensors), write_classifier(target, classifier, tensors), others
+
+
+def read_classes(text):
+    """The lines of a file, or names with commas between them."""
+    try:
+        if os.path.isfile(text):
+            content = pathlib.Path(text).read_text(encoding="utf-8")
+            names = [line for line in content.splitlines() if line]
+        else:
+            names = text.split(",")
+        "".join(names).encode("utf-8")
+    except (OSError, ValueError) as error:
+        raise Refused(USAGE, f"--classes: {text} cannot be read as text.") from error
+    if not 2 <= len(names) <= MOST_CLASSES:
+        raise Refused(USAGE, f"--classes has to be a file with 2 to {MOST_CLASSES} names, one a"
+                      f" line, or names with commas between them; {quote(text)} has {len(names)}.")
+    if len(set(names)) != len(names) or "" in names:
+        raise Refused(USAGE, "--classes has a name twice, or an empty one.")
+    return names
+
+
+def read_classifier(options):
+    """None without --arch."""
+    if options.arch is None:
+        if options.classes or options.mean or options.std:
+            raise Refused(USAGE, "--classes, --mean and --std need --arch.")
+        return None
+    if options.classes is None:
+        raise Refused(USAGE, "--arch needs --classes.")
+    mean, std = options.mean or IMAGENET_MEAN, options.std or IMAGENET_STD
+    if len(mean) not in (1, 3) or len(mean) != len(std):
+        raise Refused(USAGE, "--mean and --std have a number for each of 1 or 3 channels.")
+    if not all(0 <= x <= 1 for x in mean) or not all(LEAST_STD <= x <= 1 for x in std):
+        raise Refused(USAGE, "--mean has numbers from 0 to 1, --std positive ones up to 1.")
+    return Classifier(options.arch, read_classes(options.classes), mean, std)
+
+
+def read_arguments(arguments):
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("source", metavar="IN.pth", type=pathlib.Path)
+    parser.add_argument("target", metavar="OUT.safetensors|FOLDER", type=pathlib.Path)
+    parser.add_argument("--key", help="entry of the file that holds the tensors")
+    parser.add_argument("--arch", choices=RESNETS,
+                        help="write the folder of a classifier of images of this architecture")
+    parser.add_argument("--classes", metavar="FILE|NAMES",
+                        help="its classes: a file with a name a line, or names with commas")
+    parser.add_argument("--mean", nargs="+", type=float, metavar="X",
+                        help="mean of each channel, 0 to 1 (ImageNet's)")
+    parser.add_argument("--std", nargs="+", type=float, metavar="X",
+                        help="deviation of each channel (ImageNet's)")
+    return parser.parse_args(arguments)
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("source", metavar="IN.pth", type=pathlib.Path)
-    parser.add_argument("target", metavar="OUT.safetensors", type=pathlib.Path)
-    parser.add_argument("--key", help="entry of the file that holds the tensors")
-    options = parser.parse_args(arguments)
+    options = read_arguments(arguments)
     for stream in (sys.stdout, sys.stderr):  # names of files that the terminal cannot show
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
     try:
-        count, size, others = convert(options.source, options.target, options.key)
+        classifier = read_classifier(options)
+        count, size, others = convert(options.source, options.target, options.key, classifier)
     except Refused as refusal:
         print(f"pth_to_safetensors: {options.source}: {refusal}", file=sys.stderr)
         return refusal.status

@@ -3,9 +3,11 @@ import collections
 import contextlib
 import io
 import json
+import math
 import os
 import pathlib
 import pickle
+import shutil
 import struct
 import subprocess
 import sys
@@ -376,6 +378,111 @@ class HostileTest(Case):
         content = bytearray(zip_file({"x": Tensor(floats(1234.5), (1,))}))
         content[content.find(struct.pack("<f", 1234.5))] ^= 1
         self.assertIn("damaged", self.refusal(bytes(content), 3))
+
+
+class ClassifierTest(Case):
+    NAMES = "cat,dog,newt"
+    OPTIONS = ("--arch", "resnet20", "--classes", NAMES)
+
+    def setUp(self):
+        super().setUp()
+        self.target = self.folder / "model"
+
+    @staticmethod
+    def weights(prefix="", counters=True):
+        out = {}
+        for name, shape in pth_to_safetensors.shapes_of("resnet20", 3, 3).items():
+            counter = name.endswith("num_batches_tracked")
+            kind = "LongStorage" if counter else "FloatStorage"
+            size = ITEM_BYTES[kind] * math.prod(shape)
+            if counters or not counter:
+                value = (prefix + name).encode() * (size // len(prefix + name) + 1)
+                out[prefix + name] = Tensor(Storage(kind, value[:size]), shape)
+        return out
+
+    def test_the_folder_has_the_tensors_and_what_hone_needs_to_know(self):
+        for write in WRITERS.values():
+            weights = self.weights()
+            status, err = self.run_tool(write({"state_dict": weights}), *self.OPTIONS)
+            self.assertEqual((status, err), (0, ""))
+            config = json.loads((self.target / "config.json").read_text())
+            self.assertEqual(config, {
+                "format": "hone-vision", "model": "resnet20", "width": 16, "layers": 0,
+                "channels": 3, "height": 32, "image_width": 32, "image_side": 0,
+                "classes": ["cat", "dog", "newt"], "mean": [0.485, 0.456, 0.406],
+                "std": [0.229, 0.224, 0.225]})
+            got = read_safetensors(self.target / "model.safetensors")
+            self.assertEqual(got.keys(), weights.keys())
+            for name, tensor in weights.items():
+                self.assertEqual(got[name][2], tensor.storage.data, name)
+            self.assertEqual(sorted(path.name for path in self.folder.iterdir()),
+                             ["in.pth", "model"])
+            shutil.rmtree(self.target)
+
+    def test_a_prefix_is_taken_off_and_counters_may_be_missing(self):
+        weights = self.weights(prefix="module.", counters=False)
+        self.assertEqual(self.run_tool(legacy_file(weights), *self.OPTIONS)[0], 0)
+        got = read_safetensors(self.target / "model.safetensors")
+        self.assertEqual(got.keys(), self.weights().keys())
+        self.assertEqual(got["bn1.num_batches_tracked"], ("I64", [], bytes(8)))
+        self.assertEqual(got["conv1.weight"][2], weights["module.conv1.weight"].storage.data)
+
+    def test_classes_come_from_a_file_and_statistics_from_options(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as names:
+            names.write("a, b\r\n\nc\u00e9\nd\n")
+            names.flush()
+            self.assertEqual(self.run_tool(
+                zip_file(self.weights()), "--arch", "resnet20", "--classes", names.name,
+                "--mean", "0.1", "0.2", "0.3", "--std", "0.4", "0.5", "1")[0], 0)
+        config = json.loads((self.target / "config.json").read_text(encoding="utf-8"))
+        self.assertEqual(config["classes"], ["a, b", "c\u00e9", "d"])
+        self.assertEqual((config["mean"], config["std"]), ([0.1, 0.2, 0.3], [0.4, 0.5, 1]))
+
+    def test_a_network_for_imagenet_takes_the_middle_of_larger_images(self):
+        config = pth_to_safetensors.Classifier("resnet50", ["a", "b"], (0,) * 3, (1,) * 3).config()
+        self.assertEqual((config["height"], config["image_side"], config["width"]), (224, 256, 64))
+
+    def test_what_does_not_fit_the_architecture_is_refused(self):
+        def message(change, status=2, options=self.OPTIONS):
+            weights = self.weights()
+            change(weights)
+            return self.refusal(zip_file(weights), status, *options)
+
+        nothing = lambda weights: None
+        self.assertIn("'layer1.3.conv1.weight'",
+                      message(nothing, options=("--arch", "resnet32", "--classes", self.NAMES)))
+        self.assertIn("resnet18 has no tensor",
+                      message(nothing, options=("--arch", "resnet18", "--classes", self.NAMES)))
+        self.assertIn("shape [3, 64]",
+                      message(nothing, options=("--arch", "resnet20", "--classes", "a,b")))
+        self.assertIn("no tensor 'shortcut.0.weight'",
+                      message(lambda w: w.update({"shortcut.0.weight": Tensor(floats(1), (1,))})))
+        self.assertIn("'bn1.running_var'", message(lambda w: w.pop("bn1.running_var")))
+        self.assertIn("'bn1.bias' twice", message(
+            lambda w: w.update({"module.bn1.bias": w["bn1.bias"]}), status=3))
+        half = Tensor(Storage("HalfStorage", bytes(32)), (16,))
+        self.assertIn("is F16", message(lambda w: w.update({"bn1.bias": half}), status=4))
+
+    def test_wrong_options_are_refused(self):
+        content = zip_file(self.weights())
+        for word, *options in (("need --arch", "--classes", "a,b"),
+                               ("need --arch", "--mean", "0.5"),
+                               ("needs --classes", "--arch", "resnet20"),
+                               ("twice", "--arch", "resnet20", "--classes", "a,a,b"),
+                               ("empty", "--arch", "resnet20", "--classes", "a,,b"),
+                               ("2 to 65535", "--arch", "resnet20", "--classes", "a"),
+                               ("3 channels", *self.OPTIONS, "--mean", "0.5"),
+                               ("0 to 1", *self.OPTIONS, "--mean", "0", "0", "127"),
+                               ("0 to 1", *self.OPTIONS, "--mean", "0", "0", "nan"),
+                               ("positive", *self.OPTIONS, "--std", "1", "0", "1")):
+            self.assertIn(word, self.refusal(content, 2, *options), options)
+
+    def test_what_exists_is_not_replaced(self):
+        self.target.mkdir()
+        status, err = self.run_tool(zip_file(self.weights()), *self.OPTIONS)
+        self.assertEqual(status, 2, err)
+        self.assertIn("exists already", err)
+        self.assertEqual(list(self.target.iterdir()), [])
 
 
 class RealFilesTest(Case):

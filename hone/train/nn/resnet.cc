@@ -16,11 +16,13 @@ namespace {
 using torch::Tensor;
 
 constexpr Index kBottleneckExpansion = 4;
-constexpr std::array<ResNetLayout, 5> kLayouts = {
+constexpr std::array<ResNetLayout, 7> kLayouts = {
     {{.name = "resnet18", .width = 64, .blocks = {2, 2, 2, 2}},
-     {.name = "resnet34", .width = 64, .blocks = {3, 4, 6, 3}},
-     {.name = "resnet50", .width = 64, .bottleneck = true, .blocks = {3, 4, 6, 3}},
      {.name = "resnet20", .width = 16, .blocks = {3, 3, 3, 0}},
+     {.name = "resnet32", .width = 16, .blocks = {5, 5, 5, 0}},
+     {.name = "resnet34", .width = 64, .blocks = {3, 4, 6, 3}},
+     {.name = "resnet44", .width = 16, .blocks = {7, 7, 7, 0}},
+     {.name = "resnet50", .width = 64, .bottleneck = true, .blocks = {3, 4, 6, 3}},
      {.name = "resnet56", .width = 16, .blocks = {9, 9, 9, 0}}}};
 
 const ResNetLayout& layout_of(std::string_view name) {
@@ -42,6 +44,8 @@ Tensor subsample(const Tensor& x, Index channels) {
 }
 
 }  // namespace
+
+std::span<const ResNetLayout> resnets() { return kLayouts; }
 
 const ResNetLayout* find_resnet(std::string_view name) {
   const auto* const found = std::ranges::find(kLayouts, name, &ResNetLayout::name);

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -22,7 +23,8 @@ struct ResNetLayout {
 
   bool is_for_cifar() const { return blocks.back() == 0; }
 };
-// resnet18, resnet34, resnet50, resnet20 or resnet56; null for another name.
+// Those that there are, and the one of a name; null for another name.
+std::span<const ResNetLayout> resnets();
 const ResNetLayout* find_resnet(std::string_view name);
 
 // He et al., "Deep residual learning for image recognition" (2015), with BatchNorm. Stage s has
@@ -32,9 +34,9 @@ const ResNetLayout* find_resnet(std::string_view name);
 //      stride 2, four stages, mean, linear "fc". Shortcuts that change the shape are 1 x 1
 //      convolutions ("downsample"). A bottleneck's stride is that of its 3 x 3 convolution.
 //      Parameters and buffers have the names, shapes and order of torchvision, which timm shares.
-//  resnet20, resnet56  for CIFAR-10: 3 x 3 convolution, three stages, mean, linear "linear".
-//      Shortcuts have no parameters: every second pixel, the added channels zero (option A). Names
-//      as in akamaster/pytorch_resnet_cifar10.
+//  resnet20, resnet32, resnet44, resnet56  for CIFAR-10: 3 x 3 convolution, three stages, mean,
+//      linear "linear". Shortcuts have no parameters: every second pixel, the added channels zero
+//      (option A). Names as in akamaster/pytorch_resnet_cifar10.
 class ResNetImpl final : public VisionNetImpl {
  public:
   enum class Stage { Penultimate, Last };

@@ -4,7 +4,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <memory>
 #include <utility>
@@ -20,8 +19,6 @@ namespace {
 
 using torch::Tensor;
 
-constexpr std::array<std::string_view, 7> kModels = {"mlp",      "cnn",      "resnet18", "resnet20",
-                                                     "resnet34", "resnet50", "resnet56"};
 constexpr Index kGroups = 8, kSmallSide = 8;
 
 class Mlp final : public VisionNetImpl {
@@ -78,7 +75,14 @@ class Cnn final : public VisionNetImpl {
 
 }  // namespace
 
-std::span<const std::string_view> vision_models() { return kModels; }
+std::span<const std::string_view> vision_models() {
+  static const std::vector<std::string_view> models = [] {
+    std::vector<std::string_view> out = {"mlp", "cnn"};
+    for (const ResNetLayout& layout : resnets()) out.push_back(layout.name);
+    return out;
+  }();
+  return models;
+}
 
 Index least_image_side(std::string_view name) { return name == "mlp" ? 1 : 4; }
 
@@ -91,7 +95,7 @@ Index most_image_pixels(const VisionSpec& spec) {
 }
 
 VisionSpec resolve(VisionSpec spec) {
-  check_choice("model.name", spec.name, kModels);
+  check_choice("model.name", spec.name, vision_models());
   const bool is_mlp = spec.name == "mlp", is_cnn = spec.name == "cnn";
   const ResNetLayout* const resnet = find_resnet(spec.name);
   const bool is_headless = resnet != nullptr && spec.classes == 0;

@@ -17,7 +17,7 @@ namespace hone::nn {
 
 struct VisionSpec {
   std::string name = "cnn";  // one of vision_models()
-  Index width = 0;           // 0 means mlp 256, cnn 32, resnet20 and resnet56 16, other ResNets 64
+  Index width = 0;           // 0 means mlp 256, cnn 32, ResNets for CIFAR-10 16, others 64
   Index layers = 2;          // hidden layers of the mlp
   Index channels = 1, height = 28, image_width = 28;
   Index classes = 10;  // 0: a ResNet without its linear layer

@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/core/json_io.h"
 #include "hone/core/mmap_file.h"
 #include "hone/train/surgery/slot.h"
 #include "hone/train/tensor_file.h"
 #include "tests/support/error_of.h"
 #include "tests/support/peer.h"
+#include "tests/support/program.h"
 #include "tests/support/test_data.h"
 
 namespace hone::nn {
@@ -54,12 +56,14 @@ struct Published {
   Index width, classes, parameters, features;
 };
 // Parameters as torchvision counts them with its 1000 classes, and as akamaster/
-// pytorch_resnet_cifar10 (0.27 M, 0.85 M) with 10.
+// pytorch_resnet_cifar10 (0.27 M, 0.46 M, 0.66 M, 0.85 M) with 10.
 const std::vector<Published> kPublished = {
     {"resnet18", {2, 2, 2, 2}, 2, 64, 1000, 11'689'512, 512},
     {"resnet34", {3, 4, 6, 3}, 2, 64, 1000, 21'797'672, 512},
     {"resnet50", {3, 4, 6, 3}, 3, 64, 1000, 25'557'032, 2048},
     {"resnet20", {3, 3, 3}, 2, 16, 10, 269'722, 64},
+    {"resnet32", {5, 5, 5}, 2, 16, 10, 464'154, 64},
+    {"resnet44", {7, 7, 7}, 2, 16, 10, 658'586, 64},
     {"resnet56", {9, 9, 9}, 2, 16, 10, 853'018, 64}};
 
 TEST(ResNet, has_the_published_number_of_parameters) {
@@ -261,6 +265,34 @@ TEST(ResNet, computes_its_definition) {
     expect_close(net->forward_features(images, Stage::Penultimate),
                  reference.stage(images, stages - 1));
     expect_close(net->forward(images), reference.logits(images));
+  }
+}
+
+// tools/pth_to_safetensors.py checks files against its own list of layers.
+TEST(ResNet, the_converter_knows_the_tensors_of_every_network) {
+  const std::string script =
+      "import json, pth_to_safetensors as tool\n"
+      "print(json.dumps({name: tool.shapes_of(name, 3, 7) for name in tool.RESNETS}))";
+  const test::ProgramResult tool =
+      test::Program({"/usr/bin/env", "python3", "-c", script},
+                    {"PYTHONPATH=" + test::source_file("tools").string()})
+          .wait();
+  if (tool.status == 127) GTEST_SKIP() << "no python3";
+  ASSERT_EQ(tool.status, 0) << tool.err;
+  const Json found = parse_json(tool.out, "pth_to_safetensors");
+  EXPECT_EQ(found.size(), resnets().size());
+  for (const ResNetLayout& layout : resnets()) {
+    const std::string name(layout.name);
+    const ResNet net(spec_of(name.c_str(), 7, 32, 32), any_values);
+    std::map<std::string, Shape> expected;
+    for (const NamedTensor& tensor : parameters_by_path(*net)) {
+      expected[tensor.name] = tensor.value.sizes().vec();
+    }
+    for (const NamedTensor& tensor : buffers_by_path(*net)) {
+      expected[tensor.name] = tensor.value.sizes().vec();
+    }
+    ASSERT_TRUE(found.contains(name));
+    EXPECT_EQ((found.at(name).get<std::map<std::string, Shape>>()), expected) << name;
   }
 }
 

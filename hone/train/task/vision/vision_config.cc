@@ -26,11 +26,11 @@ void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
   const EntryAdder add{entries};
   add("model.name", &model.name,
       "mlp; cnn: 3 x 3 convolutions with GroupNorm, each followed by a 2 x 2 maximum, until the "
-      "side is at most 8; He et al. (2015) with BatchNorm: resnet20, resnet56 for CIFAR-10, "
-      "resnet18, resnet34, resnet50 for ImageNet");
+      "side is at most 8; He et al. (2015) with BatchNorm: resnet20, resnet32, resnet44, resnet56 "
+      "for CIFAR-10, resnet18, resnet34, resnet50 for ImageNet");
   add("model.width", &model.width,
       "units of a hidden layer (mlp), channels of the first convolution (cnn: a multiple of 8); 0: "
-      "mlp 256, cnn 32, resnet20 and resnet56 16, other ResNets 64");
+      "mlp 256, cnn 32, ResNets for CIFAR-10 16, those for ImageNet 64");
   add("model.layers", &model.layers, "hidden layers of mlp");
   add.ignored_if(model.name != "mlp", concat("model.name = ", model.name));
   add("model.init", &model.init,
