@@ -10,12 +10,28 @@
 
 namespace hone {
 
-std::string sha256_hex(std::span<const std::byte> bytes) {
+namespace {
+
+void check_done(bool done) {
+  if (!done) fail(ErrorCategory::Internal, "sha256", "libcrypto did not compute a digest.");
+}
+
+}  // namespace
+
+void Sha256::Free::operator()(evp_md_ctx_st* state) const { EVP_MD_CTX_free(state); }
+
+Sha256::Sha256() : state_(EVP_MD_CTX_new()) {
+  check_done(state_ != nullptr && EVP_DigestInit_ex(state_.get(), EVP_sha256(), nullptr) == 1);
+}
+
+void Sha256::add(std::span<const std::byte> bytes) {
+  check_done(EVP_DigestUpdate(state_.get(), bytes.data(), bytes.size()) == 1);
+}
+
+std::string Sha256::hex() {
   std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
   unsigned length = 0;
-  if (EVP_Digest(bytes.data(), bytes.size(), digest.data(), &length, EVP_sha256(), nullptr) != 1) {
-    fail(ErrorCategory::Internal, "sha256", "libcrypto did not compute a digest.");
-  }
+  check_done(EVP_DigestFinal_ex(state_.get(), digest.data(), &length) == 1);
   constexpr char kDigits[] = "0123456789abcdef";
   std::string hex;
   for (unsigned i = 0; i < length; ++i) {
@@ -23,6 +39,12 @@ std::string sha256_hex(std::span<const std::byte> bytes) {
     hex += kDigits[digest[i] & 15];
   }
   return hex;
+}
+
+std::string sha256_hex(std::span<const std::byte> bytes) {
+  Sha256 hash;
+  hash.add(bytes);
+  return hash.hex();
 }
 
 std::string sha256_hex_of_text(std::string_view text) {

@@ -3,11 +3,29 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 
+struct evp_md_ctx_st;  // of libcrypto
+
 namespace hone {
+
+// SHA-256 of bytes that come in pieces.
+class Sha256 {
+ public:
+  Sha256();
+  void add(std::span<const std::byte> bytes);
+  // As sha256_hex() of all bytes. Nothing may be added afterwards.
+  std::string hex();
+
+ private:
+  struct Free {
+    void operator()(evp_md_ctx_st* state) const;
+  };
+  std::unique_ptr<evp_md_ctx_st, Free> state_;
+};
 
 // SHA-256 as 64 lower-case hexadecimal digits, as sha256sum prints it.
 std::string sha256_hex(std::span<const std::byte> bytes);

@@ -25,5 +25,11 @@ TEST(Sha256, matches_published_digests) {
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
 
+TEST(Sha256, takes_bytes_in_pieces) {
+  Sha256 hash;
+  for (const std::string_view piece : {"a", "", "bc"}) hash.add(std::as_bytes(std::span(piece)));
+  EXPECT_EQ(hash.hex(), sha256_hex_of_text("abc"));
+}
+
 }  // namespace
 }  // namespace hone

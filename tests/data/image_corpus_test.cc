@@ -17,7 +17,9 @@
 #include "hone/core/log.h"
 #include "hone/core/thread_pool.h"
 #include "hone/data/image/gzip.h"
+#include "hone/data/image/readers.h"
 #include "tests/support/image_codecs.h"
+#include "tests/support/program.h"
 #include "tests/support/test_data.h"
 
 namespace hone::data {
@@ -130,6 +132,16 @@ TEST_F(Idx, refuses_a_gzip_that_unpacks_to_far_more_than_its_head_says) {
   write("train-images-idx3-ubyte.gz",
         test::gzip(test::idx_file({20, 2, 3}, pixels_) + std::string(16 << 20, '\0')));
   EXPECT_THAT(refusal(), HasSubstr("unpacks to more than"));
+}
+
+// A magic number that is wrong is found before the sizes behind it decide how much is unpacked.
+TEST_F(Idx, unpacks_no_file_of_another_kind) {
+  std::string other = test::idx_file({1 << 20, 1 << 10, 1}, "");
+  other[2] = 9;
+  const std::string packed = test::gzip(other + std::string(1 << 20, '\0'));
+  // Only the beginning can be unpacked: who reads on finds the damage.
+  write("train-images-idx3-ubyte", packed.substr(0, packed.size() / 2));
+  EXPECT_THAT(refusal(), HasSubstr("magic number 2051), got magic number 2307"));
 }
 
 TEST_F(Idx, takes_both_t10k_files_or_neither) {
@@ -343,6 +355,31 @@ TEST_F(Images, gives_the_same_images_in_memory_or_not_and_on_any_number_of_threa
   EXPECT_EQ(again.hash, kept.hash);
   EXPECT_EQ(read(again, again.train, 5), read(kept, kept.train, 5));
   EXPECT_NE(load({.side = 17}).hash, kept.hash);
+}
+
+// Pieces of 256 images are hashed by different threads, which wait for each other here.
+TEST_F(Images, are_hashed_by_several_threads_to_the_same_value) {
+  constexpr Index kCount = 600;
+  std::atomic<int> together{0};
+  std::atomic<bool> met{false};
+  const auto corpus_of = [&](int threads) {
+    ImageCorpus corpus;
+    corpus.shape = {1, 1, 2};
+    corpus.train =
+        ImagePart(corpus.shape, std::vector<std::uint16_t>(kCount, 3),
+                  [&together, &met, threads](Index index, std::span<std::uint8_t> planes) {
+                    planes[0] = static_cast<std::uint8_t>(index);
+                    planes[1] = static_cast<std::uint8_t>(index >> 8);
+                    if (threads == 1 || index % 256 != 0) return;
+                    if (++together >= threads) met = true;
+                    test::wait_until([&] { return met.load(); });
+                  });
+    return corpus;
+  };
+  ThreadPool pool(2);
+  const std::string parallel = hash_images(corpus_of(2), nullptr, pool);
+  EXPECT_TRUE(met);
+  EXPECT_EQ(parallel, hash_images(corpus_of(1), nullptr, serial_executor()));
 }
 
 // A model that never sees a class cannot learn it.

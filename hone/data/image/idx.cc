@@ -19,6 +19,17 @@ Index read_big_endian(std::span<const std::uint8_t> bytes) {
   return value;
 }
 
+void check_head(std::span<const std::uint8_t> begin, Index dimensions, std::string_view where) {
+  const Index magic = 0x800 + dimensions;
+  const bool is_short = static_cast<Index>(begin.size()) < 4 + 4 * dimensions;
+  if (!is_short && read_big_endian(begin) == magic) return;
+  fail_corrupt(
+      where,
+      concat("an IDX file of unsigned bytes in ", dimensions, " dimensions (magic number ", magic,
+             ")"),
+      is_short ? concat(begin.size(), " bytes") : concat("magic number ", read_big_endian(begin)));
+}
+
 // The path of the file or of its .gz; empty if there is neither.
 fs::path find_file(const fs::path& folder, const std::string& name) {
   std::error_code ignored;
@@ -37,6 +48,7 @@ struct LabeledIdx {
 IdxArray read_idx(const fs::path& path, Index dimensions) {
   const Index head = 4 + 4 * dimensions;
   const std::vector<std::uint8_t> begin = read_begin(path, head);
+  check_head(begin, dimensions, path.string());
   Index most = 1;
   for (Index at = 4; at + 4 <= static_cast<Index>(begin.size()); at += 4) {
     most =
@@ -64,16 +76,9 @@ LabeledIdx read_pair(const fs::path& images_path, const fs::path& labels_path) {
 }  // namespace
 
 IdxArray parse_idx(std::vector<std::uint8_t> file, Index dimensions, std::string_view where) {
-  const auto head = static_cast<std::size_t>(4 + 4 * dimensions);
   const std::span<const std::uint8_t> bytes(file);
-  const Index magic = 0x800 + dimensions;
-  if (file.size() < head || read_big_endian(bytes) != magic) {
-    fail_corrupt(where,
-                 concat("an IDX file of unsigned bytes in ", dimensions,
-                        " dimensions (magic number ", magic, ")"),
-                 file.size() < head ? concat(file.size(), " bytes")
-                                    : concat("magic number ", read_big_endian(bytes)));
-  }
+  check_head(bytes, dimensions, where);
+  const auto head = static_cast<std::size_t>(4 + 4 * dimensions);
   IdxArray out;
   Index values = 1;
   for (Index d = 0; d < dimensions; ++d) {

@@ -2,7 +2,7 @@
 #include "hone/data/image/image_corpus.h"
 
 #include <algorithm>
-#include <numeric>
+#include <array>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -13,25 +13,26 @@
 namespace hone::data {
 namespace {
 
-// Hashes all pixels and labels piece by piece, without copying them as a whole.
-std::string hash_part(const ImagePart& part, const ImageShape& shape,
-                      const std::atomic<bool>* stop) {
-  std::string text;
-  std::vector<std::uint8_t> planes(static_cast<std::size_t>(shape.values()));
+// Hashes pixels and labels in pieces of 256 images, and then the hashes of the pieces.
+std::string hash_part(const ImagePart& part, const ImageShape& shape, const std::atomic<bool>* stop,
+                      Executor& executor) {
   constexpr Index kPiece = 256;
-  std::vector<std::byte> piece;
-  for (Index i = 0; i < part.size(); ++i) {
-    check_not_stopped(part, stop);
-    part.read(i, planes);
-    const auto* bytes = reinterpret_cast<const std::byte*>(planes.data());
-    piece.insert(piece.end(), bytes, bytes + planes.size());
-    piece.push_back(static_cast<std::byte>(part.label(i) & 0xff));
-    piece.push_back(static_cast<std::byte>(part.label(i) >> 8));
-    if (i % kPiece == kPiece - 1 || i + 1 == part.size()) {
-      text += sha256_hex(piece);
-      piece.clear();
+  std::vector<std::string> pieces(static_cast<std::size_t>(ceil_div(part.size(), kPiece)));
+  executor.parallel_for(part.size(), kPiece, [&](Index begin, Index end, int) {
+    std::vector<std::uint8_t> planes(static_cast<std::size_t>(shape.values()));
+    Sha256 piece;
+    for (Index i = begin; i < end; ++i) {
+      check_not_stopped(part, stop);
+      part.read(i, planes);
+      piece.add(std::as_bytes(std::span(planes)));
+      const std::array label = {static_cast<std::byte>(part.label(i) & 0xff),
+                                static_cast<std::byte>(part.label(i) >> 8)};
+      piece.add(label);
     }
-  }
+    pieces[static_cast<std::size_t>(begin / kPiece)] = piece.hex();
+  });
+  std::string text;
+  for (const std::string& piece : pieces) text += piece;
   return sha256_hex_of_text(text);
 }
 
@@ -84,10 +85,12 @@ void check_not_stopped(const ImagePart& part, const std::atomic<bool>* stop) {
   }
 }
 
-std::string hash_images(const ImageCorpus& corpus, const std::atomic<bool>* stop) {
-  return sha256_hex_of_text(concat(
-      corpus.shape.channels, ' ', corpus.shape.height, ' ', corpus.shape.width, ' ',
-      hash_part(corpus.train, corpus.shape, stop), hash_part(corpus.held_out, corpus.shape, stop)));
+std::string hash_images(const ImageCorpus& corpus, const std::atomic<bool>* stop,
+                        Executor& executor) {
+  return sha256_hex_of_text(concat(corpus.shape.channels, ' ', corpus.shape.height, ' ',
+                                   corpus.shape.width, ' ',
+                                   hash_part(corpus.train, corpus.shape, stop, executor),
+                                   hash_part(corpus.held_out, corpus.shape, stop, executor)));
 }
 
 ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& options,
@@ -122,7 +125,7 @@ ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& o
     corpus.name = std::filesystem::absolute(path).lexically_normal().parent_path().filename();
   }
   if (options.held_out_only) return std::move(corpus);
-  corpus.hash = hash_images(corpus, options.stop);
+  corpus.hash = hash_images(corpus, options.stop, executor);
   return std::move(corpus);
 }
 

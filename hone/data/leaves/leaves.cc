@@ -107,7 +107,7 @@ ImageCorpus leaves_corpus(const LeavesOptions& options, const ImageOptions& imag
       *part = keep_in_memory(*part, corpus.shape, image_options.stop, executor);
     }
   }
-  corpus.hash = hash_images(corpus, image_options.stop);
+  corpus.hash = hash_images(corpus, image_options.stop, executor);
   return corpus;
 }
 

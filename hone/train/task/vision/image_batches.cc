@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <mutex>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -16,6 +17,9 @@ namespace {
 
 // The stream of a seed that the order comes from; data::augment() has its own.
 constexpr std::uint32_t kImageOrderStream = 3;
+
+// How many values of a channel have each level.
+using LevelCounts = std::array<std::uint64_t, 256>;
 
 // Planes [channels, height, width] as a picture; one channel becomes gray.
 data::Image to_image(const std::vector<std::uint8_t>& planes, const data::ImageShape& shape) {
@@ -32,19 +36,28 @@ data::Image to_image(const std::vector<std::uint8_t>& planes, const data::ImageS
 }  // namespace
 
 ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape,
-                              const std::atomic<bool>* stop) {
+                              const std::atomic<bool>* stop, Executor& executor) {
   const auto channels = static_cast<std::size_t>(shape.channels);
   const auto plane = static_cast<std::size_t>(shape.height * shape.width);
-  std::vector<std::array<std::uint64_t, 256>> counts(channels);
-  std::vector<std::uint8_t> planes(channels * plane);
-  for (Index i = 0; i < part.size(); ++i) {
-    data::check_not_stopped(part, stop);
-    part.read(i, planes);
-    for (std::size_t at = 0; at < planes.size(); ++at) ++counts[at / plane][planes[at]];
-  }
+  std::vector<LevelCounts> counts(channels);
+  std::mutex mutex;
+  constexpr Index kPiece = 64;
+  executor.parallel_for(part.size(), kPiece, [&](Index begin, Index end, int) {
+    std::vector<LevelCounts> own(channels);
+    std::vector<std::uint8_t> planes(channels * plane);
+    for (Index i = begin; i < end; ++i) {
+      data::check_not_stopped(part, stop);
+      part.read(i, planes);
+      for (std::size_t at = 0; at < planes.size(); ++at) ++own[at / plane][planes[at]];
+    }
+    const std::lock_guard lock(mutex);
+    for (std::size_t c = 0; c < channels; ++c) {
+      for (std::size_t level = 0; level < own[c].size(); ++level) counts[c][level] += own[c][level];
+    }
+  });
   ChannelStats stats;
   const double all = static_cast<double>(plane) * static_cast<double>(part.size());
-  for (const auto& levels : counts) {
+  for (const LevelCounts& levels : counts) {
     double sum = 0, squares = 0;
     for (int level = 0; level < 256; ++level) {
       const double value = level / 255.0;

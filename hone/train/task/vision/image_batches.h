@@ -16,7 +16,8 @@ struct ChannelStats {
 // Exact sums over all images; a channel of one value has standard deviation 1. Error{Cancelled} as
 // data::check_not_stopped().
 ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape,
-                              const std::atomic<bool>* stop = nullptr);
+                              const std::atomic<bool>* stop = nullptr,
+                              Executor& executor = serial_executor());
 
 // The numbers of a batch: images [views, count, channels, height, width] normalized, labels
 // [count], and where the pixels of each view come from, [views, count].

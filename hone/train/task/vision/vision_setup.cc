@@ -123,7 +123,7 @@ VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* s
   if (corpus.classes.size() < 2) {
     fail_corrupt(config.data.path, "images of at least two classes", concat(corpus.classes.size()));
   }
-  data->stats = measure_channels(corpus.train, corpus.shape, stop);
+  data->stats = measure_channels(corpus.train, corpus.shape, stop, libtorch_executor());
   log_info(concat(corpus.name, ": ", corpus.train.size(), " images to train on, ",
                   corpus.held_out.size(), " held out; ", corpus.classes.size(), " classes, ",
                   corpus.shape.channels, " x ", corpus.shape.height, " x ", corpus.shape.width,

@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "hone/core/error.h"
+#include "hone/core/thread_pool.h"
 #include "hone/train/task/vision/prefetcher.h"
 #include "tests/support/program.h"
 
@@ -43,6 +44,15 @@ TEST(MeasureChannels, gives_mean_and_deviation_of_each_channel) {
   EXPECT_NEAR(stats.std[0], 0.5, 1e-12);
   EXPECT_NEAR(stats.mean[1], 0.2, 1e-12);
   EXPECT_EQ(stats.std[1], 1) << "a channel of one value";
+}
+
+TEST(MeasureChannels, gives_the_same_on_any_number_of_threads) {
+  const data::ImagePart part = numbered(300);
+  ThreadPool pool(3);
+  const ChannelStats serial = measure_channels(part, kShape);
+  const ChannelStats parallel = measure_channels(part, kShape, nullptr, pool);
+  EXPECT_EQ(parallel.mean, serial.mean);
+  EXPECT_EQ(parallel.std, serial.std);
 }
 
 TEST(ImageBatches, take_every_image_once_an_epoch_in_another_order_each) {
