@@ -30,4 +30,9 @@ double worst_difference(const Tensors& a, const Tensors& b) {
   return worst.error;
 }
 
+double relative_error(const at::Tensor& got, const at::Tensor& want) {
+  const at::Tensor wanted = want.to(at::kDouble);
+  return ((got.to(at::kDouble) - wanted).abs().max() / wanted.abs().max()).item<double>();
+}
+
 }  // namespace hone::test

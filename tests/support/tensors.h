@@ -17,5 +17,7 @@ bool equal(const Tensors& a, const Tensors& b);
 // max |a - b| / max(1, |b|) over all elements of all tensors; NaN if one is, and infinite for lists
 // of different lengths.
 double worst_difference(const Tensors& a, const Tensors& b);
+// max |got - want| / max |want|, in double precision.
+double relative_error(const at::Tensor& got, const at::Tensor& want);
 
 }  // namespace hone::test

@@ -13,14 +13,31 @@ HWY_BEFORE_NAMESPACE();
 namespace hone::kernels {
 namespace HWY_NAMESPACE {
 
+constexpr float kGeluTwiceRoot = 1.5957691216057308f;  // 2 sqrt(2/pi)
+constexpr float kGeluCubic = 0.044715f;
+
+// t(v) = 2 sqrt(2/pi) (v + 0.044715 v³).
+template <class D, class V>
+HWY_INLINE V gelu_inner(D d, V v) {
+  const auto cube = hn::Mul(hn::Mul(v, v), v);
+  const auto inner = hn::MulAdd(cube, hn::Set(d, kGeluCubic), v);
+  return hn::Mul(inner, hn::Set(d, kGeluTwiceRoot));
+}
+
+// v t'(v), or 0 beyond ±100, where the sigmoid of t(v) is 0 or 1 and the cube may overflow.
+template <class D, class V>
+HWY_INLINE V gelu_inner_steep(D d, V v) {
+  const auto cube = hn::Mul(hn::Mul(v, v), v);
+  const auto inner = hn::MulAdd(cube, hn::Set(d, 3 * kGeluCubic), v);
+  const auto steep = hn::Mul(inner, hn::Set(d, kGeluTwiceRoot));
+  return hn::IfThenZeroElse(hn::Gt(hn::Abs(v), hn::Set(d, 100.0f)), steep);
+}
+
 // v/2 (1 + tanh(u)) = v / (1 + exp(-2u)), u = sqrt(2/pi) (v + 0.044715 v³) (Hendrycks and Gimpel,
 // arXiv 1606.08415).
 template <class D, class V>
 HWY_INLINE V gelu_tanh(D d, V v) {
-  constexpr float kTwiceRoot = 1.5957691216057308f;  // 2 sqrt(2/pi)
-  const auto cube = hn::Mul(hn::Mul(v, v), v);
-  const auto inner = hn::MulAdd(cube, hn::Set(d, 0.044715f), v);
-  return times_sigmoid(d, v, hn::Mul(inner, hn::Set(d, kTwiceRoot)));
+  return times_sigmoid(d, v, gelu_inner(d, v));
 }
 
 // cap tanh(v / cap); NaN stays NaN.

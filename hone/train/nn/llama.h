@@ -9,35 +9,64 @@
 #include <vector>
 
 #include "hone/model_io/architecture.h"
+#include "hone/train/nn/attention.h"
 #include "hone/train/nn/ops.h"
 #include "hone/train/surgery/slot.h"
 #include "hone/train/tensor_file.h"
 
 namespace hone::nn {
 
-// One decoder layer. q, k and v are one product, and so are gate and up; hugging_face_tensors()
-// separates them. The products are the submodules self_attn.qkv_proj, self_attn.o_proj,
-// mlp.gate_up_proj and mlp.down_proj, at first nn::Linear.
+// Throws Error{Unsupported} that names `where` and the first trait that Llama does not compute:
+// LayerNorm, an MLP without a gate, learned positions, partial or adjacent RoPE, soft caps, or
+// layers of different widths.
+void check_trainable(const model_io::Architecture& architecture, const std::string& where);
+
+// One decoder layer. q, k and v are one product, and so are gate and up; model_tensors() separates
+// them. The products are the submodules self_attn.qkv_proj, self_attn.o_proj, mlp.gate_up_proj and
+// mlp.down_proj, at first nn::Linear.
 class LlamaLayerImpl : public torch::nn::Module {
  public:
-  LlamaLayerImpl(const model_io::Architecture& architecture, MatmulBackend backend);
+  // `rope` is that of layer `index`.
+  LlamaLayerImpl(const model_io::Architecture& architecture, Index index, const RopeTable& rope,
+                 MatmulBackend backend);
+
+  // Maps (x, delta) before the layer to (x, delta) after it, [batch · positions, hidden]. The
+  // residual stream is their sum; delta may be undefined. `mask` is that of the layer's window.
+  std::pair<torch::Tensor, torch::Tensor> forward(torch::Tensor x, torch::Tensor delta,
+                                                  Index positions, const torch::Tensor& mask);
 
   HeadLayout layout;
-  torch::Tensor input_norm, mlp_norm;
+  Index window;  // positions that a token sees; 0: all
+  // Weights of norms; undefined where the architecture has none.
+  torch::Tensor input_norm, mlp_norm;                    // of what the blocks read
+  torch::Tensor q_norm, k_norm;                          // AttentionTraits
+  torch::Tensor attention_output_norm, mlp_output_norm;  // of what the blocks yield
   Slot qkv{nullptr}, o{nullptr}, gate_up{nullptr}, down{nullptr};
+
+ private:
+  torch::Tensor gain(const torch::Tensor& norm) const;
+  std::pair<torch::Tensor, torch::Tensor> add_and_norm(const torch::Tensor& x,
+                                                       const torch::Tensor& delta,
+                                                       const torch::Tensor& norm) const;
+  torch::Tensor normed(const torch::Tensor& x, const torch::Tensor& norm) const;
+
+  RopeTable rope_;
+  double norm_eps_, norm_offset_, scale_;
+  Gate gate_;
 };
 TORCH_MODULE(LlamaLayer);
 
-// A Llama-family decoder (RMSNorm, half-split RoPE, grouped-query attention, SwiGLU), trained from
-// position 0. Its decoder layers are the submodules layers.0, layers.1, …; replace() can exchange
-// their products ("layers.0.mlp.down_proj") for other layers from [rows, in] to [rows, out].
+// A decoder of Llama's kind (RMSNorm, half-split RoPE, grouped-query attention, a gated MLP) with
+// the traits of its architecture, trained from position 0. Its decoder layers are the submodules
+// layers.0, layers.1, …; replace() can exchange their products ("layers.0.mlp.down_proj") for other
+// layers from [rows, in] to [rows, out].
 class LlamaImpl : public torch::nn::Module {
  public:
   // Initializes weights from Philox(seed) as normal(0, σ) with σ = 1/√hidden_size (the usual 0.02
   // fits a hidden size of 2500; at 160 it leaves attention flat for a thousand steps). Weights that
-  // write to the residual stream (o, down) get σ/√(2·layers), norms 1, biases 0. Throws
-  // Error{Unsupported} for RoPE over a part of the head or with adjacent pairs, and for factored
-  // layers, which task::make_llama() builds.
+  // write to the residual stream (o, down) get σ/√(2·layers), norms what multiplies by 1, biases 0.
+  // Throws as check_trainable() does, and Error{Unsupported} for factored layers, which
+  // task::make_llama() builds.
   LlamaImpl(const model_io::Architecture& architecture, std::uint64_t seed,
             MatmulBackend backend = MatmulBackend::Auto);
 
@@ -51,10 +80,10 @@ class LlamaImpl : public torch::nn::Module {
   Index recompute_every() const { return recompute_every_; }
 
   const model_io::Architecture& architecture() const { return architecture_; }
-  // Views of the parameters under their Hugging Face names in the order of transformers, without
-  // lm_head if it is tied. A product that is no Linear has its own parameters under its own name:
-  // "model.layers.0.mlp.gate_up_proj.a".
-  std::vector<NamedTensor> hugging_face_tensors() const;
+  // Views of the parameters in the order and under the names of model_io::plan_tensors(), which are
+  // those of transformers' Llama. A product that is no Linear has its own parameters under its own
+  // name: "model.layers.0.mlp.gate_up_proj.a".
+  std::vector<NamedTensor> model_tensors() const;
 
  private:
   torch::Tensor hidden(const torch::Tensor& ids) const;
@@ -64,7 +93,6 @@ class LlamaImpl : public torch::nn::Module {
   MatmulBackend backend_;
   torch::Tensor embed_tokens_, norm_, lm_head_;
   std::vector<LlamaLayer> layers_;
-  RopeTable rope_;
   Index recompute_every_ = 0;
 };
 TORCH_MODULE(Llama);

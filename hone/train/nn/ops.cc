@@ -8,32 +8,27 @@
 
 #include "hone/core/check.h"
 #include "hone/core/trace.h"
-#include "hone/kernels/activation/swiglu.h"
-#include "hone/kernels/attention/rope.h"
+#include "hone/kernels/activation/glu.h"
 #include "hone/kernels/norm/cross_entropy.h"
 #include "hone/kernels/norm/rms_norm.h"
 #include "hone/kernels/norm/rms_norm_grad.h"
 #include "hone/train/interop.h"
+#include "hone/train/nn/arguments.h"
 #include "hone/train/nn/matmul.h"
 #include "hone/train/nn/recompute.h"
 
 namespace hone::nn {
 namespace {
 
+using detail::data_of;
+using detail::optional_of;
 using torch::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-float* data_of(const Tensor& tensor) { return tensor.data_ptr<float>(); }
-
 // Logits that exist at a time: few enough to matter little beside the activations of a real model,
 // and rows enough for fast products.
 constexpr Index kLogitsOfChunk = Index{1} << 24, kRowsOfTile = 64;
-
-// Autograd functions accept an absent tensor only as nullopt.
-std::optional<Tensor> optional_of(const Tensor& tensor) {
-  return tensor.defined() ? std::optional(tensor) : std::nullopt;
-}
 
 // Saves how the forward pass multiplied, for the backward pass.
 void keep_products(AutogradContext* context, const detail::Products& products) {
@@ -120,15 +115,20 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
   }
 };
 
-struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& gate_up) {
+struct GluFunction : torch::autograd::Function<GluFunction> {
+  static Tensor forward(AutogradContext* context, const Tensor& gate_up, std::int64_t gate) {
     const Index dim = gate_up.size(-1) / 2, rows = gate_up.numel() / (2 * dim);
     auto sizes = gate_up.sizes().vec();
     sizes.back() = dim;
     const Tensor out = at::empty(sizes, gate_up.options());
-    kernels::swiglu({.rows = rows, .cols = dim, .gate_up = data_of(gate_up), .out = data_of(out)},
-                    libtorch_executor());
+    kernels::glu({.rows = rows,
+                  .cols = dim,
+                  .gate_up = data_of(gate_up),
+                  .out = data_of(out),
+                  .gate = static_cast<Gate>(gate)},
+                 libtorch_executor());
     context->save_for_backward({gate_up});
+    context->saved_data["gate"] = gate;
     return out;
   }
 
@@ -136,87 +136,14 @@ struct SwiGluFunction : torch::autograd::Function<SwiGluFunction> {
     const Tensor gate_up = context->get_saved_variables()[0];
     const Tensor grad = grads[0].contiguous(), by_input = at::empty_like(gate_up);
     const Index dim = gate_up.size(-1) / 2;
-    kernels::swiglu_grad({.rows = gate_up.numel() / (2 * dim),
-                          .cols = dim,
-                          .gate_up = data_of(gate_up),
-                          .grad_out = data_of(grad),
-                          .grad_gate_up = data_of(by_input)},
-                         libtorch_executor());
-    return {by_input};
-  }
-};
-
-// Views count·head_dim columns of [batch, positions, …] rows as [batch, count, positions,
-// head_dim].
-Tensor heads_of(const Tensor& rows, Index first, Index count, Index head_dim) {
-  return rows.view({rows.size(0), rows.size(1), -1, head_dim})
-      .narrow(2, first, count)
-      .transpose(1, 2);
-}
-
-struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
-  static Tensor forward(AutogradContext* context, const Tensor& qkv, const Tensor& cos,
-                        const Tensor& sin, std::int64_t heads, std::int64_t kv_heads) {
-    const Index batch = qkv.size(0), positions = qkv.size(1);
-    HONE_TRACE_ZONE("attention", {"batch", batch}, {"positions", positions}, {"heads", heads});
-    const Index head_dim = qkv.size(2) / (heads + 2 * kv_heads), turned = heads + kv_heads;
-    const Tensor roped = at::empty({batch, positions, turned * head_dim}, qkv.options());
-    kernels::apply_rope({.x = data_of(qkv),
-                         .x_stride = qkv.size(2),
-                         .y = data_of(roped),
-                         .y_stride = turned * head_dim,
-                         .rows = batch * positions,
-                         .heads = turned,
-                         .head_dim = head_dim,
-                         .dims = head_dim,
-                         .positions = positions,
-                         .cosine = data_of(cos),
-                         .sine = data_of(sin)},
-                        libtorch_executor());
-    const Tensor q = heads_of(roped, 0, heads, head_dim);
-    const Tensor k = heads_of(roped, heads, kv_heads, head_dim);
-    const Tensor v = heads_of(qkv, turned, kv_heads, head_dim);
-    const auto [out, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(
-        q, k, v, /*dropout_p=*/0.0, /*is_causal=*/true);
-    context->save_for_backward({qkv, roped, out, log_sums, cos, sin});
-    context->saved_data["heads"] = heads;
-    context->saved_data["kv_heads"] = kv_heads;
-    return out.transpose(1, 2).reshape({batch, positions, heads * head_dim});
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list grads) {
-    const auto saved = context->get_saved_variables();
-    const Tensor &qkv = saved[0], &roped = saved[1], &cos = saved[4], &sin = saved[5];
-    const Index heads = context->saved_data["heads"].toInt();
-    const Index kv_heads = context->saved_data["kv_heads"].toInt(), turned = heads + kv_heads;
-    HONE_TRACE_ZONE("attention backward", {"batch", qkv.size(0)}, {"positions", qkv.size(1)},
-                    {"heads", heads});
-    const Index head_dim = qkv.size(2) / (turned + kv_heads);
-    const auto [by_q, by_k, by_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        heads_of(grads[0].contiguous(), 0, heads, head_dim), heads_of(roped, 0, heads, head_dim),
-        heads_of(roped, heads, kv_heads, head_dim), heads_of(qkv, turned, kv_heads, head_dim),
-        saved[2], saved[3], /*dropout_p=*/0.0, /*is_causal=*/true);
-    const Tensor by_qkv = at::empty_like(qkv);
-    const auto turn_back = [&](const Tensor& by_part, Index first, Index count) {
-      const Tensor rows = by_part.transpose(1, 2).contiguous();
-      kernels::apply_rope({.x = data_of(rows),
-                           .x_stride = count * head_dim,
-                           .y = data_of(by_qkv) + first * head_dim,
-                           .y_stride = qkv.size(2),
-                           .rows = qkv.size(0) * qkv.size(1),
-                           .heads = count,
-                           .head_dim = head_dim,
-                           .dims = head_dim,
-                           .positions = qkv.size(1),
-                           .cosine = data_of(cos),
-                           .sine = data_of(sin),
-                           .inverse = true},
-                          libtorch_executor());
-    };
-    turn_back(by_q, 0, heads);
-    turn_back(by_k, heads, kv_heads);
-    heads_of(by_qkv, turned, kv_heads, head_dim).copy_(by_v);
-    return {by_qkv, Tensor(), Tensor(), Tensor(), Tensor()};
+    kernels::glu_grad({.rows = gate_up.numel() / (2 * dim),
+                       .cols = dim,
+                       .gate_up = data_of(gate_up),
+                       .grad_out = data_of(grad),
+                       .grad_gate_up = data_of(by_input),
+                       .gate = static_cast<Gate>(context->saved_data["gate"].toInt())},
+                      libtorch_executor());
+    return {by_input, Tensor()};
   }
 };
 
@@ -335,19 +262,9 @@ std::pair<Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& delta, con
   return {delta.defined() ? out[0] : base, out.back()};
 }
 
-Tensor swiglu(const Tensor& gate_up) {
-  if (!takes_fused_kernels(gate_up)) return composed::swiglu(gate_up);
-  return SwiGluFunction::apply(gate_up.contiguous());
-}
-
-Tensor causal_attention(const Tensor& qkv, const RopeTable& rope, const HeadLayout& layout) {
-  HONE_CHECK(qkv.dim() == 3 && qkv.size(2) == layout.width(), "causal_attention",
-             concat("[batch, positions, ", layout.width(), "]"), qkv.size(-1));
-  HONE_CHECK(qkv.size(1) <= rope.cos.size(0), "causal_attention",
-             concat("at most ", rope.cos.size(0), " positions"), qkv.size(1));
-  if (!takes_fused_kernels(qkv)) return composed::causal_attention(qkv, rope, layout);
-  return AttentionFunction::apply(qkv.contiguous(), rope.cos, rope.sin, layout.heads,
-                                  layout.kv_heads);
+Tensor glu(const Tensor& gate_up, Gate gate) {
+  if (!takes_fused_kernels(gate_up)) return composed::glu(gate_up, gate);
+  return GluFunction::apply(gate_up.contiguous(), static_cast<std::int64_t>(gate));
 }
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <utility>
 
-#include "hone/core/index.h"
+#include "hone/kernels/activation/glu.h"
 
 namespace hone::nn {
 
@@ -35,20 +35,9 @@ std::pair<torch::Tensor, torch::Tensor> add_rms_norm(const torch::Tensor& x,
                                                      const torch::Tensor& delta,
                                                      const torch::Tensor& weight, double eps);
 
-// silu(gate)·up for rows [gate | up].
-torch::Tensor swiglu(const torch::Tensor& gate_up);
-
-struct RopeTable {
-  torch::Tensor cos, sin;  // [context, head_dim/2]
-};
-struct HeadLayout {
-  Index heads = 0, kv_heads = 0, head_dim = 0;
-  Index width() const { return (heads + 2 * kv_heads) * head_dim; }
-};
-// qkv [batch, positions, heads q | kv_heads k | kv_heads v] before RoPE -> [batch, positions,
-// heads·head_dim]; half-split RoPE from position 0, causal, scale 1/√head_dim.
-torch::Tensor causal_attention(const torch::Tensor& qkv, const RopeTable& rope,
-                               const HeadLayout& layout);
+using kernels::Gate;
+// silu(gate)·up or gelu(gate)·up for rows [gate | up].
+torch::Tensor glu(const torch::Tensor& gate_up, Gate gate);
 
 // The sum over rows of -log softmax(hidden·weightᵀ)[target] in nats as an f64 scalar. Rows with a
 // target below 0 count as 0. The logits of logits_rows() rows exist at a time.
@@ -60,9 +49,7 @@ namespace composed {
 std::pair<torch::Tensor, torch::Tensor> add_rms_norm(const torch::Tensor& x,
                                                      const torch::Tensor& delta,
                                                      const torch::Tensor& weight, double eps);
-torch::Tensor swiglu(const torch::Tensor& gate_up);
-torch::Tensor causal_attention(const torch::Tensor& qkv, const RopeTable& rope,
-                               const HeadLayout& layout);
+torch::Tensor glu(const torch::Tensor& gate_up, Gate gate);
 torch::Tensor linear_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,
                                    const torch::Tensor& targets);
 }  // namespace composed

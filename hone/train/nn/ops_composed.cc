@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
+#include <optional>
+
+#include "hone/train/nn/attention.h"
 #include "hone/train/nn/ops.h"
 
 namespace hone::nn::composed {
@@ -13,27 +16,37 @@ std::pair<torch::Tensor, torch::Tensor> add_rms_norm(const torch::Tensor& x,
   return {sum, sum * inverse * weight};
 }
 
-torch::Tensor swiglu(const torch::Tensor& gate_up) {
+torch::Tensor glu(const torch::Tensor& gate_up, Gate gate) {
   const auto halves = gate_up.chunk(2, -1);
-  return at::silu(halves[0]) * halves[1];
+  return (gate == Gate::Silu ? at::silu(halves[0]) : at::gelu(halves[0], "tanh")) * halves[1];
 }
 
 torch::Tensor causal_attention(const torch::Tensor& qkv, const RopeTable& rope,
-                               const HeadLayout& layout) {
-  const Index batch = qkv.size(0), positions = qkv.size(1), half = layout.head_dim / 2;
-  const auto parts = qkv.view({batch, positions, -1, layout.head_dim})
-                         .transpose(1, 2)
-                         .split_with_sizes({layout.heads, layout.kv_heads, layout.kv_heads}, 1);
+                               const HeadLayout& layout, const AttentionTraits& traits) {
+  const Index batch = qkv.size(0), positions = qkv.size(1), head_dim = layout.head_dim;
+  const Index half = head_dim / 2;
+  const auto heads = [&](Index first, Index count, const torch::Tensor& norm) {
+    torch::Tensor x = qkv.narrow(2, first * head_dim, count * head_dim);
+    if (norm.defined()) {
+      x = add_rms_norm(x.reshape({-1, norm.numel()}), {}, norm, traits.norm_eps).second;
+    }
+    return x.view({batch, positions, count, head_dim}).transpose(1, 2);
+  };
   const torch::Tensor cos = rope.cos.narrow(0, 0, positions).to(qkv.scalar_type());
   const torch::Tensor sin = rope.sin.narrow(0, 0, positions).to(qkv.scalar_type());
   const auto turn = [&](const torch::Tensor& x) {
     const torch::Tensor a = x.narrow(-1, 0, half), b = x.narrow(-1, half, half);
     return at::cat({a * cos - b * sin, b * cos + a * sin}, -1);
   };
+  std::optional<torch::Tensor> mask;
+  if (traits.mask.defined()) mask = traits.mask.to(qkv.scalar_type());
   const torch::Tensor out = at::scaled_dot_product_attention(
-      turn(parts[0]), turn(parts[1]), parts[2], /*attn_mask=*/{}, /*dropout_p=*/0.0,
-      /*is_causal=*/true, /*scale=*/std::nullopt, /*enable_gqa=*/layout.heads != layout.kv_heads);
-  return out.transpose(1, 2).reshape({batch, positions, layout.heads * layout.head_dim});
+      turn(heads(0, layout.heads, traits.q_norm)),
+      turn(heads(layout.heads, layout.kv_heads, traits.k_norm)),
+      heads(layout.heads + layout.kv_heads, layout.kv_heads, {}), mask, /*dropout_p=*/0.0,
+      /*is_causal=*/!mask, traits.scale > 0 ? std::optional(traits.scale) : std::nullopt,
+      /*enable_gqa=*/layout.heads != layout.kv_heads);
+  return out.transpose(1, 2).reshape({batch, positions, layout.heads * head_dim});
 }
 
 torch::Tensor linear_cross_entropy(const torch::Tensor& hidden, const torch::Tensor& weight,

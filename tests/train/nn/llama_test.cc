@@ -16,10 +16,12 @@
 #include "hone/train/nn/linear.h"
 #include "hone/train/surgery/layer_surgery.h"
 #include "hone/train/surgery/layer_tree.h"
+#include "tests/support/tensors.h"
 
 namespace hone::nn {
 namespace {
 
+using test::relative_error;
 using torch::Tensor;
 
 model_io::Architecture small(Index kv_heads = 2, bool tied = true, bool biases = false) {
@@ -40,12 +42,6 @@ Tensor some_ids(Index batch, Index positions, std::uint64_t salt = 0) {
   return ids;
 }
 
-double worst_relative(const Tensor& got, const Tensor& want) {
-  return ((got.to(at::kDouble) - want.to(at::kDouble)).abs().max() /
-          want.to(at::kDouble).abs().max())
-      .item<double>();
-}
-
 std::map<std::string, Tensor> weights_of(const LlamaImpl& model) {
   std::map<std::string, Tensor> out;
   for (const NamedTensor& named : parameters_by_path(model)) out[named.name] = named.value;
@@ -61,8 +57,7 @@ TEST(Llama, has_the_parameters_that_its_architecture_counts) {
       for (const Tensor& parameter : model->parameters()) count += parameter.numel();
       EXPECT_EQ(count, architecture.parameters()) << tied << biases;
       Index exported = 0;
-      for (const NamedTensor& named : model->hugging_face_tensors())
-        exported += named.value.numel();
+      for (const NamedTensor& named : model->model_tensors()) exported += named.value.numel();
       EXPECT_EQ(exported, count);
     }
   }
@@ -71,7 +66,7 @@ TEST(Llama, has_the_parameters_that_its_architecture_counts) {
 TEST(Llama, exports_hugging_face_names_as_views_of_its_parameters) {
   const Llama model(small(2, false, true), 1);
   std::map<std::string, Tensor> by_name;
-  for (const NamedTensor& named : model->hugging_face_tensors()) {
+  for (const NamedTensor& named : model->model_tensors()) {
     EXPECT_TRUE(named.value.is_contiguous()) << named.name;
     by_name[named.name] = named.value;
   }
@@ -107,7 +102,7 @@ TEST(Llama, tied_weights_get_the_gradient_of_both_uses) {
   untied->loss_sum(ids, targets).backward();
   const auto parameters = untied->named_parameters();
   const Tensor want = parameters["embed_tokens"].grad() + parameters["lm_head"].grad();
-  EXPECT_LE(worst_relative(tied->named_parameters()["embed_tokens"].grad(), want), 1e-6);
+  EXPECT_LE(relative_error(tied->named_parameters()["embed_tokens"].grad(), want), 1e-6);
 }
 
 // The whole model again, from composed operators in double precision.
@@ -138,7 +133,8 @@ Tensor composed_loss(const Llama& model, const Tensor& ids, const Tensor& target
     const Tensor attended = composed::causal_attention(qkv, rope, layout).reshape({rows, -1});
     x = x + project(attended, "self_attn.o_proj");
     normed = composed::add_rms_norm(x, {}, get(prefix + "mlp_norm"), a.norm_eps).second;
-    x = x + project(composed::swiglu(project(normed, "mlp.gate_up_proj")), "mlp.down_proj");
+    x = x +
+        project(composed::glu(project(normed, "mlp.gate_up_proj"), Gate::Silu), "mlp.down_proj");
   }
   const Tensor last = composed::add_rms_norm(x, {}, get("norm"), a.norm_eps).second;
   const Tensor head = leaves.count("lm_head") != 0 ? get("lm_head") : get("embed_tokens");
@@ -167,7 +163,7 @@ TEST(Llama, loss_and_every_gradient_match_a_double_precision_model_of_composed_o
         want.backward();
         got.backward();
         for (const auto& [name, value] : parameters_by_path(*model)) {
-          EXPECT_LE(worst_relative(value.grad(), leaves.at(name).grad()), 3e-5)
+          EXPECT_LE(relative_error(value.grad(), leaves.at(name).grad()), 3e-5)
               << name << " kv " << kv_heads << " extras " << extras;
         }
       }
@@ -240,9 +236,9 @@ TEST(Llama, calls_what_replaces_a_product_also_where_layers_are_recomputed) {
     want.backward();
     EXPECT_EQ(calls_of(*model, path), every == 0 ? 1 : 2);
     const Tensor grad = weights_of(*dense).at(path + ".weight").grad();
-    EXPECT_LE(worst_relative(2 * halved->twice.grad(), grad), 1e-6);
+    EXPECT_LE(relative_error(2 * halved->twice.grad(), grad), 1e-6);
     std::vector<std::string> names;
-    for (const NamedTensor& named : model->hugging_face_tensors()) names.push_back(named.name);
+    for (const NamedTensor& named : model->model_tensors()) names.push_back(named.name);
     EXPECT_EQ(std::ranges::count(names, "model." + path + ".twice"), 1);
     EXPECT_EQ(std::ranges::count(names, "model.layers.1.mlp.up_proj.weight"), 0);
     EXPECT_EQ(std::ranges::count(names, "model.layers.0.mlp.up_proj.weight"), 1);

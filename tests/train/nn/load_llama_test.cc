@@ -47,7 +47,7 @@ Llama load(const fs::path& path) {
 
 std::map<std::string, Tensor> by_name(const Llama& model) {
   std::map<std::string, Tensor> out;
-  for (const NamedTensor& named : model->hugging_face_tensors()) out[named.name] = named.value;
+  for (const NamedTensor& named : model->model_tensors()) out[named.name] = named.value;
   return out;
 }
 

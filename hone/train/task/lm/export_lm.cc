@@ -19,7 +19,7 @@ void export_lm(const std::filesystem::path& folder, nn::LlamaImpl& model,
   if (parts.context > 0) architecture.context = parts.context;
   model_io::validate(architecture, folder.string());  // what nobody could open is not written
   std::vector<model_io::NamedMatrix> tensors;
-  std::vector<NamedTensor> on_host = model.hugging_face_tensors();  // until they are written
+  std::vector<NamedTensor> on_host = model.model_tensors();  // until they are written
   for (NamedTensor& named : on_host) {
     named.value = named.value.to(at::kCPU);
     HONE_CHECK(named.value.is_contiguous() && named.value.scalar_type() == at::kFloat, "export",
