@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -159,6 +160,45 @@ void check_values(std::span<char*> words) {
   }
 }
 
+// Of a command and of its groups, which CLI11 treats as commands without a name: "prompt", "p".
+void append_option_names(const CLI::App& command, std::vector<std::string>& names) {
+  for (const CLI::Option* option : command.get_options()) {
+    const auto add = [&](const std::string& name) { names.push_back(name); };
+    std::ranges::for_each(option->get_lnames(), add);
+    std::ranges::for_each(option->get_snames(), add);
+  }
+  for (const CLI::App* group :
+       command.get_subcommands([](const CLI::App* sub) { return sub->get_name().empty(); })) {
+    append_option_names(*group, names);
+  }
+}
+
+bool is_option(std::string_view word) {
+  const std::size_t name = word.find_first_not_of('-');
+  const bool is_number = name == 1 && word.find_first_not_of("0123456789.", 1) == word.npos;
+  return word.starts_with('-') && name != word.npos && !is_number;
+}
+
+// Reports an option that the command does not have. Other errors may follow from it: "--promt x"
+// leaves the command without a prompt.
+void check_options(const CLI::App& command, const std::string& where) {
+  for (const CLI::App* verb : command.get_subcommands()) {
+    if (!verb->get_name().empty()) return check_options(*verb, where + " " + verb->get_name());
+  }
+  for (const std::string& word : command.remaining()) {
+    if (!is_option(word)) continue;
+    const std::string dashes = word.substr(0, word.find_first_not_of('-'));
+    const std::string name = word.substr(dashes.size(), word.find('=') - dashes.size());
+    std::vector<std::string> names;
+    append_option_names(command, names);
+    const std::string_view nearest =
+        nearest_name(name, std::vector<std::string_view>(names.begin(), names.end()));
+    fail_argument(where, concat("Unknown option '", dashes, name, "'. ",
+                                nearest.empty() ? concat("Try ", where, " --help.")
+                                                : concat("Did you mean '--", nearest, "'?")));
+  }
+}
+
 // "bench gemm"
 std::string words_of(const CLI::App& program) {
   std::string words;
@@ -205,6 +245,7 @@ int run(int argc, char** argv) {
     const int status = program.exit(success);
     return flush_stdout() ? status : kReaderGone;
   } catch (const CLI::ParseError& error) {
+    check_options(program, "hone");
     print_error(concat(error.what(), " (try --help)"));
     return exit_status(ErrorCategory::InvalidArgument);
   }

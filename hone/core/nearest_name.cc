@@ -13,17 +13,22 @@ namespace hone {
 namespace {
 
 constexpr std::size_t kLongestWord = 200;  // bounds the cost
+constexpr std::size_t kShortestBeginning = 3;
 
+// Of the restricted kind: a pair that was swapped is not changed again.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
+  std::vector<std::size_t> before(b.size() + 1), row = before, next = before;
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 0; i < a.size(); ++i) {
-    std::size_t diagonal = std::exchange(row[0], i + 1);
+    next[0] = i + 1;
     for (std::size_t j = 0; j < b.size(); ++j) {
-      const std::size_t substitute = diagonal + (a[i] == b[j] ? 0 : 1);
-      diagonal = row[j + 1];
-      row[j + 1] = std::min({substitute, row[j] + 1, diagonal + 1});
+      const std::size_t substitute = row[j] + (a[i] == b[j] ? 0 : 1);
+      next[j + 1] = std::min({substitute, next[j] + 1, row[j + 1] + 1});
+      const bool is_swap = i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j];
+      if (is_swap) next[j + 1] = std::min(next[j + 1], before[j - 1] + 1);
     }
+    std::swap(before, row);
+    std::swap(row, next);
   }
   return row.back();
 }
@@ -33,6 +38,12 @@ std::optional<std::size_t> distance_when_near(std::string_view word, std::string
   const std::size_t distance = edit_distance(word, name);
   if (3 * distance > std::max(word.size(), name.size())) return std::nullopt;
   return distance;
+}
+
+// Whether one of the words is the beginning of the other one.
+bool begins_alike(std::string_view a, std::string_view b) {
+  const std::size_t length = std::min(a.size(), b.size());
+  return length >= kShortestBeginning && a.substr(0, length) == b.substr(0, length);
 }
 
 }  // namespace
@@ -54,7 +65,12 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
       consider(name.substr(dot + 1), name);
     }
   }
-  return best;
+  if (!best.empty()) return best;
+  if (word.find('.') != std::string_view::npos) return {};
+  const auto found = std::ranges::find_if(known, [&](std::string_view name) {
+    return name.find('.') == std::string_view::npos && begins_alike(word, name);
+  });
+  return found == known.end() ? std::string_view() : *found;
 }
 
 std::vector<std::string_view> nearest_names(std::string_view word,

@@ -3,12 +3,26 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "hone/core/index.h"
 
 namespace hone {
 
 // Formatting for code that includes LibTorch's headers, which ship another version of fmt.
+
+// Decimal: kB of 1000 bytes, MB, GB, TB. Binary: KiB of 1024 bytes, MiB, GiB, TiB.
+enum class ByteUnits { Decimal, Binary };
+// "999 bytes", "98.4 MB", "1.5 GiB": three digits, in the largest unit of which there is one.
+std::string format_bytes(Index bytes, ByteUnits units = ByteUnits::Decimal);
+
+// "1,234,567".
+std::string group_digits(Index number);
+
+// Lines of cells under each other, two spaces between columns. `sides` says for each column whether
+// its cells are flush left ('l') or right ('r'); rows may be shorter. UTF-8; each code point takes
+// a column of the terminal.
+std::string format_table(const std::vector<std::vector<std::string>>& rows, std::string_view sides);
 
 // "3.14" for (3.14159, 2).
 std::string fixed(double value, int decimals);

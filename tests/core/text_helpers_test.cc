@@ -25,6 +25,7 @@ TEST(NearestName, finds_the_key_that_was_meant) {
   EXPECT_EQ(nearest_name("beta2", known), "beta2");
   EXPECT_EQ(nearest_name("beta9", known), "beta1");  // as near as beta2: the first
   EXPECT_EQ(nearest_name("warmpu", known), "warmup");
+  EXPECT_EQ(nearest_name("tmep", std::array<std::string_view, 2>{"seed", "temp"}), "temp");
   EXPECT_EQ(nearest_name("x", {}), "");
 }
 
@@ -38,6 +39,16 @@ TEST(NearestName, names_nothing_that_is_too_far) {
             "Unknown command 'evl'. Did you mean 'eval'?");
   EXPECT_EQ(describe_unknown("command", "bogus", known),
             "Unknown command 'bogus'. The known ones are: train, eval, lm.");
+}
+
+TEST(NearestName, finds_a_name_that_begins_alike) {
+  const std::array<std::string_view, 4> known{"kv", "temp", "max-tokens", "trainer.steps"};
+  EXPECT_EQ(nearest_name("temperature", known), "temp");
+  EXPECT_EQ(nearest_name("max-new-tokens", known), "max-tokens");  // by its distance
+  EXPECT_EQ(nearest_name("max", known), "max-tokens");
+  for (const char* word : {"kvcache", "ma", "trainer"}) {
+    EXPECT_EQ(nearest_name(word, known), "") << word;
+  }
 }
 
 TEST(NearestName, finds_a_key_by_what_follows_its_dot) {
@@ -68,8 +79,12 @@ std::size_t slow_distance(std::string_view a, std::string_view b) {
   if (a.empty()) return b.size();
   if (b.empty()) return a.size();
   const std::size_t change = a[0] == b[0] ? 0 : 1;
-  return std::min({slow_distance(a.substr(1), b.substr(1)) + change,
-                   slow_distance(a.substr(1), b) + 1, slow_distance(a, b.substr(1)) + 1});
+  std::size_t least =
+      std::min({slow_distance(a.substr(1), b.substr(1)) + change, slow_distance(a.substr(1), b) + 1,
+                slow_distance(a, b.substr(1)) + 1});
+  const bool is_swap = a.size() > 1 && b.size() > 1 && a[0] == b[1] && a[1] == b[0];
+  if (is_swap) least = std::min(least, slow_distance(a.substr(2), b.substr(2)) + 1);
+  return least;
 }
 
 TEST(NearestName, is_the_minimum_of_the_recursive_distance) {
@@ -87,6 +102,14 @@ TEST(NearestName, is_the_minimum_of_the_recursive_distance) {
     std::ranges::copy_if(known, std::back_inserter(near), [&](std::string_view name) {
       return 3 * slow_distance(wanted, name) <= std::max(wanted.size(), name.size());
     });
+    // Otherwise a name that begins alike, by three letters or more.
+    if (near.empty()) {
+      std::ranges::copy_if(known, std::back_inserter(near), [&](std::string_view name) {
+        const bool begins = name.starts_with(wanted) || wanted.starts_with(name);
+        return begins && std::min(name.size(), wanted.size()) >= 3;
+      });
+      near.resize(std::min<std::size_t>(near.size(), 1));
+    }
     const auto best = std::ranges::min_element(
         near, {}, [&](std::string_view name) { return slow_distance(wanted, name); });
     EXPECT_EQ(nearest_name(wanted, known), best == near.end() ? "" : *best) << wanted;
@@ -110,6 +133,48 @@ TEST(TextFormat, fixed_rounds_and_alignment_pads_but_never_cuts) {
   EXPECT_EQ(align_left("abcdef", 3), "abcdef");
   EXPECT_EQ(align_left("", 2), "  ");
   EXPECT_EQ(align_right("x", 0), "x");
+}
+
+TEST(TextFormat, bytes_have_three_digits_and_the_units_of_their_base) {
+  const std::vector<std::tuple<Index, const char*, const char*>> cases{
+      {0, "0 bytes", "0 bytes"},
+      {1, "1 byte", "1 byte"},
+      {999, "999 bytes", "999 bytes"},
+      {1000, "1 kB", "1000 bytes"},
+      {1024, "1.02 kB", "1 KiB"},
+      {1536, "1.54 kB", "1.5 KiB"},
+      {999'499, "999 kB", "976 KiB"},
+      {999'500, "1 MB", "976 KiB"},
+      {Index{64} << 20, "67.1 MB", "64 MiB"},
+      {98'432'000, "98.4 MB", "93.9 MiB"},
+      {Index{1023} << 20, "1.07 GB", "1023 MiB"},
+      {Index{3} << 29, "1.61 GB", "1.5 GiB"},
+      {5'000'000'000'000'000, "5000 TB", "4547 TiB"}};
+  for (const auto& [bytes, decimal, binary] : cases) {
+    EXPECT_EQ(format_bytes(bytes), decimal);
+    EXPECT_EQ(format_bytes(bytes, ByteUnits::Binary), binary);
+  }
+}
+
+TEST(TextFormat, digits_are_grouped_by_threes) {
+  for (const auto& [number, text] :
+       std::vector<std::pair<Index, const char*>>{{0, "0"},
+                                                  {999, "999"},
+                                                  {1000, "1,000"},
+                                                  {1'234'567, "1,234,567"},
+                                                  {-12'345, "-12,345"},
+                                                  {-123, "-123"}}) {
+    EXPECT_EQ(group_digits(number), text);
+  }
+}
+
+TEST(TextFormat, cells_stand_under_each_other) {
+  EXPECT_EQ(format_table({{"type", "size"}, {"q4_1", "76 MB"}, {"é…", "1", "note"}, {}}, "lrl"),
+            "type   size\n"
+            "q4_1  76 MB\n"
+            "é…        1  note\n"
+            "\n");
+  EXPECT_EQ(format_table({}, ""), "");
 }
 
 TEST(EscapeControls, leaves_text_and_shows_every_byte_of_the_rest) {
