@@ -161,8 +161,9 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   remove_stale_temporaries(output_target(job.out).parent_path());
   const auto original = model_io::open_model_or_throw(job.model, {.tokenizer = job.tokenizer});
   model_io::refuse_factored(original->architecture(), job.model.string());
-  const Json source = hash_of(job.model, original->files());
+  compress::check_recipe(*original, job.recipe);
   const QualityMeter quality(job, executor);
+  const Json source = hash_of(job.model, original->files());  // reads the whole model
   compress::Context context{executor, measurer, quality, job.cancelled};
   std::optional<compress::Result> made;
   blame_weights({&job.model, 1},
@@ -198,8 +199,9 @@ std::string to_table(const CompressOutcome& outcome) {
   for (const Json& pass : document["passes"]) {
     text += concat(pass["name"].get<std::string>(), ": ", pass["status"].get<std::string>(), " (",
                    escape_controls(pass["reason"].get<std::string>()), ")\n  ",
-                   pass["bytes_before"].get<Index>(), " -> ", pass["bytes_after"].get<Index>(),
-                   " bytes in ", pass["evidence"].size(), " matrices\n");
+                   format_bytes(pass["bytes_before"].get<Index>()), " -> ",
+                   format_bytes(pass["bytes_after"].get<Index>()), " in ", pass["evidence"].size(),
+                   " matrices\n");
     if (!pass["speedup"].is_null()) {
       const Json& speedup = pass["speedup"];
       text += concat("  products ", pass["ms_before"].get<double>(), " -> ",
@@ -218,7 +220,7 @@ std::string to_table(const CompressOutcome& outcome) {
   if (!outcome.written) return text + "nothing written\n";
   const Json& sizes = document["sizes"];
   return text + concat(escape_controls(document["out"].get<std::string>()), ": ",
-                       sizes["file_bytes"].get<Index>(), " bytes of weights, ",
+                       format_bytes(sizes["file_bytes"].get<Index>()), " of weights, ",
                        fixed(sizes["bits_per_weight"].get<double>(), 2), " bits per weight\n");
 }
 

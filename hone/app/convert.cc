@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "hone/app/loaded_weights.h"
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
 #include "hone/core/log.h"
@@ -70,25 +71,18 @@ fs::path write_tokenizer_beside(const fs::path& model, const text::Tokenizer* to
   return path;
 }
 
-Json kept_rows(const model_io::WriteReport& report) {
-  Json rows = Json::array();
-  for (const auto& [name, dtype, reason] : report.kept)
-    rows.push_back({{"name", name}, {"dtype", dtype}, {"reason", reason}});
-  return rows;
-}
-
 }  // namespace
 
 Json convert_model(const ConvertOptions& options) {
   const Target target = choose_target(options);
   std::optional<model_io::StoreType> type;
   if (!options.dtype.empty()) type = model_io::parse_store_type(options.dtype);
-  const auto model = model_io::open_model_or_throw(
-      options.in, {.tokenizer = options.tokenizer, .need_tokenizer = false});
-  check_output(options, target);
-  for (const fs::path& file : model->files()) check_output_spares(options.out, file);
   HONE_CHECK(target != Target::Llama2c || !type || *type == model_io::StoreType::F32,
              "convert --dtype", "f32 for llama2.c", options.dtype);
+  check_output(options, target);
+  const auto model = model_io::open_model_or_throw(
+      options.in, {.tokenizer = options.tokenizer, .need_tokenizer = false});
+  for (const fs::path& file : model->files()) check_output_spares(options.out, file);
   remove_stale_temporaries(output_target(options.out).parent_path());
 
   const auto tokenizer = model->tokenizer();
@@ -111,9 +105,12 @@ Json convert_model(const ConvertOptions& options) {
     format = ModelFormat::HuggingFace;
     report = model_io::write_hugging_face(options.out, source, type);
   }
-  Json document = {{"tensors", report.tensors},     {"bytes", report.bytes},
-                   {"kept", kept_rows(report)},     {"in_format", name_of(model->format())},
-                   {"out_format", name_of(format)}, {"out", options.out.string()},
+  Json document = {{"tensors", report.tensors},
+                   {"bytes", report.bytes},
+                   {"kept", kept_json(report.kept)},
+                   {"in_format", name_of(model->format())},
+                   {"out_format", name_of(format)},
+                   {"out", options.out.string()},
                    {"tokenizer", nullptr}};
   if (tokenizer != nullptr) document["tokenizer"] = tokenizer->kind();
   if (!tokenizer_file.empty()) document["tokenizer_file"] = tokenizer_file.string();

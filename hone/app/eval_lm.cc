@@ -25,8 +25,8 @@ using infer::TokenId;
 
 constexpr Index kMaxWindow = 1024;
 
-std::unique_ptr<Engine> open(const std::filesystem::path& path, const EvalOptions& options,
-                             infer::WeightFormat format, Executor& executor) {
+infer::ModelHeader open(const std::filesystem::path& path, const EvalOptions& options,
+                        infer::WeightFormat format, Executor& executor) {
   infer::EngineOptions engine;
   engine.executor = &executor;
   engine.tokenizer = options.tokenizer;
@@ -34,19 +34,19 @@ std::unique_ptr<Engine> open(const std::filesystem::path& path, const EvalOption
   engine.kv = options.kv;
   engine.activations = options.activations;
   engine.weights = {.format = format, .pack_cache = options.weights.pack_cache};
-  return Engine::open_or_throw(path, engine);
+  return infer::ModelHeader::open_or_throw(path, engine);
 }
 
-std::optional<TokenId> start_of(const Engine& engine) {
-  return engine.has_tokenizer() ? window_start(engine.tokenizer()) : std::nullopt;
+std::optional<TokenId> start_of(const infer::ModelHeader& model) {
+  return model.has_tokenizer() ? window_start(model.tokenizer()) : std::nullopt;
 }
 
 // The tokens of the text without BOS.
-text::TokenStream read_stream(const Engine& engine, const EvalOptions& options) {
-  if (!options.token_ids) return encode_for_eval(engine.tokenizer(), options.documents);
+text::TokenStream read_stream(const infer::ModelHeader& model, const EvalOptions& options) {
+  if (!options.token_ids) return encode_for_eval(model.tokenizer(), options.documents);
   text::TokenStream stream;
   const std::span<const TokenId> ids = *options.token_ids;
-  const auto bos = start_of(engine);
+  const auto bos = start_of(model);
   stream.add_document(bos && !ids.empty() && ids.front() == *bos ? ids.subspan(1) : ids);
   return stream;
 }
@@ -66,14 +66,46 @@ std::vector<Index> token_bytes(const Engine& engine, std::span<const TokenId> id
   return bytes;
 }
 
-void check_same_ids(const Engine& model, const Engine& baseline, const EvalOptions& options,
-                    std::span<const TokenId> ids) {
-  const Index vocab = model.info().architecture.vocab_size;
-  HONE_CHECK(baseline.info().architecture.vocab_size == vocab, "eval",
-             concat("a baseline with a vocabulary of ", vocab),
-             baseline.info().architecture.vocab_size);
+void check_same_ids(const infer::ModelHeader& model, const infer::ModelHeader& baseline,
+                    const EvalOptions& options, std::span<const TokenId> ids) {
+  HONE_CHECK(baseline.vocab_size() == model.vocab_size(), "eval",
+             concat("a baseline with a vocabulary of ", model.vocab_size()), baseline.vocab_size());
   HONE_REQUIRE(options.token_ids || std::ranges::equal(read_stream(baseline, options).ids, ids),
                "eval", "The tokenizer of the baseline yields other ids for this text.");
+}
+
+// The tokens to predict.
+struct EvalText {
+  text::TokenStream stream;
+  std::optional<TokenId> start;  // that of every window
+  Index found = 0;               // tokens, before the limit
+};
+
+EvalText read_text(const infer::ModelHeader& model,
+                   const std::optional<infer::ModelHeader>& baseline, const EvalOptions& options) {
+  EvalText text{.stream = read_stream(model, options), .start = start_of(model)};
+  if (baseline) check_same_ids(model, *baseline, options, text.stream.ids);
+  text.found = std::ssize(text.stream.ids);
+  if (options.max_tokens > 0) text.stream.cut(options.max_tokens);
+  return text;
+}
+
+Index choose_window(const EvalOptions& options, Index context) {
+  const Index window = options.window != 0 ? options.window : std::min(context, kMaxWindow);
+  HONE_CHECK(window >= 2 && window <= context, "window", concat("2 to ", context, " tokens"),
+             window);
+  return window;
+}
+
+std::vector<EvalWindow> cut_text(const EvalText& text, Index window, const EvalOptions& options) {
+  std::vector<EvalWindow> windows = make_eval_windows(text.stream, window, text.start);
+  if (windows.empty() && std::ssize(text.stream.ids) == text.found) {
+    fail_corrupt(options.data_name,
+                 concat("There is no token to predict among ", text.found, " tokens."));
+  }
+  HONE_REQUIRE(!windows.empty(), "max_tokens",
+               concat("There is no token to predict within ", options.max_tokens, " tokens."));
+  return windows;
 }
 
 // The logits of a whole window in the order of positions.
@@ -150,41 +182,36 @@ void check_language_model(const std::filesystem::path& model,
 }
 
 EvalResult evaluate(const EvalOptions& options, Executor& executor) {
-  const std::int64_t start = steady_clock().now_ns();
+  const std::int64_t begin = steady_clock().now_ns();
   const infer::WeightFormat format = options.weights.format;
-  const auto model = open(options.model, options, format, executor);
-  log_loaded(model->info());
-  text::TokenStream stream = read_stream(*model, options);
-  std::unique_ptr<Engine> baseline;
-  Index context = model->info().context;
+  infer::ModelHeader header = open(options.model, options, format, executor);
+  std::optional<infer::ModelHeader> other;
   if (!options.baseline.empty()) {
-    baseline = open(options.baseline, options, infer::WeightFormat::File, executor);
-    check_same_ids(*model, *baseline, options, stream.ids);
-    context = std::min(context, baseline->info().context);
+    other = open(options.baseline, options, infer::WeightFormat::File, executor);
   }
-  const std::size_t found = stream.ids.size();
-  if (options.max_tokens > 0) stream.cut(options.max_tokens);
+  const EvalText text = read_text(header, other, options);
+  const Index context = std::min(header.context(), other ? other->context() : header.context());
+  // Whatever is wrong is found before the weights are read.
+  std::vector<EvalWindow> windows = cut_text(text, choose_window(options, context), options);
+  const auto model = Engine::load(std::move(header));
+  log_loaded(model->info());
+  std::unique_ptr<Engine> baseline;
+  if (other) baseline = Engine::load(*std::move(other));
+
   EvalResult result;
   if (format != infer::WeightFormat::File) result.weights = weights_json(model->info(), format);
-  result.window = options.window != 0 ? options.window : std::min(context, kMaxWindow);
-  HONE_CHECK(result.window >= 2 && result.window <= context, "window",
-             concat("2 to ", context, " tokens"), result.window);
-  const auto windows = make_eval_windows(stream, result.window, start_of(*model));
-  if (windows.empty() && stream.ids.size() == found) {
-    fail_corrupt(options.data_name,
-                 concat("There is no token to predict among ", found, " tokens."));
-  }
-  HONE_REQUIRE(!windows.empty(), "max_tokens",
-               concat("There is no token to predict within ", options.max_tokens, " tokens."));
+  const Index held = std::min(model->info().context, baseline ? baseline->info().context : context);
+  result.window = choose_window(options, held);
+  if (held < context) windows = cut_text(text, result.window, options);  // a short KV cache
   result.windows = static_cast<Index>(windows.size());
 
   tune::QualityAccumulator quality;
   const std::array suspects{options.baseline, options.model};
   blame_weights(suspects, [&] {
     result.card = quality.finish(
-        add_windows(*model, baseline.get(), windows, stream.ids, options.cancelled, quality));
+        add_windows(*model, baseline.get(), windows, text.stream.ids, options.cancelled, quality));
   });
-  result.seconds = seconds_between(start, steady_clock().now_ns());
+  result.seconds = seconds_between(begin, steady_clock().now_ns());
   return result;
 }
 

@@ -8,9 +8,11 @@
 #include "hone/app/generate_json.h"
 #include "hone/app/loaded_weights.h"
 #include "hone/app/measurer.h"
+#include "hone/app/schema_check.h"
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
 #include "hone/core/cpu_info.h"
+#include "hone/core/log.h"
 #include "hone/core/trace.h"
 #include "hone/kernels/roof/memory_roofs.h"
 
@@ -47,10 +49,28 @@ class StreamSink final : public infer::EventSink {
   std::size_t passed_ = 0;
 };
 
-std::vector<TokenId> prompt_tokens(const Engine& engine, const GenerateOptions& options) {
+std::vector<TokenId> prompt_tokens(const infer::ModelHeader& header,
+                                   const GenerateOptions& options) {
   if (options.prompt_ids) return *options.prompt_ids;
   HONE_TRACE_ZONE("tokenize", {"bytes", options.prompt.size()});
-  return engine.tokenizer().encode(options.prompt, {.add_bos = options.add_bos});
+  const text::Tokenizer& tokenizer = header.tokenizer();
+  std::vector<TokenId> ids = tokenizer.encode(options.prompt, options.encoding());
+  const auto bos = tokenizer.bos();
+  if (bos && ids.size() >= 2 && ids[0] == *bos && ids[1] == *bos) {
+    log_warning(
+        "The prompt begins with BOS twice: the text has it, and the tokenizer adds it (--no-bos "
+        "leaves that out).");
+  }
+  return ids;
+}
+
+infer::Request make_request(const infer::ModelHeader& header, const GenerateOptions& options) {
+  infer::Request request = options.request;
+  request.tokens = prompt_tokens(header, options);
+  request.sampling = infer::resolve_sampling(
+      request.sampling, options.sampling,
+      options.use_model_defaults ? header.generation_defaults() : Json::object());
+  return request;
 }
 
 std::string prompt_text(const Engine& engine, const GenerateOptions& options) {
@@ -121,6 +141,9 @@ Json make_document(const Engine& engine, const GenerateOptions& options,
                    {"seed", options.request.sampling.seed}};
   if (options.request.logprobs > 0) document["logprobs"] = logprobs_json(engine, events);
   if (last.spec) document["spec"] = spec_json(*last.spec);
+  if (Json ignored = ignored_keywords(options.request); !ignored.is_null()) {
+    document["schema_ignored"] = std::move(ignored);
+  }
   return document;
 }
 
@@ -130,16 +153,18 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
   infer::EngineOptions engine_options = options.engine;
   engine_options.executor = &executor;
   engine_options.need_tokenizer = !options.prompt_ids.has_value();
-  const std::int64_t start = steady_clock().now_ns();
-  const auto engine = Engine::open_or_throw(options.model, engine_options);
-  const double load_s = seconds_between(start, steady_clock().now_ns());
+  check_default_schema(options.request);
+  const auto now = [] { return steady_clock().now_ns(); };
+  const std::int64_t opening = now();
+  auto header = infer::ModelHeader::open_or_throw(options.model, engine_options);
+  double load_s = seconds_between(opening, now());
+  infer::Request request = make_request(header, options);
+  header.check(request);
+  const std::int64_t loading = now();
+  const auto engine = Engine::load(std::move(header));
+  load_s += seconds_between(loading, now());
   log_loaded(engine->info());
 
-  infer::Request request = options.request;
-  request.tokens = prompt_tokens(*engine, options);
-  request.sampling = infer::resolve_sampling(
-      request.sampling, options.sampling,
-      options.use_model_defaults ? engine->info().generation_defaults : Json::object());
   GenerateResult result;
   if (options.echo) result.text = prompt_text(*engine, options);
   if (options.on_text && !result.text.empty()) options.on_text(result.text);

@@ -22,8 +22,9 @@ struct GenerateOptions {
   // The prompt: text, or ids that are used unchanged.
   std::string prompt;
   std::optional<std::vector<infer::TokenId>> prompt_ids;
-  bool add_bos = true;     // if false, BOS is not added even if the tokenizer does
-  infer::Request request;  // without tokens; `sampling` completes its sampling
+  bool add_bos = true;         // if false, BOS is not added even if the tokenizer does
+  bool parse_special = false;  // turn special tokens that the text spells out into their ids
+  infer::Request request;      // without tokens; `sampling` completes its sampling
   infer::SamplingChoice sampling;
   bool use_model_defaults = true;
   bool echo = false;  // start the text with the prompt
@@ -32,6 +33,10 @@ struct GenerateOptions {
   bool measure_share = false;
   const std::atomic<bool>* interrupted = nullptr;      // cancels when it becomes true
   std::function<void(std::string_view)> on_text = {};  // called for each piece of final text
+
+  text::EncodeOptions encoding() const {
+    return {.add_bos = add_bos, .parse_special = parse_special};
+  }
 };
 
 struct GenerateResult {
@@ -42,7 +47,8 @@ struct GenerateResult {
   Json document;  // of `hone generate --json`
 };
 
-// Opens the model and runs one request to its end. Throws the error of a failed run.
+// Opens the model and runs one request to its end. Throws the error of a failed run; what can be
+// refused without the weights is refused before they are read.
 GenerateResult generate(const GenerateOptions& options, Executor& executor);
 
 }  // namespace hone::app

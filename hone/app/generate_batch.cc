@@ -14,9 +14,9 @@
 #include "hone/app/loaded_weights.h"
 #include "hone/app/prompt_line.h"
 #include "hone/app/result_file.h"
+#include "hone/app/schema_check.h"
 #include "hone/core/check.h"
 #include "hone/core/clock.h"
-#include "hone/core/line_reader.h"
 #include "hone/core/log.h"
 #include "hone/core/progress.h"
 #include "hone/core/sha256.h"
@@ -31,14 +31,9 @@ using infer::Engine;
 using infer::Event;
 using Next = LineReader::Next;
 
-constexpr Index kMaxLineBytes = Index{64} << 20;  // more than any context holds
 // Results wait for earlier ones, so that a line that takes long does not stop the others at once.
 constexpr Index kWindows = 16;
 constexpr int kWaitMs = 100;  // for the next line, when nothing else is to be done
-
-bool is_blank(std::string_view line) {
-  return line.find_first_not_of(" \t\r") == std::string_view::npos;
-}
 
 // Keeps the events of one request.
 class KeepingSink final : public infer::EventSink {
@@ -66,42 +61,6 @@ struct Answer {
 
   bool is_running() const { return sink != nullptr && !sink->is_finished(); }
 };
-
-// The lines of a file that are not blank, with their numbers.
-class Lines {
- public:
-  explicit Lines(const std::filesystem::path& path)
-      : reader_(path, kMaxLineBytes), name_(path.filename().string()) {}
-
-  Next next(std::string& line, int wait_ms) {
-    for (;;) {
-      const Next next = reader_.next(line, wait_ms);
-      number_ += next == Next::Line || next == Next::TooLong;
-      if (next != Next::Line || !is_blank(line)) return next;
-    }
-  }
-  Index number() const { return number_; }
-  std::string where() const { return concat(name_, ", line ", number_); }
-
- private:
-  LineReader reader_;
-  std::string name_;
-  Index number_ = 0;
-};
-
-// The number of lines; 0 for a stream, which can be read only once.
-Index count_lines(const std::filesystem::path& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) return 0;
-  Lines lines(path);
-  std::string line;
-  Index count = 0;
-  for (;;) {
-    const Next next = lines.next(line, 0);
-    if (next == Next::End) return count;
-    count += next != Next::None;
-  }
-}
 
 // An error of a line: "[prompts.jsonl, line 3: max_tokens] expected …".
 Json error_json(ErrorCategory category, const std::string& where, std::string_view message) {
@@ -168,6 +127,8 @@ std::string describe_texts(const Engine& engine, const GenerateOptions& options)
       {"logprobs", request.logprobs},
       {"seed", sampling.seed},
       {"penalties", {sampling.presence_penalty, sampling.frequency_penalty}}};
+  if (options.parse_special) text["parse_special"] = true;
+  if (request.ignores_unsupported_schema) text["ignores_unsupported_schema"] = true;
   // Under the exact rule, a text also depends on where rounds of drafts begin.
   if (!options.engine.draft.model.empty() && request.spec.rule == infer::SpecRule::Exact) {
     text["drafts"] =
@@ -187,6 +148,15 @@ std::string describe_texts(const Engine& engine, const GenerateOptions& options)
   return text.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+// Refuses options of the command line that no line can have, before weights are read.
+void check_defaults(const infer::ModelHeader& header, const GenerateOptions& options) {
+  infer::Request request = options.request;
+  request.tokens = {0};
+  request.sampling =
+      infer::resolve_sampling(request.sampling, options.sampling, /*generation_defaults=*/{});
+  header.check(request);
+}
+
 class Job {
  public:
   Job(const GenerateBatchOptions& options, Executor& executor)
@@ -194,11 +164,15 @@ class Job {
     if (!options.output.empty()) {
       file_.emplace(options.output, options.resume, options.prompts);
     }
+    check_default_schema(options.defaults.request);
+    total_ = count_prompts(options.prompts, options.defaults.interrupted);
     infer::EngineOptions engine_options = options.defaults.engine;
     engine_options.executor = &executor;
     engine_options.need_tokenizer = false;  // lines may have ids
     engine_options.max_queue = std::max(engine_options.max_queue, engine_options.max_sequences);
-    engine_ = Engine::open_or_throw(options.defaults.model, engine_options);
+    auto header = infer::ModelHeader::open_or_throw(options.defaults.model, engine_options);
+    check_defaults(header, options.defaults);
+    engine_ = Engine::load(std::move(header));
     most_ = engine_options.max_sequences;
     texts_ = describe_texts(*engine_, options.defaults);
   }
@@ -227,7 +201,8 @@ class Job {
   void finish();
 
   const GenerateBatchOptions& options_;
-  Lines lines_;
+  PromptFile lines_;
+  Index total_ = 0;  // lines; 0 if unknown
   std::optional<ResultFile> file_;
   GenerateBatchResult result_;  // outlives the engine, whose last events count in it
   std::unique_ptr<Engine> engine_;
@@ -241,10 +216,9 @@ class Job {
 GenerateBatchResult Job::run() {
   const std::int64_t begin = steady_clock().now_ns();
   const auto elapsed = [&] { return seconds_between(begin, steady_clock().now_ns()); };
-  const Index total = count_lines(options_.prompts);
   skip_done();
   log_loaded(engine_->info());
-  Progress progress("generate", total > 0 ? std::max<Index>(total - result_.continued, 1) : 0,
+  Progress progress("generate", total_ > 0 ? std::max<Index>(total_ - result_.continued, 1) : 0,
                     "prompts");
   while (!is_interrupted()) {
     read_lines();
@@ -307,7 +281,7 @@ void Job::start(std::string_view line, Next next) {
   Json error;
   try {
     if (next == Next::TooLong) {
-      fail_corrupt(lines_.where(), concat("at most ", kMaxLineBytes, " bytes"), "more");
+      fail_corrupt(lines_.where(), concat("at most ", PromptFile::kMaxLineBytes, " bytes"), "more");
     }
     read_prompt_line(line, lines_.where(), prompt);
     submit(line, prompt, answer);
@@ -326,14 +300,16 @@ void Job::submit(std::string_view line, PromptLine& prompt, Answer& answer) {
   HONE_TRACE_ZONE("tokenize", {"bytes", line.size()});
   const GenerateOptions& defaults = options_.defaults;
   infer::Request& request = prompt.request;
-  request.tokens = prompt.tokens
-                       ? std::move(*prompt.tokens)
-                       : engine_->tokenizer().encode(prompt.prompt, {.add_bos = defaults.add_bos});
+  request.tokens = prompt.tokens ? std::move(*prompt.tokens)
+                                 : engine_->tokenizer().encode(prompt.prompt, defaults.encoding());
   request.sampling = infer::resolve_sampling(
       request.sampling, prompt.sampling,
       defaults.use_model_defaults ? engine_->info().generation_defaults : Json::object());
   if (defaults.echo) {
     answer.echo = prompt.tokens ? text_of(*engine_, request.tokens) : prompt.prompt;
+  }
+  if (Json ignored = ignored_keywords(request); !ignored.is_null()) {
+    answer.result["schema_ignored"] = std::move(ignored);
   }
   const auto sink = std::make_shared<KeepingSink>(result_.generated_tokens);
   engine_->submit(std::move(request), sink);

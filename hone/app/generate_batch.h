@@ -31,13 +31,15 @@ struct GenerateBatchResult {
 
 // Opens the model and answers every line of a file, many at a time. The results, one JSON object a
 // line, have the order of the file:
-//   {"id", "digest", "text", "tokens", "finish_reason", "timings"} and "logprobs" if asked for, or
+//   {"id", "digest", "text", "tokens", "finish_reason", "timings"}, "logprobs" if asked for, and
+//   "schema_ignored" where keywords of a schema may be ignored; or
 //   {"id", "digest", "finish_reason": "failed", "error": {"category", "message"}}.
 // `id` is that of the line, or its number. `digest` depends on the line, the options that texts
 // depend on and the size of the model, so that a job only continues results of its own:
 // Error{InvalidArgument} otherwise. A line that fails does not end the job; if every line fails,
 // the first error is thrown once all results are written. Lines are read as results are written, so
-// that memory does not depend on their number.
+// that memory depends on their number only for their ids. Before the model is opened, a file (not a
+// stream) in which two lines have equal ids is refused: Error{InvalidArgument}.
 GenerateBatchResult generate_batch(const GenerateBatchOptions& options, Executor& executor);
 
 }  // namespace hone::app

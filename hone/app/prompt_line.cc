@@ -8,6 +8,7 @@
 #include <limits>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "hone/core/check.h"
 #include "hone/core/names.h"
@@ -55,10 +56,10 @@ struct Field {
   }
 };
 
+bool is_id(const Json& value) { return value.is_string() || value.is_number_integer(); }
+
 void read_id(const Field& field, PromptLine& line) {
-  if (!field.value.is_string() && !field.value.is_number_integer()) {
-    field.refuse("a string or a whole number");
-  }
+  if (!is_id(field.value)) field.refuse("a string or a whole number");
   line.id = field.value;
 }
 
@@ -152,6 +153,28 @@ constexpr std::array kKeys{
   fail_argument(where, describe_unknown("key", name, known));
 }
 
+using Next = LineReader::Next;
+
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+struct NamedLine {
+  std::string id;  // in JSON
+  Index number = 0;
+};
+
+void refuse_equal_ids(const std::string& file, const std::vector<NamedLine>& lines) {
+  const Index later = find_duplicate(std::ssize(lines), [&](Index i) -> std::string_view {
+    return lines[static_cast<std::size_t>(i)].id;
+  });
+  if (later < 0) return;
+  const NamedLine& line = lines[static_cast<std::size_t>(later)];
+  const auto earlier = std::ranges::find(lines, line.id, &NamedLine::id);
+  fail_argument(concat(file, ", line ", line.number),
+                concat("The id ", quote_name(line.id), " is that of line ", earlier->number, "."));
+}
+
 }  // namespace
 
 void read_prompt_line(std::string_view text, const std::string& where, PromptLine& line) {
@@ -168,6 +191,47 @@ void read_prompt_line(std::string_view text, const std::string& where, PromptLin
   }
   HONE_REQUIRE(object.contains("prompt") != object.contains("tokens"), where,
                "A line has either a prompt or tokens.");
+}
+
+Json read_prompt_id(std::string_view text, Index number) {
+  try {
+    const Json line = parse_json(text, "");
+    if (line.is_object() && line.contains("id") && is_id(line["id"])) return line["id"];
+  } catch (const Error&) {  // the line's result will tell
+  }
+  return number;
+}
+
+PromptFile::PromptFile(const std::filesystem::path& path)
+    : reader_(path, kMaxLineBytes), name_(path.filename().string()) {}
+
+Next PromptFile::next(std::string& line, int wait_ms) {
+  for (;;) {
+    const Next next = reader_.next(line, wait_ms);
+    number_ += next == Next::Line || next == Next::TooLong;
+    if (next != Next::Line || !is_blank(line)) return next;
+  }
+}
+
+std::string PromptFile::where() const { return concat(name_, ", line ", number_); }
+
+Index count_prompts(const std::filesystem::path& path, const std::atomic<bool>* interrupted) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return 0;
+  PromptFile file(path);
+  std::vector<NamedLine> lines;
+  std::string line;
+  while (interrupted == nullptr || !interrupted->load()) {
+    const Next next = file.next(line, 0);
+    if (next == Next::End) break;
+    if (next == Next::None) continue;
+    const Json id = next == Next::Line ? read_prompt_id(line, file.number()) : Json(file.number());
+    lines.push_back({id.dump(-1, ' ', true, Json::error_handler_t::replace), file.number()});
+  }
+  const bool is_interrupted = interrupted != nullptr && interrupted->load();
+  HONE_REQUIRE(!lines.empty() || is_interrupted, path.string(), "The file has no prompts.");
+  refuse_equal_ids(path.filename().string(), lines);
+  return std::ssize(lines);
 }
 
 }  // namespace hone::app

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
+#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "hone/core/json_io.h"
+#include "hone/core/line_reader.h"
 #include "hone/infer/request.h"
 #include "hone/infer/sampling_choice.h"
 
@@ -30,5 +33,33 @@ struct PromptLine {
 // type, both naming `where`; line.id is set if it could be read. Ranges are checked by
 // Engine::submit().
 void read_prompt_line(std::string_view text, const std::string& where, PromptLine& line);
+
+// The id of a line's result: its own, or its number if it has none that can be read.
+Json read_prompt_id(std::string_view text, Index number);
+
+// The lines of `hone generate --prompts` that are not blank, with their numbers.
+class PromptFile {
+ public:
+  static constexpr Index kMaxLineBytes = Index{64} << 20;  // more than any context holds
+
+  // Errors as LineReader's.
+  explicit PromptFile(const std::filesystem::path& path);
+
+  // As LineReader::next().
+  LineReader::Next next(std::string& line, int wait_ms);
+  Index number() const { return number_; }  // of the line that was read last, from 1
+  std::string where() const;                // the same for messages: "prompts.jsonl, line 3"
+
+ private:
+  LineReader reader_;
+  std::string name_;
+  Index number_ = 0;
+};
+
+// The number of lines; 0 for a stream, which can be read only once. Throws Error{InvalidArgument}
+// for a file without lines, and one that names both lines where two have equal ids. Reads the whole
+// file; ends early when `interrupted`, which may be null, becomes true. Takes the memory of the ids
+// and 40 bytes a line.
+Index count_prompts(const std::filesystem::path& path, const std::atomic<bool>* interrupted);
 
 }  // namespace hone::app

@@ -3,21 +3,24 @@
 #include <memory>
 
 #include "hone/app/convert.h"
+#include "hone/app/loaded_weights.h"
 #include "hone/cli/command.h"
 #include "hone/core/check.h"
 #include "hone/core/names.h"
+#include "hone/core/text_format.h"
 
 namespace hone::cli {
 namespace {
 
-void print_result(const Json& document) {
+void print_result(const Json& document, bool verbose) {
   std::string text =
       concat(escape_controls(document["out"].get<std::string>()), ": ",
              document["out_format"].get<std::string>(), ", ", document["tensors"].get<Index>(),
-             " tensors, ", document["bytes"].get<Index>(), " bytes\n");
-  for (const Json& row : document["kept"])
-    text += concat("  ", escape_controls(row["name"].get<std::string>()), " is written as ",
-                   row["dtype"].get<std::string>(), ": ", row["reason"].get<std::string>(), "\n");
+             " tensors, ", format_bytes(document["bytes"].get<Index>()), "\n");
+  for (const std::string& line : app::describe_kept(
+           document["kept"], {.one = "is written as", .several = "are written as"}, verbose)) {
+    text += concat("  ", line, "\n");
+  }
   std::fputs(text.c_str(), stdout);
 }
 
@@ -42,7 +45,7 @@ void add_convert(CLI::App& program, Context& context) {
       ->envname("HONE_TOKENIZER");
   verb->callback([&context, options] {
     const Json document = app::convert_model(*options);
-    context.finish(document, [&] { print_result(document); });
+    context.finish(document, [&] { print_result(document, context.common.verbose > 0); });
   });
 }
 

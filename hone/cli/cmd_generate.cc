@@ -58,7 +58,8 @@ void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
       ->envname("HONE_PROMPT_FILE");
   prompt
       ->add_option("--prompt-ids", command.ids_file,
-                   "FILE with a JSON array of token ids, used unchanged")
+                   "FILE with a JSON array of token ids, or what hone tokenize --json printed; "
+                   "used unchanged")
       ->check(not_empty())
       ->envname("HONE_PROMPT_IDS");
   prompt
@@ -69,6 +70,10 @@ void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
   prompt->require_option(1);
   verb.add_flag("--no-bos", command.no_bos, "Do not add BOS, even if the tokenizer does")
       ->envname("HONE_NO_BOS");
+  verb.add_flag("--parse-special", command.job.parse_special,
+                "Turn special tokens in the text of prompts into their ids, as a chat template "
+                "that you have written out needs")
+      ->envname("HONE_PARSE_SPECIAL");
   verb.add_flag("--echo", command.job.echo, "Start the output with the prompt")
       ->envname("HONE_ECHO");
   verb.add_option("--tokenizer", command.job.engine.tokenizer,
@@ -102,6 +107,9 @@ void add_length_options(CLI::App& verb, GenerateCommand& command) {
                   "FILE or TEXT of a JSON schema that the generated text satisfies")
       ->check(not_empty("a schema or its file"))
       ->envname("HONE_JSON_SCHEMA");
+  verb.add_flag("--schema-ignore-unsupported", request.ignores_unsupported_schema,
+                "Ignore the keywords of a schema that cannot be enforced, and name them "
+                "(default: refuse the schema)");
 }
 
 void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
@@ -154,7 +162,8 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
       ->check(whole_number(0))
       ->envname("HONE_CTX");
   verb.add_option("--kv-mb", command.kv_mb,
-                  "MiB for the KV cache (default: half of the free memory, at most what is needed)")
+                  "MiB (2^20 bytes) for the KV cache (default: half of the free memory, at most "
+                  "what is needed)")
       ->check(whole_number(1, Index{1} << 30))
       ->envname("HONE_KV_MB");
   verb.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens per step")
@@ -233,12 +242,14 @@ void complete_job(const Context& context, GenerateCommand& command) {
   if (!command.json_schema.empty()) {
     job.request.json_schema = read_schema_option(command.json_schema);
   }
+  const bool is_batch = !command.batch.prompts.empty();
+  HONE_REQUIRE(!job.request.ignores_unsupported_schema || is_batch || !command.json_schema.empty(),
+               "--schema-ignore-unsupported", "There is no schema.");
   for (const std::string& entry : command.logit_bias) {
     job.request.sampling.logit_bias.push_back(parse_bias(entry));
   }
   job.request.sampling.seed = context.common.seed.value_or(0);
   // A line of --prompts has the same text whatever runs beside it.
-  const bool is_batch = !command.batch.prompts.empty();
   read_draft_options(command, is_batch || context.common.seed.has_value(), job);
   job.add_bos = !command.no_bos;
   job.use_model_defaults = !command.no_model_defaults;

@@ -26,15 +26,16 @@ void print_tokens(const Json& document) {
 
 void run_tokenize(const TokenizeOptions& options, Context& context) {
   const std::string input = options.file.empty() ? options.prompt : read_text_file(options.file);
-  const auto tokenizer = app::open_any_tokenizer(options.model);
   if (options.decode) {
-    const Json document =
-        app::detokenize(*tokenizer, app::parse_token_ids(input), options.parse_special);
+    const std::vector<text::TokenId> ids = app::parse_token_ids(input);
+    const auto tokenizer = app::open_any_tokenizer(options.model);
+    const Json document = app::detokenize(*tokenizer, ids, options.parse_special);
     context.finish(document, [&] {
       std::printf("%s\n", document["text"].get_ref<const std::string&>().c_str());
     });
     return;
   }
+  const auto tokenizer = app::open_any_tokenizer(options.model);
   const Json document = app::tokenize(
       *tokenizer, input, {.add_bos = !options.no_bos, .parse_special = options.parse_special});
   context.finish(document, [&] { print_tokens(document); });

@@ -41,8 +41,13 @@ std::optional<Index> read_draft_depth(const std::string& option) {
 }
 
 std::vector<infer::TokenId> read_token_ids(const std::string& path) {
-  const Json json = read_json_file(path);
-  if (!json.is_array()) fail_corrupt(path, "a JSON array of token ids", json.type_name());
+  const Json document = read_json_file(path);
+  const bool has_tokens = document.is_object() && document.contains("tokens");
+  const Json& json = has_tokens ? document["tokens"] : document;
+  if (!json.is_array()) {
+    fail_corrupt(path, "a JSON array of token ids, or an object that has it as \"tokens\"",
+                 json.type_name());
+  }
   for (const Json& id : json) {
     const bool is_id =
         id.is_number_integer() && id >= 0 && id <= std::numeric_limits<infer::TokenId>::max();

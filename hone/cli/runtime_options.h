@@ -25,7 +25,8 @@ void add_runtime_options(CLI::App& verb, RuntimeChoice& choice);
 // for anything but that and 1 to 16.
 std::optional<Index> read_draft_depth(const std::string& option);
 
-// Reads a file with a JSON array of token ids. Throws Error{CorruptFile} for anything else.
+// Reads a file with a JSON array of token ids, or with an object that has one as "tokens", which
+// `hone tokenize --json` prints. Throws Error{CorruptFile} for anything else.
 std::vector<infer::TokenId> read_token_ids(const std::string& path);
 
 }  // namespace hone::cli

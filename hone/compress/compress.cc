@@ -8,15 +8,27 @@
 
 namespace hone::compress {
 
-Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context) {
+namespace {
+
+std::vector<std::unique_ptr<Pass>> make_passes(const Model& model, const Recipe& recipe) {
   HONE_REQUIRE(!recipe.passes.empty(), "compress", "The recipe has no pass.");
-  Result result{Model(original), {}, false};
   std::vector<std::unique_ptr<Pass>> passes;
   for (const QuantizePass& options : recipe.passes) {
     passes.push_back(make_quantize_pass(options, recipe));
-    passes.back()->check(result.model);
+    passes.back()->check(model);
   }
-  for (const std::unique_ptr<Pass>& pass : passes) {
+  return passes;
+}
+
+}  // namespace
+
+void check_recipe(const model_io::ModelFile& original, const Recipe& recipe) {
+  make_passes(Model(original), recipe);
+}
+
+Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context) {
+  Result result{Model(original), {}, false};
+  for (const std::unique_ptr<Pass>& pass : make_passes(result.model, recipe)) {
     throw_if_cancelled(context);
     result.passes.push_back(pass->apply(result.model, context));
     if (result.passes.back().status == Status::Failed && recipe.gate.on_fail == OnFail::Stop) {

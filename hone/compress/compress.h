@@ -14,6 +14,10 @@ struct Result {
   bool stopped = false;  // whether a pass failed with on_fail = "stop"; then nothing may be written
 };
 
+// Throws Error{InvalidArgument} for a recipe without passes, and what its passes throw for this
+// model. Reads no weights.
+void check_recipe(const model_io::ModelFile& original, const Recipe& recipe);
+
 // Runs the recipe's passes in order on a copy-on-write clone. The original is not changed.
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context);
 

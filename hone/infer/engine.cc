@@ -14,40 +14,6 @@
 namespace hone::infer {
 namespace {
 
-const EngineOptions& checked(const EngineOptions& options) {
-  HONE_REQUIRE(options.executor != nullptr, "engine", "The options have no executor.");
-  HONE_CHECK(options.context >= 0, "context", "0 or more tokens", options.context);
-  HONE_CHECK(options.prefill_chunk >= 1 && options.prefill_chunk <= 8192, "prefill chunk",
-             "1 to 8192 tokens", options.prefill_chunk);
-  HONE_CHECK(options.max_queue >= 1, "max queue", "at least 1 request", options.max_queue);
-  HONE_CHECK(options.max_sequences >= 1 && options.max_sequences <= 1024, "max sequences",
-             "1 to 1024 requests", options.max_sequences);
-  HONE_CHECK(options.kv_bytes >= 0, "kv bytes", "0 or more bytes", options.kv_bytes);
-  const DraftOptions& draft = options.draft;
-  HONE_CHECK(draft.kv_bytes >= 0, "draft kv bytes", "0 or more bytes", draft.kv_bytes);
-  const int sources =
-      (draft.ngram ? 1 : 0) + (draft.model.empty() ? 0 : 1) + (draft.function ? 1 : 0);
-  HONE_CHECK(sources <= 1, "draft", "one source of drafts", sources);
-  return options;
-}
-
-Index context_of(const EngineOptions& options, const model_io::ModelFile& file) {
-  const Index trained = file.architecture().context;
-  if (options.context == 0) return trained;
-  HONE_CHECK(options.context <= trained, "context",
-             concat("at most the model's ", trained, " tokens"), options.context);
-  return options.context;
-}
-
-LoopOptions loop_options(const EngineOptions& options, const model_io::ModelFile& file) {
-  const Index chunk = options.prefill_chunk;
-  return {.context = context_of(options, file),
-          .kv_bytes = options.kv_bytes,
-          .max_sequences = options.max_sequences,
-          .max_queue = options.max_queue,
-          .prefill_chunk = chunk < kChunkTokens ? chunk : chunk / kChunkTokens * kChunkTokens};
-}
-
 RunnerOptions runner_options(const EngineOptions& options, Index rows) {
   return {
       .act = options.activations == Activations::Int8 ? kernels::Act::Int8 : kernels::Act::Float32,
@@ -56,30 +22,35 @@ RunnerOptions runner_options(const EngineOptions& options, Index rows) {
       .weights = options.weights};
 }
 
-void check_ids(std::span<const TokenId> tokens, Index vocab, std::string_view where) {
-  for (const TokenId id : tokens) {
-    HONE_CHECK(id >= 0 && id < vocab, where, concat("a token id below ", vocab), id);
-  }
+std::shared_ptr<const grammar::JsonSchema> compile_schema(const Request& request) {
+  std::vector<std::string> ignored;  // whoever wants to know calls check_schema()
+  return grammar::JsonSchema::compile(request.json_schema,
+                                      request.ignores_unsupported_schema ? &ignored : nullptr);
+}
+
+// The rows of a step of a draft model: each sequence that decodes has two new tokens in most
+// rounds.
+Index draft_rows(const LoopOptions& loop) {
+  return std::max(loop_rows(loop), 2 * loop.max_sequences);
 }
 
 }  // namespace
 
 struct Engine::State {
-  State(std::unique_ptr<model_io::ModelFile> file_in, const EngineOptions& options)
-      : clock(options.clock != nullptr ? *options.clock : steady_clock()),
-        file(std::move(file_in)),
-        tokenizer(file->tokenizer()),
-        loop_settings(loop_options(options, *file)),
-        runner(*file, runner_options(options, loop_rows(loop_settings)), *options.executor),
-        draft_model(open_draft_model(options)),
-        loop(loop_settings, runner, tokenizer.get(), file->architecture().stop_ids,
-             *options.executor, clock, make_drafts(options)) {
-    info.architecture = file->architecture();
-    info.format = name_of(file->format());
+  explicit State(ModelHeader header_in)
+      : header(std::move(header_in)),
+        clock(options().clock != nullptr ? *options().clock : steady_clock()),
+        loop_settings(loop_options(options(), header.context())),
+        runner(file(), runner_options(options(), loop_rows(loop_settings)), *options().executor),
+        draft_model(load_draft_model()),
+        loop(loop_settings, runner, header.tokenizer_.get(), file().architecture().stop_ids,
+             *options().executor, clock, make_drafts()) {
+    info.architecture = file().architecture();
+    info.format = name_of(file().format());
     info.context = loop.max_length();
     info.wanted_context = loop_settings.context;
-    info.file_bytes = file->file_bytes();
-    info.files = file->files();
+    info.file_bytes = file().file_bytes();
+    info.files = file().files();
     if (draft_model != nullptr) info.draft_files = draft_model->files();
     info.weight_bytes = runner.weight_bytes();
     info.weights_are_mapped = runner.weights().packed != nullptr;
@@ -91,18 +62,17 @@ struct Engine::State {
     }
     info.isa = name_of(best_isa());
     info.kernel = runner.kernel_name();
-    info.threads = options.executor->workers();
-    info.generation_defaults = file->generation_defaults();
+    info.threads = options().executor->workers();
+    info.generation_defaults = file().generation_defaults();
   }
 
-  std::unique_ptr<DraftModel> open_draft_model(const EngineOptions& options) const;
-  std::unique_ptr<DraftSource> make_drafts(const EngineOptions& options);
-  void check(const Request& request) const;
-  void check_schema(const Request& request) const;
+  const EngineOptions& options() const { return header.options_; }
+  const model_io::ModelFile& file() const { return *header.file_; }
+  std::unique_ptr<DraftModel> load_draft_model();
+  std::unique_ptr<DraftSource> make_drafts();
 
+  ModelHeader header;
   const Clock& clock;
-  std::unique_ptr<model_io::ModelFile> file;
-  std::shared_ptr<const text::Tokenizer> tokenizer;
   LoopOptions loop_settings;
   ModelRunner runner;
   std::unique_ptr<DraftModel> draft_model;  // null without one
@@ -110,90 +80,50 @@ struct Engine::State {
   ModelInfo info;
 };
 
-std::unique_ptr<DraftModel> Engine::State::open_draft_model(const EngineOptions& options) const {
-  if (options.draft.model.empty()) return nullptr;
-  // Each sequence that decodes has two new tokens in most rounds.
-  const Index rows = std::max(loop_rows(loop_settings), 2 * options.max_sequences);
-  return std::make_unique<DraftModel>(options.draft.model, *file, runner_options(options, rows),
-                                      *options.executor);
+std::unique_ptr<DraftModel> Engine::State::load_draft_model() {
+  if (header.draft_ == nullptr) return nullptr;
+  return std::make_unique<DraftModel>(std::move(header.draft_),
+                                      runner_options(options(), draft_rows(loop_settings)),
+                                      *options().executor);
 }
 
-std::unique_ptr<DraftSource> Engine::State::make_drafts(const EngineOptions& options) {
+std::unique_ptr<DraftSource> Engine::State::make_drafts() {
+  const DraftOptions& draft = options().draft;
   const Index vocab = runner.vocab_size();
-  if (options.draft.ngram) return make_ngram_drafts();
-  if (options.draft.function) return make_function_drafts(options.draft.function, vocab);
+  if (draft.ngram) return make_ngram_drafts();
+  if (draft.function) return make_function_drafts(draft.function, vocab);
   if (draft_model == nullptr) return nullptr;
   return draft_model->make_source(
-      {.context = loop_settings.context, .kv_bytes = options.draft.kv_bytes, .vocab = vocab},
-      options.max_sequences, clock);
-}
-
-void Engine::State::check(const Request& request) const {
-  const Index vocab = file->architecture().vocab_size;
-  const auto length = static_cast<Index>(request.tokens.size());
-  HONE_CHECK(length >= 1, "request", "a prompt of at least one token", length);
-  const bool is_cache_short = info.context < info.wanted_context;
-  HONE_CHECK(length < info.context, "request",
-             concat("a prompt below the ", info.context, " tokens of the ",
-                    is_cache_short ? "KV cache" : "context"),
-             length);
-  check_ids(request.tokens, vocab, "request");
-  HONE_CHECK(request.max_tokens >= 1, "max_tokens", "at least 1", request.max_tokens);
-  HONE_CHECK(request.min_tokens >= 0 && request.min_tokens <= request.max_tokens, "min_tokens",
-             concat("0 to ", request.max_tokens), request.min_tokens);
-  HONE_CHECK(request.logprobs >= 0 && request.logprobs <= 20, "logprobs", "0 to 20",
-             request.logprobs);
-  HONE_CHECK(request.stop.size() <= 16, "stop", "at most 16 strings", request.stop.size());
-  for (const std::string& stop : request.stop) {
-    HONE_CHECK(!stop.empty() && stop.size() <= 256, "stop", "a string of 1 to 256 bytes",
-               stop.size());
-  }
-  HONE_REQUIRE(request.stop.empty() || tokenizer != nullptr, "stop",
-               "Stop strings need a tokenizer, and this model has none.");
-  const Index depth = request.spec.depth.value_or(0);
-  HONE_CHECK(depth >= 0 && depth <= kMaxDraftDepth, "drafts",
-             concat("0 to ", kMaxDraftDepth, " in a round"), depth);
-  const bool is_timeout = request.timeout_s >= 0 && request.timeout_s <= 1e9;  // false for NaN
-  HONE_CHECK(is_timeout, "timeout", "0 to 1e9 seconds", request.timeout_s);
-  if (!request.json_schema.empty()) check_schema(request);
-  validate(request.sampling, vocab);
-}
-
-void Engine::State::check_schema(const Request& request) const {
-  HONE_REQUIRE(tokenizer != nullptr, "JSON schema",
-               "A schema needs a tokenizer, and this model has none.");
-  HONE_REQUIRE(!request.ignore_eos && request.stop.empty() && request.min_tokens == 0,
-               "JSON schema",
-               "The schema says where the text ends, so that stop strings, ignoring stop tokens and"
-               " a minimum of tokens are excluded.");
+      {.context = loop_settings.context, .kv_bytes = draft.kv_bytes, .vocab = vocab},
+      loop_settings.max_sequences, clock);
 }
 
 std::unique_ptr<Engine> Engine::open_or_throw(const std::filesystem::path& model,
                                               const EngineOptions& options) {
-  HONE_TRACE_ZONE("open model", {"file", model.string()});
-  checked(options);
-  auto file = model_io::open_model_or_throw(
-      model, {.tokenizer = options.tokenizer, .need_tokenizer = options.need_tokenizer});
-  return std::unique_ptr<Engine>(new Engine(std::make_unique<State>(std::move(file), options)));
+  return load(ModelHeader::open_or_throw(model, options));
+}
+
+std::unique_ptr<Engine> Engine::load(ModelHeader header) {
+  HONE_TRACE_ZONE("load model");
+  return std::unique_ptr<Engine>(new Engine(std::make_unique<State>(std::move(header))));
 }
 
 Engine::Engine(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Engine::~Engine() = default;
 
 const ModelInfo& Engine::info() const { return state_->info; }
-bool Engine::has_tokenizer() const { return state_->tokenizer != nullptr; }
-const text::Tokenizer& Engine::tokenizer() const {
-  if (state_->tokenizer == nullptr) {
-    fail_unsupported("tokenizer", "This model has no vocabulary.");
-  }
-  return *state_->tokenizer;
-}
+bool Engine::has_tokenizer() const { return state_->header.has_tokenizer(); }
+const text::Tokenizer& Engine::tokenizer() const { return state_->header.tokenizer(); }
 
 RequestId Engine::submit(Request request, std::shared_ptr<EventSink> sink) {
   HONE_REQUIRE(sink != nullptr, "submit", "The request has no sink.");
-  state_->check(request);
+  const ModelInfo& model = info();
+  validate(request, {.vocab_size = model.architecture.vocab_size,
+                     .context = model.context,
+                     .is_cache_short = model.context < model.wanted_context,
+                     .has_tokenizer = has_tokenizer()});
   std::shared_ptr<const grammar::JsonSchema> schema;
-  if (!request.json_schema.empty()) schema = grammar::JsonSchema::compile(request.json_schema);
+  if (!request.json_schema.empty()) schema = compile_schema(request);
   return state_->loop.queue().push({.request = std::move(request),
                                     .schema = std::move(schema),
                                     .sink = std::move(sink),

@@ -5,43 +5,15 @@
 #include <memory>
 #include <span>
 #include <stop_token>
-#include <vector>
 
-#include "hone/core/clock.h"
-#include "hone/core/executor.h"
-#include "hone/infer/kv_size.h"
+#include "hone/infer/engine_options.h"
+#include "hone/infer/model_header.h"
 #include "hone/infer/model_info.h"
 #include "hone/infer/request.h"
 #include "hone/infer/sched/request_queue.h"
 #include "hone/infer/score.h"
-#include "hone/infer/speculation.h"
-#include "hone/infer/weight_options.h"
 
 namespace hone::infer {
-
-enum class Activations {
-  Int8,     // int8 activations with quantized weights, otherwise f32
-  Float32,  // f32 activations with all weights
-};
-
-struct EngineOptions {
-  Executor* executor = nullptr;          // required; must outlive the engine
-  const Clock* clock = nullptr;          // null means steady_clock()
-  std::filesystem::path tokenizer = {};  // replaces the one found with the model
-  bool need_tokenizer = true;            // if false, models without a tokenizer open as well
-  WeightOptions weights = {};
-  Index context = 0;  // 0 means the model's own
-  KvDtype kv = KvDtype::Float16;
-  Activations activations = Activations::Int8;
-  // Most prompt tokens of a step; from 16 on, rounded down to a multiple of 16.
-  Index prefill_chunk = 512;
-  Index max_queue = 64;      // most requests that wait to run or for their readers
-  Index max_sequences = 16;  // maximum number of requests that run together
-  Index kv_bytes = 0;        // budget of the KV cache; 0: half of the memory that is free
-  // Where drafts for speculative decoding come from. open_or_throw() throws
-  // Error{InvalidArgument} for several sources, or for a draft model of another vocabulary.
-  DraftOptions draft = {};
-};
 
 // Runs requests on one model. One thread, the engine thread, calls step() or run() and owns all
 // state; submit() and cancel() only post messages to it.
@@ -53,10 +25,12 @@ struct EngineOptions {
 // same tokens share their part of the KV cache.
 class Engine {
  public:
-  // Throws Error{NotFound, CorruptFile, Unsupported} as model_io does, and Error{Resource} if
-  // memory cannot be allocated.
+  // Throws what ModelHeader::open_or_throw() and load() throw.
   static std::unique_ptr<Engine> open_or_throw(const std::filesystem::path& model,
                                                const EngineOptions& options);
+  // Reads the weights. Throws Error{CorruptFile} if they are damaged or cannot be quantized as the
+  // options say, and Error{Resource} if memory cannot be allocated.
+  static std::unique_ptr<Engine> load(ModelHeader header);
   ~Engine();
 
   const ModelInfo& info() const;

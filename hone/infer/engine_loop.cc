@@ -7,6 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
+#include "hone/core/text_format.h"
 #include "hone/core/trace.h"
 
 namespace hone::infer {
@@ -25,14 +26,11 @@ PrefixSecret random_secret() {
 }
 
 SchedulerOptions scheduler_options(const LoopOptions& options, std::span<const LayerGroup> groups) {
+  check_kv_budget(options, groups);
   Index kv_bytes = options.kv_bytes;
-  const Index available = options.available_bytes();
-  HONE_CHECK(kv_bytes <= available, "KV cache",
-             concat("at most the ", available >> 20, " MiB of memory that are free"),
-             concat(kv_bytes >> 20, " MiB"));
   if (kv_bytes == 0) {
     kv_bytes = fitting_kv_bytes(groups, options.context, loop_rows(options), options.max_sequences,
-                                available / 2);
+                                options.available_bytes() / 2);
   }
   return {.groups = {groups.begin(), groups.end()},
           .kv_bytes = kv_bytes,
@@ -67,6 +65,28 @@ Error deadline_error() {
 
 Index loop_rows(const LoopOptions& options) {
   return options.prefill_chunk + options.max_sequences + kChunkTokens;
+}
+
+LoopOptions loop_options(const EngineOptions& options, Index context) {
+  const Index chunk = options.prefill_chunk;
+  return {.context = context,
+          .kv_bytes = options.kv_bytes,
+          .max_sequences = options.max_sequences,
+          .max_queue = options.max_queue,
+          .prefill_chunk = chunk < kChunkTokens ? chunk : chunk / kChunkTokens * kChunkTokens};
+}
+
+void check_kv_budget(const LoopOptions& options, std::span<const LayerGroup> groups) {
+  if (options.kv_bytes == 0) return;
+  const Index available = options.available_bytes();
+  const Index least =
+      kv_peak_bytes(groups, std::min<Index>(options.context, 2), loop_rows(options));
+  HONE_CHECK(options.kv_bytes <= available, "KV cache",
+             concat("at most the ", format_bytes(available, ByteUnits::Binary), " that are free"),
+             format_bytes(options.kv_bytes, ByteUnits::Binary));
+  HONE_CHECK(options.kv_bytes >= least, "KV cache",
+             concat("at least ", format_bytes(least, ByteUnits::Binary), " for a text"),
+             format_bytes(options.kv_bytes, ByteUnits::Binary));
 }
 
 EngineLoop::EngineLoop(const LoopOptions& options, ModelRunner& runner,
@@ -443,10 +463,11 @@ void EngineLoop::push(Live& live, RequestId id, Event event) {
     if (speculator_) event.spec = std::make_shared<const SpecStats>(speculator_->forget(id));
     queue_.forget(id);
     live.has_ended = true;
-    ended_.cancelled += *event.finished == FinishReason::Cancelled;
-    ended_.failed += *event.finished == FinishReason::Failed;
-    ended_.succeeded +=
-        *event.finished == FinishReason::Stop || *event.finished == FinishReason::Length;
+    const bool is_cancelled = *event.finished == FinishReason::Cancelled;
+    const bool has_failed = *event.finished == FinishReason::Failed;
+    ended_.cancelled += is_cancelled;
+    ended_.failed += has_failed;
+    ended_.succeeded += !is_cancelled && !has_failed;
     report();  // before anybody can act on the event
   }
   if (!live.has_undelivered() && live.sink->try_push(std::move(event))) return;

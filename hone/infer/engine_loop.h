@@ -13,6 +13,7 @@
 #include "hone/core/cpu_info.h"
 #include "hone/core/executor.h"
 #include "hone/core/function_ref.h"
+#include "hone/infer/engine_options.h"
 #include "hone/infer/grammar/token_vocabulary.h"
 #include "hone/infer/kv/kv_arena.h"
 #include "hone/infer/model/model_runner.h"
@@ -33,8 +34,13 @@ struct LoopOptions {
   // Memory that the process could still take.
   Index (*available_bytes)() = available_memory_bytes;
 };
+// For texts of at most `context` tokens.
+LoopOptions loop_options(const EngineOptions& options, Index context);
 // The most rows of a step.
 Index loop_rows(const LoopOptions& options);
+// Throws Error{InvalidArgument} if the budget of the KV cache, where there is one, exceeds the free
+// memory or is too small for a text of 2 tokens.
+void check_kv_budget(const LoopOptions& options, std::span<const LayerGroup> groups);
 
 // What the engine thread does: it runs the plans of a Scheduler on a model, samples, and delivers
 // events. A request whose sink is full waits; the other requests go on.

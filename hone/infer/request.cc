@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "hone/core/check.h"
+#include "hone/infer/grammar/json_schema.h"
 
 namespace hone::infer {
 namespace {
@@ -11,6 +12,26 @@ namespace {
 void check_range(double value, double low, double high, std::string_view name) {
   if (value >= low && value <= high) return;  // false for NaN
   fail_argument(name, concat("a number in [", low, ", ", high, "]"), concat(value));
+}
+
+void check_stops(const Request& request, bool has_tokenizer) {
+  HONE_CHECK(request.stop.size() <= 16, "stop", "at most 16 strings", request.stop.size());
+  for (const std::string& stop : request.stop) {
+    HONE_CHECK(!stop.empty() && stop.size() <= 256, "stop", "a string of 1 to 256 bytes",
+               stop.size());
+  }
+  HONE_REQUIRE(request.stop.empty() || has_tokenizer, "stop",
+               "Stop strings need a tokenizer, and this model has none.");
+}
+
+// What a request with a schema may not say.
+void check_ends(const Request& request, bool has_tokenizer) {
+  HONE_REQUIRE(has_tokenizer, "JSON schema",
+               "A schema needs a tokenizer, and this model has none.");
+  HONE_REQUIRE(!request.ignore_eos && request.stop.empty() && request.min_tokens == 0,
+               "JSON schema",
+               "The schema says where the text ends, so that stop strings, ignoring stop tokens and"
+               " a minimum of tokens are excluded.");
 }
 
 }  // namespace
@@ -33,6 +54,42 @@ void validate(const SamplingParams& sampling, Index vocab_size) {
   }
 }
 
+void check_ids(std::span<const TokenId> tokens, Index vocab_size, std::string_view where) {
+  for (const TokenId id : tokens) {
+    HONE_CHECK(id >= 0 && id < vocab_size, where, concat("a token id below ", vocab_size), id);
+  }
+}
+
+void validate(const Request& request, const RequestLimits& limits) {
+  const auto length = static_cast<Index>(request.tokens.size());
+  HONE_CHECK(length >= 1, "request", "a prompt of at least one token", length);
+  HONE_CHECK(length < limits.context, "request",
+             concat("a prompt below the ", limits.context, " tokens of the ",
+                    limits.is_cache_short ? "KV cache" : "context"),
+             length);
+  check_ids(request.tokens, limits.vocab_size, "request");
+  HONE_CHECK(request.max_tokens >= 1, "max_tokens", "at least 1", request.max_tokens);
+  HONE_CHECK(request.min_tokens >= 0 && request.min_tokens <= request.max_tokens, "min_tokens",
+             concat("0 to ", request.max_tokens), request.min_tokens);
+  HONE_CHECK(request.logprobs >= 0 && request.logprobs <= 20, "logprobs", "0 to 20",
+             request.logprobs);
+  check_stops(request, limits.has_tokenizer);
+  const Index depth = request.spec.depth.value_or(0);
+  HONE_CHECK(depth >= 0 && depth <= kMaxDraftDepth, "drafts",
+             concat("0 to ", kMaxDraftDepth, " in a round"), depth);
+  const bool is_timeout = request.timeout_s >= 0 && request.timeout_s <= 1e9;  // false for NaN
+  HONE_CHECK(is_timeout, "timeout", "0 to 1e9 seconds", request.timeout_s);
+  if (!request.json_schema.empty()) check_ends(request, limits.has_tokenizer);
+  validate(request.sampling, limits.vocab_size);
+}
+
+std::vector<std::string> check_schema(const Request& request) {
+  std::vector<std::string> ignored;
+  grammar::JsonSchema::compile(request.json_schema,
+                               request.ignores_unsupported_schema ? &ignored : nullptr);
+  return ignored;
+}
+
 std::string_view name_of(Refusal refusal) {
   switch (refusal) {
     case Refusal::QueueFull:
@@ -51,6 +108,8 @@ std::string_view name_of(FinishReason reason) {
       return "stop";
     case FinishReason::Length:
       return "length";
+    case FinishReason::Context:
+      return "context";
     case FinishReason::Cancelled:
       return "cancelled";
     case FinishReason::Failed:

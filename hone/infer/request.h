@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -65,9 +66,11 @@ struct Request {
   Index min_tokens = 0;             // stop tokens are masked until then
   Index logprobs = 0;               // number of alternatives reported with each token, 0…20
   // The text of a JSON schema (docs/structured-output.md); empty for none. The output then is JSON
-  // that satisfies it, or the beginning of such a text if it ends by length. Excludes `stop` and
-  // `ignore_eos`.
+  // that satisfies it, or the beginning of such a text if it ends by length or context. Excludes
+  // `stop` and `ignore_eos`.
   std::string json_schema{};
+  // Whether keywords of the schema that cannot be enforced are ignored instead of refused.
+  bool ignores_unsupported_schema = false;
   SpecParams spec{};  // for engines with drafts
   // Classes of higher priority run first. A request rises by one class for every 10 s that it
   // waits, so that none waits forever.
@@ -80,8 +83,33 @@ struct Request {
   std::uint64_t salt = 0;
 };
 
-enum class FinishReason { Stop, Length, Cancelled, Failed };
-std::string_view name_of(FinishReason reason);  // "stop", "length", "cancelled", "failed"
+// Throws Error{InvalidArgument} that names `where` unless all ids are below `vocab_size`.
+void check_ids(std::span<const TokenId> tokens, Index vocab_size, std::string_view where);
+
+// What requests to a model are compared with.
+struct RequestLimits {
+  Index vocab_size = 0;
+  Index context = 0;            // maximum tokens of a text
+  bool is_cache_short = false;  // whether the KV cache sets the context, and not the model
+  bool has_tokenizer = false;
+};
+// Throws Error{InvalidArgument} that names what is invalid. Does not read the schema.
+void validate(const Request& request, const RequestLimits& limits);
+
+// Reads a schema as the request's would be and returns the JSON pointers of the keywords that are
+// ignored, which takes Request::ignores_unsupported_schema. Throws what
+// grammar::JsonSchema::compile() throws.
+std::vector<std::string> check_schema(const Request& request);
+
+enum class FinishReason {
+  Stop,       // a stop token or string, or the end that the schema sets
+  Length,     // max_tokens
+  Context,    // the context, or the KV cache, is full
+  Cancelled,  // also by its deadline
+  Failed,
+};
+// "stop", "length", "context", "cancelled", "failed"
+std::string_view name_of(FinishReason reason);
 
 // The natural logarithm of the model's own probability (before bias, penalties and temperature).
 struct TokenLogprob {

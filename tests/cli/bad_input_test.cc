@@ -52,6 +52,7 @@ TEST_F(BadInput, options_that_would_have_no_effect_are_refused) {
       {"--logprobs", "2"},
       {"--json-schema", ""},
       {"--draft", ""},
+      {"--schema-ignore-unsupported"},
       {"--tokenizer", ""},
       {"--temp", "5.5"},
       {"--temp", "1e39"},
@@ -73,7 +74,11 @@ TEST_F(BadInput, token_ids_are_whole_numbers) {
            {"[1, -2]", "got -2"},
            {"[true]", "got true"},
            {"[4294967296]", "got 4294967296"},
-           {"{\"a\": []}", "a JSON array of token ids, got object"}}) {
+           {"{\"a\": []}",
+            "a JSON array of token ids, or an object that has it as \"tokens\", got "
+            "object"},
+           {"{\"tokens\": {}}", "got object"},
+           {"{\"tokens\": [1, \"a\"]}", "got \"a\""}}) {
     write_text_file(file, ids);
     expect_refusal({"generate", model, "--prompt-ids", file}, 3, got);
     expect_refusal({"eval", model, "--token-ids", file}, 3, got);
@@ -162,6 +167,28 @@ TEST_F(BadInput, numbers_out_of_range_get_one_short_sentence) {
     EXPECT_LT(error.size(), 120u) << error;
     EXPECT_THAT(error, AllOf(HasSubstr("expected"), HasSubstr("got"))) << error;
   }
+}
+
+TEST_F(BadInput, a_misspelt_option_is_named_with_the_nearest_one) {
+  const std::string model = write_tiny_model();
+  const auto error = [](const Arguments& arguments) { return expect_refusal(arguments, 2); };
+  const Arguments generate{"generate", model, "-p", "a"};
+  EXPECT_THAT(error(generate + Arguments{"--tmep", "0"}),
+              AllOf(HasSubstr("[hone generate]"), HasSubstr("'--tmep'"), HasSubstr("'--temp'")));
+  EXPECT_THAT(error(generate + Arguments{"--temperature=0.5"}),
+              AllOf(HasSubstr("'--temperature'"), HasSubstr("'--temp'")));
+  EXPECT_THAT(error(generate + Arguments{"-seed", "3"}), HasSubstr("'--seed'"));
+  // An option of a group, without which the command also lacks a prompt.
+  EXPECT_THAT(error({"generate", model, "--promt", "a"}), HasSubstr("Did you mean '--prompt'?"));
+  EXPECT_THAT(error({"eval", model, "--dta", "x"}), HasSubstr("'--data'"));
+  EXPECT_THAT(error({"bench", "gemm", "--rosw", "3"}),
+              AllOf(HasSubstr("[hone bench gemm]"), HasSubstr("'--rows'")));
+  EXPECT_THAT(error(generate + Arguments{"--bogus"}),
+              AllOf(HasSubstr("'--bogus'"), HasSubstr("Try hone generate --help")));
+  EXPECT_THAT(error(generate + Arguments{"--temp", "9", "--sed", "1"}), HasSubstr("'--s"));
+  // What is no option.
+  EXPECT_THAT(error(generate + Arguments{"more"}), HasSubstr("more"));
+  EXPECT_EQ(run_hone({"generate", model, "-p", "--prompt", "-n", "1"}).status, 0);
 }
 
 TEST_F(BadInput, a_misspelt_command_is_named_with_the_nearest_one) {

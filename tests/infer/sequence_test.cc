@@ -131,7 +131,11 @@ TEST_F(SequenceTest, a_stop_string_over_three_tokens_is_cut_out) {
 TEST_F(SequenceTest, the_context_limits_the_whole_sequence) {
   Sequence sequence = make({.tokens = {1, kB}, .max_tokens = 50}, 4);
   EXPECT_FALSE(step(sequence, kB).finished.has_value());
-  EXPECT_EQ(step(sequence, kB).finished, FinishReason::Length);
+  EXPECT_EQ(step(sequence, kB).finished, FinishReason::Context);
+  // Where both limits are reached, the one that was asked for is told.
+  Sequence both = make({.tokens = {1, kB}, .max_tokens = 2}, 4);
+  EXPECT_FALSE(step(both, kB).finished.has_value());
+  EXPECT_EQ(step(both, kB).finished, FinishReason::Length);
 }
 
 TEST_F(SequenceTest, each_phase_has_its_own_time_and_they_add_up) {

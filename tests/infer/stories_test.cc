@@ -150,7 +150,7 @@ TEST(Stories, the_context_ends_the_text) {
   EXPECT_EQ(engine->info().context, 40);
   const auto got = run_request(*engine, greedy({1, 403, 407}, 100));
   EXPECT_EQ(got->tokens.size(), 37u);
-  EXPECT_EQ(got->last().finished, FinishReason::Length);
+  EXPECT_EQ(got->last().finished, FinishReason::Context);
   EXPECT_THROW(
       engine->submit(greedy(std::vector<TokenId>(40, 5), 1), std::make_shared<test::CollectSink>()),
       Error);

@@ -248,7 +248,7 @@ TEST_F(Together, a_text_without_a_limit_ends_with_the_context) {
   const auto got =
       test::run_request(*engine, test::greedy({1, 403}, std::numeric_limits<Index>::max()));
   EXPECT_EQ(got->tokens.size(), 58u);
-  EXPECT_EQ(got->last().finished, FinishReason::Length);
+  EXPECT_EQ(got->last().finished, FinishReason::Context);
 }
 
 TEST_F(Together, a_bad_text_to_score_harms_nobody) {

@@ -182,10 +182,11 @@ bool JsonSchema::Builder::update_heights() {
   return changed;
 }
 
-std::shared_ptr<const JsonSchema> JsonSchema::compile(std::string_view text) {
+std::shared_ptr<const JsonSchema> JsonSchema::compile(std::string_view text,
+                                                      std::vector<std::string>* ignored) {
   const SchemaValue schema = parse_schema_text(text);
   SchemaRules rules;
-  const RuleId root = read_schema(schema, rules);
+  const RuleId root = read_schema(schema, rules, ignored);
   JsonSchema built = Builder(rules).build(root);
   HONE_REQUIRE(built.rule(built.root()).height <= kMaxContainers, "JSON schema",
                "No value satisfies the schema.");

@@ -58,8 +58,10 @@ class JsonSchema {
  public:
   // Throws Error{CorruptFile} for malformed JSON, Error{Unsupported} with the JSON pointer for
   // keywords that cannot be enforced exactly and for schemas beyond the limits,
-  // Error{InvalidArgument} for malformed keywords and for schemas that no value satisfies.
-  static std::shared_ptr<const JsonSchema> compile(std::string_view text);
+  // Error{InvalidArgument} for malformed keywords and for schemas that no value satisfies. With
+  // `ignored`, keywords that cannot be enforced are left out, and it gets their JSON pointers.
+  static std::shared_ptr<const JsonSchema> compile(std::string_view text,
+                                                   std::vector<std::string>* ignored = nullptr);
 
   RuleId root() const { return root_; }
   const ValueRule& rule(RuleId id) const { return rules_[id]; }

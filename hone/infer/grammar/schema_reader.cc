@@ -19,7 +19,7 @@ constexpr std::array<std::string_view, 9> kAnnotations = {"title",      "descrip
                                                           "examples",   "$comment",    "$schema",
                                                           "deprecated", "readOnly",    "writeOnly"};
 constexpr std::array<std::string_view, 2> kDefinitions = {"$defs", "definitions"};
-constexpr std::array<std::string_view, 15> kTypedKeywords = {"type",
+constexpr std::array<std::string_view, 14> kTypedKeywords = {"type",
                                                              "properties",
                                                              "required",
                                                              "additionalProperties",
@@ -32,8 +32,7 @@ constexpr std::array<std::string_view, 15> kTypedKeywords = {"type",
                                                              "minimum",
                                                              "maximum",
                                                              "exclusiveMinimum",
-                                                             "exclusiveMaximum",
-                                                             "additionalItems"};
+                                                             "exclusiveMaximum"};
 
 template <std::size_t N>
 bool is_one_of(std::string_view name, const std::array<std::string_view, N>& names) {
@@ -59,7 +58,8 @@ std::string escape_pointer(std::string_view name) {
 
 class SchemaReader {
  public:
-  SchemaReader(const SchemaValue& root, SchemaRules& rules) : root_(root), rules_(rules) {}
+  SchemaReader(const SchemaValue& root, SchemaRules& rules, std::vector<std::string>* ignored)
+      : root_(root), rules_(rules), ignored_(ignored) {}
 
   RuleId read() {
     const RuleId rule = rule_of(root_, "", 1);
@@ -80,6 +80,8 @@ class SchemaReader {
   };
 
   RuleId rule_of(const SchemaValue& schema, std::string pointer, int depth);
+  void refuse_or_ignore(const Task& task, std::string_view keyword,
+                        std::string_view sentence) const;
   void read_object(const Task& task);
   void check_keywords(const Task& task) const;
   Shape read_shape(const Task& task);
@@ -95,6 +97,7 @@ class SchemaReader {
 
   const SchemaValue& root_;
   SchemaRules& rules_;
+  std::vector<std::string>* ignored_;  // null: nothing may be ignored
   std::deque<Task> queue_;
   std::unordered_map<const SchemaValue*, RuleId> known_;
 };
@@ -115,14 +118,26 @@ RuleId SchemaReader::rule_of(const SchemaValue& schema, std::string pointer, int
   return rule;
 }
 
+// Notes a keyword that cannot be enforced, unless nothing may be ignored.
+void SchemaReader::refuse_or_ignore(const Task& task, std::string_view keyword,
+                                    std::string_view sentence) const {
+  if (ignored_ == nullptr) refuse_schema(task.pointer, sentence);
+  ignored_->push_back(concat(task.pointer, "/", escape_pointer(keyword)));
+}
+
+// The drafts disagree on keywords beside $ref, so that only annotations and definitions may be
+// there.
 void SchemaReader::check_keywords(const Task& task) const {
+  const bool is_reference = task.schema->find("$ref") != nullptr;
   for (const auto& [name, value] : task.schema->members) {
-    const bool known = is_one_of(name, kAnnotations) || is_one_of(name, kTypedKeywords) ||
-                       name == "enum" || name == "const" || name == "anyOf" || name == "$ref" ||
-                       is_one_of(name, kDefinitions) || (name == "$id" && task.schema == &root_);
-    if (!known || name == "additionalItems") {
-      refuse_schema(task.pointer,
-                    concat("The keyword \"", shorten(name), "\" cannot be enforced."));
+    const bool is_enforced =
+        is_one_of(name, kTypedKeywords) || name == "enum" || name == "const" || name == "anyOf";
+    const bool is_known = is_enforced || name == "$ref" || is_one_of(name, kAnnotations) ||
+                          is_one_of(name, kDefinitions) || (name == "$id" && task.schema == &root_);
+    if (!is_known || (is_enforced && is_reference)) {
+      refuse_or_ignore(task, name,
+                       concat("The keyword \"", shorten(name), "\" cannot be enforced",
+                              is_known ? " beside \"$ref\"." : "."));
     }
     if (is_one_of(name, kDefinitions) && value.kind != Kind::Object) {
       refuse_value(concat(task.pointer, "/", name), "an object of schemas");
@@ -220,9 +235,10 @@ void SchemaReader::read_numbers(const Task& task, NumberRange& range) const {
     const SchemaValue* value = task.schema->find(keyword);
     if (value == nullptr) continue;
     if (value->kind == Kind::Bool) {
-      refuse_schema(task.pointer, concat("The keyword \"", keyword,
-                                         "\" is a boolean, as in draft 4;"
-                                         " a number is enforced."));
+      refuse_or_ignore(task, keyword,
+                       concat("The keyword \"", keyword,
+                              "\" is a boolean, as in draft 4; a number is enforced."));
+      continue;
     }
     if (value->kind != Kind::Number) refuse_value(concat(task.pointer, "/", keyword), "a number");
     const std::string_view name = keyword;
@@ -241,7 +257,8 @@ void SchemaReader::read_array(const Task& task, ArrayShape& array) {
   const SchemaValue* items = task.schema->find("items");
   if (items == nullptr) return;
   if (items->kind == Kind::Array) {
-    refuse_schema(task.pointer, "The keyword \"items\" is a list; \"prefixItems\" is enforced.");
+    return refuse_or_ignore(task, "items",
+                            "The keyword \"items\" is a list; \"prefixItems\" is enforced.");
   }
   array.items = rule_of(*items, concat(task.pointer, "/items"), task.depth + 1);
 }
@@ -263,7 +280,8 @@ void SchemaReader::read_required(const Task& task, ObjectShape& object) const {
   if (required == nullptr) return;
   const std::string pointer = concat(task.pointer, "/required");
   if (required->kind == Kind::Bool) {
-    refuse_schema(task.pointer, "The keyword \"required\" is a boolean; a list is enforced.");
+    return refuse_or_ignore(task, "required",
+                            "The keyword \"required\" is a boolean; a list is enforced.");
   }
   if (required->kind != Kind::Array) refuse_value(pointer, "a list of strings");
   rules_.count_rules(required->elements.size(), pointer);
@@ -362,24 +380,17 @@ std::string decode_segment(std::string_view segment) {
   return out;
 }
 
-// The drafts disagree on keywords beside $ref, so that only annotations and definitions may be
-// there.
 RuleId SchemaReader::read_reference(const Task& task, const SchemaValue& reference) {
   if (reference.kind != Kind::String) refuse_value(concat(task.pointer, "/$ref"), "a string");
-  for (const auto& [name, value] : task.schema->members) {
-    if (name != "$ref" && name != "$id" && !is_one_of(name, kAnnotations) &&
-        !is_one_of(name, kDefinitions)) {
-      refuse_schema(task.pointer,
-                    concat("The keyword \"", name, "\" cannot be enforced beside", " \"$ref\"."));
-    }
-  }
   if (reference.text == "#") return rule_of(root_, "", 1);
   const bool local =
       reference.text.starts_with("#/$defs/") || reference.text.starts_with("#/definitions/");
   if (!local) {
-    refuse_schema(task.pointer,
-                  concat("The keyword \"$ref\" cannot be enforced for \"", shorten(reference.text),
-                         "\", only for \"#\", \"#/$defs/…\" and", " \"#/definitions/…\"."));
+    refuse_or_ignore(
+        task, "$ref",
+        concat("The keyword \"$ref\" cannot be enforced for \"", shorten(reference.text),
+               "\", only for \"#\", \"#/$defs/…\" and \"#/definitions/…\"."));
+    return rules_.anything();
   }
   const std::string path = decode_percent(std::string_view(reference.text).substr(2), task.pointer);
   const SchemaValue* target = &root_;
@@ -398,8 +409,9 @@ RuleId SchemaReader::read_reference(const Task& task, const SchemaValue& referen
 
 }  // namespace
 
-RuleId read_schema(const SchemaValue& schema, SchemaRules& rules) {
-  return SchemaReader(schema, rules).read();
+RuleId read_schema(const SchemaValue& schema, SchemaRules& rules,
+                   std::vector<std::string>* ignored) {
+  return SchemaReader(schema, rules, ignored).read();
 }
 
 }  // namespace hone::infer::grammar

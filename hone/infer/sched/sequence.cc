@@ -105,8 +105,10 @@ Event Sequence::accept(std::span<float> logits, const Clock& clock, const DrawnD
   const Index generated = position + 1 - prompt_size_;
   if (ends || stops_.matched() || (constraint_ && constraint_->is_complete())) {
     close(event, FinishReason::Stop, now_ns);
-  } else if (generated >= request.max_tokens || position + 1 >= context_) {
+  } else if (generated >= request.max_tokens) {
     close(event, FinishReason::Length, now_ns);
+  } else if (position + 1 >= context_) {
+    close(event, FinishReason::Context, now_ns);
   }
   return event;
 }

@@ -30,18 +30,18 @@ void check_same_vocabulary(const model_io::ModelFile& target, const model_io::Mo
   }
 }
 
-std::unique_ptr<model_io::ModelFile> open_draft(const std::filesystem::path& path,
-                                                const model_io::ModelFile& target) {
+}  // namespace
+
+std::unique_ptr<model_io::ModelFile> open_draft_file(const std::filesystem::path& path,
+                                                     const model_io::ModelFile& target) {
   auto file = model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
   check_same_vocabulary(target, *file);
   return file;
 }
 
-}  // namespace
-
-DraftModel::DraftModel(const std::filesystem::path& path, const model_io::ModelFile& target,
-                       const RunnerOptions& options, Executor& executor)
-    : file_(open_draft(path, target)), runner_(*file_, options, executor) {}
+DraftModel::DraftModel(std::unique_ptr<model_io::ModelFile> file, const RunnerOptions& options,
+                       Executor& executor)
+    : file_(std::move(file)), runner_(*file_, options, executor) {}
 
 std::unique_ptr<DraftSource> DraftModel::make_source(ModelDraftsOptions options,
                                                      Index max_sequences, const Clock& clock) {

@@ -6,17 +6,23 @@
 #include <vector>
 
 #include "hone/infer/spec/model_drafts.h"
+#include "hone/model_io/model_file.h"
 
 namespace hone::infer {
+
+// Opens the file of a model that shall draft for `target`; reads no weights. Throws as model_io
+// does, and Error{InvalidArgument} unless both models have the same vocabulary: equal pieces at
+// equal ids; if one of them has no tokenizer, equally many tokens. Models that have the same pieces
+// may have different numbers of unused rows behind them.
+std::unique_ptr<model_io::ModelFile> open_draft_file(const std::filesystem::path& path,
+                                                     const model_io::ModelFile& target);
 
 // A smaller model that drafts for another one.
 class DraftModel {
  public:
-  // Throws as model_io does, and Error{InvalidArgument} unless both models have the same
-  // vocabulary: equal pieces at equal ids; if one of them has no tokenizer, equally many tokens.
-  // Models that have the same pieces may have different numbers of unused rows behind them.
-  DraftModel(const std::filesystem::path& path, const model_io::ModelFile& target,
-             const RunnerOptions& options, Executor& executor);
+  // `file` is from open_draft_file().
+  DraftModel(std::unique_ptr<model_io::ModelFile> file, const RunnerOptions& options,
+             Executor& executor);
 
   std::vector<std::filesystem::path> files() const { return file_->files(); }
 

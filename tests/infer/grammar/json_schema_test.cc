@@ -14,6 +14,7 @@ using test::accepts;
 using test::refusal_of;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 struct Cases {
   const char* schema;
@@ -315,6 +316,39 @@ TEST(JsonSchema, other_keywords_are_refused_by_name_and_place) {
   EXPECT_THAT(refusal_of(R"({"items":[{}]})"), HasSubstr("prefixItems"));
   EXPECT_THAT(refusal_of(R"({"type":"any"})"), HasSubstr("type"));
   EXPECT_THAT(refusal_of(R"({"minimum":1,"exclusiveMinimum":true})"), HasSubstr("draft 4"));
+}
+
+TEST(JsonSchema, keywords_that_cannot_be_enforced_are_ignored_and_named_on_request) {
+  const char* schema = R"({"type":"object","oneOf":[{"pattern":1}],"required":["a/b"],
+    "additionalProperties":false,
+    "properties":{"a/b":{"type":"string","format":"date","pattern":"^x","minLength":2},
+                  "c":{"minimum":1,"exclusiveMinimum":true,"items":[{}]},
+                  "d":{"$ref":"#/$defs/n","type":"null"},"e":{"$ref":"https://example.com/x"}},
+    "$defs":{"n":{"type":"integer","multipleOf":5},"unused":{"format":"x"}}})";
+  EXPECT_THAT(refusal_of(schema), HasSubstr("At the root: The keyword \"oneOf\""));
+  std::vector<std::string> ignored;
+  const auto compiled = JsonSchema::compile(schema, &ignored);
+  EXPECT_THAT(ignored, UnorderedElementsAre(
+                           "/oneOf", "/properties/a~1b/format", "/properties/a~1b/pattern",
+                           "/properties/c/exclusiveMinimum", "/properties/c/items",
+                           "/properties/d/type", "/properties/e/$ref", "/$defs/n/multipleOf"));
+  // What the other keywords say still holds.
+  EXPECT_TRUE(accepts(compiled, R"({"a/b":"no date"})"));
+  EXPECT_TRUE(accepts(compiled, R"({"a/b":"yy","c":1,"d":3,"e":[{}]})"));
+  for (const char* text : {R"({"a/b":"y"})", R"({"c":1})", R"({"a/b":"yy","c":0})",
+                           R"({"a/b":"yy","d":null})", R"({"a/b":"yy","f":1})"}) {
+    EXPECT_FALSE(accepts(compiled, text)) << text;
+  }
+  ignored.clear();
+  JsonSchema::compile(R"({"type":"string","title":"t"})", &ignored);
+  EXPECT_THAT(ignored, IsEmpty());
+  const auto refused = [&](const char* text) {
+    return hone::test::error_of([&] { JsonSchema::compile(text, &ignored); });
+  };
+  // What is wrong rather than unsupported is refused all the same.
+  EXPECT_THAT(refused(R"({"$ref":"#/$defs/none","$defs":{}})"), HasSubstr("does not exist"));
+  EXPECT_THAT(refused(R"({"minLength":-1,"format":"x"})"), HasSubstr("/minLength"));
+  EXPECT_THAT(refused(R"({"type":"any"})"), HasSubstr("type"));
 }
 
 TEST(JsonSchema, malformed_keywords_name_what_was_expected) {
