@@ -11,7 +11,6 @@
 #include "hone/core/check.h"
 #include "hone/core/gguf.h"
 #include "hone/core/mmap_file.h"
-#include "hone/core/names.h"
 #include "hone/core/safetensors.h"
 #include "hone/infer/kv_size.h"
 #include "hone/model_io/factored_config.h"
@@ -326,12 +325,6 @@ bool is_gguf(const fs::path& path) {
   return file.bytes().size() >= 4 && std::memcmp(file.bytes().data(), "GGUF", 4) == 0;
 }
 
-std::string line(std::string_view label, const Json& value) {
-  const std::string text =
-      escape_controls(value.is_string() ? value.get<std::string>() : value.dump());
-  return concat(label, std::string(label.size() < 22 ? 22 - label.size() : 1, ' '), text, "\n");
-}
-
 }  // namespace
 
 Json inspect_file(const InspectOptions& options) {
@@ -349,31 +342,6 @@ Json inspect_file(const InspectOptions& options) {
     if (error.category() != ErrorCategory::Unsupported || !is_gguf(options.file)) throw;
     return inspect_gguf_header(options, error.what());
   }
-}
-
-std::string describe_inspection(const Json& document) {
-  std::string text;
-  for (const auto& [key, value] : document.items()) {
-    if (key == "tensors") continue;
-    if (!value.is_object()) {
-      text += line(key, value);
-      continue;
-    }
-    for (const auto& [name, field] : value.items()) {
-      text += line(escape_controls(concat(key, ".", name)), field);
-    }
-  }
-  text += line("tensors", document["tensors"].size());
-  for (const Json& tensor : document["tensors"]) {
-    text += concat("  ", escape_controls(tensor["name"].get<std::string>()), "  ",
-                   tensor["dtype"].get<std::string>(), " ", tensor["shape"].dump(), "  ",
-                   tensor["bytes"].get<Index>(), " bytes");
-    if (tensor.contains("min"))
-      text += concat("  min ", tensor["min"].dump(), " max ", tensor["max"].dump(), " nan ",
-                     tensor["nan"].get<Index>(), " inf ", tensor["inf"].get<Index>());
-    text += "\n";
-  }
-  return text;
 }
 
 }  // namespace hone::app

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <string>
 
 #include "hone/core/json_io.h"
 
@@ -22,8 +21,5 @@ struct InspectOptions {
 // architecture-dependent fields. Of a classifier of images, "architecture" has its config.json, the
 // side of images in pixels included; "classes" are its names, and "parameters" counts no buffers.
 Json inspect_file(const InspectOptions& options);
-
-// The document as readable text.
-std::string describe_inspection(const Json& document);
 
 }  // namespace hone::app

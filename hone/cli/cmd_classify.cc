@@ -36,36 +36,59 @@ void print_images(const std::vector<app::ClassifiedImage>& images) {
   }
 }
 
-std::string percent(double share) { return fixed(100 * share, 2) + " %"; }
+using Rows = std::vector<std::vector<std::string>>;
+
+std::string percent(double share) { return fixed(100 * share, 2); }
+
+void add_calibration(const app::VisionCard& card, Rows& rows) {
+  rows.push_back(
+      {"calibration error", percent(card.ece), concat("% in ", card.reliability.size(), " bins")});
+  if (const auto& scaling = card.scaling) {
+    rows.push_back({"temperature", fixed(scaling->temperature, 3),
+                    concat("fitted on every second image; calibration error of the ",
+                           scaling->images, " others ", percent(scaling->error), " -> ",
+                           percent(scaling->scaled_error), " %")});
+  }
+}
+
+Rows figures_of(const app::VisionCard& card) {
+  Rows rows{{"images", group_digits(card.images),
+             card.broken_images > 0 ? concat(card.broken_images, " more cannot be decoded") : ""},
+            {"accuracy", percent(card.accuracy), "% of the images"},
+            {"top-5 accuracy", percent(card.top5_accuracy), "%"},
+            {"balanced accuracy", percent(card.balanced_accuracy), "%, mean over the classes"},
+            {"cross-entropy", fixed(card.loss, 4), "nats an image"}};
+  add_calibration(card, rows);
+  if (card.neighbor_accuracy) {
+    rows.push_back({"nearest neighbors", percent(*card.neighbor_accuracy),
+                    concat("% by the votes of ", card.neighbors)});
+  }
+  if (card.fisher_ratio) rows.push_back({"Fisher ratio", fixed(*card.fisher_ratio, 3)});
+  if (const auto& other = card.comparison) {
+    rows.push_back({"baseline's accuracy", percent(other->accuracy),
+                    concat("%, ", escape_controls(other->baseline))});
+    rows.push_back({"difference", fixed(100 * other->difference, 2),
+                    concat("points [", fixed(100 * other->low, 2), ", ",
+                           fixed(100 * other->high, 2), "] with 95 % confidence")});
+  }
+  return rows;
+}
 
 void print_card(const app::VisionCard& card) {
-  const auto print = [](const auto&... parts) { std::puts(concat(parts...).c_str()); };
-  print(card.images, " images, accuracy ", percent(card.accuracy), ", loss ", fixed(card.loss, 4),
-        " nats");
-  print("top-5 ", percent(card.top5_accuracy), ", balanced accuracy ",
-        percent(card.balanced_accuracy));
-  print("calibration error ", percent(card.ece), " in ", card.reliability.size(), " bins");
-  if (const auto& scaling = card.scaling) {
-    print("temperature ", fixed(scaling->temperature, 3),
-          ", fitted on every second image, changes the calibration error of the ", scaling->images,
-          " others from ", percent(scaling->error), " to ", percent(scaling->scaled_error));
-  }
-  if (card.neighbor_accuracy) {
-    print("nearest neighbors (", card.neighbors, ") ", percent(*card.neighbor_accuracy));
-  }
-  if (card.fisher_ratio) print("Fisher ratio ", fixed(*card.fisher_ratio, 3));
-  if (const auto& other = card.comparison) {
-    print("baseline ", escape_controls(other->baseline), ": accuracy ", percent(other->accuracy),
-          ", difference ", fixed(100 * other->difference, 2), " points [",
-          fixed(100 * other->low, 2), ", ", fixed(100 * other->high, 2), "]");
-  }
+  std::string text = format_table(figures_of(card), "lrl");
+  Rows confused{{"class", "taken for", "images"}};
   for (const auto& [name, predicted, images] : card.confused) {
-    print("confused: ", escape_controls(name), " taken for ", escape_controls(predicted), ", ",
-          images, images == 1 ? " image" : " images");
+    confused.push_back({escape_controls(name), escape_controls(predicted), group_digits(images)});
   }
+  if (confused.size() > 1) text += "\n" + format_table(confused, "llr");
+  Rows classes{{"class", "right", "images", "%"}};
   for (const auto& [name, images, right] : card.classes) {
-    print(align_left(escape_controls(name), 24), ' ', right, " of ", images);
+    const double share = images > 0 ? static_cast<double>(right) / static_cast<double>(images) : 0;
+    classes.push_back({escape_controls(name), group_digits(right), group_digits(images),
+                       images > 0 ? fixed(100 * share, 1) : "-"});
   }
+  text += "\n" + format_table(classes, "lrrr");
+  std::fputs(text.c_str(), stdout);
 }
 
 void run(const ClassifyCommand& options, Context& context) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hone/app/eval_lm.h"
+#include "hone/app/eval_table.h"
 #include "hone/app/torch/eval_vision.h"
 #include "hone/app/vision_folder.h"
 #include "hone/cli/command.h"
@@ -28,6 +29,8 @@ struct EvalCommand {
   WeightChoice weights;
   // Those of one kind of model.
   std::vector<CLI::Option*> text_options, vision_options;
+  CLI::Option* max_tokens = nullptr;
+  bool all = false;
 };
 
 void add_options(CLI::App& verb, EvalCommand& command) {
@@ -44,6 +47,10 @@ void add_options(CLI::App& verb, EvalCommand& command) {
       data->add_option("--token-ids", command.ids_file, "FILE with a JSON array of ids")
           ->envname("HONE_TOKEN_IDS"));
   data->require_option(1);
+  verb.add_flag("--all", command.all,
+                "Use all of the data: of a folder every image instead of the held-out part, of "
+                "leaves also those that the model was trained on; of a text every token, which is "
+                "the default");
   verb.add_option("--baseline", command.baseline,
                   "Model to compare to, token by token or image by image")
       ->envname("HONE_BASELINE");
@@ -54,9 +61,11 @@ void add_text_options(CLI::App& verb, EvalCommand& command) {
   keep(verb.add_option("--tokenizer", command.text.tokenizer,
                        "Tokenizer to use instead of the model's own, if any")
            ->envname("HONE_TOKENIZER"));
-  keep(verb.add_option("--max-tokens", command.text.max_tokens, "Use only the first N tokens")
-           ->check(whole_number(1))
-           ->envname("HONE_MAX_TOKENS"));
+  command.max_tokens = verb.add_option("--max-tokens", command.text.max_tokens,
+                                       "Use only the first N tokens of the text (default: all)")
+                           ->check(whole_number(1))
+                           ->envname("HONE_MAX_TOKENS");
+  keep(command.max_tokens);
   keep(verb.add_option("--window", command.text.window,
                        "Tokens per window (default: the model's context, at most 1024)")
            ->check(whole_number(2))
@@ -93,17 +102,15 @@ void refuse_options(const std::vector<CLI::Option*>& options, const std::string&
   }
 }
 
-void print_card(const Json& card) {
-  std::string text;
-  for (const auto& [key, value] : card.items()) text += concat(key, ": ", value.dump(), "\n");
-  std::fputs(text.c_str(), stdout);
-}
-
 void run_text_eval(Context& context, EvalCommand& command) {
   app::EvalOptions& job = command.text;
   job.model = command.model;
   job.baseline = command.baseline;
   job.data_name = command.data + command.ids_file;
+  if (command.all) {
+    refuse_options({command.max_tokens}, "It contradicts --all.");
+    job.max_tokens = 0;
+  }
   if (!command.data.empty()) job.documents = app::read_eval_text(command.data);
   if (!command.ids_file.empty()) job.token_ids = read_token_ids(command.ids_file);
   job.kv = command.runtime.kv_dtype();
@@ -111,8 +118,8 @@ void run_text_eval(Context& context, EvalCommand& command) {
   job.weights = command.weights.options();
   const Interrupt interrupt;
   job.cancelled = [&] { return interrupt.requested(); };
-  const Json card = app::evaluate(job, context.executor()).document();
-  context.finish(card, [&] { print_card(card); });
+  const app::EvalResult result = app::evaluate(job, context.executor());
+  context.finish(result.document(), [&] { std::fputs(app::to_table(result).c_str(), stdout); });
 }
 
 void run_eval(Context& context, EvalCommand& command) {
@@ -123,6 +130,7 @@ void run_eval(Context& context, EvalCommand& command) {
     command.vision.baseline = command.baseline;
     command.vision.data = command.data;
     command.vision.report = command.report;
+    command.vision.all = command.all;
     return run_vision_eval(command.vision, context);
   }
   try {

@@ -3,12 +3,14 @@
 #include <memory>
 
 #include "hone/app/inspect.h"
+#include "hone/app/inspect_table.h"
 #include "hone/cli/command.h"
 
 namespace hone::cli {
 
 void add_inspect(CLI::App& program, Context& context) {
-  CLI::App* verb = program.add_subcommand("inspect", "Describe a model file");
+  CLI::App* verb =
+      program.add_subcommand("inspect", "Describe a model file; -v lists every tensor");
   auto options = std::make_shared<app::InspectOptions>();
   verb->add_option("file", options->file,
                    "Model folder, also of a classifier, *.gguf, llama2.c *.bin or *.safetensors")
@@ -20,8 +22,10 @@ void add_inspect(CLI::App& program, Context& context) {
       ->envname("HONE_STATS");
   verb->callback([&context, options] {
     const Json document = app::inspect_file(*options);
-    context.finish(document,
-                   [&] { std::fputs(app::describe_inspection(document).c_str(), stdout); });
+    context.finish(document, [&] {
+      const bool each = context.common.verbose > 0;
+      std::fputs(app::describe_inspection(document, each).c_str(), stdout);
+    });
   });
 }
 

@@ -15,6 +15,7 @@
 #include "hone/cli/validators.h"
 #include "hone/core/check.h"
 #include "hone/core/names.h"
+#include "hone/core/text_format.h"
 
 namespace hone::cli {
 namespace {
@@ -129,6 +130,8 @@ void print_vision(const app::TrainVisionResult& result) {
   std::printf("model: %s\n", escape_controls(result.model.string()).c_str());
 }
 
+constexpr double kMiB = 1 << 20;  // the unit of trainer.max_memory_mb
+
 // The columns that there are.
 void print_parts(const trainer::MemoryParts* predicted, const trainer::MemoryParts* measured) {
   using trainer::MemoryParts;
@@ -141,7 +144,7 @@ void print_parts(const trainer::MemoryParts* predicted, const trainer::MemoryPar
   print_row("", [](const char* title, const MemoryParts&) { std::printf(" %10s", title); });
   const auto print = [&](const char* name, auto part) {
     print_row(name, [&](const char*, const MemoryParts& parts) {
-      std::printf(" %10.2f", static_cast<double>(part(parts)) / 1e6);
+      std::printf(" %10.2f", static_cast<double>(part(parts)) / kMiB);
     });
   };
   print("weights", [](const MemoryParts& parts) { return parts.weights; });
@@ -154,7 +157,7 @@ void print_parts(const trainer::MemoryParts* predicted, const trainer::MemoryPar
 
 void print_memory(const app::MemoryMeasurement& result, const std::string& samples,
                   const trainer::MemoryParts* predicted) {
-  std::printf("%lld parameters, %lld %s a micro-batch; MB of tensors\n",
+  std::printf("%lld parameters, %lld %s a micro-batch; MiB of tensors\n",
               static_cast<long long>(result.parameters), static_cast<long long>(result.micro_batch),
               samples.c_str());
   print_parts(predicted, result.measured ? &*result.measured : nullptr);
@@ -162,14 +165,14 @@ void print_memory(const app::MemoryMeasurement& result, const std::string& sampl
     std::printf("not measured: a step does not fit in the memory that is free\n");
     return;
   }
-  std::printf("in RAM, with program and data: %.0f MB\n",
-              static_cast<double>(result.resident) / 1e6);
+  std::printf("in RAM, with program and data: %s\n",
+              format_bytes(result.resident, ByteUnits::Binary).c_str());
   if (!result.search) return;
   const trainer::BatchSearch& search = *result.search;
-  std::printf("largest trainer.micro_batch within %.0f MB: %s%lld (%s%zu steps tried)\n",
-              static_cast<double>(search.limit_bytes) / 1e6, search.at_end ? "at least " : "",
-              static_cast<long long>(search.batch), search.at_end ? "the search ends there, " : "",
-              search.probes.size());
+  std::printf("largest trainer.micro_batch within %s: %s%lld (%s%zu steps tried)\n",
+              format_bytes(search.limit_bytes, ByteUnits::Binary).c_str(),
+              search.at_end ? "at least " : "", static_cast<long long>(search.batch),
+              search.at_end ? "the search ends there, " : "", search.probes.size());
 }
 
 void run_lm(const TrainCommand& options, Context& context) {

@@ -5,6 +5,7 @@
 
 #include "hone/app/eval_lm.h"
 #include "hone/app/inspect.h"
+#include "hone/app/inspect_table.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/core/json_io.h"

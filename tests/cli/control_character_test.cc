@@ -32,7 +32,7 @@ TEST_F(Cli, inspect_escapes_the_names_of_tensors_and_metadata) {
   const auto length = static_cast<std::uint64_t>(json.size());
   std::memcpy(file.data(), &length, sizeof length);
   write_text_file(path("x.safetensors"), file + json + std::string(4, '\0'));
-  const std::string text = run_hone({"inspect", path("x.safetensors")}).out;
+  const std::string text = run_hone({"inspect", path("x.safetensors"), "-v"}).out;
   expect_clean(text);
   EXPECT_THAT(text, HasSubstr(concat("metadata.", kShown)));
   EXPECT_THAT(text, HasSubstr(concat("\n  ", kShown, "  f32")));

@@ -72,6 +72,28 @@ class Idx : public Images {
               labels_ = std::string(17, '\2') + std::string(3, '\0');
 };
 
+TEST_F(Idx, all_images_are_those_of_both_parts) {
+  write("t10k-images-idx3-ubyte.gz", test::gzip(test::idx_file({1, 2, 3}, "abcdef")));
+  write("t10k-labels-idx1-ubyte", test::idx_file({1}, "\1"));
+  const ImageCorpus both = load(), all = load({.parts = ImageParts::All});
+  ASSERT_EQ(both.train.size(), 20);
+  ASSERT_EQ(all.held_out.size(), 21);
+  EXPECT_EQ(all.train.size(), 0);
+  for (const Index i : {Index{0}, Index{19}}) {
+    EXPECT_EQ(read(all, all.held_out, i), read(both, both.train, i));
+    EXPECT_EQ(all.held_out.label(i), both.train.label(i));
+  }
+  EXPECT_EQ(read(all, all.held_out, 20), read(both, both.held_out, 0));
+  EXPECT_EQ(all.held_out.label(20), 1);
+  // A part whose images are read one by one is read through.
+  const ImagePart drawn(all.shape, std::vector<std::uint16_t>{2},
+                        [](Index, std::span<std::uint8_t> planes) { planes[0] = 99; });
+  const ImagePart mixed = both.held_out.append(drawn);
+  EXPECT_EQ(read(all, mixed, 0), read(both, both.held_out, 0));
+  EXPECT_EQ(read(all, mixed, 1)[0], 99);
+  EXPECT_EQ(mixed.label(1), 2);
+}
+
 TEST_F(Idx, reads_plain_and_gzip_files_and_holds_out_every_tenth_image) {
   const ImageCorpus corpus = load();
   EXPECT_EQ(corpus.shape, (ImageShape{1, 2, 3}));
@@ -279,7 +301,7 @@ TEST_F(Images, refuses_folders_of_data_sets_and_names_one_to_pass) {
   }
   EXPECT_THAT(refusal(), HasSubstr(concat("a data set with a folder test: pass ",
                                           (folder() / "birds").string(), " instead")));
-  EXPECT_THAT(refusal(ErrorCategory::CorruptFile, {.held_out_only = true}),
+  EXPECT_THAT(refusal(ErrorCategory::CorruptFile, {.parts = ImageParts::HeldOut}),
               HasSubstr("a data set with a folder test"));
   EXPECT_EQ(load_images(folder() / "birds", {.side = 8}, serial_executor()).classes.size(), 2u);
 }
@@ -320,7 +342,7 @@ TEST_F(Images, says_how_many_it_holds_out_of_a_folder_without_a_held_out_part) {
   }
   set_log_level(LogLevel::Info);
   testing::internal::CaptureStderr();
-  load({.side = 8, .held_out_only = true});
+  load({.side = 8, .parts = ImageParts::HeldOut});
   set_log_level(LogLevel::Error);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("has neither test/ nor val/: 2 of 20 images are held out"));
@@ -395,7 +417,7 @@ TEST_F(Images, names_the_classes_of_which_no_training_image_can_be_decoded) {
     EXPECT_THAT(refusal(ErrorCategory::CorruptFile, {.side = 8, .memory_bytes = memory}),
                 HasSubstr("No training image of b, c can be decoded."));
   }
-  EXPECT_EQ(refusal(ErrorCategory::CorruptFile, {.side = 8, .held_out_only = true}), "")
+  EXPECT_EQ(refusal(ErrorCategory::CorruptFile, {.side = 8, .parts = ImageParts::HeldOut}), "")
       << "training images are not read";
   write("train/b/1.ppm", image), write("train/c/2.ppm", image);
   EXPECT_EQ(load({.side = 8}).train.size(), 5);
@@ -410,7 +432,7 @@ TEST_F(Images, names_the_classes_of_which_no_image_is_held_out) {
   const auto warnings = [&](bool held_out_only) {
     set_log_level(LogLevel::Warning);
     testing::internal::CaptureStderr();
-    load({.side = 8, .held_out_only = held_out_only});
+    load({.side = 8, .parts = held_out_only ? ImageParts::HeldOut : ImageParts::Both});
     set_log_level(LogLevel::Error);
     return testing::internal::GetCapturedStderr();
   };
@@ -544,13 +566,49 @@ TEST_F(Images, only_what_is_held_out_is_read_where_told) {
     write("train/" + name + "/0.ppm", "broken");
     write("test/" + name + "/1.ppm", test::ppm_file(4, 4, test::scene(4, 4, 3)));
   }
-  const ImageCorpus corpus = load({.side = 4, .held_out_only = true});
+  const ImageCorpus corpus = load({.side = 4, .parts = ImageParts::HeldOut});
   EXPECT_EQ(corpus.train.size(), 0);
   EXPECT_EQ(corpus.held_out.size(), 2);
   EXPECT_EQ(corpus.broken, 0);
   EXPECT_THAT(refusal(), HasSubstr("images can be decoded"));
   fs::remove_all(folder() / "train");
-  EXPECT_EQ(load({.side = 4, .held_out_only = true}).classes, corpus.classes);
+  EXPECT_EQ(load({.side = 4, .parts = ImageParts::HeldOut}).classes, corpus.classes);
+}
+
+TEST_F(Images, all_of_a_folder_are_held_out_where_that_is_asked_for) {
+  const auto picture = [](Index brightness) {
+    return test::ppm_file(4, 4, std::string(48, static_cast<char>(brightness)));
+  };
+  const auto brightness = [&](const ImageCorpus& corpus) {
+    std::vector<int> values;
+    for (Index i = 0; i < corpus.held_out.size(); ++i) {
+      values.push_back(read(corpus, corpus.held_out, i)[0]);
+    }
+    std::ranges::sort(values);
+    return values;
+  };
+  const auto load_all = [&](Index memory) {
+    const ImageCorpus corpus = load({.side = 4, .memory_bytes = memory, .parts = ImageParts::All});
+    EXPECT_EQ(corpus.train.size(), 0);
+    EXPECT_EQ(corpus.hash, "");
+    return corpus;
+  };
+  for (const Index memory : {Index{1} << 30, Index{0}}) {
+    write("a/0.ppm", picture(10)), write("a/1.ppm", picture(20)), write("b/0.ppm", picture(30));
+    EXPECT_EQ(brightness(load_all(memory)), (std::vector<int>{10, 20, 30}));
+    fs::remove_all(folder() / "a"), fs::remove_all(folder() / "b");
+    write("test/a/0.ppm", picture(40)), write("val/b/0.ppm", picture(50));
+    EXPECT_EQ(brightness(load_all(memory)), (std::vector<int>{40, 50})) << "no train/";
+    write("train/a/0.ppm", picture(60)), write("train/b/1.ppm", picture(70));
+    const ImageCorpus corpus = load_all(memory);
+    EXPECT_EQ(brightness(corpus), (std::vector<int>{40, 50, 60, 70}));
+    EXPECT_EQ(corpus.classes, (std::vector<std::string>{"a", "b"}));
+    for (Index i = 0; i < 4; ++i) {
+      const int value = read(corpus, corpus.held_out, i)[0];
+      EXPECT_EQ(corpus.held_out.label(i), value == 50 || value == 70 ? 1 : 0) << value;
+    }
+    for (const char* part : {"train", "test", "val"}) fs::remove_all(folder() / part);
+  }
 }
 
 }  // namespace

@@ -25,12 +25,16 @@ namespace {
 
 constexpr Index kTop = 5, kConfusedPairs = 10, kExamples = 12;
 
-// A model and what it makes of the held-out images.
+// A model and what it makes of the images.
 struct Scored {
   task::VisionModel model;
   std::vector<Index> labels, predictions;
   task::ImageScores scores;
 };
+
+data::ImageParts parts_of(const VisionEvalOptions& options) {
+  return options.all ? data::ImageParts::All : data::ImageParts::HeldOut;
+}
 
 Scored score(const VisionEvalOptions& options, const std::filesystem::path& folder,
              task::VisionModel model, const data::ImageCorpus& corpus) {
@@ -105,7 +109,7 @@ VisionComparison compare(const VisionEvalOptions& options, task::VisionModel bas
                          const data::ImageCorpus& corpus, const Scored& scored) {
   data::ImageCorpus resized;
   const bool same_size = baseline.image_shape() == corpus.shape;
-  if (!same_size) resized = load_held_out(options.data, baseline, options.stop);
+  if (!same_size) resized = load_held_out(options.data, baseline, options.stop, parts_of(options));
   const Scored other =
       score(options, options.baseline, std::move(baseline), same_size ? corpus : resized);
   HONE_CHECK(other.labels.size() == scored.labels.size(), "baseline",
@@ -169,7 +173,8 @@ VisionCard evaluate(const VisionEvalOptions& options) {
   task::VisionModel model = task::read_vision_model(options.model);
   std::optional<task::VisionModel> baseline;
   if (!options.baseline.empty()) baseline = read_baseline(options, model);
-  const data::ImageCorpus corpus = load_held_out(options.data, model, options.stop);
+  const data::ImageCorpus corpus =
+      load_held_out(options.data, model, options.stop, parts_of(options));
   const std::unique_ptr<AtomicFile> file = open_report(options);
   Scored scored = score(options, options.model, std::move(model), corpus);
   VisionCard card = make_card(options, corpus, scored);

@@ -21,6 +21,7 @@ struct VisionEvalOptions {
   // A folder of labeled images (data::load_images), or data::kLeavesName: the leaves that the model
   // was trained on.
   std::string data;
+  bool all = false;  // every image instead of the held-out part; of leaves Train and Val
   Index ece_bins = 15, neighbors = 5;
   std::filesystem::path report;             // HTML file to write; empty: none
   std::uint64_t seed = 0;                   // of the bootstrap
@@ -39,7 +40,7 @@ struct VisionComparison {
   double accuracy = 0;  // the baseline's
   double difference = 0, low = 0, high = 0;
 };
-// Figures of the held-out images; accuracies are fractions of images.
+// Figures of the images; accuracies are fractions of images.
 struct VisionCard {
   Index images = 0, broken_images = 0;
   double loss = 0;  // mean cross-entropy in nats
@@ -59,7 +60,7 @@ struct VisionCard {
   std::optional<VisionComparison> comparison;
 };
 
-// Scores the held-out images once and writes the report, if there shall be one. Throws
+// Scores the held-out images, or all, once and writes the report, if there shall be one. Throws
 // Error{InvalidArgument} if the images do not have the size of the model's or a class that it does
 // not know, for leaves of a model that was not trained on any, for a baseline that was not trained
 // on as many classes of leaves of this size, and for a report in the place of a folder or of a file

@@ -19,7 +19,7 @@ std::string text_of(const data::ImageShape& shape) {
 }  // namespace
 
 data::ImageCorpus load_held_out(const std::string& data, const task::VisionModel& model,
-                                const std::atomic<bool>* stop) {
+                                const std::atomic<bool>* stop, data::ImageParts parts) {
   const data::ImageShape shape = model.image_shape();
   data::ImageCorpus corpus;
   if (data == data::kLeavesName) {
@@ -28,10 +28,13 @@ data::ImageCorpus load_held_out(const std::string& data, const task::VisionModel
     corpus.classes = data::leaf_class_names(model.leaves->classes);
     corpus.shape = {3, model.leaves->size, model.leaves->size};
     corpus.held_out = data::leaves_part(*model.leaves, data::LeafSplit::Val);
+    if (parts == data::ImageParts::All) {
+      corpus.held_out =
+          data::leaves_part(*model.leaves, data::LeafSplit::Train).append(corpus.held_out);
+    }
   } else {
     corpus = data::load_images(
-        data,
-        {.side = shape.height, .memory_bytes = kKeptBytes, .held_out_only = true, .stop = stop},
+        data, {.side = shape.height, .memory_bytes = kKeptBytes, .parts = parts, .stop = stop},
         libtorch_executor());
   }
   HONE_CHECK(corpus.shape == shape, "data",

@@ -13,6 +13,7 @@
 #include "hone/bench/torch/layer_plots.h"
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
+#include "hone/core/text_format.h"
 #include "hone/train/memory/device_memory.h"
 
 namespace hone::bench {
@@ -96,8 +97,6 @@ Json make_row_fields(const LayerContestant& layer, const LayerShape& shape, std:
   return fields;
 }
 
-std::string megabytes(Index bytes) { return concat(static_cast<double>(bytes) * 1e-6, " MB"); }
-
 // The end of a row's line in the table.
 std::string note_of(const Json& fields) {
   std::string note = concat("error ", fields.at("rel_error").get<double>());
@@ -107,9 +106,9 @@ std::string note_of(const Json& fields) {
   if (fields.at("break_even").is_number()) {
     note += concat(", ", fields.at("break_even").get<double>(), " of break-even");
   }
-  return note + concat(", peak ", megabytes(fields.at("peak_memory_bytes").get<Index>()),
-                       " (predicted ", megabytes(fields.at("memory_predicted_bytes").get<Index>()),
-                       ")");
+  return note + concat(", peak ", format_bytes(fields.at("peak_memory_bytes").get<Index>()),
+                       " (predicted ",
+                       format_bytes(fields.at("memory_predicted_bytes").get<Index>()), ")");
 }
 
 void add_memory_row(const LayerContestant& layer, const Field& field, Index batch,
@@ -129,9 +128,9 @@ void add_memory_row(const LayerContestant& layer, const Field& field, Index batc
               {"memory_predicted_bytes", predicted_peak(layer, batch, trains)},
               {"forward_peak_bytes", forward.peak},
               {"forward_predicted_bytes", predicted_peak(layer, batch, false)}});
-  const std::string note = concat("weights ", megabytes(layer.weight_bytes), ", activations ",
-                                  megabytes(whole.activations), ", gradients ",
-                                  megabytes(whole.gradients), "; ", note_of(row));
+  const std::string note = concat("weights ", format_bytes(layer.weight_bytes), ", activations ",
+                                  format_bytes(whole.activations), ", gradients ",
+                                  format_bytes(whole.gradients), "; ", note_of(row));
   run.add_untimed(std::move(row), note);
 }
 

@@ -9,6 +9,7 @@
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/nearest_name.h"
+#include "hone/core/text_format.h"
 
 namespace hone::bench {
 namespace {
@@ -181,8 +182,8 @@ void check_sizes(const LayerPlan& plan, const LayerJob& job) {
   if (bytes <= available_memory_bytes()) return;
   fail(ErrorCategory::Resource, kBench,
        concat("The layers of ", shape.name(), " and a batch of ", most, " need about ",
-              bytes / 1'000'000, " MB, more than the ", available_memory_bytes() / 1'000'000,
-              " MB that are free."));
+              format_bytes(bytes), ", more than the ", format_bytes(available_memory_bytes()),
+              " that are free."));
 }
 
 LayerJob make_job(const BenchLayersOptions& options, const LayerShape& shape) {

@@ -79,6 +79,24 @@ ImagePart ImagePart::select(const std::vector<Index>& indices) const {
   return {shape_, std::move(labels), std::move(pixels)};
 }
 
+ImagePart ImagePart::append(const ImagePart& other) const {
+  if (size() == 0) return other;
+  if (other.size() == 0) return *this;
+  HONE_REQUIRE(shape_ == other.shape_, "ImagePart", "The images of both parts have one shape.");
+  std::vector<std::uint16_t> labels = labels_;
+  labels.insert(labels.end(), other.labels_.begin(), other.labels_.end());
+  if (in_memory() && other.in_memory()) {
+    std::vector<std::uint8_t> pixels = pixels_;
+    pixels.insert(pixels.end(), other.pixels_.begin(), other.pixels_.end());
+    return {shape_, std::move(labels), std::move(pixels)};
+  }
+  return {shape_, std::move(labels),
+          [first = *this, other](Index index, std::span<std::uint8_t> planes) {
+            if (index < first.size()) return first.read(index, planes);
+            other.read(index - first.size(), planes);
+          }};
+}
+
 void check_not_stopped(const ImagePart& part, const std::atomic<bool>* stop) {
   if (!part.in_memory() && stop != nullptr && *stop) {
     throw Error(ErrorCategory::Cancelled, "[images] Reading was interrupted.");
@@ -106,7 +124,9 @@ ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& o
   if (!found) found = read_cifar_folder(path);
   if (!found) found = read_image_folder(path, options, executor);
   ImageCorpus& corpus = *found;
-  if (corpus.held_out.size() == 0) {
+  if (options.parts == ImageParts::All) {
+    corpus.held_out = corpus.train.append(corpus.held_out);
+  } else if (corpus.held_out.size() == 0) {
     std::vector<Index> kept, held_out;
     for (Index i = 0; i < corpus.train.size(); ++i) {
       (i % kHoldOutEvery == kHoldOutEvery - 1 ? held_out : kept).push_back(i);
@@ -119,12 +139,12 @@ ImageCorpus load_images(const std::filesystem::path& path, const ImageOptions& o
     corpus.held_out = corpus.train.select(held_out);
     corpus.train = corpus.train.select(kept);
   }
-  if (options.held_out_only) corpus.train = {};
+  if (options.parts != ImageParts::Both) corpus.train = {};
   corpus.name = std::filesystem::absolute(path).lexically_normal().filename().string();
   if (corpus.name.empty()) {
     corpus.name = std::filesystem::absolute(path).lexically_normal().parent_path().filename();
   }
-  if (options.held_out_only) return std::move(corpus);
+  if (options.parts != ImageParts::Both) return std::move(corpus);
   corpus.hash = hash_images(corpus, options.stop, executor);
   return std::move(corpus);
 }

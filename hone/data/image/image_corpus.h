@@ -31,6 +31,8 @@ class ImagePart {
 
   // A part with the images of these indices.
   ImagePart select(const std::vector<Index>& indices) const;
+  // A part with these images and then those of `other`, which must have the same shape.
+  ImagePart append(const ImagePart& other) const;
 
  private:
   ImageShape shape_;
@@ -52,12 +54,18 @@ struct ImageCorpus {
   std::string hash;  // SHA-256 over shape, labels and pixels of both parts
 };
 
+enum class ImageParts {
+  Both,
+  HeldOut,  // the training part stays empty, and there is no hash
+  All,      // the same, and every image counts as held out
+};
+
 struct ImageOptions {
   Index side = 0;  // side of the squares that a folder's images become; 0 means 64; ignored by IDX
                    // and CIFAR-10
   Index memory_bytes =
-      Index{1} << 30;          // if a folder takes more, its images are decoded on every read
-  bool held_out_only = false;  // the training part stays empty, and there is no hash
+      Index{1} << 30;  // if a folder takes more, its images are decoded on every read
+  ImageParts parts = ImageParts::Both;
   const std::atomic<bool>* stop = nullptr;  // if it becomes true, throws Error{Cancelled}
 };
 

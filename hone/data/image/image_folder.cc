@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <set>
@@ -159,6 +160,11 @@ Files list_part(const fs::path& folder, std::vector<std::string>& classes, bool 
   return out;
 }
 
+void append(Files from, Files& to) {
+  std::ranges::move(from.paths, std::back_inserter(to.paths));
+  to.labels.insert(to.labels.end(), from.labels.begin(), from.labels.end());
+}
+
 // A folder that contains only held-out parts lacks train/; these are not its classes.
 void check_has_train(const fs::path& folder) {
   const std::vector<fs::path> all = list_folders(folder);
@@ -270,8 +276,8 @@ std::string missing_classes(const ImagePart& part, const std::vector<std::string
 
 // A class without a training image cannot be learned, which is an error. One without a held-out
 // image is only not measured.
-void check_classes(const ImageCorpus& corpus, const fs::path& folder, bool held_out_only) {
-  if (!held_out_only) {
+void check_classes(const ImageCorpus& corpus, const fs::path& folder, ImageParts parts) {
+  if (parts == ImageParts::Both) {
     const std::string unseen = missing_classes(corpus.train, corpus.classes);
     if (!unseen.empty()) {
       fail_corrupt(folder.string(), concat("No training image of ", unseen, " can be decoded."));
@@ -304,12 +310,14 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
     std::error_code ignored;
     return fs::is_directory(folder / name, ignored);
   };
-  const bool alone = options.held_out_only && std::ranges::any_of(kHeldOutNames, has_folder);
+  const bool is_all = options.parts == ImageParts::All;
+  const bool wants_train = options.parts == ImageParts::Both;
+  const bool alone = !wants_train && std::ranges::any_of(kHeldOutNames, has_folder);
   if (alone || has_folder(kTrainName)) {
     train = list_part(folder / kTrainName, corpus.classes, /*may_add=*/true);
     for (const std::string_view name : kHeldOutNames) {
-      if (!held_out.paths.empty() || !has_folder(name)) continue;
-      held_out = list_part(folder / name, corpus.classes, /*may_add=*/options.held_out_only);
+      if ((!is_all && !held_out.paths.empty()) || !has_folder(name)) continue;
+      append(list_part(folder / name, corpus.classes, /*may_add=*/!wants_train), held_out);
     }
   } else {
     check_has_train(folder);
@@ -320,13 +328,15 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
                  "This folder has no IDX files, no CIFAR-10 batches, and no folders of images "
                  "(jpg, png, ppm, pgm) for each class.");
   }
-  if (held_out.paths.empty()) {
+  if (is_all) {
+    append(std::move(train), held_out);
+  } else if (held_out.paths.empty()) {
     const std::size_t all = train.paths.size();
     held_out = take_held_out(train);
     log_info(concat(folder.string(), " has neither test/ nor val/: ", held_out.paths.size(), " of ",
                     all, " images are held out, every tenth of a class"));
   }
-  if (options.held_out_only) train = {};
+  if (!wants_train) train = {};
   const auto files = static_cast<Index>(train.paths.size() + held_out.paths.size());
   const bool keep = files <= options.memory_bytes / corpus.shape.values();
   const std::atomic<bool> never{false};
@@ -340,11 +350,11 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
     log_warning(concat(folder.string(), ": ", corpus.broken, " of ", files,
                        " images cannot be decoded and are skipped"));
   }
-  const ImagePart& needed = options.held_out_only ? corpus.held_out : corpus.train;
+  const ImagePart& needed = wants_train ? corpus.train : corpus.held_out;
   if (files > 0 && needed.size() == 0) {
     fail_corrupt(folder.string(), concat("None of the ", files, " images can be decoded."));
   }
-  check_classes(corpus, folder, options.held_out_only);
+  check_classes(corpus, folder, options.parts);
   return corpus;
 }
 

@@ -8,6 +8,7 @@
 #include "hone/core/buffer.h"
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
+#include "hone/core/text_format.h"
 #include "hone/kernels/roof/roof.h"
 
 namespace hone::kernels {
@@ -81,9 +82,9 @@ MemoryProbe make_memory_probe(MemoryTraffic traffic, Executor& executor) {
 std::string why_no_memory_share(Index bytes, Index cache_bytes) {
   const Index cache = cache_bytes > 0 ? cache_bytes : kUnknownCache;
   if (bytes >= kBeyondCaches * cache) return {};
-  const auto mib = [](Index size) { return concat((size + (Index{1} << 19)) >> 20, " MiB"); };
-  return concat("no share of memory bandwidth: the ", mib(bytes), " read are less than ",
-                kBeyondCaches, " times the last-level cache of ", mib(cache));
+  return concat("no share of memory bandwidth: the ", format_bytes(bytes, ByteUnits::Binary),
+                " read are less than ", kBeyondCaches, " times the last-level cache of ",
+                format_bytes(cache, ByteUnits::Binary));
 }
 
 MemoryRoofs measure_memory_roofs(Executor& executor, Measurer& measurer, bool quick) {

@@ -10,6 +10,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/core/text_format.h"
 #include "hone/train/memory/abandoned_backward.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/memory/memory_meter.h"
@@ -48,7 +49,8 @@ class Prober {
     const bool fits = peak && *peak <= search_.limit_bytes;
     search_.probes.push_back({.size = size, .fits = fits, .peak_bytes = peak.value_or(0)});
     log_info(concat("batch of ", size, fits ? ": fits in " : ": does not fit in ",
-                    search_.limit_bytes, " bytes", peak ? concat(", peak ", *peak) : ""));
+                    format_bytes(search_.limit_bytes, ByteUnits::Binary),
+                    peak ? concat(", peak ", format_bytes(*peak, ByteUnits::Binary)) : ""));
     return fits;
   }
 
@@ -97,7 +99,8 @@ class Prober {
 
 [[noreturn]] void fail_nothing_fits(Index low, Index limit_bytes) {
   fail(ErrorCategory::Resource, "find_batch_size",
-       concat("A step on ", low, " samples does not fit in ", limit_bytes, " bytes."));
+       concat("A step on ", low, " samples does not fit in ",
+              format_bytes(limit_bytes, ByteUnits::Binary), "."));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/core/text_format.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/random_state.h"
 #include "hone/train/trainer/probe_step.h"
@@ -26,7 +27,8 @@ bool fits(const std::function<void()>& work) {
   }
 }
 
-std::string megabytes(Index bytes) { return concat(static_cast<double>(bytes) / 1e6, " MB"); }
+// In the units of trainer.max_memory_mb.
+std::string mebibytes(Index bytes) { return format_bytes(bytes, ByteUnits::Binary); }
 
 }  // namespace
 
@@ -65,8 +67,8 @@ void MemoryBudget::set_limit() {
 }
 
 std::string MemoryBudget::use() const {
-  return concat(megabytes(meter_->use().peak), " of tensors at most, ",
-                megabytes(memory::resident_bytes()), " in RAM");
+  return concat(mebibytes(meter_->use().peak), " of tensors at most, ",
+                mebibytes(memory::resident_bytes()), " in RAM");
 }
 
 void MemoryBudget::give_up() const {
@@ -75,7 +77,7 @@ void MemoryBudget::give_up() const {
     fixed += static_cast<Index>(weight.value.nbytes());
   }
   fail(ErrorCategory::Resource, "trainer.max_memory_mb", "enough for a step on the smallest batch",
-       concat(megabytes(max_bytes_), ", of which the weights alone take ", megabytes(fixed)));
+       concat(mebibytes(max_bytes_), ", of which the weights alone take ", mebibytes(fixed)));
 }
 
 std::string MemoryBudget::act() {
@@ -108,7 +110,7 @@ void MemoryBudget::run(Index step, const std::function<void()>& work) {
     random.restore();
     const std::string before = use();
     action = act();
-    log_info(concat("memory: step ", step + 1, " would exceed ", megabytes(max_bytes_), " (",
+    log_info(concat("memory: step ", step + 1, " would exceed ", mebibytes(max_bytes_), " (",
                     before, "): ", action));
   }
   if (!action.empty()) log_info(concat("memory: step ", step + 1, " fits now, with ", use()));
@@ -126,7 +128,7 @@ void MemoryBudget::run_validation(const std::function<void()>& work) {
   if (!meter_) return work();
   while (!fits(work)) {
     if (!task_.halve_validation_batches()) give_up();
-    log_info(concat("memory: validation would exceed ", megabytes(max_bytes_),
+    log_info(concat("memory: validation would exceed ", mebibytes(max_bytes_),
                     ": its batches are halved"));
   }
 }

@@ -98,6 +98,27 @@ TEST_F(EvalVision, measures_what_training_measured_on_the_same_images) {
   }
 }
 
+TEST_F(EvalVision, all_images_are_those_of_training_and_those_held_out) {
+  VisionEvalOptions options = options_of(train("mlp"));
+  const VisionCard held_out = evaluate_vision(options);
+  options.all = true;
+  options.baseline = options.model;
+  const VisionCard all = evaluate_vision(options);
+  ASSERT_EQ(all.images, 240);
+  EXPECT_EQ(all.comparison->difference, 0);
+  // The sum over all images is that over both parts.
+  const double rest = 240 * all.loss - 40 * held_out.loss;
+  EXPECT_GT(rest, 0);
+  Index images = 0, right = 0;
+  for (std::size_t i = 0; i < all.classes.size(); ++i) {
+    images += all.classes[i].images;
+    right += all.classes[i].right;
+    EXPECT_GE(all.classes[i].right, held_out.classes[i].right);
+  }
+  EXPECT_EQ(images, 240);
+  EXPECT_NEAR(all.accuracy, static_cast<double>(right) / 240, 1e-12);
+}
+
 // One image at a time by the module itself.
 TEST_F(EvalVision, takes_features_from_the_mean_of_the_last_map) {
   const TrainVisionResult trained = train("resnet20");
@@ -222,6 +243,9 @@ TEST_F(EvalLeaves, are_those_of_the_training) {
   EXPECT_EQ(card.images, 12);
   EXPECT_EQ(card.accuracy, trained.val_accuracy);
   EXPECT_NEAR(card.loss, trained.val_loss, 1e-5 * trained.val_loss);
+  options.all = true;
+  EXPECT_EQ(evaluate_vision(options).images, 4 * (4 + 3));
+  options.all = false;
   options.baseline = train_on_leaves("other", 4, 8).model;
   EXPECT_TRUE(evaluate_vision(options).comparison);
   options.baseline = train_on_leaves("more", 5, 7).model;

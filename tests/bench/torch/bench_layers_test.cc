@@ -352,7 +352,7 @@ TEST(BenchLayers, refuses_by_name) {
   EXPECT_THAT(refused({.batches = {0}, .step = "llama-160m"}), HasSubstr("4096 sequences, got 0"));
   EXPECT_THAT(refused({.passes = {"memory"}, .plots = "somewhere"}), HasSubstr("Plots show"));
   EXPECT_THAT(refused({.shapes = {"16384x16384"}, .batches = {65536}, .ranks = {65536}}),
-              HasSubstr("MB that are free"));
+              HasSubstr("B that are free"));
 }
 
 TEST(BenchLayers, measure_the_training_step_with_half_of_the_bytes_of_mlps) {
