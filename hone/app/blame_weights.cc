@@ -7,6 +7,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/names.h"
+#include "hone/core/progress.h"
 #include "hone/model_io/model_file.h"
 
 namespace hone::app {
@@ -27,7 +28,12 @@ void check_tensor(const model_io::NamedMatrix& tensor, const std::filesystem::pa
 void check_weights(const std::filesystem::path& path) {
   const auto model =
       model_io::open_model_or_throw(path, {.tokenizer = {}, .need_tokenizer = false});
-  for (const model_io::NamedMatrix& tensor : model->tensors()) check_tensor(tensor, path);
+  Progress progress("looking for the cause", std::ssize(model->tensors()), "tensors");
+  Index checked = 0;
+  for (const model_io::NamedMatrix& tensor : model->tensors()) {
+    check_tensor(tensor, path);
+    progress.update(++checked);
+  }
   model->check_intact();
 }
 

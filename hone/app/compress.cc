@@ -13,6 +13,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/mmap_file.h"
 #include "hone/core/names.h"
+#include "hone/core/progress.h"
 #include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
 #include "hone/core/trace.h"
@@ -32,16 +33,21 @@ constexpr Index kCardStories = 300;
 // The hashes of the original's files by name; `weights` are the files of a model without a folder.
 Json hash_of(const fs::path& model, const std::vector<fs::path>& weights) {
   HONE_TRACE_ZONE("hash original");
-  Json hashes = Json::object();
-  if (!fs::is_directory(model)) {
-    for (const fs::path& file : weights) hashes[file.filename().string()] = sha256_hex(file);
-    return hashes;
-  }
   std::map<std::string, fs::path> files;
-  for (const auto& entry : fs::directory_iterator(model)) {
-    if (entry.is_regular_file()) files[entry.path().filename().string()] = entry.path();
+  if (fs::is_directory(model)) {
+    for (const auto& entry : fs::directory_iterator(model)) {
+      if (entry.is_regular_file()) files[entry.path().filename().string()] = entry.path();
+    }
+  } else {
+    for (const fs::path& file : weights) files[file.filename().string()] = file;
   }
-  for (const auto& [name, path] : files) hashes[name] = sha256_hex(path);
+  Index total = 0, done = 0;
+  for (const auto& [name, path] : files) total += static_cast<Index>(fs::file_size(path));
+  Progress progress("hashing the original", total >> 20, "MiB");
+  Json hashes = Json::object();
+  for (const auto& [name, path] : files) {
+    hashes[name] = sha256_hex(path, [&](Index bytes) { progress.update((done += bytes) >> 20); });
+  }
   return hashes;
 }
 

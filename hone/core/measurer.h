@@ -31,7 +31,8 @@ struct MeasureOptions {
   double max_seconds = 10;   // for all contestants together, after min_samples
   std::uint64_t seed = 1;    // of the bootstrap
   bool warns_of_drift = true;
-  const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled} before the next sample
+  const std::atomic<bool>* stop = nullptr;          // true: Error{Cancelled} before the next sample
+  std::function<void(Index rounds)> on_round = {};  // called untimed after each timed round
 };
 
 struct Spread {

@@ -8,14 +8,13 @@
 #include <cstdio>
 #include <mutex>
 
-#include "hone/core/clock.h"
 #include "hone/core/log.h"
 #include "hone/core/names.h"
 
 namespace hone {
 namespace {
 
-constexpr double kQuietSeconds = 1.0;  // shorter jobs show nothing
+constexpr double kQuietSeconds = 2.0;  // shorter jobs show nothing
 constexpr double kTerminalEvery = 0.1, kPlainEvery = 5.0;
 constexpr Index kBarWidth = 24;
 
@@ -32,8 +31,17 @@ struct Progress::State {
   std::string title, unit;
   Index total = 0;
   bool terminal = false, silent = false, drawn = false;
-  std::int64_t begin_ns = 0, last_ns = 0;
+  Index shown = 0;  // in the last line
+  const Clock* clock = nullptr;
+  TimeNs begin_ns = 0, last_ns = 0;
   std::mutex mutex;
+
+  // The first line is due after kQuietSeconds, and the last one, once, if there was another.
+  bool is_due(Index done, TimeNs now) const {
+    if (!drawn) return seconds_between(begin_ns, now) >= kQuietSeconds;
+    if (total > 0 && done >= total) return done != shown;
+    return seconds_between(last_ns, now) >= (terminal ? kTerminalEvery : kPlainEvery);
+  }
 
   std::string line(Index done, std::string_view note, double elapsed) const {
     const double rate = elapsed > 0 ? static_cast<double>(done) / elapsed : 0;
@@ -56,14 +64,15 @@ struct Progress::State {
   }
 };
 
-Progress::Progress(std::string_view title, Index total, std::string_view unit)
+Progress::Progress(std::string_view title, Index total, std::string_view unit, const Clock& clock)
     : state_(std::make_unique<State>()) {
   state_->title = title;
   state_->unit = unit;
   state_->total = total;
   state_->terminal = ::isatty(STDERR_FILENO) == 1;
   state_->silent = log_level() > LogLevel::Info;
-  state_->begin_ns = state_->last_ns = steady_clock().now_ns();
+  state_->clock = &clock;
+  state_->begin_ns = state_->last_ns = clock.now_ns();
 }
 
 Progress::~Progress() {
@@ -78,15 +87,12 @@ void Progress::set_total(Index total) {
 void Progress::update(Index done, std::string_view note) {
   if (state_->silent) return;
   const std::lock_guard lock(state_->mutex);
-  const std::int64_t now = steady_clock().now_ns();
-  const double elapsed = seconds_between(state_->begin_ns, now);
-  const double pause = seconds_between(state_->last_ns, now);
-  const bool last = state_->total > 0 && done >= state_->total;
-  if (elapsed < kQuietSeconds) return;
-  if (!(last && state_->drawn) && pause < (state_->terminal ? kTerminalEvery : kPlainEvery)) return;
+  const TimeNs now = state_->clock->now_ns();
+  if (!state_->is_due(done, now)) return;
   state_->last_ns = now;
   state_->drawn = true;
-  const std::string text = state_->line(done, note, elapsed);
+  state_->shown = done;
+  const std::string text = state_->line(done, note, seconds_between(state_->begin_ns, now));
   if (state_->terminal) {
     std::fprintf(stderr, "\r%s\x1b[K", text.c_str());
   } else {

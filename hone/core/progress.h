@@ -5,16 +5,20 @@
 #include <string>
 #include <string_view>
 
+#include "hone/core/clock.h"
 #include "hone/core/index.h"
 
 namespace hone {
 
 // Shows the progress of a job on stderr: a bar with rate and time left on a terminal, otherwise a
-// plain line every few seconds. Shows nothing for jobs under a second and below LogLevel::Info.
+// plain line after two seconds and then every few seconds. Shows nothing for jobs of up to two
+// seconds and below LogLevel::Info.
 class Progress {
  public:
   // total = 0 means unknown. `unit` is the plural noun shown with the rate ("tokens", "steps").
-  Progress(std::string_view title, Index total, std::string_view unit);
+  // `clock` must outlive the object.
+  Progress(std::string_view title, Index total, std::string_view unit,
+           const Clock& clock = steady_clock());
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
   ~Progress();  // finishes the line

@@ -3,6 +3,7 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
 #include <array>
 
 #include "hone/core/check.h"
@@ -51,9 +52,19 @@ std::string sha256_hex_of_text(std::string_view text) {
   return sha256_hex(std::as_bytes(std::span(text)));
 }
 
-std::string sha256_hex(const std::filesystem::path& path) {
+std::string sha256_hex(const std::filesystem::path& path,
+                       const std::function<void(Index bytes)>& on_bytes) {
+  constexpr std::size_t kPart = std::size_t{16} << 20;
   const MmapFile file(path);
-  std::string hex = sha256_hex(file.bytes());
+  Sha256 hash;
+  for (std::span<const std::byte> left = file.bytes(); !left.empty();) {
+    const auto part = left.first(std::min(kPart, left.size()));
+    hash.add(part);
+    file.drop_pages(part);
+    if (on_bytes) on_bytes(std::ssize(part));
+    left = left.subspan(part.size());
+  }
+  std::string hex = hash.hex();
   file.check_intact();
   return hex;
 }

@@ -3,10 +3,13 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+
+#include "hone/core/index.h"
 
 struct evp_md_ctx_st;  // of libcrypto
 
@@ -30,7 +33,9 @@ class Sha256 {
 // SHA-256 as 64 lower-case hexadecimal digits, as sha256sum prints it.
 std::string sha256_hex(std::span<const std::byte> bytes);
 std::string sha256_hex_of_text(std::string_view text);
-// The same of a file's content; throws as MmapFile and MmapFile::check_intact() do.
-std::string sha256_hex(const std::filesystem::path& path);
+// The same of a file's content; throws as MmapFile and MmapFile::check_intact() do. `on_bytes`, if
+// not empty, is told of each part that has been read.
+std::string sha256_hex(const std::filesystem::path& path,
+                       const std::function<void(Index bytes)>& on_bytes = {});
 
 }  // namespace hone

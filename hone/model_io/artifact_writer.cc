@@ -3,6 +3,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
+#include "hone/core/progress.h"
 #include "hone/core/safetensors.h"
 #include "hone/core/version.h"
 #include "hone/model_io/artifact_manifest.h"
@@ -72,9 +73,12 @@ void write_blob(SafetensorsWriter& writer, std::span<const std::byte> bytes) {
 
 void write_items(SafetensorsWriter& writer, const std::vector<Item>& items,
                  const StorageRules& rules) {
+  Progress progress("writing", std::ssize(items), "tensors");
+  Index written = 0;
   for (const bool packed : {true, false}) {
     for (const Item& item : items) {
       if (item.packed != packed) continue;
+      progress.update(written++);
       if (!packed) {
         encode_part(*item.tensor, rules, item.type,
                     [&](std::span<const std::byte> bytes) { writer.write(bytes); });

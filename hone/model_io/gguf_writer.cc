@@ -3,6 +3,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/gguf.h"
+#include "hone/core/progress.h"
 #include "hone/model_io/factored_config.h"
 #include "hone/model_io/family/written_tensor.h"
 #include "hone/model_io/gguf_architecture.h"
@@ -162,8 +163,11 @@ WriteReport write_gguf(const std::filesystem::path& path, const ModelSource& sou
   if (!divisors.empty()) writer.write(std::as_bytes(std::span(divisors)));
   const StorageRules rules{a, pairing_in(family, FileFormat::Gguf),
                            norm_offset_in(family, FileFormat::Gguf)};
-  for (std::size_t i = 0; i < tensors.size(); ++i)
+  Progress progress("writing", std::ssize(tensors), "tensors");
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
     write_tensor(writer, tensors[i], rules, types[i]);
+    progress.update(static_cast<Index>(i) + 1);
+  }
   source.check_intact();
   writer.commit();
   report.tensors = static_cast<Index>(tensors.size());

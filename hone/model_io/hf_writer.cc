@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
+#include "hone/core/progress.h"
 #include "hone/core/safetensors.h"
 #include "hone/model_io/family/written_tensor.h"
 #include "hone/model_io/hf_config.h"
@@ -54,14 +55,15 @@ WriteReport write_hugging_face(const std::filesystem::path& path, const ModelSou
   SafetensorsWriter writer(folder.staging() / "model.safetensors", plan, {{"format", "pt"}});
   const StorageRules rules{source.architecture, RopePairing::HalfSplit,
                            norm_offset_in(family, FileFormat::HuggingFace)};
+  WriteReport report;
+  Progress progress("writing", std::ssize(tensors), "tensors");
   for (const WrittenTensor& tensor : tensors) {
     encode_written(tensor, rules, dense_type_of(tensor, type, where),
                    [&](std::span<const std::byte> bytes) { writer.write(bytes); });
+    progress.update(++report.tensors);
   }
   writer.commit();
   write_hugging_face_texts(folder.staging(), source, config);
-  WriteReport report;
-  report.tensors = static_cast<Index>(tensors.size());
   report.bytes = bytes_in(folder.staging());
   source.check_intact();
   folder.commit();

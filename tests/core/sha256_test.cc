@@ -31,5 +31,20 @@ TEST(Sha256, takes_bytes_in_pieces) {
   EXPECT_EQ(hash.hex(), sha256_hex_of_text("abc"));
 }
 
+TEST(Sha256, of_a_large_file_tells_of_every_part) {
+  const test::TemporaryFolder folder;
+  std::string text((std::size_t{20} << 20) + 3, 'a');
+  text.back() = 'b';
+  write_text_file(folder.path() / "large", text);
+  Index told = 0, parts = 0;
+  const std::string digest = sha256_hex(folder.path() / "large", [&](Index bytes) {
+    told += bytes;
+    ++parts;
+  });
+  EXPECT_EQ(digest, sha256_hex_of_text(text));
+  EXPECT_EQ(told, std::ssize(text));
+  EXPECT_GE(parts, 2);
+}
+
 }  // namespace
 }  // namespace hone

@@ -39,7 +39,10 @@ TEST(Measurer, keeps_every_sample_and_reports_exact_percentiles) {
   const std::vector<Contestant> one{takes(clock, "ramp", [&] { return 1e-3 * ++call; })};
   MeasureOptions options = fixed_rounds(11);
   options.warm_up = 1;
+  Index told = 0;
+  options.on_round = [&](Index rounds) { EXPECT_EQ(rounds, ++told); };
   const Measurement measurement = measurer->measure(one, options);
+  EXPECT_EQ(told, 11);
   ASSERT_EQ(measurement.seconds.size(), 1u);
   ASSERT_EQ(measurement.seconds[0].size(), 11u);
   for (int i = 0; i < 11; ++i) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "hone/core/progress.h"
 #include "hone/core/trace.h"
 #include "hone/kernels/gemm/gemm.h"
 
@@ -17,11 +18,13 @@ class Products {
            Executor& executor)
       : executor_(executor) {
     Index widest_in = 0, widest_out = 0;
+    Progress progress("packing", std::ssize(which), "matrices");
     for (const Index at : which) {
       const StoredMatrix& matrix = tensors[static_cast<std::size_t>(at)].matrix;
       weights_.push_back(kernels::pack(matrix, executor));
       widest_in = std::max(widest_in, matrix.cols);
       widest_out = std::max(widest_out, matrix.rows);
+      progress.update(std::ssize(weights_));
     }
     x_.assign(static_cast<std::size_t>(widest_in), 0.5f);
     y_.resize(static_cast<std::size_t>(widest_out));
@@ -53,10 +56,12 @@ void time_products(std::span<const model_io::NamedMatrix> before,
   HONE_TRACE_ZONE("time products", {"matrices", changed.size()});
   Products old_products(before, changed, context.executor);
   Products new_products(after, changed, context.executor);
+  Progress progress("timing products", 0, "rounds");
   const std::array<Contestant, 2> contestants{
       {{"before", [&] { old_products.run(); }, {}}, {"after", [&] { new_products.run(); }, {}}}};
-  const Measurement measurement =
-      context.measurer.measure(contestants, {.min_samples = 30, .max_seconds = 3});
+  const Measurement measurement = context.measurer.measure(
+      contestants,
+      {.min_samples = 30, .max_seconds = 3, .on_round = [&](Index n) { progress.update(n); }});
   record.ms_before = in_milliseconds(context.measurer.spread(measurement.seconds[0]));
   record.ms_after = in_milliseconds(context.measurer.spread(measurement.seconds[1]));
   record.speedup = context.measurer.speedup(measurement, 1, 0);

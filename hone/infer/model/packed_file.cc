@@ -9,6 +9,7 @@
 #include "hone/core/check.h"
 #include "hone/core/crc32c.h"
 #include "hone/core/names.h"
+#include "hone/core/progress.h"
 #include "hone/core/safetensors.h"
 #include "hone/core/trace.h"
 
@@ -74,13 +75,15 @@ PackedFile::PackedFile(const std::filesystem::path& path, const PackedOrigin& or
 
 void PackedFile::verify(Executor& executor) const {
   HONE_TRACE_ZONE("verify packed weights", {"bytes", file_.bytes().size()});
-  std::atomic<Index> wrong{-1};
+  std::atomic<Index> wrong{-1}, checked{0};
+  Progress progress("checking packed weights", std::ssize(entries_), "matrices");
   executor.parallel_for(std::ssize(entries_), 1, [&](Index begin, Index end, int) {
     for (Index i = begin; i < end; ++i) {
       const auto at = static_cast<std::size_t>(i);
       const auto crc = checksum_bytes(entries_[at].panels);
       const std::byte* const stored = checksums_.data() + i * kChecksumBytes;
       if (std::memcmp(crc.data(), stored, crc.size()) != 0) wrong = i;
+      progress.update(++checked);
     }
   });
   file_.check_intact();
@@ -121,7 +124,12 @@ void write_packed_file(const std::filesystem::path& path, const PackedOrigin& or
   SafetensorsMetadata metadata{{std::string(kModel), origin.model}};
   for (auto& field : fields_of(origin)) metadata.push_back(std::move(field));
   SafetensorsWriter writer(path, plan, metadata);
-  for (const PackedEntry& entry : entries) writer.write(entry.panels);
+  Progress progress("writing packed weights", std::ssize(entries), "matrices");
+  Index written = 0;
+  for (const PackedEntry& entry : entries) {
+    writer.write(entry.panels);
+    progress.update(++written);
+  }
   writer.write(checksums);
   writer.commit();
 }

@@ -20,12 +20,14 @@ using model_io::NamedMatrix;
 
 class LayerPacker {
  public:
-  LayerPacker(const ModelFile& file, WeightPacker& packer) : file_(file), packer_(packer) {}
+  LayerPacker(const ModelFile& file, WeightPacker& packer)
+      : file_(file), packer_(packer), progress_("loading", std::ssize(file.tensors()), "tensors") {}
 
   std::vector<float> vector(const std::string& name) {
     const NamedMatrix& tensor = file_.tensor(name);
     std::vector<float> values(static_cast<std::size_t>(tensor.matrix.cols));
     decode(tensor.matrix, values);
+    note_loaded(1);
     return values;
   }
 
@@ -42,21 +44,28 @@ class LayerPacker {
   }
 
   Linear linear(const std::string& name) {
-    return {packer_.matrix(file_.tensor(name + ".weight")), optional_vector(name + ".bias")};
+    kernels::PackedMatrix weight = packer_.matrix(file_.tensor(name + ".weight"));
+    note_loaded(1);
+    return {std::move(weight), optional_vector(name + ".bias")};
   }
 
   Linear gate_up(const std::string& gate, const std::string& up) {
     if (file_.architecture().mlp == model_io::MlpKind::GeluTanh) return linear(up);
     Linear result{packer_.gate_up(file_.tensor(gate + ".weight"), file_.tensor(up + ".weight")),
                   optional_vector(gate + ".bias")};
+    note_loaded(2);
     const std::vector<float> up_bias = optional_vector(up + ".bias");
     result.bias.insert(result.bias.end(), up_bias.begin(), up_bias.end());
     return result;
   }
 
  private:
+  void note_loaded(Index tensors) { progress_.update(loaded_ += tensors); }
+
   const ModelFile& file_;
   WeightPacker& packer_;
+  Progress progress_;
+  Index loaded_ = 0;
 };
 
 // The list that pack_weights() walks: what fills each member of a layer. A product of two names is
@@ -161,11 +170,9 @@ ModelWeights pack_weights(const ModelFile& file, WeightPacker& packer, Executor&
   const model_io::Architecture& arch = file.architecture();
   HONE_TRACE_ZONE("pack weights", {"layers", arch.layers}, {"bytes", file.file_bytes()});
   LayerPacker layers(file, packer);
-  Progress progress("loading", arch.layers, "layers");
   ModelWeights weights;
   for (Index i = 0; i < arch.layers; ++i) {
     weights.layers.push_back(pack_layer(file, layers, i, executor));
-    progress.update(i + 1);
   }
   weights.final_norm = layers.norm("model.norm");
   weights.head = layers.linear(arch.tied_embeddings ? "model.embed_tokens" : "lm_head");

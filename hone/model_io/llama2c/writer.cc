@@ -5,6 +5,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
+#include "hone/core/progress.h"
 #include "hone/model_io/factored_config.h"
 #include "hone/model_io/llama2c/layout.h"
 #include "hone/model_io/tensor_plan.h"
@@ -65,10 +66,13 @@ WriteReport write_llama2c(const std::filesystem::path& path, const ModelSource& 
       static_cast<std::int32_t>(a.tied_embeddings ? a.vocab_size : -a.vocab_size),
       static_cast<std::int32_t>(a.context)};
   file.write(std::as_bytes(std::span(header)));
+  WriteReport report;
+  Progress progress("writing", std::ssize(by_name), "tensors");
   const auto write_tensor = [&](const std::string& name) {
     const RowOrder order(a, name, RopePairing::Adjacent);
     encode_tensor(*by_name.at(name), order, StoreType::F32,
                   [&](std::span<const std::byte> bytes) { file.write(bytes); });
+    progress.update(++report.tensors);
   };
   for (const Llama2cBlock& block : llama2c_blocks(a, true)) {
     for (Index layer = 0; layer < (block.per_layer ? a.layers : 1); ++layer)
@@ -76,8 +80,6 @@ WriteReport write_llama2c(const std::filesystem::path& path, const ModelSource& 
   }
   write_tables(file, a);
   if (!a.tied_embeddings) write_tensor("lm_head.weight");
-  WriteReport report;
-  report.tensors = static_cast<Index>(by_name.size());
   report.bytes = file.bytes_written();
   source.check_intact();
   file.commit();

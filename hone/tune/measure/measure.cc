@@ -48,6 +48,7 @@ class InterleavingMeasurer final : public Measurer {
     const std::int64_t begin = clock_.now_ns();
     for (Index round = 0; round < options.max_samples; ++round) {
       run_round(contestants, calls, options, result);
+      if (options.on_round) options.on_round(round + 1);
       const double elapsed = seconds_between(begin, clock_.now_ns());
       if (round + 1 >= options.min_samples &&
           (elapsed >= options.max_seconds || is_narrow(result, options.half_width))) {
