@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -15,6 +16,7 @@
 #include "hone/core/progress.h"
 #include "hone/core/trace.h"
 #include "hone/data/text_source.h"
+#include "hone/kernels/norm/token_scores.h"
 #include "hone/model_io/model_file.h"
 
 namespace hone::app {
@@ -23,18 +25,8 @@ namespace {
 using infer::Engine;
 using infer::TokenId;
 
-constexpr Index kMaxWindow = 1024;
-
-infer::ModelHeader open(const std::filesystem::path& path, const EvalOptions& options,
-                        infer::WeightFormat format, Executor& executor) {
-  infer::EngineOptions engine;
-  engine.executor = &executor;
-  engine.tokenizer = options.tokenizer;
-  engine.need_tokenizer = !options.token_ids.has_value();
-  engine.kv = options.kv;
-  engine.activations = options.activations;
-  engine.weights = {.format = format, .pack_cache = options.weights.pack_cache};
-  return infer::ModelHeader::open_or_throw(path, engine);
+const Clock& clock_of(const EvalOptions& options) {
+  return options.clock != nullptr ? *options.clock : steady_clock();
 }
 
 std::optional<TokenId> start_of(const infer::ModelHeader& model) {
@@ -91,7 +83,7 @@ EvalText read_text(const infer::ModelHeader& model,
 }
 
 Index choose_window(const EvalOptions& options, Index context) {
-  const Index window = options.window != 0 ? options.window : std::min(context, kMaxWindow);
+  const Index window = options.window != 0 ? options.window : std::min(context, text::kEvalWindow);
   HONE_CHECK(window >= 2 && window <= context, "window", concat("2 to ", context, " tokens"),
              window);
   return window;
@@ -108,64 +100,149 @@ std::vector<EvalWindow> cut_text(const EvalText& text, Index window, const EvalO
   return windows;
 }
 
-// The logits of a whole window in the order of positions.
-class WindowLogits {
+// Shows the windows that are done, and of the next one the tokens that each model has read.
+class EvalProgress {
  public:
-  void run(Engine& engine, std::span<const TokenId> window) {
-    values_.clear();
-    engine.score(window, {.on_logits = [this](Index, Index, std::span<const float> logits) {
-                   values_.insert(values_.end(), logits.begin(), logits.end());
-                 }});
+  EvalProgress(std::size_t models, const Clock& clock) : clock_(clock), read_(models) {}
+  void begin(Index tokens) { shown_.emplace("evaluating", tokens, "tokens", clock_); }
+  // To be told of all tokens that a model has computed.
+  std::function<void(Index)> listener(std::size_t model) {
+    return [this, model](Index tokens) {
+      read_[model] = tokens;
+      Index share = 0;
+      for (const Index read : read_) share += std::max<Index>(0, read - read_before_);
+      if (shown_) shown_->update(done_ + share / std::ssize(read_));
+    };
   }
-  std::span<const float> row(Index index, Index vocab) const {
-    return std::span(values_).subspan(static_cast<std::size_t>(index * vocab),
-                                      static_cast<std::size_t>(vocab));
+  // `done` tokens of the text are behind a window of `rows` tokens to read.
+  void end_window(Index rows, Index done) {
+    read_before_ += rows;
+    done_ = done;
+    shown_->update(done);
   }
 
  private:
-  std::vector<float> values_;
+  const Clock& clock_;
+  std::vector<Index> read_;
+  Index read_before_ = 0, done_ = 0;
+  std::optional<Progress> shown_;
 };
 
-// Adds every predicted token of one window.
-void add_window(Engine& model, Engine* baseline, std::span<const TokenId> window,
-                WindowLogits& reference, tune::QualityAccumulator& quality) {
-  HONE_TRACE_ZONE("window", {"tokens", window.size()});
-  if (baseline != nullptr) reference.run(*baseline, window);
-  const Index vocab = model.info().architecture.vocab_size;
-  model.score(window, {.on_logits = [&](Index first, Index rows, std::span<const float> logits) {
-                HONE_TRACE_ZONE("compare logits", {"rows", rows}, {"vocab", vocab});
-                for (Index row = 0; row < rows; ++row) {
-                  const TokenId target = window[static_cast<std::size_t>(first + row)];
-                  const auto line = logits.subspan(static_cast<std::size_t>(row * vocab),
-                                                   static_cast<std::size_t>(vocab));
-                  if (baseline != nullptr) {
-                    quality.add(line, reference.row(first + row - 1, vocab), target);
-                  } else {
-                    quality.add(line, target);
-                  }
-                }
-              }});
+// The models of an evaluation, of which at first only the headers are read, and their scores.
+class Evaluation {
+ public:
+  Evaluation(const EvalOptions& options, Executor& executor)
+      : options_(options),
+        executor_(executor),
+        progress_(options.baseline.empty() ? 1 : 2, clock_of(options)),
+        header_(open(options.model, options.weights.format, 0)) {
+    if (!options.baseline.empty()) {
+      other_ = open(options.baseline, infer::WeightFormat::File, 1);
+    }
+    text_ = read_text(*header_, other_, options);
+    context_ = other_ ? std::min(header_->context(), other_->context()) : header_->context();
+  }
+
+  // Reads the weights.
+  void load();
+  const infer::ModelInfo& info() const { return model_->info(); }
+  // Tokens that both models can read; once they are loaded, also with the memory that is free.
+  Index context() const { return context_; }
+  std::vector<EvalWindow> cut_windows(Index window) const {
+    return cut_text(text_, window, options_);
+  }
+  tune::QualityCard run(const std::vector<EvalWindow>& windows);
+
+ private:
+  infer::ModelHeader open(const std::filesystem::path& path, infer::WeightFormat format,
+                          std::size_t model);
+  void add_window(std::span<const TokenId> window);
+  void compare_rows(const infer::HiddenStates& states, const infer::HiddenStates& reference,
+                    Index first, std::span<const TokenId> targets);
+
+  const EvalOptions& options_;
+  Executor& executor_;
+  EvalProgress progress_;
+  std::optional<infer::ModelHeader> header_, other_;  // until load()
+  EvalText text_;
+  Index context_ = 0;
+  std::unique_ptr<Engine> model_, baseline_;  // the second may be null
+  tune::QualityAccumulator quality_;
+};
+
+infer::ModelHeader Evaluation::open(const std::filesystem::path& path, infer::WeightFormat format,
+                                    std::size_t model) {
+  infer::EngineOptions engine;
+  engine.executor = &executor_;
+  engine.tokenizer = options_.tokenizer;
+  engine.need_tokenizer = !options_.token_ids.has_value();
+  engine.kv = options_.kv;
+  engine.activations = options_.activations;
+  engine.weights = {.format = format, .pack_cache = options_.weights.pack_cache};
+  engine.on_progress = progress_.listener(model);
+  return infer::ModelHeader::open_or_throw(path, engine);
 }
 
-// Adds all windows. Returns the number of bytes of the predicted tokens.
-Index add_windows(Engine& model, Engine* baseline, const std::vector<EvalWindow>& windows,
-                  std::span<const TokenId> ids, const std::function<bool()>& cancelled,
-                  tune::QualityAccumulator& quality) {
-  const std::vector<Index> bytes = token_bytes(model, ids);
-  WindowLogits reference;
-  Progress progress("evaluating", static_cast<Index>(ids.size()), "tokens");
+void Evaluation::load() {
+  model_ = Engine::load(*std::move(header_));
+  log_loaded(model_->info());
+  context_ = std::min(context_, model_->info().context);
+  if (!other_) return;
+  baseline_ = Engine::load(*std::move(other_));
+  context_ = std::min(context_, baseline_->info().context);
+}
+
+tune::QualityCard Evaluation::run(const std::vector<EvalWindow>& windows) {
+  const std::vector<Index> bytes = token_bytes(*model_, text_.stream.ids);
+  progress_.begin(std::ssize(bytes));
   Index predicted = 0;
   for (const EvalWindow& window : windows) {
-    if (cancelled && cancelled()) {
+    if (options_.cancelled && options_.cancelled()) {
       throw Error(ErrorCategory::Cancelled, "the evaluation was interrupted");
     }
-    add_window(model, baseline, window.tokens, reference, quality);
-    const auto first = bytes.begin() + window.first_target;
-    const auto last = first + static_cast<std::ptrdiff_t>(window.tokens.size()) - 1;
+    add_window(window.tokens);
+    const Index rows = std::ssize(window.tokens) - 1;
+    const auto first = bytes.begin() + window.first_target, last = first + rows;
     predicted = std::accumulate(first, last, predicted);
-    progress.update(last - bytes.begin());
+    progress_.end_window(rows, last - bytes.begin());
   }
-  return predicted;
+  return quality_.finish(predicted);
+}
+
+// Adds every predicted token of one window, some rows of logits at a time.
+void Evaluation::add_window(std::span<const TokenId> window) {
+  HONE_TRACE_ZONE("window", {"tokens", window.size()});
+  if (baseline_ == nullptr) {
+    for (const double score : model_->score(window).logprobs) quality_.add(score);
+    return;
+  }
+  const infer::HiddenStates reference = baseline_->read(window), states = model_->read(window);
+  const Index most = std::min(model_->logit_rows(), baseline_->logit_rows());
+  for (Index first = 0; first < states.rows; first += most) {
+    const auto rows = static_cast<std::size_t>(std::min(most, states.rows - first));
+    compare_rows(states, reference, first,
+                 window.subspan(static_cast<std::size_t>(first) + 1, rows));
+  }
+}
+
+void Evaluation::compare_rows(const infer::HiddenStates& states,
+                              const infer::HiddenStates& reference, Index first,
+                              std::span<const TokenId> targets) {
+  const Index rows = std::ssize(targets);
+  std::vector<kernels::TokenPair> pairs(targets.size());
+  kernels::compare_tokens({.rows = rows,
+                           .vocab = info().architecture.vocab_size,
+                           .logits = model_->logits(states, first, rows).data(),
+                           .baseline = baseline_->logits(reference, first, rows).data(),
+                           .targets = targets.data(),
+                           .pairs = pairs.data()},
+                          executor_);
+  for (const kernels::TokenPair& pair : pairs) {
+    quality_.add({.log_probability = pair.log_probability,
+                  .baseline_log_probability = pair.baseline_log_probability,
+                  .kl = pair.kl,
+                  .same_top = pair.same_top});
+  }
 }
 
 }  // namespace
@@ -182,36 +259,26 @@ void check_language_model(const std::filesystem::path& model,
 }
 
 EvalResult evaluate(const EvalOptions& options, Executor& executor) {
-  const std::int64_t begin = steady_clock().now_ns();
+  const Clock& clock = clock_of(options);
+  const TimeNs begin = clock.now_ns();
   const infer::WeightFormat format = options.weights.format;
-  infer::ModelHeader header = open(options.model, options, format, executor);
-  std::optional<infer::ModelHeader> other;
-  if (!options.baseline.empty()) {
-    other = open(options.baseline, options, infer::WeightFormat::File, executor);
-  }
-  const EvalText text = read_text(header, other, options);
-  const Index context = std::min(header.context(), other ? other->context() : header.context());
+  Evaluation evaluation(options, executor);
+  const Index context = evaluation.context();
   // Whatever is wrong is found before the weights are read.
-  std::vector<EvalWindow> windows = cut_text(text, choose_window(options, context), options);
-  const auto model = Engine::load(std::move(header));
-  log_loaded(model->info());
-  std::unique_ptr<Engine> baseline;
-  if (other) baseline = Engine::load(*std::move(other));
+  std::vector<EvalWindow> windows = evaluation.cut_windows(choose_window(options, context));
+  evaluation.load();
 
   EvalResult result;
-  if (format != infer::WeightFormat::File) result.weights = weights_json(model->info(), format);
-  const Index held = std::min(model->info().context, baseline ? baseline->info().context : context);
+  if (format != infer::WeightFormat::File) {
+    result.weights = weights_json(evaluation.info(), format);
+  }
+  const Index held = evaluation.context();
   result.window = choose_window(options, held);
-  if (held < context) windows = cut_text(text, result.window, options);  // a short KV cache
+  if (held < context) windows = evaluation.cut_windows(result.window);  // a short KV cache
   result.windows = static_cast<Index>(windows.size());
-
-  tune::QualityAccumulator quality;
   const std::array suspects{options.baseline, options.model};
-  blame_weights(suspects, [&] {
-    result.card = quality.finish(
-        add_windows(*model, baseline.get(), windows, text.stream.ids, options.cancelled, quality));
-  });
-  result.seconds = seconds_between(begin, steady_clock().now_ns());
+  blame_weights(suspects, [&] { result.card = evaluation.run(windows); });
+  result.seconds = seconds_between(begin, clock.now_ns());
   return result;
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "hone/core/clock.h"
 #include "hone/core/executor.h"
 #include "hone/core/json_io.h"
 #include "hone/infer/engine.h"
@@ -28,6 +29,7 @@ struct EvalOptions {
   infer::Activations activations = infer::Activations::Int8;
   infer::WeightOptions weights = {};     // of the model; the baseline stays as its file has it
   std::function<bool()> cancelled = {};  // true: Error{Cancelled} before the next window
+  const Clock* clock = nullptr;          // of the duration and the progress; null: steady_clock()
 };
 
 struct EvalResult {
@@ -48,7 +50,8 @@ void check_language_model(const std::filesystem::path& model,
                           const std::filesystem::path& tokenizer);
 
 // Teacher-forced quality of a language model, with a baseline also token by token against it
-// (docs/compression.md, "Quality card"). Memory: one window of logits when there is a baseline.
+// (docs/compression.md, "Quality card"). Memory: the hidden states of one window, and some rows of
+// logits of each model.
 // Error{CorruptFile}: nothing to predict, or a model with a weight that is NaN or infinite;
 // Error{InvalidArgument}: a window of less than 2 tokens or above the context, a baseline whose
 // vocabulary or ids differ.

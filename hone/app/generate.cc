@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/app/generate.h"
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "hone/app/blame_weights.h"
@@ -13,6 +15,7 @@
 #include "hone/core/clock.h"
 #include "hone/core/cpu_info.h"
 #include "hone/core/log.h"
+#include "hone/core/progress.h"
 #include "hone/core/trace.h"
 #include "hone/kernels/roof/memory_roofs.h"
 
@@ -47,6 +50,29 @@ class StreamSink final : public infer::EventSink {
   const std::function<void(std::string_view)>& on_text_;
   std::vector<Event> events_;
   std::size_t passed_ = 0;
+};
+
+// Shows how much of the prompt the model has read, until the text begins.
+class PromptProgress {
+ public:
+  explicit PromptProgress(const Clock& clock) : clock_(clock) {}
+  void begin(Index tokens) {
+    total_ = tokens;
+    shown_.emplace("reading the prompt", tokens, "tokens", clock_);
+  }
+  // `tokens` are all that the engine has computed.
+  void update(Index tokens) {
+    if (shown_) shown_->update(std::min(tokens, total_));
+  }
+  void end() {
+    update(total_);
+    shown_.reset();
+  }
+
+ private:
+  const Clock& clock_;
+  Index total_ = 0;
+  std::optional<Progress> shown_;
 };
 
 std::vector<TokenId> prompt_tokens(const infer::ModelHeader& header,
@@ -154,15 +180,17 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
   engine_options.executor = &executor;
   engine_options.need_tokenizer = !options.prompt_ids.has_value();
   check_default_schema(options.request);
-  const auto now = [] { return steady_clock().now_ns(); };
-  const std::int64_t opening = now();
+  const Clock& clock = engine_options.clock != nullptr ? *engine_options.clock : steady_clock();
+  PromptProgress progress(clock);
+  engine_options.on_progress = [&](Index tokens) { progress.update(tokens); };
+  const TimeNs opening = clock.now_ns();
   auto header = infer::ModelHeader::open_or_throw(options.model, engine_options);
-  double load_s = seconds_between(opening, now());
+  double load_s = seconds_between(opening, clock.now_ns());
   infer::Request request = make_request(header, options);
   header.check(request);
-  const std::int64_t loading = now();
+  const TimeNs loading = clock.now_ns();
   const auto engine = Engine::load(std::move(header));
-  load_s += seconds_between(loading, now());
+  load_s += seconds_between(loading, clock.now_ns());
   log_loaded(engine->info());
 
   GenerateResult result;
@@ -170,10 +198,12 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
   if (options.on_text && !result.text.empty()) options.on_text(result.text);
 
   const auto sink = std::make_shared<StreamSink>(options.on_text);
+  progress.begin(std::ssize(request.tokens));
   const infer::RequestId id = engine->submit(std::move(request), sink);
   while (!sink->is_finished()) {
     if (options.interrupted != nullptr && options.interrupted->load()) engine->cancel(id);
     engine->step();
+    if (!sink->events().empty()) progress.end();
     sink->pass_on();
   }
   const Event& last = sink->events().back();

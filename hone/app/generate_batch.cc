@@ -169,6 +169,7 @@ class Job {
     infer::EngineOptions engine_options = options.defaults.engine;
     engine_options.executor = &executor;
     engine_options.need_tokenizer = false;  // lines may have ids
+    engine_options.on_progress = [this](Index) { report(); };
     engine_options.max_queue = std::max(engine_options.max_queue, engine_options.max_sequences);
     auto header = infer::ModelHeader::open_or_throw(options.defaults.model, engine_options);
     check_defaults(header, options.defaults);
@@ -197,7 +198,8 @@ class Job {
   void complete(Answer& answer);
   void write(const Json& result);
   void note_error(const Json& result);
-  void report(Progress& progress, double seconds) const;
+  double elapsed() const { return seconds_between(begin_ns_, steady_clock().now_ns()); }
+  void report();
   void finish();
 
   const GenerateBatchOptions& options_;
@@ -211,22 +213,25 @@ class Job {
   std::deque<Answer> answers_;  // in the order of the lines; the first is the next to be written
   bool has_ended_ = false;      // the file
   Json first_error_;
+  TimeNs begin_ns_ = 0;
+  double reported_s_ = 0;             // when report() looked last
+  std::optional<Progress> progress_;  // of run()
 };
 
 GenerateBatchResult Job::run() {
-  const std::int64_t begin = steady_clock().now_ns();
-  const auto elapsed = [&] { return seconds_between(begin, steady_clock().now_ns()); };
+  begin_ns_ = steady_clock().now_ns();
   skip_done();
   log_loaded(engine_->info());
-  Progress progress("generate", total_ > 0 ? std::max<Index>(total_ - result_.continued, 1) : 0,
+  progress_.emplace("generate", total_ > 0 ? std::max<Index>(total_ - result_.continued, 1) : 0,
                     "prompts");
   while (!is_interrupted()) {
     read_lines();
     write_results();
     if (has_ended_ && answers_.empty()) break;
     engine_->step();
-    report(progress, elapsed());
+    report();
   }
+  progress_.reset();
   result_.is_interrupted = is_interrupted() && !(has_ended_ && answers_.empty());
   result_.seconds = elapsed();
   finish();
@@ -371,11 +376,16 @@ void Job::note_error(const Json& result) {
   if (first_error_.is_null()) first_error_ = result["error"];
 }
 
-void Job::report(Progress& progress, double seconds) const {
-  const double rate = seconds > 0 ? static_cast<double>(result_.generated_tokens) / seconds : 0;
-  progress.update(result_.prompts - result_.continued,
-                  concat(fixed(rate, 1), " tokens/s, ", engine_->stats().running, " together, ",
-                         result_.failed, " failed"));
+// Called before each layer of the model, so that it does little most of the time.
+void Job::report() {
+  constexpr double kEvery = 0.1;
+  const double seconds = elapsed();
+  if (!progress_ || seconds - reported_s_ < kEvery) return;
+  reported_s_ = seconds;
+  const double rate = static_cast<double>(result_.generated_tokens) / seconds;
+  progress_->update(result_.prompts - result_.continued,
+                    concat(fixed(rate, 1), " tokens/s, ", engine_->stats().running, " together, ",
+                           result_.failed, " failed"));
 }
 
 void Job::finish() {

@@ -147,6 +147,9 @@ void bench_work(const BenchModel& subject, const LlmWork& work, const std::vecto
   }
   for (LlmPeer& peer : peers) add_peer_modes(peer, work, modes, engine.info(), bench_case);
   if (!work.is_prefill) bench_case.quotients = quotients_of(modes);
+  if (work.is_prefill && modes.size() > 1) {
+    bench_case.quotients = {{.name = "hone score / prefill, tokens/s", .of = 0, .over = 1}};
+  }
   run.add(bench_case);
 }
 
@@ -175,9 +178,10 @@ void bench_subject(const BenchModel& subject, const std::vector<LlmWork>& works,
   for (const std::string& name : options.against) {
     peers.push_back(start_llm_peer(name, subject.file, context, sequences, executor.workers()));
   }
-  const std::vector<LlmMode> alone{{.sampling = {.temperature = 0}}};
+  std::vector<LlmMode> prefill{{.sampling = {.temperature = 0}}};
+  if (options.score) prefill.push_back({.name = "score"});
   for (const LlmWork& work : works) {
-    bench_work(subject, work, work.is_prefill ? alone : modes, options, *engine, peers, memory,
+    bench_work(subject, work, work.is_prefill ? prefill : modes, options, *engine, peers, memory,
                run);
   }
   for (const Index prefix : options.prefixes) {

@@ -24,6 +24,7 @@ struct BenchLlmOptions {
   infer::KvDtype kv = infer::KvDtype::Float16;
   infer::Activations activations = infer::Activations::Int8;
   std::vector<Index> batches = {1};   // sequences that decode together
+  bool score = false;                 // also score the prompts, as `hone eval` does
   bool sampled = false;               // decode also at temperature 1
   std::string json_schema;            // decode also under this schema; empty: do not
   std::vector<std::string> against;   // llama_cpp, ik_llama_cpp
@@ -36,8 +37,10 @@ struct BenchLlmOptions {
 // side and absent on theirs; tokenization is excluded. A decode has contestants "hone x8" for each
 // batch, each sequence with its own prompt; "hone sampled" draws at temperature 1 and "hone top_p"
 // also with top_p = 0.95, "hone schema" draws at temperature 1 among the tokens that the schema
-// allows. Quotients give the tokens per second of several sequences over those of one, and the time
-// of a drawn token over that of a greedy one. Random weights spread the probability over most of
+// allows. "hone score" of a prefill reads as many tokens and scores the one behind each of them.
+// Quotients give the tokens per second of several sequences over those of one, and the time
+// of a drawn token over that of a greedy one, and the tokens per second of scores over those of
+// their prefill. Random weights spread the probability over most of
 // the vocabulary, for which top-p does more work than for a text. Before each sample both sides
 // rest for 300 ms, because idle peers spin. Rows carry tokens_per_s, isa, kernel, threads, kv. Our
 // decode rows carry share_of_roof: the bytes of infer::decode_bytes() per second, over the read

@@ -74,6 +74,10 @@ void HoneSide::prepare() {
 }
 
 void HoneSide::run() {
+  if (mode_.name == "score") {
+    engine_.score(random_tokens(0, work_.tokens + 1));
+    return;
+  }
   if (work_.is_prefill) {
     sinks_.clear();
     submit(0, work_.tokens, 1);
@@ -81,13 +85,17 @@ void HoneSide::run() {
   finish();
 }
 
-void HoneSide::submit(Index sequence, Index prompt, Index tokens) {
-  infer::Request request;
+std::vector<TokenId> HoneSide::random_tokens(Index sequence, Index count) const {
   PhiloxStream random(static_cast<std::uint64_t>(7 + sequence));
   const auto vocab = static_cast<std::uint32_t>(engine_.info().architecture.vocab_size);
-  for (Index i = 0; i < prompt; ++i) {
-    request.tokens.push_back(static_cast<TokenId>(random.below(vocab)));
-  }
+  std::vector<TokenId> tokens;
+  for (Index i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random.below(vocab)));
+  return tokens;
+}
+
+void HoneSide::submit(Index sequence, Index prompt, Index tokens) {
+  infer::Request request;
+  request.tokens = random_tokens(sequence, prompt);
   // A prompt that is measured is new to the cache each time.
   if (work_.is_prefill) request.salt = samples_;
   request.sampling = mode_.sampling;

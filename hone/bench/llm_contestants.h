@@ -26,7 +26,7 @@ struct LlmWork {
 
 // How tokens are chosen, and how many sequences run together.
 struct LlmMode {
-  std::string name{};  // "", "sampled", "top_p", "schema"
+  std::string name{};  // "", "sampled", "top_p", "schema"; of a prefill "", "score"
   infer::SamplingParams sampling{};
   std::string json_schema{};
   Index sequences = 1;
@@ -46,6 +46,7 @@ class HoneSide {
 
  private:
   class Sink;
+  std::vector<infer::TokenId> random_tokens(Index sequence, Index count) const;
   void submit(Index sequence, Index prompt, Index tokens);
   void finish();
 

@@ -65,6 +65,9 @@ void add_bench_llm(CLI::App& bench, Context& context) {
       ->delimiter(',')
       ->envname("HONE_PP")
       ->capture_default_str();
+  verb->add_flag("--score", options->score,
+                 "Also score the token behind each of the prompts, as hone eval does")
+      ->envname("HONE_SCORE");
   verb->add_option("--tg", options->generate,
                    "Numbers of generated tokens, each measured as a decode")
       ->delimiter(',')

@@ -9,6 +9,7 @@
 #include "hone/core/trace.h"
 #include "hone/infer/engine_loop.h"
 #include "hone/infer/spec/draft_model.h"
+#include "hone/kernels/norm/token_scores.h"
 #include "hone/model_io/model_file.h"
 
 namespace hone::infer {
@@ -141,12 +142,40 @@ void Engine::run(std::stop_token stop) {
 
 EngineStats Engine::stats() const { return state_->loop.queue().stats(); }
 
-ScoreResult Engine::score(std::span<const TokenId> tokens, const ScoreOptions& options) {
+HiddenStates Engine::read(std::span<const TokenId> tokens) {
   const auto length = static_cast<Index>(tokens.size());
   HONE_CHECK(length >= 2 && length <= state_->info.context, "score",
              concat("2 to ", state_->info.context, " tokens"), length);
   check_ids(tokens, state_->runner.vocab_size(), "score");
-  return state_->loop.score(tokens, options);
+  return state_->loop.read(tokens.first(tokens.size() - 1));
+}
+
+std::span<const float> Engine::logits(const HiddenStates& states, Index first, Index count) {
+  HONE_CHECK(first >= 0 && count > 0 && count <= logit_rows() && first + count <= states.rows,
+             "logits", concat("up to ", logit_rows(), " of ", states.rows, " rows"),
+             concat(count, " from ", first));
+  return state_->runner.logits_of(states.values.data() + first * states.width, count);
+}
+
+Index Engine::logit_rows() const { return state_->runner.logit_rows(); }
+
+ScoreResult Engine::score(std::span<const TokenId> tokens, const ScoreOptions& options) {
+  HONE_TRACE_ZONE("score", {"tokens", tokens.size()});
+  const HiddenStates states = read(tokens);
+  ScoreResult result;
+  result.logprobs.resize(static_cast<std::size_t>(states.rows));
+  for (Index first = 0; first < states.rows; first += logit_rows()) {
+    const Index count = std::min(logit_rows(), states.rows - first);
+    const std::span<const float> rows = logits(states, first, count);
+    kernels::score_tokens({.rows = count,
+                           .vocab = state_->runner.vocab_size(),
+                           .logits = rows.data(),
+                           .targets = tokens.data() + first + 1,
+                           .log_probabilities = result.logprobs.data() + first},
+                          *state_->options().executor);
+    if (options.on_logits) options.on_logits(first + 1, count, rows);
+  }
+  return result;
 }
 
 }  // namespace hone::infer

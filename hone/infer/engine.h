@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <stop_token>
@@ -53,8 +54,15 @@ class Engine {
   void run(std::stop_token stop);
   EngineStats stats() const;
 
-  // Evaluates `tokens` with teacher forcing, beside the requests that run. Call it on the engine
-  // thread. Throws Error{InvalidArgument} for fewer than 2 tokens or more than the context.
+  // Reads `tokens` with teacher forcing, beside the requests that run. Call it and the functions
+  // below on the engine thread. Throws Error{InvalidArgument} for fewer than 2 tokens or more than
+  // the context.
+  HiddenStates read(std::span<const TokenId> tokens);
+  // The logits [count, vocab] of rows first… of a text that this engine has read; valid until the
+  // next call. `count` is at most logit_rows(), for which they take about 16 MiB.
+  std::span<const float> logits(const HiddenStates& states, Index first, Index count);
+  Index logit_rows() const;
+  // Reads `tokens` and scores each but the first.
   ScoreResult score(std::span<const TokenId> tokens, const ScoreOptions& options = {});
 
  private:

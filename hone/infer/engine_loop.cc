@@ -73,7 +73,8 @@ LoopOptions loop_options(const EngineOptions& options, Index context) {
           .kv_bytes = options.kv_bytes,
           .max_sequences = options.max_sequences,
           .max_queue = options.max_queue,
-          .prefill_chunk = chunk < kChunkTokens ? chunk : chunk / kChunkTokens * kChunkTokens};
+          .prefill_chunk = chunk < kChunkTokens ? chunk : chunk / kChunkTokens * kChunkTokens,
+          .on_progress = options.on_progress};
 }
 
 void check_kv_budget(const LoopOptions& options, std::span<const LayerGroup> groups) {
@@ -100,6 +101,7 @@ EngineLoop::EngineLoop(const LoopOptions& options, ModelRunner& runner,
       scheduler_(scheduler_options(options, runner.kv_groups())),
       arena_(scheduler_.pool()),
       queue_(options.max_queue),
+      on_progress_(options.on_progress),
       available_bytes_(options.available_bytes) {
   if (drafts) speculator_ = std::make_unique<Speculator>(std::move(drafts), runner.vocab_size());
 }
@@ -335,7 +337,7 @@ StepResult EngineLoop::run(const StepPlan& plan) {
 
 // Whether somebody waits for the next token: not if the request was cancelled or is too late.
 bool EngineLoop::is_wanted(const Live& live) const {
-  if (live.score != nullptr) return true;
+  if (live.read != nullptr) return true;
   const auto deadline = live.sequence->deadline();
   if (deadline && *deadline <= clock_.now_ns()) return false;
   return !live.sequence->cancelled().load(std::memory_order_relaxed);
@@ -354,7 +356,9 @@ bool EngineLoop::compute(const StepPlan& plan) {
   HONE_TRACE_ZONE(has_prompt ? "prefill" : "decode", {"rows", rows},
                   {"sequences", plan.sequences.size()}, {"positions", positions});
   for (const BlockCopy& copy : plan.copies) arena_.copy(copy);
+  Index layer = 0;
   const auto go_on = [&] {
+    if (on_progress_) on_progress_(ended_.rows + rows * layer++ / runner_.layers());
     return std::ranges::any_of(plan.sequences, [&](const PlannedSequence& planned) {
       return is_wanted(live_.at(planned.id));
     });
@@ -400,9 +404,9 @@ bool EngineLoop::end_requests() {
 
 void EngineLoop::finish(std::map<RequestId, Live>::iterator found, const Ended& ended) {
   Live& live = found->second;
-  if (live.score != nullptr) {
-    live.score->failure = live.failure;
-    live.score->is_done = true;
+  if (live.read != nullptr) {
+    live.read->failure = live.failure;
+    live.read->is_done = true;
     live_.erase(found);
     return;
   }
@@ -502,18 +506,17 @@ void EngineLoop::report() {
   queue_.report(stats, undelivered);
 }
 
-ScoreResult EngineLoop::score(std::span<const TokenId> tokens, const ScoreOptions& options) {
-  HONE_TRACE_ZONE("score", {"tokens", tokens.size()});
-  ScoreJob job{.targets = tokens.subspan(1), .options = &options};
-  job.result.logprobs.resize(job.targets.size());
+HiddenStates EngineLoop::read(std::span<const TokenId> tokens) {
+  HONE_TRACE_ZONE("read", {"tokens", tokens.size()});
+  ReadJob job{.states = {.rows = std::ssize(tokens), .width = runner_.hidden_size(), .values = {}}};
+  job.states.values.resize(static_cast<std::size_t>(job.states.rows * job.states.width));
   const RequestId id = queue_.new_id();
-  const auto rows = tokens.first(tokens.size() - 1);
-  live_[id].score = &job;
+  live_[id].read = &job;
   try {
     const auto refusal = scheduler_.submit(
-        {.id = id, .kind = RequestKind::Score, .tokens = {rows.begin(), rows.end()}},
+        {.id = id, .kind = RequestKind::Read, .tokens = {tokens.begin(), tokens.end()}},
         clock_.now_ns());
-    if (refusal) fail(ErrorCategory::Resource, "score", concat("refused: ", name_of(*refusal)));
+    if (refusal) fail(ErrorCategory::Resource, "read", concat("refused: ", name_of(*refusal)));
     while (!job.is_done) step();
   } catch (...) {
     scheduler_.cancel(id);
@@ -521,7 +524,7 @@ ScoreResult EngineLoop::score(std::span<const TokenId> tokens, const ScoreOption
     throw;
   }
   if (job.failure) std::rethrow_exception(job.failure);
-  return std::move(job.result);
+  return std::move(job.states);
 }
 
 }  // namespace hone::infer

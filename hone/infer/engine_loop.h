@@ -3,6 +3,7 @@
 
 #include <deque>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -31,6 +32,7 @@ struct LoopOptions {
   Index max_sequences = 16;   // that run together
   Index max_queue = 64;       // requests that wait to run or for their readers
   Index prefill_chunk = 512;  // most prompt tokens of a step; below 16 or a multiple of it
+  std::function<void(Index tokens)> on_progress = {};  // see EngineOptions
   // Memory that the process could still take.
   Index (*available_bytes)() = available_memory_bytes;
 };
@@ -65,15 +67,13 @@ class EngineLoop {
   bool step();
   // Whether events wait for their sinks.
   bool has_undelivered() const;
-  // Runs steps until the tokens are scored, with other requests if there are any.
-  ScoreResult score(std::span<const TokenId> tokens, const ScoreOptions& options);
+  // Runs steps until the model has read the tokens, with other requests if there are any.
+  HiddenStates read(std::span<const TokenId> tokens);
 
  private:
-  // A teacher-forced text. Row i of its rows predicts target i.
-  struct ScoreJob {
-    std::span<const TokenId> targets;
-    const ScoreOptions* options = nullptr;
-    ScoreResult result{};
+  // A text that is read.
+  struct ReadJob {
+    HiddenStates states{};
     std::exception_ptr failure{};
     bool is_done = false;
   };
@@ -81,7 +81,7 @@ class EngineLoop {
   struct Live {
     std::shared_ptr<EventSink> sink{};     // of a request to generate
     std::unique_ptr<Sequence> sequence{};  // the same; null once it has ended
-    ScoreJob* score = nullptr;             // of a text to score
+    ReadJob* read = nullptr;               // of a text that is only read
     std::deque<Event> outbox{};            // events that the sink did not take, in order
     std::optional<Event> last{};           // the one after these; waiting takes no more memory
     Index kv_blocks = 0, kv_bytes = 0;     // in the last step
@@ -120,7 +120,7 @@ class EngineLoop {
   static void attempt(Wanted& wanted, FunctionRef<void()> work);
   void choose_tokens(std::span<Wanted> group);
   void verify(Wanted& wanted);
-  void score_rows(const Wanted& wanted, Index first, std::span<const float> logits);
+  void take_states(const Wanted& wanted, Index first);
   bool end_requests();
   void finish(std::map<RequestId, Live>::iterator found, const Ended& ended);
   void give_up(RequestId id, const std::shared_ptr<EventSink>& sink);
@@ -145,6 +145,7 @@ class EngineLoop {
   std::map<RequestId, Live> live_;
   std::vector<std::vector<std::byte*>> tables_;  // of the batch, by sequence and group
   EngineStats ended_;                            // requests that succeeded, failed, …; rows
+  std::function<void(Index tokens)> on_progress_;
   Index (*available_bytes_)();
   std::int64_t next_memory_check_ns_ = 0;
   bool in_step_ = false;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 
 #include "hone/core/clock.h"
 #include "hone/core/executor.h"
@@ -30,6 +31,9 @@ struct EngineOptions {
   Index max_queue = 64;      // most requests that wait to run or for their readers
   Index max_sequences = 16;  // maximum number of requests that run together
   Index kv_bytes = 0;        // budget of the KV cache; 0: half of the memory that is free
+  // Called on the engine thread before each layer of a step, with the number of tokens that the
+  // model has computed since it was opened; those of the step count by the layers behind them.
+  std::function<void(Index tokens)> on_progress = {};
   // Where drafts for speculative decoding come from. open_or_throw() throws
   // Error{InvalidArgument} for several sources, or for a draft model of another vocabulary.
   DraftOptions draft = {};

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What follows a run of the model: tokens, scores and their events.
+// What follows a run of the model: tokens and their events, or hidden states.
 #include <algorithm>
 #include <utility>
 
 #include "hone/core/check.h"
 #include "hone/infer/engine_loop.h"
 #include "hone/infer/spec/verify.h"
-#include "hone/kernels/norm/log_sum_exp.h"
 
 namespace hone::infer {
 namespace {
@@ -16,28 +15,39 @@ constexpr Index kLogitRows = 32;  // at a time: 16 MiB for a vocabulary of 128k
 }  // namespace
 
 // Gives each wanted row its logits, some rows at a time, but all of a sequence that generates.
+// Sequences that are only read keep their hidden states instead.
 void EngineLoop::take_outputs(std::span<Wanted> wanted) {
+  const auto is_read = [](const Wanted& one) { return one.live->read != nullptr; };
   Index first = 0;
   while (!wanted.empty()) {
     Index count = wanted.front().planned->outputs();
     std::size_t size = 1;
-    while (size < wanted.size() && count + wanted[size].planned->outputs() <= kLogitRows) {
-      count += wanted[size++].planned->outputs();
+    if (is_read(wanted.front())) {
+      take_states(wanted.front(), first);
+    } else {
+      while (size < wanted.size() && !is_read(wanted[size]) &&
+             count + wanted[size].planned->outputs() <= kLogitRows) {
+        count += wanted[size++].planned->outputs();
+      }
+      take_group(wanted.first(size), first, count);
     }
-    take_group(wanted.first(size), first, count);
     first += count;
     wanted = wanted.subspan(size);
   }
 }
 
-// Wanted rows first … first + count - 1 are those of `group`. More than kLogitRows belong to one
-// sequence, which is scored.
+// Wanted rows first… are those of a text that is read.
+void EngineLoop::take_states(const Wanted& wanted, Index first) {
+  const PlannedSequence& planned = *wanted.planned;
+  HiddenStates& states = wanted.live->read->states;
+  if (planned.outputs() == 0) return;  // what was read before, after a preemption
+  const Index at = planned.first_position + planned.first_output;
+  runner_.copy_hidden(first, planned.outputs(), states.values.data() + at * states.width);
+}
+
+// Wanted rows first … first + count - 1 are those of `group`.
 void EngineLoop::take_group(std::span<Wanted> group, Index first, Index count) {
-  for (Index row = 0; count > kLogitRows && row < count; row += kLogitRows) {
-    const std::span<float> logits = runner_.logits(first + row, std::min(kLogitRows, count - row));
-    attempt(group.front(), [&] { score_rows(group.front(), row, logits); });
-  }
-  if (count == 0 || count > kLogitRows) return;
+  if (count == 0) return;
   std::span<float> logits = runner_.logits(first, count);
   const std::size_t vocab = logits.size() / static_cast<std::size_t>(count);
   for (Wanted& one : group) {
@@ -47,14 +57,7 @@ void EngineLoop::take_group(std::span<Wanted> group, Index first, Index count) {
   }
   if (group.size() > 1) choose_tokens(group);
   for (Wanted& one : group) {
-    if (one.logits.empty()) continue;
-    attempt(one, [&] {
-      if (one.live->sequence) {
-        verify(one);
-      } else {
-        score_rows(one, 0, one.logits);
-      }
-    });
+    if (!one.logits.empty()) attempt(one, [&] { verify(one); });
   }
 }
 
@@ -65,7 +68,7 @@ void EngineLoop::choose_tokens(std::span<Wanted> group) {
   executor_.parallel_for(std::ssize(group), 1, [&](Index begin, Index end, int) {
     for (Index i = begin; i < end; ++i) {
       Wanted& one = group[static_cast<std::size_t>(i)];
-      if (one.logits.empty() || !one.live->sequence || one.planned->drafts > 0) continue;
+      if (one.logits.empty() || one.planned->drafts > 0) continue;
       attempt(one, [&] { one.event = one.live->sequence->accept(one.logits, clock_); });
     }
   });
@@ -115,23 +118,6 @@ void EngineLoop::verify(Wanted& wanted) {
   hold(live, planned, text_rows + std::ssize(run.tokens) - 1);
   if (speculator_) speculator_->record(id, planned.drafts, run);
   if (last) push(live, id, std::move(*last));
-}
-
-// Rows first… of those that the text wants.
-void EngineLoop::score_rows(const Wanted& wanted, Index first, std::span<const float> logits) {
-  ScoreJob& job = *wanted.live->score;
-  first += wanted.planned->first_position + wanted.planned->first_output;
-  const std::span<double> logprobs =
-      std::span(job.result.logprobs).subspan(static_cast<std::size_t>(first));
-  const Index vocab = runner_.vocab_size(), rows = std::ssize(logits) / vocab;
-  executor_.parallel_for(rows, 1, [&](Index begin, Index end, int) {
-    for (Index row = begin; row < end; ++row) {
-      const float* line = logits.data() + row * vocab;
-      const TokenId target = job.targets[static_cast<std::size_t>(first + row)];
-      logprobs[static_cast<std::size_t>(row)] = line[target] - kernels::log_sum_exp(line, vocab);
-    }
-  });
-  if (job.options->on_logits) job.options->on_logits(first + 1, rows, logits);
 }
 
 }  // namespace hone::infer

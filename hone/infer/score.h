@@ -9,6 +9,13 @@
 
 namespace hone::infer {
 
+// A text as a model has read it: the final hidden states [rows, width] of all tokens but the last.
+// Row i predicts token i + 1.
+struct HiddenStates {
+  Index rows = 0, width = 0;
+  std::vector<float> values;
+};
+
 struct ScoreOptions {
   // Called in order with the logits [rows, vocab] that predict positions first_position… of the
   // text.

@@ -5,11 +5,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <functional>
 #include <numbers>
+#include <regex>
+#include <string>
 
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
+#include "hone/core/log.h"
 #include "tests/support/test_data.h"
+#include "tests/support/ticking_clock.h"
 
 namespace hone::app {
 namespace {
@@ -109,6 +115,39 @@ TEST(Eval, token_ids_equal_the_text_they_come_from) {
   options.documents.clear();
   options.token_ids = std::vector<TokenId>{1, 403, 407, 261, 378};
   EXPECT_EQ(evaluate(options, serial_executor()).card.nll, from_text);
+}
+
+std::string stderr_of(const std::function<void()>& call) {
+  testing::internal::CaptureStderr();
+  call();
+  std::fflush(stderr);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Eval, shows_within_a_window_how_far_it_is) {
+  HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
+  HONE_REQUIRE_TEST_DATA(text, "text/tinyshakespeare.txt");
+  EvalOptions options = eval_of_stories(model);
+  options.documents = {read_text_file(text).substr(0, 4000)};
+  options.max_tokens = 400;
+  for (const bool has_baseline : {false, true}) {
+    if (has_baseline) options.baseline = model;
+    const test::TickingClock slow(0.5), fast(1e-6);
+    const auto run = [&] { evaluate(options, serial_executor()); };
+    options.clock = &fast;
+    EXPECT_EQ(stderr_of(run), "");
+    options.clock = &slow;
+    const std::string shown = stderr_of(run);
+    std::smatch found;
+    ASSERT_TRUE(std::regex_search(shown, found, std::regex("evaluating (\\d+)/400 tokens, ")))
+        << shown;
+    EXPECT_LT(std::stoi(found[1]), 400);
+    EXPECT_NE(shown.find("evaluating 400/400 tokens, "), std::string::npos) << shown;
+    const LogLevel before = log_level();
+    set_log_level(LogLevel::Warning);
+    EXPECT_EQ(stderr_of(run), "");
+    set_log_level(before);
+  }
 }
 
 TEST(Eval, refuses_what_it_cannot_measure) {

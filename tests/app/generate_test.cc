@@ -6,9 +6,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <regex>
+#include <string>
 
 #include "hone/core/error.h"
+#include "hone/core/log.h"
 #include "tests/support/test_data.h"
+#include "tests/support/ticking_clock.h"
 
 namespace hone::app {
 namespace {
@@ -43,6 +48,32 @@ TEST(Generate, document_has_the_promised_fields) {
   EXPECT_TRUE(document["isa"].is_string());
   EXPECT_EQ(document["threads"], 1);
   EXPECT_FALSE(document.contains("logprobs"));
+}
+
+TEST(Generate, a_prompt_that_takes_long_shows_how_far_it_is) {
+  HONE_REQUIRE_TEST_DATA(model, "lm/stories260K.bin");
+  GenerateOptions options = text_of_stories(model);
+  options.prompt_ids.emplace(200, 403);
+  options.engine.prefill_chunk = 64;
+  const test::TickingClock slow(0.5), fast(1e-6);
+  const auto shown = [&](const Clock& clock) {
+    options.engine.clock = &clock;
+    testing::internal::CaptureStderr();
+    run(options);
+    std::fflush(stderr);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(shown(fast), "");
+  const std::string text = shown(slow);
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(text, found, std::regex("reading the prompt (\\d+)/200 tokens, ")))
+      << text;
+  EXPECT_LT(std::stoi(found[1]), 200);
+  EXPECT_NE(text.find("reading the prompt 200/200 tokens, "), std::string::npos) << text;
+  const LogLevel before = log_level();
+  set_log_level(LogLevel::Warning);
+  EXPECT_EQ(shown(slow), "");
+  set_log_level(before);
 }
 
 TEST(Generate, text_streams_in_pieces_that_join_to_the_result) {

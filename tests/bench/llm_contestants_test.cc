@@ -35,6 +35,18 @@ TEST_F(LlmContestants, every_prefill_computes_its_whole_prompt) {
   EXPECT_EQ(engine_->stats().succeeded, 3);
 }
 
+// So that both compute the same rows.
+TEST_F(LlmContestants, a_score_reads_as_many_tokens_as_the_prefill) {
+  HoneSide side(*engine_, {.is_prefill = true, .tokens = 200}, {.name = "score"});
+  for (int i = 0; i < 2; ++i) {
+    side.prepare();
+    const Index before = engine_->stats().rows;
+    side.run();
+    EXPECT_EQ(engine_->stats().rows, before + 200);
+  }
+  EXPECT_EQ(engine_->stats().cached_tokens, 0);
+}
+
 // So that the timed part has the same number of steps, all of the same size.
 TEST_F(LlmContestants, sequences_start_together_and_decode_in_every_step) {
   for (const Index depth : {0, 31, 200}) {

@@ -11,12 +11,9 @@
 
 #include "hone/core/error.h"
 #include "hone/core/philox.h"
-#include "hone/tune/quality/logit_row.h"
 
 namespace hone::tune {
 namespace {
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 double draw_normal(PhiloxStream& random) {
   return std::sqrt(-2 * std::log(random.uniform_double())) *
@@ -39,47 +36,17 @@ std::vector<long double> softmax(const std::vector<float>& logits) {
   return p;
 }
 
-TEST(LogitRow, matches_the_definition) {
-  PhiloxStream random(2);
-  for (Index vocab : {1, 2, 3, 17, 512, 32000}) {
-    const auto model = random_logits(random, vocab, 3), base = random_logits(random, vocab, 3);
-    const auto target = static_cast<Index>(random.below(static_cast<std::uint32_t>(vocab)));
-    const auto p = softmax(model), q = softmax(base);
-    long double kl = 0;
-    for (std::size_t i = 0; i < q.size(); ++i) kl += q[i] * std::log(q[i] / p[i]);
-    const PairScore score = score_pair(model, base, target);
-    EXPECT_NEAR(score.model.log_probability, static_cast<double>(std::log(p[target])), 1e-12);
-    EXPECT_NEAR(score.baseline.log_probability, static_cast<double>(std::log(q[target])), 1e-12);
-    EXPECT_NEAR(score.kl, static_cast<double>(kl), 1e-11);
-    EXPECT_EQ(score_token(model, target).log_probability, score.model.log_probability);
-    EXPECT_EQ(score.model.top, std::max_element(p.begin(), p.end()) - p.begin());
+PairedScore score_of(const std::vector<float>& model, const std::vector<float>& base,
+                     std::uint32_t target) {
+  const auto p = softmax(model), q = softmax(base);
+  PairedScore score{.log_probability = static_cast<double>(std::log(p[target])),
+                    .baseline_log_probability = static_cast<double>(std::log(q[target]))};
+  for (std::size_t i = 0; i < q.size(); ++i) {
+    score.kl += static_cast<double>(q[i] * std::log(q[i] / p[i]));
   }
-}
-
-TEST(LogitRow, large_logits_neither_overflow_nor_vanish) {
-  const std::vector<float> model = {3e38f, 0, -3e38f}, base = {1e4f, 1e4f, -1e4f};
-  EXPECT_EQ(score_token(model, 0).log_probability, 0);
-  EXPECT_NEAR(score_token(base, 1).log_probability, -std::log(2.0), 1e-12);
-}
-
-TEST(LogitRow, masked_tokens_have_probability_zero) {
-  const std::vector<float> model = {0, 1, -kInfinity}, base = {1, 0, -kInfinity};
-  EXPECT_TRUE(std::isfinite(score_pair(model, base, 0).kl));
-  EXPECT_EQ(score_token(model, 2).log_probability, -std::numeric_limits<double>::infinity());
-  const std::vector<float> narrow = {0, -kInfinity, -kInfinity};
-  EXPECT_EQ(score_pair(narrow, base, 0).kl, std::numeric_limits<double>::infinity());
-}
-
-TEST(LogitRow, refuses_what_is_no_distribution) {
-  const std::vector<float> good = {0, 1};
-  EXPECT_THROW(score_token({}, 0), Error);
-  EXPECT_THROW(score_token(good, 2), Error);
-  EXPECT_THROW(score_token(good, -1), Error);
-  EXPECT_THROW(score_token(std::vector<float>{0, std::nanf("")}, 0), Error);
-  EXPECT_THROW(score_token(std::vector<float>{std::nanf(""), 0}, 1), Error);
-  EXPECT_THROW(score_token(std::vector<float>{0, kInfinity}, 0), Error);
-  EXPECT_THROW(score_token(std::vector<float>{-kInfinity, -kInfinity}, 0), Error);
-  EXPECT_THROW(score_pair(good, std::vector<float>{0, 1, 2}, 0), Error);
+  score.same_top =
+      std::ranges::max_element(p) - p.begin() == std::ranges::max_element(q) - q.begin();
+  return score;
 }
 
 TEST(QualityCard, of_a_model_against_itself_is_perfect) {
@@ -87,7 +54,7 @@ TEST(QualityCard, of_a_model_against_itself_is_perfect) {
   QualityAccumulator accumulator;
   for (int i = 0; i < 3000; ++i) {
     const auto logits = random_logits(random, 64, 2);
-    accumulator.add(logits, logits, random.below(64));
+    accumulator.add(score_of(logits, logits, random.below(64)));
   }
   const QualityCard card = accumulator.finish(9000);
   ASSERT_TRUE(card.comparison);
@@ -111,20 +78,16 @@ TEST(QualityCard, matches_an_independent_double_loop) {
     auto base = random_logits(random, 100, 2), model = base;
     for (float& logit : model) logit += static_cast<float>(0.3 * draw_normal(random));
     const std::uint32_t target = random.below(100);
-    accumulator.add(model, base, target);
-    const auto p = softmax(model), q = softmax(base);
-    nll -= static_cast<double>(std::log(p[target]));
-    base_nll -= static_cast<double>(std::log(q[target]));
-    double kl = 0;
-    for (std::size_t k = 0; k < q.size(); ++k) {
-      kl += static_cast<double>(q[k] * std::log(q[k] / p[k]));
-    }
-    divergences.push_back(kl);
-    const auto difference = static_cast<double>(p[target] - q[target]);
+    const PairedScore score = score_of(model, base, target);
+    accumulator.add(score);
+    nll -= score.log_probability;
+    base_nll -= score.baseline_log_probability;
+    divergences.push_back(score.kl);
+    const double difference =
+        std::exp(score.log_probability) - std::exp(score.baseline_log_probability);
     delta += difference;
     squares += difference * difference;
-    agree += std::max_element(p.begin(), p.end()) - p.begin() ==
-             std::max_element(q.begin(), q.end()) - q.begin();
+    agree += score.same_top;
   }
   const QualityCard card = accumulator.finish(7777);
   const double mean = nll / kTokens, base_mean = base_nll / kTokens;
@@ -157,8 +120,7 @@ TEST(QualityCard, matches_an_independent_double_loop) {
 
 TEST(QualityCard, json_has_the_promised_fields_and_null_for_the_unknown) {
   QualityAccumulator accumulator;
-  const std::vector<float> logits = {1, 2, 3};
-  accumulator.add(logits, logits, 1);
+  accumulator.add(PairedScore{.log_probability = -1, .baseline_log_probability = -1});
   const Json json = to_json(accumulator.finish(0));
   for (const char* field : {"tokens", "nll", "perplexity", "bits_per_byte", "kl_mean", "kl_p99",
                             "top1_agreement", "ppl_ratio", "ppl_ratio_ci"}) {
@@ -168,15 +130,22 @@ TEST(QualityCard, json_has_the_promised_fields_and_null_for_the_unknown) {
   EXPECT_TRUE(json["log_probability_correlation"].is_null());
 }
 
-TEST(QualityCard, refuses_mixed_and_empty_use) {
-  const std::vector<float> logits = {1, 2, 3};
+TEST(QualityCard, refuses_mixed_and_empty_use_and_what_is_no_distribution) {
+  const PairedScore score{.log_probability = -1, .baseline_log_probability = -2};
   QualityAccumulator with, without;
   EXPECT_THROW(with.finish(1), Error);
-  with.add(logits, logits, 0);
-  EXPECT_THROW(with.add(logits, 0), Error);
-  without.add(logits, 0);
-  EXPECT_THROW(without.add(logits, logits, 0), Error);
+  with.add(score);
+  EXPECT_THROW(with.add(-1.0), Error);
+  without.add(-1.0);
+  EXPECT_THROW(without.add(score), Error);
   EXPECT_FALSE(without.finish(1).comparison);
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  EXPECT_THROW(without.add(kNan), Error);
+  EXPECT_THROW(with.add(PairedScore{.log_probability = kNan, .baseline_log_probability = -1}),
+               Error);
+  EXPECT_THROW(with.add(PairedScore{.log_probability = -1, .baseline_log_probability = kNan}),
+               Error);
+  EXPECT_EQ(with.tokens() + without.tokens(), 2) << "a refused token is not added";
 }
 
 // 1000 synthetic runs of an autocorrelated series with known mean. The share that covers it is

@@ -19,6 +19,9 @@ namespace {
 using kernels::Act;
 using kernels::GemmOutput;
 
+constexpr Index kLogitBytes = Index{16} << 20;
+constexpr Index kLogitStep = 12;  // rows that the tiles of products take together
+
 // The widest layer.
 Index most_of(const std::vector<Index>& of_layers, Index of_all) {
   return of_layers.empty() ? of_all : std::ranges::max(of_layers);
@@ -396,15 +399,16 @@ void ModelRunner::multiply(const float* x, Index rows, Index cols,
   }
 }
 
-std::span<float> ModelRunner::logits(Index first, Index count) {
-  const Index vocab = arch_.vocab_size, width = arch_.hidden_size;
-  HONE_TRACE_ZONE("logits", {"rows", count}, {"vocab", vocab});
+std::span<const Index> ModelRunner::wanted_rows(Index first, Index count) const {
   HONE_CHECK(first >= 0 && count > 0 && first + count <= std::ssize(wanted_), "logits",
              concat("rows up to ", wanted_.size()), first + count);
-  const Index bytes = count * vocab * static_cast<Index>(sizeof(float));
-  if (logits_.bytes() < bytes) logits_ = Buffer(bytes);
-  const std::span<const Index> wanted =
-      std::span(wanted_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  return std::span(wanted_).subspan(static_cast<std::size_t>(first),
+                                    static_cast<std::size_t>(count));
+}
+
+std::span<float> ModelRunner::logits(Index first, Index count) {
+  const Index width = arch_.hidden_size;
+  const std::span<const Index> wanted = wanted_rows(first, count);
   for (std::size_t i = 0; i < wanted.size();) {  // runs of adjacent rows
     std::size_t end = i + 1;
     while (end < wanted.size() && wanted[end] == wanted[end - 1] + 1) ++end;
@@ -412,8 +416,36 @@ std::span<float> ModelRunner::logits(Index first, Index count) {
               static_cast<Index>(end - i), normed_.as<float>() + static_cast<Index>(i) * width);
     i = end;
   }
+  return multiply_head(count);
+}
+
+void ModelRunner::copy_hidden(Index first, Index count, float* out) const {
+  const Index width = arch_.hidden_size;
+  for (const Index row : wanted_rows(first, count)) {
+    out = std::copy_n(hidden_.as<float>() + row * width, width, out);
+  }
+}
+
+std::span<float> ModelRunner::logits_of(const float* hidden, Index count) {
+  HONE_CHECK(count > 0 && count <= logit_rows(), "logits", concat("1 to ", logit_rows(), " rows"),
+             count);
+  normalize(hidden, weights_.final_norm, count, normed_.as<float>());
+  return multiply_head(count);
+}
+
+Index ModelRunner::logit_rows() const {
+  const Index fitting = kLogitBytes / (arch_.vocab_size * static_cast<Index>(sizeof(float)));
+  return std::min(options_.max_rows, std::max<Index>(fitting / kLogitStep, 1) * kLogitStep);
+}
+
+// The logits of the first rows of normed_.
+std::span<float> ModelRunner::multiply_head(Index count) {
+  const Index vocab = arch_.vocab_size;
+  HONE_TRACE_ZONE("logits", {"rows", count}, {"vocab", vocab});
+  const Index bytes = count * vocab * static_cast<Index>(sizeof(float));
+  if (logits_.bytes() < bytes) logits_ = Buffer(bytes);
   const GemmOutput output[] = {{&weights_.head.weight, logits_.as<float>(), vocab, {}}};
-  multiply(normed_.as<float>(), count, width, output);
+  multiply(normed_.as<float>(), count, arch_.hidden_size, output);
   check_files();
   const std::span<float> logits(logits_.as<float>(), static_cast<std::size_t>(count * vocab));
   if (arch_.logit_soft_cap > 0)

@@ -65,9 +65,17 @@ class ModelRunner {
   // The wanted logits first… of the last batch, in its order, as [count, vocab]. Valid until the
   // next call.
   std::span<float> logits(Index first, Index count);
+  // The hidden states [count, hidden_size] of the same rows, and the logits of such states of any
+  // batch, in place of those of the last call. At most logit_rows() at a time: about 16 MiB of
+  // logits, and no more than max_rows().
+  void copy_hidden(Index first, Index count, float* out) const;
+  std::span<float> logits_of(const float* hidden, Index count);
+  Index logit_rows() const;
 
   Index max_rows() const { return options_.max_rows; }
   Index vocab_size() const { return arch_.vocab_size; }
+  Index hidden_size() const { return arch_.hidden_size; }
+  Index layers() const { return arch_.layers; }
   Index weight_bytes() const { return weights_.bytes(); }
   const ModelWeights& weights() const { return weights_; }
   // Of the caches that forward() takes, and of the blocks of a group.
@@ -98,7 +106,8 @@ class ModelRunner {
   void multiply(const float* x, Index rows, Index cols,
                 std::span<const kernels::GemmOutput> outputs);
   kernels::Act act_of(const kernels::PackedMatrix& weight) const;
-
+  std::span<const Index> wanted_rows(Index first, Index count) const;
+  std::span<float> multiply_head(Index count);
   void check_files() const;
 
   const model_io::Architecture& arch_;

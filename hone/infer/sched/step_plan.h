@@ -11,8 +11,7 @@ namespace hone::infer {
 
 enum class RequestKind {
   Generate,  // outputs are logits; the last one of the text is sampled
-  Score,     // outputs are logits
-  Embed,     // outputs are hidden states
+  Read,      // outputs are hidden states
 };
 
 // The rows of one sequence in a step: tokens[i] is at position first_position + i. Row i writes its

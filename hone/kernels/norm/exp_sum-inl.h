@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops that log_sum_exp and cross-entropy share; compiled once per Highway target.
+// The loops that log_sum_exp, token scores and cross-entropy share; compiled once per Highway
+// target.
 #if defined(HONE_KERNELS_NORM_EXP_SUM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HONE_KERNELS_NORM_EXP_SUM_INL_H_
 #undef HONE_KERNELS_NORM_EXP_SUM_INL_H_
@@ -80,6 +81,27 @@ HWY_INLINE double exp_and_sum_in_parts(const float* x, float shift, Index cols, 
   for (Index i = 0; i < cols; i += kPart) {
     sum += exp_and_sum(x + i, shift, std::min(kPart, cols - i), y == nullptr ? nullptr : y + i);
   }
+  return sum;
+}
+
+using WideTag = hn::ScalableTag<double>;
+
+HWY_INLINE hn::Vec<WideTag> load_wide(const float* x) {
+  return hn::PromoteTo(WideTag(), hn::LoadU(hn::Rebind<float, WideTag>(), x));
+}
+
+// sum_i exp(x[i] - top), in double throughout.
+HWY_INLINE double sum_of_exp(const float* x, double top, Index cols) {
+  const WideTag d;
+  const auto lanes = static_cast<Index>(hn::Lanes(d));
+  const auto tops = hn::Set(d, top);
+  auto sums = hn::Zero(d);
+  Index i = 0;
+  for (; i + lanes <= cols; i += lanes) {
+    sums = hn::Add(sums, hn::Exp(d, hn::Sub(load_wide(x + i), tops)));
+  }
+  double sum = hn::GetLane(hn::SumOfLanes(d, sums));
+  for (; i < cols; ++i) sum += std::exp(x[i] - top);
   return sum;
 }
 

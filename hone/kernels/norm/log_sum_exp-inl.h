@@ -22,7 +22,7 @@ double log_sum_exp_row(const float* x, Index cols) {
   const float highest = max_of_row(x, cols, has_nan);
   if (has_nan) return std::numeric_limits<double>::quiet_NaN();
   if (std::isinf(highest)) return highest;
-  return highest + std::log(exp_and_sum_in_parts(x, highest, cols, nullptr));
+  return highest + std::log(sum_of_exp(x, highest, cols));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -5,9 +5,8 @@
 
 namespace hone::kernels {
 
-// log(sum_i exp(x[i])): exponentials in f32, summed in f32 over 512 elements and in double
-// beyond. -infinity for an empty or all -infinity row; NaN if any element is NaN.
-// Error{InvalidArgument} on negative cols.
+// log(sum_i exp(x[i])) in double precision. -infinity for an empty or all -infinity row; NaN if any
+// element is NaN. Error{InvalidArgument} on negative cols.
 double log_sum_exp(const float* x, Index cols);
 
 // Plain loops in double.

@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "hone/core/check.h"
-#include "hone/tune/quality/logit_row.h"
 
 namespace hone::tune {
 namespace {
@@ -34,24 +33,29 @@ Estimate exp_of(const MeanInterval& interval) {
   return {std::exp(interval.mean), std::exp(interval.low), std::exp(interval.high)};
 }
 
+void check_law(double log_probability) {
+  HONE_CHECK(!std::isnan(log_probability), "quality", "finite logits", log_probability);
+}
+
 Json or_null(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
 }  // namespace
 
-void QualityAccumulator::add(std::span<const float> logits, Index target) {
+void QualityAccumulator::add(double log_probability) {
   HONE_REQUIRE(baseline_.empty(), "quality", "This token has no baseline, but earlier ones have.");
-  log_probabilities_.push_back(score_token(logits, target).log_probability);
+  check_law(log_probability);
+  log_probabilities_.push_back(log_probability);
 }
 
-void QualityAccumulator::add(std::span<const float> logits, std::span<const float> baseline,
-                             Index target) {
+void QualityAccumulator::add(const PairedScore& score) {
   HONE_REQUIRE(baseline_.size() == log_probabilities_.size(), "quality",
                "This token has a baseline, but earlier ones have none.");
-  const PairScore score = score_pair(logits, baseline, target);
-  log_probabilities_.push_back(score.model.log_probability);
-  baseline_.push_back(score.baseline.log_probability);
+  check_law(score.log_probability);
+  check_law(score.baseline_log_probability);
+  log_probabilities_.push_back(score.log_probability);
+  baseline_.push_back(score.baseline_log_probability);
   kl_.push_back(score.kl);
-  agreements_ += score.model.top == score.baseline.top ? 1 : 0;
+  agreements_ += score.same_top ? 1 : 0;
 }
 
 QualityCard QualityAccumulator::finish(Index bytes, const BootstrapOptions& options) const {

@@ -36,15 +36,22 @@ struct QualityCard {
   std::optional<QualityComparison> comparison;
 };
 
+// The scores of one predicted token under a model and its baseline.
+struct PairedScore {
+  double log_probability = 0, baseline_log_probability = 0;  // of the actual token
+  double kl = 0;                                             // KL(baseline || model) >= 0, in nats
+  bool same_top = false;  // whether both rank the same token first
+};
+
 // Accumulates held-out tokens one at a time. Stores 8 bytes per token, 32 with a baseline.
 class QualityAccumulator {
  public:
-  // Adds one predicted token: the logits [vocab] and the actual token. Throws as score_token()
-  // does.
-  void add(std::span<const float> logits, Index target);
-  // The same with the baseline's logits for this token. Throws Error{InvalidArgument} unless all
-  // tokens or none have a baseline.
-  void add(std::span<const float> logits, std::span<const float> baseline, Index target);
+  // Adds one predicted token by the natural logarithm of its probability, which may be -infinity.
+  // Throws Error{InvalidArgument} for NaN, which the logits of no distribution give.
+  void add(double log_probability);
+  // The same beside a baseline. Throws Error{InvalidArgument} also unless all tokens or none have a
+  // baseline.
+  void add(const PairedScore& score);
 
   Index tokens() const { return static_cast<Index>(log_probabilities_.size()); }
 

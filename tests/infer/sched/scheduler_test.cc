@@ -130,7 +130,7 @@ TEST(Scheduler, invalid_requests_are_errors) {
   bad.room = 1;
   EXPECT_THROW(scheduler.submit(bad, 0), Error);
   bad = generate(1, text(4));
-  bad.kind = RequestKind::Score;
+  bad.kind = RequestKind::Read;
   EXPECT_THROW(scheduler.submit(bad, 0), Error);
   scheduler.submit(generate(1, text(4)), 0);
   EXPECT_THROW(scheduler.submit(generate(1, text(4)), 0), Error);
@@ -148,22 +148,22 @@ TEST(Scheduler, a_request_as_long_as_the_memory_allows_runs_to_its_end) {
   EXPECT_EQ(scheduler.counters().preemptions, 0);
 }
 
-TEST(Scheduler, score_gives_every_output_once_and_reads_no_cache) {
+TEST(Scheduler, a_text_that_is_read_gives_every_output_once_and_takes_none_from_the_cache) {
   Scheduler scheduler(options_of(100));
   scheduler.submit(generate(1, text(100), 1), 0);
   while (!step(scheduler).empty()) {
   }
-  scheduler.submit({.id = 2, .kind = RequestKind::Score, .tokens = text(100)}, 0);
+  scheduler.submit({.id = 2, .kind = RequestKind::Read, .tokens = text(100)}, 0);
   const StepPlan plan = step(scheduler);
   EXPECT_EQ(plan.sequences[0].first_position, 0);
   EXPECT_EQ(plan.sequences[0].first_output, 0);
   EXPECT_EQ(plan.sequences[0].tokens.size(), 100u);
   // Only the last hidden state is wanted: three whole blocks come from the cache.
-  scheduler.submit({.id = 3, .kind = RequestKind::Embed, .tokens = text(100), .first_output = 99},
+  scheduler.submit({.id = 3, .kind = RequestKind::Read, .tokens = text(100), .first_output = 99},
                    0);
-  const StepPlan embed = step(scheduler);
-  EXPECT_EQ(embed.sequences[0].first_position, 96);
-  EXPECT_EQ(embed.sequences[0].first_output, 3);
+  const StepPlan last = step(scheduler);
+  EXPECT_EQ(last.sequences[0].first_position, 96);
+  EXPECT_EQ(last.sequences[0].first_output, 3);
   EXPECT_EQ(scheduler.counters().finished, 3);
 }
 

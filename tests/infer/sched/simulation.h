@@ -118,7 +118,7 @@ class Simulation {
     const auto last = static_cast<Index>(request.tokens.size()) - 1;
     request.first_output = last;
     if (parent == nullptr && chance(0.25)) {
-      request.kind = chance(0.5) ? infer::RequestKind::Score : infer::RequestKind::Embed;
+      request.kind = infer::RequestKind::Read;
       if (chance(0.7)) request.first_output = random_.below(static_cast<std::uint32_t>(last + 1));
     } else {
       request.max_tokens = 1 + random_.below(chance(0.2) ? 150 : 20);
