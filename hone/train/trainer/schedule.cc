@@ -13,9 +13,8 @@
 namespace hone::trainer {
 namespace {
 
-using torch::optim::Optimizer;
-
-optim::SchedulerPtr make_one_cycle(const optim::LrConfig& lr, Index total, Optimizer& optimizer) {
+optim::SchedulerPtr make_one_cycle(const optim::LrConfig& lr, Index total,
+                                   torch::optim::Optimizer& optimizer) {
   optim::OneCycleLROptions options;
   for (const auto& group : optimizer.param_groups()) {
     options.max_lr.push_back(group.options().get_lr());
@@ -28,13 +27,14 @@ optim::SchedulerPtr make_one_cycle(const optim::LrConfig& lr, Index total, Optim
 }
 
 // Step W-1 already has the full peak.
-optim::SchedulerPtr make_warm_up(Index steps, Optimizer& optimizer) {
+optim::SchedulerPtr make_warm_up(Index steps, torch::optim::Optimizer& optimizer) {
   const double start = steps > 0 ? 1 / static_cast<double>(steps) : 1;
   return std::make_shared<optim::WarmupLR>(
       optimizer, optim::WarmupLROptions{.steps = std::max<Index>(0, steps - 1), .start = start});
 }
 
-optim::SchedulerPtr make_decay(const optim::LrConfig& lr, Index total, Optimizer& optimizer) {
+optim::SchedulerPtr make_decay(const optim::LrConfig& lr, Index total,
+                               torch::optim::Optimizer& optimizer) {
   const Index steps = std::max<Index>(1, total - lr.warm_up_steps);
   if (lr.schedule == "linear") {
     return std::make_shared<optim::PolynomialLR>(optimizer, steps, /*power=*/1, /*eta_min=*/0,
@@ -47,7 +47,8 @@ optim::SchedulerPtr make_decay(const optim::LrConfig& lr, Index total, Optimizer
 
 }  // namespace
 
-optim::SchedulerPtr make_schedule(const optim::LrConfig& lr, Index total, Optimizer& optimizer) {
+optim::SchedulerPtr make_schedule(const optim::LrConfig& lr, Index total,
+                                  torch::optim::Optimizer& optimizer) {
   if (lr.schedule == "one_cycle") return make_one_cycle(lr, total, optimizer);
   const Index warm_up_steps = lr.warm_up_steps;
   const optim::SchedulerPtr warm_up = make_warm_up(warm_up_steps, optimizer);
