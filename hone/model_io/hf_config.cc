@@ -204,10 +204,16 @@ void require(bool holds, std::string_view what) {
   if (!holds) fail_unsupported("config.json", concat("The format cannot express ", what, "."));
 }
 
+// 1 / scale²; a whole number if the scale is that of one, which GGUF stores in f32.
+Json query_scalar(double scale) {
+  const double scalar = 1 / (scale * scale), whole = std::round(scalar);
+  if (std::abs(scalar - whole) <= 1e-6 * scalar) return static_cast<Index>(whole);
+  return std::round(scalar * 1e6) / 1e6;
+}
+
 void write_traits(const Architecture& a, const Family& family, Json& config) {
   if (family.has_query_scalar) {
-    const double scale = a.score_scale(0);
-    config["query_pre_attn_scalar"] = std::round(1 / (scale * scale) * 1e6) / 1e6;
+    config["query_pre_attn_scalar"] = query_scalar(a.score_scale(0));
   }
   if (family.has_soft_caps) {
     const auto cap = [](double value) { return value > 0 ? Json(value) : Json(nullptr); };

@@ -10,6 +10,7 @@
 #include "hone/app/eval_windows.h"
 #include "hone/app/torch/tune/tuned_model.h"
 #include "hone/core/check.h"
+#include "hone/core/names.h"
 #include "hone/core/sha256.h"
 #include "hone/data/permute.h"
 #include "hone/data/text_source.h"
@@ -55,10 +56,20 @@ std::string hash_of(const std::vector<std::string>& documents) {
   return sha256_hex_of_text(hashes);
 }
 
+// A model whose layers can be factored (model_io::validate).
+task::InitialModel open_tunable(const std::filesystem::path& path) {
+  task::InitialModel model = task::open_initial_model(path);
+  if (!model.architecture.has_default_traits()) {
+    fail_unsupported(model.path.string(), "factored layers in a model of the llama family",
+                     quote_name(model.architecture.family));
+  }
+  return model;
+}
+
 class TunedLanguageModel final : public TunedModel {
  public:
   explicit TunedLanguageModel(const TunedModelOptions& options)
-      : initial_(task::open_initial_model(options.model)),
+      : initial_(open_tunable(options.model)),
         model_(task::make_llama(
             with_context(initial_.architecture, std::max(kMostWindow, options.least_context)),
             /*seed=*/0)),

@@ -7,10 +7,12 @@
 
 #include "hone/core/check.h"
 #include "hone/core/file_io.h"
+#include "hone/model_io/family/family.h"
 #include "hone/model_io/hf_config.h"
 #include "hone/model_io/tokenizer_file.h"
 #include "hone/model_io/write_plan.h"
 #include "hone/text/format/tokenizer_json.h"
+#include "hone/train/nn/llama.h"
 
 namespace hone::task {
 namespace {
@@ -26,26 +28,20 @@ fs::path model_of(const fs::path& init) {
   return is_run ? init / "model" : init;
 }
 
-void check_traits(const model_io::Architecture& architecture, const std::string& where) {
-  if (!architecture.has_default_traits() || !architecture.has_uniform_widths()) {
-    fail_unsupported(where, "a model of the llama family whose layers have one shape",
-                     architecture.family);
-  }
-}
-
-void check_rope(const model_io::Architecture& architecture, const std::string& where) {
-  const model_io::RopeSpec& rope = architecture.rope;
-  if (rope.rotary_dims != architecture.head_dim) {
-    fail_unsupported(where,
-                     concat("RoPE over all ", architecture.head_dim, " dimensions of a head"),
-                     concat(rope.rotary_dims));
-  }
-  if (!rope.frequency_divisors.empty()) {
+// What the trained model's config.json can say, and how its folder stores weights.
+model_io::Architecture as_in_folder(model_io::Architecture a, const std::string& where) {
+  a.rope.pairing = model_io::RopePairing::HalfSplit;
+  if (a.window_rope) a.window_rope->pairing = a.rope.pairing;
+  a.norm_offset =
+      model_io::norm_offset_in(model_io::family_of(a), model_io::FileFormat::HuggingFace);
+  nn::check_trainable(a, where);
+  if (!a.rope.frequency_divisors.empty()) {
     fail_unsupported(where,
                      "RoPE that the config.json of the trained model can express (default, linear, "
                      "llama3 or yarn)",
                      "a table of divisors (rope_freqs.weight)");
   }
+  return a;
 }
 
 }  // namespace
@@ -54,10 +50,7 @@ InitialModel open_initial_model(const fs::path& init) {
   InitialModel out;
   out.path = model_of(init);
   out.file = model_io::open_model_or_throw(out.path);
-  out.architecture = out.file->architecture();
-  check_traits(out.architecture, out.path.string());
-  check_rope(out.architecture, out.path.string());
-  out.architecture.rope.pairing = model_io::RopePairing::HalfSplit;
+  out.architecture = as_in_folder(out.file->architecture(), out.path.string());
   out.tokenizer = out.file->tokenizer();
   text::to_tokenizer_json(out.tokenizer->vocabulary());  // refuses now what it would at the end
   out.generation_defaults = out.file->generation_defaults();

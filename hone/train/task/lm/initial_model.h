@@ -14,7 +14,8 @@ namespace hone::task {
 
 // The model that training starts from (model.init).
 struct InitialModel {
-  model_io::Architecture architecture;  // with half-split RoPE and the model's own context
+  // With half-split RoPE, norms as a Hugging Face folder stores them, and the model's own context.
+  model_io::Architecture architecture;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   Json generation_defaults = Json::object();  // of sampling, for the trained model
   std::filesystem::path path;
@@ -24,8 +25,8 @@ struct InitialModel {
 
 // A Hugging Face folder, a GGUF or llama2.c file, or the folder of a finished run. Throws what
 // model_io::open_model_or_throw does, also if there is no tokenizer, and Error{Unsupported} for
-// RoPE that nn::Llama or the config.json of the trained model cannot have, or a tokenizer that
-// tokenizer.json cannot express.
+// traits that nn::Llama cannot have (nn::check_trainable), RoPE that the config.json of the trained
+// model cannot, or a tokenizer that tokenizer.json cannot express.
 InitialModel open_initial_model(const std::filesystem::path& init);
 
 // What a run keeps of it in order to be resumed without it: a Hugging Face folder without weights.

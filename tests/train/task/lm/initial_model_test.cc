@@ -135,7 +135,7 @@ TEST_F(InitialModelFile, that_training_or_its_export_cannot_have_is_refused) {
   const TinyModel partial(architecture);
   model_io::write_gguf(gguf_, partial.source(tokenizer.get()));
   EXPECT_THAT(said(gguf_, ErrorCategory::Unsupported),
-              HasSubstr("expected RoPE over all 16 dimensions of a head, got 8"));
+              HasSubstr("with RoPE over all 16 dimensions of a head, got 8"));
   model_io::write_hugging_face(hf_, TinyModel(test::tiny_architecture()).source());
   EXPECT_THAT(said(hf_, ErrorCategory::NotFound), HasSubstr("There is no tokenizer"));
 }
