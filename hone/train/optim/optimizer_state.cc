@@ -285,8 +285,10 @@ void MultiTensorOptimizer::check_state_fits() const {
     const auto found = state_.find(param.unsafeGetTensorImpl());
     if (found == state_.end()) return;
     const StateFields fields = fields_of(*found->second);
+    const bool has_stepped = *fields.step > 0;
     const auto check = [&](const char* field, torch::Tensor* value, torch::Tensor* scale) {
-      if (value == nullptr || !value->defined()) return;
+      const bool needed = has_stepped && value == fields.second_moment;
+      if (value == nullptr || (!needed && !value->defined())) return;
       check_moment(name_, concat(field, " of parameter ", index), *value,
                    scale != nullptr ? *scale : torch::Tensor(), param);
       bring_to(param, *value, scale);
@@ -326,7 +328,10 @@ void MultiTensorOptimizer::load_or_restore(const std::function<void()>& load) {
     restore();
     throw;
   } catch (const c10::Error& error) {
-    refuse(error.what_without_backtrace());
+    // An assertion is about LibTorch's code, not about the archive.
+    const std::string why = error.what_without_backtrace();
+    const bool is_assertion = why.find("INTERNAL ASSERT") != std::string::npos;
+    refuse(is_assertion ? "one that lacks a value or is of another version" : why.c_str());
   } catch (const std::exception& error) {
     refuse(error.what());
   }

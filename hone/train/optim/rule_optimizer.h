@@ -9,6 +9,7 @@
 
 #include "hone/kernels/multi_tensor/rule/rule_group.h"
 #include "hone/train/interop.h"
+#include "hone/train/optim/archive_class.h"
 #include "hone/train/optim/device_step.h"
 #include "hone/train/optim/option_fields.h"
 
@@ -31,7 +32,10 @@ class TypedOptimizer : public Base {
     torch::optim::serialize<OwnState, OwnOptions>(archive, *this);
   }
   void load(torch::serialize::InputArchive& archive) override {
-    this->load_or_restore([&] { torch::optim::serialize<OwnState, OwnOptions>(archive, *this); });
+    this->load_or_restore([&] {
+      check_archive_class(archive, this->name(), option_names(typed(*this->defaults_)));
+      torch::optim::serialize<OwnState, OwnOptions>(archive, *this);
+    });
   }
 
  protected:

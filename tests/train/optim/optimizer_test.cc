@@ -5,6 +5,7 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 #include <torch/types.h>
@@ -19,10 +20,12 @@
 #include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/lion.h"
+#include "hone/train/optim/muon.h"
 #include "hone/train/optim/rmsprop.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"
 #include "tests/support/error_of.h"
+#include "tests/support/refusal.h"
 #include "tests/support/tensors.h"
 #include "tests/train/optim/parity_support.h"
 
@@ -35,6 +38,7 @@ using hone::test::error_of;
 using hone::test::Tensors;
 using test::set_normal_gradients;
 using testing::HasSubstr;
+using testing::Not;
 
 Tensors make_three_params() {
   torch::manual_seed(3);
@@ -269,6 +273,110 @@ TEST(State, an_archive_of_another_model_is_refused_and_changes_nothing) {
   EXPECT_THAT(error_of([&] { torch::load(optimizer, same_count); }), HasSubstr("of shape"));
   EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), 0.01);
   EXPECT_EQ(optimizer.export_state().size(), 9u);
+}
+
+// What every class steps.
+Tensors make_matrices() {
+  Tensors params{torch::rand({8, 5}), torch::rand({3, 3})};
+  for (torch::Tensor& param : params) param.requires_grad_();
+  return params;
+}
+
+// An archive of an optimizer that has taken `steps` steps over make_matrices().
+template <class Any, class Options>
+std::string archive_of(const Options& options, int steps = 1) {
+  Tensors params = make_matrices();
+  Any optimizer(params, options);
+  for (int t = 0; t < steps; ++t) {
+    set_normal_gradients(params, 500 + t);
+    optimizer.step();
+  }
+  std::ostringstream archive;
+  torch::save(optimizer, archive);
+  return archive.str();
+}
+
+struct Saved {
+  const char* of;  // as the error has it
+  std::vector<std::string> archives;
+};
+
+std::vector<Saved> archives_of_all_classes() {
+  return {
+      {"SGD", {archive_of<SGD>(SGDOptions(0.1)), archive_of<torch::optim::SGD>(SGDOptions(0.1))}},
+      {"Adam or AdamW",
+       {archive_of<Adam>(AdamOptions()), archive_of<torch::optim::AdamW>(AdamWOptions()),
+        archive_of<AdamW>(AdamWOptions(), 0)}},
+      {"Adagrad", {archive_of<Adagrad>(AdagradOptions())}},
+      {"RMSprop", {archive_of<torch::optim::RMSprop>(torch::optim::RMSpropOptions())}},
+      {"Lion", {archive_of<Lion>(LionOptions()), archive_of<Lion>(LionOptions(), 0)}},
+      {"Muon", {archive_of<Muon>(MuonOptions())}},
+      {"TAM, AdaTAM or AdaTAMW", {archive_of<TAM>(TAMOptions(0.1))}}};
+}
+
+template <class Any, class Options>
+void expect_only_own_archives(const char* own, const Options& options) {
+  for (const Saved& saved : archives_of_all_classes()) {
+    for (const std::string& archive : saved.archives) {
+      Any optimizer(make_matrices(), options);
+      std::istringstream stream(archive);
+      const std::string said =
+          hone::test::refusal([&] { torch::load(optimizer, stream); }, ErrorCategory::CorruptFile);
+      if (std::string_view(saved.of) == own) {
+        EXPECT_EQ(said, "") << own;
+        continue;
+      }
+      EXPECT_THAT(said, HasSubstr(concat(", got one of ", saved.of))) << own;
+      EXPECT_THAT(said, HasSubstr("expected an archive of ")) << own;
+      EXPECT_TRUE(optimizer.export_state().empty());
+    }
+  }
+}
+
+TEST(State, an_archive_of_another_optimizer_is_refused_by_its_name) {
+  expect_only_own_archives<SGD>("SGD", SGDOptions(0.1));
+  expect_only_own_archives<AdamW>("Adam or AdamW", AdamWOptions());
+  expect_only_own_archives<Adagrad>("Adagrad", AdagradOptions());
+  expect_only_own_archives<RMSprop>("RMSprop", RMSpropOptions());
+  expect_only_own_archives<Lion>("Lion", LionOptions());
+  expect_only_own_archives<Muon>("Muon", MuonOptions());
+  expect_only_own_archives<TAM>("TAM, AdaTAM or AdaTAMW", TAMOptions(0.1));
+}
+
+TEST(State, what_is_no_archive_of_an_optimizer_is_named_without_an_assertion) {
+  Tensors params = make_three_params();
+  AdamW optimizer(params, AdamWOptions(1e-3));
+  const auto said = [&](const std::string& archive) {
+    std::istringstream stream(archive);
+    return hone::test::refusal([&] { torch::load(optimizer, stream); }, ErrorCategory::CorruptFile);
+  };
+  std::ostringstream tensors;
+  torch::save(params, tensors);
+  EXPECT_THAT(said(tensors.str()), HasSubstr("one without param_groups"));
+  // LibTorch asserts the version that it writes.
+  torch::serialize::OutputArchive archive, state(archive.compilation_unit()),
+      groups(archive.compilation_unit()), group(archive.compilation_unit()),
+      options(archive.compilation_unit());
+  AdamWOptions(1e-3).serialize(options);
+  group.write("options", options);
+  groups.write("param_groups/0", group);
+  archive.write("pytorch_version", c10::IValue("1.4.0"));
+  archive.write("state", state);
+  archive.write("param_groups", groups);
+  std::ostringstream older;
+  archive.save_to(older);
+  const std::string why = said(older.str());
+  EXPECT_THAT(why, HasSubstr("lacks a value or is of another version"));
+  EXPECT_THAT(why, Not(HasSubstr("ASSERT")));
+}
+
+TEST(State, a_second_moment_that_an_archive_lacks_is_not_taken_for_zero) {
+  const std::string archive = archive_of<TAM>(TAMOptions(0.1));
+  AdaTAM optimizer(make_matrices(), AdaTAMOptions(1e-4));
+  std::istringstream stream(archive);
+  EXPECT_THAT(error_of([&] { torch::load(optimizer, stream); }),
+              HasSubstr("exp_avg_sq of parameter 0, got none"));
+  EXPECT_TRUE(optimizer.export_state().empty());
 }
 
 TEST(Optimizer, parameters_without_gradient_are_left_alone) {
