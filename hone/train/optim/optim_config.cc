@@ -107,6 +107,7 @@ void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules) {
       "high_performance: correlation_method auto; stable: checked; large_model: vectorized; "
       "memory_limited: checked, state_dtype bf16; for_model_size: by the number of parameters "
       "(docs/optimizers.md)");
+  entries.back().fixed_in_run = false;  // what it stands for is recorded and fixed
   add("optim.state_dtype", &optim.state_dtype,
       "what moments are kept in: fp32, bf16 or 8bit; with 8bit small tensors and the embedding "
       "matrix stay fp32");

@@ -15,9 +15,9 @@ inline constexpr std::string_view kNoPreset = "none";
 // [optim]: a rule and its numbers. One left at auto is its rule's, from the job's RuleTable.
 struct OptimConfig {
   std::string name = "adamw";  // sgd, adam, adamw, adagrad, lion, tam, adatam, adatamw
-  std::optional<double> weight_decay;
+  std::optional<double> weight_decay = {};
   double beta1 = 0.9;
-  std::optional<double> beta2;
+  std::optional<double> beta2 = {};
   double eps = 1e-8;
   double momentum = 0.9;
   bool nesterov = false;

@@ -124,7 +124,6 @@ optim::OptimConfig apply_preset(optim::OptimConfig optim, const ConfigKeys& give
                                 const torch::nn::Module& module) {
   if (optim.preset == optim::kNoPreset) return optim;
   const optim::TAMOptions preset = preset_options(optim.preset, module);
-  optim.preset = optim::kNoPreset;
   const auto set = [&](std::string_view key, auto& field, const auto& value) {
     if (!given.contains(key)) field = value;
   };
@@ -142,8 +141,6 @@ optim::OptimConfig apply_preset(optim::OptimConfig optim, const ConfigKeys& give
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(
     const optim::OptimConfig& chosen, double peak, const torch::nn::Module& module,
     std::span<const std::string_view> embeddings, const ScaledRate& scaled) {
-  HONE_CHECK(chosen.preset == optim::kNoPreset, "optim.preset",
-             "a configuration after apply_preset()", chosen.preset);
   const bool narrow = parse_state_dtype(chosen.state_dtype) == StateDtype::Block8;
   Parameters parameters =
       sort_parameters(module, narrow ? embeddings : std::span<const std::string_view>(), scaled);

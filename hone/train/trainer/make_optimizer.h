@@ -13,8 +13,8 @@
 
 namespace hone::trainer {
 
-// Replaces the preset of a configuration by its values (those of TAMOptions) for the keys that were
-// not given. `module` provides the model's size.
+// Gives the keys that were not given the values of the configuration's preset (those of
+// TAMOptions); the preset itself stays as a record. `module` provides the model's size.
 optim::OptimConfig apply_preset(optim::OptimConfig optim, const ConfigKeys& given,
                                 const torch::nn::Module& module);
 
@@ -25,11 +25,12 @@ struct ScaledRate {
   std::vector<torch::Tensor> parameters = {};
 };
 
-// The optimizer of a configuration without a preset (apply_preset) in which no value is left at
-// auto (fill_defaults), over a module's parameters in two groups: matrices with weight decay,
-// vectors without. With state in 8 bits the parameters named in `embeddings` are a third group,
-// whose state is fp32. With a factor other than 1, the matrices and the vectors of `scaled` are two
-// more groups at the end, and the first group has the whole rate even if nothing is left in it.
+// The optimizer of a configuration to which apply_preset() was applied, and in which no value is
+// left at auto (fill_defaults), over a module's parameters in two groups: matrices with weight
+// decay, vectors without. With state in 8 bits the parameters named in `embeddings` are a third
+// group, whose state is fp32. With a factor other than 1, the matrices and the vectors of `scaled`
+// are two more groups at the end, and the first group has the whole rate even if nothing is left in
+// it.
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(
     const optim::OptimConfig& optim, double peak, const torch::nn::Module& module,
     std::span<const std::string_view> embeddings = {}, const ScaledRate& scaled = {});

@@ -111,7 +111,7 @@ TEST(TrainLm, resumes_after_an_interrupt_to_the_same_model) {
               read_text_file(expected.model / "model.safetensors"));
 }
 
-TEST(TrainLm, records_a_preset_as_what_it_stands_for_and_resumes_from_that) {
+TEST(TrainLm, records_a_preset_with_what_it_stands_for_and_starts_and_resumes_from_that) {
   const test::TemporaryFolder whole, parts;
   const auto job_in = [](const test::TemporaryFolder& folder) {
     TrainLmJob job = tiny_job(folder.path());
@@ -128,16 +128,21 @@ TEST(TrainLm, records_a_preset_as_what_it_stands_for_and_resumes_from_that) {
   EXPECT_THROW(train_lm(job), Error);
   const std::string toml = read_text_file(job.out / "train.toml");
   for (const char* line : {"correlation_method = \"vectorized\"", "checked = true",
-                           "state_dtype = \"bf16\"", "preset = \"none\""}) {
+                           "state_dtype = \"bf16\"", "preset = \"memory_limited\""}) {
     EXPECT_THAT(toml, HasSubstr(line));
   }
-  TrainLmJob resumed = tiny_job(parts.path());
-  resumed.config = {};
-  read_config(resumed.config, job.out / "train.toml");
-  resumed.resume = true;
-  const TrainLmResult result = train_lm(resumed);
-  EXPECT_TRUE(read_text_file(result.model / "model.safetensors") ==
-              read_text_file(expected.model / "model.safetensors"));
+  const test::TemporaryFolder again;
+  for (const bool resume : {true, false}) {
+    TrainLmJob from_record = tiny_job(resume ? parts.path() : again.path());
+    from_record.config = {};
+    read_config(from_record.config, job.out / "train.toml");
+    from_record.resume = resume;
+    const TrainLmResult result = train_lm(from_record);
+    EXPECT_TRUE(read_text_file(result.model / "model.safetensors") ==
+                read_text_file(expected.model / "model.safetensors"))
+        << resume;
+    EXPECT_EQ(read_text_file(from_record.out / "train.toml"), toml);
+  }
 }
 
 TEST(TrainLm, a_finished_run_is_extended_to_the_bits_of_a_longer_one) {
