@@ -26,6 +26,12 @@ RULES = {  # name: (settings, rates around the rule's own default)
     "adamw": ({"optim.name": "adamw", **DECOUPLED}, "adamw"),
     "adatamw": ({"optim.name": "adatamw", **DECOUPLED}, "adatamw"),
 }
+# What the defaults of `hone train vision` were when the figures of docs/notes/tam.md were taken.
+FIXED = {
+    "story": {},
+    "mnist": {"trainer.clip_norm": "0", "optim.beta2": "0.999"},
+}
+WITHOUT_BETA2 = ("sgd", "tam")
 RATES = {
     "story": {
         "sgd": [0.03, 0.1, 0.3, 0.6, 1.2],
@@ -43,7 +49,10 @@ RATES = {
 
 
 def run(arguments, settings, rate, seed):
-    chosen = {**settings, "lr.peak": repr(rate), "trainer.seed": seed,
+    fixed = dict(FIXED[arguments.workload])
+    if settings["optim.name"] in WITHOUT_BETA2:
+        fixed.pop("optim.beta2", None)
+    chosen = {**fixed, **settings, "lr.peak": repr(rate), "trainer.seed": seed,
               "trainer.steps": arguments.steps, "lr.warm_up_steps": 20}
     verb = "vision" if arguments.workload == "mnist" else "lm"
     return held_out_loss(arguments.program, verb, chosen, arguments.data, arguments.threads)

@@ -224,6 +224,44 @@ TEST_F(RunFolder, a_warm_up_as_long_as_the_run_is_named) {
   EXPECT_EQ(said("one_cycle", 0), "") << "the default is ignored";
 }
 
+TEST_F(RunFolder, settings_of_tam_that_start_badly_are_named_once_when_the_run_begins) {
+  const Arguments vision{"train",
+                         "vision",
+                         "-q",
+                         "--data",
+                         "leaves",
+                         "--threads",
+                         "1",
+                         "--out",
+                         path("leaves"),
+                         "--set",
+                         "data.leaves.classes=2",
+                         "--set",
+                         "data.leaves.size=32",
+                         "--set",
+                         "data.leaves.train=4",
+                         "--set",
+                         "data.leaves.val=2",
+                         "--set",
+                         "model.name=mlp",
+                         "--set",
+                         "trainer.micro_batch=8",
+                         "--set",
+                         "trainer.steps=5"};
+  const std::string warning = "the loss may rise first: lower lr.peak or optim.beta2";
+  for (const Arguments& run : {train(path("run"), 5), vision}) {
+    const Arguments adatamw =
+        run + Arguments{"--set", "optim.name=adatamw", "--set", "lr.schedule=constant",
+                        "--set", "lr.warm_up_steps=1"};
+    EXPECT_EQ(run_hone(adatamw).err, "");
+    const Arguments as_adam = adatamw + Arguments{"--set", "lr.peak=0.004"};
+    const std::string said = run_hone(as_adam + Arguments{"--fresh"}).err;
+    EXPECT_THAT(said, HasSubstr(warning));
+    EXPECT_EQ(said.find(warning), said.rfind(warning)) << "once";
+    EXPECT_THAT(run_hone(as_adam + Arguments{"--resume"}).err, Not(HasSubstr(warning)));
+  }
+}
+
 TEST_F(RunFolder, the_largest_batch_of_the_search_is_called_that) {
   const Arguments search = train(path("none"), 5) + Arguments{"--find-batch-size"};
   EXPECT_THAT(run_hone(search).out, HasSubstr("at least 1024 (the search ends there"));

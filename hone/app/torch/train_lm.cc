@@ -14,6 +14,7 @@
 #include "hone/train/task/lm/factored_model.h"
 #include "hone/train/task/lm/lm_setup.h"
 #include "hone/train/task/lm/memory_check.h"
+#include "hone/train/trainer/first_steps.h"
 #include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::app {
@@ -55,6 +56,10 @@ TrainLmResult run_job(const TrainLmJob& job) {
   run.fix(config.trainer, config.lr, config.given, setup.task);
   config.optim = trainer::apply_preset(config.optim, config.given, *setup.model);
   const auto optimizer = task::make_optimizer(config, *setup.model);
+  if (!job.resume) {
+    trainer::warn_of_first_steps(config.optim, config.lr, task::peak_of(config), task::lm_rules(),
+                                 config.trainer.steps);
+  }
   const trainer::TrainResult trained = run.train(
       facts_of(config), config.lr, config.trainer,
       {.name = setup.data.name, .hash = setup.data.hash, .kind = "text", .unit = "tokens"},

@@ -43,8 +43,8 @@ constexpr Index kStepsPerWarmUpStep = 10;  // at least, with --minutes
 
 constexpr const char* kFactoredLayers = "factored_layers";
 
-// Keys whose given value is replaced before a run records them.
-const ConfigKeys kSettledLater{"amp.precision", "optim.preset"};
+// A key whose given value, auto, is replaced before a run records it.
+constexpr std::string_view kSettledLater = "amp.precision";
 
 // What a checkpoint records and a resumed run must match.
 Json run_facts(const ConfigFacts& config, const DataFacts& data) {
@@ -304,7 +304,7 @@ void TrainRun::check_resumed(const ConfigEntries& entries, const ConfigKeys& giv
   if (recorded.is_null()) return;
   ConfigEntries chosen;
   std::ranges::copy_if(entries, std::back_inserter(chosen), [&](const ConfigEntry& entry) {
-    return given.contains(entry.name) && !kSettledLater.contains(entry.name);
+    return given.contains(entry.name) && entry.name != kSettledLater;
   });
   check_same_entries(recorded.at("config"), chosen, defaults);
 }

@@ -13,6 +13,7 @@
 #include "hone/train/stop_scope.h"
 #include "hone/train/task/vision/vision_model.h"
 #include "hone/train/task/vision/vision_setup.h"
+#include "hone/train/trainer/first_steps.h"
 #include "hone/train/trainer/make_optimizer.h"
 
 namespace hone::app {
@@ -52,6 +53,10 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
   const torch::nn::Module& module = setup.task->objective().module();
   config.optim = trainer::apply_preset(config.optim, config.given, module);
   const auto optimizer = task::make_optimizer(config, setup);
+  if (!job.resume) {
+    trainer::warn_of_first_steps(config.optim, config.lr, task::peak_of(config),
+                                 task::vision_rules(), config.trainer.steps);
+  }
   ConfigFacts facts = facts_of(config);
   facts.scaled = setup.scaled;
   facts.factored_layers = model_io::write_factored_layers(task::factored_layers_of(*setup.model));

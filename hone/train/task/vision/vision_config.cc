@@ -16,11 +16,11 @@ constexpr std::array<optim::RuleDefaults, 8> kRules = {
     {{.name = "sgd", .peak = 0.05, .weight_decay = 1e-4},
      {.name = "adam", .peak = 2e-3},
      {.name = "adamw", .peak = 3e-3, .weight_decay = 0.1},
-     {.name = "adagrad", .peak = 0.02},
+     {.name = "adagrad", .peak = 5e-3},
      {.name = "lion", .peak = 3e-4, .weight_decay = 0.1, .beta2 = 0.99},
      {.name = "tam", .peak = 0.1, .weight_decay = 1e-4},
-     {.name = "adatam", .peak = 3e-4},
-     {.name = "adatamw", .peak = 3e-4, .weight_decay = 0.1}}};
+     {.name = "adatam", .peak = 3e-4, .beta2 = 0.95},
+     {.name = "adatamw", .peak = 3e-4, .weight_decay = 0.1, .beta2 = 0.95}}};
 
 void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
   const EntryAdder add{entries};
@@ -160,7 +160,6 @@ VisionConfig part_contrast_config() {
   config.lr.peak = 1e-3;
   config.trainer.steps = 2000;
   config.trainer.micro_batch = 32;
-  config.trainer.clip_norm = 1;
   return config;
 }
 

@@ -34,8 +34,7 @@ struct VisionConfig {
   optim::OptimConfig optim;
   optim::LrConfig lr;
   double backbone_scale = 1;  // lr.backbone_scale
-  trainer::TrainerConfig trainer = {
-      .steps = 1000, .micro_batch = 128, .clip_norm = 0, .checkpoint_every = 500};
+  trainer::TrainerConfig trainer = {.steps = 1000, .micro_batch = 128, .checkpoint_every = 500};
   ConfigKeys given;  // keys that a file or an assignment has set
 };
 
