@@ -9,7 +9,6 @@
 namespace hone::optim {
 
 // Schedulers made of others over the same optimizer. Only the outermost one is stepped.
-using SchedulerPtr = std::shared_ptr<Scheduler>;
 
 enum class WarmupShape { Linear, Constant };
 

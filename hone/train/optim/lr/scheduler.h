@@ -73,4 +73,7 @@ class Scheduler : public torch::optim::LRScheduler {
   std::vector<double> base_rates_;
 };
 
+// One of any kind, as compositions take them and as a program keeps one that is chosen as it runs.
+using SchedulerPtr = std::shared_ptr<Scheduler>;
+
 }  // namespace hone::optim

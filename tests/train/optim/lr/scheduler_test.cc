@@ -6,9 +6,11 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/schedulers/step_lr.h>
 
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
@@ -386,18 +388,51 @@ TEST(Guide, example_warms_up_and_decays) {
   EXPECT_EQ(scheduler.rate_at(50, 0, 4e-3), 4e-3);
 }
 
-TEST(Guide, shows_the_example_as_it_is_tested) {
+// The guide's second block.
+SchedulerPtr choose_scheduler(const std::string& name, torch::optim::Optimizer& optimizer,
+                              hone::Index steps) {
+  if (name == "cosine") return std::make_shared<CosineLR>(optimizer, steps);
+  return std::make_shared<WarmupLR>(optimizer, WarmupLROptions{.steps = steps});
+}
+
+TEST(Guide, one_variable_holds_whichever_scheduler_is_chosen) {
+  const auto optimizer = test::make_hone_sgd();
+  SchedulerPtr scheduler = choose_scheduler("cosine", *optimizer, 10);
+  EXPECT_EQ(scheduler->kind(), "CosineLR");
+  EXPECT_EQ(scheduler->last_rates()[0], kRates[0]);
+  scheduler->step();
+  EXPECT_NEAR(scheduler->last_rates()[0], kRates[0] * (1 + std::cos(std::numbers::pi / 10)) / 2,
+              1e-15);
+  const auto other = test::make_stock_sgd();
+  scheduler = choose_scheduler("warm-up", *other, 10);
+  EXPECT_EQ(scheduler->kind(), "WarmupLR");
+  scheduler->step();
+  EXPECT_DOUBLE_EQ(scheduler->last_rates()[0], kRates[0] / 10);
+  // LibTorch's own schedulers fit into the base class that they share.
+  std::vector<std::shared_ptr<torch::optim::LRScheduler>> all = {
+      scheduler, std::make_shared<torch::optim::StepLR>(*optimizer, 1, 0.5)};
+  for (const auto& one : all) one->step();
+  EXPECT_DOUBLE_EQ(scheduler->last_rates()[0], kRates[0] / 5);
+}
+
+// The lines of the guide's block that begins with `begin` are also here, indented by `indent`.
+void expect_lines_here(const std::string& begin, const std::string& indent, int count) {
   const std::string guide = read_text_file(hone::test::source_file("docs/guide-training.md"));
   const std::string test =
       read_text_file(hone::test::source_file("tests/train/optim/lr/scheduler_test.cc"));
-  const std::size_t begin = guide.find("using namespace hone::optim;");
-  ASSERT_NE(begin, std::string::npos);
-  std::istringstream block(guide.substr(begin, guide.find("```", begin) - begin));
+  const std::size_t at = guide.find(begin);
+  ASSERT_NE(at, std::string::npos);
+  std::istringstream block(guide.substr(at, guide.find("```", at) - at));
   int lines = 0;
   for (std::string line; std::getline(block, line); ++lines) {
-    EXPECT_THAT(test, HasSubstr("  " + line + "\n"));
+    EXPECT_THAT(test, HasSubstr("\n" + indent + line + "\n"));
   }
-  EXPECT_EQ(lines, 11);
+  EXPECT_EQ(lines, count);
+}
+
+TEST(Guide, shows_the_examples_as_they_are_tested) {
+  expect_lines_here("using namespace hone::optim;", "  ", 11);
+  expect_lines_here("SchedulerPtr choose_scheduler(", "", 5);
 }
 
 }  // namespace
