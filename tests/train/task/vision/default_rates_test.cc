@@ -19,7 +19,7 @@ namespace hone::task {
 namespace {
 
 // As many features as the cnn has for images of 64 x 64, and 17 classes.
-constexpr Index kFeatures = 8192, kClasses = 17, kBatch = 32, kSteps = 50;
+constexpr Index kFeatures = 8192, kClasses = 17, kBatch = 64, kSteps = 50;
 
 struct Batch {
   torch::Tensor features, labels;
