@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/app/compress.h"
 
-#include <array>
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -74,7 +74,8 @@ model_io::WriteReport write_model(const compress::Model& model, const fs::path& 
                                    .tensors = model.tensors(),
                                    .tokenizer = original.tokenizer().get(),
                                    .generation_defaults = original.generation_defaults(),
-                                   .file = &original},
+                                   .file = &original,
+                                   .metadata = original.metadata()},
                                   std::nullopt, notes);
 }
 
@@ -113,38 +114,38 @@ class QualityMeter {
   std::vector<std::string> documents_;
 };
 
-// The sizes of the parts of the weights' file: what decoding needs, alignment and header. The size
-// of the file is measured, the parts are computed from the matrices; a test checks that they agree.
-Json sizes_of(const compress::Model& model, const fs::path& folder) {
-  Index codes = 0, scales = 0, zeros = 0, floats = 0, padding = 0, elements = 0;
-  const auto padded = [&padding](Index bytes) { padding += round_up(bytes, 64) - bytes; };
-  for (const model_io::NamedMatrix& tensor : model.tensors()) {
+// The parts of the weights' file in `folder`, as they lie there: what decoding needs, alignment and
+// header. Bits per weight leave the last two out.
+Json sizes_of(const fs::path& folder) {
+  const auto written =
+      model_io::open_model_or_throw(folder, {.tokenizer = {}, .need_tokenizer = false});
+  Index codes = 0, scales = 0, zeros = 0, blocks = 0, floats = 0, elements = 0, padding = 0;
+  const auto add = [&padding](Index& part, std::span<const std::byte> blob) {
+    const auto bytes = static_cast<Index>(blob.size());
+    part += bytes;
+    padding += round_up(bytes, 64) - bytes;
+  };
+  for (const model_io::NamedMatrix& tensor : written->tensors()) {
     const StoredMatrix& matrix = tensor.matrix;
     elements += matrix.rows * matrix.cols;
-    if (matrix.layout != WeightLayout::Canonical) {
-      floats += matrix.stored_bytes();
-      continue;
-    }
-    const std::array<std::pair<Index*, Index>, 3> blobs{
-        {{&codes, static_cast<Index>(matrix.quant.codes.size())},
-         {&scales, static_cast<Index>(matrix.quant.scales.size())},
-         {&zeros, static_cast<Index>(matrix.quant.zeros.size())}}};
-    for (const auto& [part, bytes] : blobs) {
-      *part += bytes;
-      padded(bytes);
-    }
+    if (matrix.layout == WeightLayout::Dense) floats += matrix.stored_bytes();
+    if (matrix.layout == WeightLayout::GgufBlocks) add(blocks, matrix.bytes);
+    if (matrix.layout != WeightLayout::Canonical) continue;
+    add(codes, matrix.quant.codes);
+    add(scales, matrix.quant.scales);
+    add(zeros, matrix.quant.zeros);
   }
   const MmapFile weights(folder / "model.safetensors");
   std::uint64_t header = 0;
   std::memcpy(&header, weights.bytes().data(), sizeof header);
-  const auto file_bytes = static_cast<Index>(weights.bytes().size());
-  return {{"file_bytes", file_bytes},
-          {"bits_per_weight", 8.0 * static_cast<double>(codes + scales + zeros + floats) /
-                                  static_cast<double>(elements)},
+  const Index parts = codes + scales + zeros + blocks + floats;
+  return {{"file_bytes", static_cast<Index>(weights.bytes().size())},
+          {"bits_per_weight", 8.0 * static_cast<double>(parts) / static_cast<double>(elements)},
           {"parts",
            {{"codes", codes},
             {"scales", scales},
             {"zeros", zeros},
+            {"blocks", blocks},
             {"float", floats},
             {"padding", padding},
             {"header", static_cast<Index>(header) + 8}}}};
@@ -154,6 +155,11 @@ Json passes_of(const compress::Result& result) {
   Json passes = Json::array();
   for (const compress::PassRecord& record : result.passes) passes.push_back(to_json(record));
   return passes;
+}
+
+// Because of a gate.
+bool is_rolled_back(const compress::PassRecord& record) {
+  return !record.gate_held && record.status != compress::Status::Applied;
 }
 
 }  // namespace
@@ -181,7 +187,13 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   outcome.document = {{"model", job.model.string()}, {"out", job.out.string()},
                       {"passes", passes_of(result)}, {"sizes", nullptr},
                       {"quality", nullptr},          {"source", source}};
-  if (result.stopped) return outcome;
+  const auto has_status = [&](compress::Status status) {
+    return std::ranges::find(result.passes, status, &compress::PassRecord::status) !=
+           result.passes.end();
+  };
+  outcome.gates_held =
+      !has_status(compress::Status::Failed) && std::ranges::none_of(result.passes, &is_rolled_back);
+  if (result.stopped || !has_status(compress::Status::Applied)) return outcome;
   const auto& last = result.passes.back().quality;
   Json card =
       last && result.passes.back().status == compress::Status::Applied ? last->card : Json();
@@ -190,7 +202,7 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
       .files = {{"recipe.toml", compress::to_toml(job.recipe)},
                 {"quality.json", card.dump(2) + "\n"}}};
   write_model(result.model, job.out, notes);
-  outcome.document["sizes"] = sizes_of(result.model, job.out);
+  outcome.document["sizes"] = sizes_of(job.out);
   outcome.document["quality"] = card;
   outcome.written = true;
   if (hash_of(job.model, original->files()) != source) {
@@ -208,6 +220,13 @@ std::string to_table(const CompressOutcome& outcome) {
                    format_bytes(pass["bytes_before"].get<Index>()), " -> ",
                    format_bytes(pass["bytes_after"].get<Index>()), " in ", pass["evidence"].size(),
                    " matrices\n");
+    if (const Index again = pass["rounded_again"].get<Index>(); again > 0)
+      text += concat("  ", again, " of them were quantized already and have been rounded again\n");
+    if (const Json& kept = pass["kept"]; !kept.empty())
+      text +=
+          concat("  ", kept.size(), " more would not become smaller and stay as they are, such ",
+                 "as ", escape_controls(kept[0]["tensor"].get<std::string>()), ": ",
+                 kept[0]["reason"].get<std::string>(), "\n");
     if (!pass["speedup"].is_null()) {
       const Json& speedup = pass["speedup"];
       text += concat("  products ", pass["ms_before"].get<double>(), " -> ",

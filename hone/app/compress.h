@@ -25,8 +25,9 @@ struct CompressJob {
 };
 
 struct CompressOutcome {
-  Json document;  // printed by --json: passes[], sizes{}, quality, out, …
-  bool written = false;
+  Json document;            // printed by --json: passes[], sizes{}, quality, out, …
+  bool written = false;     // not if no pass was applied
+  bool gates_held = false;  // or the recipe keeps what breaks them; and no pass failed
 };
 
 // Compresses a language model into hone's artifact `out`. Quality is measured on the written

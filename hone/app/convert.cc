@@ -17,16 +17,27 @@ namespace {
 namespace fs = std::filesystem;
 using model_io::ModelFormat;
 
-enum class Target { Folder, Gguf, Llama2c };
+enum class Target { Folder, Artifact, Gguf, Llama2c };
 
-Target choose_target(const ConvertOptions& options) {
-  const std::string extension = options.out.extension().string();
-  std::string to = options.to;
-  if (to.empty()) to = extension == ".gguf" ? "gguf" : extension == ".bin" ? "llama2c" : "hf";
+using Type = std::optional<model_io::StoreType>;
+
+Target choose_target(const ConvertOptions& options, Type type) {
+  const std::string extension = options.out.extension().string(), &to = options.to;
+  if (to.empty() && extension == ".gguf") return Target::Gguf;
+  if (to.empty() && extension == ".bin") return Target::Llama2c;
+  if (to.empty()) return type && is_quantized(*type) ? Target::Artifact : Target::Folder;
   if (to == "hf") return Target::Folder;
+  if (to == "hone") return Target::Artifact;
   if (to == "gguf") return Target::Gguf;
   if (to == "llama2c") return Target::Llama2c;
-  fail_argument("convert --to", "hf, gguf or llama2c", to);
+  fail_argument("convert --to", "hf, hone, gguf or llama2c", to);
+}
+
+void check_type(const ConvertOptions& options, Target target, Type type) {
+  HONE_CHECK(target != Target::Llama2c || !type || *type == model_io::StoreType::F32,
+             "convert --dtype", "f32 for llama2.c", options.dtype);
+  HONE_CHECK(target != Target::Folder || !type || !is_quantized(*type), "convert --dtype",
+             "f32, f16 or bf16 for hf", options.dtype);
 }
 
 // Rejects outputs that would overwrite the input or anything that is not a model.
@@ -35,16 +46,13 @@ void check_output(const ConvertOptions& options, Target target) {
   HONE_REQUIRE(!out.empty(), "convert", "The output needs a name.");
   check_output_spares(options.out, options.in);
   check_output_spares(options.out, options.tokenizer);
-  if (target == Target::Folder) return model_io::check_model_folder(options.out);
+  if (target == Target::Folder || target == Target::Artifact)
+    return model_io::check_model_folder(options.out);
   const fs::path file = output_target(options.out);
   if (!fs::exists(file)) return;
   HONE_REQUIRE(!fs::is_directory(file), out, "The output must be a file, but this is a folder.");
   HONE_REQUIRE(model_io::is_replaceable(file), out,
                "This file is neither a GGUF nor a llama2.c model, so it is not replaced.");
-}
-
-bool is_quantized(const model_io::NamedMatrix& tensor) {
-  return tensor.matrix.layout != WeightLayout::Dense;
 }
 
 // Writes tokenizer.bin next to a llama2.c model. Returns its path; empty if nothing was written.
@@ -71,14 +79,33 @@ fs::path write_tokenizer_beside(const fs::path& model, const text::Tokenizer* to
   return path;
 }
 
+struct Written {
+  ModelFormat format;
+  model_io::WriteReport report;
+};
+
+Written write(const ConvertOptions& options, Target target, const model_io::ModelSource& source,
+              Type type) {
+  switch (target) {
+    case Target::Gguf:
+      return {ModelFormat::Gguf, model_io::write_gguf(options.out, source, type)};
+    case Target::Llama2c:
+      return {ModelFormat::Llama2c, model_io::write_llama2c(options.out, source)};
+    case Target::Artifact:
+      return {ModelFormat::HoneArtifact, model_io::write_artifact(options.out, source, type)};
+    case Target::Folder:
+      break;
+  }
+  return {ModelFormat::HuggingFace, model_io::write_hugging_face(options.out, source, type)};
+}
+
 }  // namespace
 
 Json convert_model(const ConvertOptions& options) {
-  const Target target = choose_target(options);
-  std::optional<model_io::StoreType> type;
+  Type type;
   if (!options.dtype.empty()) type = model_io::parse_store_type(options.dtype);
-  HONE_CHECK(target != Target::Llama2c || !type || *type == model_io::StoreType::F32,
-             "convert --dtype", "f32 for llama2.c", options.dtype);
+  const Target target = choose_target(options, type);
+  check_type(options, target, type);
   check_output(options, target);
   const auto model = model_io::open_model_or_throw(
       options.in, {.tokenizer = options.tokenizer, .need_tokenizer = false});
@@ -86,33 +113,23 @@ Json convert_model(const ConvertOptions& options) {
   remove_stale_temporaries(output_target(options.out).parent_path());
 
   const auto tokenizer = model->tokenizer();
-  const model_io::ModelSource source{model->architecture(), model->tensors(), tokenizer.get(),
-                                     model->generation_defaults(), model.get()};
-  model_io::WriteReport report;
-  ModelFormat format = ModelFormat::Gguf;
-  fs::path tokenizer_file;
-  if (target == Target::Gguf) {
-    report = model_io::write_gguf(options.out, source, type);
-  } else if (target == Target::Llama2c) {
-    format = ModelFormat::Llama2c;
-    report = model_io::write_llama2c(options.out, source);
-    tokenizer_file = write_tokenizer_beside(options.out, tokenizer.get());
-  } else if (type ? model_io::is_quantized(*type)
-                  : std::ranges::any_of(model->tensors(), is_quantized)) {
-    format = ModelFormat::HoneArtifact;
-    report = model_io::write_artifact(options.out, source, type);
-  } else {
-    format = ModelFormat::HuggingFace;
-    report = model_io::write_hugging_face(options.out, source, type);
-  }
-  Json document = {{"tensors", report.tensors},
-                   {"bytes", report.bytes},
-                   {"kept", kept_json(report.kept)},
-                   {"in_format", name_of(model->format())},
-                   {"out_format", name_of(format)},
-                   {"out", options.out.string()},
-                   {"tokenizer", nullptr}};
+  const auto [format, report] = write(options, target,
+                                      {.architecture = model->architecture(),
+                                       .tensors = model->tensors(),
+                                       .tokenizer = tokenizer.get(),
+                                       .generation_defaults = model->generation_defaults(),
+                                       .file = model.get(),
+                                       .metadata = model->metadata()},
+                                      type);
+  Json document = {{"tensors", report.tensors},     {"bytes", report.bytes},
+                   {"kept", kept_json(report.kept)}, {"in_format", name_of(model->format())},
+                   {"out_format", name_of(format)}, {"out", options.out.string()},
+                   {"tokenizer", nullptr},          {"decoded", nullptr}};
   if (tokenizer != nullptr) document["tokenizer"] = tokenizer->kind();
+  if (report.decoded > 0)
+    document["decoded"] = {{"matrices", report.decoded}, {"dtype", name_of(report.decoded_type)}};
+  if (target != Target::Llama2c) return document;
+  const fs::path tokenizer_file = write_tokenizer_beside(options.out, tokenizer.get());
   if (!tokenizer_file.empty()) document["tokenizer_file"] = tokenizer_file.string();
   return document;
 }

@@ -10,11 +10,13 @@
 #include "hone/app/vision_folder.h"
 #include "hone/core/check.h"
 #include "hone/core/gguf.h"
+#include "hone/core/matrix_type.h"
 #include "hone/core/mmap_file.h"
 #include "hone/core/safetensors.h"
 #include "hone/infer/kv_size.h"
 #include "hone/model_io/factored_config.h"
 #include "hone/model_io/json_fields.h"
+#include "hone/model_io/metadata/gguf_metadata.h"
 #include "hone/model_io/model_file.h"
 
 namespace hone::app {
@@ -38,16 +40,6 @@ Json kv_cache_json(const model_io::Architecture& a) {
         {"bytes_at_context", infer::kv_cache_bytes(a, dtype, a.context)}};
   }
   return sizes;
-}
-
-std::string dtype_text(const StoredMatrix& matrix) {
-  if (matrix.layout == WeightLayout::Canonical) return to_text(matrix.quant.spec);
-  if (matrix.layout == WeightLayout::Dense) return std::string(name_of(matrix.dtype));
-  std::string name(gguf_type_info(static_cast<std::uint32_t>(matrix.block_type), "inspect").name);
-  std::ranges::transform(name, name.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return name;
 }
 
 class ValueStats {
@@ -115,7 +107,7 @@ Json tensor_row(const NamedMatrix& tensor, bool stats) {
   if (!tensor.is_vector) shape.push_back(matrix.rows);
   shape.push_back(matrix.cols);
   Json row = {{"name", tensor.name},
-              {"dtype", dtype_text(matrix)},
+              {"dtype", type_text(matrix)},
               {"shape", std::move(shape)},
               {"bytes", matrix.stored_bytes()}};
   if (stats) row.update(measure_values(matrix).json());
@@ -201,11 +193,28 @@ Json tokenizer_json(const ModelFile& model) {
   return json;
 }
 
+// How many tensors and bytes there are of each type.
+Json types_json(const Json& tensors) {
+  Json types = Json::object();
+  for (const Json& tensor : tensors) {
+    Json& row = types[tensor["dtype"].get<std::string>()];
+    if (row.is_null()) row = {{"tensors", 0}, {"bytes", 0}};
+    row["tensors"] = row["tensors"].get<Index>() + 1;
+    row["bytes"] = row["bytes"].get<Index>() + tensor["bytes"].get<Index>();
+  }
+  return types;
+}
+
+Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
+
 Json inspect_model(const ModelFile& model, bool stats) {
   const Architecture& a = model.architecture();
   Json tensors = Json::array();
   for (const NamedMatrix& tensor : model.tensors()) tensors.push_back(tensor_row(tensor, stats));
+  const model_io::ModelMetadata& metadata = model.metadata();
   return {{"format", name_of(model.format())},
+          {"name", text_or_null(metadata.text(model_io::kNameKey))},
+          {"license", text_or_null(metadata.text(model_io::kLicenseKey))},
           {"architecture", architecture_json(a)},
           {"parameters", a.parameters()},
           {"bytes", model.file_bytes()},
@@ -214,15 +223,14 @@ Json inspect_model(const ModelFile& model, bool stats) {
           {"tied", a.tied_embeddings},
           {"rope", rope_json(a.rope)},
           {"tokenizer", tokenizer_json(model)},
+          {"chat_template", !metadata.chat_templates().empty()},
+          {"types", types_json(tensors)},
           {"tensors", std::move(tensors)}};
 }
 
 Json container_json(std::string_view format, Json tensors, Index parameters, Index bytes) {
-  return {{"format", format},
-          {"architecture", nullptr},
-          {"parameters", parameters},
-          {"bytes", bytes},
-          {"tensors", std::move(tensors)}};
+  return {{"format", format}, {"architecture", nullptr},      {"parameters", parameters},
+          {"bytes", bytes},   {"types", types_json(tensors)}, {"tensors", std::move(tensors)}};
 }
 
 Json inspect_safetensors(const InspectOptions& options) {
@@ -313,6 +321,11 @@ Json inspect_gguf_header(const InspectOptions& options, std::string_view reason)
   }
   Json document = container_json("gguf", std::move(tensors), parameters,
                                  static_cast<Index>(file.bytes().size()));
+  const model_io::ModelMetadata metadata =
+      model_io::read_gguf_metadata(content, true, options.file.string());
+  document["name"] = text_or_null(metadata.text(model_io::kNameKey));
+  document["license"] = text_or_null(metadata.text(model_io::kLicenseKey));
+  document["chat_template"] = !metadata.chat_templates().empty();
   if (const auto family = content.string("general.architecture"))
     document["architecture"] = {{"family", *family}};
   document["not_served"] = reason;

@@ -49,8 +49,9 @@ void run(const CompressCommand& options, Context& context) {
                            .cancelled = [&] { return interrupt.requested(); }},
                           context.executor(), *measurer);
   context.finish(outcome.document, [&] { std::fputs(app::to_table(outcome).c_str(), stdout); });
-  if (outcome.written) return;
-  log_error("[compress] At least one gate did not hold, so nothing was written.");
+  if (outcome.written && outcome.gates_held) return;
+  log_error(concat("[compress] At least one pass was not applied",
+                   outcome.written ? "." : ", so nothing was written."));
   context.status = 1;
 }
 

@@ -17,6 +17,9 @@ void print_result(const Json& document, bool verbose) {
       concat(escape_controls(document["out"].get<std::string>()), ": ",
              document["out_format"].get<std::string>(), ", ", document["tensors"].get<Index>(),
              " tensors, ", format_bytes(document["bytes"].get<Index>()), "\n");
+  if (const Json& decoded = document["decoded"]; !decoded.is_null())
+    text += concat("  ", decoded["matrices"].get<Index>(), " quantized matrices are written as ",
+                   decoded["dtype"].get<std::string>(), "\n");
   for (const std::string& line : app::describe_kept(
            document["kept"], {.one = "is written as", .several = "are written as"}, verbose)) {
     text += concat("  ", line, "\n");
@@ -28,17 +31,21 @@ void print_result(const Json& document, bool verbose) {
 
 void add_convert(CLI::App& program, Context& context) {
   CLI::App* verb = program.add_subcommand(
-      "convert", "Convert a model to another format: Hugging Face folder, GGUF, llama2.c");
+      "convert",
+      "Convert a model to another format: Hugging Face folder, hone's artifact, GGUF, llama2.c");
   auto options = std::make_shared<app::ConvertOptions>();
   verb->add_option("in", options->in,
                    "Model folder, *.gguf (any part of a split one) or llama2.c *.bin")
       ->required();
   verb->add_option("out", options->out, "*.gguf, *.bin, or a folder")->required();
   verb->add_option("--dtype", options->dtype,
-                   "f32, f16, bf16, q8_0 or q4_0 (default: keep the type of each tensor)")
+                   "f32, f16, bf16, q8_0 or q4_0 (default: keep the type of each tensor; a folder "
+                   "has quantized ones as f16 or bf16)")
       ->envname("HONE_DTYPE");
   verb->add_option("--to", options->to,
-                   "hf, gguf or llama2c (default: according to the name of the output)")
+                   "hf, hone (hone's artifact, a folder with codes), gguf or llama2c (default: "
+                   "according to the name of the output; a folder is hf, or hone if --dtype is "
+                   "quantized)")
       ->envname("HONE_TO");
   verb->add_option("--tokenizer", options->tokenizer,
                    "Tokenizer to use instead of the model's own, if any")

@@ -5,10 +5,21 @@
 
 #include "hone/compress/method/quantize_pass.h"
 #include "hone/core/check.h"
+#include "hone/core/log.h"
+#include "hone/model_io/write_plan.h"
 
 namespace hone::compress {
 
 namespace {
+
+// Rounding what has been rounded before adds one error to the other.
+void warn_of_quantized(const model_io::ModelFile& original) {
+  const Index count = model_io::count_quantized(original.tensors());
+  if (count == 0) return;
+  log_warning(concat(original.files().front().string(), ": ", count,
+                     " matrices are quantized already. Those that a pass names are decoded and ",
+                     "rounded again, so start from the original weights if there are any."));
+}
 
 std::vector<std::unique_ptr<Pass>> make_passes(const Model& model, const Recipe& recipe) {
   HONE_REQUIRE(!recipe.passes.empty(), "compress", "The recipe has no pass.");
@@ -28,7 +39,9 @@ void check_recipe(const model_io::ModelFile& original, const Recipe& recipe) {
 
 Result compress(const model_io::ModelFile& original, const Recipe& recipe, Context& context) {
   Result result{Model(original), {}, false};
-  for (const std::unique_ptr<Pass>& pass : make_passes(result.model, recipe)) {
+  const std::vector<std::unique_ptr<Pass>> passes = make_passes(result.model, recipe);
+  warn_of_quantized(original);
+  for (const std::unique_ptr<Pass>& pass : passes) {
     throw_if_cancelled(context);
     result.passes.push_back(pass->apply(result.model, context));
     if (result.passes.back().status == Status::Failed && recipe.gate.on_fail == OnFail::Stop) {

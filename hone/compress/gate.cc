@@ -41,6 +41,7 @@ void apply_gate(const Gate& gate, PassRecord& record) {
     record.reason = "every gate held";
     return;
   }
+  record.gate_held = false;
   record.reason = broken;
   switch (gate.on_fail) {
     case OnFail::Skip:

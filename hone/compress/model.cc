@@ -12,6 +12,13 @@ Index Model::bytes() const {
   return total;
 }
 
+bool Model::is_original(Index at) const {
+  const StoredMatrix& now = tensors_[static_cast<std::size_t>(at)].matrix;
+  const StoredMatrix& first = original_.tensors()[static_cast<std::size_t>(at)].matrix;
+  return now.bytes.data() == first.bytes.data() &&
+         now.quant.codes.data() == first.quant.codes.data();
+}
+
 void Model::replace(Index at, QuantMatrix matrix, bool act_int8) {
   owned_.push_back(std::make_unique<QuantMatrix>(std::move(matrix)));
   const QuantMatrix& kept = *owned_.back();

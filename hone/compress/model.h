@@ -21,6 +21,8 @@ class Model {
   // The size of all tensors as they would be stored now.
   Index bytes() const;
 
+  // Whether no pass has replaced tensor `at`.
+  bool is_original(Index at) const;
   // Replaces tensor `at` and drops the old one.
   void replace(Index at, QuantMatrix matrix, bool act_int8);
   // A cheap copy of the current state, used to roll a pass back.

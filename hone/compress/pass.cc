@@ -27,6 +27,8 @@ Json to_json(const PassRecord& record) {
               {"ms_after", nullptr},
               {"speedup", nullptr},
               {"quality", nullptr},
+              {"rounded_again", record.rounded_again},
+              {"kept", record.kept},
               {"evidence", record.evidence}};
   if (record.ms_after.n > 0) {
     out["ms_before"] = record.ms_before.median;

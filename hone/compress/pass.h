@@ -29,10 +29,13 @@ struct PassRecord {
   std::string family;  // "quantize"
   std::string reason;
   Status status = Status::Skipped;
+  bool gate_held = true;
   Index bytes_before = 0, bytes_after = 0;  // of the affected tensors
   Spread ms_before, ms_after;  // all affected products once, with one row of activations
   RatioInterval speedup;
-  Json evidence = Json::array();  // per layer
+  Json evidence = Json::array();  // per changed matrix
+  Index rounded_again = 0;        // of these, that were quantized already
+  Json kept = Json::array();      // {tensor, type, spec, reason}: it would not become smaller
   std::optional<Quality> quality;
 };
 Json to_json(const PassRecord& record);

@@ -263,7 +263,12 @@ const GgufValue* GgufFile::find(std::string_view key) const {
       by_key_.begin(), by_key_.end(), key,
       [&](std::uint32_t index, std::string_view wanted) { return values_[index].key < wanted; });
   if (at == by_key_.end() || values_[*at].key != key) return nullptr;
+  was_read_[*at] = true;
   return &values_[*at];
+}
+
+bool GgufFile::was_read(const GgufValue& value) const {
+  return was_read_[static_cast<std::size_t>(&value - values_.data())];
 }
 
 void GgufFile::refuse(std::string_view key, std::string_view expected) const {
@@ -358,6 +363,7 @@ GgufFile parse_gguf(std::span<const std::byte> file, std::string_view where) {
   for (Index i = 0; i < n_values; ++i) out.values_.push_back(read_value(cursor, file, where));
   check_unique(n_values, "key", where,
                [&](Index i) { return out.values_[static_cast<std::size_t>(i)].key; });
+  out.was_read_.resize(out.values_.size());
   out.by_key_.resize(out.values_.size());
   std::iota(out.by_key_.begin(), out.by_key_.end(), 0u);
   std::sort(out.by_key_.begin(), out.by_key_.end(), [&](std::uint32_t a, std::uint32_t b) {

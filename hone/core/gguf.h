@@ -5,7 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -51,13 +53,16 @@ struct GgufTensor {
 };
 
 // A parsed GGUF file: views into the bytes it was parsed from. Getters return nothing for an absent
-// key. A value of another kind throws Error{CorruptFile} that names the key.
+// key. A value of another kind throws Error{CorruptFile} that names the key. One thread at a time
+// may use it.
 class GgufFile {
  public:
   std::uint32_t version() const { return version_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const std::vector<GgufValue>& values() const { return values_; }
   const GgufValue* find(std::string_view key) const;  // null if absent
+  // Whether find() or a getter has returned the value: what was never asked for is unknown here.
+  bool was_read(const GgufValue& value) const;
 
   std::optional<Index> integer(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;  // f32, f64 or an integer
@@ -74,8 +79,9 @@ class GgufFile {
 
   std::string where_;
   std::uint32_t version_ = 0;
-  std::vector<GgufValue> values_;      // in file order
-  std::vector<std::uint32_t> by_key_;  // values_ sorted by key
+  std::vector<GgufValue> values_;       // in file order
+  std::vector<std::uint32_t> by_key_;   // values_ sorted by key
+  mutable std::vector<bool> was_read_;  // of values_
   std::vector<GgufTensor> tensors_;
 };
 
@@ -99,6 +105,8 @@ class GgufWriter {
   void set_strings(std::string_view key, std::span<const std::string> values);
   void set_numbers(std::string_view key, std::span<const float> values);          // f32
   void set_integers(std::string_view key, std::span<const std::int32_t> values);  // i32
+  void set_value(const GgufValue& value);  // its bytes, as they are
+  bool has(std::string_view key) const { return keys_.contains(key); }
 
   // dims[0] is contiguous. All tensors must be added before the first write().
   void add_tensor(std::string_view name, GgufType type, std::span<const Index> dims);
@@ -118,6 +126,7 @@ class GgufWriter {
 
   AtomicFile file_;
   std::string path_, values_, descriptions_;
+  std::set<std::string, std::less<>> keys_;
   std::uint64_t n_values_ = 0;
   std::vector<Index> sizes_;
   Index data_bytes_ = 0;

@@ -21,6 +21,7 @@ void append_text(std::string& out, std::string_view text) {
 }  // namespace
 
 void GgufWriter::put_key(std::string_view key, GgufValueType type) {
+  keys_.emplace(key);
   append_text(values_, key);
   append_raw(values_, static_cast<std::uint32_t>(type));
   ++n_values_;
@@ -66,6 +67,15 @@ void GgufWriter::set_numbers(std::string_view key, std::span<const float> values
 void GgufWriter::set_integers(std::string_view key, std::span<const std::int32_t> values) {
   put_array(key, GgufValueType::I32, values.size());
   values_.append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+}
+
+void GgufWriter::set_value(const GgufValue& value) {
+  if (value.is_array) {
+    put_array(value.key, value.type, static_cast<std::size_t>(value.count));
+  } else {
+    put_key(value.key, value.type);
+  }
+  values_.append(reinterpret_cast<const char*>(value.bytes.data()), value.bytes.size());
 }
 
 void GgufWriter::add_tensor(std::string_view name, GgufType type, std::span<const Index> dims) {

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "hone/core/check.h"
+#include "hone/core/matrix_type.h"
 #include "hone/core/names.h"
 #include "hone/model_io/json_fields.h"
 
@@ -17,21 +18,23 @@ struct BlobTable {
   std::unordered_set<const SafetensorsTensor*> claimed;
 };
 
-QuantSpec parse_spec(const JsonFields& fields) {
+void parse_spec(const JsonFields& fields, ManifestEntry& entry) {
   const std::string text = fields.string("spec").value_or("");
+  entry.blocks = find_block_type(text);
+  if (entry.blocks) return;
   try {
-    const QuantSpec spec = parse_quant_spec(text);
-    if (spec.kind == CodeKind::Int) return spec;
+    entry.spec = parse_quant_spec(text);
+    if (entry.spec.kind == CodeKind::Int) return;
   } catch (const Error&) {  // reported below as a corrupt file
   }
-  fields.refuse("spec", "a quantized format such as int4:g32:asym", quote_name(text));
+  fields.refuse("spec", "a quantized format such as int4:g32:asym or q4_k", quote_name(text));
 }
 
 ManifestEntry parse_entry(const std::string& name, const Json& json, const std::string& where) {
   const JsonFields fields(json, concat(where, ": ", quote_name(name)));
   ManifestEntry entry;
   entry.name = name;
-  entry.spec = parse_spec(fields);
+  parse_spec(fields, entry);
   if (const std::string sparse = fields.string("sparse").value_or("none"); sparse != "none")
     fail_unsupported(fields.where(),
                      concat("Sparse codes are not supported: ", quote_name(sparse)));
@@ -40,7 +43,7 @@ ManifestEntry parse_entry(const std::string& name, const Json& json, const std::
   const std::string act = fields.string("act").value_or("int8:g32");
   if (act != "int8:g32" && act != "none") fields.refuse("act", "int8:g32 or none", quote_name(act));
   entry.act_int8 = act == "int8:g32";
-  const BlobSizes sizes = blob_sizes(entry.spec, entry.rows, entry.cols, fields.where());
+  const BlobSizes sizes = blob_sizes(entry, fields.where());
   const auto check = [&](std::string_view key, Index bytes) {
     const Index got = fields.required_integer(key);
     if (got != bytes) fields.refuse(key, concat(bytes, " bytes"), concat(got));
@@ -67,13 +70,47 @@ std::span<const std::byte> take_blob(BlobTable& blobs, const std::string& name, 
   return blob.bytes.first(static_cast<std::size_t>(bytes));
 }
 
+std::string spec_text(const ManifestEntry& entry) {
+  return entry.blocks ? block_type_text(*entry.blocks) : to_text(entry.spec);
+}
+
+// The codes of an entry whose blobs are in `blobs`.
+StoredMatrix to_stored(const ManifestEntry& entry, BlobTable& blobs, const std::string& where) {
+  const BlobSizes sizes = blob_sizes(entry, where);
+  StoredMatrix stored;
+  stored.layout = entry.blocks ? WeightLayout::GgufBlocks : WeightLayout::Canonical;
+  stored.rows = entry.rows;
+  stored.cols = entry.cols;
+  stored.act_int8 = entry.act_int8;
+  const auto codes = take_blob(blobs, entry.name + ".codes", sizes.codes, where);
+  if (entry.blocks) {
+    stored.block_type = *entry.blocks;
+    stored.bytes = codes;
+    return stored;
+  }
+  stored.quant = {.spec = entry.spec,
+                  .rows = entry.rows,
+                  .cols = entry.cols,
+                  .codes = codes,
+                  .scales = take_blob(blobs, entry.name + ".scales", sizes.scales, where),
+                  .zeros = take_blob(blobs, entry.name + ".zeros", sizes.zeros, where)};
+  return stored;
+}
+
 }  // namespace
 
-BlobSizes blob_sizes(const QuantSpec& spec, Index rows, Index cols, std::string_view where) {
+BlobSizes blob_sizes(const ManifestEntry& entry, std::string_view where) {
+  const auto& [name, spec, blocks, rows, cols, act_int8, algorithm] = entry;
   constexpr Index kMaxSide = Index{1} << 24, kMaxGroup = Index{1} << 16;
   if (rows < 1 || cols < 1 || rows > kMaxSide || cols > kMaxSide)
     fail_corrupt(where, concat("rows and columns of 1 to ", kMaxSide),
                  concat("[", rows, ", ", cols, "]"));
+  if (blocks) {
+    const GgufTypeInfo& info = gguf_type_info(static_cast<std::uint32_t>(*blocks), where);
+    if (cols % info.block != 0)
+      fail_corrupt(where, concat("columns that are a multiple of ", info.block), concat(cols));
+    return {.codes = checked_mul(rows, cols / info.block * info.bytes, where)};
+  }
   if (spec.span == ScaleSpan::Group && spec.group > kMaxGroup)
     fail_corrupt(where, concat("a group size of at most ", kMaxGroup), concat(spec.group));
   const Index scales =
@@ -85,8 +122,8 @@ BlobSizes blob_sizes(const QuantSpec& spec, Index rows, Index cols, std::string_
 std::string write_manifest(std::span<const ManifestEntry> entries) {
   Json manifest = Json::object();
   for (const ManifestEntry& entry : entries) {
-    const BlobSizes sizes = blob_sizes(entry.spec, entry.rows, entry.cols, entry.name);
-    manifest.push_back({entry.name, Json{{"spec", to_text(entry.spec)},
+    const BlobSizes sizes = blob_sizes(entry, entry.name);
+    manifest.push_back({entry.name, Json{{"spec", spec_text(entry)},
                                          {"sparse", "none"},
                                          {"rows", entry.rows},
                                          {"cols", entry.cols},
@@ -112,20 +149,7 @@ void extract_quantized(SafetensorsFile& file, std::vector<NamedMatrix>& out,
   for (const SafetensorsTensor& tensor : file.tensors) blobs.by_name.emplace(tensor.name, &tensor);
   for (const auto& [name, json] : manifest.items()) {
     const ManifestEntry entry = parse_entry(name, json, place);
-    const BlobSizes sizes = blob_sizes(entry.spec, entry.rows, entry.cols, place);
-    NamedMatrix& matrix = out.emplace_back();
-    matrix.name = name;
-    StoredMatrix& stored = matrix.matrix;
-    stored.layout = WeightLayout::Canonical;
-    stored.rows = entry.rows;
-    stored.cols = entry.cols;
-    stored.act_int8 = entry.act_int8;
-    stored.quant = {.spec = entry.spec,
-                    .rows = entry.rows,
-                    .cols = entry.cols,
-                    .codes = take_blob(blobs, name + ".codes", sizes.codes, where),
-                    .scales = take_blob(blobs, name + ".scales", sizes.scales, where),
-                    .zeros = take_blob(blobs, name + ".zeros", sizes.zeros, where)};
+    out.push_back({name, to_stored(entry, blobs, where)});
   }
   std::erase_if(file.tensors,
                 [&](const SafetensorsTensor& tensor) { return blobs.claimed.contains(&tensor); });

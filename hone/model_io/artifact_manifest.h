@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,8 +13,8 @@
 namespace hone::model_io {
 
 // hone's packed artifact (docs/formats.md): a quantized matrix L is stored as the U8 tensors
-// L.codes, L.scales and L.zeros, each padded to a multiple of 64 bytes. The metadata key
-// kManifestKey describes them.
+// L.codes, L.scales and L.zeros, each padded to a multiple of 64 bytes. Blocks of GGUF are L.codes
+// alone. The metadata key kManifestKey describes them.
 inline constexpr std::string_view kFormatKey = "hone.format";
 inline constexpr std::string_view kFormatVersion = "1";
 inline constexpr std::string_view kManifestKey = "hone.tensors";
@@ -22,7 +23,8 @@ inline constexpr Index kBlobAlignment = 64;
 // One quantized matrix of the manifest.
 struct ManifestEntry {
   std::string name;
-  QuantSpec spec;
+  QuantSpec spec;                  // of canonical codes
+  std::optional<GgufType> blocks;  // or blocks of GGUF, row by row
   Index rows = 0, cols = 0;
   bool act_int8 = true;
   std::string algorithm;  // how the codes were chosen; informational
@@ -32,7 +34,7 @@ struct BlobSizes {
   Index codes = 0, scales = 0, zeros = 0;  // without padding
 };
 // Checks for overflow; `where` names the file and the tensor.
-BlobSizes blob_sizes(const QuantSpec& spec, Index rows, Index cols, std::string_view where);
+BlobSizes blob_sizes(const ManifestEntry& entry, std::string_view where);
 
 std::string write_manifest(std::span<const ManifestEntry> entries);
 

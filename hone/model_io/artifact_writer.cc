@@ -26,11 +26,17 @@ Item plan_item(const NamedMatrix& tensor, std::optional<StoreType> requested,
   Item item;
   item.tensor = &tensor;
   const StoredMatrix& matrix = tensor.matrix;
-  item.entry = {tensor.name, {}, matrix.rows, matrix.cols, matrix.act_int8, algorithm};
-  const bool canonical = matrix.layout == WeightLayout::Canonical;
-  if (canonical && (!requested || is_quantized(*requested))) {
+  item.entry = {tensor.name,     {},       std::nullopt, matrix.rows, matrix.cols,
+                matrix.act_int8, algorithm};
+  const bool keeps_codes = !requested || is_quantized(*requested);
+  if (keeps_codes && matrix.layout == WeightLayout::Canonical) {
     item.packed = true;
     item.entry.spec = matrix.quant.spec;
+    return item;
+  }
+  if (!requested && matrix.layout == WeightLayout::GgufBlocks && !stored_type(matrix)) {
+    item.packed = true;
+    item.entry.blocks = matrix.block_type;
     return item;
   }
   item.type = choose_type(tensor, requested, report);
@@ -47,7 +53,7 @@ std::vector<SafetensorsWriter::Entry> plan_file(const std::vector<Item>& items) 
   for (const Item& item : items) {  // Blobs come first, so that each stays aligned to 64 bytes.
     if (!item.packed) continue;
     const ManifestEntry& entry = item.entry;
-    const BlobSizes sizes = blob_sizes(entry.spec, entry.rows, entry.cols, entry.name);
+    const BlobSizes sizes = blob_sizes(entry, entry.name);
     add_blob(entry.name + ".codes", sizes.codes);
     add_blob(entry.name + ".scales", sizes.scales);
     add_blob(entry.name + ".zeros", sizes.zeros);
@@ -64,11 +70,30 @@ std::vector<SafetensorsWriter::Entry> plan_file(const std::vector<Item>& items) 
   return plan;
 }
 
-void write_blob(SafetensorsWriter& writer, std::span<const std::byte> bytes) {
-  writer.write(bytes);
-  const auto size = static_cast<Index>(bytes.size());
+// What fills a blob of so many bytes.
+void write_gap(SafetensorsWriter& writer, std::size_t bytes) {
+  const auto size = static_cast<Index>(bytes);
   const std::vector<std::byte> gap(static_cast<std::size_t>(round_up(size, kBlobAlignment) - size));
   writer.write(gap);
+}
+
+void write_blob(SafetensorsWriter& writer, std::span<const std::byte> bytes) {
+  writer.write(bytes);
+  write_gap(writer, bytes.size());
+}
+
+void write_codes(SafetensorsWriter& writer, const Item& item, const RowOrder& order) {
+  const StoredMatrix& matrix = item.tensor->matrix;
+  if (item.entry.blocks) {
+    copy_blocks(matrix, order, [&](std::span<const std::byte> row) { writer.write(row); });
+    return write_gap(writer, matrix.bytes.size());
+  }
+  const CanonicalMatrix codes = matrix.layout == WeightLayout::Canonical
+                                    ? permute_canonical(matrix, order)
+                                    : encode_canonical(*item.tensor, order, item.type);
+  write_blob(writer, codes.codes);
+  write_blob(writer, codes.scales);
+  if (!codes.zeros.empty()) write_blob(writer, codes.zeros);
 }
 
 void write_items(SafetensorsWriter& writer, const std::vector<Item>& items,
@@ -79,18 +104,12 @@ void write_items(SafetensorsWriter& writer, const std::vector<Item>& items,
     for (const Item& item : items) {
       if (item.packed != packed) continue;
       progress.update(written++);
-      if (!packed) {
+      if (packed) {
+        write_codes(writer, item, RowOrder(rules.architecture, item.tensor->name, rules.pairing));
+      } else {
         encode_part(*item.tensor, rules, item.type,
                     [&](std::span<const std::byte> bytes) { writer.write(bytes); });
-        continue;
       }
-      const RowOrder order(rules.architecture, item.tensor->name, rules.pairing);
-      const CanonicalMatrix codes = item.tensor->matrix.layout == WeightLayout::Canonical
-                                        ? permute_canonical(item.tensor->matrix, order)
-                                        : encode_canonical(*item.tensor, order, item.type);
-      write_blob(writer, codes.codes);
-      write_blob(writer, codes.scales);
-      if (!codes.zeros.empty()) write_blob(writer, codes.zeros);
     }
   }
 }
@@ -117,7 +136,7 @@ WriteReport write_artifact(const std::filesystem::path& path, const ModelSource&
   for (const NamedMatrix* tensor : order_tensors(source, where))
     items.push_back(plan_item(*tensor, type, notes.algorithm, report));
   Json config = write_hf_config(source.architecture, torch_name_of(StoreType::F32));
-  config["hone"] = {{"format", kFormatVersion}};
+  mark_as_artifact(config, kFormatVersion);
 
   AtomicFolder folder(path, check_model_folder);
   SafetensorsWriter writer(folder.staging() / "model.safetensors", plan_file(items),

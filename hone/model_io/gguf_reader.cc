@@ -10,6 +10,7 @@
 #include "hone/model_io/gguf_parts.h"
 #include "hone/model_io/gguf_vocabulary.h"
 #include "hone/model_io/loaded_model.h"
+#include "hone/model_io/metadata/gguf_metadata.h"
 #include "hone/model_io/tokenizer_file.h"
 
 namespace hone::model_io {
@@ -128,6 +129,9 @@ std::unique_ptr<LoadedModel> open_gguf(const fs::path& path, const OpenOptions& 
         }
         return text::make_tokenizer(read_gguf_vocabulary(file, where), where);
       });
+  model->generation = read_sampling_defaults(file);
+  model->about = read_gguf_metadata(file, model->vocabulary != nullptr, where);
+  take_tokenizer_metadata(options.tokenizer, model->about);
   model->finish(where);
   return model;
 }

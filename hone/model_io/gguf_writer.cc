@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <array>
 
 #include "hone/core/check.h"
 #include "hone/core/gguf.h"
@@ -9,6 +10,7 @@
 #include "hone/model_io/gguf_architecture.h"
 #include "hone/model_io/gguf_keys.h"
 #include "hone/model_io/gguf_vocabulary.h"
+#include "hone/model_io/metadata/gguf_metadata.h"
 
 namespace hone::model_io {
 namespace {
@@ -27,35 +29,6 @@ GgufType gguf_type_of(StoreType type) {
       break;
   }
   return GgufType::Q4_0;
-}
-
-// ggml's number for "mostly this type", which other programs only display.
-Index file_type_of(GgufType type) {
-  switch (type) {
-    case GgufType::F32:
-      return 0;
-    case GgufType::F16:
-      return 1;
-    case GgufType::Q4_0:
-      return 2;
-    case GgufType::Q4_1:
-      return 3;
-    case GgufType::Q8_0:
-      return 7;
-    case GgufType::Q5_0:
-      return 8;
-    case GgufType::Q5_1:
-      return 9;
-    case GgufType::Q4_K:
-      return 15;
-    case GgufType::Q5_K:
-      return 17;
-    case GgufType::Q6_K:
-      return 18;
-    case GgufType::BF16:
-      break;
-  }
-  return 32;
 }
 
 // The type of a tensor, and whether its blocks are copied because this writer cannot make them.
@@ -86,13 +59,47 @@ TensorType type_of(const WrittenTensor& tensor, std::optional<StoreType> request
   return {gguf_type_of(store), store};
 }
 
-// Rows of blocks in the order of the output.
-void copy_rows(const StoredMatrix& matrix, const RowOrder& order, GgufWriter& writer) {
-  const auto per_row = static_cast<Index>(matrix.bytes.size()) / matrix.rows;
-  for (Index row = 0; row < matrix.rows; ++row) {
-    writer.write(matrix.bytes.subspan(static_cast<std::size_t>(order.source(row) * per_row),
-                                      static_cast<std::size_t>(per_row)));
+// The type of a matrix in a GGUF file that it was read from.
+std::optional<GgufType> gguf_type_of(const StoredMatrix& matrix) {
+  if (matrix.layout == WeightLayout::GgufBlocks) return matrix.block_type;
+  const auto store = stored_type(matrix);
+  if (matrix.layout == WeightLayout::Canonical || !store) return std::nullopt;
+  return gguf_type_of(*store);
+}
+
+// Whether every matrix keeps the type that it has.
+bool keep_types(std::span<const WrittenTensor> tensors, std::span<const TensorType> types) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    for (const NamedMatrix* part : tensors[i].parts)
+      if (!part->is_vector && gguf_type_of(part->matrix) != types[i].type) return false;
   }
+  return true;
+}
+
+// llama.cpp's number (LLAMA_FTYPE) for the type that most matrices of the layers have.
+Index count_file_type(std::span<const WrittenTensor> tensors, std::span<const TensorType> types) {
+  // Of equal counts, the first row wins.
+  struct Row {
+    GgufType type;
+    Index number;  // for K-quants of the mixture _M, as llama.cpp guesses
+    Index count = 0;
+  };
+  std::array<Row, 11> rows{{{GgufType::Q4_K, 15},
+                            {GgufType::Q5_K, 17},
+                            {GgufType::Q6_K, 18},
+                            {GgufType::Q4_0, 2},
+                            {GgufType::Q4_1, 3},
+                            {GgufType::Q5_0, 8},
+                            {GgufType::Q5_1, 9},
+                            {GgufType::Q8_0, 7},
+                            {GgufType::F16, 1},
+                            {GgufType::BF16, 32},
+                            {GgufType::F32, 0}}};
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (tensors[i].is_vector || !tensors[i].name.starts_with("blk.")) continue;
+    ++std::ranges::find(rows, types[i].type, &Row::type)->count;
+  }
+  return std::ranges::max_element(rows, {}, &Row::count)->number;
 }
 
 void set_ids(const Architecture& a, const text::Tokenizer* tokenizer, GgufWriter& writer) {
@@ -118,12 +125,10 @@ void add_tensor(GgufWriter& writer, const WrittenTensor& tensor, GgufType type) 
 
 void write_tensor(GgufWriter& writer, const WrittenTensor& tensor, const StorageRules& rules,
                   const TensorType& type) {
-  if (type.store) {
-    return encode_written(tensor, rules, *type.store,
-                          [&](std::span<const std::byte> bytes) { writer.write(bytes); });
-  }
+  const auto sink = [&](std::span<const std::byte> bytes) { writer.write(bytes); };
+  if (type.store) return encode_written(tensor, rules, *type.store, sink);
   for (const NamedMatrix* part : tensor.parts)
-    copy_rows(part->matrix, RowOrder(rules.architecture, part->name, rules.pairing), writer);
+    copy_blocks(part->matrix, RowOrder(rules.architecture, part->name, rules.pairing), sink);
 }
 
 }  // namespace
@@ -143,8 +148,11 @@ WriteReport write_gguf(const std::filesystem::path& path, const ModelSource& sou
 
   GgufWriter writer(path);
   writer.set_string("general.architecture", family.gguf);
-  writer.set_string("general.name", path.stem().string());
-  writer.set_integer("general.file_type", file_type_of(types.front().type));
+  const std::string name = source.metadata.text(kNameKey);
+  writer.set_string(kNameKey, name.empty() ? path.stem().string() : name);
+  const bool keeps_types = keep_types(tensors, types);
+  if (!keeps_types || source.metadata.find(kFileTypeKey) == nullptr)
+    writer.set_integer(kFileTypeKey, count_file_type(tensors, types));
   writer.set_integer("general.quantization_version", 2);
   write_gguf_architecture(a, writer);
   const std::vector<float> divisors = write_frequency_divisors(a.rope, writer);
@@ -154,6 +162,7 @@ WriteReport write_gguf(const std::filesystem::path& path, const ModelSource& sou
     writer.set_string("tokenizer.ggml.model", "no_vocab");
   }
   set_ids(a, source.tokenizer, writer);
+  write_gguf_metadata(source.metadata, source.generation_defaults, keeps_types, writer);
 
   if (!divisors.empty()) {
     const Index count = static_cast<Index>(divisors.size());

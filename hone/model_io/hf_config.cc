@@ -19,6 +19,13 @@ namespace hone::model_io {
 namespace {
 
 constexpr std::string_view kModelType = "model_type";
+// Artifacts have the key, and these before the names of class and type; older ones do not.
+constexpr const char* kArtifact = "hone";
+constexpr std::string_view kArtifactClass = "Hone", kArtifactType = "hone_";
+
+std::string without(std::string_view prefix, const std::string& name) {
+  return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
+}
 
 const Family& read_family(const JsonFields& config) {
   std::string name;
@@ -27,7 +34,11 @@ const Family& read_family(const JsonFields& config) {
       config.refuse("architectures", "a list of names", list->type_name());
     name = list->front().get<std::string>();
   }
-  const std::string type = config.string(kModelType).value_or("");
+  std::string type = config.string(kModelType).value_or("");
+  if (config.has(kArtifact)) {
+    name = without(kArtifactClass, name);
+    type = without(kArtifactType, type);
+  }
   const Family* family = name == kFactoredModel && config.has("factored_layers")
                              ? find_family("", kFactoredFamily)
                              : find_family(name, type);
@@ -274,6 +285,13 @@ Json write_hf_config(const Architecture& a, std::string_view dtype) {
     config["eos_token_id"] = a.stop_ids.size() == 1 ? Json(a.stop_ids.front()) : Json(a.stop_ids);
   }
   return config;
+}
+
+void mark_as_artifact(Json& config, std::string_view format) {
+  Json& name = config["architectures"][0];
+  name = concat(kArtifactClass, name.get<std::string>());
+  config[kModelType] = concat(kArtifactType, config[kModelType].get<std::string>());
+  config[kArtifact] = {{"format", format}};
 }
 
 }  // namespace hone::model_io

@@ -19,4 +19,8 @@ Architecture read_hf_config(const Json& config, const Json& generation, const st
 // partial rotation).
 Json write_hf_config(const Architecture& architecture, std::string_view dtype);
 
+// Makes it the config.json of hone's artifact of this format version. Its class and model_type are
+// unknown to other programs, which would take the codes for missing weights and make some up.
+void mark_as_artifact(Json& config, std::string_view format);
+
 }  // namespace hone::model_io

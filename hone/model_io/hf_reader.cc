@@ -11,6 +11,7 @@
 #include "hone/model_io/family/bind_tensors.h"
 #include "hone/model_io/hf_config.h"
 #include "hone/model_io/loaded_model.h"
+#include "hone/model_io/metadata/hf_metadata.h"
 #include "hone/model_io/shard_index.h"
 #include "hone/model_io/tokenizer_file.h"
 
@@ -131,12 +132,15 @@ std::unique_ptr<LoadedModel> open_hugging_face(const fs::path& path, const OpenO
              : "This folder has no config.json, so it is not a model.");
   auto model = std::make_unique<LoadedModel>();
   model->generation = read_generation_config(path);
-  model->arch = read_hf_config(read_json_file(config), model->generation, config.string());
+  const Json json = read_json_file(config);
+  model->arch = read_hf_config(json, model->generation, config.string());
   validate(model->arch, config.string());
   add_weights(*model, path);
   bind_weights(*model, path.string());
   model->vocabulary =
       load_model_tokenizer(options, path.string(), [&] { return find_tokenizer(path); });
+  model->about = read_hf_metadata(path, json);
+  take_tokenizer_metadata(options.tokenizer, model->about);
   model->finish(path.string());
   return model;
 }

@@ -23,6 +23,7 @@ class LoadedModel final : public ModelFile {
   Index file_bytes() const override { return bytes; }
   std::vector<std::filesystem::path> files() const override;
   const Json& generation_defaults() const override { return generation; }
+  const ModelMetadata& metadata() const override { return about; }
   void drop_pages(const NamedMatrix& tensor) const override;
   bool is_damaged() const override;
   void check_intact() const override;
@@ -41,6 +42,7 @@ class LoadedModel final : public ModelFile {
   std::vector<NamedMatrix> matrices;
   Index bytes = 0;
   Json generation = Json::object();
+  ModelMetadata about;
   std::vector<MmapFile> mappings;
   std::vector<Buffer> owned;  // tensors that had to be converted
 };

@@ -227,6 +227,12 @@ void encode_tensor(const NamedMatrix& tensor, const RowOrder& order, StoreType t
   }
 }
 
+void copy_blocks(const StoredMatrix& matrix, const RowOrder& order, ByteSink sink) {
+  const auto per_row = static_cast<Index>(matrix.bytes.size()) / matrix.rows;
+  for (Index row = 0; row < matrix.rows; ++row)
+    sink(row_of(matrix.bytes, order.source(row), per_row));
+}
+
 CanonicalMatrix permute_canonical(const StoredMatrix& matrix, const RowOrder& order) {
   const QuantMatrixView& quant = matrix.quant;
   const Index groups = quant.spec.groups_per_row(quant.cols);

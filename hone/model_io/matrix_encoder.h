@@ -38,6 +38,9 @@ using ByteSink = FunctionRef<void(std::span<const std::byte>)>;
 // type. Throws Error{CorruptFile} for values that the type cannot represent.
 void encode_tensor(const NamedMatrix& tensor, const RowOrder& order, StoreType type, ByteSink sink);
 
+// Passes the rows of a matrix of GGUF blocks to `sink` as they are.
+void copy_blocks(const StoredMatrix& matrix, const RowOrder& order, ByteSink sink);
+
 // A matrix that owns its canonical codes.
 struct CanonicalMatrix {
   std::vector<std::byte> codes, scales, zeros;

@@ -13,6 +13,7 @@
 #include "hone/core/sha256.h"
 #include "hone/model_io/family/file_tensors.h"
 #include "hone/model_io/loaded_model.h"
+#include "hone/text/vocabulary.h"
 
 namespace hone::model_io {
 namespace {

@@ -11,6 +11,7 @@
 #include "hone/core/json_io.h"
 #include "hone/core/quant_format.h"
 #include "hone/model_io/architecture.h"
+#include "hone/model_io/metadata/model_metadata.h"
 
 namespace hone::model_io {
 
@@ -48,8 +49,10 @@ class ModelFile {
   virtual Index file_bytes() const = 0;
   // Those that hold the weights: several for shards and for a GGUF model in parts.
   virtual std::vector<std::filesystem::path> files() const = 0;
-  // The sampling defaults of generation_config.json; an empty object if there are none.
+  // The sampling defaults under the names of generation_config.json; an empty object if there are
+  // none.
   virtual const Json& generation_defaults() const = 0;
+  virtual const ModelMetadata& metadata() const = 0;
   // Releases the tensor's pages, for instance once a packed copy exists. The next access reads them
   // again.
   virtual void drop_pages(const NamedMatrix& tensor) const = 0;

@@ -6,6 +6,8 @@
 #include "hone/core/log.h"
 #include "hone/core/mmap_file.h"
 #include "hone/model_io/gguf_vocabulary.h"
+#include "hone/model_io/metadata/gguf_metadata.h"
+#include "hone/model_io/metadata/hf_metadata.h"
 #include "hone/text/load_tokenizer.h"
 
 namespace hone::model_io {
@@ -21,6 +23,21 @@ std::shared_ptr<const text::Tokenizer> open_tokenizer(const fs::path& path) {
 std::shared_ptr<const text::Tokenizer> find_tokenizer(const fs::path& folder) {
   const fs::path file = text::find_tokenizer_file(folder);
   return file.empty() ? nullptr : text::load_tokenizer_or_throw(file);
+}
+
+void take_tokenizer_metadata(const fs::path& tokenizer, ModelMetadata& out) {
+  if (tokenizer.empty()) return;
+  ModelMetadata own;
+  if (tokenizer.extension() == ".gguf") {
+    const MmapFile file(tokenizer);
+    read_gguf_chat_templates(parse_gguf(file.bytes(), tokenizer.string()), tokenizer.string(), own);
+  } else {
+    std::error_code ignored;
+    read_hf_chat_templates(
+        fs::is_directory(tokenizer, ignored) ? tokenizer : fs::absolute(tokenizer).parent_path(),
+        own);
+  }
+  out.replace_tokenizer(own);
 }
 
 std::shared_ptr<const text::Tokenizer> load_model_tokenizer(

@@ -18,6 +18,10 @@ std::shared_ptr<const text::Tokenizer> open_tokenizer(const std::filesystem::pat
 // The tokenizer in a folder; null if there is none.
 std::shared_ptr<const text::Tokenizer> find_tokenizer(const std::filesystem::path& folder);
 
+// If `tokenizer` is not empty, a file or folder that replaces the model's own: its chat templates,
+// if it has any, replace those of the model, and the model's keys of its tokenizer are dropped.
+void take_tokenizer_metadata(const std::filesystem::path& tokenizer, ModelMetadata& out);
+
 // The tokenizer of a model: options.tokenizer if given, otherwise the result of find_own(). If
 // there is neither, throws Error{NotFound} if a tokenizer is needed, otherwise returns null. If
 // none is needed, an unsupported kind of tokenizer is only a warning.

@@ -30,6 +30,7 @@ struct ModelSource {
   Json generation_defaults = Json::object();   // sampling defaults for generation_config.json
   // Where the tensors lie, or null. Nothing is written if it is damaged meanwhile.
   const ModelFile* file = nullptr;
+  ModelMetadata metadata = {};  // chat templates, license, name, …; written where the format can
 
   void check_intact() const {
     if (file != nullptr) file->check_intact();
@@ -43,6 +44,8 @@ struct WriteReport {
   Index tensors = 0;
   Index bytes = 0;  // of all files written
   std::vector<KeptTensor> kept;
+  Index decoded = 0;  // matrices that were quantized and are written in `decoded_type`
+  StoreType decoded_type = StoreType::F16;
 };
 
 // All writers stream, so the model is never copied in memory as a whole. An empty `type` keeps each
@@ -59,7 +62,8 @@ struct WriteReport {
 void check_model_folder(const std::filesystem::path& path);
 
 // Writes a folder that transformers opens: config.json, generation_config.json, model.safetensors,
-// tokenizer.json and tokenizer_config.json. The type is f32, f16 or bf16.
+// tokenizer.json, tokenizer_config.json and README.md. The type is f32, f16 or bf16. Without one, a
+// tensor keeps its own, and quantized matrices get that of choose_decoded_type() (write_plan.h).
 WriteReport write_hugging_face(const std::filesystem::path& folder, const ModelSource& source,
                                std::optional<StoreType> type = StoreType::F32);
 

@@ -5,8 +5,11 @@
 #include <array>
 #include <unordered_map>
 
+#include "hone/core/bf16.h"
 #include "hone/core/check.h"
+#include "hone/core/matrix_type.h"
 #include "hone/core/names.h"
+#include "hone/model_io/metadata/hf_metadata.h"
 #include "hone/model_io/tensor_plan.h"
 #include "hone/text/format/tokenizer_json.h"
 
@@ -40,11 +43,6 @@ namespace {
 // A row of it is added to the activations of its position, where nothing averages errors.
 constexpr std::string_view kPositions = "model.embed_positions.weight";
 
-std::string format_text(const StoredMatrix& matrix) {
-  if (matrix.layout != WeightLayout::GgufBlocks) return to_text(matrix.quant.spec);
-  return std::string(gguf_type_info(static_cast<std::uint32_t>(matrix.block_type), "write").name);
-}
-
 }  // namespace
 
 StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> requested,
@@ -60,11 +58,56 @@ StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> reques
     report.kept.push_back({tensor.name, std::string(name_of(own)), "positions are not quantized"});
     return own;
   }
-  if (!requested)
-    return keep_f16(concat(format_text(tensor.matrix), " has no type in this format"));
+  if (!requested) return keep_f16(concat(type_text(tensor.matrix), " has no type in this format"));
   if (is_quantized(*requested) && tensor.matrix.cols % kQ8_0Block != 0)
     return keep_f16(concat(tensor.matrix.cols, " columns are not a multiple of ", kQ8_0Block));
   return *requested;
+}
+
+namespace {
+
+// What is lost of a matrix by rounding it to 16 bits, as a share of its sum of squares.
+struct RoundingLoss {
+  double f16 = 0, bf16 = 0;
+};
+
+RoundingLoss rounding_loss(const StoredMatrix& matrix) {
+  std::vector<float> row(static_cast<std::size_t>(matrix.cols));
+  double all = 0;
+  RoundingLoss lost;
+  const auto square = [](double value) { return value * value; };
+  for (Index r = 0; r < matrix.rows; ++r) {
+    decode_row(matrix, r, row);
+    for (const float value : row) {
+      all += square(value);
+      lost.f16 += square(f16_to_float(float_to_f16(value)) - value);
+      lost.bf16 += square(bf16_to_float(float_to_bf16(value)) - value);
+    }
+  }
+  if (!(all > 0)) return {};
+  return {lost.f16 / all, lost.bf16 / all};
+}
+
+bool is_packed(const NamedMatrix& tensor) { return tensor.matrix.layout != WeightLayout::Dense; }
+
+}  // namespace
+
+Index count_quantized(std::span<const NamedMatrix> tensors) {
+  return std::ranges::count_if(tensors, is_packed);
+}
+
+StoreType choose_decoded_type(std::span<const NamedMatrix> tensors) {
+  RoundingLoss worst;
+  for (const NamedMatrix& tensor : tensors) {
+    const auto own = stored_type(tensor.matrix);
+    if (!tensor.is_vector && (own == StoreType::F16 || own == StoreType::BF16)) return *own;
+  }
+  for (const NamedMatrix& tensor : tensors) {
+    if (!is_packed(tensor)) continue;
+    const RoundingLoss loss = rounding_loss(tensor.matrix);
+    worst = {std::max(worst.f16, loss.f16), std::max(worst.bf16, loss.bf16)};
+  }
+  return worst.f16 > worst.bf16 ? StoreType::BF16 : StoreType::F16;
 }
 
 std::string_view torch_name_of(StoreType type) {
@@ -75,6 +118,12 @@ std::string_view torch_name_of(StoreType type) {
 void write_hugging_face_texts(const fs::path& folder, const ModelSource& source, Json config) {
   Json generation = source.generation_defaults;
   for (const char* key : {"bos_token_id", "eos_token_id"}) generation[key] = config[key];
+  if (source.tokenizer != nullptr && source.tokenizer->vocabulary().padding)
+    generation["pad_token_id"] = *source.tokenizer->vocabulary().padding;
+  const std::string card = card_of(source.metadata);
+  if (!card.empty()) write_text_file(folder / "README.md", card);
+  if (Json kept = gguf_metadata_value(source.metadata, card); !kept.empty())
+    config[kGgufMetadata] = std::move(kept);
   write_json_file(folder / "config.json", config);
   write_json_file(folder / "generation_config.json", generation);
   if (source.tokenizer == nullptr) return;
@@ -82,6 +131,8 @@ void write_hugging_face_texts(const fs::path& folder, const ModelSource& source,
   write_json_file(folder / "tokenizer.json", text::to_tokenizer_json(vocabulary));
   Json tokenizer_config = text::to_tokenizer_config_json(vocabulary);
   tokenizer_config["model_max_length"] = source.architecture.context;
+  if (Json chat = chat_template_value(source.metadata); !chat.is_null())
+    tokenizer_config["chat_template"] = std::move(chat);
   write_json_file(folder / "tokenizer_config.json", tokenizer_config);
 }
 
@@ -89,7 +140,8 @@ namespace {
 
 // Whether a model folder, hone's or another program's, may contain this file.
 bool belongs_to_model(const std::string& name) {
-  constexpr std::array<std::string_view, 12> kModelFiles = {"config.json",
+  constexpr std::array<std::string_view, 13> kModelFiles = {"README.md",
+                                                            "config.json",
                                                             "generation_config.json",
                                                             "tokenizer.json",
                                                             "tokenizer.model",

@@ -19,9 +19,17 @@ std::vector<const NamedMatrix*> order_tensors(const ModelSource& source, const s
 StoreType choose_type(const NamedMatrix& tensor, std::optional<StoreType> requested,
                       WriteReport& report);
 
-// config.json, generation_config.json, tokenizer.json and tokenizer_config.json.
+// config.json, generation_config.json, tokenizer.json and tokenizer_config.json, and README.md if
+// the model has a card or what belongs in one.
 void write_hugging_face_texts(const std::filesystem::path& folder, const ModelSource& source,
                               Json config);
+
+Index count_quantized(std::span<const NamedMatrix> tensors);
+
+// The type in which quantized matrices are written where no format has theirs: f16 or bf16, as the
+// model's other matrices have; otherwise the one that loses less, compared by the matrix that loses
+// most of its squares. Reads all weights, unless the first rule decides.
+StoreType choose_decoded_type(std::span<const NamedMatrix> tensors);
 
 // torch's name of a dense type ("bfloat16").
 std::string_view torch_name_of(StoreType type);

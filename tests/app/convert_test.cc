@@ -3,16 +3,22 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "hone/app/eval_lm.h"
 #include "hone/app/inspect.h"
 #include "hone/app/inspect_table.h"
+#include "hone/core/bf16.h"
 #include "hone/core/error.h"
 #include "hone/core/file_io.h"
 #include "hone/core/json_io.h"
+#include "hone/core/mmap_file.h"
 #include "hone/core/safetensors.h"
 #include "hone/infer/engine.h"
 #include "tests/model_io/tiny_gguf.h"
 #include "tests/model_io/tiny_model.h"
+#include "tests/support/peer.h"
 #include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 
@@ -74,8 +80,107 @@ TEST_F(Convert, reports_tensors_bytes_and_what_was_kept) {
   EXPECT_EQ(report["kept"][1]["name"], "model.layers.1.mlp.down_proj.weight");
   EXPECT_EQ(report["kept"][1]["dtype"], "f16");
   EXPECT_NE(report["kept"][1]["reason"].get<std::string>().find("40"), std::string::npos);
-  EXPECT_EQ(convert("q", "again")["out_format"], "hone");  // keeps its codes
+  EXPECT_EQ(convert("q", "again", "", "hone")["out_format"], "hone");  // keeps its codes
+  EXPECT_EQ(read_text_file(path("q") / "model.safetensors"),
+            read_text_file(path("again") / "model.safetensors"));
   EXPECT_EQ(convert("q", "dense", "bf16")["out_format"], "huggingface");
+}
+
+// Whether transformers would find the weights of its class.
+bool has_codes(const fs::path& folder) {
+  const MmapFile file(folder / "model.safetensors");
+  const SafetensorsFile content = parse_safetensors(file.bytes(), folder.string());
+  return std::ranges::any_of(content.tensors, [](const SafetensorsTensor& tensor) {
+    return tensor.dtype == Dtype::UInt8;
+  });
+}
+
+TEST_F(Convert, a_folder_has_floats_unless_the_artifact_is_asked_for) {
+  test::write_tiny_gguf(path("k.gguf"));
+  convert("hf", "q8.gguf", "q8_0");
+  convert("hf", "packed", "q4_0");
+  for (const char* in : {"k.gguf", "q8.gguf", "packed"}) {
+    const Json report = convert(in, "out");
+    EXPECT_EQ(report["out_format"], "huggingface") << in;
+    EXPECT_EQ(report["decoded"]["dtype"], "f16") << in;
+    EXPECT_GT(report["decoded"]["matrices"], 8) << in;
+    EXPECT_TRUE(report["kept"].empty()) << in;
+    EXPECT_FALSE(has_codes(path("out"))) << in;
+    const Json config = read_json_file(path("out") / "config.json");
+    EXPECT_EQ(config["torch_dtype"], "float16") << in;
+    EXPECT_EQ(config["architectures"], Json::array({"LlamaForCausalLM"})) << in;
+    const auto before = test::open_bare(path(in)), after = test::open_bare(path("out"));
+    for (const model_io::NamedMatrix& tensor : after->tensors()) {
+      if (!tensor.name.ends_with("o_proj.weight") && !tensor.name.ends_with("v_proj.weight"))
+        continue;
+      std::vector<float> values = test::decoded(before->tensor(tensor.name));
+      for (float& value : values) value = f16_to_float(float_to_f16(value));
+      EXPECT_TRUE(test::same_bits(values, test::decoded(tensor))) << in << tensor.name;
+    }
+  }
+  EXPECT_EQ(convert("k.gguf", "out", "f32")["decoded"]["dtype"], "f32");
+  EXPECT_EQ(refusal("k.gguf", "out", "q8_0", "hf"), ErrorCategory::InvalidArgument);
+}
+
+TEST_F(Convert, a_folder_has_the_float_type_of_a_source_that_has_one) {
+  test::write_tiny_gguf(path("mixed.gguf"), {GgufType::BF16, GgufType::Q8_0});
+  EXPECT_EQ(convert("mixed.gguf", "out")["decoded"]["dtype"], "bf16");
+  EXPECT_EQ(read_json_file(path("out") / "config.json")["torch_dtype"], "bfloat16");
+}
+
+TEST_F(Convert, an_artifact_keeps_blocks_that_no_other_folder_has) {
+  test::write_tiny_gguf(path("k.gguf"));
+  EXPECT_EQ(convert("k.gguf", "packed", "", "hone")["out_format"], "hone");
+  const Json types = inspect_file({path("packed"), {}})["types"];
+  for (const char* type : {"q4_k", "q5_k", "q6_k", "q5_0", "q5_1", "q4_1"})
+    EXPECT_TRUE(types.contains(type)) << types.dump();
+  const auto before = test::open_bare(path("k.gguf")), after = test::open_bare(path("packed"));
+  convert("packed", "back.gguf");
+  const auto back = test::open_bare(path("back.gguf"));
+  for (const model_io::NamedMatrix& tensor : before->tensors()) {
+    EXPECT_TRUE(test::same_bits(test::decoded(tensor), test::decoded(back->tensor(tensor.name))));
+    EXPECT_EQ(after->tensor(tensor.name).matrix.stored_bytes(), tensor.matrix.stored_bytes());
+  }
+}
+
+TEST_F(Convert, an_artifact_of_an_earlier_version_opens) {
+  convert("hf", "q", "q8_0");
+  const fs::path file = path("q") / "config.json";
+  Json config = read_json_file(file);
+  EXPECT_EQ(config["architectures"], Json::array({"HoneLlamaForCausalLM"}));
+  EXPECT_EQ(config["model_type"], "hone_llama");
+  const auto now = test::open_bare(path("q"));
+  config["architectures"] = Json::array({"LlamaForCausalLM"});
+  config["model_type"] = "llama";
+  write_json_file(file, config);
+  EXPECT_EQ(test::open_bare(path("q"))->format(), model_io::ModelFormat::HoneArtifact);
+  config.erase("hone");
+  config["model_type"] = "hone_llama";
+  config["architectures"] = Json::array({"HoneLlamaForCausalLM"});
+  write_json_file(file, config);
+  EXPECT_EQ(refusal("q", "x"), ErrorCategory::Unsupported) << "the names of no folder but hone's";
+}
+
+TEST_F(Convert, transformers_opens_folders_and_refuses_artifacts) {
+  HONE_REQUIRE_PEER("transformers", "torch");
+  test::write_tiny_gguf(path("k.gguf"));
+  convert("k.gguf", "out");
+  convert("k.gguf", "packed", "q8_0");
+  const auto ask = [&](const char* name) {
+    return parse_json(
+        test::run_peer("tests/model_io/peer_transformers.py", {"open", path(name).string()}), name);
+  };
+  const Json opened = ask("out");
+  EXPECT_EQ(opened["dtype"], "torch.float16");
+  EXPECT_TRUE(opened["missing"].empty()) << opened["missing"].dump();
+  const auto file = test::open_bare(path("out"));
+  for (const model_io::NamedMatrix& tensor : file->tensors()) {
+    const std::vector<float> values = test::decoded(tensor);
+    EXPECT_NEAR(std::accumulate(values.begin(), values.end(), 0.0),
+                opened["tensors"][tensor.name][4].get<double>(), 1e-6)
+        << tensor.name;
+  }
+  EXPECT_NE(ask("packed")["refused"].get<std::string>().find("hone_llama"), std::string::npos);
 }
 
 TEST_F(Convert, refuses_to_overwrite_the_input_or_foreign_folders) {

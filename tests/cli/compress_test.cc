@@ -4,6 +4,7 @@
 
 #include "hone/core/file_io.h"
 #include "tests/cli/cli_fixture.h"
+#include "tests/model_io/metadata/described_model.h"
 
 namespace hone::test {
 namespace {
@@ -12,7 +13,13 @@ namespace fs = std::filesystem;
 using testing::AllOf;
 using testing::HasSubstr;
 
-class Compress : public Cli {};
+class Compress : public Cli {
+ protected:
+  std::string write_recipe(const std::string& text) const {
+    write_text_file(path("recipe.toml"), "version = 1\n" + text);
+    return path("recipe.toml");
+  }
+};
 
 TEST_F(Compress, spares_its_inputs_and_says_why_nothing_is_written) {
   const std::string model = write_tiny_model(), out = path("small");
@@ -100,6 +107,107 @@ TEST_F(Compress, takes_the_tokenizer_that_a_model_lacks_and_eval_does_too) {
   const Arguments eval{"eval", bare, "--baseline", bare, "--data", path("text.txt")};
   expect_refusal(eval, 3, "no tokenizer");
   EXPECT_EQ(json_of(eval + Arguments{"--tokenizer", with})["ppl_ratio"], 1.0);
+}
+
+// The sum of the parts is the file, and the line about it is that of what lies there.
+void expect_sizes(const Json& sizes, const std::string& out) {
+  Index sum = 0;
+  for (const auto& [name, bytes] : sizes["parts"].items()) sum += bytes.get<Index>();
+  EXPECT_EQ(sum, sizes["file_bytes"].get<Index>()) << sizes.dump();
+  EXPECT_EQ(fs::file_size(out + "/model.safetensors"), sizes["file_bytes"].get<Index>());
+  Index bytes = 0, elements = 0;
+  for (const Json& tensor : json_of({"inspect", out})["tensors"]) {
+    bytes += tensor["bytes"].get<Index>();
+    Index size = 1;
+    for (const Json& side : tensor["shape"]) size *= side.get<Index>();
+    elements += size;
+  }
+  EXPECT_DOUBLE_EQ(sizes["bits_per_weight"].get<double>(),
+                   8.0 * static_cast<double>(bytes) / static_cast<double>(elements));
+}
+
+TEST_F(Compress, rounds_quantized_matrices_again_where_they_become_smaller) {
+  const std::string model = path("m.gguf"), out = path("small");
+  write_described_gguf(model, {GgufType::Q5_0});
+  const Json made = json_of({"compress", model, "-o", out, "--quantize", "int4:g32"});
+  const Json& pass = made["passes"][0];
+  EXPECT_EQ(pass["status"], "applied");
+  EXPECT_EQ(pass["rounded_again"], 7);
+  EXPECT_EQ(pass["evidence"].size(), 7u);
+  EXPECT_EQ(pass["evidence"][0]["from"], "q5_0");
+  // int8:row, the default of embedding and output, has 8.125 bits per weight instead of 5.5.
+  ASSERT_EQ(pass["kept"].size(), 2u);
+  EXPECT_EQ(pass["kept"][0]["type"], "q5_0");
+  EXPECT_THAT(pass["kept"][0]["reason"].get<std::string>(),
+              AllOf(HasSubstr("5.50"), HasSubstr("8.12")));
+  const Json types = json_of({"inspect", out})["types"];
+  EXPECT_EQ(types["q5_0"]["tensors"], 2);
+  EXPECT_EQ(types["int4:g32:asym"]["tensors"], 7);
+  expect_sizes(made["sizes"], out);
+  EXPECT_LT(fs::file_size(out + "/model.safetensors"), fs::file_size(model));
+  EXPECT_EQ(run_hone({"generate", out, "-p", "a", "-n", "2"}).status, 0);
+  const ProgramResult again = run_hone({"compress", model, "-o", out, "--quantize", "int4:g32"});
+  EXPECT_THAT(again.out, AllOf(HasSubstr("7 of them were quantized already"),
+                               HasSubstr("2 more would not become smaller")));
+  EXPECT_THAT(again.err, HasSubstr("start from the original weights"));
+}
+
+TEST_F(Compress, refuses_a_spec_that_makes_no_matrix_smaller) {
+  const std::string model = path("m.gguf"), out = path("small");
+  write_described_gguf(model, {GgufType::Q4_1});
+  for (const char* spec : {"int8:row", "int5:g32"}) {
+    EXPECT_THAT(expect_refusal({"compress", model, "-o", out, "--quantize", spec}, 2,
+                               "q4_1 has 5.00 bits per weight"),
+                HasSubstr(spec));
+  }
+  expect_refusal({"compress", write_tiny_model(), "-o", out, "--recipe", write_recipe(R"(
+[model]
+head = "float"
+[[pass]]
+kind = "quantize"
+apply = ["lm_head*"]
+)")},
+                 2, "No matrix");
+  EXPECT_FALSE(fs::exists(out));
+}
+
+TEST_F(Compress, ends_with_1_and_its_document_when_a_gate_does_not_hold) {
+  const std::string model = write_tiny_model(), out = path("small");
+  const auto run = [&](const std::string& recipe, const Arguments& more = {}) {
+    return run_hone(
+        Arguments{"compress", model, "-o", out, "--recipe", write_recipe(recipe), "--json"} + more);
+  };
+  const std::string gate = "[gate]\nmin_speedup = 0\nmax_ppl_ratio = 0\nmin_bytes_saved = 5000\n",
+                    small = "[[pass]]\nkind = \"quantize\"\napply = [\"*layers.0*k_proj*\"]\n",
+                    large = "[[pass]]\nkind = \"quantize\"\n";
+  for (const char* on_fail : {"skip", "stop"}) {
+    const ProgramResult none = run(gate + small, {"--on-fail", on_fail});
+    EXPECT_EQ(none.status, 1);
+    const Json document = parse_json(none.out, "stdout");
+    EXPECT_EQ(document["passes"][0]["status"],
+              std::string_view(on_fail) == "skip" ? "skipped" : "failed");
+    EXPECT_TRUE(document["sizes"].is_null());
+    EXPECT_THAT(none.err, HasSubstr("nothing was written"));
+    EXPECT_FALSE(fs::exists(out));
+  }
+  const ProgramResult kept = run(gate + small, {"--on-fail", "keep"});
+  EXPECT_EQ(kept.status, 0) << kept.err;
+  const ProgramResult part = run(gate + small + large);
+  EXPECT_EQ(part.status, 1);
+  const Json document = parse_json(part.out, "stdout");
+  EXPECT_EQ(document["passes"][0]["status"], "skipped");
+  EXPECT_EQ(document["passes"][1]["status"], "applied");
+  expect_sizes(document["sizes"], out);
+}
+
+TEST_F(Compress, carries_what_the_model_says_of_itself) {
+  const std::string model = path("m.gguf"), out = path("small");
+  write_described_gguf(model, {GgufType::Q8_0});
+  json_of({"compress", model, "-o", out, "--quantize", "int4:g32"});
+  const Json before = json_of({"inspect", model}), after = json_of({"inspect", out});
+  for (const char* key : {"name", "license", "chat_template"}) EXPECT_EQ(before[key], after[key]);
+  EXPECT_EQ(after["license"], "apache-2.0");
+  EXPECT_EQ(after["chat_template"], true);
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ class WindowedFile final : public model_io::ModelFile {
   Index file_bytes() const override { return file_->file_bytes(); }
   std::vector<std::filesystem::path> files() const override { return file_->files(); }
   const Json& generation_defaults() const override { return file_->generation_defaults(); }
+  const model_io::ModelMetadata& metadata() const override { return file_->metadata(); }
   void drop_pages(const model_io::NamedMatrix& tensor) const override { file_->drop_pages(tensor); }
   bool is_damaged() const override { return file_->is_damaged(); }
   void check_intact() const override { file_->check_intact(); }

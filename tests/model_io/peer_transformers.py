@@ -4,8 +4,9 @@
 save FOLDER     random tiny Llama models saved by transformers, each with expected.json beside it:
                 the inverse frequencies and attention factor of its rotary embedding, and for each
                 tensor [rows, cols, first value, last value, sum of all values in double]
-open FOLDER     opens what hone wrote; prints one JSON document: for each tensor the same five, and
-                the ids of each line of FOLDER/texts.txt
+open FOLDER     opens what hone wrote; prints one JSON document: for each tensor the same five, the
+                type of the weights, the names that it misses, and the ids of each line of
+                FOLDER/texts.txt; or {"refused": why}
 """
 import json
 import pathlib
@@ -64,10 +65,17 @@ def save(folder):
 
 
 def open_folder(folder):
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
+    try:
+        model, report = transformers.AutoModelForCausalLM.from_pretrained(
+            folder, dtype="auto", output_loading_info=True)
+    except ValueError as error:
+        print(json.dumps({"refused": str(error)}))
+        return
     state = {k: v for k, v in model.state_dict().items()
              if not (model.config.tie_word_embeddings and k == "lm_head.weight")}
     out = {"tensors": describe(state), "inverse": model.model.rotary_emb.inv_freq.double().tolist()}
+    out["dtype"] = str(model.dtype)
+    out["missing"] = sorted(report["missing_keys"])
     texts = pathlib.Path(folder) / "texts.txt"
     if texts.exists():
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

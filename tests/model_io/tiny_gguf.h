@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <utility>
@@ -58,6 +59,7 @@ struct GgufPartSpec {
   bool model_keys = true;
   std::string architecture = "llama";  // absent if empty
   std::optional<Index> number = {}, count = {}, all_tensors = {};
+  std::function<void(GgufWriter&)> more_keys = {};
 };
 
 // Matrices take the types in turn, by their place in tiny_gguf_tensors().
@@ -65,6 +67,7 @@ inline void write_gguf_part(const std::filesystem::path& path, const GgufPartSpe
                             const std::vector<GgufType>& types) {
   GgufWriter writer(path);
   if (!part.architecture.empty()) writer.set_string("general.architecture", part.architecture);
+  if (part.more_keys) part.more_keys(writer);
   if (part.model_keys) {
     writer.set_integer("llama.context_length", 64);
     writer.set_integer("llama.embedding_length", 256);
@@ -73,7 +76,7 @@ inline void write_gguf_part(const std::filesystem::path& path, const GgufPartSpe
     writer.set_integer("llama.attention.head_count", 4);
     writer.set_integer("llama.attention.head_count_kv", 1);
     writer.set_number("llama.attention.layer_norm_rms_epsilon", 1e-5);
-    writer.set_string("tokenizer.ggml.model", "no_vocab");
+    if (!writer.has("tokenizer.ggml.model")) writer.set_string("tokenizer.ggml.model", "no_vocab");
   }
   if (part.number) writer.set_integer("split.no", *part.number);
   if (part.count) writer.set_integer("split.count", *part.count);
@@ -105,8 +108,11 @@ inline std::vector<GgufType> read_only_types() {
 }
 
 inline void write_tiny_gguf(const std::filesystem::path& path,
-                            const std::vector<GgufType>& types = read_only_types()) {
-  write_gguf_part(path, {.tensors = tensor_range(0, tiny_gguf_tensors().size())}, types);
+                            const std::vector<GgufType>& types = read_only_types(),
+                            const std::function<void(GgufWriter&)>& more_keys = {}) {
+  write_gguf_part(path,
+                  {.tensors = tensor_range(0, tiny_gguf_tensors().size()), .more_keys = more_keys},
+                  types);
 }
 
 // The specs of a true split into three parts, the first of which has keys only.

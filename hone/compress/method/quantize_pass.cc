@@ -9,7 +9,9 @@
 #include "hone/compress/gate.h"
 #include "hone/compress/method/product_timer.h"
 #include "hone/core/check.h"
+#include "hone/core/matrix_type.h"
 #include "hone/core/progress.h"
+#include "hone/core/text_format.h"
 #include "hone/core/trace.h"
 
 namespace hone::compress {
@@ -23,8 +25,27 @@ bool matches_any(const std::vector<std::string>& globs, const std::string& name)
   });
 }
 
-// Not quantized yet.
-bool is_dense(const NamedMatrix& tensor) { return tensor.matrix.layout == WeightLayout::Dense; }
+bool is_quantized(const NamedMatrix& tensor) { return tensor.matrix.layout != WeightLayout::Dense; }
+
+double bits_of(const StoredMatrix& matrix) {
+  return 8 * static_cast<double>(matrix.stored_bytes()) /
+         static_cast<double>(matrix.rows * matrix.cols);
+}
+
+bool would_shrink(const StoredMatrix& matrix, const QuantSpec& spec) {
+  return spec.bits_per_weight(matrix.rows, matrix.cols) < bits_of(matrix);
+}
+
+std::string say_bits(double bits) { return concat(fixed(bits, 2), " bits per weight"); }
+
+Json kept_row(const NamedMatrix& tensor, const QuantSpec& spec, double bits) {
+  const std::string type = type_text(tensor.matrix);
+  return {{"tensor", tensor.name},
+          {"type", type},
+          {"spec", to_text(spec)},
+          {"reason", concat(type, " has ", say_bits(bits_of(tensor.matrix)), ", ", to_text(spec),
+                            " would have ", fixed(bits, 2))}};
+}
 
 class RoundPass final : public Pass {
  public:
@@ -39,6 +60,8 @@ class RoundPass final : public Pass {
   std::optional<QuantSpec> spec_for(const NamedMatrix& tensor) const;
   void check_globs(const Model& model) const;
   void check_groups(const Model& model) const;
+  void check_use(const Model& model) const;
+  bool quantize_tensor(Model& model, Index at, Context& context, PassRecord& record) const;
   std::vector<Index> quantize_tensors(Model& model, Context& context, PassRecord& record) const;
 
   QuantizePass options_;
@@ -72,16 +95,72 @@ void RoundPass::check_globs(const Model& model) const {
 void RoundPass::check_groups(const Model& model) const {
   for (const NamedMatrix& tensor : model.tensors()) {
     const auto spec = spec_for(tensor);
-    if (!spec || spec->span != ScaleSpan::Group || !is_dense(tensor)) continue;
+    if (!spec || spec->span != ScaleSpan::Group) continue;
     HONE_CHECK(spec->group <= tensor.matrix.cols, "quantize",
                concat("groups of at most the ", tensor.matrix.cols, " columns of ", tensor.name),
                to_text(*spec));
   }
 }
 
+// A pass that would change nothing is a mistake, which is better said before the work.
+void RoundPass::check_use(const Model& model) const {
+  Index named = 0;
+  std::string example;
+  for (const NamedMatrix& tensor : model.tensors()) {
+    const auto spec = spec_for(tensor);
+    if (!spec) continue;
+    if (would_shrink(tensor.matrix, *spec)) return;
+    if (++named > 1) continue;
+    example = kept_row(tensor, *spec, spec->bits_per_weight(tensor.matrix.rows, tensor.matrix.cols))
+                  .at("reason");
+  }
+  const std::string op = concat("quantize ", to_text(options_.spec));
+  HONE_REQUIRE(named > 0, op, "No matrix is named by this pass.");
+  fail_argument(op, concat("None of the ", named,
+                           " matrices that this pass names would become smaller: ", example, "."));
+}
+
 void RoundPass::check(const Model& model) const {
   check_globs(model);
   check_groups(model);
+  check_use(model);
+}
+
+bool RoundPass::quantize_tensor(Model& model, Index at, Context& context,
+                                PassRecord& record) const {
+  const NamedMatrix tensor = model.tensors()[static_cast<std::size_t>(at)];
+  const auto spec = spec_for(tensor);
+  if (!spec || !model.is_original(at)) return false;
+  const StoredMatrix& before = tensor.matrix;
+  HONE_TRACE_ZONE("quantize tensor", {"tensor", tensor.name}, {"rows", before.rows},
+                  {"cols", before.cols}, {"bytes", before.stored_bytes()});
+  if (!would_shrink(before, *spec)) {
+    record.kept.push_back(kept_row(tensor, *spec, spec->bits_per_weight(before.rows, before.cols)));
+    return false;
+  }
+  std::vector<float> values(static_cast<std::size_t>(before.rows * before.cols));
+  decode(before, values);
+  QuantMatrix matrix = round_clip(values, before.rows, before.cols, *spec, {.clip = options_.clip},
+                                  context.executor, tensor.name);
+  const double bits = matrix.spec.bits_per_weight(before.rows, before.cols);
+  if (!would_shrink(before, matrix.spec)) {  // its scales did not fit into f16
+    record.kept.push_back(kept_row(tensor, matrix.spec, bits));
+    return false;
+  }
+  const Index bytes = matrix.bytes();
+  record.evidence.push_back({{"tensor", tensor.name},
+                             {"shape", {before.rows, before.cols}},
+                             {"from", type_text(before)},
+                             {"spec", to_text(matrix.spec)},
+                             {"bits_per_weight", bits},
+                             {"sqnr_db", signal_to_noise_db(values, matrix.view())},
+                             {"bytes_before", before.stored_bytes()},
+                             {"bytes_after", bytes}});
+  record.rounded_again += is_quantized(tensor) ? 1 : 0;
+  record.bytes_before += before.stored_bytes();
+  record.bytes_after += bytes;
+  model.replace(at, std::move(matrix), options_.act_int8);
+  return true;
 }
 
 std::vector<Index> RoundPass::quantize_tensors(Model& model, Context& context,
@@ -89,33 +168,10 @@ std::vector<Index> RoundPass::quantize_tensors(Model& model, Context& context,
   std::vector<Index> changed;
   const auto count = static_cast<Index>(model.tensors().size());
   Progress progress("quantize", count, "tensors");
-  std::vector<float> values;
   for (Index at = 0; at < count; ++at) {
     throw_if_cancelled(context);
-    const NamedMatrix tensor = model.tensors()[static_cast<std::size_t>(at)];
-    const auto spec = spec_for(tensor);
-    progress.update(at + 1, tensor.name);
-    if (!spec || !is_dense(tensor)) continue;
-    const StoredMatrix& before = tensor.matrix;
-    HONE_TRACE_ZONE("quantize tensor", {"tensor", tensor.name}, {"rows", before.rows},
-                    {"cols", before.cols}, {"bytes", before.stored_bytes()});
-    values.resize(static_cast<std::size_t>(before.rows * before.cols));
-    decode(before, values);
-    QuantMatrix matrix = round_clip(values, before.rows, before.cols, *spec,
-                                    {.clip = options_.clip}, context.executor, tensor.name);
-    const Index bytes = matrix.bytes();
-    record.evidence.push_back(
-        {{"tensor", tensor.name},
-         {"shape", {before.rows, before.cols}},
-         {"spec", to_text(matrix.spec)},
-         {"bits_per_weight", matrix.spec.bits_per_weight(before.rows, before.cols)},
-         {"sqnr_db", signal_to_noise_db(values, matrix.view())},
-         {"bytes_before", before.stored_bytes()},
-         {"bytes_after", bytes}});
-    record.bytes_before += before.stored_bytes();
-    record.bytes_after += bytes;
-    model.replace(at, std::move(matrix), options_.act_int8);
-    changed.push_back(at);
+    progress.update(at + 1, model.tensors()[static_cast<std::size_t>(at)].name);
+    if (quantize_tensor(model, at, context, record)) changed.push_back(at);
   }
   return changed;
 }
@@ -138,7 +194,7 @@ PassRecord RoundPass::apply(Model& model, Context& context) {
     return record;
   }
   if (changed.empty()) {
-    record.reason = "no floating-point matrix matched";
+    record.reason = "passes before it changed every matrix that it would make smaller";
     return record;
   }
   time_products(before, model.tensors(), changed, context, record);

@@ -10,7 +10,7 @@
 namespace hone::model_io {
 namespace {
 
-constexpr const char *kWindow = "sliding_window", *kTypes = "layer_types";
+constexpr const char *kWindow = "sliding_window", *kLayerTypes = "layer_types";
 constexpr const char *kUse = "use_sliding_window", *kFirst = "max_window_layers";
 constexpr const char* kPeriod = "sliding_window_pattern";
 constexpr std::string_view kFull = "full_attention", kSliding = "sliding_attention";
@@ -34,18 +34,18 @@ bool has_window(const JsonFields& config, const Family& family, Index layer) {
 // Which layers have a window.
 std::vector<bool> windowed_layers(const JsonFields& config, const Family& family, Index layers) {
   std::vector<bool> out;
-  const Json* types = family.window == WindowRule::All ? nullptr : config.find(kTypes);
+  const Json* types = family.window == WindowRule::All ? nullptr : config.find(kLayerTypes);
   if (types == nullptr) {
     for (Index layer = 0; layer < layers; ++layer) out.push_back(has_window(config, family, layer));
     return out;
   }
   if (!types->is_array() || std::ssize(*types) != layers)
-    config.refuse(kTypes, concat("a list of ", layers, " types"),
+    config.refuse(kLayerTypes, concat("a list of ", layers, " types"),
                   types->is_array() ? concat(types->size()) : types->type_name());
   for (const Json& type : *types) {
     const std::string name = type.is_string() ? type.get<std::string>() : type.dump();
     if (name != kFull && name != kSliding)
-      fail_unsupported(config.where(), concat(kFull, " or ", kSliding, " in ", kTypes),
+      fail_unsupported(config.where(), concat(kFull, " or ", kSliding, " in ", kLayerTypes),
                        quote_name(name));
     out.push_back(name == kSliding);
   }
@@ -60,10 +60,10 @@ std::vector<Index> read_windows(const JsonFields& config, const Family& family, 
       config.mentions(kWindow) ? config.integer(kWindow).value_or(0) : family.defaults.window;
   if (window < 0) config.refuse(kWindow, "a number of at least 0", concat(window));
   if (family.window == WindowRule::Switch && !config.boolean(kUse).value_or(false)) window = 0;
-  if (config.has(kPeriod) && !config.has(kTypes) && family.window == WindowRule::Period &&
+  if (config.has(kPeriod) && !config.has(kLayerTypes) && family.window == WindowRule::Period &&
       config.integer(kPeriod) != family.window_period)
     fail_unsupported(config.where(),
-                     concat(family.window_period, " for ", kPeriod, ", or ", kTypes),
+                     concat(family.window_period, " for ", kPeriod, ", or ", kLayerTypes),
                      concat(*config.integer(kPeriod)));
   if (window == 0) return {};
   std::vector<Index> windows;
@@ -113,7 +113,7 @@ void write_windows(const Architecture& a, const Family& family, Json& config) {
   Json types = Json::array();
   for (Index layer = 0; layer < a.layers; ++layer)
     types.push_back(a.window_of(layer) != 0 ? kSliding : kFull);
-  config[kTypes] = std::move(types);
+  config[kLayerTypes] = std::move(types);
 }
 
 std::vector<Index> default_windows(const Family& family, Index window, Index layers) {

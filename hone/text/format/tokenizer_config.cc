@@ -9,6 +9,8 @@ namespace {
 
 constexpr std::string_view kEndOfText = "<|endoftext|>";
 
+bool is_special(TokenType type) { return type == TokenType::Unknown || type == TokenType::Control; }
+
 // A special token is spelled "<s>" or {"content": "<s>", …}.
 std::optional<TokenId> read_special(const Vocabulary& v, const JsonField& config, const char* key,
                                     std::string_view where) {
@@ -71,7 +73,8 @@ Json to_tokenizer_config_json(const Vocabulary& v) {
   put("bos_token", v.bos);
   put("eos_token", v.eos);
   put("pad_token", v.padding);
-  if (v.unknown && v.types[*v.unknown] == TokenType::Unknown) put("unk_token", v.unknown);
+  // transformers makes it a special token, so it must be one already.
+  if (v.unknown && is_special(v.types[*v.unknown])) put("unk_token", v.unknown);
   json["add_bos_token"] = v.add_bos;
   json["add_eos_token"] = v.add_eos;
   json["clean_up_tokenization_spaces"] = false;
