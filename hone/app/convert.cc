@@ -121,10 +121,10 @@ Json convert_model(const ConvertOptions& options) {
                                        .file = model.get(),
                                        .metadata = model->metadata()},
                                       type);
-  Json document = {{"tensors", report.tensors},     {"bytes", report.bytes},
+  Json document = {{"tensors", report.tensors},      {"bytes", report.bytes},
                    {"kept", kept_json(report.kept)}, {"in_format", name_of(model->format())},
-                   {"out_format", name_of(format)}, {"out", options.out.string()},
-                   {"tokenizer", nullptr},          {"decoded", nullptr}};
+                   {"out_format", name_of(format)},  {"out", options.out.string()},
+                   {"tokenizer", nullptr},           {"decoded", nullptr}};
   if (tokenizer != nullptr) document["tokenizer"] = tokenizer->kind();
   if (report.decoded > 0)
     document["decoded"] = {{"matrices", report.decoded}, {"dtype", name_of(report.decoded_type)}};

@@ -35,6 +35,7 @@ task::ExportParts export_parts(const task::LmData& data,
   if (!initial) return {.tokenizer = data.tokenizer.get()};
   return {.tokenizer = data.tokenizer.get(),
           .generation_defaults = initial->generation_defaults,
+          .metadata = initial->metadata,
           .context = initial->architecture.context};
 }
 

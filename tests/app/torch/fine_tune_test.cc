@@ -159,6 +159,21 @@ TEST_F(FineTune, leaves_the_architecture_and_the_tokenizer_of_the_model) {
   }
 }
 
+TEST_F(FineTune, leaves_the_chat_template_and_the_license_of_the_model) {
+  const fs::path init = folder_->path() / "chat";
+  const std::string chat = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}";
+  fs::copy(first_.model, init, fs::copy_options::recursive);
+  write_text_file(init / "chat_template.jinja", chat);
+  write_text_file(init / "README.md", "---\nlicense: mit\n---\n\n# A model\n");
+  TrainLmJob job = fine_tuning("chats", init);
+  interrupt(job);
+  fs::remove_all(init);  // a run that goes on does not need it
+  const auto about = model_io::open_model_or_throw(train_lm(job).model)->metadata();
+  ASSERT_NE(about.chat_template(), nullptr);
+  EXPECT_EQ(*about.chat_template(), chat);
+  EXPECT_EQ(about.text("general.license"), "mit");
+}
+
 // The runtime serves the same file with its own kernels, from either order of q and k.
 TEST_F(FineTune, starts_with_the_logits_that_the_runtime_has_of_the_file) {
   for (const fs::path& file :

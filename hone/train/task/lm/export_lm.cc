@@ -34,7 +34,8 @@ void export_lm(const std::filesystem::path& folder, nn::LlamaImpl& model,
   model_io::write_hugging_face(folder, {.architecture = architecture,
                                         .tensors = tensors,
                                         .tokenizer = parts.tokenizer,
-                                        .generation_defaults = parts.generation_defaults});
+                                        .generation_defaults = parts.generation_defaults,
+                                        .metadata = parts.metadata});
 }
 
 }  // namespace hone::task

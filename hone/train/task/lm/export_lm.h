@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "hone/core/json_io.h"
+#include "hone/model_io/metadata/model_metadata.h"
 #include "hone/text/tokenizer.h"
 #include "hone/train/nn/llama.h"
 
@@ -13,6 +14,7 @@ namespace hone::task {
 struct ExportParts {
   const text::Tokenizer* tokenizer = nullptr;  // none is written if null
   Json generation_defaults = Json::object();   // of sampling
+  model_io::ModelMetadata metadata = {};       // chat templates, license, …
   Index context = 0;                           // in config.json; 0: the model's
 };
 

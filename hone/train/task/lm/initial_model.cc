@@ -9,6 +9,7 @@
 #include "hone/core/file_io.h"
 #include "hone/model_io/family/family.h"
 #include "hone/model_io/hf_config.h"
+#include "hone/model_io/metadata/hf_metadata.h"
 #include "hone/model_io/tokenizer_file.h"
 #include "hone/model_io/write_plan.h"
 #include "hone/text/format/tokenizer_json.h"
@@ -54,6 +55,7 @@ InitialModel open_initial_model(const fs::path& init) {
   out.tokenizer = out.file->tokenizer();
   text::to_tokenizer_json(out.tokenizer->vocabulary());  // refuses now what it would at the end
   out.generation_defaults = out.file->generation_defaults();
+  out.metadata = out.file->metadata();
   if (!out.architecture.bos_id) out.architecture.bos_id = out.tokenizer->bos();
   if (out.architecture.stop_ids.empty() && out.tokenizer->eos()) {
     out.architecture.stop_ids = {*out.tokenizer->eos()};
@@ -67,7 +69,8 @@ void write_initial_model(const fs::path& path, const InitialModel& model) {
                                      {.architecture = model.architecture,
                                       .tensors = {},
                                       .tokenizer = model.tokenizer.get(),
-                                      .generation_defaults = model.generation_defaults},
+                                      .generation_defaults = model.generation_defaults,
+                                      .metadata = model.metadata},
                                      model_io::write_hf_config(model.architecture, "float32"));
   folder.commit();
 }
@@ -77,8 +80,9 @@ InitialModel read_initial_model(const fs::path& folder) {
   out.path = folder;
   out.generation_defaults = read_json_file(folder / kGeneration);
   const fs::path config = folder / kConfig;
-  out.architecture =
-      model_io::read_hf_config(read_json_file(config), out.generation_defaults, config.string());
+  const Json json = read_json_file(config);
+  out.architecture = model_io::read_hf_config(json, out.generation_defaults, config.string());
+  out.metadata = model_io::read_hf_metadata(folder, json);
   model_io::validate(out.architecture, config.string());
   out.tokenizer = model_io::find_tokenizer(folder);
   if (out.tokenizer == nullptr) fail_corrupt(folder.string(), "This folder has no tokenizer.");

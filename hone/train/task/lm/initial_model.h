@@ -18,6 +18,7 @@ struct InitialModel {
   model_io::Architecture architecture;
   std::shared_ptr<const text::Tokenizer> tokenizer;
   Json generation_defaults = Json::object();  // of sampling, for the trained model
+  model_io::ModelMetadata metadata;           // for the trained model, too
   std::filesystem::path path;
   // Null in a run that goes on and has its weights.
   std::shared_ptr<const model_io::ModelFile> file;
