@@ -116,7 +116,8 @@ void expect_sizes(const Json& sizes, const std::string& out) {
   EXPECT_EQ(sum, sizes["file_bytes"].get<Index>()) << sizes.dump();
   EXPECT_EQ(fs::file_size(out + "/model.safetensors"), sizes["file_bytes"].get<Index>());
   Index bytes = 0, elements = 0;
-  for (const Json& tensor : json_of({"inspect", out})["tensors"]) {
+  const Json inspected = json_of({"inspect", out});
+  for (const Json& tensor : inspected["tensors"]) {
     bytes += tensor["bytes"].get<Index>();
     Index size = 1;
     for (const Json& side : tensor["shape"]) size *= side.get<Index>();
