@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -59,7 +60,13 @@ std::vector<ParameterShape> llama_shapes(const model_io::Architecture& model,
   std::vector<ParameterShape> out = {{model.vocab_size, hidden, true}, {1, hidden}};
   if (!model.tied_embeddings) out.push_back({model.vocab_size, hidden});
   for (const std::vector<Product>& products : layers) {
-    out.insert(out.end(), {{1, hidden}, {1, hidden}});
+    const Index norms = (model.pre_norms ? 2 : 0) + (model.post_norms ? 2 : 0);
+    out.insert(out.end(), static_cast<std::size_t>(norms), {1, hidden});
+    if (model.qk_norm != model_io::QkNorm::None) {
+      const bool by_head = model.qk_norm == model_io::QkNorm::Head;
+      out.push_back({1, (by_head ? 1 : model.heads) * model.head_dim});
+      out.push_back({1, (by_head ? 1 : model.kv_heads) * model.head_dim});
+    }
     for (const auto& [planned, factored] : products) {
       if (factored != nullptr) {
         out.push_back({factored->width(), planned.inputs});
@@ -116,17 +123,35 @@ Index gradient_floats(const Product& product, Index rows, nn::MatmulBackend back
   return by_input + std::max(rows * all + by_first, width * planned.inputs + by_second);
 }
 
+// The results and 1/rms of a layer's norms, per row. The sum before a norm is kept either way.
+Index norm_floats(const model_io::Architecture& model) {
+  const Index qk = model.qk_norm == model_io::QkNorm::None   ? 0
+                   : model.qk_norm == model_io::QkNorm::Head ? model.heads + model.kv_heads
+                                                             : 2;
+  return (2 + (model.pre_norms ? 2 : 0) + (model.post_norms ? 2 : 0)) * model.hidden_size +
+         (model.pre_norms ? 2 : 0) + (model.post_norms ? 2 : 0) + qk;
+}
+
+// The masks of windows that are shorter than `positions`.
+Index mask_floats(const model_io::Architecture& model, Index positions) {
+  std::set<Index> windows;
+  for (Index layer = 0; layer < model.layers; ++layer) {
+    const Index window = model.window_of(layer);
+    if (window > 0 && window < positions) windows.insert(window);
+  }
+  return std::ssize(windows) * positions * positions;
+}
+
 // Floats of a Llama's step, R rows.
 struct LlamaFloats {
-  Index rows, hidden, qkv, turned, attended, heads, inner, vocab, layers, every;
+  Index rows, hidden, norms, masks, qkv, turned, attended, heads, inner, vocab, layers, every;
   bool tied;
   nn::MatmulBackend backend;
   std::vector<Index> down_gradients, hidden_columns;  // of each layer, of its factored products
 
-  // Two norms (sum, normed, 1/rms), qkv, q and k turned, attention and its log-sums, gate and up,
-  // their product.
+  // Norms, qkv, q and k turned, attention and its log-sums, gate and up, their product.
   Index block(Index layer) const {
-    return rows * (4 * hidden + 2 + qkv + turned + attended + heads + 3 * inner +
+    return rows * (norms + qkv + turned + attended + heads + 3 * inner +
                    hidden_columns[static_cast<std::size_t>(layer)]);
   }
   bool is_recomputed(Index layer) const { return every > 0 && layer % every == 0; }
@@ -146,7 +171,7 @@ struct LlamaFloats {
     return (layer > 0 && is_recomputed(layer - 1) ? 2 : 1) * rows * hidden;
   }
   Index activations() const {
-    Index floats = head();
+    Index floats = head() + masks;
     for (Index layer = 0; layer < layers; ++layer) floats += kept(layer);
     return floats;
   }
@@ -188,6 +213,8 @@ trainer::MemoryParts predict_memory(const LmConfig& config, const model_io::Arch
   }
   const LlamaFloats floats{.rows = rows,
                            .hidden = hidden,
+                           .norms = norm_floats(model),
+                           .masks = mask_floats(model, positions),
                            .qkv = (model.heads + 2 * model.kv_heads) * model.head_dim,
                            .turned = (model.heads + model.kv_heads) * model.head_dim,
                            .attended = model.heads * model.head_dim,
