@@ -35,7 +35,7 @@ bool belongs_to_file(std::string_view key) {
       "tokenizer.ggml.model",  "tokenizer.ggml.pre",        "tokenizer.ggml.tokens",
       "tokenizer.ggml.scores", "tokenizer.ggml.token_type", "tokenizer.ggml.merges"};
   return std::ranges::find(kKeys, key) != kKeys.end() || key.starts_with("split.") ||
-         key.starts_with("hone.");
+         key.starts_with("hone.") || key.ends_with(".vocab_size");
 }
 
 bool is_template(std::string_view key) {

@@ -19,7 +19,7 @@ namespace hone::task {
 namespace {
 
 // As many features as the cnn has for images of 64 x 64, and 17 classes.
-constexpr Index kFeatures = 8192, kClasses = 17, kBatch = 64, kSteps = 50;
+constexpr Index kWideFeatures = 8192, kFlowers = 17, kPhotos = 64, kFirstSteps = 50;
 
 struct Batch {
   torch::Tensor features, labels;
@@ -27,8 +27,8 @@ struct Batch {
 
 // Always other samples, so that nothing can be learned by heart.
 Batch next_batch(const torch::Tensor& centers) {
-  const torch::Tensor labels = torch::randint(kClasses, {kBatch}, torch::kLong);
-  const torch::Tensor noise = torch::randn({kBatch, kFeatures});
+  const torch::Tensor labels = torch::randint(kFlowers, {kPhotos}, torch::kLong);
+  const torch::Tensor noise = torch::randn({kPhotos, kWideFeatures});
   return {(0.03 * centers.index_select(0, labels) + noise).relu(), labels};
 }
 
@@ -37,14 +37,14 @@ std::vector<double> first_losses(const std::vector<std::string>& settings) {
   VisionConfig config;
   for (const std::string& one : settings) set_config(config, one);
   torch::manual_seed(7);
-  const torch::nn::Linear head(kFeatures, kClasses);
-  const torch::Tensor centers = torch::randn({kClasses, kFeatures});
+  torch::nn::Linear head(kWideFeatures, kFlowers);
+  const torch::Tensor centers = torch::randn({kFlowers, kWideFeatures});
   config.optim = trainer::apply_preset(config.optim, config.given, *head);
   const auto optimizer = trainer::make_optimizer(optim::fill_defaults(config.optim, vision_rules()),
                                                  peak_of(config), *head);
   const auto schedule = trainer::make_schedule(config.lr, config.trainer.steps, *optimizer);
   std::vector<double> losses;
-  for (Index step = 0; step < kSteps; ++step) {
+  for (Index step = 0; step < kFirstSteps; ++step) {
     const Batch batch = next_batch(centers);
     const torch::Tensor loss =
         torch::nn::functional::cross_entropy(head->forward(batch.features), batch.labels);
