@@ -109,7 +109,7 @@ TEST_F(Stories, odd_prompts) {
   const Json all =
       json_of(with_tokenizer("generate") +
               Arguments{"--temp", "0", "--ignore-eos", "-n", "1000000000000", "-p", "One"});
-  EXPECT_EQ(all["finish_reason"], "length");
+  EXPECT_EQ(all["finish_reason"], "context");
   EXPECT_EQ(all["tokens"].size() + all["timings"]["prompt_tokens"].get<std::size_t>(), 512u);
 }
 

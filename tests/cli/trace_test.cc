@@ -147,13 +147,13 @@ TEST_F(Trace, eval_and_compress_show_their_windows_and_passes) {
   write_text_file(path("text.txt"), "abc def ghi jkl mno pqr stu vwx yz");
   const Zones eval = trace({"eval", model_, "--baseline", model_, "--data", path("text.txt")});
   EXPECT_EQ(eval.root().name, "eval");
-  EXPECT_THAT(eval.names(), IsSupersetOf({"open model", "tokenize", "window", "score", "gemm",
-                                          "compare logits"}));
+  EXPECT_THAT(eval.names(),
+              IsSupersetOf({"open model", "tokenize", "window", "read", "gemm", "compare_tokens"}));
   const Zones compress = trace({"compress", model_, "-o", path("small"), "--quantize", "int8:row"});
   EXPECT_EQ(compress.root().name, "compress");
   EXPECT_THAT(compress.names(),
               IsSupersetOf({"hash original", "pass", "quantize tensor", "time products", "sample",
-                            "measure quality", "score", "write model"}));
+                            "measure quality", "read", "write model"}));
   EXPECT_EQ(compress.named("pass").at(0).args["name"], "quantize int8:row rtn");
   for (const Zone& tensor : compress.named("quantize tensor")) {
     EXPECT_EQ(tensor.args["bytes"],
