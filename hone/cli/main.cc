@@ -160,7 +160,7 @@ void check_values(std::span<char*> words) {
   }
 }
 
-// Of a command and of its groups, which CLI11 treats as commands without a name: "prompt", "p".
+// Looks in a command and its groups, which CLI11 treats as commands without a name: "prompt", "p".
 void append_option_names(const CLI::App& command, std::vector<std::string>& names) {
   for (const CLI::Option* option : command.get_options()) {
     const auto add = [&](const std::string& name) { names.push_back(name); };

@@ -15,7 +15,7 @@ namespace {
 constexpr std::size_t kLongestWord = 200;  // bounds the cost
 constexpr std::size_t kShortestBeginning = 3;
 
-// Of the restricted kind: a pair that was swapped is not changed again.
+// The restricted kind of distance: a pair that was swapped is not changed again.
 std::size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::size_t> before(b.size() + 1), row = before, next = before;
   std::iota(row.begin(), row.end(), std::size_t{0});

@@ -36,7 +36,7 @@ struct LoopOptions {
   // Memory that the process could still take.
   Index (*available_bytes)() = available_memory_bytes;
 };
-// For texts of at most `context` tokens.
+// The options of a loop over texts of at most `context` tokens.
 LoopOptions loop_options(const EngineOptions& options, Index context);
 // The most rows of a step.
 Index loop_rows(const LoopOptions& options);

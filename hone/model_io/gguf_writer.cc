@@ -78,7 +78,7 @@ bool keep_types(std::span<const WrittenTensor> tensors, std::span<const TensorTy
 
 // llama.cpp's number (LLAMA_FTYPE) for the type that most matrices of the layers have.
 Index count_file_type(std::span<const WrittenTensor> tensors, std::span<const TensorType> types) {
-  // Of equal counts, the first row wins.
+  // The first row wins among equal counts.
   struct Row {
     GgufType type;
     Index number;  // for K-quants of the mixture _M, as llama.cpp guesses

@@ -45,7 +45,7 @@ void read_template_files(const fs::path& folder, ModelMetadata& out) {
   for (const fs::path& file : files) add(file, file.stem().string());
 }
 
-// Of older folders: a string, or a list of {name, template}.
+// Older folders have a string here, or a list of {name, template}.
 void read_template_value(const Json& value, const std::string& where, ModelMetadata& out) {
   if (value.is_string())
     return out.set_chat_template(kDefaultTemplate, value.get_ref<const std::string&>(), where);
