@@ -15,6 +15,7 @@
 #include <string>
 
 #include "hone/core/check.h"
+#include "hone/core/sha256.h"
 
 namespace hone {
 namespace {
@@ -23,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMarker = ".hone-tmp-";
 constexpr std::size_t kPendingBytes = std::size_t{1} << 20;
+constexpr std::size_t kPartBytes = std::size_t{16} << 20;
 constexpr int kMaxLinks = 40;  // the kernel's own limit
 
 // The path as the user knows it: the temporary part of a name is removed.
@@ -182,19 +184,34 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::write(std::string_view text) {
   written_ += static_cast<Index>(text.size());
-  pending_.append(text);
-  if (pending_.size() >= kPendingBytes) flush();
+  if (pending_.size() + text.size() < kPendingBytes) {
+    if (hash_ != nullptr) hash_->add(std::as_bytes(std::span(text)));
+    pending_.append(text);
+    return;
+  }
+  flush();
+  for (; !text.empty(); text.remove_prefix(std::min(kPartBytes, text.size()))) {
+    const std::string_view part = text.substr(0, kPartBytes);
+    write_out(part);
+    if (hash_ != nullptr) hash_->add(std::as_bytes(std::span(part)));
+  }
 }
 
 void AtomicFile::flush() {
-  std::string_view left = pending_;
+  write_out(pending_);
+  pending_.clear();
+}
+
+// Has the kernel begin to store the bytes, so that commit() has less to wait for.
+void AtomicFile::write_out(std::string_view text) {
+  std::string_view left = text;
   while (!left.empty()) {
     const ssize_t count = ::write(descriptor_, left.data(), left.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail_io(name_, concat("write ", left.size(), " bytes"));
     left.remove_prefix(static_cast<std::size_t>(count));
   }
-  pending_.clear();
+  ::sync_file_range(descriptor_, 0, 0, SYNC_FILE_RANGE_WRITE);
 }
 
 void AtomicFile::commit() {

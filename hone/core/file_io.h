@@ -12,6 +12,8 @@
 
 namespace hone {
 
+class Sha256;
+
 // Writes a file under a temporary name next to it; commit() syncs it and renames it into place, so
 // that a reader sees the old file or the new one, never a part. The destructor removes the
 // temporary if commit() was not called. Every failure (disk full, no permission) throws an
@@ -26,14 +28,18 @@ class AtomicFile {
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
   Index bytes_written() const { return written_; }
+  // What is written from now on is added to `hash`, too, which must outlive the writing.
+  void hash_into(Sha256& hash) { hash_ = &hash; }
   void commit();
 
  private:
   void flush();
+  void write_out(std::string_view text);
 
   std::filesystem::path name_;  // as it was given, for messages
   std::filesystem::path path_, temporary_;
   std::string pending_;
+  Sha256* hash_ = nullptr;
   Index written_ = 0;
   int descriptor_ = -1;
 };

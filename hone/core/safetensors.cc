@@ -319,8 +319,9 @@ SafetensorsFile parse_safetensors(std::span<const std::byte> file, std::string_v
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::span<const Entry> plan,
-                                     const SafetensorsMetadata& metadata)
+                                     const SafetensorsMetadata& metadata, Sha256* hash)
     : file_(path), path_(path.string()) {
+  if (hash != nullptr) file_.hash_into(*hash);
   for (const Entry& entry : plan)
     HONE_CHECK(!entry.name.empty() && entry.name.size() <= kMaxName, path_,
                "tensor names of 1 to 1024 bytes", entry.name.size());

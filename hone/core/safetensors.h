@@ -48,9 +48,10 @@ class SafetensorsWriter {
     Dtype dtype = Dtype::Float32;
     Shape shape;
   };
-  // Throws Error{InvalidArgument} for a duplicate or empty name.
+  // Adds all bytes of the file to `hash`, if it is not null. Throws Error{InvalidArgument} for a
+  // duplicate or empty name.
   SafetensorsWriter(const std::filesystem::path& path, std::span<const Entry> plan,
-                    const SafetensorsMetadata& metadata = {});
+                    const SafetensorsMetadata& metadata = {}, Sha256* hash = nullptr);
 
   void write(std::span<const std::byte> data) { file_.write(data); }
   // Throws Error{InvalidArgument} if fewer or more bytes were written than planned.

@@ -186,7 +186,7 @@ void write_gguf_vocabulary(const Vocabulary& vocabulary, Index rows, GgufWriter&
   std::vector<std::int32_t> types;
   for (const TokenType type : vocabulary.types) types.push_back(static_cast<std::int32_t>(type));
   while (static_cast<Index>(pieces.size()) < rows) {
-    pieces.push_back(concat("[PAD", pieces.size(), "]"));
+    pieces.push_back(text::padding_piece(pieces.size()));
     types.push_back(static_cast<std::int32_t>(TokenType::Unused));
   }
   if (sentencepiece) {

@@ -156,6 +156,18 @@ bool scores_decide_merges(const Vocabulary& vocabulary) {
   return by_union(vocabulary.merges) == by_union(expected);
 }
 
+std::string padding_piece(std::size_t id) { return concat("[PAD", id, "]"); }
+
+std::size_t unpadded_size(const Vocabulary& vocabulary) {
+  std::size_t size = vocabulary.pieces.size();
+  const auto is_padding = [&](std::size_t id) {
+    return vocabulary.types[id] == TokenType::Unused && vocabulary.pieces[id] == padding_piece(id) &&
+           vocabulary.padding != static_cast<TokenId>(id);
+  };
+  while (size > 0 && is_padding(size - 1)) --size;
+  return size;
+}
+
 std::optional<TokenId> find_piece(const Vocabulary& vocabulary, std::string_view piece) {
   const auto found = std::find(vocabulary.pieces.begin(), vocabulary.pieces.end(), piece);
   if (found == vocabulary.pieces.end()) return std::nullopt;

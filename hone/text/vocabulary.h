@@ -81,6 +81,11 @@ std::vector<std::pair<std::string, std::string>> merges_by_score(const Vocabular
 // formats that hold scores (GGUF llama, tok.bin) express it.
 bool scores_decide_merges(const Vocabulary& vocabulary);
 
+// The number of pieces without those that pad the vocabulary to the rows of a model's embedding:
+// unused "[PAD<id>]" at the end, as converters to GGUF write them.
+std::size_t unpadded_size(const Vocabulary& vocabulary);
+std::string padding_piece(std::size_t id);
+
 // Finds the id of a piece by linear search.
 std::optional<TokenId> find_piece(const Vocabulary& vocabulary, std::string_view piece);
 

@@ -19,6 +19,11 @@ RandomState::RandomState(const std::vector<at::Tensor>& tensors) {
   }
 }
 
+RandomState::RandomState(c10::Device device) {
+  save(at::detail::getDefaultCPUGenerator());
+  if (device.is_cuda()) save(at::globalContext().defaultGenerator(device));
+}
+
 void RandomState::save(at::Generator generator) {
   const std::lock_guard lock(generator.mutex());
   const at::Tensor state = generator.get_state();

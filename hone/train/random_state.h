@@ -10,10 +10,11 @@
 namespace hone {
 
 // The states of LibTorch's default generators: the CPU's, and those of the CUDA devices that some
-// tensors are on.
+// tensors are on, or of `device`.
 class RandomState {
  public:
   explicit RandomState(const std::vector<at::Tensor>& tensors = {});
+  explicit RandomState(c10::Device device);
   void restore() const;
 
  private:

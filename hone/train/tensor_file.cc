@@ -13,14 +13,14 @@ namespace hone {
 
 void write_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                    const SafetensorsMetadata& metadata,
-                   const std::function<void(Index bytes)>& written) {
+                   const std::function<void(Index bytes)>& written, Sha256* hash) {
   std::vector<SafetensorsWriter::Entry> plan;
   for (const auto& [name, value] : tensors) {
     HONE_REQUIRE(value.defined(), name, "The tensor is undefined.");
     const std::span<const Index> sizes(value.sizes().data(), value.sizes().size());
     plan.push_back({name, dtype_of(value.scalar_type(), name), Shape(sizes)});
   }
-  SafetensorsWriter writer(path, plan, metadata);
+  SafetensorsWriter writer(path, plan, metadata, hash);
   for (const NamedTensor& named : tensors) {
     const torch::Tensor dense = named.value.detach().to(at::kCPU).contiguous();
     writer.write({static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()});

@@ -12,6 +12,7 @@
 #include "hone/core/file_io.h"
 #include "hone/core/json_io.h"
 #include "hone/core/mmap_file.h"
+#include "hone/core/sha256.h"
 #include "tests/support/test_data.h"
 
 namespace hone {
@@ -47,6 +48,19 @@ TEST(AtomicFile, appears_only_when_committed) {
   file.commit();
   EXPECT_EQ(read_text_file(path), large + "end");
   EXPECT_EQ(test::entries_in(folder.path()), 1u);
+}
+
+TEST(AtomicFile, hashes_what_it_writes) {
+  const test::TemporaryFolder folder;
+  const fs::path path = folder.path() / "a.bin";
+  Sha256 hash;
+  AtomicFile file(path);
+  file.hash_into(hash);
+  for (const std::size_t bytes : {3, 1 << 20, 5, (33 << 20) + 7, 0, 11}) {
+    file.write(std::string(bytes, static_cast<char>('a' + bytes % 26)));
+  }
+  file.commit();
+  EXPECT_EQ(hash.hex(), sha256_hex(path));
 }
 
 TEST(AtomicFile, a_full_disk_is_one_error_and_leaves_nothing) {

@@ -284,6 +284,23 @@ TEST_F(SpeculationFault, a_draft_model_of_another_vocabulary_is_refused) {
             "[draft model] expected the model's vocabulary of 48 tokens, got 40");
 }
 
+// As GGUF files of two sizes of one family have them.
+TEST_F(SpeculationFault, padding_tokens_of_a_draft_model_may_be_fewer_or_more) {
+  const auto tokenizer = text::make_tokenizer(hone::test::tiny_sentencepiece(44));
+  const auto write = [&](const char* name, Index rows) {
+    model_io::Architecture a = architecture_;
+    a.vocab_size = rows;
+    const auto path = folder_.path() / name;
+    model_io::write_gguf(path, hone::test::TinyModel(a).source(tokenizer.get()));
+    return path;
+  };
+  const auto target = write("target.gguf", 48);
+  for (const Index rows : {46, 48, 56}) {
+    const auto engine = open(target, {.draft = {.model = write("draft.gguf", rows)}});
+    EXPECT_EQ(run_request(*engine, with_depth(greedy(prompt_, 9), 4))->tokens.size(), 9u) << rows;
+  }
+}
+
 TEST_F(SpeculationFault, options_that_contradict_each_other_are_refused) {
   EXPECT_THROW(open(model_, {.draft = {.ngram = true, .function = replay_}}), Error);
   EXPECT_THROW(open(model_, {.draft = {.ngram = true, .kv_bytes = -1}}), Error);

@@ -362,6 +362,23 @@ TEST(RoundTrip, sentencepiece_vocabulary_survives_gguf) {
   EXPECT_EQ(file->tokenizer()->encode("a bad cab"), tokenizer->encode("a bad cab"));
 }
 
+// Padding tokens of a GGUF are rows of the embedding, not tokens of a folder.
+TEST(RoundTrip, types_of_padding_tokens_survive_a_folder) {
+  const test::TemporaryFolder folder;
+  const Architecture a = test::tiny_architecture();
+  const auto tokenizer = text::make_tokenizer(test::tiny_sentencepiece(a.vocab_size - 4));
+  const TinyModel model(a);
+  write_gguf(folder.path() / "m.gguf", model.source(tokenizer.get()));
+  const auto gguf = open_model_or_throw(folder.path() / "m.gguf");
+  write_hugging_face(folder.path() / "hf", source_of(*gguf));
+  const auto hf = open_model_or_throw(folder.path() / "hf");
+  EXPECT_EQ(hf->tokenizer()->vocab_size(), a.vocab_size - 4);
+  write_gguf(folder.path() / "back.gguf", source_of(*hf));
+  const auto back = open_model_or_throw(folder.path() / "back.gguf");
+  EXPECT_EQ(back->tokenizer()->vocabulary().pieces, gguf->tokenizer()->vocabulary().pieces);
+  EXPECT_EQ(back->tokenizer()->vocabulary().types, gguf->tokenizer()->vocabulary().types);
+}
+
 // As llama.cpp's converter does it for Gemma, whose runs of spaces are user-defined pieces.
 TEST(RoundTrip, user_defined_pieces_have_plain_spaces_in_gguf) {
   const test::TemporaryFolder folder;

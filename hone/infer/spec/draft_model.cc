@@ -18,10 +18,11 @@ void check_same_vocabulary(const model_io::ModelFile& target, const model_io::Mo
                draft.architecture().vocab_size);
     return;
   }
-  HONE_CHECK(other->vocab_size() == own->vocab_size(), "draft model",
-             concat("the model's vocabulary of ", own->vocab_size(), " tokens"),
-             other->vocab_size());
-  for (TokenId id = 0; id < own->vocab_size(); ++id) {
+  const auto tokens = static_cast<TokenId>(text::unpadded_size(own->vocabulary()));
+  const auto found = static_cast<TokenId>(text::unpadded_size(other->vocabulary()));
+  HONE_CHECK(found == tokens, "draft model",
+             concat("the model's vocabulary of ", tokens, " tokens"), found);
+  for (TokenId id = 0; id < tokens; ++id) {
     const bool is_same =
         other->piece(id) == own->piece(id) && other->is_control(id) == own->is_control(id);
     HONE_CHECK(is_same, "draft model",

@@ -16,10 +16,17 @@ namespace hone::kernels {
 HWY_EXPORT(glu_rows);
 HWY_EXPORT(glu_grad_rows);
 
+namespace {
+
+void check_sizes(const char* op, Index rows, Index cols) {
+  HONE_CHECK(rows >= 0 && cols >= 0, op, "sizes >= 0", concat("[", rows, ", ", cols, "]"));
+}
+
+}  // namespace
+
 void glu(const GluArgs& args, Executor& executor) {
   HONE_TRACE_ZONE("glu", {"rows", args.rows}, {"cols", args.cols});
-  HONE_CHECK(args.rows >= 0 && args.cols >= 0, "glu", "sizes >= 0",
-             concat("[", args.rows, ", ", args.cols, "]"));
+  check_sizes("glu", args.rows, args.cols);
   executor.parallel_for(args.rows, rows_per_chunk(2 * args.cols), [&](Index begin, Index end, int) {
     HWY_DYNAMIC_DISPATCH(glu_rows)(args, begin, end);
   });
@@ -27,8 +34,7 @@ void glu(const GluArgs& args, Executor& executor) {
 
 void glu_grad(const GluGradArgs& args, Executor& executor) {
   HONE_TRACE_ZONE("glu_grad", {"rows", args.rows}, {"cols", args.cols});
-  HONE_CHECK(args.rows >= 0 && args.cols >= 0, "glu_grad", "sizes >= 0",
-             concat("[", args.rows, ", ", args.cols, "]"));
+  check_sizes("glu_grad", args.rows, args.cols);
   executor.parallel_for(args.rows, rows_per_chunk(2 * args.cols), [&](Index begin, Index end, int) {
     HWY_DYNAMIC_DISPATCH(glu_grad_rows)(args, begin, end);
   });

@@ -47,7 +47,8 @@ Json model_json(const Vocabulary& v) {
   model["ignore_merges"] = v.ignore_merges;
   // The pieces are distinct, so appending them skips ordered_json's linear search for each key.
   Json::object_t vocab;
-  for (std::size_t id = 0; id < v.pieces.size(); ++id) vocab.push_back({v.pieces[id], id});
+  const std::size_t listed = unpadded_size(v);
+  for (std::size_t id = 0; id < listed; ++id) vocab.push_back({v.pieces[id], id});
   model["vocab"] = std::move(vocab);
   const auto merges = merges_by_score(v);
   bool spaces = false;

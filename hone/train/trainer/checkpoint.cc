@@ -5,6 +5,7 @@
 #include <array>
 #include <charconv>
 #include <cstdio>
+#include <functional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -39,8 +40,12 @@ Json describe(std::span<const std::byte> bytes) {
   return {{"bytes", bytes.size()}, {"sha256", sha256_hex(bytes)}};
 }
 
-Json file_entry(const fs::path& path) {
-  return {{"bytes", fs::file_size(path)}, {"sha256", sha256_hex(path)}};
+// Writes the tensors and returns their file's entry in the manifest.
+Json write_hashed(const fs::path& path, const std::vector<CheckpointTensor>& tensors,
+                  const std::function<void(Index bytes)>& written) {
+  Sha256 hash;
+  write_tensors(path, tensors, {}, written, &hash);
+  return {{"bytes", fs::file_size(path)}, {"sha256", hash.hex()}};
 }
 
 std::vector<CheckpointTensor> read_verified(const fs::path& folder, const char* name,
@@ -122,15 +127,13 @@ void CheckpointStore::save(const Checkpoint& checkpoint, Index keep, std::option
                     megabytes_of(checkpoint.weights) + megabytes_of(checkpoint.state), "MB");
   Index bytes = 0;
   const auto written = [&](Index more) { progress.update((bytes += more) / kMegabyte); };
-  write_tensors(folder.staging() / kWeights, checkpoint.weights, {}, written);
-  write_tensors(folder.staging() / kState, checkpoint.state, {}, written);
+  const Json weights = write_hashed(folder.staging() / kWeights, checkpoint.weights, written);
+  const Json state = write_hashed(folder.staging() / kState, checkpoint.state, written);
   const Json manifest = {{"format", kFormat},
                          {"step", checkpoint.step},
                          {"facts", checkpoint.facts},
                          {"facts_sha256", sha256_hex_of_text(checkpoint.facts.dump())},
-                         {"files",
-                          {{kWeights, file_entry(folder.staging() / kWeights)},
-                           {kState, file_entry(folder.staging() / kState)}}}};
+                         {"files", {{kWeights, weights}, {kState, state}}}};
   write_json_file(folder.staging() / kManifest, manifest);
   folder.commit();
   const std::vector<Index> all = steps();

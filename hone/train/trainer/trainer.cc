@@ -19,6 +19,7 @@
 #include "hone/core/trace.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/optim/state_tensors.h"
+#include "hone/train/random_state.h"
 #include "hone/train/stop_scope.h"
 #include "hone/train/trainer/metrics_log.h"
 
@@ -39,21 +40,6 @@ std::vector<std::pair<std::string, at::Generator>> generators_of(c10::Device dev
   }
   return out;
 }
-
-// Draws of a step that is abandoned are taken back.
-class RandomDraws {
- public:
-  explicit RandomDraws(c10::Device device) : generators_(generators_of(device)) {
-    for (auto& [name, generator] : generators_) states_.push_back(generator.get_state());
-  }
-  void take_back() {
-    for (std::size_t i = 0; i < states_.size(); ++i) generators_[i].second.set_state(states_[i]);
-  }
-
- private:
-  std::vector<std::pair<std::string, at::Generator>> generators_;
-  std::vector<torch::Tensor> states_;
-};
 
 void drop_gradients(torch::optim::Optimizer& optimizer) {
   for (auto& group : optimizer.param_groups()) {
@@ -372,7 +358,7 @@ void Trainer::save(Run& run) {
 
 // Runs a step; nothing if it was interrupted, and then it has changed nothing.
 std::optional<Trainer::StepOutcome> Trainer::try_step(Run& run) {
-  RandomDraws draws(options_.device);
+  const RandomState random(options_.device);
   try {
     return run_step(run);
   } catch (const Error& error) {
@@ -381,7 +367,7 @@ std::optional<Trainer::StepOutcome> Trainer::try_step(Run& run) {
   run.abandoned.release();
   drop_gradients(run.optimizer);
   run.task.restore_buffers();
-  draws.take_back();
+  random.restore();
   return std::nullopt;
 }
 
