@@ -6,6 +6,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/cpu_info.h"
+#include "hone/text/vocabulary.h"
 
 namespace hone::infer {
 namespace {
