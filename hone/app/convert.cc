@@ -113,6 +113,11 @@ Json convert_model(const ConvertOptions& options) {
   remove_stale_temporaries(output_target(options.out).parent_path());
 
   const auto tokenizer = model->tokenizer();
+  if (tokenizer == nullptr && target == Target::Gguf) {
+    log_warning(concat(options.in.string(),
+                       " has no tokenizer, so that the GGUF has none: llama.cpp does not run it "
+                       "(--tokenizer adds one)"));
+  }
   const auto [format, report] = write(options, target,
                                       {.architecture = model->architecture(),
                                        .tensors = model->tensors(),

@@ -87,6 +87,14 @@ std::vector<TokenId> prompt_tokens(const infer::ModelHeader& header,
         "The prompt begins with BOS twice: the text has it, and the tokenizer adds it (--no-bos "
         "leaves that out).");
   }
+  if (text::EncodeOptions special = options.encoding(); !special.parse_special) {
+    special.parse_special = true;
+    if (tokenizer.encode(options.prompt, special) != ids) {
+      log_info(
+          "the prompt spells special tokens, which are plain text here; --parse-special turns them "
+          "into tokens");
+    }
+  }
   return ids;
 }
 
@@ -189,7 +197,8 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
   infer::Request request = make_request(header, options);
   header.check(request);
   const TimeNs loading = clock.now_ns();
-  const auto engine = Engine::load(std::move(header));
+  std::unique_ptr<Engine> engine;
+  blame_weights({&options.model, 1}, [&] { engine = Engine::load(std::move(header)); });
   load_s += seconds_between(loading, clock.now_ns());
   log_loaded(engine->info());
 

@@ -173,7 +173,7 @@ class Job {
     engine_options.max_queue = std::max(engine_options.max_queue, engine_options.max_sequences);
     auto header = infer::ModelHeader::open_or_throw(options.defaults.model, engine_options);
     check_defaults(header, options.defaults);
-    engine_ = Engine::load(std::move(header));
+    blame_weights({&options.defaults.model, 1}, [&] { engine_ = Engine::load(std::move(header)); });
     most_ = engine_options.max_sequences;
     texts_ = describe_texts(*engine_, options.defaults);
   }

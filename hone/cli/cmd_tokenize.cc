@@ -31,7 +31,9 @@ void run_tokenize(const TokenizeOptions& options, Context& context) {
     const auto tokenizer = app::open_any_tokenizer(options.model);
     const Json document = app::detokenize(*tokenizer, ids, options.parse_special);
     context.finish(document, [&] {
-      std::printf("%s\n", document["text"].get_ref<const std::string&>().c_str());
+      const auto& text = document["text"].get_ref<const std::string&>();
+      std::fwrite(text.data(), 1, text.size(), stdout);  // it may have NULs
+      std::putchar('\n');
     });
     return;
   }

@@ -165,7 +165,7 @@ void print_memory(const app::MemoryMeasurement& result, const std::string& sampl
     std::printf("not measured: a step does not fit in the memory that is free\n");
     return;
   }
-  std::printf("in RAM, with program and data: %s\n",
+  std::printf("most in RAM, with program and data: %s\n",
               format_bytes(result.resident, ByteUnits::Binary).c_str());
   if (!result.search) return;
   const trainer::BatchSearch& search = *result.search;

@@ -6,36 +6,43 @@
 namespace hone::compress {
 namespace {
 
-// Describes the first gate that does not hold; empty if all hold.
-std::string broken_gate(const Gate& gate, const PassRecord& record) {
+// Describes every gate that does not hold, quality first; empty if all hold.
+std::string broken_gates(const Gate& gate, const PassRecord& record) {
+  std::string broken;
+  const auto add = [&](auto... parts) {
+    broken += concat(broken.empty() ? "" : "; ", parts..., "; the gate requires at ");
+  };
+  if (const auto& quality = record.quality) {
+    if (gate.max_ppl_ratio > 0 && !(quality->ppl_ratio_high <= gate.max_ppl_ratio)) {
+      add("perplexity ratio ", quality->ppl_ratio, " [", quality->ppl_ratio_low, ", ",
+          quality->ppl_ratio_high, "]");
+      broken += concat("most ", gate.max_ppl_ratio);
+    }
+    if (gate.max_kl > 0 && !(quality->kl_mean <= gate.max_kl)) {
+      add("mean KL ", quality->kl_mean);
+      broken += concat("most ", gate.max_kl);
+    }
+    if (gate.min_top1 > 0 && !(quality->top1_agreement >= gate.min_top1)) {
+      add("top-1 agreement ", quality->top1_agreement);
+      broken += concat("least ", gate.min_top1);
+    }
+  }
   if (record.bytes_before - record.bytes_after < gate.min_bytes_saved) {
-    return concat("saves ", record.bytes_before - record.bytes_after,
-                  " bytes; the gate requires at least ", gate.min_bytes_saved);
+    add("saves ", record.bytes_before - record.bytes_after, " bytes");
+    broken += concat("least ", gate.min_bytes_saved);
   }
   if (gate.min_speedup > 0 && record.ms_after.n > 0 && record.speedup.low < gate.min_speedup) {
-    return concat("speed-up ", record.speedup.ratio, " [", record.speedup.low, ", ",
-                  record.speedup.high, "]; the gate requires at least ", gate.min_speedup);
+    add("speed-up ", record.speedup.ratio, " [", record.speedup.low, ", ", record.speedup.high,
+        "]");
+    broken += concat("least ", gate.min_speedup);
   }
-  if (!record.quality) return {};
-  const Quality& quality = *record.quality;
-  if (gate.max_ppl_ratio > 0 && !(quality.ppl_ratio_high <= gate.max_ppl_ratio)) {
-    return concat("perplexity ratio ", quality.ppl_ratio, " [", quality.ppl_ratio_low, ", ",
-                  quality.ppl_ratio_high, "]; the gate requires at most ", gate.max_ppl_ratio);
-  }
-  if (gate.max_kl > 0 && !(quality.kl_mean <= gate.max_kl)) {
-    return concat("mean KL ", quality.kl_mean, "; the gate requires at most ", gate.max_kl);
-  }
-  if (gate.min_top1 > 0 && !(quality.top1_agreement >= gate.min_top1)) {
-    return concat("top-1 agreement ", quality.top1_agreement, "; the gate requires at least ",
-                  gate.min_top1);
-  }
-  return {};
+  return broken;
 }
 
 }  // namespace
 
 void apply_gate(const Gate& gate, PassRecord& record) {
-  const std::string broken = broken_gate(gate, record);
+  const std::string broken = broken_gates(gate, record);
   if (broken.empty()) {
     record.status = Status::Applied;
     record.reason = "every gate held";

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <deque>
+#include <filesystem>
+#include <fstream>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -126,8 +128,27 @@ void TraceZone::end() noexcept {
   if (recording_number_ == Recorder::get().number) thread_->zones[slot_].end_ns = now;
 }
 
+namespace {
+
+constexpr std::string_view kTraceBegin = "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"hone\":";
+
+// A trace replaces an earlier one, and never a file of something else, such as an input.
+void check_replaces_trace(const std::filesystem::path& path) {
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) return;
+  std::ifstream file(path, std::ios::binary);
+  std::string begin(kTraceBegin.size(), '\0');
+  file.read(begin.data(), static_cast<std::streamsize>(begin.size()));
+  const auto count = static_cast<std::size_t>(file.gcount());
+  HONE_REQUIRE(count == 0 || begin.substr(0, count) == kTraceBegin, path.string(),
+               "The file exists and is not a trace, so that the trace needs another name.");
+}
+
+}  // namespace
+
 struct TraceRecording::State {
-  explicit State(const std::filesystem::path& file) : out(file), path(file.string()) {}
+  explicit State(const std::filesystem::path& file)
+      : out((check_replaces_trace(file), file)), path(file.string()) {}
 
   void write();
   void write_thread(const TraceZone::Thread& thread);
@@ -194,9 +215,9 @@ void TraceRecording::State::write() {
   ++recorder
         .number;  // before zones are taken away: those that are still open then leave them alone
   const Index left_out = std::max<Index>(recorder.wanted - recorder.limit, 0);
-  out.write(
-      concat("{\"displayTimeUnit\":\"ms\",\"otherData\":{\"hone\":", json_string(version_text()),
-             ",\"zones_left_out\":", left_out, "},\"traceEvents\":["));
+  check_replaces_trace(path);  // the command may have written a file of this name
+  out.write(concat(kTraceBegin, json_string(version_text()), ",\"zones_left_out\":", left_out,
+                   "},\"traceEvents\":["));
   for (const auto& thread : recorder.threads) {
     const std::lock_guard own(thread->mutex);
     write_thread(*thread);

@@ -115,7 +115,9 @@ bool is_stripped_as_phi3(std::string_view piece) {
 }
 
 void read_added_flags(const GgufFile& file, Vocabulary& out) {
-  out.nfc = file.boolean(kHoneNfc).value_or(false);
+  // Qwen's tokenizers normalize, which GGUF does not say.
+  const bool is_qwen = file.string(kPre).value_or("") == "qwen2";
+  out.nfc = file.boolean(kHoneNfc).value_or(is_qwen);
   const bool is_phi3 = out.model == TokenizerModel::SentencePieceBpe &&
                        file.string("general.architecture").value_or("") == "phi3";
   std::vector<text::AddedToken> tokens = text::effective_added_tokens(out);

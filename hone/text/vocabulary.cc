@@ -161,7 +161,8 @@ std::string padding_piece(std::size_t id) { return concat("[PAD", id, "]"); }
 std::size_t unpadded_size(const Vocabulary& vocabulary) {
   std::size_t size = vocabulary.pieces.size();
   const auto is_padding = [&](std::size_t id) {
-    return vocabulary.types[id] == TokenType::Unused && vocabulary.pieces[id] == padding_piece(id) &&
+    return vocabulary.types[id] == TokenType::Unused &&
+           vocabulary.pieces[id] == padding_piece(id) &&
            vocabulary.padding != static_cast<TokenId>(id);
   };
   while (size > 0 && is_padding(size - 1)) --size;

@@ -25,8 +25,7 @@ struct NamedTensor {
 // to `hash`; both may be empty.
 void write_tensors(const std::filesystem::path& path, const std::vector<NamedTensor>& tensors,
                    const SafetensorsMetadata& metadata = {},
-                   const std::function<void(Index bytes)>& written = {},
-                   Sha256* hash = nullptr);
+                   const std::function<void(Index bytes)>& written = {}, Sha256* hash = nullptr);
 // Copies of a safetensors file's tensors. Throws Error{CorruptFile} for any other file and
 // one that is truncated meanwhile, and Error{Unsupported} for a type that LibTorch does not have.
 std::vector<NamedTensor> read_tensors(const MmapFile& file);

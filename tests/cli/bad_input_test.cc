@@ -130,6 +130,7 @@ TEST_F(BadInput, a_weight_that_is_not_finite_is_named_when_it_spoils_the_result)
       write_text_file(file, bytes);
       const std::vector<Arguments> commands{
           {"generate", model, "-p", "a", "-n", "3"},
+          {"generate", model, "-p", "a", "-n", "3", "--weights", "q8"},
           {"eval", model, "--data", path("text.txt")},
           {"compress", model, "-o", path("small"), "--quantize", "int8:row"}};
       for (const Arguments& command : commands) {

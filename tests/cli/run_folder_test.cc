@@ -202,11 +202,13 @@ TEST_F(RunFolder, fresh_replaces_all_of_a_run_and_nothing_else) {
 
 TEST_F(RunFolder, a_run_that_ended_before_its_first_checkpoint_blocks_no_other) {
   const std::string out = path("run");
-  const Arguments short_of_memory = train(out, 5) + Arguments{"--set", "trainer.max_memory_mb=1",
-                                                              "--set", "model.hidden_size=512"};
+  // Weights and state fit, a step does not.
+  const Arguments short_of_memory =
+      train(out, 5) + Arguments{"--set", "trainer.max_memory_mb=1", "--set",
+                                "model.hidden_size=32", "--set", "model.context=512"};
   const ProgramResult refused = run_hone(short_of_memory);
   EXPECT_EQ(refused.status, 1);
-  EXPECT_THAT(refused.err, HasSubstr("exceed the limit of 1048576"));
+  EXPECT_THAT(refused.err, HasSubstr("enough for a step"));
   EXPECT_TRUE(fs::exists(out + "/metrics.csv"));
   EXPECT_EQ(run_hone(train(out, 5)).status, 0);
   expect_refusal(train(out, 5), 2, "already holds a run");

@@ -186,6 +186,16 @@ TEST(Gate, holds_at_the_unfavorable_end_of_each_interval) {
   }
 }
 
+TEST(Gate, names_every_gate_that_does_not_hold_quality_first) {
+  PassRecord record = good_record();
+  apply_gate({.max_ppl_ratio = 1.012, .min_speedup = 1.9, .min_bytes_saved = 701}, record);
+  const std::size_t quality = record.reason.find("perplexity"), bytes = record.reason.find("saves"),
+                    speed = record.reason.find("speed-up");
+  EXPECT_LT(quality, bytes) << record.reason;
+  EXPECT_LT(bytes, speed) << record.reason;
+  EXPECT_NE(speed, std::string::npos) << record.reason;
+}
+
 TEST(Gate, on_fail_decides_how_a_broken_gate_ends) {
   Gate gate{.min_speedup = 5};
   PassRecord record = good_record();

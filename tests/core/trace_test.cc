@@ -195,6 +195,26 @@ TEST(Trace, is_refused_before_the_work_where_the_file_cannot_be_written) {
   EXPECT_FALSE(fs::exists(folder.path() / "b.json"));
 }
 
+TEST(Trace, replaces_a_trace_and_no_other_file) {
+  const test::TemporaryFolder folder;
+  const fs::path model = folder.path() / "model.gguf", file = folder.path() / "trace.json";
+  write_text_file(model, "GGUF");
+  EXPECT_THAT(test::refusal([&] { const TraceRecording recording(model); }),
+              HasSubstr("not a trace"));
+  EXPECT_EQ(read_text_file(model), "GGUF");
+  write_text_file(file, "");
+  for (int run = 0; run < 2; ++run) {
+    TraceRecording recording(file);
+    { HONE_TRACE_ZONE("works"); }
+    recording.finish();
+    EXPECT_THAT(names_of(read_json_file(file)), ElementsAre("works"));
+  }
+  TraceRecording late(folder.path() / "late.json");
+  write_text_file(folder.path() / "late.json", "the command's own output");
+  EXPECT_THAT(test::refusal([&] { late.finish(); }), HasSubstr("not a trace"));
+  EXPECT_EQ(read_text_file(folder.path() / "late.json"), "the command's own output");
+}
+
 TEST(Trace, an_exception_leaves_a_whole_file_and_no_temporary) {
   const test::TemporaryFolder folder;
   const fs::path file = folder.path() / "trace.json";

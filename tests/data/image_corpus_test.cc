@@ -317,14 +317,48 @@ TEST_F(Images, refuses_parts_below_each_class) {
 // Parts of other names, or data sets of the same classes.
 TEST_F(Images, refuses_classes_that_have_the_same_folders) {
   const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
-  for (const char* part : {"Testing", "Training"}) {
+  for (const char* part : {"2023", "2024"}) {
     for (const char* name : {"a", "b", "c"}) write(concat(part, "/", name, "/1.ppm"), image);
   }
-  EXPECT_THAT(refusal(), HasSubstr("got Testing and Training, which both have the folders a and b: "
+  EXPECT_THAT(refusal(), HasSubstr("got 2023 and 2024, which both have the folders a and b: "
                                    "pass one of the two, or name them train and test"));
-  fs::rename(folder() / "Training", folder() / "train");
-  fs::rename(folder() / "Testing", folder() / "test");
+  fs::rename(folder() / "2023", folder() / "train");
+  fs::rename(folder() / "2024", folder() / "test");
   EXPECT_EQ(load({.side = 8}).classes.size(), 3u);
+}
+
+TEST_F(Images, refuses_parts_that_it_does_not_know_by_their_names) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (const char* name : {"Training/a/1.ppm", "Training/b/1.ppm", "Testing/a/1.ppm"}) {
+    write(name, image);
+  }
+  EXPECT_THAT(refusal(), HasSubstr("name the parts train and test"));
+}
+
+TEST_F(Images, takes_no_held_out_part_for_a_class) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (const char* name : {"a/1.ppm", "b/1.ppm", "val/a/1.ppm"}) write(name, image);
+  EXPECT_THAT(refusal(), HasSubstr("expected a folder train beside val, got none"));
+}
+
+TEST_F(Images, refuses_a_data_set_further_below) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (const char* name : {"a/1.ppm", "b/flowers/train/x/1.ppm", "b/flowers/train/y/1.ppm"}) {
+    write(name, image);
+  }
+  EXPECT_THAT(refusal(), HasSubstr(concat("pass ", (folder() / "b/flowers").string())));
+}
+
+TEST_F(Images, counts_files_that_are_no_images_by_their_names) {
+  const std::string image = test::ppm_file(8, 8, test::scene(8, 8, 3));
+  for (const char* name : {"a/1.ppm", "a/2.ppm", "a/3.webp", "b/1.ppm", "b/2.ppm", "b/notes.txt"}) {
+    write(name, image);
+  }
+  set_log_level(LogLevel::Warning);
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(load({.side = 8}).classes.size(), 2u);
+  set_log_level(LogLevel::Error);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("2 files are skipped"));
 }
 
 TEST_F(Images, takes_classes_with_folders_of_their_own) {

@@ -432,6 +432,22 @@ TEST(RoundTrip, flags_of_added_tokens_and_nfc_survive_gguf) {
   EXPECT_TRUE(open_model_or_throw(folder.path() / "nfc.gguf")->tokenizer()->vocabulary().nfc);
 }
 
+TEST(RoundTrip, ggufs_of_qwen_normalize) {
+  const test::TemporaryFolder folder;
+  const auto nfc_of = [&](const char* pre) {
+    GgufWriter writer(folder.path() / "v.gguf");
+    writer.set_string("tokenizer.ggml.model", "gpt2");
+    writer.set_string("tokenizer.ggml.pre", pre);
+    writer.set_strings("tokenizer.ggml.tokens", std::vector<std::string>{"a", "b", "ab"});
+    writer.set_strings("tokenizer.ggml.merges", std::vector<std::string>{"a b"});
+    writer.commit();
+    const MmapFile file(folder.path() / "v.gguf");
+    return read_gguf_vocabulary(parse_gguf(file.bytes(), "v.gguf"), "v.gguf").nfc;
+  };
+  EXPECT_TRUE(nfc_of("qwen2"));
+  EXPECT_FALSE(nfc_of("gpt-2"));
+}
+
 TEST(RoundTrip, tokens_of_phi3_take_the_white_space_behind_them_along) {
   const test::TemporaryFolder folder;
   GgufWriter writer(folder.path() / "v.gguf");

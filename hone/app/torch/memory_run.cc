@@ -19,7 +19,7 @@ MemoryMeasurement measure_run(trainer::Task& task, optim::MultiTensorOptimizer& 
   result.micro_batch = config.micro_batch;
   result.measured =
       trainer::measure_memory(task, optimizer, trainer::replicate(sample, result.micro_batch));
-  result.resident = memory::resident_bytes();
+  result.resident = memory::peak_resident_bytes();
   if (search) {
     search->accumulates = config.accumulation_steps > 1;
     search->budget_bytes = trainer::max_memory_bytes(config);

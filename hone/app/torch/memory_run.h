@@ -26,7 +26,7 @@ std::optional<trainer::BatchSearchOptions> search_of(const MemoryJob<Config>& jo
 struct MemoryMeasurement {
   Index parameters = 0, micro_batch = 0;
   std::optional<trainer::MemoryParts> measured;  // none where a step would not fit in memory
-  Index resident = 0;  // resident memory of the process after the measured steps
+  Index resident = 0;                            // the largest resident memory of the process
   std::optional<trainer::BatchSearch> search;
 };
 // With `search`, also looks for the largest micro-batch.

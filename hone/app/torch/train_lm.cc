@@ -7,6 +7,7 @@
 
 #include "hone/app/torch/train_run.h"
 #include "hone/core/file_io.h"
+#include "hone/data/story_grammar.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/stop_scope.h"
@@ -45,6 +46,7 @@ TrainLmResult run_job(const TrainLmJob& job) {
   task::LmConfig config = job.config;
   const std::optional<task::InitialModel> initial = initial_model_of(job, config);
   check_config(config);
+  if (config.data.path != data::kStoriesName) check_output_spares(job.out, config.data.path);
   const TrainRun run(options_of(job), config.trainer);
   run.check_resumed(config);
   const task::InitialModel* const from = initial ? &*initial : nullptr;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cctype>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -58,7 +59,13 @@ std::vector<fs::path> list_folders(const fs::path& folder) {
   return out;
 }
 
-std::vector<fs::path> list_images(const fs::path& folder) {
+// Files whose names are not those of images.
+struct OtherFiles {
+  Index count = 0;
+  fs::path first;
+};
+
+std::vector<fs::path> list_images(const fs::path& folder, OtherFiles& others) {
   std::vector<fs::path> out;
   std::error_code error;
   for (fs::recursive_directory_iterator entry(folder, error), end; !error && entry != end;
@@ -66,8 +73,12 @@ std::vector<fs::path> list_images(const fs::path& folder) {
     std::error_code ignored;
     if (is_hidden(entry->path())) {
       entry.disable_recursion_pending();
-    } else if (has_image_name(entry->path()) && !entry->is_directory(ignored)) {
-      out.push_back(entry->path());
+    } else if (!entry->is_directory(ignored)) {
+      if (has_image_name(entry->path())) {
+        out.push_back(entry->path());
+      } else if (others.count++ == 0) {
+        others.first = entry->path();
+      }
     }
   }
   check_read(error, folder);
@@ -88,17 +99,40 @@ std::set<std::string> folders_instead_of_images(const fs::path& class_folder,
   return out;
 }
 
+// The folder below a class in which an image lies and whose name is that of a part; empty if none.
+fs::path part_within(const fs::path& class_folder, const fs::path& image) {
+  fs::path folder = class_folder;
+  for (const fs::path& name : image.parent_path().lexically_relative(class_folder)) {
+    folder /= name;
+    if (name == kTrainName || is_held_out_name(name.native())) return folder;
+  }
+  return {};
+}
+
 // The images of a class may lie in folders, but these must not be the parts of a data set.
-void check_no_parts(const fs::path& class_folder, const std::set<std::string>& below) {
-  const auto part = std::ranges::find_if(
-      below, [](const std::string& name) { return name == kTrainName || is_held_out_name(name); });
-  if (part == below.end()) return;
-  const bool is_data_set = !list_folders(class_folder / *part).empty();
+void check_no_parts(const fs::path& class_folder, const std::vector<fs::path>& images) {
+  for (const fs::path& image : images) {
+    const fs::path part = part_within(class_folder, image);
+    if (part.empty()) continue;
+    const std::string name = part.filename().string();
+    const bool is_data_set = !list_folders(part).empty();
+    fail_corrupt(class_folder.string(), "the images of one class",
+                 is_data_set ? concat("a data set with a folder ", name, ": pass ",
+                                      part.parent_path().string(), " instead")
+                             : concat("a folder ", name, ": put the parts above the classes, as ",
+                                      name, "/", class_folder.filename().string()));
+  }
+}
+
+// Refuses folders of folders that are named like parts, but not as hone names them.
+void check_no_part_name(const fs::path& class_folder) {
+  std::string name = class_folder.filename().string();
+  std::ranges::transform(name, name.begin(), [](unsigned char c) { return std::tolower(c); });
+  constexpr std::array<std::string_view, 9> kPartNames = {
+      "train", "training", "test", "testing", "val", "valid", "validation", "dev", "eval"};
+  if (std::ranges::find(kPartNames, name) == kPartNames.end()) return;
   fail_corrupt(class_folder.string(), "the images of one class",
-               is_data_set ? concat("a data set with a folder ", *part, ": pass ",
-                                    class_folder.string(), " instead")
-                           : concat("a folder ", *part, ": put the parts above the classes, as ",
-                                    *part, "/", class_folder.filename().string()));
+               "a part with folders of its own: name the parts train and test");
 }
 
 // Refuses two classes whose images lie in folders of the same names, two or more: those are the
@@ -142,21 +176,29 @@ std::uint16_t label_of(const fs::path& class_folder, std::vector<std::string>& c
 // otherwise rejected.
 Files list_part(const fs::path& folder, std::vector<std::string>& classes, bool may_add) {
   Files out;
+  OtherFiles others;
   std::map<std::string, std::set<std::string>> below;
   for (const fs::path& class_folder : list_folders(folder)) {
-    const std::vector<fs::path> images = list_images(class_folder);
+    const std::vector<fs::path> images = list_images(class_folder, others);
     if (images.empty()) {
       log_warning(concat("skipped ", class_folder.string(), ", which has no image"));
       continue;
     }
     std::set<std::string> folders = folders_instead_of_images(class_folder, images);
-    check_no_parts(class_folder, folders);
+    check_no_parts(class_folder, images);
+    if (!folders.empty()) check_no_part_name(class_folder);
     below.emplace(class_folder.filename().string(), std::move(folders));
     const std::uint16_t label = label_of(class_folder, classes, may_add);
     out.paths.insert(out.paths.end(), images.begin(), images.end());
     out.labels.insert(out.labels.end(), images.size(), label);
   }
   check_are_classes(folder, below);
+  if (others.count > 0) {
+    log_warning(concat(folder.string(), ": ", others.count,
+                       " files are skipped, because their names are not those of jpg, png, ppm or "
+                       "pgm images, such as ",
+                       others.first.string()));
+  }
   return out;
 }
 
@@ -165,16 +207,14 @@ void append(Files from, Files& to) {
   to.labels.insert(to.labels.end(), from.labels.begin(), from.labels.end());
 }
 
-// A folder that contains only held-out parts lacks train/; these are not its classes.
+// A folder with a held-out part lacks train/: the part is not a class, as `hone eval` takes it.
 void check_has_train(const fs::path& folder) {
   const std::vector<fs::path> all = list_folders(folder);
-  const bool held_out_only = !all.empty() && std::ranges::all_of(all, [](const fs::path& path) {
-    return is_held_out_name(path.filename().native());
-  });
-  if (held_out_only) {
-    fail_corrupt(folder.string(), concat("a folder train beside ", all[0].filename().string()),
-                 "none");
-  }
+  const auto part = std::ranges::find_if(
+      all, [](const fs::path& path) { return is_held_out_name(path.filename().native()); });
+  if (part == all.end()) return;
+  fail_corrupt(folder.string(), concat("a folder train beside ", part->filename().string()),
+               "none");
 }
 
 // Moves every tenth image of each class out of `train`, or the last one of a class of 2 to 9.

@@ -40,6 +40,7 @@ class ByteLevelBpe final : public BpeTokenizer {
   TokenId byte_id(char byte) const;
 
   std::array<TokenId, 256> byte_ids_{};
+  TokenId unknown_id_ = kNoToken;
   PairTable merges_;
   std::unordered_map<std::string, TokenId> whole_words_;  // only with ignore_merges
   std::vector<Splitter> splitters_;
@@ -52,6 +53,11 @@ ByteLevelBpe::ByteLevelBpe(Vocabulary vocabulary, std::string_view where)
     splitters_.emplace_back(pattern, where);
   }
   index_pieces(where);
+  // One of another type is only what a configuration names.
+  const auto& unknown = vocabulary_.unknown;
+  if (unknown && vocabulary_.types[static_cast<std::size_t>(*unknown)] == TokenType::Unknown) {
+    unknown_id_ = *unknown;
+  }
   add_tokens(effective_added_tokens(vocabulary_));
 }
 
@@ -113,27 +119,28 @@ void ByteLevelBpe::split_word(std::string_view text, std::size_t splitter, Scrat
       text, [&](std::string_view part) { split_word(part, splitter + 1, scratch, ids); });
 }
 
+// kNoToken: the byte is left out, as Hugging Face's tokenizers do without an unk_token. Some
+// vocabularies lack bytes that hardly occur.
 TokenId ByteLevelBpe::byte_id(char byte) const {
-  TokenId id = byte_ids_[static_cast<std::uint8_t>(byte)];
-  if (id == kNoToken && vocabulary_.unknown) id = *vocabulary_.unknown;
-  HONE_REQUIRE(id != kNoToken, "tokenizer",
-               concat("The text has the byte ", byte_piece(static_cast<std::uint8_t>(byte)),
-                      ", which is not in the vocabulary."));
-  return id;
+  const TokenId id = byte_ids_[static_cast<std::uint8_t>(byte)];
+  return id == kNoToken ? unknown_id_ : id;
 }
 
 void ByteLevelBpe::encode_word(std::string_view word, Scratch& scratch,
                                std::vector<TokenId>& ids) const {
-  if (word.size() == 1) return ids.push_back(byte_id(word[0]));
   if (vocabulary_.ignore_merges) {
     const auto whole = whole_words_.find(std::string(word));
     if (whole != whole_words_.end()) return ids.push_back(whole->second);
   }
   HONE_CHECK(word.size() <= kMaxWord, "tokenizer", "a word of at most 1 GiB", word.size());
-  scratch.symbols.resize(word.size());
+  scratch.symbols.clear();
   for (std::uint32_t i = 0; i < word.size(); ++i) {
-    scratch.symbols[i] = {0, 0, i, 1, byte_id(word[i])};
+    if (const TokenId id = byte_id(word[i]); id != kNoToken) {
+      scratch.symbols.push_back({0, 0, i, 1, id});
+    }
   }
+  if (scratch.symbols.size() == 1) return ids.push_back(scratch.symbols[0].id);
+  if (scratch.symbols.empty()) return;
   link_symbols(scratch.symbols);
   merge_symbols(
       scratch.symbols, scratch.queue,

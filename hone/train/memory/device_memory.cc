@@ -5,6 +5,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/util/Exception.h>
 #include <malloc.h>
+#include <sys/resource.h>
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -64,6 +65,12 @@ Index resident_bytes() {
   Index all = 0, resident = 0;
   file >> all >> resident;
   return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+Index peak_resident_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return Index{usage.ru_maxrss} * 1024;
 }
 
 void release_caches() {

@@ -18,6 +18,8 @@ namespace hone::memory {
 Index free_bytes(c10::Device device);
 // The resident memory of this process.
 Index resident_bytes();
+// The largest that it was so far.
+Index peak_resident_bytes();
 // Returns freed memory that allocators cache to the system, on all devices in use.
 void release_caches();
 

@@ -16,6 +16,7 @@
 #include "hone/core/mmap_file.h"
 #include "hone/core/progress.h"
 #include "hone/core/sha256.h"
+#include "hone/core/text_format.h"
 
 namespace hone::trainer {
 namespace {
@@ -29,12 +30,6 @@ constexpr const char* kState = "state.safetensors";
 constexpr const char* kManifest = "manifest.json";
 
 constexpr Index kMegabyte = 1'000'000;
-
-Index megabytes_of(const std::vector<CheckpointTensor>& tensors) {
-  Index bytes = 0;
-  for (const CheckpointTensor& tensor : tensors) bytes += static_cast<Index>(tensor.value.nbytes());
-  return bytes / kMegabyte;
-}
 
 Json describe(std::span<const std::byte> bytes) {
   return {{"bytes", bytes.size()}, {"sha256", sha256_hex(bytes)}};
@@ -89,6 +84,12 @@ std::optional<Index> step_of(const fs::path& path) {
 
 }  // namespace
 
+Index bytes_of(const std::vector<CheckpointTensor>& tensors) {
+  Index bytes = 0;
+  for (const CheckpointTensor& tensor : tensors) bytes += static_cast<Index>(tensor.value.nbytes());
+  return bytes;
+}
+
 CheckpointStore::CheckpointStore(fs::path folder) : folder_(std::move(folder)) {
   std::error_code error;
   fs::create_directories(folder_, error);
@@ -124,7 +125,7 @@ std::vector<Index> CheckpointStore::steps() const {
 void CheckpointStore::save(const Checkpoint& checkpoint, Index keep, std::optional<Index> best) {
   AtomicFolder folder(path_of(checkpoint.step));
   Progress progress(concat("save step ", checkpoint.step),
-                    megabytes_of(checkpoint.weights) + megabytes_of(checkpoint.state), "MB");
+                    (bytes_of(checkpoint.weights) + bytes_of(checkpoint.state)) / kMegabyte, "MB");
   Index bytes = 0;
   const auto written = [&](Index more) { progress.update((bytes += more) / kMegabyte); };
   const Json weights = write_hashed(folder.staging() / kWeights, checkpoint.weights, written);
@@ -149,6 +150,28 @@ void CheckpointStore::remove(Index step) const {
   std::error_code error;
   fs::rename(from, to, error);
   fs::remove_all(error ? from : to, error);
+}
+
+void CheckpointStore::check_disk(Index bytes, Index keep) const {
+  std::error_code unknown;
+  const fs::space_info disk = fs::space(folder_, unknown);
+  if (unknown) return;
+  trainer::check_disk(folder_, static_cast<Index>(disk.available), bytes, keep,
+                      std::ssize(steps()));
+}
+
+void check_disk(const fs::path& folder, Index free, Index bytes, Index keep, Index stored) {
+  if (bytes > free) {
+    fail(ErrorCategory::Resource, folder.string(),
+         concat(format_bytes(bytes), " of free disk space for a checkpoint"), format_bytes(free));
+  }
+  const Index more = std::max<Index>(0, keep + 1 - stored) * bytes;
+  if (more <= free) return;
+  log_warning(concat(folder.string(), " may run out of disk space: a checkpoint takes ",
+                     format_bytes(bytes), ", up to ", keep + 1,
+                     " are there at a time "
+                     "(trainer.keep_checkpoints), and ",
+                     format_bytes(free), " are free"));
 }
 
 void CheckpointStore::clear() const {

@@ -43,6 +43,8 @@ class CheckpointStore {
   std::filesystem::path path_of(Index step) const;
   // Removes every checkpoint.
   void clear() const;
+  // check_disk() for what is free where they are stored.
+  void check_disk(Index bytes, Index keep) const;
 
  private:
   void remove(Index step) const;
@@ -52,5 +54,13 @@ class CheckpointStore {
 
   std::filesystem::path folder_;
 };
+
+Index bytes_of(const std::vector<CheckpointTensor>& tensors);
+
+// Throws Error{Resource} naming `folder` if a checkpoint of `bytes` does not fit in the `free`
+// bytes of a disk that has `stored` checkpoints already; warns if not all fit that are there at a
+// time: the `keep` newest ones and the next one.
+void check_disk(const std::filesystem::path& folder, Index free, Index bytes, Index keep,
+                Index stored);
 
 }  // namespace hone::trainer

@@ -391,7 +391,13 @@ void Trainer::advance(Run& run) {
   row.lr = run.scheduler.last_rates().front();
   row.tokens_per_s = elapsed > 0 ? outcome->weight / elapsed : 0;
   run.scheduler.step();
-  if (run.seconds == 0) tell_step(row, outcome->weight, elapsed);
+  if (run.seconds == 0) {
+    tell_step(row, outcome->weight, elapsed);
+    // The optimizer's state is there by now, and little is lost yet.
+    store_.check_disk(
+        bytes_of(run.task.weights()) + bytes_of(collect_state(run.optimizer, options_.device)),
+        options_.keep_checkpoints);
+  }
   run.tokens += outcome->weight;
   run.seconds += elapsed;
   run.work_seconds += outcome->work_seconds;
@@ -466,7 +472,10 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
     if (lacks_validation_) end_interrupted(run);
   }
   if (run.last) run.sinks.add(*run.last);
-  {
+  if (done_ < options_.steps) {
+    log_info(concat("training begins: step ", done_ + 1, " of ", options_.steps, ", with ",
+                    task.nominal_weight() * static_cast<double>(options_.accumulation_steps), " ",
+                    options_.weight_unit, " a step"));
     Progress progress("train", options_.steps, "steps");
     while (done_ < options_.steps) {
       advance(run);

@@ -617,5 +617,21 @@ TEST(MeasureStep, leaves_weights_and_gradients_as_they_were) {
   EXPECT_FALSE(task.w_.grad().defined());
 }
 
+TEST(CheckDisk, refuses_a_checkpoint_that_does_not_fit_and_warns_of_those_to_come) {
+  const auto refused = [](Index free, Index stored) {
+    return hone::test::refusal([&] { check_disk("runs/a", free, 1000, 2, stored); },
+                               ErrorCategory::Resource);
+  };
+  EXPECT_THAT(refused(999, 0), testing::HasSubstr("runs/a"));
+  const auto warned = [&](Index free, Index stored) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(refused(free, stored), "");
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_THAT(warned(2999, 0), testing::HasSubstr("trainer.keep_checkpoints"));
+  EXPECT_EQ(warned(3000, 0), "");
+  EXPECT_EQ(warned(1000, 2), "");
+}
+
 }  // namespace
 }  // namespace hone::trainer

@@ -3,6 +3,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/core/text_format.h"
 #include "hone/train/task/lm/predict_memory.h"
 
 namespace hone::task {
@@ -25,10 +26,14 @@ Index megabytes(Index bytes) { return (bytes + 500'000) / 1'000'000; }
 }  // namespace
 
 std::string StepMemory::text() const {
-  return concat("a step takes about ", megabytes(needed), " MB (weights ", megabytes(parts.weights),
+  return concat("a step takes about ", megabytes(total), " MB (weights ", megabytes(parts.weights),
                 ", gradients ", megabytes(parts.gradients), ", optimizer state ",
                 megabytes(parts.state), ", activations ", megabytes(parts.activations),
-                ", workspace ", megabytes(parts.workspace), "); ", megabytes(free), " MB are free");
+                ", workspace ", megabytes(parts.workspace), "); ",
+                needed < total ? concat("trainer.max_memory_mb limits it to ", megabytes(needed),
+                                        " MB by computing layers again and halving micro-batches; ")
+                               : "",
+                megabytes(free), " MB are free");
 }
 
 StepMemory step_memory(const LmConfig& config, const model_io::Architecture& model, Index positions,
@@ -36,7 +41,8 @@ StepMemory step_memory(const LmConfig& config, const model_io::Architecture& mod
   StepMemory out{.parts = predict_memory(config, model, config.trainer.micro_batch, positions),
                  .free = free};
   const Index averages = config.trainer.ema_decay > 0 ? out.parts.weights : 0;
-  out.needed = out.parts.total() + averages;
+  out.total = out.needed = out.parts.total() + averages;
+  out.fixed = out.parts.weights + out.parts.gradients + out.parts.state + averages;
   const Index limit = trainer::max_memory_bytes(config.trainer);
   if (limit > 0) out.needed = std::min(out.needed, limit);
   return out;
@@ -61,6 +67,12 @@ void check_memory(const LmConfig& config, const model_io::Architecture& model, I
                   Index free) {
   const StepMemory memory = step_memory(config, model, positions, free);
   log_info(concat("memory: ", memory.text()));
+  if (memory.fixed > memory.needed) {
+    fail(ErrorCategory::Resource, "trainer.max_memory_mb",
+         concat("more than the ", format_bytes(memory.fixed, ByteUnits::Binary),
+                " of weights, gradients and optimizer state"),
+         concat(config.trainer.max_memory_mb));
+  }
   if (memory.fits()) return;
   const auto of = [](Index windows) { return concat("at most ", windows); };
   if (const Index most = largest_micro_batch(config, model, positions, free); most > 0) {
@@ -78,10 +90,9 @@ void check_memory(const LmConfig& config, const model_io::Architecture& model, I
            concat(of(window), ", trainer.recompute_every 1 and trainer.micro_batch 1"),
            concat(window_of(config)));
   }
-  const Index fixed = memory.parts.weights + memory.parts.gradients + memory.parts.state;
   fail(ErrorCategory::Resource, "model",
        concat("one that fits in the ", megabytes(free), " MB of memory that are free"),
-       concat("weights, gradients and optimizer state of ", megabytes(fixed), " MB"));
+       concat("weights, gradients and optimizer state of ", megabytes(memory.fixed), " MB"));
 }
 
 }  // namespace hone::task

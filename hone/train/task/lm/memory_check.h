@@ -8,9 +8,10 @@ namespace hone::task {
 
 // What check_memory() compares, of windows of `positions` tokens.
 struct StepMemory {
-  trainer::MemoryParts parts;  // predict_memory() with the configuration's micro-batch
-  Index needed = 0;            // their total, with averaged weights and below trainer.max_memory_mb
-  Index free = 0;              // bytes that this process can still allocate
+  trainer::MemoryParts parts;   // predict_memory() with the configuration's micro-batch
+  Index total = 0, needed = 0;  // with averaged weights; the same, at most trainer.max_memory_mb
+  Index fixed = 0;              // whatever the micro-batch is
+  Index free = 0;               // bytes that this process can still allocate
   bool fits() const { return needed <= free; }
   std::string text() const;  // "a step takes …", for the log
 };

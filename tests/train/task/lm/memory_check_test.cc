@@ -79,7 +79,11 @@ TEST(MemoryCheck, counts_averages_and_what_a_limit_allows) {
   const StepMemory averaged = step_memory(config, model, 512, kGigabytes);
   EXPECT_EQ(averaged.needed, plain + averaged.parts.weights);
   config.trainer.max_memory_mb = 1024;
-  EXPECT_EQ(step_memory(config, model, 512, kGigabytes).needed, Index{1} << 30);
+  const StepMemory limited = step_memory(config, model, 512, kGigabytes);
+  EXPECT_EQ(limited.needed, Index{1} << 30);
+  EXPECT_THAT(limited.text(), HasSubstr("trainer.max_memory_mb limits it to 1074 MB"));
+  config.trainer.max_memory_mb = limited.fixed >> 21;
+  EXPECT_THAT(refused(config, 100 * kGigabytes), HasSubstr("[trainer.max_memory_mb]"));
 }
 
 }  // namespace
