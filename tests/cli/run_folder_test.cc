@@ -204,8 +204,8 @@ TEST_F(RunFolder, a_run_that_ended_before_its_first_checkpoint_blocks_no_other) 
   const std::string out = path("run");
   // Weights and state fit, a step does not.
   const Arguments short_of_memory =
-      train(out, 5) + Arguments{"--set", "trainer.max_memory_mb=1", "--set",
-                                "model.hidden_size=32", "--set", "model.context=512"};
+      train(out, 5) + Arguments{"--set", "trainer.max_memory_mb=1", "--set", "model.hidden_size=32",
+                                "--set", "model.context=512"};
   const ProgramResult refused = run_hone(short_of_memory);
   EXPECT_EQ(refused.status, 1);
   EXPECT_THAT(refused.err, HasSubstr("enough for a step"));
