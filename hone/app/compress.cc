@@ -5,6 +5,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <ranges>
 
 #include "hone/app/blame_weights.h"
 #include "hone/app/eval_lm.h"
@@ -103,8 +104,10 @@ class QualityMeter {
     return {.ppl_ratio = comparison.perplexity_ratio.value,
             .ppl_ratio_low = comparison.perplexity_ratio.low,
             .ppl_ratio_high = comparison.perplexity_ratio.high,
-            .kl_mean = comparison.kl_mean,
-            .top1_agreement = comparison.top1_agreement,
+            .kl_mean = comparison.kl_mean.value,
+            .kl_high = comparison.kl_mean.high,
+            .top1_agreement = comparison.top1_agreement.value,
+            .top1_low = comparison.top1_agreement.low,
             .card = result.document()};
   }
 
@@ -157,6 +160,16 @@ Json passes_of(const compress::Result& result) {
   return passes;
 }
 
+// What was measured of the model as it is in the end: after the last pass that was applied.
+Json card_of(const compress::Result& result) {
+  for (const compress::PassRecord& record : std::views::reverse(result.passes)) {
+    if (record.status == compress::Status::Applied) {
+      return record.quality ? record.quality->card : Json();
+    }
+  }
+  return Json();
+}
+
 // Because of a gate.
 bool is_rolled_back(const compress::PassRecord& record) {
   return !record.gate_held && record.status != compress::Status::Applied;
@@ -194,9 +207,7 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   outcome.gates_held =
       !has_status(compress::Status::Failed) && std::ranges::none_of(result.passes, &is_rolled_back);
   if (result.stopped || !has_status(compress::Status::Applied)) return outcome;
-  const auto& last = result.passes.back().quality;
-  Json card =
-      last && result.passes.back().status == compress::Status::Applied ? last->card : Json();
+  const Json card = card_of(result);
   const model_io::ArtifactNotes notes{
       .metadata = {{"hone.toolkit", version_text()}, {"hone.source", source.dump()}},
       .files = {{"recipe.toml", compress::to_toml(job.recipe)},

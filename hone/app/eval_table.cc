@@ -23,12 +23,12 @@ void add_comparison(const tune::QualityComparison& with, Rows& rows) {
   rows.push_back({"baseline's perplexity", fixed(with.baseline_perplexity, 4)});
   rows.push_back({"perplexity ratio", fixed(with.perplexity_ratio.value, 4),
                   interval(with.perplexity_ratio, 4) + ", model / baseline"});
-  nats("KL divergence, mean", with.kl_mean);
+  nats("KL divergence, mean", with.kl_mean.value);
   nats("KL, median", with.kl_p50);
   nats("KL, 90 % below", with.kl_p90);
   nats("KL, 99 % below", with.kl_p99);
   nats("KL, largest", with.kl_max);
-  rows.push_back({"top-1 agreement", fixed(100 * with.top1_agreement, 2), "% of the tokens"});
+  rows.push_back({"top-1 agreement", fixed(100 * with.top1_agreement.value, 2), "% of the tokens"});
   rows.push_back({"change of probability", fixed(100 * with.delta_p_mean, 3),
                   concat("points for the token, RMS ", fixed(100 * with.delta_p_rms, 3))});
 }

@@ -18,12 +18,13 @@ std::string broken_gates(const Gate& gate, const PassRecord& record) {
           quality->ppl_ratio_high, "]");
       broken += concat("most ", gate.max_ppl_ratio);
     }
-    if (gate.max_kl > 0 && !(quality->kl_mean <= gate.max_kl)) {
-      add("mean KL ", quality->kl_mean);
+    if (gate.max_kl > 0 && !(quality->kl_high <= gate.max_kl)) {
+      add("mean KL ", quality->kl_mean, ", up to ", quality->kl_high, " with 95 % confidence");
       broken += concat("most ", gate.max_kl);
     }
-    if (gate.min_top1 > 0 && !(quality->top1_agreement >= gate.min_top1)) {
-      add("top-1 agreement ", quality->top1_agreement);
+    if (gate.min_top1 > 0 && !(quality->top1_low >= gate.min_top1)) {
+      add("top-1 agreement ", quality->top1_agreement, ", from ", quality->top1_low,
+          " with 95 % confidence");
       broken += concat("least ", gate.min_top1);
     }
   }

@@ -19,7 +19,7 @@ std::string_view name_of(Status status);  // "applied", …
 // serve the model.
 struct Quality {
   double ppl_ratio = 1, ppl_ratio_low = 1, ppl_ratio_high = 1;
-  double kl_mean = 0, top1_agreement = 1;
+  double kl_mean = 0, kl_high = 0, top1_agreement = 1, top1_low = 1;
   Json card;  // the whole card
 };
 

@@ -88,7 +88,7 @@ TEST(Eval, a_model_against_itself_agrees_everywhere) {
   const EvalResult result = evaluate(options, serial_executor());
   EXPECT_EQ(result.card.tokens, 600);
   ASSERT_TRUE(result.card.comparison.has_value());
-  EXPECT_EQ(result.card.comparison->top1_agreement, 1);
+  EXPECT_EQ(result.card.comparison->top1_agreement.value, 1);
   EXPECT_EQ(result.card.comparison->perplexity_ratio.value, 1);
   EXPECT_NEAR(result.card.comparison->kl_p99, 0, 1e-12);
   EXPECT_TRUE(result.document().contains("ppl_ratio_ci"));

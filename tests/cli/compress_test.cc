@@ -199,6 +199,12 @@ TEST_F(Compress, ends_with_1_and_its_document_when_a_gate_does_not_hold) {
   EXPECT_EQ(document["passes"][0]["status"], "skipped");
   EXPECT_EQ(document["passes"][1]["status"], "applied");
   expect_sizes(document["sizes"], out);
+  // The card is that of the last pass that was applied.
+  const std::string feed_forward = large + "apply = [\"*mlp*\"]\n";
+  const Json vetoed = parse_json(run(gate + feed_forward + small).out, "stdout");
+  EXPECT_EQ(vetoed["passes"][1]["status"], "skipped");
+  EXPECT_TRUE(vetoed["passes"][0]["quality"].is_object());
+  EXPECT_TRUE(vetoed["quality"].is_object());
 }
 
 TEST_F(Compress, carries_what_the_model_says_of_itself) {

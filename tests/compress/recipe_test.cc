@@ -161,7 +161,9 @@ PassRecord good_record() {
                            .ppl_ratio_low = 1.005,
                            .ppl_ratio_high = 1.015,
                            .kl_mean = 0.01,
+                           .kl_high = 0.02,
                            .top1_agreement = 0.99,
+                           .top1_low = 0.98,
                            .card = {}};
   return record;
 }
@@ -174,8 +176,8 @@ TEST(Gate, holds_at_the_unfavorable_end_of_each_interval) {
     Gate gate;
     const char* word;
   } cases[] = {{{.max_ppl_ratio = 1.012}, "perplexity"},
-               {{.max_kl = 0.005}, "KL"},
-               {{.min_top1 = 0.995}, "top-1"},
+               {{.max_kl = 0.015}, "KL"},
+               {{.min_top1 = 0.985}, "top-1"},
                {{.min_speedup = 1.9}, "speed-up"},
                {{.min_bytes_saved = 701}, "saves"}};
   for (const auto& [gate, word] : cases) {

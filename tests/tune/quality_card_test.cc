@@ -58,9 +58,9 @@ TEST(QualityCard, of_a_model_against_itself_is_perfect) {
   }
   const QualityCard card = accumulator.finish(9000);
   ASSERT_TRUE(card.comparison);
-  EXPECT_EQ(card.comparison->kl_mean, 0);
+  EXPECT_EQ(card.comparison->kl_mean.value, 0);
   EXPECT_EQ(card.comparison->kl_max, 0);
-  EXPECT_EQ(card.comparison->top1_agreement, 1);
+  EXPECT_EQ(card.comparison->top1_agreement.value, 1);
   EXPECT_EQ(card.comparison->perplexity_ratio.value, 1);
   EXPECT_EQ(card.comparison->perplexity_ratio.low, 1);
   EXPECT_EQ(card.comparison->perplexity_ratio.high, 1);
@@ -98,7 +98,7 @@ TEST(QualityCard, matches_an_independent_double_loop) {
   EXPECT_NEAR(card.comparison->perplexity_ratio.value, std::exp(mean - base_mean), 1e-9);
   EXPECT_NEAR(card.comparison->baseline_nll, base_mean, 1e-9);
   std::ranges::sort(divergences);
-  EXPECT_NEAR(card.comparison->kl_mean,
+  EXPECT_NEAR(card.comparison->kl_mean.value,
               std::accumulate(divergences.begin(), divergences.end(), 0.0) / kTokens, 1e-9);
   EXPECT_NEAR(card.comparison->kl_max, divergences.back(), 1e-9);
   const auto between = [&](double quantile, double value) {  // its two neighbors
@@ -111,7 +111,7 @@ TEST(QualityCard, matches_an_independent_double_loop) {
   between(0.99, card.comparison->kl_p99);
   EXPECT_NEAR(card.comparison->delta_p_mean, delta / kTokens, 1e-9);
   EXPECT_NEAR(card.comparison->delta_p_rms, std::sqrt(squares / kTokens), 1e-9);
-  EXPECT_EQ(card.comparison->top1_agreement, agree / kTokens);
+  EXPECT_EQ(card.comparison->top1_agreement.value, agree / kTokens);
   EXPECT_LT(card.comparison->perplexity_ratio.low, card.comparison->perplexity_ratio.value);
   EXPECT_GT(card.comparison->perplexity_ratio.high, card.comparison->perplexity_ratio.value);
   EXPECT_GT(*card.comparison->log_probability_correlation, 0.9);

@@ -317,7 +317,7 @@ std::string to_table(const DemoResult& result) {
         {variant.name, concat(variant.bytes), fixed(bits_per_weight(variant, result), 2),
          concat(fixed(ratio.value, 4), " [", fixed(ratio.low, 4), ", ", fixed(ratio.high, 4), "]"),
          fixed(card.bits_per_byte.value_or(0), 4),
-         concat(fixed(100 * card.comparison->top1_agreement, 2), "%"),
+         concat(fixed(100 * card.comparison->top1_agreement.value, 2), "%"),
          concat(fixed(speed.median, 0), " [", fixed(speed.p10, 0), ", ", fixed(speed.p90, 0), "]"),
          variant.verdict ? concat(fixed(100 * variant.verdict->valid_share(), 1), "%") : "-"});
   }

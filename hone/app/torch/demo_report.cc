@@ -110,8 +110,8 @@ tune::Table variant_table(const DemoResult& result) {
                                             "", 2),
                                      ratio_of(variant),
                                      figure(card.bits_per_byte.value_or(std::nan("")), "", 4),
-                                     figure(card.comparison->kl_mean, "nats"),
-                                     figure(100 * card.comparison->top1_agreement, "%", 2),
+                                     figure(card.comparison->kl_mean.value, "nats"),
+                                     figure(100 * card.comparison->top1_agreement.value, "%", 2),
                                      figure(variant.tokens_per_s, "")};
     if (stories) row.push_back(figure(100 * variant.verdict->valid_share(), "%", 1));
     table.rows.push_back(std::move(row));

@@ -18,9 +18,8 @@ struct BlockSum {
   double count = 0;
 };
 
-std::vector<BlockSum> sum_blocks(std::span<const double> samples, Index block) {
+std::vector<BlockSum> sum_blocks(std::span<const double> samples, Index size) {
   const auto n = static_cast<Index>(samples.size());
-  const Index size = std::max<Index>(1, std::min(block, n / kFewestBlocks));
   std::vector<BlockSum> blocks(static_cast<std::size_t>(ceil_div(n, size)));
   for (Index i = 0; i < n; ++i) {
     blocks[i / size].sum += samples[i];
@@ -69,12 +68,15 @@ MeanInterval bootstrap_mean(std::span<const double> samples, const BootstrapOpti
              std::min(options.block, options.draws));
   HONE_CHECK(options.coverage > 0 && options.coverage < 1, "bootstrap", "a coverage in (0, 1)",
              options.coverage);
-  const std::vector<BlockSum> blocks = sum_blocks(samples, options.block);
+  const Index size =
+      std::max<Index>(1, std::min(options.block, std::ssize(samples) / kFewestBlocks));
+  const std::vector<BlockSum> blocks = sum_blocks(samples, size);
   double sum = 0;
   for (double sample : samples) sum += sample;
   MeanInterval interval;
   interval.mean = interval.low = interval.high = sum / static_cast<double>(samples.size());
-  interval.blocks = static_cast<Index>(blocks.size());
+  interval.blocks = std::ssize(blocks);
+  interval.block = size;
   if (blocks.size() < 2) return interval;
   PhiloxStream random(options.seed);
   std::vector<double> means(static_cast<std::size_t>(options.draws));

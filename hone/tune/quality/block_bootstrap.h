@@ -17,7 +17,7 @@ struct BootstrapOptions {
 
 struct MeanInterval {
   double mean = 0, low = 0, high = 0;
-  Index blocks = 0;
+  Index blocks = 0, block = 0;  // their number, and the samples in each
 };
 
 // The mean of a correlated series with its percentile block-bootstrap interval, widened by

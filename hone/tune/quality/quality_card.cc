@@ -29,6 +29,10 @@ std::optional<double> correlate(std::span<const double> a, std::span<const doubl
   return std::clamp(ab / (std::sqrt(aa) * std::sqrt(bb)), -1.0, 1.0);
 }
 
+Estimate estimate_of(const MeanInterval& interval) {
+  return {interval.mean, interval.low, interval.high};
+}
+
 Estimate exp_of(const MeanInterval& interval) {
   return {std::exp(interval.mean), std::exp(interval.low), std::exp(interval.high)};
 }
@@ -55,7 +59,7 @@ void QualityAccumulator::add(const PairedScore& score) {
   log_probabilities_.push_back(score.log_probability);
   baseline_.push_back(score.baseline_log_probability);
   kl_.push_back(score.kl);
-  agreements_ += score.same_top ? 1 : 0;
+  agrees_.push_back(score.same_top ? 1 : 0);
 }
 
 QualityCard QualityAccumulator::finish(Index bytes, const BootstrapOptions& options) const {
@@ -71,6 +75,7 @@ QualityCard QualityAccumulator::finish(Index bytes, const BootstrapOptions& opti
   card.nll = interval.mean;
   card.perplexity = exp_of(interval);
   card.blocks = interval.blocks;
+  card.block_tokens = interval.block;
   if (bytes > 0) {
     card.bits_per_byte = interval.mean * static_cast<double>(card.tokens) /
                          (std::numbers::ln2 * static_cast<double>(bytes));
@@ -95,10 +100,10 @@ QualityComparison QualityAccumulator::compare(const BootstrapOptions& options) c
   result.perplexity_ratio = exp_of(bootstrap_mean(excess, options));
   result.delta_p_mean = delta_sum / static_cast<double>(n);
   result.delta_p_rms = std::sqrt(delta_squares / static_cast<double>(n));
-  result.top1_agreement = static_cast<double>(agreements_) / static_cast<double>(n);
+  result.top1_agreement = estimate_of(bootstrap_mean(agrees_, options));
   result.log_probability_correlation = correlate(log_probabilities_, baseline_);
+  result.kl_mean = estimate_of(bootstrap_mean(kl_, options));
   std::vector<double> kl = kl_;
-  result.kl_mean = mean_of(kl);
   result.kl_p50 = take_quantile(kl, 0.5);
   result.kl_p90 = take_quantile(kl, 0.9);
   result.kl_p99 = take_quantile(kl, 0.99);
@@ -115,18 +120,22 @@ Json to_json(const QualityCard& card) {
   json["perplexity_ci"] = {card.perplexity.low, card.perplexity.high};
   json["bits_per_byte"] = or_null(card.bits_per_byte);
   json["bootstrap_blocks"] = card.blocks;
+  json["bootstrap_block_tokens"] = card.block_tokens;
   if (!card.comparison) return json;
   const QualityComparison& comparison = *card.comparison;
   json["baseline_nll"] = comparison.baseline_nll;
   json["baseline_perplexity"] = comparison.baseline_perplexity;
-  json["ppl_ratio"] = comparison.perplexity_ratio.value;
-  json["ppl_ratio_ci"] = {comparison.perplexity_ratio.low, comparison.perplexity_ratio.high};
-  json["kl_mean"] = comparison.kl_mean;
+  const auto put = [&](const std::string& name, const Estimate& estimate) {
+    json[name] = estimate.value;
+    json[name + "_ci"] = {estimate.low, estimate.high};
+  };
+  put("ppl_ratio", comparison.perplexity_ratio);
+  put("kl_mean", comparison.kl_mean);
   json["kl_p50"] = comparison.kl_p50;
   json["kl_p90"] = comparison.kl_p90;
   json["kl_p99"] = comparison.kl_p99;
   json["kl_max"] = comparison.kl_max;
-  json["top1_agreement"] = comparison.top1_agreement;
+  put("top1_agreement", comparison.top1_agreement);
   json["delta_p_mean"] = comparison.delta_p_mean;
   json["delta_p_rms"] = comparison.delta_p_rms;
   json["log_probability_correlation"] = or_null(comparison.log_probability_correlation);

@@ -19,9 +19,10 @@ struct Estimate {
 // Compares a model with its baseline on the same held-out tokens.
 struct QualityComparison {
   double baseline_nll = 0, baseline_perplexity = 1;
-  Estimate perplexity_ratio;                                           // model / baseline; paired
-  double kl_mean = 0, kl_p50 = 0, kl_p90 = 0, kl_p99 = 0, kl_max = 0;  // nats per token
-  double top1_agreement = 0;  // fraction of tokens where both rank the same token first
+  Estimate perplexity_ratio;  // model / baseline; paired
+  Estimate kl_mean;           // nats per token
+  double kl_p50 = 0, kl_p90 = 0, kl_p99 = 0, kl_max = 0;
+  Estimate top1_agreement;  // fraction of tokens where both rank the same token first
   double delta_p_mean = 0, delta_p_rms = 0;           // p_model(token) - p_baseline(token)
   std::optional<double> log_probability_correlation;  // Pearson; empty if one does not vary
 };
@@ -32,7 +33,7 @@ struct QualityCard {
   double nll = 0;                       // nats per token
   Estimate perplexity;                  // exp(nll)
   std::optional<double> bits_per_byte;  // sum in bits / bytes; empty if the bytes are unknown
-  Index blocks = 0;                     // of the bootstrap
+  Index blocks = 0, block_tokens = 0;   // of the bootstrap
   std::optional<QualityComparison> comparison;
 };
 
@@ -43,7 +44,7 @@ struct PairedScore {
   bool same_top = false;  // whether both rank the same token first
 };
 
-// Accumulates held-out tokens one at a time. Stores 8 bytes per token, 32 with a baseline.
+// Accumulates held-out tokens one at a time. Stores 8 bytes per token, 40 with a baseline.
 class QualityAccumulator {
  public:
   // Adds one predicted token by the natural logarithm of its probability, which may be -infinity.
@@ -62,8 +63,7 @@ class QualityAccumulator {
  private:
   QualityComparison compare(const BootstrapOptions& options) const;
 
-  std::vector<double> log_probabilities_, baseline_, kl_;
-  Index agreements_ = 0;
+  std::vector<double> log_probabilities_, baseline_, kl_, agrees_;
 };
 
 // The fields of `hone eval --json`: tokens, nll, perplexity, perplexity_ci, bits_per_byte and, with
