@@ -145,6 +145,23 @@ std::optional<CostComparison> comparison_from(const Json& json) {
       number("unchanged"), number("model"), {number("ratio"), number("low"), number("high")}};
 }
 
+Json change_json(const std::optional<QualityChange>& change) {
+  if (!change) return {};
+  return {{"mean", change->mean}, {"low", change->low}};
+}
+
+std::optional<QualityChange> change_from(const Json& json) {
+  if (json.is_null()) return std::nullopt;
+  const auto number = [&json](const char* key) {
+    if (!json.is_object() || !json.contains(key) ||
+        !(json[key].is_number() || json[key].is_null())) {
+      fail_corrupt(kLayerSearch, concat("A change of quality has no valid '", key, "'."));
+    }
+    return json[key].is_null() ? std::numeric_limits<double>::quiet_NaN() : json[key].get<double>();
+  };
+  return QualityChange{number("mean"), number("low")};
+}
+
 // A number that is not finite is null in JSON.
 std::vector<double> samples_from(const Json& json) {
   if (!json.is_array()) fail_corrupt(kLayerSearch, "The samples of an evaluation are no list.");
@@ -165,11 +182,12 @@ class Evaluator {
   Evaluator(const LayerCallbacks& callbacks, const LayerSearchOptions& options,
             std::span<const Unit> units)
       : callbacks_(callbacks), options_(options) {
-    log_["format"] = "hone layer search 2";
+    log_["format"] = "hone layer search 3";
     log_["least_quality"] = options.least_quality ? Json(*options.least_quality) : Json();
     log_["repeats"] = options.repeats;
     log_["measures_cost"] = measures_cost();
     log_["compares"] = compares();
+    log_["holds_back"] = holds_back();
     for (const Unit& unit : units) {
       log_["searches"].push_back({{"layers", unit.layers},
                                   {"copy_weights", unit.copy_weights},
@@ -202,25 +220,39 @@ class Evaluator {
                                      {"resource", resource},
                                      {"quality", evaluation.quality},
                                      {"cost", evaluation.cost},
+                                     {"held_back", change_json(evaluation.held_back)},
                                      {"comparison", comparison_json(evaluation.comparison)}});
       write_log();
     }
     ++position_;
     if (!evaluation.choices.empty()) count(is_logged);
-    evaluation.feasible = is_feasible(evaluation.quality);
+    evaluation.feasible = is_feasible(evaluation);
+    if (evaluation.choices.empty()) {
+      unchanged_quality_ = mean(evaluation.quality);
+      if (!evaluation.cost.empty()) unchanged_cost_ = mean(evaluation.cost);
+    }
     return evaluation;
   }
 
  private:
   bool measures_cost() const { return options_.least_quality && callbacks_.cost; }
   bool compares() const { return measures_cost() && callbacks_.compare; }
-  bool is_feasible(const std::vector<double>& quality) const {
+  bool holds_back() const { return options_.least_quality && callbacks_.held_back; }
+  bool keeps_limit(const std::vector<double>& quality) const {
     const double own = mean(quality);
     return std::isfinite(own) && !(options_.least_quality && own < *options_.least_quality);
   }
+  bool is_feasible(const LayerEvaluation& evaluation) const {
+    if (!keeps_limit(evaluation.quality)) return false;
+    const auto& change = evaluation.held_back;
+    return !change || change->low >= *options_.least_quality - unchanged_quality_;
+  }
+  bool needs_held_back(const LayerEvaluation& evaluation, bool is_final) const {
+    return is_final && holds_back() && keeps_limit(evaluation.quality);
+  }
   // The unchanged model's cost is what the others are compared with.
   bool needs_cost(const LayerEvaluation& evaluation) const {
-    return measures_cost() && (evaluation.choices.empty() || is_feasible(evaluation.quality));
+    return measures_cost() && (evaluation.choices.empty() || is_feasible(evaluation));
   }
 
   void measure(LayerEvaluation& evaluation, bool is_final) const {
@@ -243,6 +275,7 @@ class Evaluator {
       HONE_REQUIRE(callbacks_.was_executed(choice.layer), kLayerSearch,
                    concat("The replaced layer ", quote_name(choice.layer), " was not executed."));
     }
+    if (needs_held_back(evaluation, is_final)) evaluation.held_back = callbacks_.held_back();
     if (!needs_cost(evaluation)) return;
     const auto check = [](double cost) {
       HONE_CHECK(is_cost(cost), kLayerSearch, "a finite cost above 0", cost);
@@ -256,7 +289,7 @@ class Evaluator {
       return;
     }
     for (Index i = 0; i < options_.repeats; ++i) {
-      evaluation.cost.push_back(check(callbacks_.cost(i)));
+      evaluation.cost.push_back(check(callbacks_.cost(i, unchanged_cost_)));
     }
   }
 
@@ -267,7 +300,8 @@ class Evaluator {
   }
 
   void replay(const Json& entry, LayerEvaluation& evaluation, bool is_final) const {
-    constexpr const char* kKeys[] = {"layers", "resource", "quality", "cost", "comparison"};
+    constexpr const char* kKeys[] = {"layers", "resource",  "quality",
+                                     "cost",   "held_back", "comparison"};
     const bool has_keys =
         entry.is_object() && entry.size() == std::size(kKeys) &&
         std::ranges::all_of(kKeys, [&entry](const char* key) { return entry.contains(key); });
@@ -282,13 +316,16 @@ class Evaluator {
     }
     evaluation.quality = samples_from(entry["quality"]);
     evaluation.cost = samples_from(entry["cost"]);
+    evaluation.held_back = change_from(entry["held_back"]);
     evaluation.comparison = comparison_from(entry["comparison"]);
     const auto repeats = static_cast<std::size_t>(options_.repeats);
     const bool is_compared = is_final && compares() && needs_cost(evaluation);
     const std::size_t costs = needs_cost(evaluation) && !is_compared ? repeats : 0;
-    const bool is_whole = evaluation.quality.size() == repeats && evaluation.cost.size() == costs &&
-                          evaluation.comparison.has_value() == is_compared &&
-                          std::ranges::all_of(evaluation.cost, is_cost);
+    const bool is_whole =
+        evaluation.quality.size() == repeats && evaluation.cost.size() == costs &&
+        evaluation.held_back.has_value() == needs_held_back(evaluation, is_final) &&
+        evaluation.comparison.has_value() == is_compared &&
+        std::ranges::all_of(evaluation.cost, is_cost);
     if (!is_whole) {
       fail_corrupt(log_name(), concat("The samples of evaluation ", position_,
                                       " are not those that this search takes", kRemedy));
@@ -316,7 +353,8 @@ class Evaluator {
   const LayerSearchOptions& options_;
   Json log_;
   std::size_t position_ = 0;  // of the next evaluation in the log
-  Index measured_ = 0;        // models with replaced layers, as planned_
+  double unchanged_quality_ = 0, unchanged_cost_ = 0;
+  Index measured_ = 0;  // models with replaced layers, as planned_
   std::optional<Index> planned_ = 0;
 };
 
@@ -454,6 +492,7 @@ Json evaluation_json(const LayerEvaluation& evaluation) {
   return {{"layers", points_json(evaluation.choices)},
           {"quality", samples_json(evaluation.quality)},
           {"cost", samples_json(evaluation.cost)},
+          {"held_back", change_json(evaluation.held_back)},
           {"comparison", comparison_json(evaluation.comparison)}};
 }
 

@@ -39,6 +39,12 @@ struct CostComparison {
   RatioInterval ratio;              // unchanged / model: above 1 where the model is cheaper
 };
 
+// The quality of a model less that of the unchanged one, on samples that no search has seen: the
+// mean, and the lower end of its one-sided 95 % interval.
+struct QualityChange {
+  double mean = 0, low = 0;
+};
+
 // The model. An exception of a callback ends the search, after restore() if layers were replaced.
 struct LayerCallbacks {
   // Replaces these layers of the unchanged model.
@@ -49,14 +55,21 @@ struct LayerCallbacks {
   // counts from 0: with the same random numbers for equal repeats, models differ by less noise.
   std::function<double(double resource, Index repeat)> quality;
   // Seconds of a run, bytes, or anything else above 0 of which less is better and whose savings add
-  // up over layers. May be empty.
-  std::function<double(Index repeat)> cost;
+  // up over layers. `unchanged` is the mean cost of the unchanged model, 0 while that is measured:
+  // a cost that drifts is measured in turns with the unchanged model's and scaled to `unchanged`.
+  // May be empty.
+  std::function<double(Index repeat, double unchanged)> cost;
   // Whether the replacement of a layer was called since apply().
   std::function<bool(const std::string& layer)> was_executed;
   // May be empty. Compares the model with these replacements, which are applied, with the unchanged
   // one, and may leave either behind. With it, a model with all replacements is cheaper only if the
   // whole interval is above 1, and `cost` is not called for such models.
   std::function<CostComparison(std::span<const LayerChoice> choices)> compare = {};
+  // May be empty. Compares the qualities of the model as it is now and of the unchanged one on
+  // samples held back. With it and a least quality, a model with all replacements is feasible only
+  // if the lower end lies no further below 0 than the least quality below that of the unchanged
+  // model: the search has chosen the luckiest of many models on the samples of `quality`.
+  std::function<QualityChange()> held_back = {};
   // May be empty. Called after each model with replaced layers that is measured: how many have been
   // so far, and how many will be if no more replacement is undone; empty where a search does not
   // know its trials. Neither counts models from the log.
@@ -84,6 +97,7 @@ struct LayerEvaluation {
   double resource = 1;
   std::vector<double> quality = {};  // one for each repeat
   std::vector<double> cost = {};     // as many, or none if they were not measured
+  std::optional<QualityChange> held_back = {};
   std::optional<CostComparison> comparison = {};
   bool feasible = false;
 };

@@ -68,7 +68,7 @@ tune::LayerSearchResult tune_layers(SmallNet& net, const std::vector<std::string
             return 1 - ((net->forward(x) - target).norm() / target.norm()).item<double>();
           },
       .cost =
-          [&](Index) {
+          [&](Index, double) {
             double size = 0;
             for (const Tensor& parameter : net->parameters()) {
               size += static_cast<double>(parameter.numel());

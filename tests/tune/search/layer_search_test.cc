@@ -58,9 +58,10 @@ class Model {
                   return quality(replaced) + (noise ? noise(repeat) : 0);
                 },
             .cost =
-                [this](Index) {
+                [this](Index, double unchanged) {
                   step();
                   ++costs;
+                  EXPECT_EQ(unchanged, replaced.empty() ? 0 : cost({}));
                   return cost(replaced);
                 },
             .was_executed =
@@ -154,6 +155,38 @@ TEST(LayerSearch, tells_a_feasible_space_from_an_infeasible_one) {
   EXPECT_EQ(json["nearest"]["layers"], Json({{"a", {{"rank", 64}}}}));
   EXPECT_EQ(json["nearest"]["quality"]["mean"], 1 - 1.0 / 64);
   EXPECT_TRUE(json["nearest"]["cost"].is_null());  // it was not measured
+}
+
+TEST(LayerSearch, the_lower_end_on_samples_held_back_decides_whether_a_model_is_feasible) {
+  const test::TemporaryFolder folder;
+  LayerSearchOptions options = grid(0.93);
+  options.log = folder.path() / "search.json";
+  double low = -0.069;
+  Index asked = 0;
+  const auto run = [&] {
+    Model model(typical);
+    LayerCallbacks callbacks = model.callbacks();
+    callbacks.held_back = [&] {
+      ++asked;
+      EXPECT_FALSE(model.replaced.empty());
+      return QualityChange{-0.01, low};
+    };
+    const std::vector<LayerGroup> groups{{{"a", "b"}, ranks()}};
+    return search_layers(groups, callbacks, options);
+  };
+  LayerSearchResult result = run();
+  ASSERT_TRUE(result.model);
+  EXPECT_EQ(result.model->held_back->low, low);
+  EXPECT_EQ(asked, 1) << "of the model with all replacements";
+  EXPECT_EQ(run().model->held_back->low, low) << "from the log";
+  EXPECT_EQ(asked, 1);
+  std::filesystem::remove(options.log);
+  low = -0.071;  // below what the limit allows
+  result = run();
+  EXPECT_FALSE(result.model);
+  EXPECT_EQ(result.undone.size(), 2u);
+  EXPECT_EQ(to_json(result)["nearest"]["held_back"].is_null(),
+            !result.nearest->held_back.has_value());
 }
 
 TEST(LayerSearch, threshold_and_cost_choose_the_objective) {
@@ -355,7 +388,7 @@ TEST(LayerSearch, the_mean_of_the_repeats_decides_not_the_best_run) {
   Model model(typical);
   LayerCallbacks callbacks = model.callbacks();
   // Rank 16 has the least single cost, 32 the least mean.
-  callbacks.cost = [&model](Index repeat) {
+  callbacks.cost = [&model](Index repeat, double) {
     if (model.replaced.empty()) return 1.0;
     const Index rank = rank_of(model.replaced[0].point);
     return rank == 16 ? (repeat == 0 ? 0.05 : 0.5) : rank == 32 ? 0.1 : 0.4;
@@ -627,7 +660,7 @@ TEST(LayerSearch, refuses_bad_groups_settings_and_measurements) {
   callbacks.was_executed = nullptr;
   EXPECT_THAT(refusal([&] { search_layers(groups, callbacks, grid(0.9)); }), HasSubstr("empty"));
   callbacks = model.callbacks();
-  callbacks.cost = [](Index) { return 0.0; };
+  callbacks.cost = [](Index, double) { return 0.0; };
   EXPECT_THAT(refusal([&] { search_layers(groups, callbacks, grid(0.9)); }),
               HasSubstr("expected a finite cost above 0, got 0"));
   callbacks.quality = [](double, Index) { return std::nan(""); };

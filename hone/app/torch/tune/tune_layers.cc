@@ -32,6 +32,7 @@
 #include "hone/train/surgery/layer_surgery.h"
 #include "hone/train/surgery/layer_tree.h"
 #include "hone/tune/measure/measure.h"
+#include "hone/tune/quality/block_bootstrap.h"
 
 namespace hone::app {
 namespace {
@@ -39,7 +40,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char *kSearch = "search.json", *kBegin = "tune.json", *kResult = "layers.json";
-constexpr const char* kFormat = "hone tune 2";
+constexpr const char* kFormat = "hone tune 3";
 constexpr double kSpeedSeconds = 2;  // of one measurement, at most, beyond ten runs
 
 // SHA-256 of all parameters and buffers.
@@ -80,6 +81,27 @@ std::vector<double> qualities_of(TunedModel& model, QualityMetric metric, Index 
   return out;
 }
 
+// Qualities of the model on up to 20 parts of the samples that a search does not see, in order.
+std::vector<double> held_back_qualities(TunedModel& model, QualityMetric metric) {
+  constexpr Index kMostParts = 20;
+  const Index held = held_back_samples(model), begin = model.samples() - held;
+  const Index parts = std::min(kMostParts, held);
+  std::vector<double> out;
+  for (Index part = 0; part < parts; ++part) {
+    const Index first = held * part / parts, end = held * (part + 1) / parts;
+    out.push_back(model.quality(metric, begin + first, end - first));
+  }
+  return out;
+}
+
+tune::QualityChange change_of(std::span<const double> unchanged, std::span<const double> model) {
+  std::vector<double> differences;
+  for (std::size_t i = 0; i < model.size(); ++i) differences.push_back(model[i] - unchanged[i]);
+  constexpr double kTwoSided = 0.9;  // whose lower end is that of a one-sided interval of 95 %
+  const auto interval = tune::bootstrap_mean(differences, {.block = 1, .coverage = kTwoSided});
+  return {interval.mean, interval.low};
+}
+
 void check_metric(const TunedModel& model, QualityMetric metric) {
   HONE_REQUIRE(model.has(metric), "quality.metric",
                metric == QualityMetric::Accuracy
@@ -95,20 +117,26 @@ Json environment() {
   return json;
 }
 
-std::vector<double> read_qualities(const Json& json, const fs::path& path) {
+// Qualities of the unchanged model.
+struct Unchanged {
+  std::vector<double> samples;    // one for each repeat
+  std::vector<double> held_back;  // held_back_qualities()
+};
+
+std::vector<double> read_qualities(const Json& json, const char* key, const fs::path& path) {
   const bool has_samples =
-      json.is_object() && json.contains("unchanged") && json["unchanged"].is_array() &&
-      !json["unchanged"].empty() &&
-      std::ranges::all_of(json["unchanged"], [](const Json& one) { return one.is_number(); });
+      json.is_object() && json.contains(key) && json[key].is_array() &&
+      std::ranges::all_of(json[key], [](const Json& one) { return one.is_number(); });
   if (!has_samples)
     fail_corrupt(path.string(), "The file has no qualities of the unchanged model.");
-  return json["unchanged"].get<std::vector<double>>();
+  return json[key].get<std::vector<double>>();
 }
 
 // Each repeat needs samples of its own, and calibration needs another.
 void check_samples(const TunedModel& model, const std::string& data, Index repeats) {
   const Index calibration = model.calibration_samples();
-  const Index each = (model.samples() - calibration) / repeats;
+  const Index held = held_back_samples(model);
+  const Index each = (model.samples() - calibration - held) / repeats;
   const auto name = model.sample_name();
   if (calibration == 0 || each == 0) {
     Index least = repeats + 1;
@@ -117,6 +145,11 @@ void check_samples(const TunedModel& model, const std::string& data, Index repea
                   concat(least, " ", name, " (search.repeats = ", repeats,
                          ", and an eighth for calibration)"),
                   concat(model.samples()));
+  }
+  if (held == 0) {
+    log_warning(
+        concat("tune: there are too few ", name,
+               " to hold some back, and a model that a search finds may be worse on others."));
   }
   constexpr Index kFew = 16;
   if (each < kFew) {
@@ -127,13 +160,13 @@ void check_samples(const TunedModel& model, const std::string& data, Index repea
 
 // The qualities of the unchanged model: those that the folder records, of a search with the same
 // facts, or those that `measure` returns, which are then recorded.
-std::vector<double> begin_search(const fs::path& out, Json facts,
-                                 const std::function<std::vector<double>()>& measure) {
+Unchanged begin_search(const fs::path& out, Json facts, const std::function<Unchanged()>& measure) {
   const fs::path path = out / kBegin;
   std::error_code ignored;
   if (fs::exists(path, ignored)) {
     const Json before = read_json_file(path);
-    const std::vector<double> recorded = read_qualities(before, path);
+    Unchanged recorded{read_qualities(before, "unchanged", path),
+                       read_qualities(before, "unchanged_held_back", path)};
     constexpr std::pair<const char*, const char*> kFacts[] = {{"format", "of another format"},
                                                               {"space", "with another space"},
                                                               {"seed", "with another seed"},
@@ -150,8 +183,9 @@ std::vector<double> begin_search(const fs::path& out, Json facts,
     return entry.path().filename() == FolderLock::kName;
   });
   HONE_REQUIRE(is_new, out.string(), "The folder has files of something else; take another one.");
-  std::vector<double> measured = measure();
-  facts["unchanged"] = measured;
+  Unchanged measured = measure();
+  facts["unchanged"] = measured.samples;
+  facts["unchanged_held_back"] = measured.held_back;
   write_json_file(path, facts);
   return measured;
 }
@@ -177,13 +211,14 @@ class ModelTimer {
 
   // Of the model that `apply` makes beside the one that `restore` makes, in turns.
   tune::CostComparison compare(TunedModel& model, const std::function<void()>& restore,
-                               const std::function<void()>& apply) {
+                               const std::function<void()>& apply,
+                               double max_seconds = 2 * kSpeedSeconds) {
     const auto once = [&model] { model.run_once(); };
     const std::vector<Contestant> contestants{
         {.name = "unchanged", .run = once, .prepare = restore},
         {.name = "model", .run = once, .prepare = apply}};
     const Measurement measured =
-        measurer_->measure(contestants, {.max_seconds = 2 * kSpeedSeconds, .stop = stop_});
+        measurer_->measure(contestants, {.max_seconds = max_seconds, .stop = stop_});
     return {measurer_->spread(measured.seconds[0]).median,
             measurer_->spread(measured.seconds[1]).median, measurer_->speedup(measured, 1, 0)};
   }
@@ -257,19 +292,20 @@ class TuneRun {
                         {"model_sha256", hash_of(model_->module())},
                         {"data_sha256", model_->data_hash()}};
     unchanged_ = begin_search(job_.out, facts, [this] {
-      const auto samples = qualities_of(*model_, space_.quality.metric, space_.repeats);
-      HONE_REQUIRE(std::isfinite(mean_of(samples)), job_.model.string(),
+      Unchanged measured{qualities_of(*model_, space_.quality.metric, space_.repeats),
+                         held_back_qualities(*model_, space_.quality.metric)};
+      HONE_REQUIRE(std::isfinite(mean_of(measured.samples)), job_.model.string(),
                    "The unchanged model has no finite quality on these data.");
-      return samples;
+      return measured;
     });
-    if (std::ssize(unchanged_) != space_.repeats) {
+    if (std::ssize(unchanged_.samples) != space_.repeats) {
       fail_corrupt((job_.out / kBegin).string(), concat(space_.repeats, " repeats"),
-                   concat(unchanged_.size()));
+                   concat(unchanged_.samples.size()));
     }
   }
 
   std::optional<double> least_quality() const {
-    return space_.quality.least_quality(mean_of(unchanged_));
+    return space_.quality.least_quality(mean_of(unchanged_.samples));
   }
 
   void apply(std::span<const tune::LayerChoice> choices) {
@@ -280,15 +316,28 @@ class TuneRun {
   void restore() { nn::restore(unchanged_layers_); }
 
   double quality(double resource, Index repeat) {
-    if (!is_changed_ && resource == 1) return unchanged_[static_cast<std::size_t>(repeat)];
+    if (!is_changed_ && resource == 1) {
+      return unchanged_.samples[static_cast<std::size_t>(repeat)];
+    }
     const auto [first, count] = samples_of_repeat(*model_, repeat, space_.repeats, resource);
     return model_->quality(space_.quality.metric, first, count);
   }
 
-  // Of the model as it is now: seconds of a run, or bytes.
-  double cost(Index repeat) {
+  // Of the model as it is now: seconds of a run, or bytes. Seconds are measured in turns with the
+  // unchanged model, as the machine's speed may drift over the hours of a search.
+  double cost(Index repeat, double unchanged) {
     if (!space_.speed) return static_cast<double>(sizes_of(model_->module()).bytes);
-    return timer_.seconds(*model_, repeat);
+    if (!is_changed_) return timer_.seconds(*model_, repeat);
+    const nn::Snapshot changed = nn::snapshot(model_->module());
+    const auto replace_again = [&changed] { nn::restore(changed); };
+    const tune::CostComparison compared = timer_.compare(
+        *model_, [this] { restore(); }, replace_again, kSpeedSeconds);
+    replace_again();
+    return unchanged / compared.ratio.ratio;
+  }
+
+  tune::QualityChange held_back() {
+    return change_of(unchanged_.held_back, held_back_qualities(*model_, space_.quality.metric));
   }
 
   tune::LayerSearchResult search() {
@@ -305,7 +354,7 @@ class TuneRun {
               is_changed_ = false;
             },
         .quality = [&](double resource, Index repeat) { return quality(resource, repeat); },
-        .cost = [&](Index repeat) { return cost(repeat); },
+        .cost = [&](Index repeat, double unchanged) { return cost(repeat, unchanged); },
         .was_executed =
             [&](const std::string& layer) { return nn::was_executed(model_->module(), layer); },
         .progress =
@@ -313,6 +362,7 @@ class TuneRun {
               progress.set_total(planned.value_or(0));
               progress.update(measured);
             }};
+    if (!unchanged_.held_back.empty()) callbacks.held_back = [this] { return held_back(); };
     if (space_.speed) {
       callbacks.compare = [&](std::span<const tune::LayerChoice> choices) {
         return timer_.compare(
@@ -359,6 +409,7 @@ class TuneRun {
     apply(shown->choices);
     report.after = sizes_of(model_->module());
     report.after->quality = shown->quality;
+    if (shown->held_back) report.held_back = {mean_of(unchanged_.held_back), *shown->held_back};
     set_speeds(*shown, *report.after, report);
     report.tree = nn::module_tree(model_->module());
     if (result.model) {
@@ -377,7 +428,7 @@ class TuneRun {
   TuneGroups groups_;
   std::optional<LayerFitter> fitter_;
   nn::Snapshot unchanged_layers_;
-  std::vector<double> unchanged_;  // qualities
+  Unchanged unchanged_;
   bool is_changed_ = false;
   ModelTimer timer_{job_.stop};
 };
@@ -386,6 +437,8 @@ class TuneRun {
 struct Recorded {
   QualityGoal goal;
   double least_quality = 0;
+  // On the samples held back; nothing if there were none.
+  std::optional<double> least_held_back;
   Index repeats = 1;
   std::uint64_t seed = 0;
   std::string data_sha256;
@@ -412,6 +465,13 @@ Recorded read_recorded(const fs::path& path) {
     if (name_of(own) == metric) out.goal.metric = own;
   }
   out.least_quality = field("least_quality", &Json::is_number).get<double>();
+  if (const Json& held = json.value("held_back", Json()); !held.is_null()) {
+    if (!held.is_object() || !held.contains("least_quality") ||
+        !held["least_quality"].is_number()) {
+      fail_corrupt(path.string(), "The file has no valid 'held_back'.");
+    }
+    out.least_held_back = held["least_quality"].get<double>();
+  }
   out.repeats = field("repeats", &Json::is_number_integer).get<Index>();
   if (out.repeats < 1 || out.repeats > kMostRepeats || name_of(out.goal.metric) != metric) {
     fail_corrupt(path.string(), "The metric or the number of repeats is not valid.");
@@ -432,21 +492,30 @@ TuneOutcome check(const TuneJob& job) {
   const auto model = open_tuned_model(
       {.model = job.out / "model", .data = job.data, .seed = recorded.seed, .stop = job.stop});
   check_metric(*model, recorded.goal.metric);
-  HONE_REQUIRE(model->data_hash() == recorded.data_sha256, "data",
-               "These are not the data that the limit of quality was measured on.");
-  const std::vector<double> samples = qualities_of(*model, recorded.goal.metric, recorded.repeats);
+  // Of other data, the search has seen no sample.
+  const bool is_other = model->data_hash() != recorded.data_sha256;
+  const bool holds_back = !is_other && recorded.least_held_back.has_value();
+  const std::vector<double> samples =
+      holds_back ? held_back_qualities(*model, recorded.goal.metric)
+                 : qualities_of(*model, recorded.goal.metric, recorded.repeats);
   const double quality = mean_of(samples);
+  const double least = holds_back ? *recorded.least_held_back : recorded.least_quality;
   TuneOutcome out;
-  out.is_met = quality >= recorded.least_quality;  // false for NaN
+  out.is_met = quality >= least;  // false for NaN
   out.document = {{"metric", std::string(name_of(recorded.goal.metric))},
                   {"value", recorded.goal.figure(quality)},
-                  {"limit", recorded.goal.figure(recorded.least_quality)},
+                  {"limit", recorded.goal.figure(least)},
                   {"quality", quality},
-                  {"least_quality", recorded.least_quality},
+                  {"least_quality", least},
                   {"samples", samples},
+                  {"held_back", holds_back},
+                  {"other_data", is_other},
                   {"met", out.is_met}};
   out.text = concat(figure_text(recorded.goal, quality), ", ", out.is_met ? "within" : "beyond",
-                    " the limit: ", figure_text(recorded.goal, recorded.least_quality), "\n");
+                    " the limit: ", figure_text(recorded.goal, least),
+                    holds_back ? " on the samples held back\n"
+                    : is_other ? ", which was measured on other data\n"
+                               : "\n");
   return out;
 }
 

@@ -72,10 +72,37 @@ std::string line_of(const QualityGoal& goal, std::string_view name, const ModelF
                 " parameters", speed_text(figures), "\n");
 }
 
+// Below the unchanged model's.
+double allowed_loss(const TuneReport& report) {
+  return mean_of(report.before.quality) - *report.least_quality;
+}
+
+Json held_back_json(const TuneReport& report) {
+  if (!report.held_back || !report.least_quality) return {};
+  const auto& [unchanged, change] = *report.held_back;
+  return {{"unchanged", unchanged},
+          {"change", change.mean},
+          {"low", change.low},
+          {"least_quality", unchanged - allowed_loss(report)}};
+}
+
+std::string held_back_text(const TuneReport& report) {
+  if (!report.held_back || !report.least_quality) return {};
+  const auto& [unchanged, change] = *report.held_back;
+  return concat("on samples held back: ", figure_text(report.goal, unchanged), " becomes ",
+                fixed(report.goal.figure(unchanged + change.mean), 4),
+                ", with 95 % confidence no worse than ",
+                fixed(report.goal.figure(unchanged + change.low), 4), "\n");
+}
+
 std::string why_infeasible(const TuneReport& report) {
   if (!report.after) return "infeasible: no model had a finite quality\n";
   const bool keeps_limit =
       report.least_quality && mean_of(report.after->quality) >= *report.least_quality;
+  if (keeps_limit && report.held_back && report.held_back->change.low < -allowed_loss(report)) {
+    return "infeasible: the nearest model may exceed the limit on samples that the search has not "
+           "seen; it has\n";
+  }
   return keeps_limit ? concat("infeasible: no model within the limit is ",
                               report.is_timed ? "faster" : "smaller",
                               " than the unchanged one; the nearest has\n")
@@ -105,6 +132,7 @@ Json to_json(const TuneReport& report) {
       {"cost", report.least_quality ? Json(report.is_timed ? "seconds" : "bytes") : Json()},
       {"before", to_json(report.goal, report.before)},
       {"after", report.after ? to_json(report.goal, *report.after) : Json()},
+      {"held_back", held_back_json(report)},
       {"speedup",
        speedup ? Json{{"ratio", speedup->ratio}, {"low", speedup->low}, {"high", speedup->high}}
                : Json()},
@@ -124,6 +152,7 @@ std::string to_text(const TuneReport& report) {
   if (report.after) {
     text += line_of(report.goal, report.is_feasible ? "model" : "nearest", *report.after);
   }
+  text += held_back_text(report);
   text += concat("goal: ", goal_text(report), "\n");
   if (const auto& speedup = report.speedup) {
     text += concat("speed of the model: ", fixed(speedup->ratio, 3),

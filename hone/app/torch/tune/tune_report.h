@@ -8,6 +8,7 @@
 
 #include "hone/app/torch/tune/layer_fitter.h"
 #include "hone/core/measurer.h"
+#include "hone/tune/search/layer_search.h"
 
 namespace hone::app {
 
@@ -16,6 +17,13 @@ struct ModelFigures {
   std::vector<double> quality = {};  // by repeat, as the metric's
   Index bytes = 0, parameters = 0;   // of tensors in a file
   std::optional<double> runs_per_s = {};
+};
+
+// On samples that the search has not seen: the unchanged model's quality, and that of the model
+// less it.
+struct HeldBack {
+  double unchanged = 0;
+  tune::QualityChange change;
 };
 
 // What `hone tune` found.
@@ -28,6 +36,7 @@ struct TuneReport {
   std::vector<ReplacedLayer> layers = {};  // of the model, or of the nearest one
   ModelFigures before = {};
   std::optional<ModelFigures> after = {};  // none if no quality was finite
+  std::optional<HeldBack> held_back = {};  // of `after`, if it was measured
   // Of the model, or of the nearest one if it was compared, in turns with the unchanged one.
   std::optional<RatioInterval> speedup = {};
   std::vector<std::pair<std::string, std::string>> skipped = {};  // layers and reasons

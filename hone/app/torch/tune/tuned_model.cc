@@ -13,9 +13,15 @@ std::unique_ptr<TunedModel> open_tuned_model(const TunedModelOptions& options) {
   return is_vision_model(options.model) ? open_tuned_classifier(options) : open_tuned_lm(options);
 }
 
+Index held_back_samples(const TunedModel& model) {
+  const Index held = (model.samples() - model.calibration_samples()) / 4;
+  return held < 2 ? 0 : held;
+}
+
 std::pair<Index, Index> samples_of_repeat(const TunedModel& model, Index repeat, Index repeats,
                                           double resource) {
-  const Index begin = model.calibration_samples(), all = model.samples() - begin;
+  const Index begin = model.calibration_samples();
+  const Index all = model.samples() - begin - held_back_samples(model);
   const Index parts = std::min(repeats, all), part = repeat % parts;
   const Index first = all * part / parts, end = all * (part + 1) / parts;
   const auto count =

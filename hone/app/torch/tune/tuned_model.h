@@ -56,9 +56,13 @@ std::unique_ptr<TunedModel> open_tuned_model(const TunedModelOptions& options);
 std::unique_ptr<TunedModel> open_tuned_lm(const TunedModelOptions& options);
 std::unique_ptr<TunedModel> open_tuned_classifier(const TunedModelOptions& options);
 
-// The samples for a repeat: every repeat has others, whose sizes differ by one at most, and a
-// smaller resource takes the first ones of them. {first, count}; with fewer samples than repeats,
-// some repeats have the same ones.
+// The number of the last samples, a quarter of those that are not for calibration, which no search
+// sees: the model that it finds is measured on them. 0 where there would be fewer than two.
+Index held_back_samples(const TunedModel& model);
+
+// The samples for a repeat of a search: disjoint for each repeat, with sizes that differ by one at
+// most, and a smaller resource takes the first ones of them. {first, count}; with fewer samples
+// than repeats, some repeats have the same ones.
 std::pair<Index, Index> samples_of_repeat(const TunedModel& model, Index repeat, Index repeats,
                                           double resource);
 

@@ -134,9 +134,18 @@ TEST_F(TuneLayers, finds_the_planted_rank_and_writes_a_model_that_keeps_the_limi
   EXPECT_EQ(read_json_file(job.out / "layers.json"), outcome.document);
   const TuneOutcome checked = check_tuned(job);
   EXPECT_TRUE(checked.is_met) << checked.text;
-  EXPECT_NEAR(checked.document.at("quality").get<double>(), own.at("quality").get<double>(), 1e-6);
+  const Json& held_back = outcome.document.at("held_back");
+  const double quality =
+      held_back.at("unchanged").get<double>() + held_back.at("change").get<double>();
+  EXPECT_NEAR(checked.document.at("quality").get<double>(), quality, 1e-6);
+  EXPECT_LE(held_back.at("low").get<double>(), held_back.at("change").get<double>());
+  EXPECT_THAT(outcome.text, HasSubstr("on samples held back"));
+  TuneJob other = job;
+  write_text_file(path("other.txt"), read_text_file(path("text.txt")) + "a dog sat.\n");
+  other.data = path("other.txt").string();
+  EXPECT_THAT(check_tuned(other).text, HasSubstr("other data"));
   Json recorded = outcome.document;
-  recorded["least_quality"] = own.at("quality").get<double>() + 1e-3;
+  recorded["held_back"]["least_quality"] = quality + 1e-3;
   write_json_file(job.out / "layers.json", recorded);
   EXPECT_FALSE(check_tuned(job).is_met) << "a limit that the model misses";
 }
@@ -312,8 +321,9 @@ TEST_F(TuneLayers, replaces_convolutions_of_a_classifier) {
             nullptr);
   const TuneOutcome checked = check_tuned(job);
   EXPECT_TRUE(checked.is_met);
+  const Json& held_back = outcome.document.at("held_back");
   EXPECT_NEAR(checked.document.at("value").get<double>(),
-              outcome.document.at("after").at("accuracy").get<double>(), 1e-9);
+              held_back.at("unchanged").get<double>() + held_back.at("change").get<double>(), 1e-9);
 }
 
 }  // namespace
