@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every target runs tools/setup, which does nothing if everything is present.
 #   BUILD=folder  JOBS=n  TORCH=0|1  CUDA=0|1  SANITIZE=address,undefined  PREFIX=folder  LABEL=part
+#   T=folder of tests  F=filter of googletest, both of `make t`
 SHELL := bash
 BUILD ?= build
 TORCH ?= 1
@@ -9,6 +10,8 @@ PREFIX ?= /usr/local
 JOBS ?=
 SANITIZE ?=
 LABEL ?=
+T ?=
+F ?= *
 ifneq ($(wildcard ../shared/data),)
 HONE_TEST_DATA ?= $(abspath ../shared/data)
 export HONE_TEST_DATA
@@ -25,12 +28,13 @@ program := $(BUILD)/hone
 environment := source .cache/hone-setup.env
 ctest = "$$(dirname "$$(command -v "$$HONE_CMAKE")")/ctest"
 
-.PHONY: help setup demo build test test-avx2 test-slow lint bench install clean
+.PHONY: help setup demo build t test test-avx2 test-slow lint bench install clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo       train, compress and measure a small model and write a report.html'
 	@echo 'make test       build everything and run the tests'
+	@echo 'make t          build and run the tests of one folder: make t T=infer/sched F=Batch*'
 	@echo 'make test-avx2  the same, limited to the instructions of a machine with AVX2 only'
 	@echo 'make test-slow  run the long tests'
 	@echo 'make build      build $(BUILD)/hone and $(BUILD)/hone-torch'
@@ -48,6 +52,11 @@ demo: build
 
 build: setup
 	@tools/build $(BUILD) programs
+
+t: setup
+	@test -n '$(T)' || { echo 'make t: expected a folder of tests, as T=infer/sched' >&2; exit 2; }
+	@tools/build $(BUILD) test_$(subst /,_,$(T))
+	@$(BUILD)/test_$(subst /,_,$(T)) --gtest_filter='$(F)' --gtest_brief=1
 
 test test-avx2: setup
 	@tools/build $(BUILD)
