@@ -62,6 +62,9 @@ HONE_HOST_DEVICE inline double clip_coefficient(double clip_norm, double norm) {
 struct StepReport {
   // false: nothing changed, no parameter, moment, correlation, counter or gradient.
   bool stepped = true;
+  // Whether StepControl::checked stopped the step: a new value is not finite, although no gradient
+  // that was looked at before is.
+  bool stopped_by_check = false;
   // Norm of the unscaled gradients before clipping, of StepControl::norm_type; -1 if it was not
   // needed.
   double grad_norm = -1;

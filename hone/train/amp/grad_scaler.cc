@@ -176,9 +176,7 @@ StepReport GradScaler::step(torch::optim::Optimizer& optimizer, const StepContro
   HONE_CHECK(state.stage != Stage::Stepped, kStep, "one call per optimizer and update()",
              "a second step()");
   const StepReport report = take_step(optimizer, control, state);
-  // A checked step may also stop for a new value that is not finite.
-  const bool checked_only = control.checked && std::isfinite(report.grad_norm);
-  state.found_inf = state.found_inf || (!report.stepped && !checked_only);
+  state.found_inf = state.found_inf || (!report.stepped && !report.stopped_by_check);
   state.stepped = report.stepped;
   state.stage = Stage::Stepped;
   return report;

@@ -31,6 +31,9 @@ at::Tensor upload(std::span<const T> values, at::ScalarType type, c10::Device de
   return host.to(device);
 }
 
+// Entries are made anew when a gradient moves.
+constexpr Index kMostEntries = Index{1} << 20;
+
 constexpr auto kGrad = static_cast<std::size_t>(kernels::Slot::Grad);
 constexpr auto kEma = static_cast<std::size_t>(kernels::Slot::Ema);
 
@@ -44,8 +47,14 @@ at::Tensor tensor_at(const TensorView& view, c10::Device device) {
 void add_entries(const TensorView& view, Index row_length, const std::string& label,
                  std::vector<TensorView>& entries) {
   if (row_length == 0) return entries.push_back(view);
-  if (!view.is_contiguous()) {
-    fail_unsupported("rows on a device", concat("contiguous memory of ", label), "other strides");
+  // Tensors are dense blocks, so that rows are where the first dimension steps over each of them.
+  if (!view.is_contiguous() && view.strides.dims()[0] != row_length) {
+    fail_unsupported("rows on a device", concat("contiguous rows of ", label), "other strides");
+  }
+  if (static_cast<Index>(entries.size()) + view.elements() / row_length > kMostEntries) {
+    fail_unsupported("rows on a device",
+                     concat("at most ", kMostEntries, " rows of all parameters"),
+                     concat("more at ", label, "; another method has fewer"));
   }
   const Index bytes = row_length * bytes_of(view.dtype);
   for (Index begin = 0; begin < view.bytes(); begin += bytes) {
@@ -183,6 +192,7 @@ void DeviceStep::check(const std::vector<Kept>& kept, kernels::StepReport& repor
   if (first_bad < 0) return;
   for (const Kept& one : kept) one.now.copy_(one.before);
   report.stepped = false;
+  report.stopped_by_check = true;
   report.first_nonfinite_tensor = first_bad;
 }
 

@@ -29,8 +29,8 @@ bool describe(const torch::Tensor& tensor, const torch::Tensor* scale, kernels::
 
 }  // namespace
 
-void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
-                                            const SlotUse& slots) {
+void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active, const SlotUse& slots,
+                                            std::uint32_t first_parameter) {
   for (auto* list : {&param, &grad, &momentum, &second_moment, &extra, &average, &momentum_scale,
                      &second_moment_scale}) {
     list->clear();
@@ -58,7 +58,7 @@ void MultiTensorOptimizer::FusedCache::read(const std::vector<Active>& active,
     if (slots.extra) extra.push_back(view_of(*a.fields.extra, where, "max_exp_avg_sq"));
     if (slots.average) average.push_back(view_of(*a.fields.average, where, "average"));
     group.push_back(a.group);
-    rounding_key.push_back(static_cast<std::uint32_t>(a.parameter));
+    rounding_key.push_back(first_parameter + static_cast<std::uint32_t>(a.parameter));
     row_length.push_back(a.row_length);
   }
 }

@@ -33,7 +33,7 @@ struct MultiTensorOptimizer::FusedCache {
   std::unique_ptr<DeviceStep> device;  // of tensors that are not the CPU's
 
   // Fills the lists that a plan is made of.
-  void read(const std::vector<Active>& active, const SlotUse& slots);
+  void read(const std::vector<Active>& active, const SlotUse& slots, std::uint32_t first_parameter);
   kernels::MultiTensorLists lists() {
     return {param,   grad, momentum,       second_moment,       extra,      group,       steps,
             average, {},   momentum_scale, second_moment_scale, row_length, rounding_key};

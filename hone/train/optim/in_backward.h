@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -15,13 +16,16 @@ struct InBackwardOptions {
   Index accumulation_steps = 1;
   double clip_norm = 0;
   bool loss_scaling = false;
+  std::uint64_t rounding_seed = 0;  // StepControl::rounding_seed
 };
 
 // Steps each parameter as soon as backward() has its gradient, and frees the gradient: the memory
 // of all gradients becomes that of the largest one. Every parameter has an optimizer of its own,
-// made by `make`; results are those of one optimizer over all, as the rules see one tensor at a
-// time. Error{Unsupported} at construction for accumulation, a norm clip, loss scaling and a TAM of
-// scope Model. An error inside a step leaves backward() as an exception.
+// made by `make`; results have the bits of one optimizer over all, as the rules see one tensor at a
+// time and round by its number. Error{Unsupported} at construction for accumulation, a norm clip,
+// loss scaling and a TAM of scope Model, Error{InvalidArgument} for a parameter that is listed
+// twice or has a hook of somebody else behind its gradient. An error inside a step leaves
+// backward() as an exception.
 class InBackwardOptimizer {
  public:
   using Make = std::function<std::unique_ptr<MultiTensorOptimizer>(std::vector<torch::Tensor> one)>;

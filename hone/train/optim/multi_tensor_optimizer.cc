@@ -50,8 +50,12 @@ void check_usable(const std::string& op, const torch::Tensor& tensor, const std:
 
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 
+constexpr std::size_t kMostGroups = std::size_t{1} << 16;  // plans count them in 16 bits
+
 void check_parameters(const std::string& op, const Groups& groups) {
   HONE_CHECK(!groups.empty(), op, "at least one parameter group", "none");
+  HONE_CHECK(groups.size() <= kMostGroups, op, concat("at most ", kMostGroups, " parameter groups"),
+             groups.size());
   std::unordered_set<const void*> seen;
   c10::Device device = at::kCPU;
   for_each_parameter(groups, [&](std::size_t, const torch::Tensor& param, Index number) {
@@ -122,6 +126,12 @@ MultiTensorOptimizer::~MultiTensorOptimizer() = default;
 
 void MultiTensorOptimizer::check_not_moved_from() const {
   HONE_CHECK(cache_ != nullptr, "optimizer", "one that was not moved from", "one that was");
+}
+
+void MultiTensorOptimizer::set_first_parameter(Index first) {
+  check_not_moved_from();
+  first_parameter_ = static_cast<std::uint32_t>(first);
+  cache_->forget();
 }
 
 void MultiTensorOptimizer::adopt_group_options(
@@ -333,7 +343,7 @@ void MultiTensorOptimizer::make_plan(const SlotUse& use) {
   std::vector<Active> active = collect(use);
   const std::vector<double> own = adopt_tensors(active);
   cache.use = use;
-  cache.read(active, use);
+  cache.read(active, use, first_parameter_);
   cache.plan.follow_or_throw(cache.lists());
   cache.stepped.clear();
   for (std::size_t i = 0; i < active.size(); ++i) {

@@ -44,11 +44,15 @@ constexpr Index kFewestCoded = 4096;
 // One piece of optimizer state. Names are those of the Python layout: exp_avg, exp_avg_sq,
 // max_exp_avg_sq, momentum_buffer (shape and layout of the parameter; fp32, bf16 or 8-bit codes),
 // step (int64 scalar), correlation (fp64: one, or one per row). hone's own: <name>_scale (fp32, of
-// codes), average (fp32, the moving average of the parameter).
+// codes), <name>_strides (int64, the codes' strides, since scales belong to blocks of memory),
+// average (fp32, the moving average of the parameter).
 struct NamedState {
   Index parameter = 0;  // counts through all groups in order
   std::string name;
   torch::Tensor value;
+
+  // Whether its memory counts: export_state() makes scalars and strides for the caller.
+  bool takes_memory() const { return value.numel() > 1 && !name.ends_with("_strides"); }
 };
 
 // How one parameter is stepped.
@@ -69,7 +73,7 @@ struct OptimizerStats {
   double clip_coef = 1;
   Index temporary_bytes = 0;  // of the last step, hone's own
   double correlation = 0;     // TAM: mean of s over the tensors of the last step
-  double damping = 0;         // TAM: mean of d = (1 + s) / 2
+  double damping = 0;         // TAM: mean of the d that was used: (1 + s) / 2 or a fixed one
 };
 
 // ---- what rules are made of
@@ -138,6 +142,10 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   // Moving averages of the parameters, in their order: they begin as copies at the first step whose
   // control has an ema_decay and move with every such step. Undefined for parameters without.
   std::vector<torch::Tensor> averages() const;
+
+  // Stochastic rounding draws for parameter i as for number `first` + i; 0 unless set. Optimizers
+  // of the parts of one model then round as one optimizer over all does.
+  void set_first_parameter(Index first);
 
   // Whether a parameter's step depends on the gradients of others.
   virtual bool needs_all_gradients() const { return false; }
@@ -248,6 +256,10 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
   template <class T, class Get>
   T common_option(const char* field, const Get& get) const;
 
+  std::uint32_t rounding_key_of(Index parameter) const {
+    return first_parameter_ + static_cast<std::uint32_t>(parameter);
+  }
+
   OptimizerStats stats_;
 
  private:
@@ -273,6 +285,7 @@ class MultiTensorOptimizer : public torch::optim::Optimizer {
                           StepReport& report) const;
 
   std::string name_;
+  std::uint32_t first_parameter_ = 0;
   std::unique_ptr<FusedCache> cache_;
   // In this step.
   std::vector<void*> made_states_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "hone/core/text_format.h"
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/train/optim/state_tensors.h"
@@ -40,6 +41,29 @@ void apply_update(torch::Tensor param, const torch::Tensor& grad, const torch::T
   const torch::Tensor update = o.nesterov() ? grad.lerp(wide, o.momentum()) : wide;
   param.mul_(1 - o.lr() * o.weight_decay());
   param.add_(orthogonalize(update, o), -rate_of(param, o));
+}
+
+// Fails now if the updates could run out of memory after the momentum was stepped: takes, and gives
+// back to LibTorch's allocator, what the largest one needs at a time.
+void reserve_update(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
+  constexpr Index kCopies = 9, kGrams = 3;  // of the matrix in fp32; of the product with itself
+  Index most = 0, largest = 0;
+  c10::Device device = at::kCPU;
+  for_each_parameter(groups, [&](std::size_t, const torch::Tensor& param, Index index) {
+    if (!param.grad().defined()) return;
+    const Index narrow = std::min(param.size(0), param.size(1));
+    const Index floats = kCopies * param.numel() + kGrams * narrow * narrow;
+    if (floats <= most) return;
+    most = floats, largest = index, device = param.device();
+  });
+  try {
+    at::empty({most}, at::TensorOptions(at::kFloat).device(device));
+  } catch (const c10::Error&) {
+    fail(
+        ErrorCategory::Resource, "Muon",
+        concat(format_bytes(most * Index{sizeof(float)}), " for the update of parameter ", largest),
+        "less free memory");
+  }
 }
 
 // Stochastically, as parameters of other rules: the small updates would be lost.
@@ -128,6 +152,7 @@ StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& cont
     check_in_place(name(), "parameter", param);
     if (control.grad != GradWriteBack::None) check_in_place(name(), "gradient", param.grad());
   });
+  reserve_update(param_groups_);
   StepControl momentum_only = control;
   momentum_only.grad = GradWriteBack::None;  // the update still reads the gradients
   const StepReport report = RuleOptimizer::step_fused(tensors, momentum_only);
@@ -147,7 +172,7 @@ StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& cont
                  coded ? decode_moment(kept, state.momentum_scale()) : kept, o);
     if (stored.scalar_type() == at::kBFloat16) {
       store_bf16(values,
-                 kernels::mix_rounding_key(control.rounding_seed, static_cast<std::uint32_t>(index),
+                 kernels::mix_rounding_key(control.rounding_seed, rounding_key_of(index),
                                            state.step(), static_cast<int>(kernels::Slot::Param)),
                  stored);
     }

@@ -104,7 +104,9 @@ extern template class RuleOptimizer<MuonRule>;
 // another optimizer:
 //   m <- μ m + (1 - μ) g          u = (1 - μ) g + μ m with Nesterov, else m
 //   X = orthogonalize(u)          p <- (1 - ηλ) p - η r X
-// Error{InvalidArgument} at construction for a parameter that is not 2-D. Products are LibTorch's;
+// Error{InvalidArgument} at construction for a parameter that is not 2-D. A step takes, for the
+// largest matrix, memory of nine fp32 copies; Error{Resource} before anything changes where there
+// is less. Products are LibTorch's;
 // a checked step and moving averages are not offered.
 class Muon : public RuleOptimizer<MuonRule> {
  public:

@@ -33,7 +33,7 @@ void check_moment(const std::string& op, const std::string& what, const torch::T
                   const torch::Tensor& scale, const torch::Tensor& param) {
   HONE_CHECK(value.defined(), op, what, "none");
   const at::ScalarType type = value.scalar_type();
-  const bool code = type == at::kChar || type == at::kByte;
+  const bool code = is_code(type);
   HONE_CHECK(code || type == at::kFloat || type == at::kBFloat16, op,
              concat(what, " in fp32, bf16 or codes"), at::toString(type));
   HONE_CHECK(value.sizes().equals(param.sizes()), op,
@@ -47,19 +47,55 @@ void check_moment(const std::string& op, const std::string& what, const torch::T
 }
 
 std::string scale_name(const std::string& moment) { return moment + "_scale"; }
+std::string strides_name(const std::string& moment) { return moment + "_strides"; }
 
-// Keeps the bits if the type already matches, otherwise rounds to nearest.
+torch::Tensor strides_of(const torch::Tensor& value) {
+  return at::tensor(value.strides(), at::TensorOptions(at::kLong));
+}
+
+// Whether the strides visit each element of one dense block once.
+bool are_dense(at::IntArrayRef sizes, std::span<const Index> strides) {
+  std::vector<std::size_t> order;
+  for (std::size_t d = 0; d < sizes.size(); ++d) {
+    if (sizes[d] != 1) order.push_back(d);
+  }
+  std::ranges::sort(order, {}, [&](std::size_t d) { return strides[d]; });
+  Index expected = 1;
+  return std::ranges::all_of(order, [&](std::size_t d) {
+    const bool fits = strides[d] == expected;
+    expected *= sizes[d];
+    return fits;
+  });
+}
+
+// Codes as they lay in memory when they were saved, since scales belong to blocks of memory. State
+// of earlier versions has no strides; it lay like the parameter.
+torch::Tensor as_saved(const std::string& op, const std::string& what, const torch::Tensor& codes,
+                       const torch::Tensor& strides, const torch::Tensor& param) {
+  if (!strides.defined()) return copy_like(codes, param, at::kCPU);
+  const bool typed = strides.scalar_type() == at::kLong && strides.numel() == codes.dim();
+  const torch::Tensor host = strides.to(at::kCPU).contiguous();
+  const std::span<const Index> given(typed ? host.data_ptr<Index>() : nullptr,
+                                     typed ? static_cast<std::size_t>(host.numel()) : 0);
+  HONE_CHECK(typed && (codes.numel() == 0 || are_dense(codes.sizes(), given)), op,
+             concat("strides of one dense block for ", what), c10::str(strides));
+  const torch::Tensor out = at::empty_strided(
+      codes.sizes(), at::IntArrayRef(given.data(), given.size()), codes.options().device(at::kCPU));
+  out.copy_(codes);
+  return out;
+}
+
+// Keeps the bits if type and, for codes, layout already match, otherwise rounds to nearest.
 void adopt_moment(const torch::Tensor& value, const torch::Tensor& scale,
                   const torch::Tensor& param, at::ScalarType type, torch::Tensor& to,
                   torch::Tensor& to_scale) {
-  if (value.scalar_type() == type) {
+  if (value.scalar_type() == type && (!is_code(type) || same_layout(value, param))) {
     to = copy_like(value, param);
     if (scale.defined()) to_scale = scale.to(at::kCPU).clone();
     return;
   }
-  const torch::Tensor wide = value.scalar_type() == at::kFloat
-                                 ? value
-                                 : decode_moment(copy_like(value, param, at::kCPU), scale);
+  const torch::Tensor wide =
+      value.scalar_type() == at::kFloat ? value : decode_moment(value, scale);
   encode_moment(wide, param, type, to, to_scale);
 }
 
@@ -87,10 +123,13 @@ void take_numbers(const std::string& op, const std::string& what, const torch::T
   std::copy_n(host.data_ptr<double>(), to.size(), to.begin());
 }
 
-// An archive may come from another device, and from parameters of another layout. Scales are the
-// CPU's, as all state in fewer than 32 bits.
+// An archive may come from another device, and from parameters of another layout, by whose blocks
+// codes are then encoded again. Scales are the CPU's, as all state in fewer than 32 bits.
 void bring_to(const torch::Tensor& param, torch::Tensor& value, torch::Tensor* scale) {
   if (scale != nullptr && scale->defined()) *scale = scale->to(at::kCPU);
+  if (param.is_cpu() && is_code(value.scalar_type()) && !same_layout(value, param)) {
+    encode_moment(decode_moment(value, *scale), param, value.scalar_type(), value, *scale);
+  }
   if (!param.is_cpu() && value.scalar_type() != at::kFloat) {
     value = decode_moment(value, scale != nullptr ? *scale : torch::Tensor());
     if (scale != nullptr) *scale = torch::Tensor();
@@ -125,13 +164,19 @@ std::vector<NamedState> MultiTensorOptimizer::export_state() const {
     const auto add = [&](const std::string& field, const torch::Tensor* value) {
       if (value != nullptr && value->defined()) all.push_back({index, field, *value});
     };
+    const auto add_moment = [&](const char* field, const torch::Tensor* value,
+                                const torch::Tensor* scale) {
+      add(field, value);
+      add(scale_name(field), scale);
+      if (scale != nullptr && scale->defined() && value->dim() > 1) {
+        all.push_back({index, strides_name(field), strides_of(*value)});
+      }
+    };
     const SlotUse use = slots_of(options);
     if (use.momentum || holds_numbers(fields.momentum)) {
-      add(names.momentum, fields.momentum);
-      add(scale_name(names.momentum), fields.momentum_scale);
+      add_moment(names.momentum, fields.momentum, fields.momentum_scale);
     }
-    add(names.second_moment, fields.second_moment);
-    add(scale_name(names.second_moment), fields.second_moment_scale);
+    add_moment(names.second_moment, fields.second_moment, fields.second_moment_scale);
     if (use.extra || holds_numbers(fields.extra)) add(names.extra, fields.extra);
     add("average", fields.average);
     if (*names.own == '\0') return;
@@ -183,10 +228,14 @@ void MultiTensorOptimizer::import_state(std::span<const NamedState> state) {
     const auto take_moment = [&](bool used, const char* name, torch::Tensor* to,
                                  torch::Tensor* scale, at::ScalarType type) {
       if (to == nullptr || (!used && !given.contains(name))) return;
-      const torch::Tensor value = take(name);
-      const bool scaled = given.contains(scale_name(name));
-      const torch::Tensor its_scale = scaled ? take(scale_name(name)) : torch::Tensor();
+      torch::Tensor value = take(name);
+      const auto take_beside = [&](const std::string& beside) {
+        return given.contains(beside) ? take(beside) : torch::Tensor();
+      };
+      const torch::Tensor its_scale = take_beside(scale_name(name));
+      const torch::Tensor its_strides = take_beside(strides_name(name));
       check_moment(name_, label(name), value, its_scale, param);
+      if (its_scale.defined()) value = as_saved(name_, label(name), value, its_strides, param);
       adopt_moment(value, its_scale, param, type, *to, *scale);
     };
     const SlotUse use = slots_of(options_of(index));

@@ -19,8 +19,6 @@ Index padded_elements(const torch::Tensor& tensor) {
   return round_up(tensor.numel(), kCacheLine / Index{sizeof(float)});
 }
 
-bool is_code(at::ScalarType type) { return type == at::kChar || type == at::kByte; }
-
 kernels::NarrowChunk chunk_of(const torch::Tensor& moment, const torch::Tensor& scale) {
   return {dtype_of(moment.scalar_type(), "moment"), moment.data_ptr(),
           scale.defined() ? scale.data_ptr<float>() : nullptr, moment.numel()};
@@ -36,6 +34,8 @@ void allocate_moment(const torch::Tensor& param, at::ScalarType type, torch::Ten
 }
 
 }  // namespace
+
+bool is_code(at::ScalarType type) { return type == at::kChar || type == at::kByte; }
 
 bool same_layout(const torch::Tensor& a, const torch::Tensor& b) {
   for (Index d = 0; d < a.dim(); ++d) {

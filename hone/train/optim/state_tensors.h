@@ -13,6 +13,8 @@ namespace hone::optim {
 
 // Tensors that hold optimizer state.
 
+// Whether a moment of this type is 8-bit codes, which have scales.
+bool is_code(at::ScalarType type);
 // Whether two tensors of one shape have their elements in the same order and distances in memory.
 // Strides of dimensions of size one mean nothing: operators return any.
 bool same_layout(const torch::Tensor& a, const torch::Tensor& b);

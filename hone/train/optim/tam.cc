@@ -69,15 +69,12 @@ std::size_t latest_of(std::span<const Index> steps) {
   return static_cast<std::size_t>(std::max_element(steps.begin(), steps.end()) - steps.begin());
 }
 
-// The mean of s over tensors, of rows their mean first, and d.
-template <class Spans>
-void report_correlation(OptimizerStats& stats, const Spans& correlation) {
-  double sum = 0;
-  for (const std::span<const double> s : correlation) {
-    sum += std::accumulate(s.begin(), s.end(), 0.0) / static_cast<double>(s.size());
-  }
-  stats.correlation = correlation.empty() ? 0 : sum / static_cast<double>(correlation.size());
-  stats.damping = (1 + stats.correlation) / 2;
+double mean_of(std::span<const double> s) {
+  return std::accumulate(s.begin(), s.end(), 0.0) / static_cast<double>(s.size());
+}
+
+double damping_of(const TorqueFields& options, double s) {
+  return options.fixed_damping_.value_or((1 + s) / 2);
 }
 
 }  // namespace
@@ -142,6 +139,7 @@ void TorqueOptimizer::prepare_control(StepControl& control) const {
   const bool in_place = common_option<bool>(
       "use_inplace_ops", [](const Options& o) { return fields(o).use_inplace_ops_; });
   control.checked = control.checked || !in_place;
+  means_ = {};
 }
 
 kernels::TAMMethod TorqueOptimizer::method_for(const torch::Tensor& param, const Options& options) {
@@ -149,11 +147,10 @@ kernels::TAMMethod TorqueOptimizer::method_for(const torch::Tensor& param, const
   if (o.scope_ == TAMScope::Model) return {.scope = TAMScope::Model};
   const CorrelationMethod method = method_of(o, param);
   if (method == CorrelationMethod::Manual) return {.guard = kernels::CosineGuard::Additive};
-  const bool rows =
-      method == CorrelationMethod::Vectorized && param.dim() >= 2 && param.numel() > param.size(-1);
+  const Index row = param.dim() >= 2 && param.numel() > 0 ? param.numel() / param.size(0) : 0;
+  const bool rows = method == CorrelationMethod::Vectorized && row > 0 && param.size(0) > 1;
   if (!rows) return {.guard = kernels::CosineGuard::Clamp};  // one row is the tensor
-  return {
-      .scope = TAMScope::Row, .guard = kernels::CosineGuard::Clamp, .row_length = param.size(-1)};
+  return {.scope = TAMScope::Row, .guard = kernels::CosineGuard::Clamp, .row_length = row};
 }
 
 Index TorqueOptimizer::row_length_for(const torch::Tensor& param, const Options& options) const {
@@ -182,9 +179,11 @@ std::vector<double> TorqueOptimizer::adopt_tensors(std::vector<Active>& tensors)
   std::vector<Index> steps;
   const std::size_t groups = param_groups_.size();
   HONE_CHECK(2 * groups <= 1 << 16, name(), "at most 32,768 groups", groups);
+  stepped_groups_.clear();
   for (Active& a : tensors) {
     const Options& options = param_groups_[a.group].options();
     const kernels::TAMMethod& method = methods_.emplace_back(method_for(a.param, options));
+    stepped_groups_.push_back(a.group);
     // The second half of the groups of step_fused() clamps.
     if (method.guard == kernels::CosineGuard::Clamp) {
       a.group = static_cast<std::uint16_t>(a.group + groups);
@@ -274,8 +273,22 @@ StepReport TorqueOptimizer::step_on_host(const kernels::MultiTensorPlan& plan,
   if (steps_model()) {
     for (const std::span<double> s : correlation_) s.front() = shared;
   }
-  report_correlation(stats_, steps_model() ? std::span(correlation_).first(1) : correlation_);
+  const std::size_t reported = steps_model() ? 1 : correlation_.size();
+  for (std::size_t i = 0; i < reported; ++i) add_to_means(stepped_groups_[i], correlation_[i]);
+  means_.write(stats_);
   return report;
+}
+
+void TorqueOptimizer::StepMeans::write(OptimizerStats& stats) {
+  if (tensors == 0) return;
+  stats.correlation = s / static_cast<double>(tensors);
+  stats.damping = d / static_cast<double>(tensors);
+  *this = {};
+}
+
+void TorqueOptimizer::add_to_means(std::size_t group, std::span<const double> s) const {
+  const double mean = mean_of(s);
+  means_.add(mean, damping_of(fields(param_groups_[group].options()), mean));
 }
 
 OptimizerStats TorqueOptimizer::stats() const {
@@ -283,9 +296,10 @@ OptimizerStats TorqueOptimizer::stats() const {
   DeviceStep* const device = stepped_device();
   if (device == nullptr) return now;
   const bool shared = device->own().size() == 1;
-  std::vector<std::span<const double>> s;
-  for (std::size_t i = 0; i < (shared ? 1 : methods_.size()); ++i) s.push_back(device->own_of(i));
-  report_correlation(now, s);
+  for (std::size_t i = 0; i < (shared ? 1 : methods_.size()); ++i) {
+    add_to_means(stepped_groups_[i], device->own_of(i));
+  }
+  means_.write(now);
   return now;
 }
 
@@ -300,7 +314,7 @@ void TorqueOptimizer::check_operators(const torch::Tensor& param, const Options&
 }
 
 std::vector<at::Scalar> TorqueOptimizer::advance_damping(
-    ChainLists& lists, const Options& options, const std::vector<kernels::Torque>& torques) const {
+    ChainLists& lists, const Options& options, const std::vector<kernels::Torque>& torques) {
   const TorqueFields& o = fields(options);
   const kernels::TAMGroup group = group_of(options);
   std::vector<at::Scalar> damping;
@@ -309,7 +323,8 @@ std::vector<at::Scalar> TorqueOptimizer::advance_damping(
     double& s = own_numbers(*lists.states[i], 1).front();
     s = kernels::next_correlation(group, s,
                                   kernels::torque_cosine(torques[i], group, *method.guard));
-    const double d = o.fixed_damping_.value_or((1 + s) / 2);
+    const double d = damping_of(o, s);
+    means_.add(s, d);
     damping.emplace_back((group.eps + d) * (group.average_momentum ? 1 - group.momentum : 1));
   }
   return damping;
@@ -364,6 +379,7 @@ void TorqueOptimizer::step_foreach(ChainLists& lists, const Options& options) {
 }
 
 void TorqueOptimizer::after_step(const StepReport& report) {
+  if (report.stepped) means_.write(stats_);
   if (!fields(*defaults_).verbose_ || stats_.steps % kVerboseInterval != 0 || !report.stepped)
     return;
   const OptimizerStats now = stats();
@@ -374,7 +390,9 @@ void TorqueOptimizer::after_step(const StepReport& report) {
 }
 
 double suggest_lr(double sgdm_lr, const OptimizerStats& stats) {
-  HONE_CHECK(stats.steps > 0, "suggest_lr", "the statistics of a TAM that has taken steps", "none");
+  HONE_CHECK(stats.steps > 0 && stats.damping > 0, "suggest_lr",
+             "the statistics of a TAM that has taken steps and damps by more than 0",
+             concat(stats.steps, " steps and ", stats.damping));
   return sgdm_lr / stats.damping;
 }
 

@@ -27,7 +27,9 @@ using kernels::TAMScope;
 enum class CorrelationMethod {
   Manual,            // scope Tensor: <m, g> / ((|m| + eps_norm)(|g| + eps_norm))
   CosineSimilarity,  // scope Tensor: norms clamped from below by eps_corr, as at::cosine_similarity
-  Vectorized,        // scope Row, clamped; tensors of fewer than two dimensions are one row
+  // Scope Row, clamped: a row is what belongs to one index of the first dimension, such as an
+  // output channel of a convolution. Tensors of fewer than two dimensions are one row.
+  Vectorized,
   // By shape: Manual up to large_tensor_threshold elements, above it Vectorized for matrices and
   // CosineSimilarity for vectors. It changes the algorithm with the shape: see plan().
   Auto,
@@ -245,14 +247,26 @@ class TorqueOptimizer : public MultiTensorOptimizer {
                           std::span<const kernels::TAMGroup> groups, const StepControl& control);
   // s and d of every tensor from the products of momentum and gradient.
   std::vector<at::Scalar> advance_damping(ChainLists& lists, const Options& options,
-                                          const std::vector<kernels::Torque>& torques) const;
+                                          const std::vector<kernels::Torque>& torques);
+  void add_to_means(std::size_t group, std::span<const double> s) const;
+
+  // Sums of s and d over the tensors of a step.
+  struct StepMeans {
+    double s = 0, d = 0;
+    Index tensors = 0;
+    void add(double tensor_s, double tensor_d) { s += tensor_s, d += tensor_d, ++tensors; }
+    // Writes the means, if there are any, and begins anew.
+    void write(OptimizerStats& stats);
+  };
 
   bool adaptive_;
+  mutable StepMeans means_;
   // Of the tensors of the plan.
   std::vector<kernels::TAMMethod> methods_;
   std::vector<ParamState*> states_;
   std::vector<std::span<double>> correlation_;
   std::vector<double*> places_;  // theirs
+  std::vector<std::size_t> stepped_groups_;
 };
 
 // One of the family.

@@ -408,6 +408,10 @@ TEST(GradScaler, a_checked_step_that_stops_for_its_new_values_is_no_overflow) {
   GradScaler scaler = started();
   EXPECT_FALSE(iterate(scaler, optimizer, params, 0, {.checked = true}).stepped);
   EXPECT_EQ(scaler.get_scale(), 65536);
+  // An option of the rule asks for the check.
+  optim::TAM tam(params, optim::TAMOptions(1e39).use_inplace_ops(false));
+  EXPECT_FALSE(iterate(scaler, tam, params, 0).stepped);
+  EXPECT_EQ(scaler.get_scale(), 65536);
 }
 
 TEST(GradScaler, accumulated_weight_and_zeroing_are_part_of_the_step) {

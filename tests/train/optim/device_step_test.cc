@@ -429,7 +429,7 @@ TEST(DeviceStep, rows_that_are_not_contiguous_are_refused) {
   OnDevice<TAM, kernels::TAMGroup> optimizer(params, TAMOptions(1e-2).scope(TAMScope::Row), calls);
   for (torch::Tensor& param : params) param.mutable_grad() = torch::ones_like(param);
   for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("contiguous memory of parameter 1"));
+    EXPECT_THAT(error_of([&] { optimizer.step(); }), HasSubstr("contiguous rows of parameter 1"));
   }
   EXPECT_EQ(calls.steps, 0);
   EXPECT_TRUE(optimizer.export_state().empty());

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // A step that throws, or that is skipped, changes nothing.
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/InferenceMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <atomic>
 #include <cmath>
+#include <exception>
 #include <functional>
+#include <limits>
 #include <memory>
 
 #include "hone/train/optim/adagrad.h"
@@ -26,6 +30,39 @@ using hone::test::error_of;
 using test::set_normal_gradients;
 using testing::HasSubstr;
 using Tensors = std::vector<torch::Tensor>;
+
+// LibTorch's allocator of the CPU while it exists, with a limit of bytes at a time.
+class LimitedAllocator final : public c10::Allocator {
+ public:
+  LimitedAllocator() : base_(c10::GetCPUAllocator()) { c10::SetCPUAllocator(this); }
+  ~LimitedAllocator() override { c10::SetCPUAllocator(base_); }
+
+  void set_limit(Index more) { limit_ = used_ + more; }
+
+  c10::DataPtr allocate(std::size_t bytes) override {
+    TORCH_CHECK(used_ + static_cast<Index>(bytes) <= limit_, "out of memory");
+    used_ += static_cast<Index>(bytes);
+    auto* block = new Block{this, static_cast<Index>(bytes), base_->allocate(bytes)};
+    return {block->memory.get(), block, &release, c10::Device(c10::kCPU)};
+  }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override {
+    default_copy_data(to, from, bytes);
+  }
+
+ private:
+  struct Block {
+    LimitedAllocator* owner;
+    Index bytes;
+    c10::DataPtr memory;
+  };
+  static void release(void* context) {
+    const std::unique_ptr<Block> block(static_cast<Block*>(context));
+    block->owner->used_ -= block->bytes;
+  }
+
+  c10::Allocator* base_;
+  std::atomic<Index> used_{0}, limit_{std::numeric_limits<Index>::max()};
+};
 
 constexpr Implementation kAll[] = {Implementation::ForLoop, Implementation::Foreach,
                                    Implementation::Fused};
@@ -158,6 +195,41 @@ TEST(FailedStep, of_muon_leaves_the_momentum) {
     check_failed_step(make, false, flat, "a matrix");
     for (const bool with_state : {false, true})
       check_failed_step(make, with_state, shared, "got memory");
+  }
+}
+
+TEST(FailedStep, of_muon_without_memory_changes_nothing) {
+  for (const bool narrow : {false, true}) {
+    torch::manual_seed(3);
+    LimitedAllocator memory;
+    {
+      const auto type = narrow ? at::kBFloat16 : at::kFloat;
+      Tensors params{torch::rand({96, 64}).to(type), torch::rand({64, 160}).to(type)};
+      for (torch::Tensor& param : params) {
+        param.requires_grad_().mutable_grad() = torch::rand_like(param);
+      }
+      const auto options =
+          MuonOptions(0.1).state_dtype(narrow ? StateDtype::Block8 : StateDtype::Float32);
+      Muon optimizer(params, options);
+      optimizer.step();
+      int failed = 0;
+      for (Index limit = 0; optimizer.stats().steps == 1; limit += 1500) {
+        const Tensors before = everything(params, optimizer);
+        memory.set_limit(limit);
+        bool threw = false;
+        try {
+          optimizer.step();
+        } catch (const std::exception&) {
+          threw = true;
+        }
+        memory.set_limit(Index{1} << 40);
+        if (!threw) break;
+        ++failed;
+        expect_equal(everything(params, optimizer), before);
+      }
+      EXPECT_GT(failed, 50);
+      EXPECT_EQ(optimizer.stats().steps, 2);
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/tam.h"
+#include "tests/support/refusal.h"
 
 namespace hone::optim {
 namespace {
@@ -51,6 +52,47 @@ TEST(InBackward, gives_the_bits_of_a_step_after_backward) {
   }
   for (std::size_t i = 0; i < apart.size(); ++i) EXPECT_TRUE(apart[i].equal(inside[i]));
   EXPECT_EQ(stepper.steps(), std::vector<Index>(5, 20));
+}
+
+TEST(InBackward, rounds_each_parameter_by_its_number) {
+  const auto narrow = [] {
+    Tensors layers;
+    for (const torch::Tensor& layer : make_layers(24, 5)) {
+      layers.push_back(layer.detach().to(at::kBFloat16).requires_grad_());
+    }
+    return layers;
+  };
+  const auto loss = [](const Tensors& layers, int step) {
+    torch::manual_seed(100 + step);
+    torch::Tensor x = torch::randn({4, 24}).to(at::kBFloat16);
+    for (const torch::Tensor& layer : layers) x = torch::tanh(x.mm(layer));
+    return x.square().sum();
+  };
+  Tensors apart = narrow(), inside = narrow();
+  const auto options = AdamWOptions(0.01).state_dtype(StateDtype::BFloat16);
+  AdamW optimizer(apart, options);
+  InBackwardOptimizer stepper(inside, in_backward_maker<AdamW>(options));
+  for (int t = 0; t < 5; ++t) {
+    loss(apart, t).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+    loss(inside, t).backward();
+  }
+  for (std::size_t i = 0; i < apart.size(); ++i) EXPECT_TRUE(apart[i].equal(inside[i])) << i;
+}
+
+TEST(InBackward, refuses_parameters_that_have_a_hook_already) {
+  const Tensors layers = make_layers(8, 2);
+  const auto adamw = in_backward_maker<AdamW>(AdamWOptions(1e-3));
+  const auto make = [&](const Tensors& params) {
+    return hone::test::refusal([&] { const InBackwardOptimizer stepper(params, adamw); });
+  };
+  EXPECT_THAT(make({layers[0], layers[1], layers[0]}), testing::HasSubstr("twice"));
+  {
+    const InBackwardOptimizer first(layers, adamw);
+    EXPECT_THAT(make(layers), testing::HasSubstr("hook"));
+  }
+  EXPECT_EQ(make(layers), "");
 }
 
 TEST(InBackward, holds_one_gradient_at_a_time) {

@@ -567,6 +567,24 @@ TEST(Optimizer, tam_reports_correlation_and_a_checked_step_protects) {
   EXPECT_EQ(optimizer.plan()[0].method, "manual");
 }
 
+TEST(Optimizer, tam_reports_the_damping_that_it_used_in_every_implementation) {
+  for (const Implementation way :
+       {Implementation::ForLoop, Implementation::Foreach, Implementation::Fused}) {
+    Tensors params = make_three_params();
+    const auto options = TAMOptions(0.01).implementation(way);
+    TAM free(params, options), fixed(params, TAMOptions(options).fixed_damping(0.3));
+    for (int t = 0; t < 5; ++t) {
+      set_normal_gradients(params, 500);
+      free.step();
+      fixed.step();
+    }
+    EXPECT_NEAR(free.stats().correlation, 1 - std::pow(0.9, 4), 1e-6);
+    EXPECT_NEAR(free.stats().damping, (2 - std::pow(0.9, 4)) / 2, 1e-6);
+    EXPECT_DOUBLE_EQ(fixed.stats().damping, 0.3);
+    EXPECT_NEAR(suggest_lr(0.3, fixed.stats()), 1, 1e-12);
+  }
+}
+
 TEST(Optimizer, tam_of_the_whole_model_reports_the_correlation_that_it_keeps) {
   Tensors params = make_three_params();
   TAM optimizer(params, TAMOptions(0.01).scope(TAMScope::Model));

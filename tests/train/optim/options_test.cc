@@ -112,6 +112,18 @@ TEST(SuggestLr, divides_by_the_damping_that_a_run_settled_at) {
   EXPECT_NEAR(suggest_lr(0.1, optimizer.stats()), 0.1, 1e-6);
 }
 
+TEST(SuggestLr, refuses_a_damping_of_zero) {
+  OptimizerStats stats;
+  stats.steps = 3;
+  EXPECT_THAT(error_of([&] { suggest_lr(0.1, stats); }), HasSubstr("damps"));
+}
+
+TEST(Groups, beyond_the_number_that_plans_count_are_refused) {
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  for (int i = 0; i < (1 << 16) + 1; ++i) groups.emplace_back(std::vector<torch::Tensor>());
+  EXPECT_THAT(error_of([&] { SGD(groups, SGDOptions(0.1)); }), HasSubstr("65536"));
+}
+
 // ---- options of groups
 
 using Group = torch::optim::OptimizerParamGroup;

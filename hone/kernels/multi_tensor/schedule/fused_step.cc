@@ -262,6 +262,7 @@ bool FusedStep::dry_run() {
   });
   if (first_bad == kNone) return true;
   report_.stepped = false;
+  report_.stopped_by_check = true;
   // A gradient that is not finite spreads through the norm: it was found before.
   if (report_.first_nonfinite_tensor < 0) report_.first_nonfinite_tensor = first_bad;
   return false;

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "hone/train/optim/lion.h"
+#include "hone/train/optim/muon.h"
 #include "hone/train/optim/tam.h"
 
 namespace hone::optim {
@@ -32,8 +33,8 @@ void visit_as(OptimizerOptions& options, const Visit& visit) {
 template <class Visit>
 void visit_momentum(OptimizerOptions& options, const Visit& visit) {
   visit_as<torch::optim::SGDOptions, torch::optim::RMSpropOptions, torch::optim::AdamOptions,
-           torch::optim::AdamWOptions, TAMOptions, AdaTAMOptions, AdaTAMWOptions, LionOptions>(
-      options, visit);
+           torch::optim::AdamWOptions, TAMOptions, AdaTAMOptions, AdaTAMWOptions, LionOptions,
+           MuonOptions>(options, visit);
 }
 
 template <class Options>

@@ -20,6 +20,7 @@
 #include "hone/train/optim/lr/decay_lr.h"
 #include "hone/train/optim/lr/group_momentum.h"
 #include "hone/train/optim/lr/lambda_lr.h"
+#include "hone/train/optim/muon.h"
 #include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 #include "tests/train/optim/lr/cases_support.h"
@@ -78,6 +79,16 @@ TEST(OneCycleLR, goes_down_to_zero_by_an_infinite_divisor_and_skips_an_empty_pha
       {.max_lr = {1}, .total_steps = 4, .pct_start = 0.25, .final_div_factor = kInfinity});
   EXPECT_THAT(rates_of(scheduler, 4), ElementsAre(1, testing::DoubleNear(0.75, 1e-15),
                                                   testing::DoubleNear(0.25, 1e-15), 0));
+}
+
+TEST(OneCycleLR, moves_the_momentum_of_muon) {
+  Muon optimizer({torch::zeros({4, 4}).requires_grad_()}, MuonOptions(1));
+  OneCycleLR scheduler(optimizer, {.max_lr = {1}, .total_steps = 10});
+  const auto momentum = [&] { return *get_momentum(optimizer.param_groups()[0].options()); };
+  EXPECT_DOUBLE_EQ(momentum(), 0.95);
+  scheduler.step();
+  scheduler.step();  // the end of the first phase
+  EXPECT_DOUBLE_EQ(momentum(), 0.85);
 }
 
 TEST(OneCycleLR, leaves_momentum_alone_when_told_so) {
