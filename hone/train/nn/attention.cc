@@ -15,6 +15,7 @@
 #include "hone/kernels/attention/rope.h"
 #include "hone/kernels/norm/rms_norm.h"
 #include "hone/kernels/norm/rms_norm_grad.h"
+#include "hone/train/first_derivative.h"
 #include "hone/train/interop.h"
 #include "hone/train/nn/arguments.h"
 #include "hone/train/nn/ops.h"
@@ -149,6 +150,7 @@ struct AttentionFunction : torch::autograd::Function<AttentionFunction> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
+    refuse_second_derivative("attention");
     const auto saved = context->get_saved_variables();
     const Tensor &qkv = saved[0], &roped = saved[1], &mask = saved[6];
     const RopeTable rope{saved[4], saved[5]};

@@ -63,12 +63,13 @@ TensorSource new_tensors(std::uint64_t seed) {
 // the one that ran before.
 Tensor NormedConv::forward(const Tensor& x, NormMode mode) const {
   const Tensor y = conv.ptr()->forward(x);
-  if (groups > 0) return at::group_norm(y, groups, scale, shift, kNormEps, false);
+  const bool cudnn = at::globalContext().userEnabledCuDNN();
+  if (groups > 0) return at::group_norm(y, groups, scale, shift, kNormEps, cudnn);
   if (mode == NormMode::Train) batches.add_(1);
   const bool again = mode == NormMode::Recompute;
   return at::batch_norm(y, scale, shift, again ? running_mean.clone() : running_mean,
                         again ? running_var.clone() : running_var, mode != NormMode::Evaluate,
-                        kBatchMomentum, kNormEps, false);
+                        kBatchMomentum, kNormEps, cudnn);
 }
 
 Tensor LinearLayer::forward(const Tensor& x) const { return linear.ptr()->forward(x); }

@@ -12,6 +12,7 @@
 #include "hone/kernels/norm/cross_entropy.h"
 #include "hone/kernels/norm/rms_norm.h"
 #include "hone/kernels/norm/rms_norm_grad.h"
+#include "hone/train/first_derivative.h"
 #include "hone/train/interop.h"
 #include "hone/train/nn/arguments.h"
 #include "hone/train/nn/matmul.h"
@@ -54,6 +55,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static variable_list backward(AutogradContext* context, variable_list grads) {
     const auto saved = context->get_saved_variables();
     const detail::Products products = kept_products(context);
+    if (products.backend == MatmulBackend::OneDnn) refuse_second_derivative("linear");
     const Tensor given = grads[0].contiguous(), grad = operand(given, products);
     Tensor by_x, by_weight, by_bias;
     if (context->needs_input_grad(0)) by_x = detail::multiply_for_input(grad, saved[1], products);
@@ -92,6 +94,7 @@ struct AddRmsNormFunction : torch::autograd::Function<AddRmsNormFunction> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
+    refuse_second_derivative("add_rms_norm");
     const auto saved = context->get_saved_variables();
     const bool has_delta = context->saved_data["has_delta"].toBool();
     const Tensor& carried = grads[0];  // with respect to sum; meaningful only with delta
@@ -133,6 +136,7 @@ struct GluFunction : torch::autograd::Function<GluFunction> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
+    refuse_second_derivative("glu");
     const Tensor gate_up = context->get_saved_variables()[0];
     const Tensor grad = grads[0].contiguous(), by_input = at::empty_like(gate_up);
     const Index dim = gate_up.size(-1) / 2;
@@ -157,6 +161,7 @@ struct CrossEntropyFunction : torch::autograd::Function<CrossEntropyFunction> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
+    refuse_second_derivative("linear_cross_entropy");
     return {context->get_saved_variables()[0] * grads[0].item<double>(), Tensor(), Tensor()};
   }
 
@@ -205,6 +210,7 @@ struct LinearCrossEntropyFunction : torch::autograd::Function<LinearCrossEntropy
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
+    refuse_second_derivative("linear_cross_entropy");
     const auto saved = context->get_saved_variables();
     const auto factor = grads[0].item<double>();
     const auto scaled = [&](const Tensor& by) { return by.defined() ? by * factor : Tensor(); };
@@ -236,6 +242,16 @@ Tensor recomputed_cross_entropy(const Tensor& hidden, const Tensor& weight, cons
   return nats;
 }
 
+Index columns(const Tensor& x) { return x.dim() == 0 ? 0 : x.size(-1); }
+
+// Kernels read the operands of an f32 tensor on the CPU without looking at their sizes or types.
+void check_operand(const char* op, const char* what, const Tensor& operand, at::IntArrayRef sizes) {
+  HONE_CHECK(operand.sizes().equals(sizes), op, concat(what, " of shape ", c10::str(sizes)),
+             c10::str(operand.sizes()));
+  HONE_CHECK(takes_fused_kernels(operand), op, concat(what, " in f32 on the CPU"),
+             concat(at::toString(operand.scalar_type()), " on ", operand.device().str()));
+}
+
 }  // namespace
 
 Index logits_rows(Index classes) {
@@ -249,29 +265,46 @@ bool takes_fused_kernels(const Tensor& x) {
 
 Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias, MatmulBackend backend) {
   if (!takes_fused_kernels(x)) return at::linear(x, weight, bias);
-  return LinearFunction::apply(x.contiguous(), weight, optional_of(bias),
-                               static_cast<std::int64_t>(resolve(backend)));
+  check_operand("linear", "weight", weight, {weight.dim() == 2 ? weight.size(0) : 0, columns(x)});
+  if (bias.defined()) check_operand("linear", "bias", bias, {weight.size(0)});
+  const Tensor rows = x.dim() == 2 ? x : x.reshape({-1, columns(x)});
+  const Tensor out = LinearFunction::apply(rows.contiguous(), weight, optional_of(bias),
+                                           static_cast<std::int64_t>(resolve(backend)));
+  if (x.dim() == 2) return out;
+  auto sizes = x.sizes().vec();
+  sizes.back() = weight.size(0);
+  return out.reshape(sizes);
 }
 
 std::pair<Tensor, Tensor> add_rms_norm(const Tensor& x, const Tensor& delta, const Tensor& weight,
                                        double eps) {
   if (!takes_fused_kernels(x)) return composed::add_rms_norm(x, delta, weight, eps);
+  if (delta.defined()) check_operand("add_rms_norm", "delta", delta, x.sizes());
+  check_operand("add_rms_norm", "weight", weight, {columns(x)});
   const Tensor base = x.contiguous();
   const auto out = AddRmsNormFunction::apply(
-      base, optional_of(delta.defined() ? delta.contiguous() : delta), weight, eps);
+      base, optional_of(delta.defined() ? delta.contiguous() : delta), weight.contiguous(), eps);
   return {delta.defined() ? out[0] : base, out.back()};
 }
 
 Tensor glu(const Tensor& gate_up, Gate gate) {
+  HONE_CHECK(columns(gate_up) % 2 == 0, "glu", "rows of an even length", columns(gate_up));
   if (!takes_fused_kernels(gate_up)) return composed::glu(gate_up, gate);
   return GluFunction::apply(gate_up.contiguous(), static_cast<std::int64_t>(gate));
 }
 
 Tensor linear_cross_entropy(const Tensor& hidden, const Tensor& weight, const Tensor& targets,
                             MatmulBackend backend) {
+  HONE_CHECK(hidden.dim() == 2 && targets.sizes().equals({hidden.size(0)}) &&
+                 targets.scalar_type() == at::kLong,
+             "linear_cross_entropy", "rows of hidden values and an int64 target for each",
+             concat(c10::str(hidden.sizes()), " and ", at::toString(targets.scalar_type()), " ",
+                    c10::str(targets.sizes())));
   const Tensor rows = hidden.contiguous(), wanted = targets.contiguous();
   const bool exact = takes_fused_kernels(rows) && detail::products_here(backend).type == at::kFloat;
   if (!exact) return recomputed_cross_entropy(rows, weight, wanted, backend);
+  check_operand("linear_cross_entropy", "weight", weight,
+                {weight.dim() == 2 ? weight.size(0) : 0, columns(rows)});
   const auto wants = [](const Tensor& tensor) {
     return at::GradMode::is_enabled() && tensor.requires_grad();
   };

@@ -26,7 +26,9 @@ MatmulBackend parse_matmul_backend(std::string_view name);
 // the fused products of linear and linear_cross_entropy round their operands to its type, forward
 // and backward; activations between layers stay f32.
 
-// x · weightᵀ + bias; x [rows, in], weight [out, in], bias [out] or undefined.
+// x · weightᵀ + bias; x [..., in], weight [out, in], bias [out] or undefined. Here and below,
+// Error{InvalidArgument} for operands of other shapes or types, and Error{Unsupported} for second
+// derivatives where a kernel computes the first ones.
 torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight, const torch::Tensor& bias,
                      MatmulBackend backend);
 

@@ -11,6 +11,7 @@
 #include "hone/kernels/batched/cov_metric.h"
 #include "hone/kernels/batched/part_factor.h"
 #include "hone/kernels/batched/ridge_distance.h"
+#include "hone/train/first_derivative.h"
 #include "hone/train/interop.h"
 
 namespace hone::paco {
@@ -22,15 +23,11 @@ using torch::autograd::variable_list;
 
 constexpr double kPooledRidge = 1e-3, kLeastSquare = 1e-30;
 
+constexpr std::string_view kGeometry = "part geometry";
+
 double* data_of(const Tensor& tensor) { return tensor.data_ptr<double>(); }
 
 Tensor dense(const Tensor& tensor) { return tensor.to(at::kDouble).contiguous(); }
-
-void refuse_second_derivative() {
-  if (at::GradMode::is_enabled()) {
-    fail_unsupported("part geometry", "first derivatives", "a backward pass with create_graph");
-  }
-}
 
 void check_options(const MetricOptions& options, Index parts) {
   constexpr std::string_view kOp = "part_metric";
@@ -67,7 +64,7 @@ struct PartFactorFunction : torch::autograd::Function<PartFactorFunction> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    refuse_second_derivative();
+    refuse_second_derivative(kGeometry);
     const Tensor grad = grads[0].contiguous();
     const Index parts = context->saved_data["parts"].toInt();
     const Tensor by_z1 = at::zeros({grad.size(0), parts, grad.size(2)}, grad.options());
@@ -118,7 +115,7 @@ struct RidgeDistanceFunction : torch::autograd::Function<RidgeDistanceFunction> 
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    refuse_second_derivative();
+    refuse_second_derivative(kGeometry);
     const auto saved = context->get_saved_variables();
     const Tensor grad = grads[0].contiguous(), &y = saved[0], &w = saved[1];
     const Index batch = w.size(0), rank = y.size(2), dim = w.size(2);
@@ -227,7 +224,7 @@ struct CovarianceFunction : torch::autograd::Function<CovarianceFunction> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    refuse_second_derivative();
+    refuse_second_derivative(kGeometry);
     const auto saved = context->get_saved_variables();
     const Tensor grad = grads[0].contiguous();
     const Tensor by_z1 = at::empty_like(saved[0]), by_z2 = at::empty_like(saved[1]);

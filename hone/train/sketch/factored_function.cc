@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "hone/core/check.h"
+#include "hone/train/first_derivative.h"
 #include "hone/train/sketch/dropout.h"
 #include "hone/train/sketch/factor_products.h"
 
@@ -98,9 +99,7 @@ struct FactoredFunction : torch::autograd::Function<FactoredFunction> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    if (at::GradMode::is_enabled()) {
-      fail_unsupported("FactoredLinear", "Second derivatives are not supported.");
-    }
+    refuse_second_derivative("FactoredLinear");
     const auto saved = context->get_saved_variables();
     auto& data = context->saved_data;
     const FactorProducts products = kept_factor_products(context);

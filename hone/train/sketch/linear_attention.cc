@@ -11,6 +11,7 @@
 #include "hone/core/philox.h"
 #include "hone/kernels/sketch/sketch_op.h"
 #include "hone/train/exact_scope.h"
+#include "hone/train/first_derivative.h"
 #include "hone/train/interop.h"
 
 namespace hone::nn {
@@ -123,6 +124,7 @@ struct LinearAttentionFunction : torch::autograd::Function<LinearAttentionFuncti
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
+    refuse_second_derivative("linear_attention");
     const auto saved = context->get_saved_variables();
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2];
     const LinearAttentionOptions options{

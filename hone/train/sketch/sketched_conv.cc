@@ -12,6 +12,7 @@
 
 #include "hone/core/check.h"
 #include "hone/train/exact_scope.h"
+#include "hone/train/first_derivative.h"
 #include "hone/train/sketch/factor_products.h"
 #include "hone/train/sketch/fit.h"
 
@@ -53,9 +54,7 @@ struct SketchedConvFunction : torch::autograd::Function<SketchedConvFunction> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list grads) {
-    if (at::GradMode::is_enabled()) {
-      fail_unsupported(kConv, "Second derivatives are not supported.");
-    }
+    refuse_second_derivative(kConv);
     const auto saved = context->get_saved_variables();
     auto& data = context->saved_data;
     const Index groups = data["groups"].toInt();
