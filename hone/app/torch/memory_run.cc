@@ -17,10 +17,12 @@ MemoryMeasurement measure_run(trainer::Task& task, optim::MultiTensorOptimizer& 
     if (weight.value.requires_grad()) result.parameters += weight.value.numel();
   }
   result.micro_batch = config.micro_batch;
-  result.measured =
-      trainer::measure_memory(task, optimizer, trainer::replicate(sample, result.micro_batch));
+  const trainer::ProbeOptions probe{.amp = config.amp, .ema_decay = config.ema_decay};
+  result.measured = trainer::measure_memory(task, optimizer,
+                                            trainer::replicate(sample, result.micro_batch), probe);
   result.resident = memory::peak_resident_bytes();
   if (search) {
+    search->probe = probe;
     search->accumulates = config.accumulation_steps > 1;
     search->budget_bytes = trainer::max_memory_bytes(config);
     if (search->budget_bytes > 0) search->limit = 1;
@@ -30,9 +32,13 @@ MemoryMeasurement measure_run(trainer::Task& task, optim::MultiTensorOptimizer& 
 }
 
 Json to_json(const trainer::MemoryParts& parts) {
-  return {{"weights", parts.weights},     {"gradients", parts.gradients},
-          {"state", parts.state},         {"activations", parts.activations},
-          {"workspace", parts.workspace}, {"total", parts.total()}};
+  return {{"weights", parts.weights},
+          {"gradients", parts.gradients},
+          {"state", parts.state},
+          {"averages", parts.averages},
+          {"activations", parts.activations},
+          {"workspace", parts.workspace},
+          {"total", parts.total()}};
 }
 
 Json to_json(const MemoryMeasurement& result) {

@@ -71,7 +71,7 @@ TrainLmResult run_job(const TrainLmJob& job) {
         task::write_initial_model(job.out / kInitialModel, *initial);
       });
   const fs::path folder = job.out / "model";
-  const optim::AveragedWeights averaged(*optimizer);
+  const optim::AveragedWeights averaged(*optimizer, trained.averaged_buffers);
   task::export_lm(folder, *setup.model, export_parts(setup.data, initial));
   return {.steps = trained.steps,
           .skipped_steps = trained.skipped_steps,

@@ -64,7 +64,7 @@ TrainVisionResult run_job(const TrainVisionJob& job) {
       run.train(facts, config.lr, config.trainer,
                 {.name = corpus.name, .hash = corpus.hash, .kind = "images", .unit = "images"},
                 *setup.task, *optimizer);
-  const optim::AveragedWeights averaged(*optimizer);
+  const optim::AveragedWeights averaged(*optimizer, trained.averaged_buffers);
   TrainVisionResult result;
   result.model = job.out / "model";
   task::write_vision_model(result.model,

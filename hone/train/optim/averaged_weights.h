@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <span>
+#include <string>
 #include <vector>
 
 #include "hone/train/optim/multi_tensor_optimizer.h"
@@ -11,12 +13,20 @@ namespace hone::optim {
 // that the first weights are soon forgotten.
 double warmed_ema_decay(double decay, Index steps);
 
-// For a scope: parameters and their moving averages (MultiTensorOptimizer::averages) trade places,
-// bit for bit, so that the averages are what is measured or written. Parameters without an average
-// stay. Takes the memory of the largest parameter.
+// A buffer that training changes, such as a running mean, and its moving average.
+struct AveragedBuffer {
+  std::string name;
+  torch::Tensor buffer, average;
+};
+
+// For a scope: parameters and `buffers` have the values of their moving averages
+// (MultiTensorOptimizer::averages), rounded to their type, so that the averages are what is
+// measured or written. Afterwards both are as before, bit for bit. Parameters without an average
+// stay. Takes the memory of the largest parameter, and of all that are narrower than fp32.
 class AveragedWeights {
  public:
-  explicit AveragedWeights(MultiTensorOptimizer& optimizer);
+  explicit AveragedWeights(MultiTensorOptimizer& optimizer,
+                           std::span<const AveragedBuffer> buffers = {});
   ~AveragedWeights();
   AveragedWeights(const AveragedWeights&) = delete;
   AveragedWeights& operator=(const AveragedWeights&) = delete;
@@ -24,7 +34,7 @@ class AveragedWeights {
  private:
   void swap();
 
-  std::vector<torch::Tensor> parameters_, averages_;
+  std::vector<torch::Tensor> parameters_, averages_, aside_;
 };
 
 }  // namespace hone::optim

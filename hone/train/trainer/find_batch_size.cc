@@ -80,7 +80,7 @@ class Prober {
     {
       const memory::MemoryLimit limit(device_.is_cpu() ? search_.limit_bytes - uncounted
                                                        : std::numeric_limits<Index>::max());
-      probe_step(task_, optimizer_, replicate(sample_, size));
+      probe_step(task_, optimizer_, replicate(sample_, size), options_.probe);
     }
     return meter_.peak() + uncounted;
   }

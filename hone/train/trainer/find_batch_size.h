@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "hone/core/index.h"
+#include "hone/train/trainer/probe_options.h"
 #include "hone/train/trainer/task_fwd.h"
 
 namespace hone::trainer {
@@ -16,6 +17,7 @@ struct BatchSearchOptions {
   Index budget_bytes = 0;
   // Whether gradients of earlier micro-batches exist when a forward pass begins.
   bool accumulates = false;
+  ProbeOptions probe = {};
 };
 
 struct BatchProbe {

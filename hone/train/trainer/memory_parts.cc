@@ -11,17 +11,18 @@
 
 namespace hone::trainer {
 MemoryParts measure_memory(Task& task, optim::MultiTensorOptimizer& optimizer,
-                           const std::vector<torch::Tensor>& batch) {
+                           const std::vector<torch::Tensor>& batch, const ProbeOptions& options) {
   const memory::DeviceMeter meter(batch.front().device());
   TrainingSnapshot snapshot(task, optimizer);
   MemoryParts parts;
   try {
-    probe_step(task, optimizer, batch);  // makes the state
+    probe_step(task, optimizer, batch, options);  // makes the state
     for (const CheckpointTensor& weight : task.weights()) {
       parts.weights += static_cast<Index>(weight.value.nbytes());
     }
     for (const optim::NamedState& entry : optimizer.export_state()) {
-      if (entry.value.numel() > 1) parts.state += static_cast<Index>(entry.value.nbytes());
+      Index& part = entry.name == "average" ? parts.averages : parts.state;
+      if (entry.takes_memory()) part += static_cast<Index>(entry.value.nbytes());
     }
     hold_gradients(task, false);
     const Index without = meter.current();
@@ -29,7 +30,7 @@ MemoryParts measure_memory(Task& task, optim::MultiTensorOptimizer& optimizer,
     const Index before = meter.current();
     parts.gradients = before - without;
     meter.reset_peak();
-    probe_step(task, optimizer, batch, [&](memory::Phase phase) {
+    probe_step(task, optimizer, batch, options, [&](memory::Phase phase) {
       if (phase == memory::Phase::Forward) parts.activations = meter.current() - before;
     });
     parts.workspace = meter.peak() - before - parts.activations;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "hone/core/index.h"
+#include "hone/train/trainer/probe_options.h"
 #include "hone/train/trainer/task_fwd.h"
 
 namespace hone::trainer {
@@ -12,13 +13,14 @@ namespace hone::trainer {
 // micro-batches of an accumulation; without accumulation the peak is lower by up to `gradients`.
 struct MemoryParts {
   Index weights = 0, gradients = 0, state = 0;
+  Index averages = 0;     // moving averages of the weights
   Index activations = 0;  // what the forward pass leaves for the backward pass
   Index workspace = 0;    // the peak above all these
-  Index total() const { return weights + gradients + state + activations + workspace; }
+  Index total() const { return weights + gradients + state + averages + activations + workspace; }
 };
 
 // Measures real steps on this batch, which are undone.
 MemoryParts measure_memory(Task& task, optim::MultiTensorOptimizer& optimizer,
-                           const std::vector<at::Tensor>& batch);
+                           const std::vector<at::Tensor>& batch, const ProbeOptions& options);
 
 }  // namespace hone::trainer

@@ -58,7 +58,7 @@ Index uncounted_bytes(Task& task, const optim::MultiTensorOptimizer& optimizer) 
   };
   for (const CheckpointTensor& weight : task.weights()) add(weight.value);
   for (const optim::NamedState& entry : optimizer.export_state()) {
-    if (entry.value.numel() > 1) add(entry.value);  // export_state() creates the scalars
+    if (entry.takes_memory()) add(entry.value);
   }
   return bytes;
 }
@@ -70,8 +70,15 @@ void hold_gradients(Task& task, bool hold) {
   }
 }
 
+static amp::AutocastGuard autocast_of(const ProbeOptions& options, c10::Device device) {
+  amp::AmpOptions amp = amp::amp_options(options.amp);
+  amp.device = device.type();
+  return amp::MixedPrecision(amp).autocast();
+}
+
 void probe_step(Task& task, optim::MultiTensorOptimizer& optimizer,
-                const std::vector<Tensor>& batch, const std::function<void(Phase)>& between) {
+                const std::vector<Tensor>& batch, const ProbeOptions& options,
+                const std::function<void(Phase)>& between) {
   const auto tell = [&between](Phase phase) {
     if (between) between(phase);
   };
@@ -79,6 +86,7 @@ void probe_step(Task& task, optim::MultiTensorOptimizer& optimizer,
     LossSum loss;
     {
       const PhaseScope forward(Phase::Forward);
+      const amp::AutocastGuard autocast = autocast_of(options, batch.front().device());
       loss = task.loss_of(batch);
     }
     tell(Phase::Forward);
@@ -87,7 +95,7 @@ void probe_step(Task& task, optim::MultiTensorOptimizer& optimizer,
   }
   tell(Phase::Backward);
   const PhaseScope step(Phase::Step);
-  optimizer.step_with({.skip_nonfinite = true});
+  optimizer.step_with({.skip_nonfinite = true, .ema_decay = options.ema_decay});
   tell(Phase::Step);
 }
 

@@ -7,6 +7,7 @@
 
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/random_state.h"
+#include "hone/train/trainer/probe_options.h"
 #include "hone/train/trainer/trainer.h"
 
 namespace hone::trainer {
@@ -42,10 +43,11 @@ Index uncounted_bytes(Task& task, const optim::MultiTensorOptimizer& optimizer);
 // Sets the gradients of all weights to zeros, or removes them.
 void hold_gradients(Task& task, bool hold);
 
-// Runs forward, backward and a full step on this batch; allocations are attributed to their phases.
-// `between(phase)` is called after each phase, while its tensors are alive.
+// Runs forward, backward and a full step on this batch, in the precision and with the moving
+// averages of the run; allocations are attributed to their phases. `between(phase)` is called after
+// each phase, while its tensors are alive.
 void probe_step(Task& task, optim::MultiTensorOptimizer& optimizer,
-                const std::vector<torch::Tensor>& batch,
+                const std::vector<torch::Tensor>& batch, const ProbeOptions& options,
                 const std::function<void(memory::Phase)>& between = {});
 
 }  // namespace hone::trainer

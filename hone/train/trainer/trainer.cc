@@ -6,9 +6,13 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <limits>
+#include <map>
+#include <span>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -28,6 +32,7 @@ namespace {
 
 constexpr std::string_view kStatePrefix = "optimizer.";
 constexpr std::string_view kRandomPrefix = "random.";
+constexpr std::string_view kBufferPrefix = "buffer_average.";
 // In a checkpoint's facts: its step was due for a validation that was interrupted.
 constexpr const char* kLacksValidation = "lacks_validation";
 
@@ -48,8 +53,12 @@ void drop_gradients(torch::optim::Optimizer& optimizer) {
 }
 
 std::vector<CheckpointTensor> collect_state(const optim::MultiTensorOptimizer& optimizer,
+                                            std::span<const optim::AveragedBuffer> buffers,
                                             c10::Device device) {
   std::vector<CheckpointTensor> out;
+  for (const auto& [name, buffer, average] : buffers) {
+    out.push_back({concat(kBufferPrefix, name), average});
+  }
   for (const auto& [name, generator] : generators_of(device)) {
     out.push_back({name, generator.get_state()});
   }
@@ -59,32 +68,63 @@ std::vector<CheckpointTensor> collect_state(const optim::MultiTensorOptimizer& o
   return out;
 }
 
-// The state of a generator that this device does not have is left out, and one that the checkpoint
-// lacks stays as it is.
-void restore_state(const std::vector<CheckpointTensor>& stored,
-                   optim::MultiTensorOptimizer& optimizer, c10::Device device) {
-  std::vector<optim::NamedState> state;
-  for (const CheckpointTensor& tensor : stored) {
-    if (tensor.name.starts_with(kRandomPrefix)) {
-      for (auto& [name, generator] : generators_of(device)) {
-        if (name == tensor.name) generator.set_state(tensor.value);
-      }
-      continue;
-    }
-    const std::size_t begin = kStatePrefix.size(), dot = tensor.name.find('.', begin);
-    if (!tensor.name.starts_with(kStatePrefix) || dot == std::string::npos) {
-      fail_corrupt("checkpoint", "optimizer.<parameter>.<name>", tensor.name);
-    }
-    state.push_back({std::stoll(tensor.name.substr(begin, dot - begin)),
-                     tensor.name.substr(dot + 1), tensor.value});
+Index parameter_of(std::string_view digits, const std::string& name) {
+  Index parameter = -1;
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), parameter);
+  if (error != std::errc() || end != digits.data() + digits.size()) {
+    fail_corrupt("checkpoint", "optimizer.<parameter>.<name>", name);
   }
-  optimizer.import_state(state);
+  return parameter;
 }
 
-void restore_weights(const std::vector<CheckpointTensor>& stored,
-                     std::vector<CheckpointTensor> weights) {
+// The state of a generator that this device does not have is left out, and one that the checkpoint
+// lacks stays as it is. Returns the averages of buffers by name.
+std::map<std::string, torch::Tensor> restore_state(const std::vector<CheckpointTensor>& stored,
+                                                   optim::MultiTensorOptimizer& optimizer,
+                                                   c10::Device device) {
+  std::vector<optim::NamedState> state;
+  std::map<std::string, torch::Tensor> averages;
+  std::vector<std::pair<at::Generator, torch::Tensor>> random;
+  for (const CheckpointTensor& tensor : stored) {
+    const std::string_view name = tensor.name;
+    if (name.starts_with(kRandomPrefix)) {
+      for (auto& [known, generator] : generators_of(device)) {
+        if (known == name) random.emplace_back(generator, tensor.value);
+      }
+    } else if (name.starts_with(kBufferPrefix)) {
+      averages.emplace(name.substr(kBufferPrefix.size()), tensor.value);
+    } else {
+      const std::size_t begin = kStatePrefix.size(), dot = name.find('.', begin);
+      if (!name.starts_with(kStatePrefix) || dot == std::string_view::npos) {
+        fail_corrupt("checkpoint", "optimizer.<parameter>.<name>", tensor.name);
+      }
+      state.push_back({parameter_of(name.substr(begin, dot - begin), tensor.name),
+                       tensor.name.substr(dot + 1), tensor.value});
+    }
+  }
+  optimizer.import_state(state);
+  for (auto& [generator, value] : random) generator.set_state(value);
+  return averages;
+}
+
+std::vector<optim::AveragedBuffer> buffers_of(Task& task) {
+  std::vector<optim::AveragedBuffer> out;
+  for (const CheckpointTensor& weight : task.weights()) {
+    if (weight.value.requires_grad() || !weight.value.is_floating_point()) continue;
+    out.push_back({weight.name, weight.value, weight.value.detach().clone()});
+  }
+  return out;
+}
+
+using TensorPairs = std::vector<std::pair<torch::Tensor, torch::Tensor>>;
+
+// Weights and what the checkpoint has for them.
+TensorPairs match_weights(const std::vector<CheckpointTensor>& stored,
+                          const std::vector<CheckpointTensor>& weights) {
   std::unordered_map<std::string, torch::Tensor> by_name;
   for (const CheckpointTensor& tensor : stored) by_name.emplace(tensor.name, tensor.value);
+  TensorPairs out;
   for (const CheckpointTensor& weight : weights) {
     const auto found = by_name.find(weight.name);
     HONE_REQUIRE(found != by_name.end(), "resume",
@@ -95,10 +135,9 @@ void restore_weights(const std::vector<CheckpointTensor>& stored,
     HONE_CHECK(found->second.sizes() == weight.value.sizes(), "resume",
                concat(weight.name, " of ", weight.value.numel(), " elements"),
                found->second.numel());
+    out.emplace_back(weight.value.detach(), found->second);
   }
-  for (const CheckpointTensor& weight : weights) {
-    weight.value.detach().copy_(by_name.at(weight.name));
-  }
+  return out;
 }
 
 // The mean over the last tenth of the steps, without skipped ones, whose loss is not finite.
@@ -161,28 +200,46 @@ bool Trainer::resume(Task& task, optim::MultiTensorOptimizer& optimizer,
                      optim::Scheduler& scheduler) {
   const std::optional<Checkpoint> checkpoint = store_.load_newest();
   if (!checkpoint) return false;
-  const Json& facts = checkpoint->facts;
   HONE_CHECK(checkpoint->step <= options_.steps, "trainer.steps",
              concat("at least the ", checkpoint->step, " steps that are done"), options_.steps);
-  if (options_.check_facts) options_.check_facts(facts.at("run"), checkpoint->step);
-  restore_weights(checkpoint->weights, task.weights());
-  restore_state(checkpoint->state, optimizer, options_.device);
-  if (facts.contains("memory_actions")) {
-    memory_actions_ = MemoryActions::from_json(facts.at("memory_actions"));
-    options_.accumulation_steps = memory_actions_.apply(task, options_.accumulation_steps);
+  try {
+    restore(*checkpoint, task, optimizer, scheduler);
+  } catch (const Json::exception&) {
+    fail_corrupt("checkpoint", concat("A fact of step ", checkpoint->step,
+                                      " is missing or has another type; it is that of another "
+                                      "version of hone, and --fresh starts again."));
   }
-  scheduler.load_state_dict(facts.value("scheduler", Json()).get<optim::SchedulerState>());
-  precision_.load_state_dict(facts.value("loss_scale", Json()));
-  done_ = checkpoint->step;
-  taken_ = facts.at("steps_taken").get<Index>();
-  resumed_from_ = saved_step_ = done_;
-  lacks_validation_ = facts.value(kLacksValidation, false);
-  extends_ = done_ < options_.steps && facts.value("steps", Index{-1}) == done_;
+  return true;
+}
+
+// Everything is checked before the weights change.
+void Trainer::restore(const Checkpoint& checkpoint, Task& task,
+                      optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler) {
+  const Json& facts = checkpoint.facts;
+  if (options_.check_facts) options_.check_facts(facts.at("run"), checkpoint.step);
+  const TensorPairs weights = match_weights(checkpoint.weights, task.weights());
+  const Index taken = facts.at("steps_taken").get<Index>();
   if (!facts.at("best_step").is_null()) {
     best_step_ = facts.at("best_step").get<Index>();
     best_loss_ = facts.at("best_loss").get<double>();
   }
-  return true;
+  if (facts.contains("memory_actions")) {
+    memory_actions_ = MemoryActions::from_json(facts.at("memory_actions"));
+  }
+  scheduler.load_state_dict(facts.value("scheduler", Json()).get<optim::SchedulerState>());
+  precision_.load_state_dict(facts.value("loss_scale", Json()));
+  const auto averages = restore_state(checkpoint.state, optimizer, options_.device);
+  for (const auto& [weight, stored] : weights) weight.copy_(stored);
+  if (!averages.empty()) averaged_buffers_ = buffers_of(task);
+  for (const auto& [name, buffer, average] : averaged_buffers_) {
+    const auto found = averages.find(name);
+    if (found != averages.end()) average.copy_(found->second);
+  }
+  options_.accumulation_steps = memory_actions_.apply(task, options_.accumulation_steps);
+  taken_ = taken;
+  resumed_from_ = saved_step_ = done_ = checkpoint.step;
+  lacks_validation_ = facts.value(kLacksValidation, false);
+  extends_ = done_ < options_.steps && facts.value("steps", Index{-1}) == done_;
 }
 
 MetricsRow Trainer::GroupSum::read() const {
@@ -258,6 +315,7 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
   // An infinite limit measures the norm and clips nothing.
   const double limit =
       options_.clip_norm > 0 ? options_.clip_norm : std::numeric_limits<double>::infinity();
+  const double decay = optim::warmed_ema_decay(options_.ema_decay, taken_);
   amp::PrecisionStep done;
   run.memory.run_optimizer([&] {
     HONE_TRACE_ZONE("optimizer step", {"step", done_});
@@ -267,10 +325,11 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
                             .clip_norm = limit,
                             .clip_value = options_.clip_value,
                             .norm_type = options_.norm_type,
-                            .ema_decay = optim::warmed_ema_decay(options_.ema_decay, taken_)},
+                            .ema_decay = decay},
                            done_, [&] { return group.read().loss; });
   });
   if (done.report.stepped) {
+    if (decay > 0) average_buffers(run.task, decay);
     ++taken_;
   } else {
     run.task.restore_buffers();
@@ -290,7 +349,7 @@ Trainer::StepOutcome Trainer::run_step(Run& run) {
 bool Trainer::validate_part(Run& run, MetricsRow& row) {
   HONE_TRACE_ZONE("validation", {"step", done_});
   const torch::NoGradGuard no_grad;
-  const optim::AveragedWeights averaged(run.optimizer);
+  const optim::AveragedWeights averaged(run.optimizer, averaged_buffers_);
   Validation validation;
   try {
     run.memory.run_validation([&] { validation = run.task.validate(/*all=*/false, {}); });
@@ -311,7 +370,7 @@ bool Trainer::validate_part(Run& run, MetricsRow& row) {
 Validation Trainer::validate_all(Run& run) {
   HONE_TRACE_ZONE("validation", {"step", done_});
   const torch::NoGradGuard no_grad;
-  const optim::AveragedWeights averaged(run.optimizer);
+  const optim::AveragedWeights averaged(run.optimizer, averaged_buffers_);
   std::optional<Progress> progress;
   const auto batch_done = [&](Index samples, Index of) {
     if (!progress) progress.emplace("validate", of, "samples");
@@ -335,6 +394,15 @@ Validation Trainer::validate_all(Run& run) {
   return validation;
 }
 
+void Trainer::average_buffers(Task& task, double decay) {
+  const torch::NoGradGuard no_grad;
+  if (averaged_buffers_.empty()) {
+    averaged_buffers_ = buffers_of(task);
+    return;
+  }
+  for (const auto& [name, buffer, average] : averaged_buffers_) average.lerp_(buffer, 1 - decay);
+}
+
 // The rows are on disk before a checkpoint that needs them appears.
 void Trainer::save(Run& run) {
   HONE_TRACE_ZONE("checkpoint", {"step", done_});
@@ -351,7 +419,7 @@ void Trainer::save(Run& run) {
   store_.save({.step = done_,
                .facts = std::move(facts),
                .weights = run.task.weights(),
-               .state = collect_state(run.optimizer, options_.device)},
+               .state = collect_state(run.optimizer, averaged_buffers_, options_.device)},
               options_.keep_checkpoints, best_step_);
   saved_step_ = done_;
 }
@@ -395,7 +463,8 @@ void Trainer::advance(Run& run) {
     tell_step(row, outcome->weight, elapsed);
     // The optimizer's state is there by now, and little is lost yet.
     store_.check_disk(
-        bytes_of(run.task.weights()) + bytes_of(collect_state(run.optimizer, options_.device)),
+        bytes_of(run.task.weights()) +
+            bytes_of(collect_state(run.optimizer, averaged_buffers_, options_.device)),
         options_.keep_checkpoints);
   }
   run.tokens += outcome->weight;
@@ -488,7 +557,8 @@ TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
                      .train_loss = run.train_loss.mean(),
                      .tokens_per_s = {},
                      .validation = validate_all(run),
-                     .resumed_from = resumed_from_};
+                     .resumed_from = resumed_from_,
+                     .averaged_buffers = averaged_buffers_};
   if (run.last) {
     set_validation(*run.last, result.validation);
     run.sinks.replace_last(*run.last);

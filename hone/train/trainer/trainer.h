@@ -14,6 +14,7 @@
 #include "hone/core/clock.h"
 #include "hone/core/json_io.h"
 #include "hone/train/amp/mixed_precision.h"
+#include "hone/train/optim/averaged_weights.h"
 #include "hone/train/optim/lr/scheduler.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 #include "hone/train/trainer/checkpoint.h"
@@ -86,8 +87,9 @@ struct TrainerOptions {
   std::string weight_unit = "samples";  // what LossSum::weight counts
   c10::Device device = at::kCPU;        // of the task's weights
   std::uint64_t seed = 0;  // of LibTorch's generators of the CPU and `device`, for tasks that draw
-  // Moving average of the weights, updated in the fused step. It is what validation uses and what
-  // AveragedWeights returns afterwards. The decay follows warmed_ema_decay(); 0: none.
+  // Moving average of the weights, updated in the fused step, and of the task's buffers. It is what
+  // validation uses and what AveragedWeights returns afterwards. The decay follows
+  // warmed_ema_decay(); 0: none.
   double ema_decay = 0;
   amp::AmpOptions amp;
   // Recorded in every checkpoint, and checked on resume after `done` steps.
@@ -106,6 +108,8 @@ struct TrainResult {
   double loop_share = 0;  // share of their time outside forward, backward and optimizer step
   Validation validation;
   std::optional<Index> resumed_from;
+  // With an ema_decay, of the task's buffers, for AveragedWeights.
+  std::vector<optim::AveragedBuffer> averaged_buffers = {};
 };
 
 // Forward, backward and step over micro-batches. Per step: each micro-batch's backward runs on
@@ -156,11 +160,17 @@ class Trainer {
   bool validate_part(Run& run, MetricsRow& row);
   Validation validate_all(Run& run);
   void save(Run& run);
+  void restore(const Checkpoint& checkpoint, Task& task, optim::MultiTensorOptimizer& optimizer,
+               optim::Scheduler& scheduler);
+  // Moves the averages of the task's buffers, such as running means of normalizations, which belong
+  // to the weights that they were seen with.
+  void average_buffers(Task& task, double decay);
   // Throws Error{Internal} if all steps were skipped, and warns if some were.
   void check_taken() const;
 
   TrainerOptions options_;
   const Clock& clock_;
+  std::vector<optim::AveragedBuffer> averaged_buffers_;
   CheckpointStore store_;
   amp::MixedPrecision precision_;
   Index done_ = 0, taken_ = 0;  // steps; taken: not skipped for a gradient that is not finite

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
@@ -140,6 +141,26 @@ TEST(FindBatchSize, finds_the_largest_size_that_a_limit_admits_and_undoes_every_
       expect_equal(before, everything(task, optimizer));
     }
   }
+}
+
+TEST(FindBatchSize, probes_in_the_precision_and_with_the_averages_of_the_run) {
+  const auto peak_with = [](const ProbeOptions& probe) {
+    Layers task;
+    optim::AdamW optimizer = make_adamw(task);
+    const bool narrow = probe.amp.precision == "bf16";
+    task.on_forward = [&](Index) {
+      EXPECT_EQ(at::autocast::is_autocast_enabled(at::kCPU), narrow);
+    };
+    const BatchSearch found = find_batch_size(task, optimizer, task.largest_sample(),
+                                              {.start = 4, .low = 4, .high = 4, .probe = probe});
+    EXPECT_TRUE(optimizer.export_state().empty());
+    return found.probes.back().peak_bytes;
+  };
+  const Index weights = (2 * kWidth * kWidth + kWidth) * Index{sizeof(float)};
+  const Index plain = peak_with({});
+  EXPECT_NEAR(static_cast<double>(peak_with({.ema_decay = 0.99}) - plain),
+              static_cast<double>(weights), 4096.0);
+  peak_with({.amp = {.precision = "bf16"}});
 }
 
 TEST(FindBatchSize, is_an_error_where_nothing_fits_and_leaves_all_as_it_was) {

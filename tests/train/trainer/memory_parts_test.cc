@@ -24,6 +24,9 @@ struct Case {
   Index every;
   const char *optimizer, *state = "fp32", *method = "manual";
   Index rank = 0;  // of factored layers: gate_up_proj of all, down_proj of every second layer
+  double ema_decay = 0;
+
+  ProbeOptions probe() const { return {.ema_decay = ema_decay}; }
 };
 
 constexpr Case kCases[] = {
@@ -40,7 +43,8 @@ constexpr Case kCases[] = {
     {"by row", 256, 512, 2, 4, 4, 512, 8, true, 0, "adatam", "8bit", "vectorized"},
     {"factored", 160, 432, 6, 5, 5, 512, 8, true, 0, "adamw", "fp32", "manual", 48},
     {"factored, rank padded", 160, 432, 6, 5, 5, 512, 8, true, 0, "sgd", "fp32", "manual", 40},
-    {"factored, recomputed", 128, 512, 5, 8, 2, 300, 16, false, 1, "adamw", "bf16", "manual", 32}};
+    {"factored, recomputed", 128, 512, 5, 8, 2, 300, 16, false, 1, "adamw", "bf16", "manual", 32},
+    {"averaged", 160, 432, 6, 5, 5, 512, 8, true, 0, "adamw", "fp32", "manual", 0, 0.99}};
 
 model_io::Architecture architecture_of(const Case& c, const task::LmConfig& config) {
   model_io::Architecture out = task::make_architecture(config, c.vocab);
@@ -65,6 +69,7 @@ void check_parts(const Case& c, const std::string& library) {
   config.trainer.recompute_every = c.every, config.trainer.matmul = library;
   config.optim.name = c.optimizer, config.optim.state_dtype = c.state;
   config.optim.correlation_method = c.method;
+  config.trainer.ema_decay = c.ema_decay;
   std::vector<text::TokenId> tokens;
   for (Index i = 0; i < 200; ++i) tokens.push_back(static_cast<text::TokenId>(i * i % c.vocab));
   const model_io::Architecture architecture = architecture_of(c, config);
@@ -77,11 +82,12 @@ void check_parts(const Case& c, const std::string& library) {
   const auto optimizer = make_optimizer(config, *model);
   const torch::Tensor before = task.weights()[1].value.detach().clone();
   const MemoryParts got =
-      measure_memory(task, *optimizer, replicate(task.largest_sample(), c.batch));
+      measure_memory(task, *optimizer, replicate(task.largest_sample(), c.batch), c.probe());
   const MemoryParts want = task::predict_memory(config, architecture, c.batch, 64);
   EXPECT_EQ(got.weights, want.weights) << label;
   EXPECT_EQ(got.gradients, want.gradients) << label;
   EXPECT_EQ(got.state, want.state) << label;
+  EXPECT_EQ(got.averages, want.averages) << label;
   const auto off = [](Index measured, Index predicted) {
     return std::abs(static_cast<double>(measured) / static_cast<double>(predicted) - 1);
   };

@@ -26,23 +26,23 @@ Index megabytes(Index bytes) { return (bytes + 500'000) / 1'000'000; }
 }  // namespace
 
 std::string StepMemory::text() const {
-  return concat("a step takes about ", megabytes(total), " MB (weights ", megabytes(parts.weights),
-                ", gradients ", megabytes(parts.gradients), ", optimizer state ",
-                megabytes(parts.state), ", activations ", megabytes(parts.activations),
-                ", workspace ", megabytes(parts.workspace), "); ",
-                needed < total ? concat("trainer.max_memory_mb limits it to ", megabytes(needed),
-                                        " MB by computing layers again and halving micro-batches; ")
-                               : "",
-                megabytes(free), " MB are free");
+  return concat(
+      "a step takes about ", megabytes(total), " MB (weights ", megabytes(parts.weights),
+      ", gradients ", megabytes(parts.gradients), ", optimizer state ", megabytes(parts.state),
+      parts.averages > 0 ? concat(", averages ", megabytes(parts.averages)) : "", ", activations ",
+      megabytes(parts.activations), ", workspace ", megabytes(parts.workspace), "); ",
+      needed < total ? concat("trainer.max_memory_mb limits it to ", megabytes(needed),
+                              " MB by computing layers again and halving micro-batches; ")
+                     : "",
+      megabytes(free), " MB are free");
 }
 
 StepMemory step_memory(const LmConfig& config, const model_io::Architecture& model, Index positions,
                        Index free) {
   StepMemory out{.parts = predict_memory(config, model, config.trainer.micro_batch, positions),
                  .free = free};
-  const Index averages = config.trainer.ema_decay > 0 ? out.parts.weights : 0;
-  out.total = out.needed = out.parts.total() + averages;
-  out.fixed = out.parts.weights + out.parts.gradients + out.parts.state + averages;
+  out.total = out.needed = out.parts.total();
+  out.fixed = out.total - out.parts.activations - out.parts.workspace;
   const Index limit = trainer::max_memory_bytes(config.trainer);
   if (limit > 0) out.needed = std::min(out.needed, limit);
   return out;

@@ -235,6 +235,7 @@ trainer::MemoryParts predict_memory(const LmConfig& config, const model_io::Arch
   return {.weights = weights,
           .gradients = weights,
           .state = state,
+          .averages = config.trainer.ema_decay > 0 ? weights : 0,
           .activations = floats.activations() * kFloat,
           .workspace = floats.workspace() * kFloat};
 }

@@ -193,7 +193,7 @@ TEST_F(VisionDevice, a_memory_limit_can_recompute_the_blocks_of_a_resnet) {
     }
     const auto optimizer = make_optimizer(config, setup);
     return trainer::measure_memory(*setup.task, *optimizer,
-                                   trainer::replicate(setup.task->largest_sample(), 16))
+                                   trainer::replicate(setup.task->largest_sample(), 16), {})
         .activations;
   };
   EXPECT_LT(activations(true), activations(false) / 2);

@@ -258,7 +258,7 @@ TEST_F(Vision, a_memory_report_leaves_weights_and_running_means_alone) {
   std::vector<torch::Tensor> before;
   for (const auto& weight : setup.task->weights()) before.push_back(weight.value.detach().clone());
   const trainer::MemoryParts parts = trainer::measure_memory(
-      *setup.task, *optimizer, trainer::replicate(setup.task->largest_sample(), 16));
+      *setup.task, *optimizer, trainer::replicate(setup.task->largest_sample(), 16), {});
   EXPECT_GT(parts.activations, parts.weights / 10);
   std::size_t i = 0;
   for (const auto& weight : setup.task->weights()) {
