@@ -5,7 +5,6 @@
 #include <cstring>
 #include <map>
 #include <optional>
-#include <ranges>
 
 #include "hone/app/blame_weights.h"
 #include "hone/app/eval_lm.h"
@@ -162,12 +161,10 @@ Json passes_of(const compress::Result& result) {
 
 // What was measured of the model as it is in the end: after the last pass that was applied.
 Json card_of(const compress::Result& result) {
-  for (const compress::PassRecord& record : std::views::reverse(result.passes)) {
-    if (record.status == compress::Status::Applied) {
-      return record.quality ? record.quality->card : Json();
-    }
-  }
-  return Json();
+  const auto last = std::find_if(result.passes.rbegin(), result.passes.rend(), [](const auto& one) {
+    return one.status == compress::Status::Applied;
+  });
+  return last != result.passes.rend() && last->quality ? last->quality->card : Json();
 }
 
 // Because of a gate.
