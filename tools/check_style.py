@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Checks the budgets of docs/architecture.md: lengths, parameters, folders, license lines, banned
-calls, the ratio of tests to code, and that docs/environment.md lists all environment variables.
+calls, comments that begin with a fragment, the ratio of tests to code, and that docs/environment.md
+lists all environment variables.
 
 tools/check_style.py [--root FOLDER]
 
@@ -40,6 +41,7 @@ BANNED = [
     ("own_paths", re.compile(r"/(home|Users|root)/\w"), "", ("tools/check_style.py",),
      "do not use absolute paths"),
 ]
+FRAGMENT = re.compile(r"\s*(?P<mark>//|/\*+) (?P<words>Of|That of|Those)\b")
 ENVIRONMENT_NAME = re.compile(r'"(HONE_[A-Z0-9_]+)"')
 DOCUMENTED_NAME = re.compile(r"`(HONE_[A-Z0-9_]+)`")
 
@@ -92,6 +94,17 @@ def check_text(path, text):
         if match:
             line = text.count("\n", 0, match.start()) + 1
             yield Finding(rule, path, f"line {line}: {match.group(0).strip()}: {instead}")
+
+
+def check_comments(path, text):
+    before = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        match = FRAGMENT.match(line)
+        # A comment in the same column of the line before begins the block.
+        if match and not before.startswith("//", match.start("mark")):
+            yield Finding("fragment", path, f"line {number}: comment begins with"
+                          f" '{match.group('words')}', a fragment: give it a subject")
+        before = line
 
 
 def check_functions(path, functions):
@@ -180,6 +193,8 @@ def read_allowed(root):
 def find_all(files, functions, root):
     for path, text in files.items():
         yield from check_text(path, text)
+        if path.endswith(CXX):
+            yield from check_comments(path, text)
         yield from check_functions(path, functions.get(path, ()))
         if path.startswith("hone/") and path.endswith(CXX):
             yield from check_classes(path, text)

@@ -93,7 +93,7 @@ std::vector<std::filesystem::path> files_of(std::vector<std::filesystem::path> w
   return weights;
 }
 
-// Of all files that texts depend on.
+// Describes all files that texts depend on.
 Json describe_files(const Engine& engine, const GenerateOptions& options) {
   namespace fs = std::filesystem;
   std::vector<fs::path> files = files_of(engine.info().files, options.model);

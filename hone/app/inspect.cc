@@ -114,7 +114,7 @@ Json tensor_row(const NamedMatrix& tensor, bool stats) {
   return row;
 }
 
-// Those that differ from Llama's.
+// Traits that differ from Llama's.
 void add_traits(const Architecture& a, Json& json) {
   const auto add = [&](const char* key, bool differs, const Json& value) {
     if (differs) json[key] = value;

@@ -154,7 +154,7 @@ std::string rate_text(const Json& row) {
   return text + measures_text(row);
 }
 
-// Of each round over some contestants; no rounds for none.
+// The mean of each round over some contestants; no rounds for none.
 std::vector<double> mean_of(const std::vector<std::vector<double>>& seconds,
                             const std::vector<std::size_t>& contestants) {
   std::vector<double> means;

@@ -56,7 +56,7 @@ text::Vocabulary make_vocabulary(Index size) {
   return vocabulary;
 }
 
-// Of one or more types of blocks: which tensor has which.
+// A mixture of one or more types of blocks: which tensor has which.
 struct Mixture {
   std::string_view name;
   GgufType type;          // of all but

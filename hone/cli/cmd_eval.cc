@@ -27,7 +27,7 @@ struct EvalCommand {
   std::string model, data, baseline, ids_file, report;
   RuntimeChoice runtime;
   WeightChoice weights;
-  // Those of one kind of model.
+  // Options for one kind of model only.
   std::vector<CLI::Option*> text_options, vision_options;
   CLI::Option* max_tokens = nullptr;
   bool all = false;

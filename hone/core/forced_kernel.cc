@@ -38,7 +38,7 @@ void append_word(std::string& list, std::string_view word) {
   if (!word.empty()) list += concat(list.empty() ? "" : " ", word);
 }
 
-// Of one "op:variant": the variant, once it is known that there is one.
+// The variant in one "op:variant", once it is known that there is one.
 std::string_view checked_variant(std::string_view item) {
   const std::size_t colon = std::min(item.find(':'), item.size());
   const auto op = std::ranges::find(kOps, item.substr(0, colon), &ForcibleOp::name);

@@ -15,7 +15,7 @@ void append_hex(std::string& out, char c) {
   out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
 }
 
-// Of the UTF-8 character that `text` begins with; 0 where its first byte begins none.
+// The bytes of the UTF-8 character that `text` begins with; 0 if it begins with none.
 std::size_t character_bytes(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text[0]);
   const std::size_t bytes = lead < 0x80                    ? 1

@@ -21,8 +21,8 @@ struct ModelInfo {
   Index file_bytes = 0;
   std::vector<std::filesystem::path> files;        // that hold the weights
   std::vector<std::filesystem::path> draft_files;  // those of the draft model; empty without one
-  // Of the packed matrices, all of which a decode step reads. The embedding matrix counts once
-  // where it is also the output matrix, and otherwise not at all.
+  // Bytes of the packed matrices, all of which a decode step reads. The embedding matrix counts
+  // once where it is also the output matrix, and otherwise not at all.
   Index weight_bytes = 0;
   bool weights_are_mapped = false;  // from the cache of packed weights
   // Matrices that WeightOptions::format did not quantize, and why.

@@ -27,7 +27,7 @@ enum class SpecRule {
 };
 std::string_view name_of(SpecRule rule);  // "coupled", "exact"
 
-// Of a request, for engines with a source of drafts.
+// Settings of a request, for engines with a source of drafts.
 struct SpecParams {
   // The drafts of a round, 0 … kMaxDraftDepth. Without a value, as many as pay by the times
   // measured so far: none where drafts fail or where rows of other requests fill the step.

@@ -47,7 +47,7 @@ class ModelFile {
   const NamedMatrix& tensor(std::string_view name) const;
   const NamedMatrix* find(std::string_view name) const;  // null if absent
   virtual Index file_bytes() const = 0;
-  // Those that hold the weights: several for shards and for a GGUF model in parts.
+  // The files that hold the weights: several for shards and for a GGUF model in parts.
   virtual std::vector<std::filesystem::path> files() const = 0;
   // The sampling defaults under the names of generation_config.json; an empty object if there are
   // none.

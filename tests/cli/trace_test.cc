@@ -107,7 +107,7 @@ class Trace : public Cli {
     return Zones(file);
   }
 
-  // Of a file that is being written.
+  // Whether there is a temporary file, as there is while a file is written.
   bool has_temporary() const {
     const fs::directory_iterator files(folder_.path());
     return std::any_of(begin(files), end(files), [](const fs::directory_entry& entry) {

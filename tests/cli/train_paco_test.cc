@@ -274,7 +274,7 @@ TEST_F(TrainPaco, refuses_folders_that_have_nothing_to_tell_apart) {
     write_pictures(name, 4);
   }
   expect_refusal(on("split"), 3, "Class c does not occur in train.");
-  // Of two classes one has no image: named, and then there is one class.
+  // One of two classes has no image: it is named, and then there is one class.
   fs::create_directory(path("one/b"));
   const ProgramResult result = run_hone(on("one"));
   EXPECT_EQ(result.status, 3);

@@ -178,7 +178,7 @@ TEST(OutputTarget, resolves_what_is_there_and_what_is_not) {
   }
 }
 
-// Of a folder that appears while its content is written, and of one that was there.
+// The folder appears while its content is written, or was there before.
 TEST(AtomicFolder, keeps_what_its_check_refuses_in_the_end) {
   const test::TemporaryFolder folder;
   const fs::path path = folder.path() / "model";

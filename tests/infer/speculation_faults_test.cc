@@ -63,7 +63,7 @@ class SpeculatedLaw : public test::SpeculationModels {
     return law;
   }
 
-  // Of all outputs of kTokens tokens, in lexical order.
+  // The probabilities of all outputs of kTokens tokens, in lexical order.
   std::vector<double> joint_law(Engine& engine) const {
     std::vector<double> joint{1};
     std::vector<Tokens> outputs{{}};

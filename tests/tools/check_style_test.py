@@ -132,6 +132,20 @@ class CheckStyleTest(unittest.TestCase):
         self.write_code("hone/core/a.cc", LICENSE + "// abort()\nvoid f() { app.exit(1); }\n")
         self.expect_clean()
 
+    def test_comments_that_begin_with_a_fragment(self):
+        for comment in ("// Of a row.", "  // That of a row.", "/* Those of a row. */",
+                        "int a;  // of rows\n// Of a row."):
+            self.write_code("hone/core/a.h", LICENSE + f"\n{comment}\nint f();\n")
+            self.expect_finding("a fragment: give it a subject [fragment]")
+        self.write_code("hone/core/a.h", LICENSE + "\n// The size\n//\n// Of a row.\nint f();\n\n"
+                        "// Offers rows.\nint g();  // the size\n"
+                        "          // Of a row.\n")
+        self.expect_clean()
+
+    def test_fragment_names_the_place_and_the_words(self):
+        self.write_code("hone/core/a.h", LICENSE + "// A row.\nint f();\n// That of a row.\n")
+        self.expect_finding("hone/core/a.h: line 4: comment begins with 'That of', a fragment")
+
     def test_too_few_tests(self):
         self.write("hone/core/a.cc", LICENSE + "int a;\n" * 9)
         self.write("tests/core/a_test.cc", LICENSE + "int a;\n" * 4)

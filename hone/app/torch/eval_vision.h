@@ -48,7 +48,7 @@ struct VisionCard {
   double ece = 0;  // expected calibration error
   std::vector<task::CalibrationBin> reliability;
   std::optional<task::TemperatureScaling> scaling;  // of two images or more
-  // Of the features of a ResNet; else empty, as where they are not defined.
+  // Figures of a ResNet's features; empty for other networks and where they are not defined.
   std::optional<double> fisher_ratio, neighbor_accuracy;
   Index neighbors = 0;  // those that were asked for, at most all other images
   struct Confusion {

@@ -41,8 +41,8 @@ struct Traffic {
   double resident_bytes = 0;
 };
 
-// Of state `bits` wide. On the CPU, a TAM whose tensors stay in cache between its two passes saves
-// the first.
+// The traffic of a step of one rule. On the CPU, a TAM whose tensors stay in cache between its two
+// passes saves the first.
 Traffic traffic_of(const bench::OptimRule& rule, Index elements_per_tensor, c10::Device device) {
   const auto is = [&](const auto&... names) { return ((rule.base == names) || ...); };
   const double moment = bench::state_bits_of(rule, elements_per_tensor) / 8.0;

@@ -81,7 +81,7 @@ class LayerMaker {
   LayerContestant frozen(const std::string& mode, const LayerRank& rank);
   LayerContestant conv(const std::string& mode, const LayerRank& rank);
   const sketch::FactorPair& svd();
-  // Of what svd() takes; the randomized one has an error of up to 1.05 times the least.
+  // Whether svd() is exact; the randomized one has an error of up to 1.05 times the least.
   bool is_svd_exact() const;
   std::string svd_fit() const { return is_svd_exact() ? "svd" : "randomized_svd"; }
   double error_of(const torch::Tensor& weight) const;

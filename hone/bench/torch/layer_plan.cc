@@ -105,7 +105,7 @@ std::vector<LayerRank> cross(const std::vector<Index>& terms, const std::vector<
   return ranks;
 }
 
-// Those that are the same for all shapes; empty where each shape has a default of its own.
+// Ranks that are the same for all shapes; empty where each shape has a default of its own.
 std::vector<LayerRank> given_ranks(const BenchLayersOptions& options) {
   const bool has_terms = !options.terms.empty() || !options.low_ranks.empty();
   if (!options.grid.empty()) {

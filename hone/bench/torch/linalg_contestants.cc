@@ -30,7 +30,7 @@ constexpr Index kMostIterations = 10;
 
 Tensor basis_of(const Tensor& x) { return std::get<0>(at::linalg_qr(x)); }
 
-// Of the products with A and the QR factorizations of its sketches, with q formed.
+// Operations of the products with A and the QR factorizations of its sketches, with q formed.
 double operations(const Tensor& a, Index q, Index niter) {
   const auto m = static_cast<double>(a.size(0)), n = static_cast<double>(a.size(1));
   const auto width = static_cast<double>(q), steps = static_cast<double>(niter);

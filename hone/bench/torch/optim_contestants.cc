@@ -48,8 +48,8 @@ constexpr double kLr = 1e-5, kMomentum = 0.9, kBeta1 = 0.9, kBeta2 = 0.999, kEps
 constexpr double kWeightDecay = 0.01, kDecayRate = 0.9;
 constexpr Index kRow = 1024;
 constexpr std::uint64_t kSeed = 7;
-// Of amp_adamw: the norm is measured and never exceeds the limit, so that gradients keep their
-// size.
+// Settings of amp_adamw: the norm is measured and never exceeds the limit, so that gradients keep
+// their size.
 constexpr double kInvScale = 0.5, kClipNorm = 1e9;
 
 // Parameters with gradients, and lists of state for the bare operators.

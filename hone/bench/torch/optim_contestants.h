@@ -39,7 +39,7 @@ struct OptimRule {
 OptimRule parse_rule(std::string_view name);
 // Error{InvalidArgument} naming the known ones and `others`.
 void check_way(std::string_view way, std::span<const std::string_view> others = {});
-// Of a tensor's state: small ones have no codes.
+// The bits of a tensor's state: small tensors have no codes.
 int state_bits_of(const OptimRule& rule, Index elements);
 
 // Ways to run one:

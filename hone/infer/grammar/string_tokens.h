@@ -27,7 +27,7 @@ class StringTokens {
   };
 
   StringTokens() = default;
-  // Of those `tokens` whose ids are listed, none of which is empty.
+  // Takes those of `tokens` whose ids are listed, none of which is empty.
   StringTokens(const std::vector<std::string>& tokens, const std::vector<text::TokenId>& ids,
                NextState next);
 

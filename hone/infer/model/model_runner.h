@@ -78,7 +78,7 @@ class ModelRunner {
   Index layers() const { return arch_.layers; }
   Index weight_bytes() const { return weights_.bytes(); }
   const ModelWeights& weights() const { return weights_; }
-  // Of the caches that forward() takes, and of the blocks of a group.
+  // The groups of layers of the caches that forward() takes, and the layout of a group's blocks.
   std::span<const LayerGroup> kv_groups() const { return kv_.groups; }
   const kernels::KvLayout& kv_layout(Index group = 0) const {
     return layouts_[static_cast<std::size_t>(group)];
@@ -123,7 +123,7 @@ class ModelRunner {
   ActivationBuffers<kernels::PackedRows> packed_;  // what products read
   ActivationBuffers<Buffer> queries_;              // what attention reads, like attended_
   std::vector<RopeTables> ropes_;  // that of most layers, and that of layers with a window
-  // Of the last forward(), by group of layers.
+  // The sequences of the last forward(), by group of layers.
   std::vector<std::vector<kernels::AttentionSequence>> sequences_;
   std::vector<Index> wanted_;  // its rows whose logits are wanted
 };

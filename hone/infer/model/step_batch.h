@@ -14,7 +14,7 @@ namespace hone::infer {
 struct StepSequence {
   Index rows = 0;
   Index first_position = 0;
-  // Of each group of layers (ModelRunner::kv_groups), for positions up to first_position + rows.
+  // Blocks by group of layers (ModelRunner::kv_groups), for positions to first_position + rows - 1.
   // Blocks that lie behind the window of the first row may be null.
   std::vector<kernels::BlockPointers> tables = {};
   Index logits = 1;  // of how many of its last rows logits are wanted

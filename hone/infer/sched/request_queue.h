@@ -30,8 +30,8 @@ struct EngineStats {
   Index submitted = 0, succeeded = 0, cancelled = 0, failed = 0;
   Index preemptions = 0;    // requests that lost their part of the KV cache to others
   Index cached_tokens = 0;  // tokens that were taken from the prefix cache
-  // Of the KV cache: blocks that hold tokens, those of them that only the prefix cache refers to,
-  // and memory that the system provides.
+  // Bytes of the KV cache: blocks that hold tokens, those of them that only the prefix cache refers
+  // to, and memory that the system provides.
   Index kv_used_bytes = 0, kv_cached_bytes = 0, kv_resident_bytes = 0;
   Index rows = 0;  // tokens that the model computed, drafts included
   // Rounds with drafts, and their drafts as SpecStats counts them.

@@ -12,9 +12,9 @@ enum class FeatureKind {
   Relu,     // max(0, w_j . x / sqrt(features)) + eps
 };
 
-// Of features that are relative to the largest ones. Below it, a query shares no feature with any
-// key that would say something of their product; the gradient of all queries has its inverse as a
-// factor, and would overflow.
+// The least sum of features, relative to the largest ones. Below it, a query shares no feature with
+// any key that would say something of their product; the gradient of all queries has its inverse as
+// a factor, and would overflow.
 inline constexpr float kLeastFeatureSum = 0x1p-80f;
 
 // Attention with phi(q_i) . phi(k_j) in place of exp(q_i . k_j / sqrt(qk_dim)):

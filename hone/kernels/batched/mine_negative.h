@@ -45,7 +45,7 @@ struct MineNegativeArgs {
   std::uint8_t* found = nullptr;  // [batch, parts], 1 where a row is chosen, else 0
 };
 
-// Of equal distances the lowest row wins; equal rows have equal distances. A row is beyond the
+// The lowest row wins if distances are equal; equal rows have equal distances. A row is beyond the
 // positive if its distance exceeds positive_q by more than rounding can amount to, so that the
 // positive itself, or its copy, is never beyond it. A row whose distance is not finite is not
 // chosen and affects no other; an anchor or a metric that is not finite finds no row. A positive_q

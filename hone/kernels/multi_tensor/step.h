@@ -40,7 +40,7 @@ struct StepControl {
   bool skip_nonfinite = false;
   // Where the lists have `ema`: ema <- ema_decay ema + (1 - ema_decay) p, after the parameter.
   double ema_decay = 0;
-  // Of stochastic rounding, whose bits depend on it, the tensor's key, its step, slot and element.
+  // Stochastic rounding depends on this seed, the tensor's key, its step, slot and element.
   std::uint64_t rounding_seed = 0;
 
   // Whether every gradient must be read before the first parameter may change.

@@ -213,7 +213,7 @@ Family olmo2() {
 }  // namespace
 
 std::span<const Family> families() {
-  // Of rows with one GGUF architecture the first is that of files which say nothing else.
+  // Where rows share a GGUF architecture, the first one is for files that say nothing else.
   static const std::vector<Family> kFamilies{llama(),  mistral(), qwen2(), qwen3(), gpt2(),
                                              gemma2(), gemma3(),  phi3(),  olmo2()};
   return kFamilies;

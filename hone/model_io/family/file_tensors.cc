@@ -70,7 +70,7 @@ std::vector<FileTensor> file_tensors(const Architecture& a, FileFormat format) {
     return out;
   }
   const Family& family = family_of(a);
-  // Of each planned tensor that begins one of the file: its place.
+  // The place of a planned tensor that begins a tensor of the file.
   struct Start {
     Place at;
     std::string_view suffix;

@@ -8,7 +8,7 @@
 
 namespace hone::model_io {
 
-// Of a Hugging Face folder: chat templates, the model card, and keys of GGUF that config.json
+// Reads a Hugging Face folder: chat templates, the model card, and keys of GGUF that config.json
 // keeps. Anything in them that cannot be read is left out with a warning.
 ModelMetadata read_hf_metadata(const std::filesystem::path& folder, const Json& config);
 

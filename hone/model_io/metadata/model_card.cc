@@ -17,7 +17,7 @@ struct CardField {
   bool is_list = false;
   std::string_view before = {}, after = {};  // other keys whose strings are joined to the list
 };
-// Those of Hugging Face come first, then llama.cpp's own.
+// Fields of Hugging Face come first, then llama.cpp's own.
 constexpr std::array<CardField, 13> kFields{{{"license", kLicenseKey},
                                              {"license_name", "general.license.name"},
                                              {"license_link", "general.license.link"},

@@ -25,8 +25,8 @@ constexpr std::string_view kCqrrpt = "cqrrpt";
 // Columns of a block of a triangular solve and of a Gram matrix; rows that are done at a time.
 constexpr Index kSolveBlock = 256, kGramBlock = 256, kRows = 1024;
 constexpr Index kCacheLine = 64;
-// Of the diagonal of a triangular factor, the largest over the smallest entry up to which the Gram
-// matrix of what was factored is accurate.
+// The ratio of the largest to the smallest entry on the diagonal of a triangular factor, up to
+// which the Gram matrix of what was factored is accurate.
 constexpr double kWellConditioned = 10;
 
 double rank_tolerance(at::ScalarType type) { return 2 * std::pow(unit_roundoff(type), 0.95); }

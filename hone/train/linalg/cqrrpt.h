@@ -35,8 +35,8 @@ namespace detail {
 
 // What both cqrrpt and lstsq_sketched begin with.
 struct PivotedSketch {
-  // Of S A, or of A where it is not sketched. PackedQr::r() gives R, whose rows and columns up to
-  // `rank` are well enough conditioned to be solved with.
+  // The QR of S A, or of A where it is not sketched. PackedQr::r() gives R, whose rows and columns
+  // up to `rank` are well enough conditioned to be solved with.
   PackedQr qr;
   at::Tensor r;  // [rank, n]
   Index rank = 0;

@@ -67,7 +67,7 @@ struct Lsqr {
     Tensor phi_bar = normalize_columns(u);
     Tensor v = p.apply_transposed(u);
     Tensor alpha = normalize_columns(v), rho_bar = alpha, w = v;
-    // Of |P^T r|, relative to |r|, or of |r|, relative to |b|.
+    // Whether |P^T r|, relative to |r|, or |r|, relative to |b|, is small for every column.
     const auto is_small = [&](const Tensor& slope) {
       return slope.le(tolerance).logical_or(phi_bar.le(tolerance * size_of_b)).all().item<bool>();
     };

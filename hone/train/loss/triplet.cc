@@ -30,7 +30,7 @@ HardestPairs hardest_pairs(const Tensor& rows, const Tensor& targets) {
   const at::NoGradGuard no_grad;
   const Tensor distance = at::cdist(rows, rows, /*p=*/2, kByDifferences);
   const Tensor positive = positive_pairs(targets), negative = targets.unsqueeze(1).ne(targets);
-  // Of equal values, argmax and argmin take the first.
+  // Where values are equal, argmax and argmin take the first.
   return {distance.masked_fill(positive.logical_not(), -1).argmax(1),
           distance.masked_fill(negative.logical_not(), std::numeric_limits<double>::infinity())
               .argmin(1),

@@ -23,7 +23,7 @@ struct ResNetLayout {
 
   bool is_for_cifar() const { return blocks.back() == 0; }
 };
-// Those that there are, and the one of a name; null for another name.
+// All layouts, and the layout of a name; null for another name.
 std::span<const ResNetLayout> resnets();
 const ResNetLayout* find_resnet(std::string_view name);
 

@@ -66,7 +66,7 @@ class DeviceStep {
 
   // The rule's numbers after the last step, as given to take().
   std::span<const double> own();
-  // Those of one tensor, as own() read them last.
+  // The numbers of one tensor, as own() read them last.
   std::span<const double> own_of(std::size_t tensor) const;
   // t of every tensor; nothing where a step failed half-way.
   std::span<const Index> steps();
@@ -93,7 +93,7 @@ class DeviceStep {
   std::shared_ptr<void> stepper_;            // CudaStepper<Group> of the rule
   kernels::MultiTensorLists given_, lists_;  // of tensors; of entries
   std::vector<Index> first_entry_{0};        // of each tensor; one more than tensors
-  // Of entries, where some tensor has rows.
+  // The views of entries, where some tensor has rows.
   std::array<std::vector<TensorView>, kernels::kSlots> entries_;
   std::vector<std::uint16_t> entry_groups_;
   bool lists_changed_ = false, has_stepped_ = false;

@@ -40,7 +40,7 @@ class InBackwardOptimizer {
   void set_lr(double lr);
   // Steps taken by each parameter, in order.
   std::vector<Index> steps() const;
-  // Of parameter `i`, for saving and loading its state.
+  // The optimizer of parameter `i`, for saving and loading its state.
   MultiTensorOptimizer& optimizer(Index i) { return *optimizers_[static_cast<std::size_t>(i)]; }
 
  private:

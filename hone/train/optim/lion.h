@@ -40,7 +40,7 @@ struct LionOptions : PlainOptions<LionOptions> {
   double weight_decay_ = 0;
 };
 
-// Of Adam's, step and exp_avg; archives have no field that is not defined.
+// The state has Adam's step and exp_avg; archives have no field that is not defined.
 struct LionParamState : AddedState<LionParamState, torch::optim::AdamParamState> {};
 
 // ---- as RuleOptimizer wants it

@@ -24,7 +24,7 @@ void measure_torque(const torch::Tensor& product, const torch::Tensor& momentum,
   sums.push_back(at::norm(grad, 2, at::kDouble));
 }
 
-// Of all tensors in one go, so that a device is waited for once.
+// Reads the sums of all tensors in one go, so that a device is waited for once.
 std::vector<kernels::Torque> read_torques(const std::vector<torch::Tensor>& sums) {
   const std::vector<double> values = read_scalars(sums);
   std::vector<kernels::Torque> torques;

@@ -261,7 +261,7 @@ class TorqueOptimizer : public MultiTensorOptimizer {
 
   bool adaptive_;
   mutable StepMeans means_;
-  // Of the tensors of the plan.
+  // Each of these lists has one item per tensor of the plan.
   std::vector<kernels::TAMMethod> methods_;
   std::vector<ParamState*> states_;
   std::vector<std::span<double>> correlation_;

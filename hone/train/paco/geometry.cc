@@ -80,7 +80,7 @@ struct PartFactorFunction : torch::autograd::Function<PartFactorFunction> {
   }
 };
 
-// Of kernels::ridge_distance.
+// The results of kernels::ridge_distance.
 struct RidgeSolution {
   Tensor y, w, q;
 };

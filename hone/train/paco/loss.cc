@@ -57,7 +57,7 @@ Tensor pick_parts(const Tensor& rows, const Tensor& index) {
   return rows.gather(1, index.unsqueeze(2).expand({-1, -1, rows.size(2)}));
 }
 
-// Of the covariance of parts z [batch, parts, dim] plus epsilon on its diagonal: [batch].
+// The trace of the covariance of z [batch, parts, dim] plus epsilon on its diagonal: [batch].
 Tensor covariance_trace(const Tensor& z, double epsilon) {
   const auto freedom = static_cast<double>(std::max<Index>(z.size(1) - 1, 1));
   const Tensor centered = z - z.mean(1, /*keepdim=*/true);

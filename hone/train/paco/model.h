@@ -58,7 +58,7 @@ class PacoModelImpl : public torch::nn::Module {
  public:
   // Error{InvalidArgument} for a backbone that is not a ResNet and options out of range.
   explicit PacoModelImpl(PacoModelOptions options);
-  // Of this backbone, which has a classifier; `options.backbone` and `classes` are not read.
+  // Takes this backbone, which has a classifier; `options.backbone` and `classes` are not read.
   PacoModelImpl(nn::ResNet network, PacoModelOptions options);
 
   // Images [batch, channels, height, width]. One view: the logits. Two views: the logits of the
@@ -101,8 +101,8 @@ class PacoModelImpl : public torch::nn::Module {
     Index anchors = 0, pool = 0;  // 0: there was none
   };
   std::vector<nn::ResNetImpl::Maps> look(const torch::Tensor& view1, const torch::Tensor& view2);
-  // Of the maps of both views, into view1 and view2 of `out`. Returns whose peaks were known, bool
-  // [batch], or an undefined tensor.
+  // Samples the maps of both views into view1 and view2 of `out`. Returns whose peaks were known,
+  // bool [batch], or an undefined tensor.
   torch::Tensor sample(const std::vector<nn::ResNetImpl::Maps>& maps, const ShownImages& shown,
                        PacoOutput& out);
 

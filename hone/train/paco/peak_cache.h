@@ -18,7 +18,7 @@ struct ShownImages {
   std::vector<data::ViewGeometry> geometry;  // [2, images]: of the first views, of the second
 };
 
-// Of a map over a view: each cell covers an equal share of its pixels.
+// The size of a map over a view: each cell covers an equal share of its pixels.
 struct MapSize {
   Index rows = 0, columns = 0;
 };

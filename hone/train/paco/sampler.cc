@@ -168,7 +168,7 @@ void check_given(const char* op, const Tensor& map, const GivenPeaks& given, Ind
                             : std::string("an undefined tensor"));
 }
 
-// Of a map and its norm over channels.
+// The peaks of a map, given its norm over channels.
 Peaks salient_cells(const Tensor& map, const Tensor& norm, const SamplerOptions& options) {
   return find_peaks(options.saliency == Saliency::Attention ? attention_saliency(map.detach())
                                                             : norm.detach().squeeze(1),
@@ -195,7 +195,7 @@ Peaks composed::find_peaks(const Tensor& saliency, const SamplerOptions& options
   for (Index k = 0; k < options.parts; ++k) {
     const Tensor full = suppressed.all(1, /*keepdim=*/true);
     exhausted += full.sum();
-    // Of a map that is closed altogether, argmax gives the first cell.
+    // If a map is closed altogether, argmax gives the first cell.
     const Tensor closed = options.allow_repeats ? suppressed : at::where(full, taken, suppressed);
     const Tensor best =
         scores.masked_fill(closed, -std::numeric_limits<double>::infinity()).argmax(1, true);

@@ -26,7 +26,7 @@ struct FitOptions {
   Index terms = 1;       // of a sketched layer
   std::uint64_t seed = 0;
   const sketch::InputMoments* inputs = nullptr;  // for Fit::Activation
-  // Of a low-rank layer: what fit_svd gave for `rank` or a larger one, so that it is not run again.
+  // For a low-rank layer: what fit_svd gave for `rank` or a larger one; it is not run again then.
   const sketch::FactorPair* factors = nullptr;
   Epilogue epilogue = {};
 };

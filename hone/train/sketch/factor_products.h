@@ -29,8 +29,8 @@ struct FactorProducts {
   torch::Tensor transposed(const torch::Tensor& x, const torch::Tensor& y) const;
 };
 
-// Those that this thread's autocast scope asks for, with this library for f32 on the CPU: with Auto
-// the kernel where x has few rows.
+// The products that this thread's autocast scope asks for, with this library for f32 on the CPU:
+// with Auto the kernel where x has few rows.
 // Error{InvalidArgument} that begins with [layer] where x and the weight differ in device, or
 // without autocast in type, or are not of floating point.
 FactorProducts factor_products(std::string_view layer, const torch::Tensor& x,

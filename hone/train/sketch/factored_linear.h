@@ -30,7 +30,7 @@ struct FactoredLinearOptions {
   Index terms = 1;  // of a sketched layer: how many products it averages, for each of two kinds
   FactorMode mode = FactorMode::Sketched;
   bool bias = true;
-  // Of the signs and of a new layer's weights. Two layers of a model should not share one.
+  // The seed of the signs and of a new layer's weights. Two layers of a model should not share one.
   std::uint64_t seed = 0;
   bool recompute = false;  // backward passes compute the hidden columns again
   Epilogue epilogue = {};
@@ -93,7 +93,7 @@ class FactoredLinearImpl : public torch::nn::Cloneable<FactoredLinearImpl> {
   const torch::Tensor& second() const { return second_; }
   const torch::Tensor& bias() const { return bias_; }
   const torch::Tensor& signs() const { return signs_; }
-  // Of the signs of a sketched layer. options() has it too, once a layer that was loaded has run.
+  // The recipe of a sketched layer's signs. options() has it too, once a loaded layer has run.
   SketchRecipe recipe() const { return SketchRecipe::from_bytes(sketch_); }
 
   // Draws the weights anew.

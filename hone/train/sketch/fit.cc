@@ -18,9 +18,9 @@ namespace {
 using torch::Tensor;
 
 constexpr std::string_view kFit = "fit";
-// Of the largest eigenvalue of a Gram matrix; smaller ones count as 0.
+// The share of a Gram matrix's largest eigenvalue below which eigenvalues count as 0.
 constexpr double kGramTolerance = 1e-12;
-// Of the mean variance of an input; grows by 10 until the second moment has a Cholesky factor.
+// A share of the inputs' mean variance; grows by 10 until the second moment has a Cholesky factor.
 constexpr double kRidge = 1e-6;
 
 // From this smaller side on, and up to this share of it as rank, the SVD is a randomized one.

@@ -22,7 +22,7 @@ struct LayerFacts {
   double break_even = 0;
 };
 
-// Those of its numbers; 0 of an undefined tensor.
+// The bytes of a tensor's numbers; 0 for an undefined tensor.
 Index bytes_of(const at::Tensor& tensor);
 
 // Receives one sentence for each new layer that is past its break-even; by default log_warning.

@@ -14,7 +14,7 @@ namespace {
 
 using torch::Tensor;
 
-// Of the size of a sign relative to 1/√k: bf16 has 8 bits.
+// The largest error of the size of a sign, relative to 1/√k: bf16 has 8 bits.
 constexpr double kSignTolerance = 1e-2;
 
 // The tensors of one layer in a file.

@@ -81,7 +81,7 @@ class SketchedConv2dImpl : public torch::nn::Cloneable<SketchedConv2dImpl> {
   const torch::Tensor& second() const { return second_; }
   const torch::Tensor& bias() const { return bias_; }
   const torch::Tensor& signs() const { return signs_; }
-  // Of the signs of a sketched layer. options() has it too, once a layer that was loaded has run.
+  // The recipe of a sketched layer's signs. options() has it too, once a loaded layer has run.
   SketchRecipe recipe() const { return SketchRecipe::from_bytes(sketch_); }
 
   // Conversions also convert the fixed signs, and leave the recipe in bytes.

@@ -103,7 +103,7 @@ struct TrainResult {
   // Mean over the last tenth of the steps, without those whose loss is not finite; nothing if none
   // is left or the log of a resumed run lacks them.
   std::optional<double> train_loss;
-  // Of the steps that this process ran, if any; without validation and saving.
+  // The speed of the steps that this process ran, if any; without validation and saving.
   std::optional<double> tokens_per_s;
   double loop_share = 0;  // share of their time outside forward, backward and optimizer step
   Validation validation;

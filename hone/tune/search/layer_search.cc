@@ -427,7 +427,7 @@ class LayerSearch {
     if (own || others) return own.has_value();
     return mean(one.quality) > mean(other.quality);
   }
-  // Of a feasible model.
+  // The cost of a feasible model; nothing if it was not measured.
   static std::optional<double> known_cost(const LayerEvaluation& evaluation) {
     if (!evaluation.feasible) return std::nullopt;
     if (evaluation.comparison) return evaluation.comparison->model;
@@ -475,7 +475,7 @@ class LayerSearch {
 
   Evaluator& evaluator_;
   LayerSearchResult result_;
-  // Of each unit that has some: the good replacements, and the best one.
+  // For each unit that has some: the good replacements, and the best one.
   std::vector<std::vector<LayerEvaluation>> good_;
   std::vector<LayerEvaluation> best_;
 };

@@ -28,7 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of sums in another order in f32, through 20 layers.
+// The error of sums in another order in f32, through 20 layers.
 constexpr double kRounding = 1e-4;
 
 class FactoredVision : public testing::Test {

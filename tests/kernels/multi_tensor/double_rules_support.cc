@@ -25,7 +25,7 @@ BasicChunkOperands<double> DoubleState::operands() {
 
 namespace {
 
-// Of a rule without correlation.
+// A rule without correlation.
 template <class Group, class Step>
 DoubleRule plain_rule(const char* name, const Group& group, const Step& step) {
   const RuleSlots used = rule_slots(group);

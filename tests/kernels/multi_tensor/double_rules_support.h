@@ -16,7 +16,7 @@ namespace hone::kernels::test {
 constexpr Index kTrainSteps = 100;
 
 struct DoubleState {
-  // Of one tensor of `set`, as it is now.
+  // Copies one tensor of `set`, as it is now.
   DoubleState(hone::test::TensorSet& set, Index tensor);
   BasicChunkOperands<double> operands();
 

@@ -83,7 +83,7 @@ class MixedSet {
     return values;
   }
 
-  // Of tensors [begin, end).
+  // The lists of tensors [begin, end).
   kernels::MultiTensorLists lists(Index begin, Index end) {
     const auto from = static_cast<std::size_t>(begin), count = static_cast<std::size_t>(end) - from;
     const auto part = [&](auto& list) {

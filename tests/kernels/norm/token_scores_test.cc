@@ -136,8 +136,8 @@ TEST(TokenScores, of_two_tokens_are_the_logistic_function) {
   }
 }
 
-// Of laws p and q = (p + u) / 2 by their logits: KL(p || q) <= log 2, and it vanishes only with
-// p = u.
+// For distributions p and q = (p + u) / 2, given by their logits, KL(p || q) <= log 2, and it
+// vanishes only with p = u.
 TEST(TokenScores, divergence_from_a_mixture_is_bounded) {
   for (const Index vocab : kVocabs) {
     if (vocab < 2) continue;

@@ -33,7 +33,7 @@ class CarriedMetadata : public testing::Test {
     const auto file = open_model_or_throw(path(in));
     write_hugging_face(path(out), test::source_of(*file), std::nullopt);
   }
-  // Those of `in` that `out` lacks or has with another value.
+  // Keys of `in` that `out` lacks or has with another value.
   std::vector<std::string> lost(const char* in, const char* out) const {
     const auto before = test::keys_of(path(in)), after = test::keys_of(path(out));
     std::vector<std::string> keys;

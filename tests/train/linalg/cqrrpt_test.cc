@@ -15,7 +15,7 @@ namespace {
 
 using namespace test;
 
-// Of a factorization of rank k; the residual is that of the matrix, not of its best approximation.
+// Checks a factorization of rank k; the residual is of the matrix, not of its best approximation.
 void expect_cqrrpt(const Tensor& a, const PivotedQr& qr, Index k) {
   const bool is_f32 = a.scalar_type() == at::kFloat;
   ASSERT_EQ(qr.q.sizes(), (std::vector<std::int64_t>{a.size(0), k}));

@@ -93,7 +93,7 @@ TEST(RandomizedSvd, IsNearlyAsGoodAsTheBestApproximation) {
   }
 }
 
-// Of Halko, Martinsson and Tropp, for any matrix.
+// The bounds are those of Halko, Martinsson and Tropp, for any matrix.
 TEST(RandomizedSvd, StaysBelowTheBoundsOfTheExpectedError) {
   const Tensor s = at::cat({at::ones(20, at::kDouble), 0.3 * at::ones(180, at::kDouble)});
   const Tensor a = with_spectrum(250, 200, s, 8);

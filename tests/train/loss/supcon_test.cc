@@ -107,7 +107,7 @@ TEST(SupervisedContrastive, and_its_gradient_are_those_of_loops) {
             [&](const Tensor& x) { return supcon_by_loops(x, targets, temperature); }, features);
         ASSERT_TRUE(at::isfinite(want.value).item<bool>());
         const Evaluated got = evaluate(supcon(targets, temperature), features);
-        // Of two rows, the softmax has one: nothing to learn.
+        // For two rows, the softmax has one entry: nothing to learn.
         if (targets.size() == 2) {
           EXPECT_LE(got.value.abs().item<double>(), 1e-15);
           EXPECT_LE(got.gradient.abs().max().item<double>(), 1e-13);

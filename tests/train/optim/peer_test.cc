@@ -116,7 +116,7 @@ class Numbers {
   std::string bytes() const {
     return {reinterpret_cast<const char*>(all_.data()), all_.size() * sizeof(float)};
   }
-  // Those of step t, from 1; 0: the parameters.
+  // The gradients of step t, from 1; 0: the parameters.
   Tensors at(Index t) const {
     Tensors out;
     const float* from = all_.data() + t * per_step_;

@@ -28,7 +28,7 @@ inline Tensor numbers(std::vector<double> values, at::IntArrayRef sizes) {
   return at::tensor(values, at::kDouble).reshape(sizes);
 }
 
-// Of parts [parts, dim], without anything on the diagonal.
+// The covariance of parts [parts, dim], without anything on the diagonal.
 inline Tensor covariance(const Tensor& z) {
   const Tensor centered = z - z.mean(0, true);
   const double count = z.size(0) > 1 ? static_cast<double>(z.size(0) - 1) : 1;

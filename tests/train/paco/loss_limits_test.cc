@@ -53,7 +53,7 @@ TEST(PartContrast, by_pooled_metrics_is_bounded_where_parts_coincide) {
                      {.scale = scale, .semi_hard = false, .softplus = true});
     want.backward();
     EXPECT_LE(worst(out.pac, want), 1e-8) << noise;
-    // Of equal parts, any may be the negative.
+    // If parts are equal, any of them may be the negative.
     const auto of_image = [&](const Tensor& grad) { return noise == 0 ? grad.sum(1) : grad; };
     EXPECT_LE(worst(of_image(by_z1), of_image(z1.grad())), 1e-6) << noise;
     EXPECT_LE(worst(of_image(by_z2), of_image(z2.grad())), 1e-6) << noise;

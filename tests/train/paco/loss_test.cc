@@ -67,7 +67,7 @@ TEST(PartContrast, has_the_gradients_worked_out_by_hand) {
   EXPECT_LE((images.z2.grad() - by_z2).abs().max().item<double>(), 1e-7);
 }
 
-// Of two equally near negatives, the one with the lower row has the gradient.
+// If two negatives are equally near, the one with the lower row has the gradient.
 TEST(PartContrast, gives_the_gradient_of_a_tie_to_the_lowest_row) {
   TwoImages images;
   PacoLoss module(two_images_options(1, kernels::MineMode::SemiHard));

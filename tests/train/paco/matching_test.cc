@@ -54,7 +54,7 @@ double total_of(const Tensor& cost, const Permutation& permutation) {
   return total;
 }
 
-// Of equal totals the first in lexicographic order.
+// The best permutation; if totals are equal, the first in lexicographic order.
 Permutation by_brute_force(const Tensor& cost) {
   Permutation next = identity(cost.size(0)), best = next;
   do {

@@ -115,7 +115,7 @@ TEST_F(LinearAttentionOp, kernels_are_the_definition_with_its_gradients) {
         return linear_attention(q, k, v, in.omega, options, masks);
       };
       expect_same(in.run(attend, torch::kFloat), want, 5e-5, text_of(options));
-      // Of the same rounded tokens, because ReLU's derivative jumps.
+      // Both sides take the same rounded tokens, because ReLU's derivative jumps.
       for (const auto& [type, tolerance] :
            {std::pair{torch::kHalf, 4e-3}, {torch::kBFloat16, 2e-2}}) {
         const Inputs rounded = in.rounded(type);

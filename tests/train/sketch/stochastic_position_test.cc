@@ -98,7 +98,7 @@ TEST(StochasticPosition, starts_with_the_published_distribution) {
   EXPECT_FALSE(position->noise.requires_grad());
 }
 
-// Of 40 times 400 draws of noise, for each pair of positions.
+// The mean is of 40 times 400 draws of noise, for each pair of positions.
 TEST(StochasticPosition, products_have_the_mean_of_their_relative_position) {
   torch::manual_seed(4);
   const Index dim = 4, tokens = 6;

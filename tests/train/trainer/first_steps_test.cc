@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 optim::LrConfig constant_rate() { return {.schedule = "constant", .peak = 0, .warm_up_steps = 0}; }
 
-// Those of optimizers.md, which the kernels are tested against.
+// The first steps in optimizers.md, which the kernels are tested against.
 TEST(FirstSteps, are_those_of_the_closed_form_of_a_constant_gradient) {
   const optim::OptimConfig adatamw{.name = "adatamw", .beta2 = 0.999};
   const FirstSteps largest = first_steps_of(adatamw, constant_rate(), 1e-3, 100);

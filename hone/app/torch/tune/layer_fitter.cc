@@ -49,9 +49,9 @@ struct Factors {
   bool is_there() const { return !tails.empty(); }
 };
 
-// Of a balanced fit, the squared norms of the rows of b are the singular values: of the weight, or
-// of it times the factor of the inputs' moments, whose sum of squares is `total`. `rows` are those
-// of one group after another.
+// The squared relative error of a balanced fit, by rank. The squared norms of the rows of b are the
+// singular values: of the weight, or of it times the factor of the inputs' moments; the sum of
+// their squares is `total`. `rows` are those of one group after another.
 std::vector<double> tails_of(const Tensor& rows, Index groups, double total) {
   const Tensor kept = rows.detach()
                           .to(at::kDouble)

@@ -26,7 +26,7 @@ struct ReplacedLayer {
   Index dense_bytes = 0, bytes = 0;  // in a file
   Index dense_flops = 0, flops = 0;  // of a row, or of an output pixel
   double error = 0;                  // of the weight, relative (Frobenius)
-  // Of the outputs on the calibration data, where the layer was fitted to those.
+  // The relative error of the outputs on the calibration data, where the layer was fitted to those.
   std::optional<double> output_error = {};
 };
 Json to_json(const ReplacedLayer& layer);
@@ -35,9 +35,9 @@ Json to_json(const ReplacedLayer& layer);
 // of its inputs and the factors of the largest rank, of which smaller ranks take the first rows.
 class LayerFitter {
  public:
-  // Of the layers as they are in the model now, which are not changed. `calibrate` runs the model
-  // on the data that Fit::Activation takes its moments from; layers are in other modules while it
-  // runs.
+  // Takes the layers as they are in the model now, and does not change them. `calibrate` runs the
+  // model on the data that Fit::Activation takes its moments from; layers are in other modules
+  // while it runs.
   LayerFitter(torch::nn::Module& model, std::span<const tune::LayerGroup> groups,
               std::uint64_t seed, const std::function<void()>& calibrate);
   LayerFitter(const LayerFitter&) = delete;

@@ -209,7 +209,7 @@ class ModelTimer {
     return measurer_->spread(measured.seconds[0]).median;
   }
 
-  // Of the model that `apply` makes beside the one that `restore` makes, in turns.
+  // Compares the model that `apply` makes with the one that `restore` makes, in turns.
   tune::CostComparison compare(TunedModel& model, const std::function<void()>& restore,
                                const std::function<void()>& apply,
                                double max_seconds = 2 * kSpeedSeconds) {
@@ -323,8 +323,8 @@ class TuneRun {
     return model_->quality(space_.quality.metric, first, count);
   }
 
-  // Of the model as it is now: seconds of a run, or bytes. Seconds are measured in turns with the
-  // unchanged model, as the machine's speed may drift over the hours of a search.
+  // The cost of the model as it is now: seconds of a run, or bytes. Seconds are measured in turns
+  // with the unchanged model, as the machine's speed may drift over the hours of a search.
   double cost(Index repeat, double unchanged) {
     if (!space_.speed) return static_cast<double>(sizes_of(model_->module()).bytes);
     if (!is_changed_) return timer_.seconds(*model_, repeat);
@@ -492,7 +492,7 @@ TuneOutcome check(const TuneJob& job) {
   const auto model = open_tuned_model(
       {.model = job.out / "model", .data = job.data, .seed = recorded.seed, .stop = job.stop});
   check_metric(*model, recorded.goal.metric);
-  // Of other data, the search has seen no sample.
+  // The search has seen no sample of other data.
   const bool is_other = model->data_hash() != recorded.data_sha256;
   const bool holds_back = !is_other && recorded.least_held_back.has_value();
   const std::vector<double> samples =

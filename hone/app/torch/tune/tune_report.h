@@ -37,7 +37,7 @@ struct TuneReport {
   ModelFigures before = {};
   std::optional<ModelFigures> after = {};  // none if no quality was finite
   std::optional<HeldBack> held_back = {};  // of `after`, if it was measured
-  // Of the model, or of the nearest one if it was compared, in turns with the unchanged one.
+  // The speedup of the model, or of the nearest one if compared, in turns with the unchanged one.
   std::optional<RatioInterval> speedup = {};
   std::vector<std::pair<std::string, std::string>> skipped = {};  // layers and reasons
   std::string model_folder = {};

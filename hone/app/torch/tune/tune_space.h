@@ -64,7 +64,7 @@ struct TuneSpace {
   Index repeats = 1;
   std::uint64_t seed = 0;
   std::optional<SpeedRun> speed = {};  // what a run is; without it, costs are bytes
-  // Of the rank plan that searches start from: the mean over layers of the squared relative errors.
+  // The mean over layers of the squared relative errors of the rank plan that searches start from.
   double plan_error = 0.05;
   std::vector<LayerSpace> layers;
   std::string text;  // of the file

@@ -20,7 +20,7 @@ using torch::Tensor;
 
 constexpr Index kCalibrationImages = 512;
 
-// Of the sizes, labels and pixels.
+// SHA-256 of the sizes, labels and pixels.
 std::string hash_of(const data::ImagePart& part, const data::ImageShape& shape) {
   std::vector<std::uint8_t> planes(static_cast<std::size_t>(shape.values()));
   std::string hashes = concat(shape.channels, " ", shape.height, " ", shape.width, "\n");

@@ -66,7 +66,7 @@ Index held_back_samples(const TunedModel& model);
 std::pair<Index, Index> samples_of_repeat(const TunedModel& model, Index repeat, Index repeats,
                                           double resource);
 
-// Of `samples`, those for calibration: at most `most`, and none where there is only one sample.
+// How many of `samples` are for calibration: at most `most`, and none if there is only one sample.
 Index count_calibration(Index samples, Index most);
 
 // Error{Cancelled} if stop is not null and true.

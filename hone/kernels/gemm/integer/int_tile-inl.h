@@ -102,7 +102,7 @@ class Place {
         group_(block / layout.blocks_per_group * layout.group_bytes),
         in_group_(block % layout.blocks_per_group) {}
 
-  // Of scales, minimums and zero points.
+  // The offset of scales, minimums and zero points.
   HONE_INLINE Index group() const { return group_; }
   HONE_INLINE Index factors() const { return group_ + in_group_ * kFactorBytes; }
   HONE_INLINE Index codes() const { return group_ + in_group_ * code_block_bytes(kKind); }
@@ -168,7 +168,7 @@ class PanelPrefetcher {
     if (kPanels > 1 && at >= panel_bytes_) at += (kPanels - 1) * panel_bytes_;
     ahead_ = panels_ + at;
   }
-  // Of kSteps steps of a block.
+  // Prefetches the lines of one of the kSteps steps of a block.
   template <int kSteps>
   HONE_INLINE void step(int step) const {
     if constexpr (kPrefetches<Ops, kUnits>) {

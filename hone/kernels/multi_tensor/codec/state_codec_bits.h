@@ -18,7 +18,7 @@ struct CodeFormat {
 inline constexpr int kCutBits = 20;  // of an f32's 23 bits of mantissa
 inline constexpr CodeFormat kSignedCode{112, 127, 0x1p-14f, 0x1p17f, 0x1p-17f};
 inline constexpr CodeFormat kUnsignedCode{96, 255, 0x1p-30f, 0x1p33f, 0x1p-33f};
-// Of both formats: what the block's largest magnitude becomes.
+// What the block's largest magnitude becomes in both formats.
 inline constexpr float kLargestCode = 1.875f;
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 

@@ -278,7 +278,7 @@ void MultiTensorPlan::cut_units() {
 // Everything written must be disjoint from everything else. Gradients may coincide with each other.
 void MultiTensorPlan::check_disjoint(const MultiTensorLists& lists) {
   const std::vector<ByteRange> ranges = sorted_ranges(lists);
-  // Of the ranges so far: the last one, and the dense ones that reach furthest.
+  // The last one of the ranges so far, and the dense ones that reach furthest.
   const ByteRange *previous = nullptr, *written = nullptr, *read = nullptr;
   for (const ByteRange& range : ranges) {
     for (const ByteRange* other : {previous, written, is_gradient(range) ? nullptr : read}) {

@@ -8,7 +8,7 @@
 
 namespace hone::kernels {
 
-// Of views of one shape. Strides of dimensions of size one mean nothing.
+// Whether views of one shape have the same strides. Strides of dimensions of size one do not count.
 bool same_strides(const TensorView& a, const TensorView& b);
 
 // Whether the view is one block without holes or overlap, in any order of dimensions.

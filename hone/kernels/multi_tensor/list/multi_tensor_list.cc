@@ -84,7 +84,7 @@ class WrittenMemory {
     }
   }
 
-  // Of `list`, tensor i may be what is written as tensor i, or else shares nothing.
+  // Tensor i of `list` may be what is written as tensor i; otherwise it must share nothing.
   void check_read(TensorList written, std::string_view name, TensorList list) const {
     for (Index i = 0; i < size_of(list); ++i) {
       const TensorView& view = view_at(list, i);

@@ -26,7 +26,7 @@ class ChunkSums {
     operands.grad_limit = grad_limit_;
     gather_(operands, sums_.data() + chunk * per_chunk_);
   }
-  // Of one tensor, all of whose chunks have been gathered.
+  // The sums of one tensor, all of whose chunks have been gathered.
   TorqueSums of_tensor(Index tensor) const;
   // Fills the report's norm, clip coefficient and first non-finite tensor. False, and the report
   // says so, when the step must be skipped.

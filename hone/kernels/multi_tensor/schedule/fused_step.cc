@@ -46,7 +46,7 @@ Statistics statistics_of(const StepRule& rule, const StepControl& control) {
   return own == Statistics::None && for_norm ? Statistics::Norm : own;
 }
 
-// Of raw gradients in those sums: a rule measures what it steps with, the norm is of all.
+// The limit of raw gradients in the sums: a rule measures what it steps with, the norm is of all.
 float sums_limit(const StepRule& rule, const StepControl& control) {
   return rule.statistics() == Statistics::None ? std::numeric_limits<float>::infinity()
                                                : control.grad_limit(control.inv_scale);

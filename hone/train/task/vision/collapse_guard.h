@@ -40,8 +40,8 @@ class CollapseGuard {
 
   explicit CollapseGuard(CollapseGuardOptions options);
 
-  // Of a micro-batch in training: logits [images, classes], targets int64 [images], features
-  // [images, channels] or undefined, and the share of active hinges, a scalar, or undefined.
+  // A micro-batch in training: logits [images, classes], targets int64 [images], features [images,
+  // channels] or undefined, and the share of active hinges, a scalar, or undefined.
   struct Observation {
     Index epoch = 0;
     torch::Tensor logits, targets, features = {}, active_share = {};

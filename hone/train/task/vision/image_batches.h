@@ -38,7 +38,7 @@ class ImageBatches {
   ImageBatches(const data::ImagePart& part, data::ImageShape shape, const ChannelStats& stats,
                std::uint64_t seed, data::AugmentOptions augmentation = {}, Index views = 1);
 
-  // Of a view.
+  // The shape of a view.
   const data::ImageShape& shape() const { return view_shape_; }
   Index images_per_epoch() const { return part_->size(); }
   // The index of the image of sample n.

@@ -23,8 +23,8 @@ struct ViewBatch {
 
 struct ObjectiveLoss {
   torch::Tensor mean;  // over the images; scalar with gradient
-  // Of one view or of the mean of both, [images, classes]; and, of a ResNet, the means over its
-  // last map, [images, channels].
+  // Logits of one view or of the mean of both, [images, classes]; and, of a ResNet, the means over
+  // its last map, [images, channels].
   torch::Tensor logits, features;
   torch::Tensor active_share;            // of part contrast; else undefined
   std::vector<trainer::LossTerm> terms;  // those that are computed
@@ -46,8 +46,8 @@ class Objective {
   virtual std::optional<PartSpec> parts() const { return {}; }
 };
 
-// Of loss.method. Error{InvalidArgument} names the key where the network is none of those that it
-// can train. `seed` is of new weights, `images` the number of those to train on, for
+// The objective of loss.method. Error{InvalidArgument} names the key where the network is none of
+// those that it can train. `seed` is of new weights, `images` the number of those to train on, for
 // paco.refresh_every above 1.
 std::unique_ptr<Objective> make_objective(const LossConfig& loss, const PacoConfig& paco,
                                           nn::VisionNet net, std::uint64_t seed, Index images = 0);

@@ -34,7 +34,7 @@ struct VisionModel {
   std::optional<data::LeavesOptions> leaves = {};  // those that it was trained on
   std::optional<PartSpec> parts = {};              // of a ResNet that was trained with parts
 
-  // Of an image before the cut, and the cut.
+  // The shape of an image before the cut, and the cut.
   data::ImageShape image_shape() const;
   data::AugmentOptions cut() const;
 };

@@ -27,7 +27,7 @@ struct VisionSetup {
 VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop = nullptr,
                           const std::vector<FactoredLayer>& factored = {});
 
-// Of all parameters of the objective.
+// Makes the optimizer of all parameters of the objective.
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const VisionConfig& config,
                                                             const VisionSetup& setup);
 

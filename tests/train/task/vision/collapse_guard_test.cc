@@ -109,7 +109,7 @@ TEST(CollapseGuard, takes_one_class_for_all_images_for_a_collapse) {
   EXPECT_EQ(guard.verdict(), CollapseVerdict::Collapsed);
 }
 
-// Of 49 images of 50 in one class, a model that learns predicts that class for as many.
+// If 49 of 50 images are in one class, a model that learns predicts that class for as many.
 TEST(CollapseGuard, allows_a_class_that_most_images_have) {
   constexpr Index kMany = 50;
   const Tensor targets = at::zeros({kMany}, at::kLong);

@@ -52,7 +52,7 @@ class KeptPeaks : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-// Of steps first, …, end - 1; weights stay as they are.
+// The losses of steps first, …, end - 1; weights stay as they are.
 std::vector<double> losses_of(const VisionSetup& setup, Index first, Index end) {
   const torch::NoGradGuard no_grad;
   std::vector<double> out;

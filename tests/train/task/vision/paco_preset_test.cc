@@ -29,7 +29,7 @@ struct Entropy {
   double loss = 0;
   bool has_gradient = false;  // in the weights of images
 };
-// Of zero logits of two classes where the mean weight is 2.
+// The entropy of zero logits of two classes where the mean weight is 2.
 Entropy entropy_of(const paco::PacoModelOptions& options) {
   const Tensor weight = at::tensor({1.0, 3.0, 2.0, 2.0}).requires_grad_();
   const Tensor logits = at::zeros({4, 2}, at::kDouble).requires_grad_();

@@ -28,7 +28,7 @@ const data::LeavesOptions kLeaves{.classes = 5,
 
 class VisionModelFolder : public testing::Test {
  protected:
-  // Of leaves of 40 x 40, whose maps have 10 x 10 and 20 x 20 cells.
+  // A model of leaves of 40 x 40, whose maps have 10 x 10 and 20 x 20 cells.
   VisionModel leaf_model(const char* name = "resnet20") const {
     const nn::VisionSpec spec{.name = name,
                               .width = 8,

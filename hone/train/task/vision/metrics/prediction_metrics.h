@@ -25,7 +25,7 @@ class ConfusionMatrix {
   Index at(Index label, Index prediction) const;
   // The sum of a row.
   Index images_of(Index label) const { return images_[static_cast<std::size_t>(label)]; }
-  // Of {label, prediction}, those that are not 0.
+  // Counts by {label, prediction} that are not 0.
   const std::map<std::pair<Index, Index>, Index>& counts() const { return counts_; }
 
  private:
