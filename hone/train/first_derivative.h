@@ -5,8 +5,8 @@
 
 namespace hone {
 
-// For backward passes that run kernels, whose results autograd cannot differentiate again. Throws
-// Error{Unsupported} naming `op` in a backward pass with create_graph.
+// Throws Error{Unsupported} naming `op` in a backward pass with create_graph. Backward passes that
+// run kernels call it, because autograd cannot differentiate their results again.
 void refuse_second_derivative(std::string_view op);
 
 }  // namespace hone

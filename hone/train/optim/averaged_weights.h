@@ -19,9 +19,9 @@ struct AveragedBuffer {
   torch::Tensor buffer, average;
 };
 
-// For a scope: parameters and `buffers` have the values of their moving averages
-// (MultiTensorOptimizer::averages), rounded to their type, so that the averages are what is
-// measured or written. Afterwards both are as before, bit for bit. Parameters without an average
+// While it exists, parameters and `buffers` have the values of their moving averages
+// (MultiTensorOptimizer::averages), rounded to their type, so that the averages are measured or
+// written. Afterwards both are as before, bit for bit. Parameters without an average
 // stay. Takes the memory of the largest parameter, and of all that are narrower than fp32.
 class AveragedWeights {
  public:

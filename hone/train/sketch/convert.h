@@ -26,7 +26,7 @@ struct FitOptions {
   Index terms = 1;       // of a sketched layer
   std::uint64_t seed = 0;
   const sketch::InputMoments* inputs = nullptr;  // for Fit::Activation
-  // For a low-rank layer: what fit_svd gave for `rank` or a larger one; it is not run again then.
+  // What fit_svd gave a low-rank layer for `rank` or a larger one; it is not run again then.
   const sketch::FactorPair* factors = nullptr;
   Epilogue epilogue = {};
 };

@@ -31,7 +31,7 @@ struct LinearAttentionState {
   torch::Tensor z;             // [batch, heads, v_dim + 1, features]
   torch::Tensor max_exponent;  // [batch, heads]
   Index position = 0;          // tokens before
-  // For a layer: how often its features were drawn, whose sums these are; 0: unknown.
+  // How often a layer drew the features whose sums these are; 0: unknown.
   std::uint32_t draws = 0;
 
   bool defined() const { return z.defined(); }

@@ -475,7 +475,7 @@ class LayerSearch {
 
   Evaluator& evaluator_;
   LayerSearchResult result_;
-  // For each unit that has some: the good replacements, and the best one.
+  // The good replacements of each unit that has some, and the best one.
   std::vector<std::vector<LayerEvaluation>> good_;
   std::vector<LayerEvaluation> best_;
 };
