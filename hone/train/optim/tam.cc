@@ -274,8 +274,9 @@ StepReport TorqueOptimizer::step_on_host(const kernels::MultiTensorPlan& plan,
     for (const std::span<double> s : correlation_) s.front() = shared;
   }
   const std::size_t reported = steps_model() ? 1 : correlation_.size();
-  for (std::size_t i = 0; i < reported; ++i) add_to_means(stepped_groups_[i], correlation_[i]);
-  means_.write(stats_);
+  for (std::size_t i = 0; i < reported; ++i) {
+    add_to_means(stepped_groups_[i], correlation_[i], means_);
+  }
   return report;
 }
 
@@ -286,9 +287,10 @@ void TorqueOptimizer::StepMeans::write(OptimizerStats& stats) {
   *this = {};
 }
 
-void TorqueOptimizer::add_to_means(std::size_t group, std::span<const double> s) const {
+void TorqueOptimizer::add_to_means(std::size_t group, std::span<const double> s,
+                                   StepMeans& means) const {
   const double mean = mean_of(s);
-  means_.add(mean, damping_of(fields(param_groups_[group].options()), mean));
+  means.add(mean, damping_of(fields(param_groups_[group].options()), mean));
 }
 
 OptimizerStats TorqueOptimizer::stats() const {
@@ -296,10 +298,11 @@ OptimizerStats TorqueOptimizer::stats() const {
   DeviceStep* const device = stepped_device();
   if (device == nullptr) return now;
   const bool shared = device->own().size() == 1;
+  StepMeans means;
   for (std::size_t i = 0; i < (shared ? 1 : methods_.size()); ++i) {
-    add_to_means(stepped_groups_[i], device->own_of(i));
+    add_to_means(stepped_groups_[i], device->own_of(i), means);
   }
-  means_.write(now);
+  means.write(now);
   return now;
 }
 

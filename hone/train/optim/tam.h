@@ -248,7 +248,6 @@ class TorqueOptimizer : public MultiTensorOptimizer {
   // s and d of every tensor from the products of momentum and gradient.
   std::vector<at::Scalar> advance_damping(ChainLists& lists, const Options& options,
                                           const std::vector<kernels::Torque>& torques);
-  void add_to_means(std::size_t group, std::span<const double> s) const;
 
   // Sums of s and d over the tensors of a step.
   struct StepMeans {
@@ -258,6 +257,7 @@ class TorqueOptimizer : public MultiTensorOptimizer {
     // Writes the means, if there are any, and begins anew.
     void write(OptimizerStats& stats);
   };
+  void add_to_means(std::size_t group, std::span<const double> s, StepMeans& means) const;
 
   bool adaptive_;
   mutable StepMeans means_;

@@ -136,8 +136,8 @@ TEST(TokenScores, of_two_tokens_are_the_logistic_function) {
   }
 }
 
-// For distributions p and q = (p + u) / 2, given by their logits, KL(p || q) <= log 2, and it
-// vanishes only with p = u.
+// KL(p || q) <= log 2 for distributions p and q = (p + u) / 2 that are given by their logits, and
+// it vanishes only with p = u.
 TEST(TokenScores, divergence_from_a_mixture_is_bounded) {
   for (const Index vocab : kVocabs) {
     if (vocab < 2) continue;
