@@ -2,7 +2,7 @@
 // Text from a prompt: opens a model, submits a request, and calls step() until it has finished.
 //   generate MODEL [PROMPT [TOKENS]]
 // MODEL is a Hugging Face folder, a GGUF file or a llama2.c file, as for `hone generate`.
-#include <hone/core/thread_pool.h>
+#include <hone/core/thread/thread_pool.h>
 #include <hone/infer/engine.h>
 
 #include <cstdio>

@@ -2,8 +2,8 @@
 // AdaBelief as an optimizer of hone's: one pass over parameters and state, gradient clipping,
 // state in 8 bits and state dicts included. The same step by ATen operators is its oracle.
 #include <hone/core/check.h>
-#include <hone/core/cpu_info.h>
 #include <hone/core/error.h>
+#include <hone/core/machine/cpu_info.h>
 #include <hone/train/optim/adam.h>
 #include <hone/train/optim/rule_optimizer.h>
 #include <torch/torch.h>

@@ -10,13 +10,13 @@
 #include "hone/app/eval_lm.h"
 #include "hone/compress/compress.h"
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/file/sha256.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/names.h"
 #include "hone/core/progress.h"
-#include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
-#include "hone/core/trace.h"
 #include "hone/core/version.h"
 #include "hone/data/text_source.h"
 #include "hone/model_io/factored_config.h"
@@ -99,7 +99,7 @@ class QualityMeter {
     options.max_tokens = job_.recipe.eval_tokens;
     options.cancelled = job_.cancelled;
     const EvalResult result = evaluate(options, executor_);
-    const tune::QualityComparison& comparison = *result.card.comparison;
+    const compress::QualityComparison& comparison = *result.card.comparison;
     return {.ppl_ratio = comparison.perplexity_ratio.value,
             .ppl_ratio_low = comparison.perplexity_ratio.low,
             .ppl_ratio_high = comparison.perplexity_ratio.high,

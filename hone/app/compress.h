@@ -6,9 +6,9 @@
 #include <string>
 
 #include "hone/compress/recipe.h"
-#include "hone/core/executor.h"
-#include "hone/core/json_io.h"
-#include "hone/core/measurer.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/machine/measurer.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::app {
 

@@ -5,7 +5,7 @@
 
 #include "hone/app/loaded_weights.h"
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 #include "hone/model_io/factored_config.h"
 #include "hone/model_io/write_model.h"

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 
 namespace hone::app {
 

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "hone/core/machine_card.h"
+#include "hone/core/machine/machine_card.h"
 #include "hone/core/version.h"
 #include "hone/kernels/cuda/device_info.h"
 #include "hone/kernels/roof/memory_roofs.h"

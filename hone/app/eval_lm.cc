@@ -12,9 +12,9 @@
 #include "hone/app/eval_windows.h"
 #include "hone/app/loaded_weights.h"
 #include "hone/core/check.h"
-#include "hone/core/clock.h"
+#include "hone/core/machine/clock.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
-#include "hone/core/trace.h"
 #include "hone/data/text_source.h"
 #include "hone/kernels/norm/token_scores.h"
 #include "hone/model_io/model_file.h"
@@ -151,7 +151,7 @@ class Evaluation {
   std::vector<EvalWindow> cut_windows(Index window) const {
     return cut_text(text_, window, options_);
   }
-  tune::QualityCard run(const std::vector<EvalWindow>& windows);
+  compress::QualityCard run(const std::vector<EvalWindow>& windows);
 
  private:
   infer::ModelHeader open(const std::filesystem::path& path, infer::WeightFormat format,
@@ -167,7 +167,7 @@ class Evaluation {
   EvalText text_;
   Index context_ = 0;
   std::unique_ptr<Engine> model_, baseline_;  // the second may be null
-  tune::QualityAccumulator quality_;
+  compress::QualityAccumulator quality_;
 };
 
 infer::ModelHeader Evaluation::open(const std::filesystem::path& path, infer::WeightFormat format,
@@ -192,7 +192,7 @@ void Evaluation::load() {
   context_ = std::min(context_, baseline_->info().context);
 }
 
-tune::QualityCard Evaluation::run(const std::vector<EvalWindow>& windows) {
+compress::QualityCard Evaluation::run(const std::vector<EvalWindow>& windows) {
   const std::vector<Index> bytes = token_bytes(*model_, text_.stream.ids);
   progress_.begin(std::ssize(bytes));
   Index predicted = 0;
@@ -283,7 +283,7 @@ EvalResult evaluate(const EvalOptions& options, Executor& executor) {
 }
 
 Json EvalResult::document() const {
-  Json json = tune::to_json(card);
+  Json json = compress::to_json(card);
   json["window"] = window;
   json["windows"] = windows;
   json["seconds"] = seconds;

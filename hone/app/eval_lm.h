@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/clock.h"
-#include "hone/core/executor.h"
-#include "hone/core/json_io.h"
+#include "hone/compress/quality/quality_card.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/machine/clock.h"
+#include "hone/core/thread/executor.h"
 #include "hone/infer/engine.h"
-#include "hone/tune/quality/quality_card.h"
 
 namespace hone::app {
 
@@ -33,7 +33,7 @@ struct EvalOptions {
 };
 
 struct EvalResult {
-  tune::QualityCard card;
+  compress::QualityCard card;
   Index window = 0, windows = 0;
   double seconds = 0;
   Json weights;           // weights_json(); null if they are as in the file

@@ -11,12 +11,12 @@ namespace {
 
 using Rows = std::vector<std::vector<std::string>>;
 
-std::string interval(const tune::Estimate& estimate, int decimals) {
+std::string interval(const compress::Estimate& estimate, int decimals) {
   return concat("[", fixed(estimate.low, decimals), ", ", fixed(estimate.high, decimals),
                 "] with 95 % confidence");
 }
 
-void add_comparison(const tune::QualityComparison& with, Rows& rows) {
+void add_comparison(const compress::QualityComparison& with, Rows& rows) {
   const auto nats = [&](const char* name, double value) {
     rows.push_back({name, fixed(value, 5), "nats a token"});
   };
@@ -36,7 +36,7 @@ void add_comparison(const tune::QualityComparison& with, Rows& rows) {
 }  // namespace
 
 std::string to_table(const EvalResult& result) {
-  const tune::QualityCard& card = result.card;
+  const compress::QualityCard& card = result.card;
   Rows rows{
       {"tokens predicted", group_digits(card.tokens),
        concat("in ", group_digits(result.windows), result.windows == 1 ? " window" : " windows",

@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 
 namespace hone::app {
 

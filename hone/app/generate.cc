@@ -9,15 +9,15 @@
 #include "hone/app/blame_weights.h"
 #include "hone/app/generate_json.h"
 #include "hone/app/loaded_weights.h"
-#include "hone/app/measurer.h"
 #include "hone/app/schema_check.h"
 #include "hone/core/check.h"
-#include "hone/core/clock.h"
-#include "hone/core/cpu_info.h"
 #include "hone/core/log.h"
+#include "hone/core/machine/clock.h"
+#include "hone/core/machine/cpu_info.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
-#include "hone/core/trace.h"
 #include "hone/kernels/roof/memory_roofs.h"
+#include "hone/measure/measure.h"
 
 namespace hone::app {
 namespace {
@@ -116,7 +116,7 @@ std::string prompt_text(const Engine& engine, const GenerateOptions& options) {
 double measure_read_bandwidth(Executor& executor) {
   const kernels::MemoryProbe memory =
       kernels::make_memory_probe(kernels::MemoryTraffic::Read, executor);
-  const auto measurer = make_measurer();
+  const auto measurer = measure::make_measurer();
   const Measurement measurement =
       measurer->measure({&memory.contestant, 1}, {.min_samples = 5, .max_samples = 5});
   return memory.bytes / measurer->spread(measurement.seconds[0]).median;
@@ -208,7 +208,7 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
 
   const auto sink = std::make_shared<StreamSink>(options.on_text);
   progress.begin(std::ssize(request.tokens));
-  const infer::RequestId id = engine->submit(std::move(request), sink);
+  const RequestId id = engine->submit(std::move(request), sink);
   while (!sink->is_finished()) {
     if (options.interrupted != nullptr && options.interrupted->load()) engine->cancel(id);
     engine->step();

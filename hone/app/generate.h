@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/executor.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/thread/executor.h"
 #include "hone/infer/engine.h"
 #include "hone/infer/sampling_choice.h"
 

@@ -16,12 +16,12 @@
 #include "hone/app/result_file.h"
 #include "hone/app/schema_check.h"
 #include "hone/core/check.h"
-#include "hone/core/clock.h"
+#include "hone/core/file/sha256.h"
 #include "hone/core/log.h"
+#include "hone/core/machine/clock.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
-#include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
-#include "hone/core/trace.h"
 #include "hone/text/load_tokenizer.h"
 
 namespace hone::app {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/infer/engine.h"
 
 namespace hone::app {

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 
 namespace hone::app {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/infer/model_info.h"
 #include "hone/infer/weight_options.h"
 #include "hone/model_io/write_model.h"

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/core/config/nearest_name.h"
 #include "hone/core/names.h"
-#include "hone/core/nearest_name.h"
 
 namespace hone::app {
 namespace {

@@ -8,8 +8,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/json_io.h"
-#include "hone/core/line_reader.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/file/line_reader.h"
 #include "hone/infer/request.h"
 #include "hone/infer/sampling_choice.h"
 

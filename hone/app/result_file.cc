@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 
 namespace hone::app {
 namespace {

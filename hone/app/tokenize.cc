@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "hone/core/check.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/model_io/model_file.h"
 #include "hone/model_io/tokenizer_file.h"
 #include "hone/text/format/tok_bin.h"

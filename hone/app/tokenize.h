@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/text/tokenizer.h"
 
 namespace hone::app {

@@ -2,7 +2,7 @@
 #include "hone/app/vision_folder.h"
 
 #include "hone/core/error.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 
 namespace hone::app {
 

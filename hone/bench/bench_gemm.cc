@@ -12,9 +12,9 @@
 
 #include "hone/core/bf16.h"
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/format/quant_format.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/core/philox.h"
-#include "hone/core/quant_format.h"
 #include "hone/kernels/gemm/gemm.h"
 
 namespace hone::bench {

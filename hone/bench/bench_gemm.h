@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hone/bench/bench_run.h"
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::bench {
 

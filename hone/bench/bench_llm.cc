@@ -11,7 +11,7 @@
 #include "hone/bench/prefix_reuse.h"
 #include "hone/bench/synthetic_model.h"
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/core/names.h"
 
 namespace hone::bench {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hone/bench/bench_run.h"
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "hone/infer/engine.h"
 #include "hone/infer/weight_options.h"
 

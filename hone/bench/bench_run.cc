@@ -12,8 +12,8 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
-#include "hone/core/machine_card.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/machine_card.h"
+#include "hone/core/machine/trace.h"
 
 namespace hone::bench {
 namespace {

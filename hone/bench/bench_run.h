@@ -7,8 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "hone/core/json_io.h"
-#include "hone/core/measurer.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/machine/measurer.h"
 #include "hone/kernels/roof/memory_roofs.h"
 
 namespace hone::bench {

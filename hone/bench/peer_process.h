@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hone/bench/bench_run.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 
 namespace hone::bench {
 

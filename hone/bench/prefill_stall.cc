@@ -48,7 +48,7 @@ class TokenTimes final : public infer::EventSink {
 };
 
 struct Sequence {
-  infer::RequestId id = 0;
+  RequestId id = 0;
   std::shared_ptr<TokenTimes> sink{};
   std::size_t before = 0;  // tokens when the prompt arrived
 };
@@ -110,7 +110,7 @@ class Rounds {
     request.max_tokens = new_tokens;
     request.salt = ++salt_;
     auto sink = std::make_shared<TokenTimes>();
-    const infer::RequestId id = engine_.submit(std::move(request), sink);
+    const RequestId id = engine_.submit(std::move(request), sink);
     return {id, std::move(sink)};
   }
   template <typename Done>

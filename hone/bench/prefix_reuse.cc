@@ -65,7 +65,7 @@ class Prompts {
 
  private:
   struct Submitted {
-    infer::RequestId id = 0;
+    RequestId id = 0;
     std::shared_ptr<FirstTokenSink> sink{};
   };
 
@@ -84,7 +84,7 @@ class Prompts {
     request.ignore_eos = true;
     request.max_tokens = new_tokens;
     auto sink = std::make_shared<FirstTokenSink>();
-    const infer::RequestId id = engine_.submit(std::move(request), sink);
+    const RequestId id = engine_.submit(std::move(request), sink);
     return {id, std::move(sink)};
   }
   void wait_for_token(const FirstTokenSink& sink) {

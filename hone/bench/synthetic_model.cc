@@ -10,9 +10,9 @@
 
 #include "hone/core/bf16.h"
 #include "hone/core/check.h"
+#include "hone/core/format/quant_format.h"
 #include "hone/core/log.h"
 #include "hone/core/philox.h"
-#include "hone/core/quant_format.h"
 #include "hone/model_io/tensor_plan.h"
 #include "hone/model_io/write_model.h"
 #include "hone/text/vocabulary.h"

@@ -2,13 +2,13 @@
 #include <cstdio>
 #include <utility>
 
-#include "hone/app/measurer.h"
 #include "hone/cli/bench_verb.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
 #include "hone/core/error.h"
-#include "hone/core/machine_card.h"
+#include "hone/core/machine/machine_card.h"
+#include "hone/measure/measure.h"
 
 namespace hone::cli {
 
@@ -26,7 +26,7 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
   verb->callback([&context, options, job = std::move(job)] {
     const Interrupt interrupt;
     options->stop = &Interrupt::flag();
-    const auto measurer = app::make_measurer();
+    const auto measurer = measure::make_measurer();
     bench::BenchRun run(*measurer, *options);
     try {
       job(run, *measurer);

@@ -3,12 +3,12 @@
 #include <memory>
 
 #include "hone/app/compress.h"
-#include "hone/app/measurer.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/trace_options.h"
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/measure/measure.h"
 
 namespace hone::cli {
 namespace {
@@ -38,7 +38,7 @@ compress::Recipe recipe_of(const CompressCommand& options) {
 
 void run(const CompressCommand& options, Context& context) {
   const Interrupt interrupt;
-  const auto measurer = app::make_measurer();
+  const auto measurer = measure::make_measurer();
   const app::CompressOutcome outcome =
       app::compress_model({.model = options.model,
                            .out = options.out,

@@ -2,12 +2,12 @@
 #include <cstdio>
 #include <memory>
 
-#include "hone/app/measurer.h"
 #include "hone/app/torch/demo.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
+#include "hone/measure/measure.h"
 
 namespace hone::cli {
 
@@ -28,7 +28,7 @@ void add_demo(CLI::App& program, Context& context) {
     options->threads = context.common.threads;
     options->seed = static_cast<Index>(context.common.seed.value_or(0));
     options->stop = &Interrupt::flag();
-    const auto measurer = app::make_measurer();
+    const auto measurer = measure::make_measurer();
     const app::DemoResult result = app::run_demo(*options, context.executor(), *measurer);
     context.finish(app::to_json(result),
                    [&] { std::fputs(app::to_table(result).c_str(), stdout); });

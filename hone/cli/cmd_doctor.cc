@@ -3,8 +3,8 @@
 #include <memory>
 
 #include "hone/app/doctor.h"
-#include "hone/app/measurer.h"
 #include "hone/cli/command.h"
+#include "hone/measure/measure.h"
 
 namespace hone::cli {
 
@@ -14,7 +14,7 @@ void add_doctor(CLI::App& program, Context& context) {
   verb->add_flag("--measure", *measure,
                  "Measure memory bandwidth and peak arithmetic (takes seconds)");
   verb->callback([&context, measure] {
-    const auto measurer = app::make_measurer();
+    const auto measurer = measure::make_measurer();
     const Json diagnosis = app::diagnose(context.executor(), *measurer, *measure);
     context.finish(diagnosis,
                    [&] { std::fputs(app::describe_diagnosis(diagnosis).c_str(), stdout); });

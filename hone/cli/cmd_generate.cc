@@ -11,7 +11,7 @@
 #include "hone/cli/validators.h"
 #include "hone/cli/weight_options.h"
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 
 namespace hone::cli {

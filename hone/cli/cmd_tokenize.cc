@@ -5,7 +5,7 @@
 #include "hone/app/tokenize.h"
 #include "hone/cli/command.h"
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/names.h"
 
 namespace hone::cli {

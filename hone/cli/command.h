@@ -8,9 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "hone/core/executor.h"
-#include "hone/core/json_io.h"
-#include "hone/core/trace.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/machine/trace.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::cli {
 

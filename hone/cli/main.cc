@@ -19,11 +19,11 @@
 #include "hone/cli/validators.h"
 #include "hone/cli/verbs.h"
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/config/nearest_name.h"
 #include "hone/core/log.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/core/names.h"
-#include "hone/core/nearest_name.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/core/version.h"
 
 namespace hone::cli {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 
 namespace hone::cli {
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/quant_format.h"
+#include "hone/core/format/quant_format.h"
 
 namespace hone::compress {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "hone/core/clock.h"
 #include "hone/core/index.h"
+#include "hone/core/machine/clock.h"
 
 namespace hone {
 

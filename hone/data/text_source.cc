@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/core/log.h"
 #include "hone/data/hold_out.h"
 #include "hone/text/unicode/utf8.h"

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/cpu_info.h"
+#include "hone/core/machine/trace.h"
 #include "hone/infer/engine_loop.h"
 #include "hone/infer/spec/draft_model.h"
 #include "hone/kernels/norm/token_scores.h"

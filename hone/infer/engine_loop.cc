@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/text_format.h"
-#include "hone/core/trace.h"
 
 namespace hone::infer {
 namespace {

@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
-#include "hone/core/clock.h"
-#include "hone/core/cpu_info.h"
-#include "hone/core/executor.h"
 #include "hone/core/function_ref.h"
+#include "hone/core/machine/clock.h"
+#include "hone/core/machine/cpu_info.h"
+#include "hone/core/thread/executor.h"
 #include "hone/infer/engine_options.h"
 #include "hone/infer/grammar/token_vocabulary.h"
 #include "hone/infer/kv/kv_arena.h"

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <functional>
 
-#include "hone/core/clock.h"
-#include "hone/core/executor.h"
+#include "hone/core/machine/clock.h"
+#include "hone/core/thread/executor.h"
 #include "hone/infer/kv_size.h"
 #include "hone/infer/speculation.h"
 #include "hone/infer/weight_options.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/infer/engine_loop.h"
 #include "hone/infer/kv/kv_plan.h"
 #include "hone/infer/spec/draft_model.h"

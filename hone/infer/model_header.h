@@ -4,7 +4,7 @@
 #include <filesystem>
 #include <memory>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/infer/engine_options.h"
 #include "hone/infer/request.h"
 #include "hone/model_io/model_file.h"

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hone/core/batch/request_id.h"
 #include "hone/core/error.h"
 #include "hone/core/index.h"
 #include "hone/infer/speculation.h"
@@ -17,7 +18,6 @@
 namespace hone::infer {
 
 using text::TokenId;
-using RequestId = std::uint64_t;
 
 struct LogitBias {
   TokenId id = 0;

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/infer/request.h"
 
 namespace hone::infer {

@@ -5,7 +5,7 @@
 #include <unordered_set>
 
 #include "hone/core/check.h"
-#include "hone/core/matrix_type.h"
+#include "hone/core/format/matrix_type.h"
 #include "hone/core/names.h"
 #include "hone/model_io/json_fields.h"
 

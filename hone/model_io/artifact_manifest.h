@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/safetensors.h"
+#include "hone/core/format/safetensors.h"
 #include "hone/model_io/model_file.h"
 
 namespace hone::model_io {

@@ -2,9 +2,9 @@
 #include <algorithm>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/format/safetensors.h"
 #include "hone/core/progress.h"
-#include "hone/core/safetensors.h"
 #include "hone/core/version.h"
 #include "hone/model_io/artifact_manifest.h"
 #include "hone/model_io/family/written_tensor.h"

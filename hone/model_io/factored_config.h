@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/model_io/architecture.h"
 #include "hone/model_io/json_fields.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/gguf.h"
+#include "hone/core/format/gguf.h"
 #include "hone/model_io/family/family.h"
 
 namespace hone::model_io {

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/gguf.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/format/gguf.h"
 
 namespace hone::model_io {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "hone/core/check.h"
-#include "hone/core/gguf.h"
+#include "hone/core/format/gguf.h"
 #include "hone/core/log.h"
 #include "hone/core/names.h"
 #include "hone/model_io/family/bind_tensors.h"

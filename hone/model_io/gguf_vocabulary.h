@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "hone/core/gguf.h"
+#include "hone/core/format/gguf.h"
 #include "hone/text/vocabulary.h"
 
 namespace hone::model_io {

@@ -3,7 +3,7 @@
 #include <array>
 
 #include "hone/core/check.h"
-#include "hone/core/gguf.h"
+#include "hone/core/format/gguf.h"
 #include "hone/core/progress.h"
 #include "hone/model_io/factored_config.h"
 #include "hone/model_io/family/written_tensor.h"

@@ -4,7 +4,7 @@
 #include <string>
 #include <string_view>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/model_io/architecture.h"
 
 namespace hone::model_io {

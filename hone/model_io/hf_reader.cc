@@ -4,9 +4,9 @@
 
 #include "hone/core/bf16.h"
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/format/safetensors.h"
 #include "hone/core/names.h"
-#include "hone/core/safetensors.h"
 #include "hone/model_io/artifact_manifest.h"
 #include "hone/model_io/family/bind_tensors.h"
 #include "hone/model_io/hf_config.h"

@@ -3,9 +3,9 @@
 #include <map>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/format/safetensors.h"
 #include "hone/core/progress.h"
-#include "hone/core/safetensors.h"
 #include "hone/model_io/family/written_tensor.h"
 #include "hone/model_io/hf_config.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hone/core/buffer.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/model_io/model_file.h"
 
 namespace hone::model_io {

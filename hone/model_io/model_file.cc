@@ -8,9 +8,9 @@
 #include <unordered_set>
 
 #include "hone/core/check.h"
+#include "hone/core/file/sha256.h"
 #include "hone/core/log.h"
 #include "hone/core/names.h"
-#include "hone/core/sha256.h"
 #include "hone/model_io/family/file_tensors.h"
 #include "hone/model_io/loaded_model.h"
 #include "hone/text/vocabulary.h"

@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hone/core/json_io.h"
-#include "hone/core/quant_format.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/format/quant_format.h"
 #include "hone/model_io/architecture.h"
 #include "hone/model_io/metadata/model_metadata.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "hone/core/check.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/core/names.h"
 #include "hone/model_io/json_fields.h"
 

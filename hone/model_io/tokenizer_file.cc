@@ -2,9 +2,9 @@
 #include "hone/model_io/tokenizer_file.h"
 
 #include "hone/core/check.h"
-#include "hone/core/gguf.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/format/gguf.h"
 #include "hone/core/log.h"
-#include "hone/core/mmap_file.h"
 #include "hone/model_io/gguf_vocabulary.h"
 #include "hone/model_io/metadata/gguf_metadata.h"
 #include "hone/model_io/metadata/hf_metadata.h"

@@ -7,7 +7,7 @@
 
 #include "hone/core/bf16.h"
 #include "hone/core/check.h"
-#include "hone/core/matrix_type.h"
+#include "hone/core/format/matrix_type.h"
 #include "hone/core/names.h"
 #include "hone/model_io/metadata/hf_metadata.h"
 #include "hone/model_io/tensor_plan.h"

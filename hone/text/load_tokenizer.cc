@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/text/format/sentencepiece_model.h"
 #include "hone/text/format/tok_bin.h"
 #include "hone/text/format/tokenizer_json.h"

@@ -5,8 +5,8 @@
 
 #include <string_view>
 
-#include "hone/core/executor.h"
 #include "hone/core/tensor_view.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone {
 

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/format/safetensors.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/names.h"
-#include "hone/core/safetensors.h"
-#include "hone/core/trace.h"
 #include "hone/model_io/shard_index.h"
 #include "hone/train/interop.h"
 #include "hone/train/surgery/slot.h"

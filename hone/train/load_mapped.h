@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "hone/core/file/mmap_file.h"
 #include "hone/core/index.h"
-#include "hone/core/mmap_file.h"
 
 namespace hone {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/mmap_file.h"
-#include "hone/core/safetensors.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/format/safetensors.h"
 
 namespace hone {
 

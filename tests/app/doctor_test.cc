@@ -3,15 +3,15 @@
 
 #include <gtest/gtest.h>
 
-#include "hone/app/measurer.h"
 #include "hone/core/version.h"
+#include "hone/measure/measure.h"
 
 namespace hone::app {
 namespace {
 
 class DoctorTest : public testing::Test {
  protected:
-  std::unique_ptr<Measurer> measurer_ = app::make_measurer();
+  std::unique_ptr<Measurer> measurer_ = measure::make_measurer();
   Json diagnosis_ = diagnose(serial_executor(), *measurer_, false);
 };
 

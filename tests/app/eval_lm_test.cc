@@ -12,7 +12,7 @@
 #include <string>
 
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 #include "tests/support/test_data.h"
 #include "tests/support/ticking_clock.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/text/load_tokenizer.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/test_data.h"

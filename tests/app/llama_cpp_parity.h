@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/infer/engine.h"
 #include "tests/support/peer.h"
 

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "hone/app/inspect.h"
-#include "hone/core/file_io.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/model_io/hf_config.h"
 #include "hone/model_io/model_file.h"
 #include "hone/model_io/tensor_plan.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/support/test_data.h"
 
 namespace hone::app {

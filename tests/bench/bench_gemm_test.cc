@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/bench_gemm.h"
-#include "hone/app/measurer.h"
-#include "hone/core/machine_card.h"
+#include "hone/core/machine/machine_card.h"
 #include "hone/kernels/roof/memory_roofs.h"
+#include "hone/measure/measure.h"
 
 #include <gtest/gtest.h>
 
 #include "hone/core/error.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 
 namespace hone::bench {
 namespace {
@@ -22,7 +22,7 @@ BenchGemmOptions small_options() {
 }
 
 Json run_bench(const BenchGemmOptions& options, const GemmContestants& contestants) {
-  const auto measurer = app::make_measurer();
+  const auto measurer = measure::make_measurer();
   ThreadPool pool(1);
   BenchRun run(*measurer, {.quick = true, .repeat = 3});
   bench_gemm(options, run, *measurer, pool, contestants);

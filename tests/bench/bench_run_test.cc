@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/bench_run.h"
-#include "hone/app/measurer.h"
 #include "hone/kernels/roof/memory_roofs.h"
+#include "hone/measure/measure.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 #include <cmath>
 
 #include "hone/core/error.h"
-#include "hone/core/thread_pool.h"
-#include "hone/tune/measure/measure.h"
+#include "hone/core/thread/thread_pool.h"
+#include "hone/measure/measure.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scripted_clock.h"
 
@@ -36,7 +36,7 @@ class BenchRunTest : public testing::Test {
   }
 
   test::ScriptedClock clock_;
-  std::unique_ptr<Measurer> measurer_ = tune::make_measurer(clock_);
+  std::unique_ptr<Measurer> measurer_ = measure::make_measurer(clock_);
   int runs_ = 0;
   const kernels::MemoryProbe memory_{takes("memory", 0.5), 8e9};  // 16 GB/s
 };
@@ -340,7 +340,7 @@ TEST_F(BenchRunTest, table_shows_errors_beside_times) {
 
 TEST(Roofs, are_positive_and_reading_is_not_slower_than_a_disk) {
   ThreadPool pool;
-  const auto measurer = app::make_measurer();
+  const auto measurer = measure::make_measurer();
   const kernels::MemoryRoofs roofs = kernels::measure_memory_roofs(pool, *measurer, true);
   EXPECT_GT(roofs.read_gb_per_s, 0.5);
   EXPECT_GT(roofs.copy_gb_per_s, 0.5);

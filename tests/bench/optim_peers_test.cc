@@ -9,7 +9,7 @@
 #include <string>
 
 #include "hone/core/error.h"
-#include "hone/tune/measure/measure.h"
+#include "hone/measure/measure.h"
 #include "tests/support/error_of.h"
 #include "tests/support/scripted_clock.h"
 #include "tests/support/test_data.h"
@@ -53,7 +53,7 @@ class OptimPeersTest : public testing::Test {
 
   const test::TemporaryFolder folder_;
   test::ScriptedClock clock_;
-  std::unique_ptr<Measurer> measurer_ = tune::make_measurer(clock_);
+  std::unique_ptr<Measurer> measurer_ = measure::make_measurer(clock_);
 };
 
 constexpr const char* kSteps = R"(echo "$*" > $log

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "hone/core/error.h"
-#include "hone/tune/measure/measure.h"
+#include "hone/measure/measure.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/test_data.h"
 
@@ -22,7 +22,7 @@ class PrefillStall : public testing::Test {
         {.executor = &serial_executor(), .need_tokenizer = false, .max_sequences = 3});
   }
   Json rows(const BenchOptions& options, Index prompt) {
-    const auto measurer = tune::make_measurer(steady_clock());
+    const auto measurer = measure::make_measurer();
     BenchRun run(*measurer, options);
     bench_prefill_stall("m", prompt, std::vector<Index>{1, 2}, *engine_, run);
     return run.rows();

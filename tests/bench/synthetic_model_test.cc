@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hone/core/error.h"
-#include "hone/core/quant_format.h"
+#include "hone/core/format/quant_format.h"
 #include "hone/model_io/model_file.h"
 #include "tests/support/test_data.h"
 

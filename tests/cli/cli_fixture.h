@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/text/load_tokenizer.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/program.h"

@@ -2,7 +2,7 @@
 // What `hone compress` makes of recipes, options and models that it cannot use.
 #include <gmock/gmock.h>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/cli/cli_fixture.h"
 #include "tests/model_io/metadata/described_model.h"
 

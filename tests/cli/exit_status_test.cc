@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/machine/cpu_info.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace hone::test {

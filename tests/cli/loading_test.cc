@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // --weights and --pack-cache through the program.
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace hone::test {

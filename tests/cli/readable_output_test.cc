@@ -6,7 +6,7 @@
 #include <sstream>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace hone::test {

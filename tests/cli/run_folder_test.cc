@@ -4,8 +4,8 @@
 
 #include <csignal>
 
-#include "hone/core/file_io.h"
-#include "hone/core/folder_lock.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/folder_lock.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace hone::test {

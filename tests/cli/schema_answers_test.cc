@@ -3,7 +3,7 @@
 // of another program.
 #include <gmock/gmock.h>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/cli/cli_fixture.h"
 #include "tests/support/peer.h"
 

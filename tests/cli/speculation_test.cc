@@ -2,7 +2,7 @@
 // `hone generate --draft` and `hone bench llm --spec`.
 #include <gmock/gmock.h>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace hone::test {

@@ -2,7 +2,7 @@
 // The trained model: known text through the program, in every format; documented JSON fields.
 #include <gmock/gmock.h>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace hone::test {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/cli/cli_fixture.h"
 
 namespace hone::test {

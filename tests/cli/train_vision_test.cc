@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <csignal>
 
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
 #include "tests/cli/cli_fixture.h"
 #include "tests/support/image_files.h"
 

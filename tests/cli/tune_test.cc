@@ -2,8 +2,8 @@
 // `hone tune` as a program: exit statuses, and --check in a process of its own.
 #include <gmock/gmock.h>
 
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
 #include "tests/cli/cli_fixture.h"
 #include "tests/support/image_files.h"
 

@@ -8,7 +8,7 @@
 
 #include "hone/compress/gate.h"
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/support/test_data.h"
 
 namespace hone::compress {

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "hone/core/bf16.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/core/philox.h"
 
 #if defined(__x86_64__)

@@ -6,12 +6,12 @@
 #include <filesystem>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/folder_lock.h"
-#include "hone/core/gguf.h"
-#include "hone/core/json_io.h"
-#include "hone/core/mmap_file.h"
-#include "hone/core/safetensors.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/folder_lock.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/format/gguf.h"
+#include "hone/core/format/safetensors.h"
 #include "tests/support/refusal.h"
 #include "tests/support/test_data.h"
 

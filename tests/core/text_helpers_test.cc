@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/json_io.h"
+#include "hone/core/config/nearest_name.h"
+#include "hone/core/file/json_io.h"
 #include "hone/core/names.h"
-#include "hone/core/nearest_name.h"
 #include "hone/core/philox.h"
 #include "hone/core/text_format.h"
 #include "tests/support/test_data.h"

@@ -15,7 +15,7 @@
 #include "hone/core/error.h"
 #include "hone/core/philox.h"
 #include "hone/core/portable_math.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/data/image/augment_color.h"
 
 namespace hone::data {

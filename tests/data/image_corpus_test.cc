@@ -13,9 +13,9 @@
 
 #include "hone/core/check.h"
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/data/image/gzip.h"
 #include "hone/data/image/readers.h"
 #include "tests/support/image_codecs.h"

@@ -8,8 +8,8 @@
 
 #include "hone/core/check.h"
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/data/image/image.h"
 #include "tests/support/image_codecs.h"
 #include "tests/support/peer.h"

@@ -13,10 +13,10 @@
 #include <set>
 
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 #include "hone/core/philox.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/data/leaves/draw_leaf.h"
 #include "tests/support/test_data.h"
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 #include "tests/support/test_data.h"
 

@@ -6,11 +6,11 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "hone/core/file_io.h"
-#include "hone/core/gguf.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/format/gguf.h"
+#include "hone/core/format/safetensors.h"
 #include "hone/core/log.h"
-#include "hone/core/mmap_file.h"
-#include "hone/core/safetensors.h"
 #include "hone/infer/model/packed_file.h"
 #include "hone/infer/model/weights.h"
 #include "tests/fuzz/mutation_support.h"

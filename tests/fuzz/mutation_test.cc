@@ -9,10 +9,10 @@
 #include <cstring>
 #include <functional>
 
-#include "hone/core/file_io.h"
-#include "hone/core/gguf.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/format/gguf.h"
+#include "hone/core/format/safetensors.h"
 #include "hone/core/log.h"
-#include "hone/core/safetensors.h"
 #include "hone/text/format/sentencepiece_model.h"
 #include "hone/text/format/tok_bin.h"
 #include "hone/text/format/tokenizer_json.h"

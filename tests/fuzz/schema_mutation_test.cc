@@ -3,7 +3,7 @@
 // its masks allow what the automaton can read, and something until the text is complete.
 #include <gtest/gtest.h>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "tests/fuzz/mutation_support.h"
 #include "tests/infer/grammar/grammar_support.h"
 

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/model_io/write_model.h"
 #include "tests/infer/engine_fixture.h"
 #include "tests/model_io/tiny_gguf.h"

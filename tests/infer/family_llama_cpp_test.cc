@@ -3,7 +3,7 @@
 // the models that they were made from.
 #include <gtest/gtest.h>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/model_io/write_model.h"
 #include "hone/text/load_tokenizer.h"
 #include "hone/text/vocabulary.h"

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <map>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/model_io/family/family.h"
 #include "hone/model_io/write_model.h"
 #include "tests/infer/engine_fixture.h"

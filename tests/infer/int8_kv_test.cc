@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "hone/core/philox.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/infer/engine_fixture.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/test_data.h"

@@ -13,8 +13,8 @@
 #include <thread>
 #include <vector>
 
-#include "hone/core/file_io.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/model_io/write_model.h"
 #include "tests/infer/engine_fixture.h"
 #include "tests/model_io/tiny_gguf.h"

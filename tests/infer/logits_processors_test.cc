@@ -6,7 +6,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/core/philox.h"
 #include "hone/infer/sample/sampler.h"
 #include "tests/support/largest_error.h"

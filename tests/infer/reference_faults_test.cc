@@ -12,9 +12,9 @@
 #include <numeric>
 
 #include "hone/core/check.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/format/safetensors.h"
 #include "hone/core/philox.h"
-#include "hone/core/safetensors.h"
 #include "hone/infer/model/model_runner.h"
 #include "tests/infer/engine_fixture.h"
 #include "tests/infer/text_cache.h"

@@ -13,7 +13,7 @@
 
 #include "hone/core/error.h"
 #include "hone/core/philox.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/support/error_of.h"
 
 namespace hone::infer {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "tests/infer/engine_fixture.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/json_io.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/infer/speculation_fixture.h"
 #include "tests/support/scripted_clock.h"
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hone/core/philox.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/infer/model/model_runner.h"
 #include "hone/model_io/write_model.h"
 #include "tests/infer/text_cache.h"

@@ -6,8 +6,8 @@
 #include <atomic>
 #include <thread>
 
-#include "hone/core/json_io.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/infer/engine_fixture.h"
 #include "tests/support/test_data.h"
 

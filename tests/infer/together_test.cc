@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hone/core/philox.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/infer/engine_fixture.h"
 #include "tests/support/test_data.h"
 

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <fstream>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "tests/infer/engine_fixture.h"
 #include "tests/support/largest_error.h"
 #include "tests/support/peer.h"

@@ -7,8 +7,8 @@
 #include <functional>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/model_io/family/file_tensors.h"
 #include "hone/model_io/write_model.h"
 #include "tests/model_io/tiny_gguf.h"

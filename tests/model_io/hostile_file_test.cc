@@ -6,10 +6,10 @@
 #include <limits>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/gguf.h"
-#include "hone/core/mmap_file.h"
-#include "hone/core/safetensors.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/format/gguf.h"
+#include "hone/core/format/safetensors.h"
 #include "hone/model_io/artifact_manifest.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/test_data.h"

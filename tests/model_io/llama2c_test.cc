@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/model_io/llama2c_export.h"
 #include "tests/support/test_data.h"
 

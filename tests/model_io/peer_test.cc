@@ -5,9 +5,9 @@
 #include <cstring>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/gguf.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/format/gguf.h"
 #include "hone/model_io/family/file_tensors.h"
 #include "tests/model_io/tiny_model.h"
 #include "tests/support/peer.h"

@@ -6,9 +6,9 @@
 
 #include "hone/core/bf16.h"
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/gguf.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/format/gguf.h"
 #include "hone/model_io/gguf_vocabulary.h"
 #include "hone/model_io/matrix_encoder.h"
 #include "tests/model_io/tiny_model.h"

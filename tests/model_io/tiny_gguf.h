@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hone/core/bf16.h"
-#include "hone/core/gguf.h"
+#include "hone/core/format/gguf.h"
 #include "hone/core/philox.h"
 #include "hone/text/vocabulary.h"
 

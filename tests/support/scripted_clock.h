@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "hone/core/clock.h"
+#include "hone/core/machine/clock.h"
 
 namespace hone::test {
 

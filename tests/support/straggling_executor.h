@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hone/core/buffer.h"
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::test {
 

@@ -5,8 +5,8 @@
 #include <cstdlib>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
 #include "hone/core/error.h"
+#include "hone/core/machine/cpu_info.h"
 
 // CTest reports this status as "skipped": the machine lacks the forced instruction set.
 constexpr int kSkipped = 77;

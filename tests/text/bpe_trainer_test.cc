@@ -6,7 +6,7 @@
 
 #include <map>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/text/unicode/splitter.h"
 #include "tests/support/test_data.h"
 #include "tests/text/toy_vocabulary.h"

@@ -7,7 +7,7 @@
 #include <iterator>
 #include <sstream>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/text/load_tokenizer.h"
 #include "tests/support/test_data.h"
 #include "tests/text/toy_vocabulary.h"

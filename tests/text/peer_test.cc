@@ -2,7 +2,7 @@
 // Ids against other people's tokenizers.
 #include <gtest/gtest.h>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/text/bpe_trainer.h"
 #include "hone/text/format/tokenizer_json.h"
 #include "hone/text/load_tokenizer.h"

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/text/load_tokenizer.h"
 #include "tests/support/test_data.h"
 #include "tests/text/toy_vocabulary.h"

@@ -4,8 +4,8 @@
 
 #include <cstring>
 
-#include "hone/core/file_io.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/text/format/sentencepiece_model.h"
 #include "hone/text/format/tok_bin.h"
 #include "hone/text/format/tokenizer_json.h"

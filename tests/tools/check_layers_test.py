@@ -72,22 +72,26 @@ class CheckLayersTest(unittest.TestCase):
         self.write("hone/app/bad.cc", '"hone/train/b.h"')
         self.expect_one("hone/app/bad.cc: app may not include train")
 
-    def test_compress_sees_only_quality_of_tune(self):
-        self.write("hone/tune/quality/a.h")
-        self.write("hone/tune/measure/b.h")
-        self.write("hone/compress/good.cc", '"hone/tune/quality/a.h"')
-        self.write("hone/compress/bad.cc", '"hone/tune/measure/b.h"')
-        self.expect_one("hone/compress/bad.cc: compress may include only tune/quality of tune")
+    def test_report_sees_only_parts_of_measure(self):
+        self.write("hone/measure/statistics.h")
+        self.write("hone/measure/measure.h")
+        self.write("hone/report/good.cc", '"hone/measure/statistics.h"')
+        self.write("hone/report/bad.cc", '"hone/measure/measure.h"')
+        self.expect_one("hone/report/bad.cc: report may include only measure/pareto.h and"
+                        " measure/statistics.h of measure")
 
-    def test_only_compress_below_train_sees_the_layer_compress(self):
+    def test_train_sees_only_the_methods_and_recipes_of_compress(self):
         self.write("hone/compress/recipe.h")
         self.write("hone/compress/gate.h")
-        self.write("hone/train/compress/good.cc", '"hone/compress/recipe.h"')
-        self.write("hone/train/trainer/bad.cc", '"hone/compress/recipe.h"')
-        self.expect_one("hone/train/trainer/bad.cc: train may not include compress")
-        self.write("hone/train/trainer/bad.cc")
-        self.write("hone/train/compress/bad.cc", '"hone/compress/gate.h"')
-        self.expect_one("train/compress may include only")
+        self.write("hone/train/nn/good.cc", '"hone/compress/recipe.h"')
+        self.write("hone/train/nn/bad.cc", '"hone/compress/gate.h"')
+        self.expect_one("train may include only")
+
+    def test_only_the_tuner_of_train_sees_tune(self):
+        self.write("hone/tune/search/a.h")
+        self.write("hone/train/tuner/good.cc", '"hone/tune/search/a.h"')
+        self.write("hone/train/nn/bad.cc", '"hone/tune/search/a.h"')
+        self.expect_one("hone/train/nn/bad.cc: train may not include tune")
 
     def test_bench_is_seen_by_cli_alone(self):
         self.write("hone/bench/a.h")

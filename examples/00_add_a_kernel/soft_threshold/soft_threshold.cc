@@ -2,7 +2,7 @@
 #include "soft_threshold/soft_threshold.h"
 
 #include <hone/core/check.h>
-#include <hone/core/trace.h>
+#include <hone/core/machine/trace.h>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "soft_threshold/soft_threshold.cc"

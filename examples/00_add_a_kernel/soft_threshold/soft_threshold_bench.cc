@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel and its reference, interleaved, 16 MiB each way.
-#include <hone/core/clock.h>
-#include <hone/tune/measure/measure.h>
+#include <hone/core/machine/clock.h>
+#include <hone/measure/measure.h>
 
 #include <cstdio>
 #include <vector>
@@ -16,7 +16,7 @@ int main() {
   const hone::Contestant contestants[] = {
       {.name = "soft_threshold", .run = [&] { example::soft_threshold(args); }},
       {.name = "soft_threshold_ref", .run = [&] { example::soft_threshold_ref(args); }}};
-  const auto measurer = hone::tune::make_measurer(hone::steady_clock());
+  const auto measurer = hone::measure::make_measurer();
   const hone::Measurement measurement = measurer->measure(contestants, {.max_seconds = 2});
   for (std::size_t i = 0; i < 2; ++i) {
     const hone::Spread time = measurer->spread(measurement.seconds[i]);

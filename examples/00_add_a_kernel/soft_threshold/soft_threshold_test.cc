@@ -2,8 +2,8 @@
 #include "soft_threshold/soft_threshold.h"
 
 #include <gtest/gtest.h>
-#include <hone/core/cpu_info.h>
 #include <hone/core/error.h>
+#include <hone/core/machine/cpu_info.h>
 #include <hone/core/philox.h>
 
 #include <cmath>

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "hone/core/file/json_io.h"
 #include "hone/core/index.h"
-#include "hone/core/json_io.h"
 
 namespace hone::app {
 

@@ -9,15 +9,15 @@
 #include "hone/app/torch/demo_variant.h"
 #include "hone/app/torch/train_run.h"
 #include "hone/core/check.h"
-#include "hone/core/clock.h"
-#include "hone/core/file_io.h"
-#include "hone/core/folder_lock.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/folder_lock.h"
+#include "hone/core/file/sha256.h"
 #include "hone/core/log.h"
-#include "hone/core/machine_card.h"
+#include "hone/core/machine/clock.h"
+#include "hone/core/machine/machine_card.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/names.h"
-#include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
-#include "hone/core/trace.h"
 #include "hone/data/text_source.h"
 
 namespace hone::app {
@@ -176,16 +176,16 @@ std::string opening_of(const std::string& text) {
 }
 
 std::vector<Index> find_front(const std::vector<DemoVariant>& variants) {
-  std::vector<std::vector<tune::Objective>> candidates;
+  std::vector<std::vector<measure::Objective>> candidates;
   for (const DemoVariant& variant : variants) {
     const auto bytes = static_cast<double>(variant.bytes);
-    const tune::Estimate& ratio = variant.eval.card.comparison->perplexity_ratio;
+    const compress::Estimate& ratio = variant.eval.card.comparison->perplexity_ratio;
     const Spread& speed = variant.tokens_per_s;
     candidates.push_back({{bytes, bytes, bytes},
                           {ratio.value, ratio.low, ratio.high},
                           {1 / speed.median, 1 / speed.p90, 1 / speed.p10}});
   }
-  return tune::pareto_front(candidates);
+  return measure::pareto_front(candidates);
 }
 
 double bits_per_weight(const DemoVariant& variant, const DemoResult& result) {
@@ -310,8 +310,8 @@ std::string to_table(const DemoResult& result) {
   std::string text = line({"variant", "bytes", "bits/w", "perplexity ratio [95 %]", "bits/byte",
                            "top-1", "tokens/s [p10, p90]", "valid"});
   for (const DemoVariant& variant : result.variants) {
-    const tune::QualityCard& card = variant.eval.card;
-    const tune::Estimate& ratio = card.comparison->perplexity_ratio;
+    const compress::QualityCard& card = variant.eval.card;
+    const compress::Estimate& ratio = card.comparison->perplexity_ratio;
     const Spread& speed = variant.tokens_per_s;
     text += line(
         {variant.name, concat(variant.bytes), fixed(bits_per_weight(variant, result), 2),

@@ -9,10 +9,10 @@
 
 #include "hone/app/eval_lm.h"
 #include "hone/app/torch/train_lm.h"
-#include "hone/core/executor.h"
-#include "hone/core/measurer.h"
+#include "hone/core/machine/measurer.h"
+#include "hone/core/thread/executor.h"
 #include "hone/data/story_grammar.h"
-#include "hone/tune/search/pareto.h"
+#include "hone/measure/pareto.h"
 
 namespace hone::app {
 

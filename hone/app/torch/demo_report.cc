@@ -8,14 +8,14 @@
 #include "hone/core/check.h"
 #include "hone/core/text_format.h"
 #include "hone/core/version.h"
+#include "hone/report/bundle.h"
 #include "hone/train/trainer/metrics_log.h"
-#include "hone/tune/report/bundle.h"
 
 namespace hone::app {
 namespace {
 
-using tune::figure;
-using tune::Figure;
+using report::figure;
+using report::Figure;
 
 Figure figure(const Spread& spread, std::string unit) {
   Figure made = figure(spread.median, std::move(unit), 0);
@@ -25,7 +25,7 @@ Figure figure(const Spread& spread, std::string unit) {
   return made;
 }
 
-Figure figure(const tune::Estimate& estimate, std::string unit, Index n) {
+Figure figure(const compress::Estimate& estimate, std::string unit, Index n) {
   Figure made = figure(estimate.value, std::move(unit), 4);
   made.n = n;
   made.ci = {estimate.low, estimate.high};
@@ -43,18 +43,18 @@ bool is_on_front(const DemoResult& result, std::size_t at) {
 }
 
 // Losses in bits per byte, which can be compared with the source's entropy.
-tune::LineChart loss_chart(const DemoResult& result) {
-  const tune::QualityCard& card = result.variants.front().eval.card;
+report::LineChart loss_chart(const DemoResult& result) {
+  const compress::QualityCard& card = result.variants.front().eval.card;
   const double bits_per_nat =
       static_cast<double>(card.tokens) /
       (static_cast<double>(std::max<Index>(card.bytes, 1)) * std::numbers::ln2);
-  tune::LineChart chart;
+  report::LineChart chart;
   chart.title = "Loss while training";
   chart.note = "Training loss of each step, converted with the held-out text's bytes per token.";
   chart.x_label = "step";
   chart.y_label = "bits per byte";
   chart.log_y = true;  // shows both the descent and the last hundredths above the floor
-  tune::Series train{"training", {}}, held_out{"held out", {}};
+  report::Series train{"training", {}}, held_out{"held out", {}};
   const std::filesystem::path log = result.training.out / "metrics.csv";
   std::vector<trainer::MetricsRow> rows;
   if (std::filesystem::exists(log)) rows = trainer::read_metrics(log);
@@ -70,9 +70,9 @@ tune::LineChart loss_chart(const DemoResult& result) {
   return chart;
 }
 
-tune::Section training_section(const DemoResult& result) {
+report::Section training_section(const DemoResult& result) {
   const TrainLmResult& training = result.training;
-  tune::Section section;
+  report::Section section;
   section.heading = "Training";
   section.lead = concat(training.parameters, " parameters, ", training.steps, " steps in ",
                         fixed(training.seconds, 0), " seconds");
@@ -81,7 +81,7 @@ tune::Section training_section(const DemoResult& result) {
   }
   section.lead += '.';
   if (const auto ratio = floor_ratio(result)) {
-    section.blocks.push_back(tune::Prose{
+    section.blocks.push_back(report::Prose{
         concat("The stories come from a grammar whose probabilities are known exactly, so the loss "
                "has a floor: the entropy of the held-out text itself. No model can go below the "
                "dashed line. The trained model ends at ",
@@ -91,8 +91,8 @@ tune::Section training_section(const DemoResult& result) {
   return section;
 }
 
-tune::Table variant_table(const DemoResult& result) {
-  tune::Table table;
+report::Table variant_table(const DemoResult& result) {
+  report::Table table;
   table.title = "Variants";
   table.note =
       "Quality on held-out text, token by token against fp32 with the runtime that serves "
@@ -102,25 +102,25 @@ tune::Table variant_table(const DemoResult& result) {
   const bool stories = result.variants.front().verdict.has_value();
   if (stories) table.columns.push_back("valid sentences");
   for (const DemoVariant& variant : result.variants) {
-    const tune::QualityCard& card = variant.eval.card;
-    std::vector<tune::TableCell> row{variant.name,
-                                     megabytes(variant.bytes),
-                                     figure(8.0 * static_cast<double>(variant.bytes) /
-                                                static_cast<double>(result.training.parameters),
-                                            "", 2),
-                                     ratio_of(variant),
-                                     figure(card.bits_per_byte.value_or(std::nan("")), "", 4),
-                                     figure(card.comparison->kl_mean.value, "nats"),
-                                     figure(100 * card.comparison->top1_agreement.value, "%", 2),
-                                     figure(variant.tokens_per_s, "")};
+    const compress::QualityCard& card = variant.eval.card;
+    std::vector<report::TableCell> row{variant.name,
+                                       megabytes(variant.bytes),
+                                       figure(8.0 * static_cast<double>(variant.bytes) /
+                                                  static_cast<double>(result.training.parameters),
+                                              "", 2),
+                                       ratio_of(variant),
+                                       figure(card.bits_per_byte.value_or(std::nan("")), "", 4),
+                                       figure(card.comparison->kl_mean.value, "nats"),
+                                       figure(100 * card.comparison->top1_agreement.value, "%", 2),
+                                       figure(variant.tokens_per_s, "")};
     if (stories) row.push_back(figure(100 * variant.verdict->valid_share(), "%", 1));
     table.rows.push_back(std::move(row));
   }
   return table;
 }
 
-tune::ScatterChart size_quality_chart(const DemoResult& result) {
-  tune::ScatterChart chart;
+report::ScatterChart size_quality_chart(const DemoResult& result) {
+  report::ScatterChart chart;
   chart.title = "Size, quality, speed";
   chart.note = "Whiskers: 95 % interval of the perplexity ratio.";
   chart.x_label = "size in MB";
@@ -134,12 +134,12 @@ tune::ScatterChart size_quality_chart(const DemoResult& result) {
   return chart;
 }
 
-tune::BarChart speed_chart(const DemoResult& result) {
-  tune::BarChart chart;
+report::BarChart speed_chart(const DemoResult& result) {
+  report::BarChart chart;
   chart.title = "Speed of writing";
   chart.note = "Median and 10th to 90th percentile.";
   chart.value_label = "tokens per second";
-  tune::BarGroup group;
+  report::BarGroup group;
   for (std::size_t i = 0; i < result.variants.size(); ++i) {
     const DemoVariant& variant = result.variants[i];
     group.bars.push_back({variant.name, figure(variant.tokens_per_s, ""), is_on_front(result, i)});
@@ -148,8 +148,8 @@ tune::BarChart speed_chart(const DemoResult& result) {
   return chart;
 }
 
-tune::Table pass_table(const DemoResult& result) {
-  tune::Table table;
+report::Table pass_table(const DemoResult& result) {
+  report::Table table;
   table.title = "Compression passes";
   table.columns = {"pass", "status", "size before", "size after", "products", "reason"};
   for (const Json& pass : result.passes) {
@@ -168,8 +168,8 @@ tune::Table pass_table(const DemoResult& result) {
   return table;
 }
 
-tune::Section compression_section(const DemoResult& result) {
-  tune::Section section;
+report::Section compression_section(const DemoResult& result) {
+  report::Section section;
   section.heading = "Compression";
   section.lead = concat("The original's SHA-256 is ", result.sha256_before.substr(0, 16),
                         " before and ", result.sha256_after.substr(0, 16), " after.");
@@ -178,8 +178,8 @@ tune::Section compression_section(const DemoResult& result) {
   return section;
 }
 
-tune::Section sample_section(const DemoResult& result) {
-  tune::Samples samples;
+report::Section sample_section(const DemoResult& result) {
+  report::Samples samples;
   samples.title = "The same seed through every variant";
   for (const DemoVariant& variant : result.variants) {
     std::string note;
@@ -201,21 +201,21 @@ std::string fact_text(const Json& value) {
   return text;
 }
 
-tune::Section machine_section(const DemoResult& result) {
-  tune::MachineCard card;
+report::Section machine_section(const DemoResult& result) {
+  report::MachineCard card;
   for (const auto& [name, value] : result.machine.items()) {
     if (!value.is_null()) card.facts.emplace_back(name, fact_text(value));
   }
   return {"Machine", "Every figure on this page was measured on it, in this run.", {card}};
 }
 
-std::vector<tune::Headline> headlines_of(const DemoResult& result) {
+std::vector<report::Headline> headlines_of(const DemoResult& result) {
   const DemoVariant& original = result.variants.front();
   const std::optional<double> ratio = floor_ratio(result);
   const auto smallest = std::ranges::min_element(result.variants, {}, &DemoVariant::bytes);
   const auto fastest = std::ranges::max_element(
       result.variants, {}, [](const DemoVariant& variant) { return variant.tokens_per_s.median; });
-  std::vector<tune::Headline> headlines{
+  std::vector<report::Headline> headlines{
       {"held-out loss",
        figure(original.eval.card.bits_per_byte.value_or(std::nan("")), "bits/byte", 3),
        ratio
@@ -236,7 +236,7 @@ std::vector<tune::Headline> headlines_of(const DemoResult& result) {
 }  // namespace
 
 void write_demo_report(const DemoResult& result, const std::filesystem::path& folder) {
-  tune::Report report;
+  report::Report report;
   report.title = "One model's life";
   report.subtitle = "Trained, shrunk, measured and used on this machine by hone demo.";
   report.headlines = headlines_of(result);
@@ -245,7 +245,7 @@ void write_demo_report(const DemoResult& result, const std::filesystem::path& fo
   report.footer = version_text();
   report.extra = to_json(result);
   report.extra.erase("machine");  // it is in the machine card above
-  tune::write_report(report, folder);
+  report::write_report(report, folder);
 }
 
 }  // namespace hone::app

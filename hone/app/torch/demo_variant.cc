@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
-#include "hone/core/trace.h"
 #include "hone/infer/engine.h"
 
 namespace hone::app {

@@ -12,13 +12,13 @@
 #include "hone/app/torch/score_part.h"
 #include "hone/app/torch/train_run.h"
 #include "hone/app/torch/vision_report.h"
+#include "hone/compress/quality/block_bootstrap.h"
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/data/leaves/leaves.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/task/vision/metrics/feature_metrics.h"
 #include "hone/train/task/vision/metrics/logit_metrics.h"
-#include "hone/tune/quality/block_bootstrap.h"
 
 namespace hone::app {
 namespace {
@@ -122,8 +122,8 @@ VisionComparison compare(const VisionEvalOptions& options, task::VisionModel bas
     right += theirs;
     differences.push_back((scored.predictions[i] == scored.labels[i]) - theirs);
   }
-  const tune::MeanInterval mean =
-      tune::bootstrap_mean(differences, {.block = 1, .seed = options.seed});
+  const compress::MeanInterval mean =
+      compress::bootstrap_mean(differences, {.block = 1, .seed = options.seed});
   return {.baseline = options.baseline.string(),
           .accuracy = right / static_cast<double>(differences.size()),
           .difference = mean.mean,
@@ -151,7 +151,7 @@ std::string report_of(const VisionEvalOptions& options, const data::ImageCorpus&
     data.pictures =
         part_pictures(scored.model, corpus.held_out, examples, scored.labels, scored.predictions);
   }
-  return tune::render_html(make_vision_report(card, data));
+  return report::render_html(make_vision_report(card, data));
 }
 
 // The report's file, which takes its name when it is complete; null if there shall be none.

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "hone/core/file/json_io.h"
 #include "hone/core/index.h"
-#include "hone/core/json_io.h"
 #include "hone/train/task/vision/metrics/prediction_metrics.h"
 
 namespace hone::app {

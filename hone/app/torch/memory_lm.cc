@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
 #include "hone/core/log.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/task/lm/lm_setup.h"

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/trainer/find_batch_size.h"
 #include "hone/train/trainer/memory_parts.h"
 #include "hone/train/trainer/trainer_config.h"

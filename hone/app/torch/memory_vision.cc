@@ -3,7 +3,7 @@
 
 #include <ATen/Parallel.h>
 
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/task/vision/vision_setup.h"

@@ -52,10 +52,10 @@ std::vector<Index> choose_examples(std::span<const Index> labels,
   return out;
 }
 
-std::vector<tune::Picture> part_pictures(task::VisionModel& model, const data::ImagePart& part,
-                                         const std::vector<Index>& indices,
-                                         std::span<const Index> labels,
-                                         std::span<const Index> predictions) {
+std::vector<report::Picture> part_pictures(task::VisionModel& model, const data::ImagePart& part,
+                                           const std::vector<Index>& indices,
+                                           std::span<const Index> labels,
+                                           std::span<const Index> predictions) {
   if (indices.empty()) return {};
   auto* const net = dynamic_cast<nn::ResNetImpl*>(model.net.get());
   HONE_REQUIRE(net != nullptr && model.parts, "parts", "The model has no parts.");
@@ -68,12 +68,12 @@ std::vector<tune::Picture> part_pictures(task::VisionModel& model, const data::I
   for (const torch::Tensor& image : task::to_tensors(values, shape).front().split(1)) {
     boxes.push_back(task::find_part_boxes(*net, *model.parts, image).front());
   }
-  std::vector<tune::Picture> pictures(indices.size());
+  std::vector<report::Picture> pictures(indices.size());
   for (std::size_t i = 0; i < indices.size(); ++i) {
     const auto place = static_cast<std::size_t>(batches.index_of(static_cast<Index>(i)));
     const auto index = static_cast<std::size_t>(indices[place]);
     const std::string& name = model.classes[static_cast<std::size_t>(labels[index])];
-    tune::Picture& picture = pictures[place];
+    report::Picture& picture = pictures[place];
     picture.name = name;
     picture.marked = predictions[index] != labels[index];
     picture.note =

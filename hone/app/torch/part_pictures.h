@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "hone/report/pictures.h"
 #include "hone/train/task/vision/vision_model.h"
-#include "hone/tune/report/pictures.h"
 
 namespace hone::app {
 
@@ -17,9 +17,9 @@ std::vector<Index> choose_examples(std::span<const Index> labels,
 
 // These images of a part, as the network sees them, with the windows of their parts. What each
 // shows is labels and predictions of all images of the part. The model is a ResNet with parts.
-std::vector<tune::Picture> part_pictures(task::VisionModel& model, const data::ImagePart& part,
-                                         const std::vector<Index>& indices,
-                                         std::span<const Index> labels,
-                                         std::span<const Index> predictions);
+std::vector<report::Picture> part_pictures(task::VisionModel& model, const data::ImagePart& part,
+                                           const std::vector<Index>& indices,
+                                           std::span<const Index> labels,
+                                           std::span<const Index> predictions);
 
 }  // namespace hone::app

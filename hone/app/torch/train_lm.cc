@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hone/app/torch/train_run.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/data/story_grammar.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/optim/averaged_weights.h"

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "hone/app/torch/train_job.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/task/lm/lm_config.h"
 
 namespace hone::app {

@@ -13,14 +13,14 @@
 #include <utility>
 #include <vector>
 
-#include "hone/app/measurer.h"
 #include "hone/core/check.h"
-#include "hone/core/clock.h"
-#include "hone/core/cpu_info.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/clock.h"
+#include "hone/core/machine/cpu_info.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/version.h"
+#include "hone/measure/measure.h"
 #include "hone/model_io/write_model.h"
 #include "hone/train/amp/autocast_guard.h"
 #include "hone/train/trainer/schedule.h"
@@ -137,7 +137,7 @@ std::string choose_precision(trainer::Task& task, c10::DeviceType device) {
       weight.value.mutable_grad() = torch::Tensor();
     }
   };
-  const auto measurer = make_measurer();
+  const auto measurer = measure::make_measurer();
   const amp::PrecisionChoice choice =
       amp::choose_precision(try_pass, device, *measurer, {.max_seconds = kPrecisionSeconds});
   log_info(concat("amp.precision: ", choice.reason));

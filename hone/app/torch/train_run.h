@@ -13,8 +13,8 @@
 
 #include "hone/app/torch/train_job.h"
 #include "hone/core/config/config_table.h"
-#include "hone/core/folder_lock.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/folder_lock.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/optim/optim_config.h"
 #include "hone/train/trainer/trainer.h"

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "hone/app/torch/train_run.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/data/leaves/leaves.h"
 #include "hone/model_io/json_fields.h"
 #include "hone/train/memory/device_memory.h"

@@ -13,8 +13,8 @@
 namespace hone::app {
 namespace {
 
-using tune::figure;
-using tune::Figure;
+using report::figure;
+using report::Figure;
 
 constexpr std::size_t kMostRows = 100, kMostPoints = 2000;
 
@@ -24,8 +24,8 @@ Figure figure(const std::optional<double>& value, int decimals) {
   return figure(value.value_or(std::nan("")), "", decimals);
 }
 
-tune::Table card_table(const VisionCard& card) {
-  tune::Table table;
+report::Table card_table(const VisionCard& card) {
+  report::Table table;
   table.columns = {"figure", "value", "what it is"};
   const auto add = [&](std::string name, Figure value, std::string meaning) {
     table.rows.push_back({std::move(name), std::move(value), std::move(meaning)});
@@ -52,8 +52,8 @@ tune::Table card_table(const VisionCard& card) {
   return table;
 }
 
-tune::Table class_table(const VisionCard& card) {
-  tune::Table table;
+report::Table class_table(const VisionCard& card) {
+  report::Table table;
   table.title = "Accuracy by class";
   table.columns = {"class", "images", "right", "accuracy"};
   for (const auto& [name, images, right] : card.classes) {
@@ -64,16 +64,16 @@ tune::Table class_table(const VisionCard& card) {
   return table;
 }
 
-tune::Section calibration_section(const VisionCard& card) {
-  tune::LineChart chart;
+report::Section calibration_section(const VisionCard& card) {
+  report::LineChart chart;
   chart.title = "Reliability";
   chart.note =
       "Accuracy of the images by the probability that the model gave to its answer. Below the "
       "diagonal it is too sure, above too unsure.";
   chart.x_label = "mean probability of the predicted class";
   chart.y_label = "accuracy";
-  tune::Series model{"model", {}};
-  tune::Table bins;
+  report::Series model{"model", {}};
+  report::Table bins;
   bins.title = "Bins";
   bins.columns = {"probability up to", "images", "mean probability", "accuracy"};
   for (std::size_t i = 0; i < card.reliability.size(); ++i) {
@@ -85,7 +85,7 @@ tune::Section calibration_section(const VisionCard& card) {
                          percent(confidence), percent(accuracy)});
   }
   chart.series = {{"perfect", {{0, 0}, {1, 1}}}, std::move(model)};
-  tune::Section section{"Calibration", "", {}};
+  report::Section section{"Calibration", "", {}};
   if (const auto& scaling = card.scaling) {
     section.lead = concat("Fitted on the images of even index, the temperature ",
                           fixed(scaling->temperature, 3), " changes the error of the ",
@@ -113,8 +113,8 @@ std::vector<Index> shown_classes(const VisionReportData& data) {
   return classes;
 }
 
-tune::Heatmap confusion_map(const VisionReportData& data) {
-  tune::Heatmap map;
+report::Heatmap confusion_map(const VisionReportData& data) {
+  report::Heatmap map;
   map.title = "Confusion matrix";
   map.row_label = "class";
   map.column_label = "predicted class";
@@ -139,14 +139,14 @@ tune::Heatmap confusion_map(const VisionReportData& data) {
   return map;
 }
 
-tune::Section confusion_section(const VisionCard& card, const VisionReportData& data) {
-  tune::Table pairs;
+report::Section confusion_section(const VisionCard& card, const VisionReportData& data) {
+  report::Table pairs;
   pairs.title = "Most confused";
   pairs.columns = {"class", "taken for", "images"};
   for (const auto& [name, predicted, images] : card.confused) {
     pairs.rows.push_back({name, predicted, figure(static_cast<double>(images), "", 0)});
   }
-  tune::Section section{"Confusion", "", {confusion_map(data)}};
+  report::Section section{"Confusion", "", {confusion_map(data)}};
   if (pairs.rows.empty()) {
     section.lead = "Every image was classified correctly.";
   } else {
@@ -156,8 +156,8 @@ tune::Section confusion_section(const VisionCard& card, const VisionReportData& 
   return section;
 }
 
-tune::PointCloud feature_cloud(const VisionReportData& data) {
-  tune::PointCloud cloud;
+report::PointCloud feature_cloud(const VisionReportData& data) {
+  report::PointCloud cloud;
   cloud.title = "Features on their first two principal components";
   cloud.note = "A point is an image, its color the class; mean of the last map.";
   cloud.x_label = "first component";
@@ -178,8 +178,8 @@ tune::PointCloud feature_cloud(const VisionReportData& data) {
   return cloud;
 }
 
-std::vector<tune::Headline> headlines_of(const VisionCard& card) {
-  std::vector<tune::Headline> headlines{
+std::vector<report::Headline> headlines_of(const VisionCard& card) {
+  std::vector<report::Headline> headlines{
       {"top-1", percent(card.accuracy), concat(card.images, " held-out images")},
       {"balanced", percent(card.balanced_accuracy), "mean over classes"},
       {"calibration error", percent(card.ece), ""}};
@@ -192,8 +192,8 @@ std::vector<tune::Headline> headlines_of(const VisionCard& card) {
 
 }  // namespace
 
-tune::Report make_vision_report(const VisionCard& card, const VisionReportData& data) {
-  tune::Report report;
+report::Report make_vision_report(const VisionCard& card, const VisionReportData& data) {
+  report::Report report;
   report.title = "Evaluation of a classifier";
   report.subtitle = concat(data.model, " on the held-out images of ", data.data);
   report.headlines = headlines_of(card);
@@ -203,7 +203,7 @@ tune::Report make_vision_report(const VisionCard& card, const VisionReportData& 
     report.sections.push_back({"Features", "", {feature_cloud(data)}});
   }
   if (!data.pictures.empty()) {
-    tune::Pictures pictures;
+    report::Pictures pictures;
     pictures.title = "Windows of the parts, the most salient one first";
     pictures.note = "Images of different classes, wrong ones first.";
     pictures.pictures = data.pictures;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "hone/app/torch/eval_vision.h"
-#include "hone/tune/report/bundle.h"
+#include "hone/report/bundle.h"
 
 namespace hone::app {
 
@@ -14,12 +14,12 @@ struct VisionReportData {
   std::string model, data;           // names
   std::vector<std::string> classes;  // by label
   std::vector<Index> labels, predictions;
-  std::vector<tune::SvgPoint> plane;  // of each image; empty without features
-  std::vector<tune::Picture> pictures;
+  std::vector<report::SvgPoint> plane;  // of each image; empty without features
+  std::vector<report::Picture> pictures;
 };
 
 // Card, calibration, confusion, features and parts. More than 100 classes are reduced to those with
 // the most wrong images in the drawing of the confusion matrix, and points to 2000.
-tune::Report make_vision_report(const VisionCard& card, const VisionReportData& data);
+report::Report make_vision_report(const VisionCard& card, const VisionReportData& data);
 
 }  // namespace hone::app

@@ -12,7 +12,7 @@
 #include "hone/bench/torch/layer_contestants.h"
 #include "hone/bench/torch/layer_plots.h"
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/core/text_format.h"
 #include "hone/train/memory/device_memory.h"
 

@@ -9,7 +9,7 @@
 #include "hone/bench/optim_peers.h"
 #include "hone/bench/torch/optim_contestants.h"
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/kernels/cuda/device_info.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/train/device.h"

@@ -13,7 +13,7 @@
 #include "hone/bench/torch/optim_contestants.h"
 #include "hone/bench/torch/paco_contestants.h"
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/train/interop.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/paco/mining.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hone/bench/torch/layer_plan.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/sketch/factored_linear.h"
 #include "hone/train/sketch/fit.h"

@@ -7,8 +7,8 @@
 #include <string_view>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
-#include "hone/core/nearest_name.h"
+#include "hone/core/config/nearest_name.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/core/text_format.h"
 
 namespace hone::bench {

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/names.h"
-#include "hone/tune/report/bundle.h"
-#include "hone/tune/search/pareto.h"
+#include "hone/measure/pareto.h"
+#include "hone/report/bundle.h"
 
 namespace hone::bench {
 namespace {
@@ -60,8 +60,8 @@ std::vector<std::pair<std::string, Rows>> timed_cases(const Json& report) {
   return cases;
 }
 
-tune::Figure time_of(const Json& row) {
-  tune::Figure figure;
+report::Figure time_of(const Json& row) {
+  report::Figure figure;
   figure.value = row.at("median_ms");
   figure.unit = "ms";
   figure.n = row.at("n");
@@ -70,8 +70,8 @@ tune::Figure time_of(const Json& row) {
   return figure;
 }
 
-tune::Figure figure_of(double value, const char* unit) {
-  tune::Figure figure;
+report::Figure figure_of(double value, const char* unit) {
+  report::Figure figure;
   figure.value = value;
   figure.unit = unit;
   return figure;
@@ -93,14 +93,14 @@ const Json* fastest_dense(const Rows& rows) {
 
 // A value of the layers against their numbers. The point is at the stored ones, the stroke at the
 // trainable ones.
-tune::ScatterChart against_numbers(const Rows& rows, const std::string& title,
-                                   const std::string& y_label, bool is_time) {
+report::ScatterChart against_numbers(const Rows& rows, const std::string& title,
+                                     const std::string& y_label, bool is_time) {
   const Json& dense = *fastest_dense(rows);
   const auto y_of = [&](const Json& row) {
     return is_time ? time_of(row)
                    : figure_of(row.at("peak_memory_bytes").get<double>() * 1e-6, "MB");
   };
-  tune::ScatterChart chart;
+  report::ScatterChart chart;
   chart.title = title;
   chart.note =
       "The circle is at the numbers that a file with the signs stores, the stroke joined "
@@ -121,14 +121,14 @@ tune::ScatterChart against_numbers(const Rows& rows, const std::string& title,
 }
 
 // The times of sketched layers against one of terms and low rank, a line for each of the other.
-tune::LineChart time_against(const Rows& rows, const char* along, const char* across,
-                             const char* title) {
+report::LineChart time_against(const Rows& rows, const char* along, const char* across,
+                               const char* title) {
   std::map<Index, std::map<Index, double>> lines;
   for (const Json& row : rows) {
     if (row.at("mode") != "sketched") continue;
     lines[row.at(across).get<Index>()][row.at(along).get<Index>()] = row.at("median_ms");
   }
-  tune::LineChart chart;
+  report::LineChart chart;
   chart.title = title;
   chart.x_label = along;
   chart.y_label = "ms";
@@ -138,7 +138,7 @@ tune::LineChart time_against(const Rows& rows, const char* along, const char* ac
       chart.note = concat("Only the first ", kMostLines, " of ", lines.size(), " lines.");
       break;
     }
-    tune::Series series{concat(of), {}};
+    report::Series series{concat(of), {}};
     for (const auto& [x, y] : points) series.points.push_back({static_cast<double>(x), y});
     chart.series.push_back(std::move(series));
   }
@@ -146,8 +146,8 @@ tune::LineChart time_against(const Rows& rows, const char* along, const char* ac
   return chart;
 }
 
-tune::ScatterChart error_against_time(const Rows& rows, const std::string& name) {
-  tune::ScatterChart chart;
+report::ScatterChart error_against_time(const Rows& rows, const std::string& name) {
+  report::ScatterChart chart;
   chart.title = "Error against time, " + name;
   chart.note =
       "Error of the fit to a seeded Gaussian weight, whose spectrum is the hardest to "
@@ -155,14 +155,14 @@ tune::ScatterChart error_against_time(const Rows& rows, const std::string& name)
   chart.x_label = "ms";
   chart.y_label = "relative error";
   chart.log_x = true;
-  std::vector<std::vector<tune::Objective>> candidates;
+  std::vector<std::vector<measure::Objective>> candidates;
   for (const Json& row : rows) {
     if (row.at("mode") == "bmm") continue;
     const double error = row.at("rel_error"), ms = row.at("median_ms");
     candidates.push_back({{ms, ms, ms}, {error, error, error}});
     chart.points.push_back({.name = label_of(row), .x = time_of(row), .y = figure_of(error, "")});
   }
-  for (const Index i : tune::pareto_front(candidates)) {
+  for (const Index i : measure::pareto_front(candidates)) {
     chart.points[static_cast<std::size_t>(i)].on_front = true;
   }
   return chart;
@@ -191,15 +191,15 @@ std::string csv_of(const Json& report) {
   return text;
 }
 
-tune::Table table_of(const Rows& rows) {
-  tune::Table table;
+report::Table table_of(const Rows& rows) {
+  report::Table table;
   table.title = "Layers";
   table.note = "Ratios are over the faster dense layer: above 1, the layer is faster.";
   table.columns = {"layer", "time", "ratio", "error", "trained", "stored", "of break-even", "peak"};
   for (const Json& row : rows) {
-    tune::TableCell ratio = std::string("–"), break_even = std::string("–");
+    report::TableCell ratio = std::string("–"), break_even = std::string("–");
     if (row.contains("ratio")) {
-      tune::Figure figure = figure_of(row.at("ratio").at("ratio"), "");
+      report::Figure figure = figure_of(row.at("ratio").at("ratio"), "");
       if (row.at("ratio").contains("ci")) {
         figure.ci = {row.at("ratio").at("ci").at(0).get<double>(),
                      row.at("ratio").at("ci").at(1).get<double>()};
@@ -235,7 +235,7 @@ void check_plots_folder(const fs::path& folder) {
 }
 
 void write_layer_plots(const Json& report, const fs::path& folder) {
-  tune::Report page;
+  report::Report page;
   page.title = "Factored layers";
   page.subtitle =
       "Times, memory and errors of factored layers beside dense ones, interleaved in "
@@ -243,12 +243,12 @@ void write_layer_plots(const Json& report, const fs::path& folder) {
   page.footer = "hone bench layers";
   std::vector<std::string> landscape, pareto;
   const auto add_panel = [](const auto& chart, std::vector<std::string>& panels,
-                            tune::Section& section) {
-    panels.push_back(draw(chart, tune::ChartWidth::Wide));
+                            report::Section& section) {
+    panels.push_back(draw(chart, report::ChartWidth::Wide));
     section.blocks.push_back(chart);
   };
   for (const auto& [name, rows] : timed_cases(report)) {
-    tune::Section section{.heading = name, .lead = {}, .blocks = {}};
+    report::Section section{.heading = name, .lead = {}, .blocks = {}};
     add_panel(against_numbers(rows, "Time against numbers, " + name, "ms", true), landscape,
               section);
     add_panel(against_numbers(rows, "Memory against numbers, " + name, "peak, MB", false),
@@ -264,14 +264,14 @@ void write_layer_plots(const Json& report, const fs::path& folder) {
   page.extra["bench"] = report;
   AtomicFolder out(folder, check_plots_folder);
   const fs::path& staging = out.staging();
-  constexpr auto kWide = tune::ChartWidth::Wide;
+  constexpr auto kWide = report::ChartWidth::Wide;
   write_text_file(staging / "landscape.svg",
-                  tune::svg_file("Time and memory of layers", landscape, 2, kWide));
+                  report::svg_file("Time and memory of layers", landscape, 2, kWide));
   write_text_file(staging / "pareto.svg",
-                  tune::svg_file("Error and time of layers", pareto, 2, kWide));
+                  report::svg_file("Error and time of layers", pareto, 2, kWide));
   write_text_file(staging / "layers.csv", csv_of(report));
   write_json_file(staging / "layers.json", report);
-  tune::write_report(page, staging);
+  report::write_report(page, staging);
   out.commit();
 }
 

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
-#include "hone/core/trace.h"
 #include "hone/kernels/gemm/gemm.h"
 
 namespace hone::compress {

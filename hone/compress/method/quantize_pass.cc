@@ -9,10 +9,10 @@
 #include "hone/compress/gate.h"
 #include "hone/compress/method/product_timer.h"
 #include "hone/core/check.h"
-#include "hone/core/matrix_type.h"
+#include "hone/core/format/matrix_type.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
 #include "hone/core/text_format.h"
-#include "hone/core/trace.h"
 
 namespace hone::compress {
 namespace {

@@ -4,8 +4,8 @@
 #include <span>
 
 #include "hone/core/buffer.h"
-#include "hone/core/executor.h"
-#include "hone/core/quant_format.h"
+#include "hone/core/format/quant_format.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::compress {
 

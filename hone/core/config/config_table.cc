@@ -9,10 +9,10 @@
 #include <sstream>
 
 #include "hone/core/check.h"
+#include "hone/core/config/nearest_name.h"
 #include "hone/core/config/toml_limits.h"
-#include "hone/core/file_io.h"
-#include "hone/core/nearest_name.h"
-#include "hone/core/sha256.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/sha256.h"
 
 namespace hone {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/data/image/readers.h"
 
 namespace hone::data {

@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "hone/core/check.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/mmap_file.h"
 
 namespace hone::data {
 namespace {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/sha256.h"
+#include "hone/core/file/sha256.h"
 #include "hone/data/hold_out.h"
 #include "hone/data/image/readers.h"
 

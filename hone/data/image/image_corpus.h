@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "hone/data/image/image.h"
 
 namespace hone::data {

@@ -10,8 +10,8 @@
 #include <string>
 
 #include "hone/core/check.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/core/log.h"
-#include "hone/core/mmap_file.h"
 #include "hone/data/hold_out.h"
 #include "hone/data/image/readers.h"
 

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/data/image/readers.h"
 #include "hone/data/leaves/draw_leaf.h"
 

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "hone/data/image/image_corpus.h"
 #include "hone/data/leaves/leaf_cues.h"
 

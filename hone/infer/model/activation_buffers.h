@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <vector>
 
-#include "hone/core/executor.h"
 #include "hone/core/index.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::infer {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "hone/model_io/model_file.h"
 #include "hone/model_io/tensor_plan.h"
 

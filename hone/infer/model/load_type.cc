@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/model_io/matrix_encoder.h"
 #include "hone/model_io/write_plan.h"
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hone/core/buffer.h"
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "hone/model_io/write_model.h"
 
 namespace hone::infer {

@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/folder_lock.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/folder_lock.h"
+#include "hone/core/file/sha256.h"
 #include "hone/core/log.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/names.h"
-#include "hone/core/sha256.h"
-#include "hone/core/trace.h"
 #include "hone/kernels/gemm/layout_id.h"
 
 namespace hone::infer {

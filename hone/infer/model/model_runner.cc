@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/infer/model/load_weights.h"
 #include "hone/kernels/activation/soft_cap.h"
 #include "hone/kernels/attention/rope.h"

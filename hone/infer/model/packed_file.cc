@@ -7,11 +7,11 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/crc32c.h"
+#include "hone/core/file/crc32c.h"
+#include "hone/core/format/safetensors.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/names.h"
 #include "hone/core/progress.h"
-#include "hone/core/safetensors.h"
-#include "hone/core/trace.h"
 
 namespace hone::infer {
 namespace {

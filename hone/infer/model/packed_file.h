@@ -8,8 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hone/core/executor.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::infer {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "hone/infer/model/load_type.h"
 #include "hone/infer/model/packed_file.h"
 #include "hone/infer/weight_options.h"

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
-#include "hone/core/trace.h"
 #include "hone/infer/model/factors.h"
 #include "hone/model_io/tensor_plan.h"
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "hone/core/clock.h"
+#include "hone/core/machine/clock.h"
 #include "hone/infer/kv/block_table.h"
 #include "hone/infer/kv/prefix_cache.h"
 #include "hone/infer/sched/step_plan.h"

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/norm/log_sum_exp.h"
 
 namespace hone::infer {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/clock.h"
+#include "hone/core/machine/clock.h"
 #include "hone/infer/grammar/token_constraint.h"
 #include "hone/infer/sample/sampler.h"
 #include "hone/infer/sample/stop_matcher.h"

@@ -3,9 +3,9 @@
 
 #include <vector>
 
+#include "hone/core/batch/cost_model.h"
 #include "hone/infer/kv/block_pool.h"
 #include "hone/infer/request.h"
-#include "hone/infer/sched/cost_model.h"
 
 namespace hone::infer {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/text/vocabulary.h"
 
 namespace hone::infer {

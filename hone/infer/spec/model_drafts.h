@@ -4,7 +4,7 @@
 #include <map>
 #include <vector>
 
-#include "hone/core/clock.h"
+#include "hone/core/machine/clock.h"
 #include "hone/infer/kv/block_table.h"
 #include "hone/infer/kv/kv_arena.h"
 #include "hone/infer/model/model_runner.h"

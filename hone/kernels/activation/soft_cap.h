@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::kernels {
 

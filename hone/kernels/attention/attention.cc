@@ -11,7 +11,7 @@
 
 #include "hone/core/buffer.h"
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/attention/attention_tile.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "hone/kernels/attention/kv_layout.h"
 
 namespace hone::kernels {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/attention/kv_layout.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -5,7 +5,7 @@
 
 #include "hone/core/buffer.h"
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/attention/linear_attention_work.h"
 
 #undef HWY_TARGET_INCLUDE

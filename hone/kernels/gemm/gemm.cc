@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/cpu_info.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/gemm/epilogue_tile.h"
 #include "hone/kernels/gemm/tile.h"
 #include "hone/kernels/gemm/variant.h"

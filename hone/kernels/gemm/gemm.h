@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "hone/kernels/gemm/epilogue.h"
 #include "hone/kernels/gemm/packed_matrix.h"
 #include "hone/kernels/gemm/packed_rows.h"

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/sha256.h"
+#include "hone/core/file/sha256.h"
 #include "hone/kernels/gemm/packed_matrix.h"
 
 namespace hone::kernels {

@@ -9,7 +9,7 @@
 
 #include "hone/core/bf16.h"
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/gemm/panel.h"
 
 namespace hone::kernels {

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "hone/core/buffer.h"
-#include "hone/core/executor.h"
-#include "hone/core/quant_format.h"
+#include "hone/core/format/quant_format.h"
+#include "hone/core/thread/executor.h"
 #include "hone/kernels/gemm/panel_layout.h"
 
 namespace hone::kernels {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "hone/core/buffer.h"
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "hone/kernels/gemm/packed_matrix.h"
 
 namespace hone::kernels {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/kernels/gemm/dense/float_tile.h"
 #include "hone/kernels/gemm/integer/int_tile.h"
 

@@ -3,7 +3,7 @@
 
 #include <hwy/targets.h>
 
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 
 namespace hone::kernels {
 

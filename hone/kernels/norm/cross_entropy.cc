@@ -2,7 +2,7 @@
 #include "hone/kernels/norm/cross_entropy.h"
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "hone/kernels/norm/cross_entropy.cc"

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::kernels {
 

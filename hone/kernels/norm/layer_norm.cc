@@ -2,7 +2,7 @@
 #include "hone/kernels/norm/layer_norm.h"
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "hone/kernels/norm/layer_norm.cc"

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/product/product_part.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -7,7 +7,7 @@
 
 #include "hone/core/buffer.h"
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/core/text_format.h"
 #include "hone/kernels/roof/roof.h"
 

@@ -3,9 +3,9 @@
 
 #include <string>
 
-#include "hone/core/executor.h"
 #include "hone/core/index.h"
-#include "hone/core/measurer.h"
+#include "hone/core/machine/measurer.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::kernels {
 

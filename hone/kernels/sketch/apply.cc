@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/kernels/sketch/apply.h"
 
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/sketch/apply_kind.h"
 #include "hone/kernels/sketch/sketch_draw.h"
 

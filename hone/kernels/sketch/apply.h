@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "hone/core/executor.h"
 #include "hone/core/tensor_view.h"
+#include "hone/core/thread/executor.h"
 #include "hone/kernels/sketch/sketch_op.h"
 
 namespace hone::kernels {

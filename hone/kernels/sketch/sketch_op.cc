@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/sketch/dense_rows.h"
 #include "hone/kernels/sketch/sketch_draw.h"
 #include "hone/kernels/sketch/strided.h"

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "hone/core/executor.h"
 #include "hone/core/tensor_view.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::kernels {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/model_io/family/family.h"
 #include "hone/model_io/json_fields.h"
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/model_io/family/family.h"
 #include "hone/model_io/json_fields.h"
 

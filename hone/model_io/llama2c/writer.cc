@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/progress.h"
 #include "hone/model_io/factored_config.h"
 #include "hone/model_io/llama2c/layout.h"

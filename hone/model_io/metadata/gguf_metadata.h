@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "hone/core/gguf.h"
+#include "hone/core/format/gguf.h"
 #include "hone/model_io/metadata/model_metadata.h"
 
 namespace hone::model_io {

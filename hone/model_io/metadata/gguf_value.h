@@ -4,8 +4,8 @@
 #include <optional>
 #include <string>
 
-#include "hone/core/gguf.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/format/gguf.h"
 
 namespace hone::model_io {
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 #include "hone/model_io/metadata/gguf_metadata.h"
 #include "hone/model_io/metadata/gguf_value.h"

@@ -3,7 +3,7 @@
 
 #include <filesystem>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/model_io/metadata/model_metadata.h"
 
 namespace hone::model_io {

@@ -5,8 +5,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/gguf.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/format/gguf.h"
 
 namespace hone::model_io {
 

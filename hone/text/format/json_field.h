@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "hone/core/check.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 
 namespace hone::text {
 

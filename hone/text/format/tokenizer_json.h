@@ -3,7 +3,7 @@
 
 #include <string_view>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/text/vocabulary.h"
 
 namespace hone::text {

@@ -6,7 +6,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/text/tokenizer.h"
 
 namespace hone::text {

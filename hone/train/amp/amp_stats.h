@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/clock.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/machine/clock.h"
 #include "hone/train/amp/grad_scaler.h"
 #include "hone/train/amp/gradient_statistics.h"
 

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "hone/core/measurer.h"
+#include "hone/core/machine/measurer.h"
 
 namespace hone::amp {
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::amp {

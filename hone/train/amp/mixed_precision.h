@@ -6,7 +6,7 @@
 #include <functional>
 #include <optional>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/amp/amp_config.h"
 #include "hone/train/amp/autocast_guard.h"
 #include "hone/train/amp/grad_scaler.h"

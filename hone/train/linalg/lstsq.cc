@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/train/exact_scope.h"
 #include "hone/train/linalg/matrix_input.h"
 #include "hone/train/linalg/sketch_tensor.h"

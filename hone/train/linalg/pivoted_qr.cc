@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/train/exact_scope.h"
 #include "hone/train/linalg/matrix_input.h"
 

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 
 namespace hone::memory {
 namespace {

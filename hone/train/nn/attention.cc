@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/attention/rope.h"
 #include "hone/kernels/norm/rms_norm.h"
 #include "hone/kernels/norm/rms_norm_grad.h"

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/model_io/tensor_plan.h"
 #include "hone/train/nn/init.h"
 #include "hone/train/nn/linear.h"

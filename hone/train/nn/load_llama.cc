@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/model_io/family/written_tensor.h"
 #include "hone/train/stop_scope.h"
 

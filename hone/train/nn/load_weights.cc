@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/core/names.h"
 #include "hone/train/surgery/slot.h"
 #include "hone/train/tensor_file.h"

@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/cpu_info.h"
+#include "hone/core/machine/trace.h"
 #include "hone/train/amp/emulated_half.h"
 #include "hone/train/stop_scope.h"
 

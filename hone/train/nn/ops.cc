@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/activation/glu.h"
 #include "hone/kernels/norm/cross_entropy.h"
 #include "hone/kernels/norm/rms_norm.h"

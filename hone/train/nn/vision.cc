@@ -11,7 +11,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/config/config_table.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/train/nn/resnet.h"
 
 namespace hone::nn {

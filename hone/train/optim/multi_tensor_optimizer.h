@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/rule/rule_group.h"
 #include "hone/kernels/multi_tensor/step.h"

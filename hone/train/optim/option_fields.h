@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"
 
 namespace hone::optim {

@@ -8,9 +8,9 @@
 #include <cmath>
 
 #include "hone/core/check.h"
-#include "hone/kernels/batched/cov_metric.h"
-#include "hone/kernels/batched/part_factor.h"
-#include "hone/kernels/batched/ridge_distance.h"
+#include "hone/kernels/paco/cov_metric.h"
+#include "hone/kernels/paco/part_factor.h"
+#include "hone/kernels/paco/ridge_distance.h"
 #include "hone/train/first_derivative.h"
 #include "hone/train/interop.h"
 

@@ -7,7 +7,7 @@
 
 // The geometry of image parts: covariances of few vectors, and distances under them. Tensors z are
 // the parts of one view of each image, [batch, parts, dim]. On the CPU everything is computed in
-// fp64 by the kernels of kernels/batched, on other devices by the operators in `composed`, which
+// fp64 by the kernels of kernels/paco, on other devices by the operators in `composed`, which
 // are also the tests' oracle, in the type of the parts with fp64 for small matrices. Gradients are
 // exact to first order and need no derivative of a factorization; a second derivative is
 // Error{Unsupported}. Autocast has no effect on them.
@@ -62,7 +62,7 @@ torch::Tensor root_of(const torch::Tensor& q);
 
 enum class SocMetric { Frobenius, Stein, LogEuclidean };
 
-// The squared distance of the covariances of the two views, [batch], as kernels/batched/
+// The squared distance of the covariances of the two views, [batch], as kernels/paco/
 // cov_metric.h defines it. Other devices than the CPU: Frobenius only.
 torch::Tensor covariance_distance(SocMetric metric, const torch::Tensor& z1,
                                   const torch::Tensor& z2, double epsilon);

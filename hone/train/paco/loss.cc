@@ -10,7 +10,7 @@
 #include <limits>
 
 #include "hone/core/check.h"
-#include "hone/kernels/batched/prototype.h"
+#include "hone/kernels/paco/prototype.h"
 #include "hone/train/interop.h"
 #include "hone/train/paco/mining.h"
 

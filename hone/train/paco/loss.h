@@ -4,8 +4,8 @@
 #include <torch/nn/cloneable.h>
 #include <torch/nn/pimpl.h>
 
-#include "hone/kernels/batched/assignment.h"
-#include "hone/kernels/batched/mine_negative.h"
+#include "hone/kernels/paco/assignment.h"
+#include "hone/kernels/paco/mine_negative.h"
 #include "hone/train/paco/geometry.h"
 #include "hone/train/paco/matching.h"
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/train/interop.h"
 
 namespace hone::paco {

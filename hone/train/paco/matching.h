@@ -4,7 +4,7 @@
 #include <torch/types.h>
 
 #include "hone/core/index.h"
-#include "hone/kernels/batched/assignment.h"
+#include "hone/kernels/paco/assignment.h"
 
 namespace hone::paco {
 

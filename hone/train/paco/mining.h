@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "hone/kernels/batched/mine_negative.h"
+#include "hone/kernels/paco/mine_negative.h"
 #include "hone/train/paco/geometry.h"
 
 namespace hone::paco {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/clock.h"
 #include "hone/core/log.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/clock.h"
+#include "hone/core/machine/trace.h"
 
 namespace hone::paco {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <torch/nn/modules/linear.h>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/nn/resnet.h"
 #include "hone/train/paco/loss.h"
 #include "hone/train/paco/peak_cache.h"

@@ -6,8 +6,8 @@
 
 #include <vector>
 
+#include "hone/core/file/json_io.h"
 #include "hone/core/index.h"
-#include "hone/core/json_io.h"
 #include "hone/data/image/augment_geometry.h"
 
 namespace hone::paco {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/measurer.h"
+#include "hone/core/machine/measurer.h"
 #include "hone/train/sketch/factored_linear.h"
 
 namespace hone::nn {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/quant_format.h"
+#include "hone/core/format/quant_format.h"
 #include "hone/kernels/gemm/gemm.h"
 #include "hone/train/interop.h"
 #include "hone/train/sketch/factor_products.h"

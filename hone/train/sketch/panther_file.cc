@@ -7,7 +7,7 @@
 #include <string>
 
 #include "hone/core/check.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/mmap_file.h"
 
 namespace hone::nn {
 namespace {

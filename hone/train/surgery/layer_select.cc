@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/config/nearest_name.h"
 #include "hone/core/names.h"
-#include "hone/core/nearest_name.h"
 
 namespace hone::nn {
 namespace {

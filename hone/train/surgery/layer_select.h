@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/surgery/layer_tree.h"
 
 namespace hone::nn {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 
 namespace hone::trainer {

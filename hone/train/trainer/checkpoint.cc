@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/file/sha256.h"
 #include "hone/core/log.h"
-#include "hone/core/mmap_file.h"
 #include "hone/core/progress.h"
-#include "hone/core/sha256.h"
 #include "hone/core/text_format.h"
 
 namespace hone::trainer {

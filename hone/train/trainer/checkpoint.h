@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/tensor_file.h"
 
 namespace hone::trainer {

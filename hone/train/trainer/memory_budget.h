@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/memory/abandoned_backward.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/optim/multi_tensor_optimizer.h"

@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 
 namespace hone::trainer {

@@ -4,8 +4,8 @@
 #include <chrono>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/trainer/event_file.h"
 
 namespace hone::trainer {

@@ -18,9 +18,9 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/progress.h"
 #include "hone/core/text_format.h"
-#include "hone/core/trace.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/optim/state_tensors.h"
 #include "hone/train/random_state.h"

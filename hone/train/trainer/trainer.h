@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/clock.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/machine/clock.h"
 #include "hone/train/amp/mixed_precision.h"
 #include "hone/train/optim/averaged_weights.h"
 #include "hone/train/optim/lr/scheduler.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/measurer.h"
+#include "hone/core/machine/measurer.h"
 #include "hone/tune/search/search.h"
 
 namespace hone::tune {

@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "hone/core/file/json_io.h"
 #include "hone/core/index.h"
-#include "hone/core/json_io.h"
 
 namespace hone::tune {
 

@@ -11,9 +11,9 @@
 
 #include "hone/app/torch/train_vision.h"
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/core/log.h"
-#include "hone/core/mmap_file.h"
 #include "hone/train/surgery/slot.h"
 #include "hone/train/task/vision/vision_model.h"
 #include "hone/train/tensor_file.h"

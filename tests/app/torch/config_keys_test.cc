@@ -12,7 +12,7 @@
 
 #include "hone/app/torch/train_lm.h"
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/nn/linear.h"
 #include "hone/train/task/lm/lm_setup.h"

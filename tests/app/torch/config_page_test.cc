@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/train/task/lm/lm_config.h"
 #include "hone/train/task/vision/vision_config.h"
 #include "tests/support/test_data.h"

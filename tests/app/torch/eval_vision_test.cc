@@ -7,7 +7,7 @@
 
 #include "hone/app/torch/train_vision.h"
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 #include "hone/train/nn/resnet.h"
 #include "hone/train/task/vision/metrics/feature_metrics.h"

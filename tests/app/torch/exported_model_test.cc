@@ -7,7 +7,7 @@
 #include "hone/app/convert.h"
 #include "hone/app/torch/train_lm.h"
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/philox.h"
 #include "hone/infer/engine.h"
 #include "hone/text/load_tokenizer.h"

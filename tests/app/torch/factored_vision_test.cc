@@ -12,7 +12,7 @@
 #include "hone/app/torch/eval_vision.h"
 #include "hone/app/torch/train_vision.h"
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 #include "hone/train/sketch/convert.h"
 #include "hone/train/sketch/sketched_conv.h"

@@ -13,7 +13,7 @@
 
 #include "hone/app/torch/train_lm.h"
 #include "hone/app/torch/tune/tuned_model.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/model_io/hf_config.h"
 #include "hone/model_io/write_model.h"
 #include "hone/train/task/lm/export_lm.h"

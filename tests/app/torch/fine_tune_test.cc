@@ -15,7 +15,7 @@
 
 #include "hone/app/torch/memory_lm.h"
 #include "hone/app/torch/train_lm.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 #include "hone/model_io/model_file.h"
 #include "hone/model_io/write_model.h"

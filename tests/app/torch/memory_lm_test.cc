@@ -5,7 +5,7 @@
 
 #include "hone/app/torch/train_lm.h"
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"

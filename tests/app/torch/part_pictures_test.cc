@@ -79,7 +79,7 @@ TEST(PartPictures, show_the_pixels_that_the_network_sees_and_the_windows_on_them
       }
     }
     ASSERT_EQ(pictures[i].boxes.size(), 2u);
-    for (const tune::PictureBox& box : pictures[i].boxes) {  // the map has 4 x 4 cells
+    for (const report::PictureBox& box : pictures[i].boxes) {  // the map has 4 x 4 cells
       EXPECT_EQ(box.width, 2);
       EXPECT_EQ(box.height, 2);
       EXPECT_GE(box.left, 0);

@@ -10,7 +10,7 @@
 
 #include "hone/app/torch/train_lm.h"
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/support/test_data.h"
 

@@ -8,10 +8,10 @@
 
 #include "hone/app/torch/memory_vision.h"
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/file/sha256.h"
 #include "hone/core/log.h"
-#include "hone/core/sha256.h"
 #include "hone/train/trainer/checkpoint.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/support/error_of.h"

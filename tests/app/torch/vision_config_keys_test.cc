@@ -11,7 +11,7 @@
 
 #include "hone/app/torch/train_vision.h"
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/train/task/lm/lm_config.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/support/image_files.h"

@@ -42,9 +42,9 @@ Example example(Index classes) {
 }
 
 template <class Kind>
-const Kind* find_block(const tune::Report& report) {
-  for (const tune::Section& section : report.sections) {
-    for (const tune::Block& block : section.blocks) {
+const Kind* find_block(const report::Report& report) {
+  for (const report::Section& section : report.sections) {
+    for (const report::Block& block : section.blocks) {
       if (const auto* found = std::get_if<Kind>(&block)) return found;
     }
   }
@@ -53,17 +53,17 @@ const Kind* find_block(const tune::Report& report) {
 
 TEST(VisionReport, has_the_figures_of_the_card) {
   const Example given = example(4);
-  const tune::Report report = make_vision_report(given.card, given.data);
-  const auto* map = find_block<tune::Heatmap>(report);
+  const report::Report report = make_vision_report(given.card, given.data);
+  const auto* map = find_block<report::Heatmap>(report);
   ASSERT_NE(map, nullptr);
   EXPECT_EQ(map->names, given.data.classes);
   EXPECT_EQ(map->counts, (std::vector<Index>{2, 1, 0, 0, 0, 2, 1, 0, 0, 0, 2, 1, 1, 0, 0, 2}));
-  const auto* cloud = find_block<tune::PointCloud>(report);
+  const auto* cloud = find_block<report::PointCloud>(report);
   ASSERT_NE(cloud, nullptr);
   EXPECT_EQ(cloud->points.size(), 12u);
   EXPECT_EQ(cloud->points[7].group, 2u);
   EXPECT_EQ(cloud->points[7].y, 1);
-  const auto* chart = find_block<tune::LineChart>(report);
+  const auto* chart = find_block<report::LineChart>(report);
   ASSERT_NE(chart, nullptr);
   ASSERT_EQ(chart->series[1].points.size(), 2u) << "bins without images are left out";
   EXPECT_EQ(chart->series[1].points[0].x, 0.7);
@@ -71,14 +71,14 @@ TEST(VisionReport, has_the_figures_of_the_card) {
   const std::string html = render_html(report);
   EXPECT_THAT(html, HasSubstr("class=\"legend\""));
   EXPECT_THAT(html, HasSubstr("66.67"));
-  EXPECT_EQ(find_block<tune::Pictures>(report), nullptr);
+  EXPECT_EQ(find_block<report::Pictures>(report), nullptr);
 }
 
 TEST(VisionReport, has_no_features_without_them) {
   Example given = example(3);
   given.data.plane.clear();
-  const tune::Report report = make_vision_report(given.card, given.data);
-  EXPECT_EQ(find_block<tune::PointCloud>(report), nullptr);
+  const report::Report report = make_vision_report(given.card, given.data);
+  EXPECT_EQ(find_block<report::PointCloud>(report), nullptr);
 }
 
 TEST(VisionReport, of_many_classes_draws_those_with_errors_and_some_of_the_points) {
@@ -87,14 +87,14 @@ TEST(VisionReport, of_many_classes_draws_those_with_errors_and_some_of_the_point
   for (const std::size_t wrong : {std::size_t{3 * 500}, std::size_t{3 * 700}}) {
     given.data.predictions[wrong] = 799;
   }
-  const tune::Report report = make_vision_report(given.card, given.data);
-  const auto* map = find_block<tune::Heatmap>(report);
+  const report::Report report = make_vision_report(given.card, given.data);
+  const auto* map = find_block<report::Heatmap>(report);
   ASSERT_EQ(map->names.size(), 100u);
   for (const char* name : {"class500", "class700", "class799"}) {
     EXPECT_TRUE(std::ranges::count(map->names, name) == 1) << name;
   }
   EXPECT_THAT(map->note, HasSubstr("The 100 classes with the most errors are drawn."));
-  const auto* cloud = find_block<tune::PointCloud>(report);
+  const auto* cloud = find_block<report::PointCloud>(report);
   EXPECT_EQ(cloud->points.size(), 2000u);
   EXPECT_THAT(cloud->note, HasSubstr("2000 of 2400"));
   EXPECT_THAT(render_html(report), Not(HasSubstr("class=\"legend\"")));
@@ -102,8 +102,8 @@ TEST(VisionReport, of_many_classes_draws_those_with_errors_and_some_of_the_point
 
 TEST(VisionReport, of_a_hundred_classes_leaves_none_out) {
   const Example given = example(100);
-  const tune::Report report = make_vision_report(given.card, given.data);
-  const auto* map = find_block<tune::Heatmap>(report);
+  const report::Report report = make_vision_report(given.card, given.data);
+  const auto* map = find_block<report::Heatmap>(report);
   EXPECT_EQ(map->names.size(), 100u);
   EXPECT_THAT(map->note, Not(HasSubstr("classes")));
 }
@@ -115,7 +115,7 @@ TEST(VisionReport, names_from_files_stay_text) {
   given.card.classes[1].name = given.card.confused[0].name = hostile;
   given.card.confused[0].predicted = hostile;
   given.card.comparison = VisionComparison{.baseline = hostile};
-  tune::Picture picture;
+  report::Picture picture;
   picture.name = picture.note = hostile;
   picture.width = picture.height = 2;
   picture.boxes.push_back({0, 0, 1, 1, hostile});

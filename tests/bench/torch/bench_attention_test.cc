@@ -10,8 +10,8 @@
 
 #include "hone/bench/torch/attention_contestants.h"
 #include "hone/bench/torch/linalg_work.h"
-#include "hone/core/clock.h"
-#include "hone/tune/measure/measure.h"
+#include "hone/core/machine/clock.h"
+#include "hone/measure/measure.h"
 #include "tests/support/error_of.h"
 #include "tests/train/sketch/attention_oracle.h"
 
@@ -98,7 +98,7 @@ TEST(AttentionWork, has_the_norm_that_it_says) {
 }
 
 Json measured_attention(const BenchAttentionOptions& options, std::string* table = nullptr) {
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   BenchRun run(*measurer, {.quick = true, .repeat = 1});
   bench_attention(options, run);
   if (table != nullptr) *table = run.table();

@@ -16,13 +16,13 @@
 
 #include "hone/bench/torch/bench_layer_step.h"
 #include "hone/bench/torch/layer_contestants.h"
-#include "hone/core/clock.h"
-#include "hone/core/file_io.h"
-#include "hone/tune/measure/measure.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/machine/clock.h"
+#include "hone/measure/measure.h"
 #include "tests/bench/torch/bench_rows.h"
+#include "tests/report/report_xml.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
-#include "tests/tune/report_xml.h"
 
 namespace hone::bench {
 namespace {
@@ -36,7 +36,7 @@ using torch::Tensor;
 
 Json report_of(BenchLayersOptions options, Index repeat = 1) {
   options.threads = 1;
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   BenchRun run(*measurer, {.quick = true, .repeat = repeat});
   bench_layers(options, run);
   EXPECT_FALSE(run.table().empty());
@@ -135,8 +135,8 @@ TEST_F(TutorialGrid, every_row_has_its_error_numbers_and_memory) {
 
 TEST_F(TutorialGrid, charts_show_36_points_and_six_lines) {
   const std::string landscape = plot("landscape.svg"), pareto = plot("pareto.svg");
-  EXPECT_EQ(tune::test::find_xml_fault(landscape), "");
-  EXPECT_EQ(tune::test::find_xml_fault(pareto), "");
+  EXPECT_EQ(report::test::find_xml_fault(landscape), "");
+  EXPECT_EQ(report::test::find_xml_fault(pareto), "");
   EXPECT_EQ(count_of(landscape, "<circle class=\"bubble"), 2 * 36);
   EXPECT_EQ(count_of(landscape, "<polyline class=\"line"), 2 * 6);
   EXPECT_EQ(count_of(landscape, "class=\"dot "), 2 * 36);
@@ -362,7 +362,7 @@ TEST(BenchLayers, measure_the_training_step_with_half_of_the_bytes_of_mlps) {
   architecture.heads = architecture.kv_heads = 2;
   architecture.head_dim = architecture.rope.rotary_dims = 8;
   architecture.context = kStepPositions;
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   BenchRun run(*measurer, {.quick = true, .repeat = 5});
   bench_layer_step(architecture, {.batches = {1, 2}}, run);
   const Json report = run.report();

@@ -14,9 +14,9 @@
 
 #include "hone/bench/torch/linalg_contestants.h"
 #include "hone/bench/torch/linalg_work.h"
-#include "hone/core/clock.h"
+#include "hone/core/machine/clock.h"
+#include "hone/measure/measure.h"
 #include "hone/train/linalg/sketch_tensor.h"
-#include "hone/tune/measure/measure.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"
 
@@ -130,7 +130,7 @@ TEST(SrhtLoop, is_the_product_with_the_operator) {
 }
 
 Json measured_linalg(const BenchLinalgOptions& options) {
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   BenchRun run(*measurer, {.quick = true, .repeat = 1});
   bench_linalg(options, run);
   return run.report();

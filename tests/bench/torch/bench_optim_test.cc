@@ -11,10 +11,10 @@
 #include <set>
 #include <string>
 
-#include "hone/core/clock.h"
 #include "hone/core/error.h"
+#include "hone/core/machine/clock.h"
 #include "hone/kernels/cuda/device_info.h"
-#include "hone/tune/measure/measure.h"
+#include "hone/measure/measure.h"
 #include "tests/support/refusal.h"
 
 namespace hone::bench {
@@ -24,7 +24,7 @@ namespace {
 class GuideBench : public testing::Test {
  protected:
   static void SetUpTestSuite() {
-    const auto measurer = tune::make_measurer(steady_clock());
+    const auto measurer = measure::make_measurer();
     BenchRun run(*measurer, {.quick = true, .repeat = 7});
     bench_optim({.sizes = {"guide"}, .threads = 1}, run);
     report_ = run.report();
@@ -47,7 +47,7 @@ constexpr const char* kSizes[] = {"100", "1000", "64x64", "512x512", "1024x1024"
 
 // A wrong name costs no minutes of measurement before it.
 TEST(BenchOptim, refuses_a_wrong_list_before_it_measures) {
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   for (const BenchOptimOptions& wrong :
        {BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm", "muon"}},
         BenchOptimOptions{.sizes = {"1x16", "1x0"}, .rules = {"sgdm"}},
@@ -68,7 +68,7 @@ TEST(BenchOptim, refuses_a_wrong_list_before_it_measures) {
 
 // On every machine, before a device is looked for.
 TEST(BenchOptim, refuses_what_does_not_run_on_a_cuda_device) {
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   const auto refusal = [&](const BenchOptimOptions& options, ErrorCategory category) {
     BenchRun run(*measurer, {.quick = true, .repeat = 7});
     return test::refusal([&] { bench_optim(options, run); }, category);
@@ -91,7 +91,7 @@ TEST(BenchOptim, refuses_what_does_not_run_on_a_cuda_device) {
 
 TEST(BenchOptim, a_cuda_device_has_rows_of_hone_and_of_libtorch) {
   if (!at::hasCUDA() || kernels::query_cuda().devices.empty()) GTEST_SKIP() << "no CUDA device";
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   BenchRun run(*measurer, {.quick = true, .repeat = 7});
   bench_optim({.sizes = {"30x1000", "2x33554432"},
                .rules = {"sgdm", "adam", "adamw", "adagrad", "rmsprop", "lion", "tam", "tam_row",
@@ -161,7 +161,7 @@ TEST_F(GuideBench, every_size_compares_a_step_in_place_with_a_checked_one_in_tim
 
 TEST(BenchOptim, peers_step_adamw_alone_and_have_a_row_where_they_are_absent) {
   ::setenv("HONE_PEERS", "/nonexistent", 1);
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   BenchRun run(*measurer, {.quick = true, .repeat = 3});
   bench_optim({.sizes = {"1x5000"}, .rules = {"sgdm", "adamw"}, .against = {"deepspeed"}}, run);
   ::unsetenv("HONE_PEERS");

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "hone/bench/torch/paco_contestants.h"
-#include "hone/core/clock.h"
-#include "hone/tune/measure/measure.h"
+#include "hone/core/machine/clock.h"
+#include "hone/measure/measure.h"
 #include "tests/bench/torch/bench_rows.h"
 #include "tests/support/error_of.h"
 
@@ -68,7 +68,7 @@ void expect_quotient(const Json& report, const std::string& name, const std::str
 }
 
 TEST(BenchPaco, has_a_row_for_every_batch_and_side_with_its_loss) {
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   BenchRun run(*measurer, {.quick = true, .repeat = 5});
   bench_paco({.batches = {4, 33},
               .parts = 3,
@@ -106,7 +106,7 @@ TEST(BenchPaco, has_a_row_for_every_batch_and_side_with_its_loss) {
 }
 
 TEST(BenchPaco, tells_what_mining_allocates_beside_the_dense_pool) {
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   BenchRun run(*measurer, {.quick = true, .repeat = 1});
   bench_paco({.batches = {16, 128}, .parts = 4, .dim = 16, .against = {}, .threads = 1}, run);
   const Json report = run.report();
@@ -124,7 +124,7 @@ TEST(BenchPaco, tells_what_mining_allocates_beside_the_dense_pool) {
 }
 
 TEST(BenchPaco, a_whole_step_has_the_shares_of_what_part_contrast_adds) {
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   BenchRun run(*measurer, {.quick = true, .repeat = 5});
   BenchPacoOptions options{.batches = {4}, .parts = 3, .dim = 8, .against = {}, .threads = 1};
   options.networks = {{.name = "resnet20", .side = 16, .most = 1e9, .width = 4},
@@ -149,7 +149,7 @@ TEST(BenchPaco, a_whole_step_has_the_shares_of_what_part_contrast_adds) {
 
 TEST(BenchPaco, refuses_by_name) {
   const auto refused = [](const BenchPacoOptions& options) {
-    const auto measurer = tune::make_measurer(steady_clock());
+    const auto measurer = measure::make_measurer();
     BenchRun run(*measurer, {.quick = true, .repeat = 1});
     return error_of([&] { bench_paco(options, run); });
   };

@@ -6,7 +6,7 @@
 
 #include <string>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 
 namespace hone::test {
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/cli/cli_fixture.h"
 #include "tests/support/peer.h"
 

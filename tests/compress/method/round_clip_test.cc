@@ -13,7 +13,7 @@
 #include "hone/core/bf16.h"
 #include "hone/core/error.h"
 #include "hone/core/philox.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 
 namespace hone::compress {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "hone/core/check.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/core/philox.h"
 
 namespace hone::infer::grammar {

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "tests/infer/grammar/grammar_support.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"

@@ -10,7 +10,7 @@
 #include <functional>
 #include <set>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "tests/infer/grammar/grammar_support.h"
 
 namespace hone::infer::grammar {

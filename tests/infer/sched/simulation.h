@@ -155,7 +155,7 @@ class Simulation {
       return;
     }
     require(!client.request.deadline || *client.request.deadline > now_, "a deadline ahead");
-    const infer::RequestId id = client.request.id;
+    const RequestId id = client.request.id;
     clients_.emplace(id, std::move(client));
   }
 
@@ -263,7 +263,7 @@ class Simulation {
       for (Index i = 0; i < rows; ++i) kv_tokens += planned.first_position + i + 1;
       check_writes(planned, written);
     }
-    const infer::StepShape& shape = plan.shape;
+    const StepShape& shape = plan.shape;
     require(shape.decode_rows + shape.prefill_tokens == all_rows, "all rows");
     require(shape.kv_tokens == kv_tokens, "all positions");
     require(all_rows <= options_.max_rows, "no more rows than a step can take");
@@ -342,17 +342,17 @@ class Simulation {
   }
 
   void run_plan(const infer::StepPlan& plan) {
-    std::map<infer::RequestId, Text> texts;
+    std::map<RequestId, Text> texts;
     for (const infer::PlannedSequence& planned : plan.sequences) {
       Text text = clients_.at(planned.id).text;
       const auto drafts = std::span(planned.tokens).last(static_cast<std::size_t>(planned.drafts));
       for (const TokenId id : drafts) text.push(id);
       texts.emplace(planned.id, std::move(text));
     }
-    model_.run(plan, [&](infer::RequestId id) -> const Text& { return texts.at(id); });
+    model_.run(plan, [&](RequestId id) -> const Text& { return texts.at(id); });
     if (!is_closed_ && chance(0.1)) submit(chance(0.3) ? any_client() : nullptr);
     if (chance(0.1)) cancel();
-    const infer::StepShape& shape = plan.shape;
+    const StepShape& shape = plan.shape;
     const double seconds = 2e-3 + 3e-4 * static_cast<double>(shape.decode_rows) +
                            1e-4 * static_cast<double>(shape.prefill_tokens) +
                            1e-6 * static_cast<double>(shape.kv_tokens);
@@ -454,10 +454,10 @@ class Simulation {
   FakeModel model_;
   PhiloxStream random_;
   std::vector<std::vector<TokenId>> shared_;  // beginnings of prompts, used by both tenants
-  std::map<infer::RequestId, Client> clients_;
-  std::map<infer::RequestId, Index> most_drafts_;  // before the plan
+  std::map<RequestId, Client> clients_;
+  std::map<RequestId, Index> most_drafts_;  // before the plan
   TimeNs now_ = 1'000'000'000;
-  infer::RequestId last_id_ = 0;
+  RequestId last_id_ = 0;
   Index arrivals_ = 0, submitted_ = 0, refused_ = 0;
   bool is_closed_ = false;
   Coverage coverage_;

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hone/core/error.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/activation/glu.h"
 #include "tests/kernels/kernel_support.h"
 

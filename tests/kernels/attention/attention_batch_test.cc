@@ -7,7 +7,7 @@
 #include <limits>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/attention/attention.h"
 #include "tests/kernels/kernel_support.h"
 #include "tests/support/straggling_executor.h"

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hone/core/bf16.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/attention/attention.h"
 #include "tests/kernels/kernel_support.h"
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <functional>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/kernels/attention/linear_attention_support.h"
 
 namespace hone::kernels {

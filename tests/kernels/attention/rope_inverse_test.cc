@@ -9,7 +9,7 @@
 #include <numeric>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/attention/rope.h"
 #include "tests/kernels/kernel_support.h"
 

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <map>
 
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "tests/kernels/cuda/emulated_step.h"
 #include "tests/kernels/cuda/rule_cases.h"
 #include "tests/kernels/kernel_support.h"

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "tests/support/test_data.h"
 
 namespace hone::kernels::cuda {

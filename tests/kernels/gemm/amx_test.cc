@@ -21,8 +21,8 @@
 #include <thread>
 
 #include "hone/core/buffer.h"
-#include "hone/core/cpu_info.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/machine/cpu_info.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/gemm/gemm.h"
 #include "hone/kernels/gemm/integer/int_tile.h"
 #include "hone/kernels/gemm/packed_rows.h"

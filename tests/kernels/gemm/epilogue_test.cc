@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "hone/core/error.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/gemm/gemm.h"
 #include "tests/kernels/gemm/weight_support.h"
 #include "tests/support/straggling_executor.h"

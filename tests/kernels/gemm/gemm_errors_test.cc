@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 #include "hone/kernels/gemm/gemm.h"
 #include "hone/kernels/gemm/variant.h"
 #include "tests/kernels/gemm/weight_support.h"

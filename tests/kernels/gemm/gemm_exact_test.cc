@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "hone/core/bf16.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/gemm/gemm.h"
 #include "tests/kernels/gemm/weight_support.h"
 #include "tests/kernels/kernel_support.h"

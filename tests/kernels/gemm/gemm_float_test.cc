@@ -8,7 +8,7 @@
 
 #include "hone/core/bf16.h"
 #include "hone/core/error.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/gemm/gemm.h"
 #include "tests/kernels/gemm/weight_support.h"
 

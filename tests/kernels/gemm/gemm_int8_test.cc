@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "hone/core/cpu_info.h"
 #include "hone/core/error.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/machine/cpu_info.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/gemm/gemm.h"
 #include "tests/kernels/gemm/weight_support.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hone/core/bf16.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/gemm/packed_matrix.h"
 #include "hone/kernels/gemm/packed_rows.h"
 #include "tests/kernels/gemm/weight_support.h"

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "hone/core/error.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/gemm/packed_matrix.h"
 #include "tests/kernels/gemm/weight_support.h"
 

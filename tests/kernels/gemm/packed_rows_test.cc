@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "hone/core/error.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/gemm/packed_rows.h"
 #include "tests/kernels/gemm/weight_support.h"
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/gemm/gemm.h"
 #include "hone/kernels/gemm/layout_id.h"
 #include "tests/kernels/gemm/weight_support.h"

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "hone/core/format/quant_format.h"
 #include "hone/core/philox.h"
-#include "hone/core/quant_format.h"
 #include "hone/kernels/gemm/packed_rows.h"
 #include "hone/kernels/gemm/tile.h"
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 #include "hone/kernels/multi_tensor/step.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"

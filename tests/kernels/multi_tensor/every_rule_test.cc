@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/kernels/multi_tensor/double_rules_support.h"
 
 namespace hone::kernels {

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/kernels/multi_tensor/double_rules_support.h"
 
 namespace {

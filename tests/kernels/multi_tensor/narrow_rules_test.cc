@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/kernels/multi_tensor/double_rules_support.h"
 #include "tests/kernels/multi_tensor/mixed_set.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hone/core/bf16.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "tests/kernels/kernel_support.h"

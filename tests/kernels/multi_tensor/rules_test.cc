@@ -8,7 +8,7 @@
 #include <functional>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/kernels/multi_tensor/rule/adam.h"
 #include "tests/kernels/multi_tensor/double_rules_support.h"

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/kernel_support.h"
 #include "tests/kernels/multi_tensor/mixed_set.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/kernel_support.h"

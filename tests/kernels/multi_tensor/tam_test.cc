@@ -5,7 +5,7 @@
 #include <cmath>
 #include <map>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "tests/kernels/multi_tensor/tam_scope_step.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"

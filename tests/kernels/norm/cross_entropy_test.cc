@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/norm/cross_entropy.h"
 #include "tests/kernels/kernel_support.h"
 

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/norm/rms_norm.h"
 #include "hone/kernels/norm/rms_norm_grad.h"
 #include "tests/kernels/kernel_support.h"

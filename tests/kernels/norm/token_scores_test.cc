@@ -8,7 +8,7 @@
 #include <limits>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/kernels/kernel_support.h"
 
 namespace hone::kernels {

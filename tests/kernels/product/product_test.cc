@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/kernels/sketch/sketch_support.h"
 
 namespace hone::kernels {

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "hone/core/cpu_info.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/machine/cpu_info.h"
+#include "hone/core/thread/thread_pool.h"
 
 namespace hone::kernels {
 namespace {

@@ -6,7 +6,7 @@
 #include <bit>
 #include <vector>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/kernels/sketch/sketch_support.h"
 
 namespace hone::kernels {

@@ -7,7 +7,7 @@
 #include <limits>
 #include <set>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "tests/kernels/sketch/sketch_support.h"
 
 namespace hone::kernels {

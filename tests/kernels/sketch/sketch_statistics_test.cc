@@ -8,7 +8,7 @@
 #include <numeric>
 #include <set>
 
-#include "hone/kernels/batched/small_matrix.h"
+#include "hone/kernels/paco/small_matrix.h"
 #include "hone/kernels/sketch/apply.h"
 #include "hone/kernels/sketch/sketch_draw.h"
 #include "hone/kernels/sketch/sketch_op.h"

@@ -11,9 +11,9 @@
 #include <map>
 #include <set>
 
-#include "hone/core/file_io.h"
-#include "hone/core/mmap_file.h"
-#include "hone/core/safetensors.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
+#include "hone/core/format/safetensors.h"
 #include "hone/model_io/family/file_tensors.h"
 #include "hone/model_io/hf_config.h"
 #include "tests/model_io/tiny_model.h"

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/model_io/metadata/gguf_metadata.h"
 #include "hone/model_io/metadata/model_card.h"
 #include "tests/model_io/metadata/described_model.h"

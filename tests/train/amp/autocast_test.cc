@@ -11,8 +11,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "hone/core/clock.h"
-#include "hone/tune/measure/measure.h"
+#include "hone/core/machine/clock.h"
+#include "hone/measure/measure.h"
 
 namespace hone::amp {
 namespace {
@@ -102,7 +102,7 @@ TEST(AutocastGuard, the_cache_of_weights_is_kept_inside_and_dropped_at_the_outer
 
 // A forward that takes longer in the type where `slow` says so.
 PrecisionChoice choose(bool slow_in_bf16) {
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   const auto forward = [slow_in_bf16] {
     const bool slow = (product_type() == at::kBFloat16) == slow_in_bf16;
     std::this_thread::sleep_for(std::chrono::microseconds(slow ? 600 : 200));
@@ -121,7 +121,7 @@ TEST(Bf16IsFaster, is_decided_by_the_measured_forward) {
 }
 
 TEST(Bf16IsFaster, is_false_with_the_reason_where_autocast_cannot_run) {
-  const auto measurer = tune::make_measurer(steady_clock());
+  const auto measurer = measure::make_measurer();
   int calls = 0;
   const auto forward = [&calls] { ++calls; };
   const auto choice = choose_precision(forward, c10::DeviceType::XPU, *measurer);

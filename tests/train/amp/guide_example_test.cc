@@ -8,7 +8,7 @@
 
 #include <sstream>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/train/amp/amp_stats.h"
 #include "hone/train/amp/emulated_half.h"
 #include "hone/train/amp/grad_scaler.h"

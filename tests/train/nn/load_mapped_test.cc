@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
-#include "hone/core/safetensors.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/format/safetensors.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/surgery/slot.h"
 #include "hone/train/tensor_file.h"

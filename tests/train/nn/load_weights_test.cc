@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/data/image/image.h"
 #include "hone/train/nn/resnet.h"
 #include "hone/train/surgery/slot.h"

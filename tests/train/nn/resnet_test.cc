@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/json_io.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/train/surgery/slot.h"
 #include "hone/train/tensor_file.h"
 #include "tests/support/error_of.h"

@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "hone/core/error.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "tests/support/peer.h"
 #include "tests/train/optim/formula_values.h"
 

@@ -8,8 +8,8 @@
 #include <functional>
 #include <string>
 
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/core/philox.h"
 #include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"

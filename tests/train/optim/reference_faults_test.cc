@@ -7,7 +7,7 @@
 
 #include <cmath>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/optim/tam.h"

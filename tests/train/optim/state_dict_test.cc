@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/optim/adagrad.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/lion.h"

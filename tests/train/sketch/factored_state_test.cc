@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/sketch/factored_linear.h"
 #include "hone/train/surgery/slot.h"

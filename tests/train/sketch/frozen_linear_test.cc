@@ -7,7 +7,7 @@
 #include <tuple>
 #include <vector>
 
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/train/nn/load_weights.h"
 #include "hone/train/tensor_file.h"
 #include "tests/support/refusal.h"

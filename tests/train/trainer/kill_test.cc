@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/philox.h"
 #include "hone/train/task/lm/lm_setup.h"
 #include "hone/train/task/lm/lm_task.h"

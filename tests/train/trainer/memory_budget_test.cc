@@ -9,7 +9,7 @@
 #include <string>
 
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/train/memory/memory_meter.h"
 #include "hone/train/task/lm/lm_setup.h"
 #include "hone/train/task/lm/lm_task.h"

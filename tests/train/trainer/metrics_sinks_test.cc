@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/trainer/event_file.h"
 #include "tests/support/peer.h"
 #include "tests/support/test_data.h"

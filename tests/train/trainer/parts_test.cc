@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/data/permute.h"
 #include "hone/train/task/lm/token_data.h"
 #include "hone/train/trainer/metrics_log.h"

@@ -9,7 +9,7 @@
 #include <map>
 #include <stdexcept>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/philox.h"
 #include "hone/tune/search/rank_plan.h"
 #include "tests/support/refusal.h"

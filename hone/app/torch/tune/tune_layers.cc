@@ -12,27 +12,26 @@
 #include <utility>
 #include <vector>
 
-#include "hone/app/measurer.h"
 #include "hone/app/torch/train_run.h"
-#include "hone/app/torch/tune/layer_fitter.h"
 #include "hone/app/torch/tune/tune_report.h"
 #include "hone/app/torch/tune/tuned_model.h"
+#include "hone/compress/quality/block_bootstrap.h"
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/folder_lock.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/folder_lock.h"
+#include "hone/core/file/sha256.h"
 #include "hone/core/log.h"
-#include "hone/core/machine_card.h"
+#include "hone/core/machine/machine_card.h"
 #include "hone/core/names.h"
 #include "hone/core/progress.h"
-#include "hone/core/sha256.h"
 #include "hone/core/version.h"
 #include "hone/data/leaves/leaves.h"
 #include "hone/data/story_grammar.h"
+#include "hone/measure/measure.h"
 #include "hone/train/memory/device_memory.h"
 #include "hone/train/surgery/layer_surgery.h"
 #include "hone/train/surgery/layer_tree.h"
-#include "hone/tune/measure/measure.h"
-#include "hone/tune/quality/block_bootstrap.h"
+#include "hone/train/tuner/layer_fitter.h"
 
 namespace hone::app {
 namespace {
@@ -72,7 +71,7 @@ ModelFigures sizes_of(const torch::nn::Module& module) {
   return out;
 }
 
-std::vector<double> qualities_of(TunedModel& model, QualityMetric metric, Index repeats) {
+std::vector<double> qualities_of(TunedModel& model, tuner::QualityMetric metric, Index repeats) {
   std::vector<double> out;
   for (Index repeat = 0; repeat < repeats; ++repeat) {
     const auto [first, count] = samples_of_repeat(model, repeat, repeats, 1);
@@ -82,7 +81,7 @@ std::vector<double> qualities_of(TunedModel& model, QualityMetric metric, Index 
 }
 
 // Qualities of the model on up to 20 parts of the samples that a search does not see, in order.
-std::vector<double> held_back_qualities(TunedModel& model, QualityMetric metric) {
+std::vector<double> held_back_qualities(TunedModel& model, tuner::QualityMetric metric) {
   constexpr Index kMostParts = 20;
   const Index held = held_back_samples(model), begin = model.samples() - held;
   const Index parts = std::min(kMostParts, held);
@@ -98,13 +97,13 @@ tune::QualityChange change_of(std::span<const double> unchanged, std::span<const
   std::vector<double> differences;
   for (std::size_t i = 0; i < model.size(); ++i) differences.push_back(model[i] - unchanged[i]);
   constexpr double kTwoSided = 0.9;  // whose lower end is that of a one-sided interval of 95 %
-  const auto interval = tune::bootstrap_mean(differences, {.block = 1, .coverage = kTwoSided});
+  const auto interval = compress::bootstrap_mean(differences, {.block = 1, .coverage = kTwoSided});
   return {interval.mean, interval.low};
 }
 
-void check_metric(const TunedModel& model, QualityMetric metric) {
+void check_metric(const TunedModel& model, tuner::QualityMetric metric) {
   HONE_REQUIRE(model.has(metric), "quality.metric",
-               metric == QualityMetric::Accuracy
+               metric == tuner::QualityMetric::Accuracy
                    ? "A language model is measured by perplexity or loss."
                    : "A classifier is measured by accuracy or loss.");
 }
@@ -205,7 +204,7 @@ class ModelTimer {
                                          .warns_of_drift = false,
                                          .stop = stop_});
     ++timings_;
-    if (measured.drift > tune::kDriftLimit) ++drifted_;
+    if (measured.drift > measure::kDriftLimit) ++drifted_;
     return measurer_->spread(measured.seconds[0]).median;
   }
 
@@ -227,20 +226,20 @@ class ModelTimer {
     if (drifted_ == 0) return;
     log_warning(concat("During ", drifted_, " of ", timings_,
                        " measurements the speed of this machine changed by more than ",
-                       std::round(100 * tune::kDriftLimit),
+                       std::round(100 * measure::kDriftLimit),
                        " %; it may have chosen another model than an idle machine would have."));
   }
 
  private:
   const std::atomic<bool>* stop_;
-  std::unique_ptr<Measurer> measurer_ = make_measurer();
+  std::unique_ptr<Measurer> measurer_ = measure::make_measurer();
   Index timings_ = 0, drifted_ = 0;  // measurements, and those of them that drifted
 };
 
 // The folder of a search, from the first checks to its result.
 class TuneRun {
  public:
-  explicit TuneRun(const TuneJob& job) : job_(job), space_(read_tune_space(job.space)) {
+  explicit TuneRun(const TuneJob& job) : job_(job), space_(tuner::read_tune_space(job.space)) {
     check_output_spares(job.out, job.model);
     check_output_outside(job.out, job.model);
     check_output_excludes(job.out, job.space);
@@ -259,7 +258,7 @@ class TuneRun {
     check_metric(*model_, space_.quality.metric);
     check_samples(*model_, job.data, space_.repeats);
     if (space_.speed) model_->prepare_run(*space_.speed);
-    groups_ = make_groups(model_->module(), space_);
+    groups_ = tuner::make_groups(model_->module(), space_);
     for (const auto& [path, reason] : groups_.skipped) {
       log_info(concat("tune: layer ", escape_controls(path), " is skipped. ", reason));
     }
@@ -422,11 +421,11 @@ class TuneRun {
   }
 
   TuneJob job_;
-  TuneSpace space_;
+  tuner::TuneSpace space_;
   std::optional<FolderLock> lock_;
   std::unique_ptr<TunedModel> model_;
-  TuneGroups groups_;
-  std::optional<LayerFitter> fitter_;
+  tuner::TuneGroups groups_;
+  std::optional<tuner::LayerFitter> fitter_;
   nn::Snapshot unchanged_layers_;
   Unchanged unchanged_;
   bool is_changed_ = false;
@@ -435,7 +434,7 @@ class TuneRun {
 
 // What layers.json says of the model next to it.
 struct Recorded {
-  QualityGoal goal;
+  tuner::QualityGoal goal;
   double least_quality = 0;
   // On the samples held back; nothing if there were none.
   std::optional<double> least_held_back;
@@ -461,7 +460,8 @@ Recorded read_recorded(const fs::path& path) {
                "The search had no limit of quality that a model could be checked against.");
   Recorded out;
   const auto metric = field("metric", &Json::is_string).get<std::string>();
-  for (const auto own : {QualityMetric::Perplexity, QualityMetric::Loss, QualityMetric::Accuracy}) {
+  for (const auto own : {tuner::QualityMetric::Perplexity, tuner::QualityMetric::Loss,
+                         tuner::QualityMetric::Accuracy}) {
     if (name_of(own) == metric) out.goal.metric = own;
   }
   out.least_quality = field("least_quality", &Json::is_number).get<double>();
@@ -473,7 +473,7 @@ Recorded read_recorded(const fs::path& path) {
     out.least_held_back = held["least_quality"].get<double>();
   }
   out.repeats = field("repeats", &Json::is_number_integer).get<Index>();
-  if (out.repeats < 1 || out.repeats > kMostRepeats || name_of(out.goal.metric) != metric) {
+  if (out.repeats < 1 || out.repeats > tuner::kMostRepeats || name_of(out.goal.metric) != metric) {
     fail_corrupt(path.string(), "The metric or the number of repeats is not valid.");
   }
   out.seed = field("seed", &Json::is_number_unsigned).get<std::uint64_t>();

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 
 namespace hone::app {
 
@@ -29,8 +29,8 @@ struct TuneOutcome {
 // writes to the folder `out`: search.json, all evaluations; layers.json, the result; and, if there
 // is a model that meets the goal, model/, its folder. A search that was interrupted goes on with
 // the same arguments. Throws Error{InvalidArgument} for an `out` that is or touches the model or
-// the data, or that has a search of another space, model, data or seed, and what read_tune_space(),
-// make_groups() and open_tuned_model() throw.
+// the data, or that has a search of another space, model, data or seed, and what
+// tuner::read_tune_space(), tuner::make_groups() and open_tuned_model() throw.
 TuneOutcome tune_layers(const TuneJob& job);
 
 // Measures the model in job.out again, on the same data, and compares it with the limit that

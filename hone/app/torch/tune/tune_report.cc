@@ -13,7 +13,7 @@ namespace {
 
 Json number(const std::optional<double>& value) { return value ? Json(*value) : Json(); }
 
-Json to_json(const QualityGoal& goal, const ModelFigures& figures) {
+Json to_json(const tuner::QualityGoal& goal, const ModelFigures& figures) {
   Json samples = Json::array();
   for (const double quality : figures.quality) samples.push_back(goal.figure(quality));
   const auto error = tune::standard_error(figures.quality);
@@ -30,31 +30,32 @@ std::string goal_text(const TuneReport& report) {
   if (!report.least_quality) {
     return concat("all layers replaced, each for the best ", name_of(report.goal.metric));
   }
-  const bool is_accuracy = report.goal.metric == QualityMetric::Accuracy;
+  const bool is_accuracy = report.goal.metric == tuner::QualityMetric::Accuracy;
   return concat("the ", report.is_timed ? "fastest" : "smallest", " model with ",
                 is_accuracy ? "an " : "a ", name_of(report.goal.metric),
                 is_accuracy ? " of at least " : " of at most ",
                 fixed(report.goal.figure(*report.least_quality), 4));
 }
 
-std::string table_of(const std::vector<ReplacedLayer>& layers) {
+std::string table_of(const std::vector<tuner::ReplacedLayer>& layers) {
   Index width = 5;
-  for (const ReplacedLayer& layer : layers) {
+  for (const tuner::ReplacedLayer& layer : layers) {
     width = std::max(width, static_cast<Index>(escape_controls(layer.path).size()));
   }
   std::string text =
       concat(align_left("layer", width),
              "  mode      fit         rank       kB and of dense    kFLOP and of dense  error\n");
-  for (const ReplacedLayer& layer : layers) {
+  for (const tuner::ReplacedLayer& layer : layers) {
     const auto pair = [](Index own, Index dense) {
       return concat(align_right(fixed(static_cast<double>(own) / 1e3, 1), 8), " ",
                     align_right(fixed(static_cast<double>(dense) / 1e3, 1), 8));
     };
-    text += concat(
-        align_left(escape_controls(layer.path), width), "  ",
-        align_left(name_of(layer.point.mode), 8), "  ", align_left(name_of(layer.point.fit), 10),
-        "  ", align_right(concat(layer.point.rank), 4), "  ", pair(layer.bytes, layer.dense_bytes),
-        "  ", pair(layer.flops, layer.dense_flops), "  ", fixed(layer.error, 4));
+    text +=
+        concat(align_left(escape_controls(layer.path), width), "  ",
+               align_left(tuner::name_of(layer.point.mode), 8), "  ",
+               align_left(tuner::name_of(layer.point.fit), 10), "  ",
+               align_right(concat(layer.point.rank), 4), "  ", pair(layer.bytes, layer.dense_bytes),
+               "  ", pair(layer.flops, layer.dense_flops), "  ", fixed(layer.error, 4));
     if (layer.output_error) text += concat(" (outputs ", fixed(*layer.output_error, 4), ")");
     text += '\n';
   }
@@ -66,7 +67,8 @@ std::string speed_text(const ModelFigures& figures) {
                             : std::string();
 }
 
-std::string line_of(const QualityGoal& goal, std::string_view name, const ModelFigures& figures) {
+std::string line_of(const tuner::QualityGoal& goal, std::string_view name,
+                    const ModelFigures& figures) {
   return concat(align_left(name, 10), figure_text(goal, mean_of(figures.quality)), ", ",
                 fixed(static_cast<double>(figures.bytes) / 1e6, 3), " MB, ", figures.parameters,
                 " parameters", speed_text(figures), "\n");
@@ -113,13 +115,13 @@ std::string why_infeasible(const TuneReport& report) {
 
 double mean_of(const std::vector<double>& samples) { return tune::mean_of({true, samples}); }
 
-std::string figure_text(const QualityGoal& goal, double quality) {
+std::string figure_text(const tuner::QualityGoal& goal, double quality) {
   return concat(name_of(goal.metric), " ", fixed(goal.figure(quality), 4));
 }
 
 Json to_json(const TuneReport& report) {
   Json layers = Json::array(), skipped = Json::array();
-  for (const ReplacedLayer& layer : report.layers) layers.push_back(to_json(layer));
+  for (const tuner::ReplacedLayer& layer : report.layers) layers.push_back(to_json(layer));
   for (const auto& [path, reason] : report.skipped) {
     skipped.push_back({{"layer", path}, {"reason", reason}});
   }

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "hone/app/torch/tune/layer_fitter.h"
-#include "hone/core/measurer.h"
+#include "hone/core/machine/measurer.h"
+#include "hone/train/tuner/layer_fitter.h"
 #include "hone/tune/search/layer_search.h"
 
 namespace hone::app {
@@ -28,12 +28,12 @@ struct HeldBack {
 
 // What `hone tune` found.
 struct TuneReport {
-  QualityGoal goal;
+  tuner::QualityGoal goal;
   std::optional<double> least_quality = {};  // a mean of qualities
   bool is_timed = false;                     // the fastest model is wanted, not the smallest
   bool is_feasible = false;
-  std::string tree = {};                   // of the modules with the replaced layers
-  std::vector<ReplacedLayer> layers = {};  // of the model, or of the nearest one
+  std::string tree = {};                          // of the modules with the replaced layers
+  std::vector<tuner::ReplacedLayer> layers = {};  // of the model, or of the nearest one
   ModelFigures before = {};
   std::optional<ModelFigures> after = {};  // none if no quality was finite
   std::optional<HeldBack> held_back = {};  // of `after`, if it was measured
@@ -51,6 +51,6 @@ std::string to_text(const TuneReport& report);
 double mean_of(const std::vector<double>& samples);
 
 // "perplexity 12.34"
-std::string figure_text(const QualityGoal& goal, double quality);
+std::string figure_text(const tuner::QualityGoal& goal, double quality);
 
 }  // namespace hone::app

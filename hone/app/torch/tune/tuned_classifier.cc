@@ -10,7 +10,7 @@
 #include "hone/app/torch/score_part.h"
 #include "hone/app/torch/tune/tuned_model.h"
 #include "hone/core/check.h"
-#include "hone/core/sha256.h"
+#include "hone/core/file/sha256.h"
 #include "hone/train/task/vision/score_images.h"
 
 namespace hone::app {
@@ -50,9 +50,11 @@ class TunedClassifier final : public TunedModel {
   Index calibration_samples() const override {
     return count_calibration(samples(), kCalibrationImages);
   }
-  bool has(QualityMetric metric) const override { return metric != QualityMetric::Perplexity; }
+  bool has(tuner::QualityMetric metric) const override {
+    return metric != tuner::QualityMetric::Perplexity;
+  }
 
-  double quality(QualityMetric metric, Index first, Index count) override {
+  double quality(tuner::QualityMetric metric, Index first, Index count) override {
     double sum = 0;
     for_each_batch(first, count, [&](Index begin, const Tensor& images) {
       const Tensor logits = model_.net->forward(images).to(at::kDouble);
@@ -65,7 +67,7 @@ class TunedClassifier final : public TunedModel {
         labels.data_ptr<std::int64_t>()[i] =
             labels_[static_cast<std::size_t>(batches_.index_of(begin + i))];
       }
-      sum += metric == QualityMetric::Accuracy
+      sum += metric == tuner::QualityMetric::Accuracy
                  ? logits.argmax(1).eq(labels).sum().item<double>()
                  : at::log_softmax(logits, 1).gather(1, labels.unsqueeze(1)).sum().item<double>();
     });
@@ -77,7 +79,7 @@ class TunedClassifier final : public TunedModel {
                    [&](Index, const Tensor& images) { model_.net->forward(images); });
   }
 
-  void prepare_run(const SpeedRun& run) override {
+  void prepare_run(const tuner::SpeedRun& run) override {
     HONE_REQUIRE(!run.tokens, "speed.tokens", "The model is a classifier, whose runs have images.");
     const Index count = std::min(run.batch, samples());
     const Tensor images = images_of(0, count);

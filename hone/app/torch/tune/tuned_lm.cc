@@ -10,8 +10,8 @@
 #include "hone/app/eval_windows.h"
 #include "hone/app/torch/tune/tuned_model.h"
 #include "hone/core/check.h"
+#include "hone/core/file/sha256.h"
 #include "hone/core/names.h"
-#include "hone/core/sha256.h"
 #include "hone/data/permute.h"
 #include "hone/data/text_source.h"
 #include "hone/train/nn/load_llama.h"
@@ -94,9 +94,11 @@ class TunedLanguageModel final : public TunedModel {
   Index calibration_samples() const override {
     return count_calibration(samples(), kCalibrationWindows);
   }
-  bool has(QualityMetric metric) const override { return metric != QualityMetric::Accuracy; }
+  bool has(tuner::QualityMetric metric) const override {
+    return metric != tuner::QualityMetric::Accuracy;
+  }
 
-  double quality(QualityMetric, Index first, Index count) override {
+  double quality(tuner::QualityMetric, Index first, Index count) override {
     double nats = 0;
     Index predicted = 0;
     for_each_batch(first, count, [&](const Tensor& ids, const Tensor& targets) {
@@ -113,7 +115,7 @@ class TunedLanguageModel final : public TunedModel {
     });
   }
 
-  void prepare_run(const SpeedRun& run) override {
+  void prepare_run(const tuner::SpeedRun& run) override {
     const Index tokens = run.tokens.value_or(std::min(kDefaultTokens, context()));
     HONE_CHECK(tokens <= context(), "speed.tokens",
                concat("at most the model's context of ", context()), tokens);

@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
-#include "hone/app/torch/tune/tune_space.h"
 #include "hone/core/index.h"
+#include "hone/train/tuner/tune_space.h"
 
 namespace hone::app {
 
@@ -28,13 +28,13 @@ class TunedModel {
   virtual Index samples() const = 0;
   virtual Index calibration_samples() const = 0;
   // Perplexity needs a language model, accuracy a classifier.
-  virtual bool has(QualityMetric metric) const = 0;
+  virtual bool has(tuner::QualityMetric metric) const = 0;
   // Minus the nats per token or image, or the share of images that are classified right, of these
   // samples; NaN if the model computes NaN.
-  virtual double quality(QualityMetric metric, Index first, Index count) = 0;
+  virtual double quality(tuner::QualityMetric metric, Index first, Index count) = 0;
   virtual void calibrate() = 0;  // a forward pass over the samples for calibration
   // What run_once() runs. Error{InvalidArgument} names the key.
-  virtual void prepare_run(const SpeedRun& run) = 0;
+  virtual void prepare_run(const tuner::SpeedRun& run) = 0;
   virtual void run_once() = 0;
   virtual std::string data_hash() const = 0;  // SHA-256
   // Writes the model as it is now as a folder that hone opens, when it is complete.

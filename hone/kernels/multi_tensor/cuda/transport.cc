@@ -4,7 +4,7 @@
 #include <array>
 
 #include "hone/core/check.h"
-#include "hone/core/cpu_info.h"
+#include "hone/core/machine/cpu_info.h"
 
 namespace hone::kernels {
 namespace {

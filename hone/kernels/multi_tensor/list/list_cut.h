@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
-#include "hone/core/executor.h"
 #include "hone/core/function_ref.h"
 #include "hone/core/tensor_view.h"
+#include "hone/core/thread/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 
 namespace hone::kernels {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/multi_tensor/layout/view_layout.h"
 #include "hone/kernels/multi_tensor/list/list_cut.h"
 #include "hone/kernels/multi_tensor/schedule/element_pass.h"

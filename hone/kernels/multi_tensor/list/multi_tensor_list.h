@@ -4,8 +4,8 @@
 #include <concepts>
 #include <span>
 
-#include "hone/core/executor.h"
 #include "hone/core/tensor_view.h"
+#include "hone/core/thread/executor.h"
 
 namespace hone::kernels {
 

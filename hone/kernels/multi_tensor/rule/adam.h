@@ -4,7 +4,7 @@
 #include <span>
 #include <string_view>
 
-#include "hone/core/executor.h"
+#include "hone/core/thread/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/rule/rule_group.h"
 #include "hone/kernels/multi_tensor/step.h"

@@ -3,8 +3,8 @@
 
 #include <span>
 
-#include "hone/core/executor.h"
 #include "hone/core/tensor_view.h"
+#include "hone/core/thread/executor.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 
 namespace hone::kernels {

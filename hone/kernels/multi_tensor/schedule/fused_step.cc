@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/kernels/multi_tensor/dispatch.h"
 #include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/kernels/multi_tensor/schedule/chunk_sums.h"

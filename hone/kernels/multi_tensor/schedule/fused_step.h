@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "hone/core/executor.h"
 #include "hone/core/function_ref.h"
+#include "hone/core/thread/executor.h"
 #include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/schedule/statistics.h"

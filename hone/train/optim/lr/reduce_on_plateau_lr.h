@@ -5,8 +5,8 @@
 
 #include <vector>
 
+#include "hone/core/file/json_io.h"
 #include "hone/core/index.h"
-#include "hone/core/json_io.h"
 
 namespace hone::optim {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/model_io/write_model.h"
 #include "hone/train/task/lm/factored_model.h"
 

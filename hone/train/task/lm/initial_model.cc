@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/model_io/family/family.h"
 #include "hone/model_io/hf_config.h"
 #include "hone/model_io/metadata/hf_metadata.h"

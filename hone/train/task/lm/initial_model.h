@@ -5,7 +5,7 @@
 #include <memory>
 #include <optional>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/model_io/model_file.h"
 #include "hone/text/tokenizer.h"
 #include "hone/train/task/lm/lm_config.h"

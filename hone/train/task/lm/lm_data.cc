@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/file/sha256.h"
 #include "hone/core/log.h"
-#include "hone/core/sha256.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/data/text_source.h"
 #include "hone/text/bpe/byte_alphabet.h"
 #include "hone/text/bpe_trainer.h"

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 #include "hone/train/device.h"
 #include "hone/train/task/lm/window_batches.h"
 

@@ -7,7 +7,7 @@
 #include <map>
 #include <vector>
 
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 
 namespace hone::task {
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/core/names.h"
 #include "hone/train/sketch/sketched_conv.h"
 #include "hone/train/surgery/layer_surgery.h"

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/machine/trace.h"
 #include "hone/core/philox.h"
-#include "hone/core/trace.h"
 #include "hone/data/permute.h"
 
 namespace hone::task {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/kernels/batched/assignment.h"
+#include "hone/kernels/paco/assignment.h"
 #include "hone/train/paco/model.h"
 
 namespace hone::task {

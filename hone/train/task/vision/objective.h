@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/train/nn/vision.h"
 #include "hone/train/paco/peak_cache.h"
 #include "hone/train/task/vision/loss_config.h"

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/trace.h"
+#include "hone/core/machine/trace.h"
 
 namespace hone::task {
 

@@ -12,9 +12,9 @@
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
-#include "hone/core/json_io.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/json_io.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/core/names.h"
 #include "hone/model_io/json_fields.h"
 #include "hone/model_io/write_model.h"

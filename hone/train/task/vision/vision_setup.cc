@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "hone/core/check.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/core/log.h"
-#include "hone/core/mmap_file.h"
 #include "hone/data/leaves/leaves.h"
 #include "hone/train/device.h"
 #include "hone/train/interop.h"

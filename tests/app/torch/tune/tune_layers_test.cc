@@ -14,9 +14,9 @@
 #include "hone/app/torch/train_lm.h"
 #include "hone/app/torch/train_vision.h"
 #include "hone/app/torch/tune/tuned_model.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/sha256.h"
 #include "hone/core/log.h"
-#include "hone/core/sha256.h"
 #include "hone/train/nn/load_llama.h"
 #include "hone/train/sketch/factored_linear.h"
 #include "hone/train/sketch/sketched_conv.h"
@@ -257,7 +257,7 @@ TEST_F(TuneLayers, measures_stories_as_training_does) {
   job.threads = 1;
   const TrainLmResult trained = train_lm(job);
   const auto model = open_tuned_lm({.model = trained.model, .data = "stories", .seed = 5});
-  const double loss = -model->quality(QualityMetric::Loss, 0, model->samples());
+  const double loss = -model->quality(tuner::QualityMetric::Loss, 0, model->samples());
   EXPECT_NEAR(loss, trained.val_loss, 1e-5 * loss);
 
   // A search leaves out the samples for calibration, which are random ones.

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/multi_tensor/rule/sgd.h"
 
 namespace hone::kernels {

@@ -5,7 +5,7 @@
 
 #include <mutex>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 
 namespace hone::kernels {
 namespace {

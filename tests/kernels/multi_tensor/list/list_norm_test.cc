@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/kernels/multi_tensor/list/multi_tensor_list.h"
 #include "tests/kernels/multi_tensor/list/float_list.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"

@@ -13,7 +13,7 @@
 #include <numbers>
 
 #include "hone/core/error.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/philox.h"
 #include "hone/train/optim/adam.h"
 #include "hone/train/optim/lr/composed_lr.h"

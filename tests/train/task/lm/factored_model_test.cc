@@ -11,8 +11,8 @@
 #include <string>
 #include <utility>
 
-#include "hone/core/file_io.h"
-#include "hone/core/mmap_file.h"
+#include "hone/core/file/file_io.h"
+#include "hone/core/file/mmap_file.h"
 #include "hone/model_io/model_file.h"
 #include "hone/train/nn/linear.h"
 #include "hone/train/nn/load_llama.h"

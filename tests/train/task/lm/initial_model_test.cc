@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/model_io/hf_config.h"
 #include "hone/model_io/write_model.h"
 #include "hone/train/task/lm/lm_data.h"

@@ -16,8 +16,8 @@
 #include <string>
 #include <vector>
 
+#include "hone/core/file/mmap_file.h"
 #include "hone/core/log.h"
-#include "hone/core/mmap_file.h"
 #include "hone/train/sketch/convert.h"
 #include "hone/train/sketch/frozen_linear.h"
 #include "hone/train/sketch/sketched_conv.h"

@@ -12,7 +12,7 @@
 #include <thread>
 
 #include "hone/core/error.h"
-#include "hone/core/thread_pool.h"
+#include "hone/core/thread/thread_pool.h"
 #include "hone/train/task/vision/prefetcher.h"
 #include "tests/support/program.h"
 

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/core/file_io.h"
+#include "hone/core/file/file_io.h"
 #include "hone/core/log.h"
 #include "hone/train/optim/lr/decay_lr.h"
 #include "hone/train/task/vision/score_images.h"

@@ -7,7 +7,7 @@
 
 #include <string>
 
-#include "hone/core/json_io.h"
+#include "hone/core/file/json_io.h"
 #include "hone/data/leaves/leaves.h"
 #include "tests/support/error_of.h"
 #include "tests/support/test_data.h"

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "hone/core/format/quant_format.h"
+
+namespace hone {
+
+// How a matrix is stored: "f16", "q4_k", "int4:g32:asym".
+std::string type_text(const StoredMatrix& matrix);
+
+// The quantized type of GGUF with this name ("q4_k"); empty if there is none.
+std::optional<GgufType> find_block_type(std::string_view name);
+std::string block_type_text(GgufType type);
+
+}  // namespace hone
