@@ -92,7 +92,7 @@ TEST(Safetensors, reads_a_file_without_tensors) {
 
 TEST(Safetensors, refuses_lies_about_sizes) {
   const std::string a = entry("a", "F32", "[2]", 0, 8);
-  EXPECT_EQ(category_of({}), ErrorCategory::CorruptFile);
+  EXPECT_EQ(category_of(std::vector<std::byte>()), ErrorCategory::CorruptFile);
   std::vector<std::byte> huge = make_file("{" + a + "}", 8);
   huge[7] = std::byte{0x80};  // header of 2^63 bytes
   EXPECT_EQ(category_of(huge), ErrorCategory::CorruptFile);
