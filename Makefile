@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every target runs tools/setup, which does nothing if everything is present.
-#   BUILD=folder  JOBS=n  TORCH=0|1  CUDA=0|1  SANITIZE=address,undefined  PREFIX=folder  LABEL=part
+#   BUILD=folder  JOBS=n  TORCH=0|1  CUDA=0|1  ISA=native|all  SANITIZE=address,undefined
+#   PREFIX=folder  LABEL=part
 #   T=folder of tests  F=filter of googletest, both of `make t`
 SHELL := bash
 BUILD ?= build
 TORCH ?= 1
 CUDA ?=
+ISA ?=
 PREFIX ?= /usr/local
 JOBS ?=
 SANITIZE ?=
@@ -20,7 +22,7 @@ ifneq ($(wildcard .venv-peers/bin/python),)
 HONE_PEER_PYTHON ?= $(abspath .venv-peers/bin/python)
 export HONE_PEER_PYTHON
 endif
-export TORCH CUDA JOBS SANITIZE
+export TORCH CUDA ISA JOBS SANITIZE
 
 no_torch := $(if $(filter 0,$(TORCH)),--no-torch)
 label := $(if $(LABEL),--label $(LABEL))
@@ -42,7 +44,7 @@ help:
 	@echo 'make bench      run side-by-side measurements on this machine'
 	@echo 'make install    install to PREFIX ($(PREFIX))'
 	@echo 'make clean      remove $(BUILD)'
-	@sed -n '3s/^# */variables: /p' Makefile
+	@sed -n '3,4s/^# */variables: /p' Makefile
 
 setup:
 	@tools/setup $(no_torch)
@@ -81,6 +83,8 @@ ifneq ($(TORCH),0)
 	$(program) bench optim
 endif
 
+# What is installed may run anywhere.
+install: export ISA := $(if $(ISA),$(ISA),all)
 install: setup
 	@tools/build $(BUILD) programs
 	@$(environment) && "$$HONE_CMAKE" --install $(BUILD) --prefix $(PREFIX)

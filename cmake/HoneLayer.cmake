@@ -16,7 +16,9 @@ function(hone_apply_isa_flags)
   foreach(file ${ARGN})
     if(file MATCHES "_(sse4|avx2|avxvnni|avx512|avx512vnni|amx)\\.cc$")
       set(isa ${CMAKE_MATCH_1})  # saved, because the next MATCHES overwrites it
-      if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+      if(NOT isa IN_LIST HONE_ISAS)
+        set_source_files_properties(${file} PROPERTIES COMPILE_DEFINITIONS HONE_ISA_LEFT_OUT)
+      elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
         set_source_files_properties(${file} PROPERTIES COMPILE_OPTIONS
           "${HONE_ISA_FLAGS_${isa}}")
       endif()
@@ -24,10 +26,13 @@ function(hone_apply_isa_flags)
   endforeach()
 endfunction()
 
-# hone_unite(target limit sources…): compiles neighboring files as one, up to `limit` KiB of them. A
-# file that includes LibTorch takes 3 s before its own first line (template instantiations that the
-# precompiled header leaves to every file), one that includes the JSON library 2 s.
+# hone_unite(target limit sources…): compiles neighboring files as one, up to `limit` KiB of them,
+# or twice that where they include LibTorch: template instantiations that the precompiled header
+# leaves to every file then take less of the time.
 function(hone_unite target limit)
+  if(target MATCHES "train|torch")
+    math(EXPR limit "2 * ${limit}")
+  endif()
   if(limit EQUAL 0)
     return()
   endif()
@@ -49,11 +54,13 @@ function(hone_unite target limit)
   endforeach()
 endfunction()
 
-# hone_layer(name DEPENDS layer… [LINK lib…] [EXCLUDE regex] [CUDA] [PRIVATE]): builds the library
-# hone_<name> from every .cc, with CUDA also every .cu, below the layer's folder. PRIVATE layers are
-# not installed.
+# hone_layer(name DEPENDS layer… [LINK lib…] [EXCLUDE regex] [CUDA] [PRIVATE] [GLUE]): builds the
+# library hone_<name> from every .cc, with CUDA also every .cu, below the layer's folder. PRIVATE
+# layers are not installed. GLUE calls other layers and has no loops of its own that take time: few
+# optimizations make its compilation shorter.
 function(hone_layer name)
-  cmake_parse_arguments(arg "CUDA;PRIVATE" "EXCLUDE;FOLDER" "DEPENDS;LINK;PRIVATE_LINK" ${ARGN})
+  cmake_parse_arguments(arg
+    "CUDA;PRIVATE;GLUE" "EXCLUDE;FOLDER" "DEPENDS;LINK;PRIVATE_LINK" ${ARGN})
   if(NOT arg_FOLDER)
     set(arg_FOLDER ${name})
   endif()
@@ -82,9 +89,26 @@ function(hone_layer name)
       target_link_libraries(hone_${name} PUBLIC hone::${layer})
     endif()
   endforeach()
+  if(arg_GLUE)
+    target_compile_options(hone_${name} PRIVATE -O1)
+  endif()
   if(NOT arg_PRIVATE)
     set_property(GLOBAL APPEND PROPERTY HONE_LAYERS hone_${name})
   endif()
+endfunction()
+
+# hone_share_headers(layer…): the headers that layers without LibTorch share are read once, by a
+# target that has none of their private definitions.
+function(hone_share_headers)
+  file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/generated/headers.cc CONTENT "// no code\n")
+  add_library(hone_headers OBJECT ${PROJECT_BINARY_DIR}/generated/headers.cc)
+  target_link_libraries(hone_headers PRIVATE hone::settings nlohmann_json::nlohmann_json)
+  target_precompile_headers(hone_headers PRIVATE ${PROJECT_SOURCE_DIR}/hone/core/precompiled.h)
+  foreach(layer ${ARGN})
+    if(TARGET hone_${layer})
+      target_precompile_headers(hone_${layer} REUSE_FROM hone_headers)
+    endif()
+  endforeach()
 endfunction()
 
 # LibTorch's headers are read once, by the training layer. A precompiled header wants the same
@@ -140,10 +164,11 @@ function(hone_tests folder)
   set(isas default)
   if(arg_ISA_SWEEP)
     if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
-      set(isas scalar sse4 avx2 avx512)
-      if(arg_VNNI)
-        list(APPEND isas avxvnni avx512vnni amx)
+      set(isas ${HONE_ISAS})
+      if(NOT arg_VNNI)
+        list(REMOVE_ITEM isas avxvnni avx512vnni amx)
       endif()
+      list(PREPEND isas scalar)
     else()
       set(isas scalar neon sve)
     endif()

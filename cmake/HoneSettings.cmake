@@ -44,9 +44,38 @@ endif()
 target_compile_options(hone_settings INTERFACE
   "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CXX>:${HONE_CXX_OPTIONS}>>"
   "$<BUILD_INTERFACE:$<$<COMPILE_LANGUAGE:CUDA>:${HONE_CUDA_OPTIONS}>>")
+
+# The instruction sets beyond plain C++ that kernels are compiled for. A program that was built for
+# one machine runs on every other, with what both have.
+set(HONE_ISA native CACHE STRING
+  "Instruction sets of the kernels: native (this machine's and AVX2) or all")
+set_property(CACHE HONE_ISA PROPERTY STRINGS native all)
+set(HONE_ISAS sse4 avx2 avxvnni avx512 avx512vnni amx)
+set(hone_processor "")
+if(HONE_ISA STREQUAL native AND EXISTS /proc/cpuinfo)
+  file(STRINGS /proc/cpuinfo hone_processor REGEX "^flags" LIMIT_COUNT 1)
+endif()
+if(hone_processor MATCHES " avx2 ")
+  set(HONE_ISAS avx2)
+  foreach(isa_and_flag avxvnni:avx_vnni avx512:avx512vl avx512vnni:avx512_vnni amx:amx_int8)
+    string(REPLACE ":" ";" isa_and_flag ${isa_and_flag})
+    list(GET isa_and_flag 0 isa)
+    list(GET isa_and_flag 1 flag)
+    if("${hone_processor} " MATCHES " ${flag} ")
+      list(APPEND HONE_ISAS ${isa})
+    endif()
+  endforeach()
+endif()
 # Highway compiles a kernel once per target; these two take build time without a measurable gain.
-target_compile_definitions(hone_settings INTERFACE
-  $<BUILD_INTERFACE:HWY_DISABLED_TARGETS=\(HWY_SSSE3|HWY_AVX3_DL\)>)
+set(HONE_DISABLED_TARGETS "HWY_SSSE3|HWY_AVX3_DL")
+if(NOT sse4 IN_LIST HONE_ISAS)
+  string(APPEND HONE_DISABLED_TARGETS "|HWY_SSE4")
+endif()
+if(NOT avx512 IN_LIST HONE_ISAS)
+  string(APPEND HONE_DISABLED_TARGETS "|HWY_AVX3")
+endif()
+target_compile_definitions(hone_settings INTERFACE $<BUILD_INTERFACE:HONE_BUILD>
+  $<BUILD_INTERFACE:HWY_DISABLED_TARGETS=\(${HONE_DISABLED_TARGETS}\)>)
 if(HONE_SANITIZE)
   set(HONE_SANITIZE_OPTIONS -fsanitize=${HONE_SANITIZE} -fno-sanitize-recover=all
     -fno-omit-frame-pointer)

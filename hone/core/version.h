@@ -5,7 +5,7 @@
 
 namespace hone {
 
-// "hone 0.1.0 (commit 1a2b3c4, RelWithDebInfo, torch, no cuda)"
+// "hone 0.1.0 (commit 1a2b3c4, RelWithDebInfo, torch 2.13.0, no cuda, avx2 avx512)"
 std::string version_text();
 // "0.1.0"
 std::string version_number();

@@ -23,3 +23,5 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "hone/core/file/json_io.h"

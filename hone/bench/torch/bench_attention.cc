@@ -24,7 +24,7 @@ using torch::Tensor;
 
 constexpr std::string_view kAttention = "bench attention";
 constexpr Index kMostTokens = Index{1} << 17, kMostHeads = 256, kMostHeadDim = 1024;
-constexpr Index kMostFeatures = Index{1} << 14, kMostLoopTokens = 2048;
+constexpr Index kMostRandomFeatures = Index{1} << 14, kMostLoopTokens = 2048;
 constexpr double kMostGraphBytes = 1 << 30;
 
 nn::FeatureKind parse_kind(const std::string& text) {
@@ -158,7 +158,8 @@ void check_size(const char* what, Index size, Index most) {
 
 void check(const BenchAttentionOptions& options) {
   for (const Index tokens : options.seqs) check_size("tokens", tokens, kMostTokens);
-  for (const Index features : options.features) check_size("features", features, kMostFeatures);
+  for (const Index features : options.features)
+    check_size("features", features, kMostRandomFeatures);
   check_size("heads", options.heads, kMostHeads);
   check_size("numbers of a head", options.dim, kMostHeadDim);
   HONE_CHECK(options.norm > 0 && options.norm <= 1e6, kAttention, "a norm above 0, at most 1e6",

@@ -22,7 +22,7 @@ using torch::Tensor;
 
 constexpr Index kMostSequences = 4096;
 constexpr double kLearningRate = 1e-4, kStandardDeviation = 0.02;
-constexpr Index kBytes = sizeof(float);
+constexpr Index kFloatBytes = sizeof(float);
 
 struct StepModel {
   nn::Llama model;
@@ -114,7 +114,7 @@ void bench_layer_step(const model_io::Architecture& architecture, const BenchLay
       bench_case.extra.push_back({{"batch", batch},
                                   {"pass", "step"},
                                   {"parameters", numbers_of(*model->model)},
-                                  {"mlp_bytes", kBytes * model->mlp_numbers}});
+                                  {"mlp_bytes", kFloatBytes * model->mlp_numbers}});
     }
     bench_case.rivalries.push_back({1, {0}});
     run.add(bench_case);

@@ -34,8 +34,8 @@ using at::Tensor;
 constexpr std::string_view kLinalg = "bench linalg";
 constexpr Index kMostEntries = Index{1} << 28;
 constexpr double kHair = 1.001;  // over hone's error
-constexpr std::array<std::string_view, 8> kWays{"svd",   "svd_lowrank", "qr",   "geqp3",
-                                                "gelsy", "dense",       "loop", "sparse_mm"};
+constexpr std::array<std::string_view, 8> kLinalgWays{"svd",   "svd_lowrank", "qr",   "geqp3",
+                                                      "gelsy", "dense",       "loop", "sparse_mm"};
 constexpr std::uint64_t kSolutionSeed = 21, kNoiseSeed = 22, kSketchSeed = 23;
 constexpr double kNoise = 0.1;
 constexpr Index kNonzeros = 4, kSampledRows = 8;
@@ -321,7 +321,7 @@ const Operation& operation_of(const std::string& name) {
   fail_argument(kLinalg, "rsvd, cqrrpt, qrcp, lstsq, srht or sparse", name);
 }
 
-Shape parse_shape(const std::string& text) {
+Shape parse_matrix_shape(const std::string& text) {
   Shape shape;
   const char* end = text.data() + text.size();
   const auto rows = std::from_chars(text.data(), end, shape.m);
@@ -336,7 +336,7 @@ Shape parse_shape(const std::string& text) {
 std::vector<Shape> shapes_of(const BenchLinalgOptions& options, const Operation& operation) {
   if (options.shapes.empty()) return {operation.shape};
   std::vector<Shape> shapes;
-  std::ranges::transform(options.shapes, std::back_inserter(shapes), parse_shape);
+  std::ranges::transform(options.shapes, std::back_inserter(shapes), parse_matrix_shape);
   return shapes;
 }
 
@@ -361,7 +361,7 @@ void check(const BenchLinalgOptions& options) {
   }
   for (const std::string& spectrum : options.spectra) parse_spectrum(spectrum);
   for (const std::string& way : options.against) {
-    HONE_CHECK(std::ranges::find(kWays, way) != kWays.end(), kLinalg,
+    HONE_CHECK(std::ranges::find(kLinalgWays, way) != kLinalgWays.end(), kLinalg,
                "svd, svd_lowrank, qr, geqp3, gelsy, dense, loop or sparse_mm", way);
   }
   for (const std::string& op : options.ops) {

@@ -9,6 +9,9 @@
 #include "hone/core/check.h"
 #include "hone/core/file/file_io.h"
 
+template class nlohmann::basic_json<nlohmann::ordered_map>;
+template class nlohmann::detail::serializer<nlohmann::ordered_json>;
+
 namespace hone {
 namespace {
 

@@ -7,6 +7,11 @@
 
 #include "hone/core/index.h"
 
+#ifdef HONE_BUILD  // compiled once, in json_io.cc; a program's own JSON library may be another
+extern template class nlohmann::basic_json<nlohmann::ordered_map>;
+extern template class nlohmann::detail::serializer<nlohmann::ordered_json>;
+#endif
+
 namespace hone {
 
 // Keeps the order of keys, so that output reads in the order in which it was built.

@@ -55,7 +55,8 @@ void add_int8_kernels(PanelKind kind, std::vector<Candidate>& list) {
   }};
   for (const Row& row : rows) {
     const auto tile = static_cast<std::size_t>(kind) - static_cast<std::size_t>(PanelKind::Code8);
-    list.push_back({{name_of(row.isa), row.tiles[tile], true}, isa_enabled(row.isa)});
+    const bool is_built = row.tiles[tile] != nullptr;
+    list.push_back({{name_of(row.isa), row.tiles[tile], true}, is_built && isa_enabled(row.isa)});
   }
 }
 #else

@@ -233,6 +233,7 @@ HWY_INLINE void run_vectors(const TileArgs& args, Index first_unit, Index first_
 }
 
 // Processes as many vectors at once as fit into the registers, then half as many, down to one.
+// Codes, whose loops take the longest to compile, go down at once.
 template <class Reader, int kCols, int kVectors, bool kSingle>
 HWY_INLINE void run_vectors_from(const TileArgs& args, Index unit, Index first_row) {
   const Index units = args.panel_count * (kPanelRows / kLanes);
@@ -240,7 +241,9 @@ HWY_INLINE void run_vectors_from(const TileArgs& args, Index unit, Index first_r
     run_vectors<Reader, kCols, kVectors, kSingle>(args, unit, first_row);
   }
   if constexpr (kVectors > 1) {
-    run_vectors_from<Reader, kCols, kVectors / 2, kSingle>(args, unit, first_row);
+    constexpr int kFewer = requires { Reader::kScaled; }
+    ? 1 : kVectors / 2;
+    run_vectors_from<Reader, kCols, kFewer, kSingle>(args, unit, first_row);
   }
 }
 

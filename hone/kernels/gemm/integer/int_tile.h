@@ -13,6 +13,7 @@ namespace hone::kernels {
 // that have AvxVnni or Avx512 have Avx512Vnni, too, which is faster.
 using IntTiles = const TileFunction*;
 
+// All null for a set that the build leaves out (HONE_ISA).
 extern const TileFunction kIntTilesAvx2[5];
 extern const TileFunction kIntTilesAvx2L2[5];
 extern const TileFunction kIntTilesAvxVnni[5];

@@ -5,7 +5,13 @@
 // While tiles are in use, one of the two 512-bit units neither multiplies nor converts floats: on
 // an Intel Xeon (model 167), scaling the sums of a product takes 48 cycles instead of 24, and the
 // product itself 33.
-#if defined(__x86_64__)
+#if defined(HONE_ISA_LEFT_OUT)
+#include "hone/kernels/gemm/integer/int_tile.h"
+
+namespace hone::kernels {
+const TileFunction kIntTilesAmx[5] = {};
+}
+#elif defined(__x86_64__)
 #include "hone/kernels/gemm/integer/int_tile-inl.h"
 #include "hone/kernels/gemm/integer/int_tile.h"
 #include "hone/kernels/gemm/integer/vector512-inl.h"

@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#if defined(__x86_64__)
+#if defined(HONE_ISA_LEFT_OUT)
+#include "hone/kernels/gemm/integer/int_tile.h"
+
+namespace hone::kernels {
+const TileFunction kIntTilesAvx512Vnni[5] = {};
+const TileFunction kIntTilesAvx512VnniL2[5] = {};
+}  // namespace hone::kernels
+#elif defined(__x86_64__)
 #include "hone/kernels/gemm/integer/int_tile-inl.h"
 #include "hone/kernels/gemm/integer/int_tile.h"
 #include "hone/kernels/gemm/integer/vector512-inl.h"
