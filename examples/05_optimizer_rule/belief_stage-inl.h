@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formula of belief_rule.h, compiled once per instruction set. A .cu file that includes
 // <hone/kernels/multi_tensor/cuda/stepper.cuh> before this one has the same lines for single
-// floats; it specializes make_cuda_stepper for BeliefGroup, which belief_rule.h then declares.
+// floats; it specializes make_rule_on_cuda for BeliefGroup, which then has kOnCuda.
 #if defined(EXAMPLE_BELIEF_STAGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef EXAMPLE_BELIEF_STAGE_INL_H_
 #undef EXAMPLE_BELIEF_STAGE_INL_H_

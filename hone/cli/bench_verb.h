@@ -19,18 +19,7 @@ using BenchJob = std::function<void(bench::BenchRun& run, Measurer& measurer)>;
 CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& name,
                          const std::string& help, BenchJob job);
 
-// Each is defined in its own file, cmd_bench_<name>.cc.
-void add_bench_gemm(CLI::App& bench, Context& context);
-void add_bench_llm(CLI::App& bench, Context& context);
-void add_bench_optim(CLI::App& bench, Context& context);  // needs LibTorch
-void add_bench_amp(CLI::App& bench, Context& context);
-void add_bench_paco(CLI::App& bench, Context& context);
-void add_bench_layers(CLI::App& bench, Context& context);
-void add_bench_linalg(CLI::App& bench, Context& context);
-void add_bench_attention(CLI::App& bench, Context& context);
-
-// Defined in bench_hone.cc for `hone` and in bench_torch.cc for `hone-torch`.
-void add_benches(CLI::App& bench, Context& context);
-bench::GemmContestants gemm_contestants();  // without LibTorch, its rows say "absent"
+// In hone-torch alone; null in `hone`, where rows of LibTorch say "absent".
+[[gnu::weak]] bench::GemmContestants torch_gemm_contestants();
 
 }  // namespace hone::cli

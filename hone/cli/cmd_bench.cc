@@ -6,6 +6,7 @@
 #include "hone/cli/interrupt.h"
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
+#include "hone/cli/verbs.h"
 #include "hone/core/error.h"
 #include "hone/core/machine/machine_card.h"
 #include "hone/measure/measure.h"
@@ -16,12 +17,10 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
                          const std::string& help, BenchJob job) {
   CLI::App* verb = bench.add_subcommand(name, help);
   auto options = std::make_shared<bench::BenchOptions>();
-  verb->add_flag("--quick", options->quick, "Take fewer samples (about a minute)")
-      ->envname("HONE_QUICK");
+  verb->add_flag("--quick", options->quick, "Take fewer samples (about a minute)");
   verb->add_option("--repeat,--iterations", options->repeat,
                    "Number of timed rounds (default: until the interval of the median is narrow)")
-      ->check(whole_number(1))
-      ->envname("HONE_REPEAT");
+      ->check(whole_number(1));
   add_trace_option(*verb, context);
   verb->callback([&context, options, job = std::move(job)] {
     const Interrupt interrupt;
@@ -46,7 +45,7 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
 void add_bench(CLI::App& program, Context& context) {
   CLI::App* bench = program.add_subcommand("bench", "Measure hone and its rivals side by side");
   bench->require_subcommand(1);
-  add_benches(*bench, context);
+  add_entries(*bench, context, bench_entries());
 }
 
 }  // namespace hone::cli

@@ -33,7 +33,9 @@ bench::GemmShape parse_shape(const std::string& text) {
 
 // "torch" selects every contestant whose name begins with "torch_".
 bench::GemmContestants choose_contestants(const std::vector<std::string>& names) {
-  const bench::GemmContestants known = gemm_contestants();
+  const bench::GemmContestants known = torch_gemm_contestants != nullptr
+                                           ? torch_gemm_contestants()
+                                           : bench::absent_gemm_contestants();
   bench::GemmContestants chosen;
   for (const std::string& name : names) {
     const std::size_t before = chosen.size();
@@ -69,22 +71,17 @@ void add_bench_gemm(CLI::App& bench, Context& context) {
                                     run_bench_gemm(*command, run, measurer, context.executor());
                                   });
   verb->add_option("--format", command->formats, "Format of the weights: f32, q8_0, int4:g32, …")
-      ->delimiter(',')
-      ->envname("HONE_FORMAT");
+      ->delimiter(',');
   verb->add_option("--rows", command->rows, "Number of rows of activations")
       ->delimiter(',')
-      ->check(whole_number(1))
-      ->envname("HONE_ROWS");
+      ->check(whole_number(1));
   verb->add_option("--shape", command->shapes, "Shape of the weights as OUTPUTSxDEPTH")
-      ->delimiter(',')
-      ->envname("HONE_SHAPE");
+      ->delimiter(',');
   verb->add_option("--cache", command->cache,
                    "cold: weights that are in no cache; hot: always the same weights; or both")
-      ->check(CLI::IsMember({"cold", "hot", "both"}))
-      ->envname("HONE_BENCH_CACHE");
+      ->check(CLI::IsMember({"cold", "hot", "both"}));
   verb->add_option("--against", command->against, "Contestants to compare to: torch")
-      ->delimiter(',')
-      ->envname("HONE_AGAINST");
+      ->delimiter(',');
 }
 
 }  // namespace hone::cli

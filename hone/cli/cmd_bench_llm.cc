@@ -12,18 +12,14 @@ void add_speculation_options(CLI::App& verb, bench::BenchSpecOptions& spec, std:
   verb.add_option("--spec", spec.acceptances,
                   "Measure speculation instead, beside decoding without it, with drafts that are"
                   " right with these probabilities")
-      ->delimiter(',')
-      ->envname("HONE_SPEC");
+      ->delimiter(',');
   verb.add_option("--spec-sequences", spec.sequences,
                   "Numbers of sequences that decode with --spec")
       ->delimiter(',')
-      ->envname("HONE_SPEC_SEQUENCES")
       ->capture_default_str();
   verb.add_option("--spec-tokens", spec.tokens, "Tokens of each sequence with --spec")
-      ->envname("HONE_SPEC_TOKENS")
       ->capture_default_str();
   verb.add_option("--spec-k", depth, "Drafts of a round with --spec, 1 to 16, or auto")
-      ->envname("HONE_SPEC_K")
       ->capture_default_str();
 }
 
@@ -50,58 +46,46 @@ void add_bench_llm(CLI::App& bench, Context& context) {
         }
       });
   auto* work = verb->add_option_group("work", "Exactly one of these options");
-  work->add_option("--model", options->model, "Model file")->envname("HONE_MODEL");
+  work->add_option("--model", options->model, "Model file");
   work->add_option("--shape", options->shapes,
                    "Shape of a model with random weights: llama-1b, llama3-1b, llama-160m")
-      ->delimiter(',')
-      ->envname("HONE_SHAPE");
+      ->delimiter(',');
   work->require_option(1);
   verb->add_option("--dtype", options->dtypes,
                    "Type of the weights with --shape: q8_0, q4_0, q4_k, q5_k, q6_k, q4_k_m")
       ->delimiter(',')
-      ->envname("HONE_DTYPE")
       ->capture_default_str();
   verb->add_option("--pp", options->prompts, "Numbers of prompt tokens, each measured as a prefill")
       ->delimiter(',')
-      ->envname("HONE_PP")
       ->capture_default_str();
   verb->add_flag("--score", options->score,
-                 "Also score the token behind each of the prompts, as hone eval does")
-      ->envname("HONE_SCORE");
+                 "Also score the token behind each of the prompts, as hone eval does");
   verb->add_option("--tg", options->generate,
                    "Numbers of generated tokens, each measured as a decode")
       ->delimiter(',')
-      ->envname("HONE_TG")
       ->capture_default_str();
   verb->add_option("--depth", options->depths, "Number of tokens in the cache before")
       ->delimiter(',')
-      ->envname("HONE_DEPTH")
       ->capture_default_str();
   verb->add_option("--prefix", options->prefixes,
                    "Numbers of prompt tokens that requests share, each measured as the time to the "
                    "first token with and without them in the cache")
-      ->delimiter(',')
-      ->envname("HONE_PREFIX");
+      ->delimiter(',');
   verb->add_option("--beside-prompt", options->beside,
                    "Lengths of prompts that are computed while the sequences of --batch decode, "
                    "each measured as the time between the tokens of these")
-      ->delimiter(',')
-      ->envname("HONE_BESIDE_PROMPT");
+      ->delimiter(',');
   add_runtime_options(*verb, *runtime);
   add_weight_options(*verb, *weights);
   verb->add_option("--batch", options->batches, "Numbers of sequences that decode together")
       ->delimiter(',')
-      ->envname("HONE_BATCH")
       ->capture_default_str();
   verb->add_flag("--sampled", options->sampled,
-                 "Decode also at temperature 1, without and with top-p")
-      ->envname("HONE_SAMPLED");
+                 "Decode also at temperature 1, without and with top-p");
   verb->add_option("--json-schema", options->json_schema,
-                   "Decode also under this JSON schema (its text), which must not let texts end")
-      ->envname("HONE_JSON_SCHEMA");
+                   "Decode also under this JSON schema (its text), which must not let texts end");
   verb->add_option("--against", options->against, "Peers to compare to: llama_cpp, ik_llama_cpp")
-      ->delimiter(',')
-      ->envname("HONE_AGAINST");
+      ->delimiter(',');
   add_speculation_options(*verb, *spec, *depth);
 }
 

@@ -66,8 +66,7 @@ void add_compress(CLI::App& program, Context& context) {
       "--quantize", options->quantize,
       concat("For example int4:g32; ", compress::kPassSpecs, "; :noclip disables the clip search"));
   verb->add_option("--tokenizer", options->tokenizer,
-                   "Tokenizer to use instead of the model's own, if any")
-      ->envname("HONE_TOKENIZER");
+                   "Tokenizer to use instead of the model's own, if any");
   verb->add_option("--recipe", options->recipe, "TOML recipe (docs/compression.md)");
   verb->add_option("--data", options->data,
                    "Text whose held-out part the quality card uses (default: embedded stories)");

@@ -40,16 +40,13 @@ void add_convert(CLI::App& program, Context& context) {
   verb->add_option("out", options->out, "*.gguf, *.bin, or a folder")->required();
   verb->add_option("--dtype", options->dtype,
                    "f32, f16, bf16, q8_0 or q4_0 (default: keep the type of each tensor; a folder "
-                   "has quantized ones as f16 or bf16)")
-      ->envname("HONE_DTYPE");
+                   "has quantized ones as f16 or bf16)");
   verb->add_option("--to", options->to,
                    "hf, hone (hone's artifact, a folder with codes), gguf or llama2c (default: "
                    "according to the name of the output; a folder is hf, or hone if --dtype is "
-                   "quantized)")
-      ->envname("HONE_TO");
+                   "quantized)");
   verb->add_option("--tokenizer", options->tokenizer,
-                   "Tokenizer to use instead of the model's own, if any")
-      ->envname("HONE_TOKENIZER");
+                   "Tokenizer to use instead of the model's own, if any");
   verb->callback([&context, options] {
     const Json document = app::convert_model(*options);
     context.finish(document, [&] { print_result(document, context.common.verbose > 0); });

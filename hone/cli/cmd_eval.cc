@@ -7,14 +7,13 @@
 
 #include "hone/app/eval_lm.h"
 #include "hone/app/eval_table.h"
-#include "hone/app/torch/eval_vision.h"
 #include "hone/app/vision_folder.h"
 #include "hone/cli/command.h"
 #include "hone/cli/interrupt.h"
 #include "hone/cli/runtime_options.h"
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
-#include "hone/cli/verbs.h"
+#include "hone/cli/vision_eval.h"
 #include "hone/cli/weight_options.h"
 #include "hone/core/check.h"
 
@@ -41,35 +40,29 @@ void add_options(CLI::App& verb, EvalCommand& command) {
   auto* data = verb.add_option_group("data", "Exactly one of these options");
   data->add_option("--data", command.data,
                    "UTF-8 text file; for a classifier a folder of images, whose held-out part is "
-                   "used, or leaves: those that it was trained on")
-      ->envname("HONE_DATA");
+                   "used, or leaves: those that it was trained on");
   command.text_options.push_back(
-      data->add_option("--token-ids", command.ids_file, "FILE with a JSON array of ids")
-          ->envname("HONE_TOKEN_IDS"));
+      data->add_option("--token-ids", command.ids_file, "FILE with a JSON array of ids"));
   data->require_option(1);
   verb.add_flag("--all", command.all,
                 "Use all of the data: of a folder every image instead of the held-out part, of "
                 "leaves also those that the model was trained on; of a text every token, which is "
                 "the default");
   verb.add_option("--baseline", command.baseline,
-                  "Model to compare to, token by token or image by image")
-      ->envname("HONE_BASELINE");
+                  "Model to compare to, token by token or image by image");
 }
 
 void add_text_options(CLI::App& verb, EvalCommand& command) {
   const auto keep = [&](CLI::Option* option) { command.text_options.push_back(option); };
   keep(verb.add_option("--tokenizer", command.text.tokenizer,
-                       "Tokenizer to use instead of the model's own, if any")
-           ->envname("HONE_TOKENIZER"));
+                       "Tokenizer to use instead of the model's own, if any"));
   command.max_tokens = verb.add_option("--max-tokens", command.text.max_tokens,
                                        "Use only the first N tokens of the text (default: all)")
-                           ->check(whole_number(1))
-                           ->envname("HONE_MAX_TOKENS");
+                           ->check(whole_number(1));
   keep(command.max_tokens);
   keep(verb.add_option("--window", command.text.window,
                        "Tokens per window (default: the model's context, at most 1024)")
-           ->check(whole_number(2))
-           ->envname("HONE_WINDOW"));
+           ->check(whole_number(2)));
   add_runtime_options(verb, command.runtime);
   add_weight_options(verb, command.weights);
   for (const char* name : {"--kv", "--act", "--weights", "--pack-cache"}) {
@@ -92,13 +85,9 @@ void add_vision_options(CLI::App& verb, EvalCommand& command) {
            ->check(not_empty()));
 }
 
-// An option whose variable is set does not count as given: a variable holds for all commands.
 void refuse_options(const std::vector<CLI::Option*>& options, const std::string& reason) {
   for (const CLI::Option* option : options) {
-    const std::string variable = option->get_envname();
-    const bool is_given =
-        option->count() > 0 && (variable.empty() || std::getenv(variable.c_str()) == nullptr);
-    HONE_REQUIRE(!is_given, option->get_name(), reason);
+    HONE_REQUIRE(option->count() == 0, option->get_name(), reason);
   }
 }
 
@@ -131,6 +120,8 @@ void run_eval(Context& context, EvalCommand& command) {
     command.vision.data = command.data;
     command.vision.report = command.report;
     command.vision.all = command.all;
+    HONE_REQUIRE(run_vision_eval != nullptr, "eval",
+                 "A classifier of images was not left to hone-torch.");
     return run_vision_eval(command.vision, context);
   }
   try {

@@ -52,34 +52,26 @@ void add_prompt_options(CLI::App& verb, GenerateCommand& command) {
                   "Model folder, *.gguf (any part of a split one) or llama2.c *.bin")
       ->required();
   auto* prompt = verb.add_option_group("prompt", "Exactly one of these options");
-  prompt->add_option("-p,--prompt", command.prompt, "The prompt")->envname("HONE_PROMPT");
-  prompt->add_option("-f,--file", command.prompt_file, "File with the prompt")
-      ->check(not_empty())
-      ->envname("HONE_PROMPT_FILE");
+  prompt->add_option("-p,--prompt", command.prompt, "The prompt");
+  prompt->add_option("-f,--file", command.prompt_file, "File with the prompt")->check(not_empty());
   prompt
       ->add_option("--prompt-ids", command.ids_file,
                    "FILE with a JSON array of token ids, or what hone tokenize --json printed; "
                    "used unchanged")
-      ->check(not_empty())
-      ->envname("HONE_PROMPT_IDS");
+      ->check(not_empty());
   prompt
       ->add_option("--prompts", command.batch.prompts,
                    "FILE with one JSON object a line, each answered by one (docs/generate.md)")
-      ->check(not_empty())
-      ->envname("HONE_PROMPTS");
+      ->check(not_empty());
   prompt->require_option(1);
-  verb.add_flag("--no-bos", command.no_bos, "Do not add BOS, even if the tokenizer does")
-      ->envname("HONE_NO_BOS");
+  verb.add_flag("--no-bos", command.no_bos, "Do not add BOS, even if the tokenizer does");
   verb.add_flag("--parse-special", command.job.parse_special,
                 "Turn special tokens in the text of prompts into their ids, as a chat template "
-                "that you have written out needs")
-      ->envname("HONE_PARSE_SPECIAL");
-  verb.add_flag("--echo", command.job.echo, "Start the output with the prompt")
-      ->envname("HONE_ECHO");
+                "that you have written out needs");
+  verb.add_flag("--echo", command.job.echo, "Start the output with the prompt");
   verb.add_option("--tokenizer", command.job.engine.tokenizer,
                   "Tokenizer to use instead of the model's own, if any")
-      ->check(not_empty())
-      ->envname("HONE_TOKENIZER");
+      ->check(not_empty());
 }
 
 void add_length_options(CLI::App& verb, GenerateCommand& command) {
@@ -87,26 +79,20 @@ void add_length_options(CLI::App& verb, GenerateCommand& command) {
   request.max_tokens = 128;
   verb.add_option("-n,--max-tokens", request.max_tokens, "Maximum number of tokens to generate")
       ->check(whole_number(1))
-      ->envname("HONE_MAX_TOKENS")
       ->capture_default_str();
   verb.add_option("--min-tokens", request.min_tokens,
                   "Number of tokens before the first stop token is allowed")
-      ->check(whole_number(0))
-      ->envname("HONE_MIN_TOKENS");
+      ->check(whole_number(0));
   verb.add_option("--stop", request.stop, "Stop before this string (may be repeated)")
-      ->allow_extra_args(false)
-      ->envname("HONE_STOP");
+      ->allow_extra_args(false);
   verb.add_option("--timeout", request.timeout_s,
                   "Seconds after which a text ends where it is, or fails if it has no token yet"
                   " (0 means never)")
-      ->check(number_from(0, 1e9))
-      ->envname("HONE_TIMEOUT");
-  verb.add_flag("--ignore-eos", request.ignore_eos, "Do not end the text at stop tokens")
-      ->envname("HONE_IGNORE_EOS");
+      ->check(number_from(0, 1e9));
+  verb.add_flag("--ignore-eos", request.ignore_eos, "Do not end the text at stop tokens");
   verb.add_option("--json-schema", command.json_schema,
                   "FILE or TEXT of a JSON schema that the generated text satisfies")
-      ->check(not_empty("a schema or its file"))
-      ->envname("HONE_JSON_SCHEMA");
+      ->check(not_empty("a schema or its file"));
   verb.add_flag("--schema-ignore-unsupported", request.ignores_unsupported_schema,
                 "Ignore the keywords of a schema that cannot be enforced, and name them "
                 "(default: refuse the schema)");
@@ -117,41 +103,31 @@ void add_sampling_options(CLI::App& verb, GenerateCommand& command) {
   infer::SamplingParams& sampling = command.job.request.sampling;
   verb.add_option("--temp", choice.temperature,
                   "Temperature; 0 always selects the most likely token (default: 1)")
-      ->check(number_from(0, 5))
-      ->envname("HONE_TEMP");
+      ->check(number_from(0, 5));
   verb.add_option("--top-k", choice.top_k, "Sample from the K most likely tokens (0 means all)")
-      ->check(whole_number(0))
-      ->envname("HONE_TOP_K");
+      ->check(whole_number(0));
   verb.add_option("--top-p", choice.top_p,
                   "Sample from the most likely tokens with this total probability")
-      ->check(number_from(0, 1))
-      ->envname("HONE_TOP_P");
+      ->check(number_from(0, 1));
   verb.add_option("--min-p", choice.min_p,
                   "Sample from tokens with at least this fraction of the highest probability")
-      ->check(number_from(0, 1))
-      ->envname("HONE_MIN_P");
+      ->check(number_from(0, 1));
   verb.add_option("--repetition-penalty", choice.repetition_penalty,
                   "Penalty for tokens of the prompt and the output")
-      ->check(number_from(0.1, 10))
-      ->envname("HONE_REPETITION_PENALTY");
+      ->check(number_from(0.1, 10));
   verb.add_option("--presence-penalty", sampling.presence_penalty,
                   "Penalty for tokens that are in the output")
-      ->check(number_from(-2, 2))
-      ->envname("HONE_PRESENCE_PENALTY");
+      ->check(number_from(-2, 2));
   verb.add_option("--frequency-penalty", sampling.frequency_penalty,
                   "Penalty per occurrence in the output")
-      ->check(number_from(-2, 2))
-      ->envname("HONE_FREQUENCY_PENALTY");
+      ->check(number_from(-2, 2));
   verb.add_option("--logit-bias", command.logit_bias, "ID:VALUE added to a logit (may be repeated)")
-      ->allow_extra_args(false)
-      ->envname("HONE_LOGIT_BIAS");
+      ->allow_extra_args(false);
   verb.add_flag("--no-model-defaults", command.no_model_defaults,
-                "Ignore the model's generation_config.json")
-      ->envname("HONE_NO_MODEL_DEFAULTS");
+                "Ignore the model's generation_config.json");
   verb.add_option("--logprobs", command.job.request.logprobs,
                   "Report the log probabilities of each token and of the K most likely ones")
-      ->check(whole_number(0, 20))
-      ->envname("HONE_LOGPROBS");
+      ->check(whole_number(0, 20));
 }
 
 void add_engine_options(CLI::App& verb, GenerateCommand& command) {
@@ -159,16 +135,13 @@ void add_engine_options(CLI::App& verb, GenerateCommand& command) {
   add_runtime_options(verb, command.runtime);
   add_weight_options(verb, command.weights);
   verb.add_option("--ctx", engine.context, "Context in tokens (default: the model's context)")
-      ->check(whole_number(0))
-      ->envname("HONE_CTX");
+      ->check(whole_number(0));
   verb.add_option("--kv-mb", command.kv_mb,
                   "MiB (2^20 bytes) for the KV cache (default: half of the free memory, at most "
                   "what is needed)")
-      ->check(whole_number(1, Index{1} << 30))
-      ->envname("HONE_KV_MB");
+      ->check(whole_number(1, Index{1} << 30));
   verb.add_option("--prefill-chunk", engine.prefill_chunk, "Prompt tokens per step")
       ->check(whole_number(1))
-      ->envname("HONE_PREFILL_CHUNK")
       ->capture_default_str();
 }
 
@@ -178,20 +151,17 @@ void add_draft_options(CLI::App& verb, GenerateCommand& command) {
               "--draft", command.draft,
               "Guess tokens and verify several at once: 'ngram' guesses from the text itself,"
               " a MODEL with the same vocabulary by decoding")
-          ->check(not_empty("ngram or a model"))
-          ->envname("HONE_DRAFT");
+          ->check(not_empty("ngram or a model"));
   verb.add_option("--spec-k", command.spec_depth,
                   "Number of guesses in a step with --draft, 1 to 16, or auto: as many as pay")
       ->needs(draft)
-      ->envname("HONE_SPEC_K")
       ->capture_default_str();
   verb.add_option("--spec-rule", command.spec_rule,
                   "Rule for the guesses of a model: coupled (the same text as without) or exact"
                   " (the same law, more are right); default: coupled with --seed or --prompts,"
                   " else exact")
       ->check(CLI::IsMember({"coupled", "exact"}))
-      ->needs(draft)
-      ->envname("HONE_SPEC_RULE");
+      ->needs(draft);
 }
 
 // `wants_same_text`: as without drafts, unless the rule was given.
@@ -212,17 +182,14 @@ void add_batch_options(CLI::App& verb, GenerateCommand& command) {
   verb.add_option("--output", command.batch.output,
                   "FILE for the results of --prompts; it must not exist (default: stdout)")
       ->check(not_empty())
-      ->needs(prompts)
-      ->envname("HONE_OUTPUT");
+      ->needs(prompts);
   verb.add_flag("--resume", command.batch.resume,
                 "Continue the results that a stopped job left in OUTPUT.partial, if any")
-      ->needs(verb.get_option("--output"))
-      ->envname("HONE_RESUME");
+      ->needs(verb.get_option("--output"));
   verb.add_option("--max-sequences", command.job.engine.max_sequences,
                   "Number of prompts of --prompts that run together")
       ->needs(prompts)
       ->check(whole_number(1, 1024))
-      ->envname("HONE_MAX_SEQUENCES")
       ->capture_default_str();
 }
 

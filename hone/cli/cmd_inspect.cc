@@ -16,10 +16,8 @@ void add_inspect(CLI::App& program, Context& context) {
                    "Model folder, also of a classifier, *.gguf, llama2.c *.bin or *.safetensors")
       ->required();
   verb->add_option("--tokenizer", options->tokenizer,
-                   "Tokenizer to use instead of the model's own, if any")
-      ->envname("HONE_TOKENIZER");
-  verb->add_flag("--stats", options->stats, "Read every weight and report min, max and NaN count")
-      ->envname("HONE_STATS");
+                   "Tokenizer to use instead of the model's own, if any");
+  verb->add_flag("--stats", options->stats, "Read every weight and report min, max and NaN count");
   verb->callback([&context, options] {
     const Json document = app::inspect_file(*options);
     context.finish(document, [&] {

@@ -53,20 +53,4 @@ class Context {
   std::optional<TraceZone> zone_;  // ends before the recording does
 };
 
-// Each cmd_<verb>.cc adds one subcommand with its options and a callback that runs the job.
-// Options that can be set by environment variables use option->envname("HONE_…") and are listed in
-// docs/environment.md.
-void add_doctor(CLI::App& program, Context& context);
-void add_inspect(CLI::App& program, Context& context);
-void add_convert(CLI::App& program, Context& context);
-void add_tokenize(CLI::App& program, Context& context);
-void add_generate(CLI::App& program, Context& context);
-void add_eval(CLI::App& program, Context& context);
-void add_bench(CLI::App& program, Context& context);
-void add_train(CLI::App& program, Context& context);
-void add_classify(CLI::App& program, Context& context);
-void add_compress(CLI::App& program, Context& context);
-void add_demo(CLI::App& program, Context& context);
-void add_tune(CLI::App& program, Context& context);
-
 }  // namespace hone::cli

@@ -4,21 +4,31 @@
 #include <span>
 #include <string_view>
 
-#include "hone/app/torch/eval_vision.h"
 #include "hone/cli/command.h"
 
 namespace hone::cli {
 
-// Adds the commands that need LibTorch, of which `hone` has none. Defined in verbs_hone.cc for
-// `hone` and in verbs_torch.cc for `hone-torch`.
-void add_torch_verbs(CLI::App& program, Context& context);
+// When a command needs LibTorch, which `hone` does not load: it then becomes `hone-torch`.
+enum class NeedsTorch {
+  Never,
+  Always,
+  ByInput,  // for a classifier of images
+  Gains,    // runs without, but with fewer rows
+};
 
-// The commands that this program leaves to `hone-torch`; empty in `hone-torch`.
-std::span<const std::string_view> torch_verbs();
+// A command, or a bench below `hone bench`. cmd_<name>.cc defines `add`, which adds the subcommand
+// with its options and a callback that runs the job.
+struct VerbEntry {
+  std::string_view name;
+  NeedsTorch torch = NeedsTorch::Never;
+  void (*add)(CLI::App& parent, Context& context) = nullptr;  // null in a program without it
+};
 
-// Evaluates a classifier of images and prints its card. Only in `hone-torch`, to which
-// hand_over_to_torch() leaves such a model.
-void run_vision_eval(const app::VisionEvalOptions& options, Context& context);
+// Every command, in the order of the help.
+std::span<const VerbEntry> verb_entries();
+std::span<const VerbEntry> bench_entries();
+// Adds those of them that this program has.
+void add_entries(CLI::App& parent, Context& context, std::span<const VerbEntry> entries);
 
 // If the command needs LibTorch, replaces `hone` by the `hone-torch` next to it and does not
 // return; otherwise returns -1. Throws Error{Unsupported} if hone-torch is needed but absent. In

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/cli/weight_options.h"
 
+#include <cstdlib>
+
 #include "hone/cli/validators.h"
 
 namespace hone::cli {
 
 infer::WeightOptions WeightChoice::options() const {
+  const char* cache = std::getenv("HONE_PACK_CACHE");
   return {.format = format == "q8"   ? infer::WeightFormat::Q8
                     : format == "q4" ? infer::WeightFormat::Q4
                                      : infer::WeightFormat::File,
-          .pack_cache = pack_cache};
+          .pack_cache = pack_cache.empty() && cache != nullptr ? cache : pack_cache};
 }
 
 void add_weight_options(CLI::App& verb, WeightChoice& choice) {
@@ -17,12 +20,10 @@ void add_weight_options(CLI::App& verb, WeightChoice& choice) {
                   "Type of the matrices in memory: file (as stored), q8 or q4 (f32, f16 and bf16 "
                   "ones are quantized on loading, as hone convert does)")
       ->check(CLI::IsMember({"file", "q8", "q4"}))
-      ->envname("HONE_WEIGHTS")
       ->capture_default_str();
   verb.add_option("--pack-cache", choice.pack_cache,
                   "FOLDER that keeps packed weights for later starts, which map them")
-      ->check(not_empty())
-      ->envname("HONE_PACK_CACHE");
+      ->check(not_empty());
 }
 
 }  // namespace hone::cli

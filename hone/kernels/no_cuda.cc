@@ -5,6 +5,11 @@
 #include "hone/core/check.h"
 #include "hone/kernels/cuda/device_info.h"
 #include "hone/kernels/multi_tensor/cuda/cuda_step.h"
+#include "hone/kernels/multi_tensor/rule/adagrad.h"
+#include "hone/kernels/multi_tensor/rule/adam.h"
+#include "hone/kernels/multi_tensor/rule/lion.h"
+#include "hone/kernels/multi_tensor/rule/rmsprop.h"
+#include "hone/kernels/multi_tensor/rule/sgd.h"
 
 namespace hone::kernels {
 
@@ -24,35 +29,22 @@ namespace {
 }
 }  // namespace
 
-template <>
-std::unique_ptr<CudaStepper<SGDGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                         const CudaStepOptions&) {
+template <class Group>
+std::unique_ptr<CudaStepper<Group>> make_rule_on_cuda(const MultiTensorLists&,
+                                                      const CudaStepOptions&) {
   fail_without_cuda();
 }
-template <>
-std::unique_ptr<CudaStepper<AdamGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                          const CudaStepOptions&) {
-  fail_without_cuda();
-}
-template <>
-std::unique_ptr<CudaStepper<TAMGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                         const CudaStepOptions&) {
-  fail_without_cuda();
-}
-template <>
-std::unique_ptr<CudaStepper<LionGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                          const CudaStepOptions&) {
-  fail_without_cuda();
-}
-template <>
-std::unique_ptr<CudaStepper<RMSpropGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                             const CudaStepOptions&) {
-  fail_without_cuda();
-}
-template <>
-std::unique_ptr<CudaStepper<AdagradGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                             const CudaStepOptions&) {
-  fail_without_cuda();
-}
+template std::unique_ptr<CudaStepper<SGDGroup>> make_rule_on_cuda(const MultiTensorLists&,
+                                                                  const CudaStepOptions&);
+template std::unique_ptr<CudaStepper<AdamGroup>> make_rule_on_cuda(const MultiTensorLists&,
+                                                                   const CudaStepOptions&);
+template std::unique_ptr<CudaStepper<TAMGroup>> make_rule_on_cuda(const MultiTensorLists&,
+                                                                  const CudaStepOptions&);
+template std::unique_ptr<CudaStepper<LionGroup>> make_rule_on_cuda(const MultiTensorLists&,
+                                                                   const CudaStepOptions&);
+template std::unique_ptr<CudaStepper<AdagradGroup>> make_rule_on_cuda(const MultiTensorLists&,
+                                                                      const CudaStepOptions&);
+template std::unique_ptr<CudaStepper<RMSpropGroup>> make_rule_on_cuda(const MultiTensorLists&,
+                                                                      const CudaStepOptions&);
 
 }  // namespace hone::kernels

@@ -176,12 +176,6 @@ TEST_F(EvalVision, refuses_options_of_the_other_kind_by_name) {
   EXPECT_FALSE(fs::exists(path("x.html")));
 }
 
-TEST_F(EvalVision, ignores_the_variables_of_the_other_kind) {
-  const ProgramResult result =
-      Program(hone_argv(eval({"--data", path("data")})), {"HONE_WINDOW=64", "HONE_KV=f32"}).wait();
-  EXPECT_EQ(result.status, 0) << result.err;
-}
-
 TEST_F(EvalVision, refuses_what_it_cannot_measure) {
   expect_refusal(eval({"--data", path("none")}), 3);
   expect_refusal(eval({"--data", path("data"), "--ece-bins", "0"}), 2, "--ece-bins: expected");

@@ -249,25 +249,19 @@ TEST_F(Cli, instruction_sets_are_forced_or_refused) {
 }
 
 // A file that is not there shows that everything before it was accepted.
-TEST_F(Cli, options_precede_variables_which_count_for_their_own_verb) {
+TEST_F(Cli, options_precede_variables) {
   const auto run = [](const Arguments& arguments, const std::vector<std::string>& variables) {
     return Program(hone_argv(arguments), variables).wait();
   };
   const Arguments inspect{"inspect", path("none.gguf")},
       convert{"convert", path("none.gguf"), path("x")};
   for (const Arguments& verb : {inspect, convert, Arguments{"generate", path("none"), "-p", "a"}}) {
-    const Arguments options{"--threads", "1", "--seed", "4", "--force-isa", "scalar"};
-    for (const char* variable : {"HONE_THREADS=abc", "HONE_SEED=-1", "HONE_FORCE_ISA=bogus"}) {
+    const Arguments options{"--threads", "1", "--force-isa", "avx2"};
+    for (const char* variable : {"HONE_THREADS=abc", "HONE_THREADS=0", "HONE_FORCE_ISA=bogus"}) {
       EXPECT_EQ(run(verb + options, {variable}).status, 3) << verb[0] << " with " << variable;
       const ProgramResult refused = run(verb, {variable});
       EXPECT_EQ(refused.status, 2) << verb[0] << " with " << variable;
     }
-  }
-  for (const char* other :
-       {"HONE_MAX_TOKENS=abc", "HONE_KV=zzz", "HONE_TEMP=9", "HONE_WEIGHTS=q3"}) {
-    EXPECT_EQ(run(inspect, {other}).status, 3) << other;
-    EXPECT_EQ(run({"doctor"}, {other}).status, 0) << other;
-    EXPECT_EQ(run({"generate", path("none"), "-p", "a"}, {other}).status, 2) << other;
   }
 }
 

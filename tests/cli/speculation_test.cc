@@ -72,18 +72,6 @@ TEST_F(SpeculationCli, lines_of_prompts_have_the_texts_that_they_have_without_dr
   EXPECT_NE(texts({"--draft", model_, "--spec-k", "4", "--spec-rule", "exact"}), plain);
 }
 
-TEST_F(SpeculationCli, the_environment_has_the_same_options) {
-  Program program(hone_argv(generate({"--json", "--temp", "0"})),
-                  {"HONE_DRAFT=" + model_, "HONE_SPEC_K=3", "HONE_SPEC_RULE=exact"});
-  const ProgramResult result = program.wait();
-  ASSERT_EQ(result.status, 0) << result.err;
-  const Json document = parse_json(result.out, "stdout");
-  const Json& spec = document.at("spec");
-  EXPECT_GT(spec.at("drafted"), 0);
-  EXPECT_EQ(spec.at("accepted"), spec.at("drafted"));
-  EXPECT_EQ(spec.at("per_position").size(), 3u);
-}
-
 TEST_F(SpeculationCli, draft_models_of_other_vocabularies_end_with_status_2) {
   text::Vocabulary vocabulary = tiny_sentencepiece(48);
   std::swap(vocabulary.pieces[40], vocabulary.pieces[41]);

@@ -14,6 +14,7 @@
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/train/device.h"
 #include "hone/train/interop.h"
+#include "hone/train/optim/rule_table.h"
 
 namespace hone::bench {
 namespace {
@@ -44,13 +45,15 @@ struct Traffic {
 // The traffic of a step of one rule. On the CPU, a TAM whose tensors stay in cache between its two
 // passes saves the first.
 Traffic traffic_of(const bench::OptimRule& rule, Index elements_per_tensor, c10::Device device) {
-  const auto is = [&](const auto&... names) { return ((rule.base == names) || ...); };
+  const optim::OptimConfig config = bench::config_of(rule);
+  const optim::RuleEntry& entry = optim::find_entry(config.name);
   const double moment = bench::state_bits_of(rule, elements_per_tensor) / 8.0;
-  const double moments = is("sgdm", "lion", "adagrad", "rmsprop", "tam", "tam_row") ? 1 : 2;
+  const auto moments = static_cast<double>(entry.moments(config));
   Traffic traffic{12 + 2 * moments * moment, 8 + moments * moment};
   const bool cached = device.is_cpu() && elements_per_tensor <= kernels::kChunkElements;
-  if (is("tam", "adatamw") && !cached) traffic.floor_bytes += 4 + moment;
-  if (is("amp_adamw")) traffic.floor_bytes += 4;  // the gradient is read twice
+  const bool has_sums = entry.is_torque() && config.correlation_method != "vectorized";
+  if (has_sums && !cached) traffic.floor_bytes += 4 + moment;
+  if (rule.base == "amp_adamw") traffic.floor_bytes += 4;  // the gradient is read twice
   return traffic;
 }
 
@@ -213,6 +216,13 @@ void check_lists(const BenchOptimOptions& options, c10::Device device) {
 }
 
 }  // namespace
+
+std::string optim_rule_names() {
+  std::string names;
+  for (const std::string_view name : bench_rules())
+    names += concat(names.empty() ? "" : ", ", name);
+  return names;
+}
 
 void bench_optim(const BenchOptimOptions& options, BenchRun& run) {
   const c10::Device device = parse_device("--device", options.device);

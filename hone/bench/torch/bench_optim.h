@@ -21,6 +21,9 @@ struct BenchOptimOptions {
   int threads = 0;             // of LibTorch's pool, for all sides; 0: usable_cpus()
 };
 
+// "sgd, adam, …": what `rules` may name, without suffixes.
+std::string optim_rule_names();
+
 // One case per size and rule: hone's optimizer, LibTorch's implementations (optim_contestants.h)
 // and peers in their own processes, interleaved. gb_per_s is effective: the least traffic of the
 // rule (floor_bytes_per_param) over the time. Rows also have implementation, peak_extra_bytes (not

@@ -20,11 +20,8 @@
 #include "hone/core/check.h"
 #include "hone/kernels/multi_tensor/rule/cosine.h"
 #include "hone/train/interop.h"
-#include "hone/train/optim/adagrad.h"
-#include "hone/train/optim/adam.h"
-#include "hone/train/optim/lion.h"
-#include "hone/train/optim/rmsprop.h"
-#include "hone/train/optim/sgd.h"
+#include "hone/train/optim/option_fields.h"
+#include "hone/train/optim/rule_table.h"
 #include "hone/train/optim/tam.h"
 
 namespace hone::bench {
@@ -32,12 +29,16 @@ namespace {
 
 using Tensors = std::vector<torch::Tensor>;
 
-constexpr std::array<std::string_view, 10> kRules{"sgdm",    "adam",     "adamw", "adagrad",
-                                                  "rmsprop", "lion",     "tam",   "tam_row",
-                                                  "adatamw", "amp_adamw"};
 constexpr std::array<std::string_view, 8> kWays{"hone",        "hone_foreach", "hone_for_loop",
                                                 "torch_optim", "aten_fused",   "aten_chain",
                                                 "elementwise", "own"};
+
+// Names that stand for a rule of the table in a setting of its own.
+struct Variant {
+  std::string_view name, rule;
+};
+constexpr std::array<Variant, 3> kVariants{
+    {{"sgdm", "sgd"}, {"tam_row", "tam"}, {"amp_adamw", "adamw"}}};
 
 constexpr std::array<std::string_view, 6> kCosineWays{
     "manual", "cosine_similarity", "vectorized", "auto", "aten_chain", "aten_normalize_multiply"};
@@ -126,16 +127,15 @@ void measure_memory(Stepper& stepper) {
 
 // ---- hone ----
 
-template <class Optimizer, class Options>
-Stepper step_with_hone(std::string_view way, const std::shared_ptr<Workload>& work, Options options,
-                       int state_bits = 32, const optim::StepControl& control = {}) {
-  options.state_dtype(state_bits == 8    ? optim::StateDtype::Block8
-                      : state_bits == 16 ? optim::StateDtype::BFloat16
-                                         : optim::StateDtype::Float32);
-  options.implementation(way == "hone_foreach"    ? optim::Implementation::Foreach
-                         : way == "hone_for_loop" ? optim::Implementation::ForLoop
-                                                  : optim::Implementation::Fused);
-  const auto optimizer = std::make_shared<Optimizer>(work->params, options);
+Stepper step_with_hone(std::string_view way, const std::shared_ptr<Workload>& work,
+                       const std::shared_ptr<optim::MultiTensorOptimizer>& optimizer,
+                       const optim::StepControl& control = {}) {
+  const auto implementation = way == "hone_foreach"    ? optim::Implementation::Foreach
+                              : way == "hone_for_loop" ? optim::Implementation::ForLoop
+                                                       : optim::Implementation::Fused;
+  for (auto& group : optimizer->param_groups()) {
+    dynamic_cast<optim::AddedFields&>(group.options()).implementation_ = implementation;
+  }
   Stepper stepper{
       .name = std::string(way),
       .step = [optimizer, control] { optimizer->step_with(control); },
@@ -146,40 +146,18 @@ Stepper step_with_hone(std::string_view way, const std::shared_ptr<Workload>& wo
   return stepper;
 }
 
-Stepper make_hone_tam(const OptimRule& rule, std::string_view way,
-                      const std::shared_ptr<Workload>& work) {
-  if (rule.base == "adatamw") {
-    return step_with_hone<optim::AdaTAMW>(
-        way, work, optim::AdaTAMWOptions(kLr).weight_decay(kWeightDecay), rule.state_bits);
-  }
-  auto options = optim::TAMOptions(kLr);
-  if (rule.base == "tam_row") options.scope(optim::TAMScope::Row);
-  return step_with_hone<optim::TAM>(way, work, options, rule.state_bits);
-}
-
 Stepper make_hone(const OptimRule& rule, std::string_view way,
                   const std::shared_ptr<Workload>& work) {
-  const int bits = rule.state_bits;
-  if (rule.base == "sgdm") {
-    return step_with_hone<optim::SGD>(way, work, optim::SGDOptions(kLr).momentum(kMomentum), bits);
+  const optim::OptimConfig config = config_of(rule);
+  const optim::RuleEntry& entry = optim::find_entry(config.name);
+  optim::ParameterSets sets;
+  for (const torch::Tensor& param : work->params) {
+    const bool is_vector = entry.separates_embeddings && param.dim() < 2;
+    (is_vector ? sets.vectors : sets.matrices).push_back(param);
   }
-  if (rule.base == "adam") {
-    return step_with_hone<optim::Adam>(way, work, optim::AdamOptions(kLr), bits);
-  }
-  if (rule.base == "adagrad") {
-    return step_with_hone<optim::Adagrad>(way, work, optim::AdagradOptions(kLr), bits);
-  }
-  if (rule.base == "rmsprop") {
-    return step_with_hone<optim::RMSprop>(way, work, optim::RMSpropOptions(kLr), bits);
-  }
-  if (rule.base == "lion") {
-    return step_with_hone<optim::Lion>(way, work, optim::LionOptions(kLr), bits);
-  }
-  if (rule.base != "adamw" && rule.base != "amp_adamw") return make_hone_tam(rule, way, work);
   optim::StepControl control;
   if (rule.base == "amp_adamw") control = {.inv_scale = kInvScale, .clip_norm = kClipNorm};
-  return step_with_hone<optim::AdamW>(
-      way, work, optim::AdamWOptions(kLr).weight_decay(kWeightDecay), bits, control);
+  return step_with_hone(way, work, entry.make(config, kLr, std::move(sets)), control);
 }
 
 Stepper make_own(const OptimRule& rule, const TensorList& list) {
@@ -417,13 +395,35 @@ void check_known(std::span<const std::string_view> known, std::string_view what,
 
 }  // namespace
 
+optim::OptimConfig config_of(const OptimRule& rule) {
+  optim::OptimConfig config;
+  config.name = rule.base;
+  for (const Variant& variant : kVariants) {
+    if (variant.name == rule.base) config.name = variant.rule;
+  }
+  if (rule.base == "tam_row") config.correlation_method = "vectorized";
+  const bool is_rmsprop = config.name == "rmsprop";  // at LibTorch's defaults
+  config.momentum = is_rmsprop ? 0 : kMomentum;
+  config.beta2 = is_rmsprop ? 0.99 : kBeta2;
+  config.weight_decay = optim::find_entry(config.name).decoupled_decay ? kWeightDecay : 0;
+  config.state_dtype = rule.state_bits == 8 ? "8bit" : rule.state_bits == 16 ? "bf16" : "fp32";
+  return config;
+}
+
+std::vector<std::string_view> bench_rules() {
+  std::vector<std::string_view> names;
+  for (const optim::RuleEntry& entry : optim::rule_entries()) names.push_back(entry.name);
+  for (const Variant& variant : kVariants) names.push_back(variant.name);
+  return names;
+}
+
 OptimRule parse_rule(std::string_view name) {
   OptimRule rule{name};
   for (const auto& [suffix, bits] : {std::pair(std::string_view("_bf16"), 16), {"_8bit", 8}}) {
     if (!name.ends_with(suffix)) continue;
     rule = {name.substr(0, name.size() - suffix.size()), bits};
   }
-  check_known(kRules, "rule (each also with _bf16 or _8bit)", rule.base);
+  check_known(bench_rules(), "rule (each also with _bf16 or _8bit)", rule.base);
   return rule;
 }
 
@@ -458,15 +458,17 @@ Stepper make_cosine(std::string_view way, std::span<const Index> shape) {
 Stepper make_tam_step(std::string_view way, std::span<const Index> shape, bool in_place) {
   const auto work = std::make_shared<Workload>();
   add_tensor(*work, {shape.begin(), shape.end()});
-  return step_with_hone<optim::TAM>(
+  return step_with_hone(
       way, work,
-      optim::TAMOptions(kLr)
-          .correlation_method(way == "vectorized" ? optim::CorrelationMethod::Vectorized
-                              : way == "cosine_similarity"
-                                  ? optim::CorrelationMethod::CosineSimilarity
-                              : way == "auto" ? optim::CorrelationMethod::Auto
-                                              : optim::CorrelationMethod::Manual)
-          .use_inplace_ops(in_place));
+      std::make_shared<optim::TAM>(
+          work->params,
+          optim::TAMOptions(kLr)
+              .correlation_method(way == "vectorized" ? optim::CorrelationMethod::Vectorized
+                                  : way == "cosine_similarity"
+                                      ? optim::CorrelationMethod::CosineSimilarity
+                                  : way == "auto" ? optim::CorrelationMethod::Auto
+                                                  : optim::CorrelationMethod::Manual)
+              .use_inplace_ops(in_place)));
 }
 
 void set_torch_threads(int threads) { at::set_num_threads(threads); }

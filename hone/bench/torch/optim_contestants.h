@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "hone/core/index.h"
+#include "hone/train/optim/optim_config.h"
 
 namespace hone::bench {
 
@@ -28,15 +29,19 @@ struct Stepper {
   std::string implementation;  // what runs, for the row
 };
 
-// What is stepped: sgdm, adam, adamw, adagrad, rmsprop, lion, tam (Tensor scope), tam_row (rows of
-// 1024), adatamw, amp_adamw (unscale, finite check, clip, AdamW, clear); "_bf16" or "_8bit" after
-// any is what hone keeps its state in.
+// What is stepped: a rule of optim::rule_entries(), or sgdm (sgd), tam_row (TAM by rows of 1024),
+// amp_adamw (unscale, finite check, clip, AdamW, clear); "_bf16" or "_8bit" after any is what hone
+// keeps its state in.
 struct OptimRule {
   std::string_view base;
   int state_bits = 32;
 };
+// Every name without a suffix.
+std::vector<std::string_view> bench_rules();
 // Error{InvalidArgument} for an unknown one.
 OptimRule parse_rule(std::string_view name);
+// What hone makes its optimizer from.
+optim::OptimConfig config_of(const OptimRule& rule);
 // Error{InvalidArgument} naming the known ones and `others`.
 void check_way(std::string_view way, std::span<const std::string_view> others = {});
 // The bits of a tensor's state: small tensors have no codes.

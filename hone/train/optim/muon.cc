@@ -9,6 +9,7 @@
 #include "hone/core/text_format.h"
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/kernels/multi_tensor/schedule/check_step.h"
+#include "hone/train/optim/lion.h"
 #include "hone/train/optim/state_tensors.h"
 
 namespace hone::optim {
@@ -25,8 +26,17 @@ void check_options(const MuonOptions& o) {
   kernels::check_at_least_zero("Muon", "eps", o.eps());
 }
 
+// Rows and columns of a parameter as a matrix.
+struct MatrixShape {
+  Index rows, cols;
+};
+MatrixShape shape_of(const torch::Tensor& param) {
+  return {param.size(0), param.numel() / std::max<Index>(param.size(0), 1)};
+}
+
 double rate_of(const torch::Tensor& param, const MuonOptions& o) {
-  const auto rows = static_cast<double>(param.size(0)), cols = static_cast<double>(param.size(1));
+  const auto [height, width] = shape_of(param);
+  const auto rows = static_cast<double>(height), cols = static_cast<double>(width);
   if (o.adjust_lr() == MuonAdjust::MatchRmsAdamW) {
     return o.lr() * 0.2 * std::sqrt(std::max(rows, cols));
   }
@@ -40,19 +50,22 @@ void apply_update(torch::Tensor param, const torch::Tensor& grad, const torch::T
   const torch::Tensor wide = momentum.to(at::kFloat);
   const torch::Tensor update = o.nesterov() ? grad.lerp(wide, o.momentum()) : wide;
   param.mul_(1 - o.lr() * o.weight_decay());
-  param.add_(orthogonalize(update, o), -rate_of(param, o));
+  param.add_(orthogonalize(update.flatten(1), o).reshape(param.sizes()), -rate_of(param, o));
+}
+
+const MuonOptions& options_of(const torch::optim::OptimizerParamGroup& group) {
+  return options_as<MuonOptions>("Muon", group.options());
 }
 
 // Fails now if the updates could run out of memory after the momentum was stepped: takes, and gives
 // back to LibTorch's allocator, what the largest one needs at a time.
 void reserve_update(const std::vector<torch::optim::OptimizerParamGroup>& groups) {
-  constexpr Index kCopies = 9, kGrams = 3;  // of the matrix in fp32; of the product with itself
   Index most = 0, largest = 0;
   c10::Device device = at::kCPU;
-  for_each_parameter(groups, [&](std::size_t, const torch::Tensor& param, Index index) {
-    if (!param.grad().defined()) return;
-    const Index narrow = std::min(param.size(0), param.size(1));
-    const Index floats = kCopies * param.numel() + kGrams * narrow * narrow;
+  for_each_parameter(groups, [&](std::size_t g, const torch::Tensor& param, Index index) {
+    if (!param.grad().defined() || options_of(groups[g]).sign_update()) return;
+    const auto [rows, cols] = shape_of(param);
+    const Index floats = muon_workspace(rows, cols);
     if (floats <= most) return;
     most = floats, largest = index, device = param.device();
   });
@@ -75,20 +88,35 @@ void store_bf16(const torch::Tensor& values, std::uint32_t key, torch::Tensor pa
   param.copy_(rounded);
 }
 
+LionOptions lion_options(const MuonOptions& o) {
+  return LionOptions(o.lr())
+      .betas({o.momentum(), o.momentum()})
+      .weight_decay(o.weight_decay())
+      .maximize(o.maximize());
+}
+
 }  // namespace
+
+Index muon_workspace(Index rows, Index cols) {
+  constexpr Index kCopies = 9, kGrams = 3;  // of the matrix in fp32; of the product with itself
+  const Index narrow = std::min(rows, cols);
+  return kCopies * rows * cols + kGrams * narrow * narrow;
+}
 
 void MuonOptions::serialize(torch::serialize::InputArchive& archive) {
   c10::IValue stored;
   const bool earlier = archive.try_read("adjust_lr", stored);  // what earlier versions called it
   visit_fields(*this, [&](const char* key, auto& field) {
     const bool renamed = earlier && std::string_view(key) == "adjust_lr_fn";
-    FieldReader{archive}(renamed ? "adjust_lr" : key, field);
+    const bool required = std::string_view(key) != "sign_update";  // earlier versions had none
+    FieldReader{archive, required}(renamed ? "adjust_lr" : key, field);
   });
   set_fields_ = kAllFields;
 }
 
 kernels::LionGroup MuonRule::group_of(const Options& options) {
   check_options(options);
+  if (options.sign_update()) return LionRule::group_of(lion_options(options));
   return {.lr = 0,
           .beta1 = 0,
           .beta2 = options.momentum(),
@@ -99,6 +127,7 @@ StateFields MuonRule::fields_of(State& state) {
   return {.step = &state.step(), .momentum = &state.momentum_buffer()};
 }
 void MuonRule::step_for_loop(ChainLists& lists, const Options& options) {
+  if (options.sign_update()) return LionRule::step_for_loop(lists, lion_options(options));
   for (std::size_t i = 0; i < lists.params.size(); ++i) {
     const torch::Tensor grad = options.maximize() ? -lists.grads[i] : lists.grads[i];
     lists.momentum[i].lerp_(grad, 1 - options.momentum());
@@ -106,6 +135,7 @@ void MuonRule::step_for_loop(ChainLists& lists, const Options& options) {
   }
 }
 void MuonRule::step_foreach(ChainLists& lists, const Options& options) {
+  if (options.sign_update()) return LionRule::step_foreach(lists, lion_options(options));
   const std::vector<torch::Tensor> grads =
       options.maximize() ? at::_foreach_neg(lists.grads) : lists.grads;
   at::_foreach_lerp_(lists.momentum, grads, 1 - options.momentum());
@@ -123,9 +153,10 @@ Muon::Muon(const std::vector<torch::optim::OptimizerParamGroup>& groups, MuonOpt
 
 void Muon::check_group(const torch::optim::OptimizerParamGroup& group) const {
   RuleOptimizer::check_group(group);
+  if (typed(group.options()).sign_update()) return;
   for (std::size_t i = 0; i < group.params().size(); ++i) {
     const torch::Tensor& param = group.params()[i];
-    HONE_CHECK(param.dim() == 2, name(), concat("a matrix as parameter ", i, " of the group"),
+    HONE_CHECK(param.dim() >= 2, name(), concat("a matrix as parameter ", i, " of the group"),
                concat(param.dim(), " dimensions"));
   }
 }
@@ -141,9 +172,7 @@ std::unique_ptr<Muon::Options> Muon::with_json(const Options& now, const Json& j
 }
 
 StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& control) {
-  if (control.checked || control.ema_decay > 0) {
-    fail_unsupported(name(), "a step without check and moving average", "one with them");
-  }
+  if (control.checked) fail_unsupported(name(), "a step without check", "one with it");
   // What the update would fail at after the momentum was stepped.
   if (control.grad != GradWriteBack::None) tensors.plan.check_gradients_writable();
   for (const auto& group : param_groups_) check_group(group);
@@ -162,10 +191,15 @@ StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& cont
     const torch::Tensor& grad = param.grad();
     if (!grad.defined()) return;
     const MuonOptions& o = typed(param_groups_[g].options());
+    if (o.sign_update()) return write_back(grad, scale, control);
     const auto& state = static_cast<const MuonParamState&>(*state_.at(param.unsafeGetTensorImpl()));
     const torch::Tensor& kept = state.momentum_buffer();
     const bool coded = kept.scalar_type() == at::kChar;
     const torch::Tensor stored = param.detach(), values = stored.to(at::kFloat);
+    // The kernel's average has the parameter as it was before the update.
+    const torch::Tensor& average = state.average();
+    const bool averages = control.ema_decay > 0 && average.defined();
+    if (averages) average.add_(values, control.ema_decay - 1);
     // In fp32: fp16 loses what unscaling makes small.
     const double factor = o.maximize() ? -scale : scale;
     apply_update(values, limited(grad.to(at::kFloat) * factor, control),
@@ -176,6 +210,7 @@ StepReport Muon::step_fused(const FusedTensors& tensors, const StepControl& cont
                                            state.step(), static_cast<int>(kernels::Slot::Param)),
                  stored);
     }
+    if (averages) average.add_(values, 1 - control.ema_decay);
     write_back(grad, scale, control);
   });
   return report;

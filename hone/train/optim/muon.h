@@ -38,6 +38,9 @@ struct MuonOptions : PlainOptions<MuonOptions> {
   MuonOptions& adjust_lr(MuonAdjust value) { return set(adjust_lr_, value); }
   // Products in bf16, as torch.optim.Muon's; fp32 otherwise.
   MuonOptions& bf16_iteration(bool value) { return set(bf16_iteration_, value); }
+  // The group's parameters, of any shape, take Lion's update instead, with `momentum` as both
+  // betas: for embeddings, output matrices and vectors beside the matrices of hidden layers.
+  MuonOptions& sign_update(bool value) { return set(sign_update_, value); }
   double lr() const { return lr_; }
   double momentum() const { return momentum_; }
   double weight_decay() const { return weight_decay_; }
@@ -47,6 +50,7 @@ struct MuonOptions : PlainOptions<MuonOptions> {
   double eps() const { return eps_; }
   MuonAdjust adjust_lr() const { return adjust_lr_; }
   bool bf16_iteration() const { return bf16_iteration_; }
+  bool sign_update() const { return sign_update_; }
 
   using PlainOptions::serialize;
   void serialize(torch::serialize::InputArchive& archive) override;
@@ -62,6 +66,7 @@ struct MuonOptions : PlainOptions<MuonOptions> {
     visit("eps", self.eps_);
     visit("adjust_lr_fn", self.adjust_lr_);
     visit("bf16_iteration", self.bf16_iteration_);
+    visit("sign_update", self.sign_update_);
     visit_added(self, visit);
   }
 
@@ -75,9 +80,17 @@ struct MuonOptions : PlainOptions<MuonOptions> {
   double eps_ = 1e-7;
   MuonAdjust adjust_lr_ = MuonAdjust::Original;
   bool bf16_iteration_ = false;
+  bool sign_update_ = false;
 };
 
+// A rate for sign_update that suits one of MatchRmsAdamW, as a share of it: signs have a root mean
+// square of 1 where AdamW's updates have one of about 0.2.
+inline constexpr double kSignRate = 0.1;
+
 struct MuonParamState : AddedState<MuonParamState, CountedSGDState> {};
+
+// Floats that the update of a matrix takes at a time.
+Index muon_workspace(Index rows, Index cols);
 
 // ---- as RuleOptimizer wants it. The momentum is Lion's, stepped by its kernel at rate 0.
 
@@ -100,14 +113,14 @@ extern template class RuleOptimizer<MuonRule>;
 
 // ----
 
-// Muon (K. Jordan, 2024) for the matrices of hidden layers; embeddings, heads and vectors go to
-// another optimizer:
+// Muon (K. Jordan, 2024) for the matrices of hidden layers; the weight of a convolution is the
+// matrix [outputs, all else]. Embeddings, heads and vectors belong to a group with sign_update, or
+// to another optimizer:
 //   m <- μ m + (1 - μ) g          u = (1 - μ) g + μ m with Nesterov, else m
 //   X = orthogonalize(u)          p <- (1 - ηλ) p - η r X
-// Error{InvalidArgument} at construction for a parameter that is not 2-D. A step takes, for the
-// largest matrix, memory of nine fp32 copies; Error{Resource} before anything changes where there
-// is less. Products are LibTorch's;
-// a checked step and moving averages are not offered.
+// Error{InvalidArgument} at construction for a vector in a group without sign_update. A step takes
+// muon_workspace() of the largest matrix; Error{Resource} before anything changes where there is
+// less. Products are LibTorch's; a checked step is not offered.
 class Muon : public RuleOptimizer<MuonRule> {
  public:
   explicit Muon(const std::vector<torch::optim::OptimizerParamGroup>& groups,

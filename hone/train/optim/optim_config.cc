@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hone/core/check.h"
+#include "hone/train/optim/rule_table.h"
 
 namespace hone::optim {
 namespace {
@@ -19,21 +20,26 @@ std::vector<std::string_view> names_of(RuleTable rules) {
   return out;
 }
 
-// The values of another key with which a key has an effect; none: it always has one.
-using Values = std::vector<std::string_view>;
-const Values kTorque = {"tam", "adatam", "adatamw"};
-
-// ConfigEntry::ignored_by.
-std::string unless_one_of(const Values& values, std::string_view key, std::string_view value) {
-  const bool has_effect =
-      values.size() == 0 || std::find(values.begin(), values.end(), value) != values.end();
-  return has_effect ? std::string() : concat(key, " = ", value);
+std::vector<std::string_view> decoupled_names() {
+  std::vector<std::string_view> out;
+  for (const RuleEntry& rule : rule_entries()) {
+    if (rule.decoupled_decay) out.push_back(rule.name);
+  }
+  return out;
 }
 
-// "sgd 0.1, adam 0.004".
-std::string list_defaults(RuleTable rules, double RuleDefaults::*field) {
+// "sgd, adam".
+std::string join_names(const std::vector<std::string_view>& names) {
+  std::string out;
+  for (const std::string_view name : names) out += concat(out.empty() ? "" : ", ", name);
+  return out;
+}
+
+// "sgd 0.1, adam 0.004": the rules that read `key`, or all.
+std::string list_defaults(RuleTable rules, double RuleDefaults::*field, std::string_view key = {}) {
   std::string out;
   for (const RuleDefaults& rule : rules) {
+    if (!key.empty() && !find_entry(rule.name).reads(key)) continue;
     out += concat(out.empty() ? "" : ", ", rule.name, ' ', rule.*field);
   }
   return out;
@@ -60,53 +66,50 @@ double peak_of(const OptimConfig& optim, const LrConfig& lr, RuleTable rules) {
 }
 
 void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules) {
-  const auto add = [&](std::string_view name, ConfigField field, std::string meaning,
-                       const Values& readers = {}) {
+  const auto add = [&](std::string_view name, ConfigField field, std::string meaning) {
     entries.push_back({name, field, std::move(meaning)});
-    entries.back().ignored_by = unless_one_of(readers, "optim.name", optim.name);
+  };
+  // A key that only some rules read, which its meaning lists.
+  const auto add_read = [&](std::string_view name, ConfigField field, std::string_view meaning) {
+    add(name, field, concat(meaning, " (", readers_of(name), ")"));
+    const auto all = rule_entries();
+    const bool has_effect = std::ranges::any_of(
+        all, [&](const RuleEntry& rule) { return rule.name == optim.name && rule.reads(name); });
+    if (!has_effect) entries.back().ignored_by = concat("optim.name = ", optim.name);
   };
   add("optim.name", &optim.name, join_choices(names_of(rules)));
   add("optim.weight_decay", &optim.weight_decay,
-      concat("of matrices; norm gains and biases have none. Decoupled for adamw, adatamw and lion, "
-             "L2 for the others. auto: ",
-             list_defaults(rules, &RuleDefaults::weight_decay)));
-  add("optim.beta1", &optim.beta1, "first-moment decay of adam, adamw and lion",
-      {"adam", "adamw", "lion"});
-  add("optim.beta2", &optim.beta2,
-      concat("second-moment decay of adam, adamw, adatam and adatamw; decay of lion's momentum. "
-             "auto: adam ",
-             find_rule(rules, "adam").beta2, ", adamw ", find_rule(rules, "adamw").beta2,
-             ", adatam ", find_rule(rules, "adatam").beta2, ", adatamw ",
-             find_rule(rules, "adatamw").beta2, ", lion ", find_rule(rules, "lion").beta2),
-      {"adam", "adamw", "adatam", "adatamw", "lion"});
-  add("optim.eps", &optim.eps,
-      "added to the root of the second moment or of adagrad's sum, and to TAM's damping",
-      {"adam", "adamw", "adagrad", "tam", "adatam", "adatamw"});
-  add("optim.momentum", &optim.momentum, "momentum of sgd, tam, adatam and adatamw",
-      {"sgd", "tam", "adatam", "adatamw"});
-  add("optim.nesterov", &optim.nesterov, "sgd looks ahead, with a momentum above 0", {"sgd"});
-  add("optim.decay_rate", &optim.decay_rate,
-      "decay of TAM's smoothed correlation (tam, adatam, adatamw)", kTorque);
-  add("optim.correlation_method", &optim.correlation_method,
-      "cosine of momentum and gradient of the TAM family: manual or cosine_similarity: one per "
-      "tensor; vectorized: one per row; auto: by shape (docs/optimizers.md)",
-      kTorque);
-  add("optim.fixed_damping", &optim.fixed_damping,
-      "damping of the TAM family held at this instead of following the correlation; 0: off",
-      kTorque);
-  add("optim.large_tensor_threshold", &optim.large_tensor_threshold,
-      "elements above which correlation_method auto leaves manual", kTorque);
+      concat("of matrices; norm gains and biases have none. Decoupled: ",
+             join_names(decoupled_names()),
+             "; L2 for the others. auto: ", list_defaults(rules, &RuleDefaults::weight_decay)));
+  add_read("optim.beta1", &optim.beta1, "decay of the first moment");
+  add_read("optim.beta2", &optim.beta2,
+           concat("decay of the second moment, or of the only one. auto: ",
+                  list_defaults(rules, &RuleDefaults::beta2, "optim.beta2")));
+  add_read("optim.eps", &optim.eps,
+           "added to the root of the second moment or of a sum of squares, and to TAM's damping");
+  add_read("optim.momentum", &optim.momentum, "momentum");
+  add_read("optim.nesterov", &optim.nesterov, "looks ahead, with a momentum above 0");
+  add_read("optim.decay_rate", &optim.decay_rate, "decay of TAM's smoothed correlation");
+  add_read("optim.correlation_method", &optim.correlation_method,
+           "cosine of momentum and gradient: manual or cosine_similarity: one per tensor; "
+           "vectorized: one per row; auto: by shape (docs/optimizers.md)");
+  add_read("optim.fixed_damping", &optim.fixed_damping,
+           "TAM's damping held at this instead of following the correlation; 0: off");
+  add_read("optim.large_tensor_threshold", &optim.large_tensor_threshold,
+           "elements above which correlation_method auto leaves manual");
   const bool is_auto = optim.correlation_method == "auto" || optim.preset != kNoPreset;
   if (entries.back().ignored_by.empty() && !is_auto) {
     entries.back().ignored_by = concat("optim.correlation_method = ", optim.correlation_method);
   }
-  add("optim.checked", &optim.checked,
-      "steps of the TAM family that change nothing unless every new value is finite", kTorque);
+  add_read("optim.checked", &optim.checked,
+           "steps that change nothing unless every new value is finite");
   add("optim.preset", &optim.preset,
-      "none, or what the TAM family is used with where no key of its own says otherwise: "
-      "high_performance: correlation_method auto; stable: checked; large_model: vectorized; "
-      "memory_limited: checked, state_dtype bf16; for_model_size: by the number of parameters "
-      "(docs/optimizers.md)");
+      concat("none, or values for the keys that were not given: high_performance: "
+             "correlation_method auto; stable: checked; large_model: vectorized; memory_limited: "
+             "checked, state_dtype bf16; for_model_size: by the number of parameters "
+             "(docs/optimizers.md) (",
+             readers_of("optim.preset"), ")"));
   entries.back().fixed_in_run = false;  // what it stands for is recorded and fixed
   add("optim.state_dtype", &optim.state_dtype,
       "what moments are kept in: fp32, bf16 or 8bit; with 8bit small tensors and the embedding "
@@ -116,9 +119,11 @@ void add_entries(ConfigEntries& entries, OptimConfig& optim, RuleTable rules) {
 void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules,
                  std::string_view peak_note) {
   const auto add = [&](std::string_view name, ConfigField field, std::string meaning,
-                       const Values& schedules = {}) {
+                       std::initializer_list<std::string_view> schedules = {}) {
     entries.push_back({name, field, std::move(meaning)});
-    entries.back().ignored_by = unless_one_of(schedules, "lr.schedule", lr.schedule);
+    if (schedules.size() != 0 && std::ranges::find(schedules, lr.schedule) == schedules.end()) {
+      entries.back().ignored_by = concat("lr.schedule = ", lr.schedule);
+    }
   };
   add("lr.schedule", &lr.schedule,
       "cosine or linear: from peak to final_ratio of it after the warm-up; constant: peak after "
@@ -132,8 +137,8 @@ void add_entries(ConfigEntries& entries, LrConfig& lr, RuleTable rules,
       {"cosine", "linear", "one_cycle"});
   add("lr.rise", &lr.rise, "share of the steps in which one_cycle rises", {"one_cycle"});
   add("lr.cycle_momentum", &lr.cycle_momentum,
-      "one_cycle moves momentum (adam, adamw, lion: beta1) from 0.95 to 0.85 and back instead of "
-      "keeping that of [optim]",
+      concat("one_cycle moves momentum (", readers_of("optim.beta1"),
+             ": beta1) from 0.95 to 0.85 and back instead of keeping that of [optim]"),
       {"one_cycle"});
 }
 
@@ -144,8 +149,9 @@ void check_config(const OptimConfig& optim, RuleTable rules) {
   if (optim.beta2) check_range("optim.beta2", *optim.beta2, 0, kLargestDecay);
   check_range("optim.eps", optim.eps, 1e-30, 1);
   check_range("optim.momentum", optim.momentum, 0, kLargestDecay);
-  HONE_CHECK(!optim.nesterov || optim.name != "sgd" || optim.momentum > 0, "optim.nesterov",
-             "a momentum above 0 for sgd", optim.momentum);
+  HONE_CHECK(
+      !optim.nesterov || !find_entry(optim.name).reads("optim.nesterov") || optim.momentum > 0,
+      "optim.nesterov", "a momentum above 0", optim.momentum);
   check_range("optim.decay_rate", optim.decay_rate, 0, kLargestDecay);
   check_choice(
       "optim.correlation_method", optim.correlation_method,
@@ -155,7 +161,7 @@ void check_config(const OptimConfig& optim, RuleTable rules) {
   check_choice("optim.preset", optim.preset,
                std::array<std::string_view, 6>{kNoPreset, "high_performance", "stable",
                                                "large_model", "memory_limited", "for_model_size"});
-  if (optim.preset != kNoPreset && unless_one_of(kTorque, "optim.name", optim.name) != "") {
+  if (optim.preset != kNoPreset && !find_entry(optim.name).reads("optim.preset")) {
     fail_argument(
         "optim.preset",
         concat(optim.preset, " is a preset of TAM; optim.name = ", optim.name, " has none."));

@@ -14,7 +14,7 @@ inline constexpr std::string_view kNoPreset = "none";
 
 // [optim]: a rule and its numbers. One left at auto is its rule's, from the job's RuleTable.
 struct OptimConfig {
-  std::string name = "adamw";  // sgd, adam, adamw, adagrad, lion, tam, adatam, adatamw
+  std::string name = "adamw";  // one of rule_entries()
   std::optional<double> weight_decay = {};
   double beta1 = 0.9;
   std::optional<double> beta2 = {};
@@ -43,7 +43,7 @@ struct LrConfig {
 
 // What trains a job's default model well, by rule.
 struct RuleDefaults {
-  std::string_view name;
+  std::string_view name = {};
   double peak = 0, weight_decay = 0, beta2 = 0.999;
 };
 using RuleTable = std::span<const RuleDefaults>;

@@ -41,10 +41,36 @@ Expected& state_as(const char* optimizer, torch::optim::OptimizerParamState& sta
   return *typed;
 }
 
+// `momentum`, or the first of `betas`, of options that have one.
+template <class Options>
+std::optional<double> read_momentum(const Options& options) {
+  if constexpr (requires { std::get<0>(options.betas()); }) {
+    return std::get<0>(options.betas());
+  } else if constexpr (requires { options.momentum(); }) {
+    return options.momentum();
+  } else {
+    return std::nullopt;
+  }
+}
+template <class Options>
+void write_momentum(Options& options, double value) {
+  if constexpr (requires { std::get<0>(options.betas()); }) {
+    options.betas({value, std::get<1>(options.betas())});
+  } else if constexpr (requires { options.momentum(value); }) {
+    options.momentum(value);
+  }
+}
+
 // The fields that hone adds to LibTorch's options, and which of all fields a program has set: bit i
 // stands for field i of visit_fields. Copies keep them; archives and JSON have all fields.
 struct AddedFields {
   static constexpr std::uint64_t kAllFields = ~std::uint64_t{0};
+
+  virtual ~AddedFields() = default;
+  // The momentum that schedules may move: `momentum`, or the first of `betas`; none for a rule
+  // without, on which the setter has no effect.
+  virtual std::optional<double> momentum_of_schedule() const = 0;
+  virtual void set_momentum_of_schedule(double value) = 0;
 
   bool maximize_ = false;
   Implementation implementation_ = Implementation::Fused;
@@ -62,6 +88,13 @@ class AddedOptions : public AddedFields {
   bool maximize() const { return maximize_; }
   Implementation implementation() const { return implementation_; }
   StateDtype state_dtype() const { return state_dtype_; }
+
+  std::optional<double> momentum_of_schedule() const final {
+    return read_momentum(static_cast<const Derived&>(*this));
+  }
+  void set_momentum_of_schedule(double value) final {
+    write_momentum(static_cast<Derived&>(*this), value);
+  }
 
  protected:
   template <class T>

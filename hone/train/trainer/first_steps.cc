@@ -6,6 +6,7 @@
 
 #include "hone/core/check.h"
 #include "hone/core/log.h"
+#include "hone/train/optim/rule_table.h"
 #include "hone/train/optim/sgd.h"
 #include "hone/train/trainer/schedule.h"
 
@@ -17,7 +18,9 @@ constexpr Index kLongestStart = 2000;
 // Times the steps of the other rule's default (docs/notes/tam.md).
 constexpr double kTooLarge = 3;
 
-bool is_adaptive(const optim::OptimConfig& optim) { return optim.name != "tam"; }
+bool is_adaptive(const optim::OptimConfig& optim) {
+  return optim::find_entry(optim.name).reads("optim.beta2");
+}
 
 }  // namespace
 
@@ -43,7 +46,7 @@ FirstSteps first_steps_of(const optim::OptimConfig& optim, const optim::LrConfig
 std::optional<std::string> first_steps_warning(const optim::OptimConfig& optim,
                                                const optim::LrConfig& lr, double peak,
                                                optim::RuleTable rules, Index steps) {
-  if (optim.name != "tam" && optim.name != "adatam" && optim.name != "adatamw") return {};
+  if (!optim::find_entry(optim.name).is_torque()) return {};
   const FirstSteps first = first_steps_of(fill_defaults(optim, rules), lr, peak, steps);
   const std::string_view other = is_adaptive(optim) ? "adamw" : "sgd";
   const double rate = find_rule(rules, other).peak;

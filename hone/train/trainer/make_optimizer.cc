@@ -2,31 +2,22 @@
 #include "hone/train/trainer/make_optimizer.h"
 
 #include <algorithm>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
 #include "hone/core/check.h"
-#include "hone/train/optim/adagrad.h"
-#include "hone/train/optim/adam.h"
-#include "hone/train/optim/lion.h"
-#include "hone/train/optim/sgd.h"
+#include "hone/train/optim/rule_table.h"
 #include "hone/train/optim/tam.h"
 #include "hone/train/surgery/slot.h"
 
 namespace hone::trainer {
 namespace {
 
-using optim::StateDtype;
-using Optimizer = std::shared_ptr<optim::MultiTensorOptimizer>;
-
-struct Parameters {
-  std::vector<torch::Tensor> matrices, vectors, embeddings, scaled_matrices, scaled_vectors;
-};
-
-Parameters sort_parameters(const torch::nn::Module& module,
-                           std::span<const std::string_view> embeddings, const ScaledRate& scaled) {
-  Parameters out;
+optim::ParameterSets sort_parameters(const torch::nn::Module& module,
+                                     std::span<const std::string_view> embeddings,
+                                     const ScaledRate& scaled) {
+  optim::ParameterSets out;
+  out.scale = scaled.factor;
   const auto has_own_rate = [&](const torch::Tensor& parameter) {
     return scaled.factor != 1 &&
            std::ranges::any_of(scaled.parameters,
@@ -43,58 +34,6 @@ Parameters sort_parameters(const torch::nn::Module& module,
         .push_back(value);
   }
   return out;
-}
-
-StateDtype parse_state_dtype(std::string_view name) {
-  if (name == "bf16") return StateDtype::BFloat16;
-  return name == "8bit" ? StateDtype::Block8 : StateDtype::Float32;
-}
-
-optim::CorrelationMethod parse_method(std::string_view name) {
-  using enum optim::CorrelationMethod;
-  if (name == "auto") return Auto;
-  if (name == "cosine_similarity") return CosineSimilarity;
-  return name == "vectorized" ? Vectorized : Manual;
-}
-
-template <class Rule, class Options>
-Optimizer make_grouped(const optim::OptimConfig& chosen, Parameters parameters, Options options,
-                       double factor) {
-  options.state_dtype(parse_state_dtype(chosen.state_dtype)).weight_decay(*chosen.weight_decay);
-  Options without_decay = options, wide = options;
-  without_decay.weight_decay(0);
-  wide.state_dtype(StateDtype::Float32);
-  std::vector<torch::optim::OptimizerParamGroup> groups;
-  groups.emplace_back(std::move(parameters.matrices), std::make_unique<Options>(options));
-  groups.emplace_back(std::move(parameters.vectors), std::make_unique<Options>(without_decay));
-  if (!parameters.embeddings.empty()) {
-    groups.emplace_back(std::move(parameters.embeddings), std::make_unique<Options>(wide));
-  }
-  const auto add_scaled = [&](std::vector<torch::Tensor>& tensors, const Options& at_peak) {
-    if (tensors.empty()) return;
-    auto own = std::make_unique<Options>(at_peak);
-    own->set_lr(factor * own->get_lr());
-    groups.emplace_back(std::move(tensors), std::move(own));
-  };
-  add_scaled(parameters.scaled_matrices, options);
-  add_scaled(parameters.scaled_vectors, without_decay);
-  return std::make_shared<Rule>(groups, options);
-}
-
-template <class Options>
-Options torque_options(const optim::OptimConfig& chosen, double peak) {
-  Options options(peak);
-  options.momentum(chosen.momentum).decay_rate(chosen.decay_rate).eps(chosen.eps);
-  options.correlation_method(parse_method(chosen.correlation_method));
-  options.large_tensor_threshold(chosen.large_tensor_threshold).use_inplace_ops(!chosen.checked);
-  if (chosen.fixed_damping > 0) options.fixed_damping(chosen.fixed_damping);
-  if constexpr (requires { options.beta2(0.5); }) options.beta2(*chosen.beta2);
-  return options;
-}
-
-template <class Options>
-Options adam_options(const optim::OptimConfig& chosen, double peak) {
-  return Options(peak).betas({chosen.beta1, *chosen.beta2}).eps(chosen.eps);
 }
 
 // The rate is not read.
@@ -141,39 +80,11 @@ optim::OptimConfig apply_preset(optim::OptimConfig optim, const ConfigKeys& give
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(
     const optim::OptimConfig& chosen, double peak, const torch::nn::Module& module,
     std::span<const std::string_view> embeddings, const ScaledRate& scaled) {
-  const bool narrow = parse_state_dtype(chosen.state_dtype) == StateDtype::Block8;
-  Parameters parameters =
-      sort_parameters(module, narrow ? embeddings : std::span<const std::string_view>(), scaled);
-  const auto make = [&]<class Rule>(std::type_identity<Rule>, const auto& options) {
-    return make_grouped<Rule>(chosen, std::move(parameters), options, scaled.factor);
-  };
-  using std::type_identity;
-  const std::string& name = chosen.name;
-  if (name == "sgd") {
-    return make(type_identity<optim::SGD>(),
-                optim::SGDOptions(peak).momentum(chosen.momentum).nesterov(chosen.nesterov));
-  }
-  if (name == "adam") {
-    return make(type_identity<optim::Adam>(), adam_options<optim::AdamOptions>(chosen, peak));
-  }
-  if (name == "adamw") {
-    return make(type_identity<optim::AdamW>(), adam_options<optim::AdamWOptions>(chosen, peak));
-  }
-  if (name == "adagrad") {
-    return make(type_identity<optim::Adagrad>(), optim::AdagradOptions(peak).eps(chosen.eps));
-  }
-  if (name == "lion") {
-    return make(type_identity<optim::Lion>(),
-                optim::LionOptions(peak).betas({chosen.beta1, *chosen.beta2}));
-  }
-  if (name == "tam") {
-    return make(type_identity<optim::TAM>(), torque_options<optim::TAMOptions>(chosen, peak));
-  }
-  if (name == "adatam") {
-    return make(type_identity<optim::AdaTAM>(), torque_options<optim::AdaTAMOptions>(chosen, peak));
-  }
-  HONE_CHECK(name == "adatamw", "optim.name", "a rule of docs/config.md", name);
-  return make(type_identity<optim::AdaTAMW>(), torque_options<optim::AdaTAMWOptions>(chosen, peak));
+  const optim::RuleEntry& rule = optim::find_entry(chosen.name);
+  const bool apart = rule.separates_embeddings || chosen.state_dtype == "8bit";
+  return rule.make(
+      chosen, peak,
+      sort_parameters(module, apart ? embeddings : std::span<const std::string_view>(), scaled));
 }
 
 }  // namespace hone::trainer

@@ -49,7 +49,7 @@ constexpr const char* kSizes[] = {"100", "1000", "64x64", "512x512", "1024x1024"
 TEST(BenchOptim, refuses_a_wrong_list_before_it_measures) {
   const auto measurer = measure::make_measurer();
   for (const BenchOptimOptions& wrong :
-       {BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm", "muon"}},
+       {BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm", "nadam"}},
         BenchOptimOptions{.sizes = {"1x16", "1x0"}, .rules = {"sgdm"}},
         BenchOptimOptions{.sizes = {"1x16"}, .rules = {"sgdm"}, .against = {"own", "them"}},
         BenchOptimOptions{.sizes = {"1x16"}, .rules = {"adamw"}, .ours = {"torchao_8bit"}},

@@ -8,6 +8,9 @@
 #include <map>
 
 #include "hone/core/thread/executor.h"
+#include "hone/kernels/multi_tensor/rule/adam.h"
+#include "hone/kernels/multi_tensor/rule/lion.h"
+#include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "tests/kernels/cuda/emulated_step.h"
 #include "tests/kernels/cuda/rule_cases.h"
 #include "tests/kernels/kernel_support.h"

@@ -7,6 +7,10 @@
 #include <vector>
 
 #include "hone/kernels/multi_tensor/cuda/rule_policy.h"
+#include "hone/kernels/multi_tensor/rule/adagrad.h"
+#include "hone/kernels/multi_tensor/rule/adam.h"
+#include "hone/kernels/multi_tensor/rule/rmsprop.h"
+#include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "tests/kernels/multi_tensor/rule_oracles.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"
 

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "hone/kernels/cuda/device_info.h"
+#include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "tests/kernels/kernel_support.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"
 

@@ -4,6 +4,7 @@
 
 #include <vector>
 
+#include "hone/kernels/multi_tensor/rule/adam.h"
 #include "tests/kernels/cuda/emulated_step.h"
 #include "tests/kernels/multi_tensor/tensor_set.h"
 

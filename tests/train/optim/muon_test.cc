@@ -10,6 +10,7 @@
 
 #include "hone/core/error.h"
 #include "hone/core/file/json_io.h"
+#include "hone/train/optim/lion.h"
 #include "tests/support/peer.h"
 #include "tests/train/optim/formula_values.h"
 
@@ -144,6 +145,78 @@ TEST(Muon, a_found_inf_changes_nothing) {
   EXPECT_EQ(report.first_nonfinite_tensor, 2);
   EXPECT_TRUE(params[1].equal(before));
   EXPECT_TRUE(optimizer.export_state()[3].value.equal(momentum));
+}
+
+// Two optimizers of the same parameters, with gradients by a formula; `compare` sees both lists.
+template <class One, class Other>
+void step_both(One& one, Other& other, Tensors& mine, Tensors& theirs, int steps) {
+  for (int step = 0; step < steps; ++step) {
+    for (std::size_t k = 0; k < mine.size(); ++k) {
+      const torch::Tensor grad =
+          values(1, mine[k].numel(), 100 + 10 * step + static_cast<double>(k));
+      mine[k].mutable_grad() = grad.reshape(mine[k].sizes()).clone();
+      theirs[k].mutable_grad() = grad.reshape(theirs[k].sizes()).clone();
+    }
+    one.step(), other.step();
+  }
+}
+
+TEST(Muon, a_group_of_signs_is_lion_with_the_momentum_as_both_betas) {
+  for (const auto way : {Implementation::Fused, Implementation::Foreach, Implementation::ForLoop}) {
+    Tensors mine{values(1, 70, 0).flatten().requires_grad_(), values(20, 8, 1).requires_grad_()};
+    Tensors theirs{mine[0].detach().clone().requires_grad_(),
+                   mine[1].detach().clone().requires_grad_()};
+    Muon muon(mine, MuonOptions(0.01).momentum(0.8).sign_update(true).implementation(way));
+    Lion lion(theirs, LionOptions(0.01).betas({0.8, 0.8}).weight_decay(0.1).implementation(way));
+    step_both(muon, lion, mine, theirs, 4);
+    for (std::size_t k = 0; k < mine.size(); ++k) EXPECT_TRUE(mine[k].equal(theirs[k])) << k;
+  }
+}
+
+TEST(Muon, groups_of_both_kinds_step_as_two_optimizers_do) {
+  Tensors mine{values(16, 8, 0).requires_grad_(), values(1, 30, 1).flatten().requires_grad_()};
+  Tensors theirs{mine[0].detach().clone().requires_grad_(),
+                 mine[1].detach().clone().requires_grad_()};
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  groups.emplace_back(Tensors{mine[0]}, std::make_unique<MuonOptions>(0.02));
+  groups.emplace_back(Tensors{mine[1]}, std::make_unique<MuonOptions>(
+                                            MuonOptions(0.002).weight_decay(0).sign_update(true)));
+  Muon both(groups);
+  Muon alone({theirs[0]}, MuonOptions(0.02));
+  Lion signs({theirs[1]}, LionOptions(0.002).betas({0.95, 0.95}));
+  struct Two {
+    Muon& first;
+    Lion& second;
+    void step() { first.step(), second.step(); }
+  } two{alone, signs};
+  step_both(both, two, mine, theirs, 3);
+  EXPECT_TRUE(mine[0].equal(theirs[0]));
+  EXPECT_TRUE(mine[1].equal(theirs[1]));
+}
+
+TEST(Muon, the_weight_of_a_convolution_is_a_matrix_of_its_outputs) {
+  Tensors mine{values(12, 45, 0).reshape({12, 5, 3, 3}).requires_grad_()};
+  Tensors theirs{mine[0].detach().reshape({12, 45}).clone().requires_grad_()};
+  Muon convolution(mine, MuonOptions(0.02)), matrix(theirs, MuonOptions(0.02));
+  step_both(convolution, matrix, mine, theirs, 3);
+  EXPECT_TRUE(mine[0].reshape({12, 45}).equal(theirs[0]));
+}
+
+TEST(Muon, averages_follow_the_updated_parameter) {
+  constexpr double kDecay = 0.75;
+  Tensors params{values(16, 24, 0).requires_grad_()};
+  Muon optimizer(params, MuonOptions(0.02));
+  torch::Tensor wanted;
+  for (int step = 0; step < 4; ++step) {
+    set_matrix_gradients(params, step);
+    const torch::Tensor before = params[0].detach().to(at::kDouble).clone();
+    optimizer.step_with({.ema_decay = kDecay});
+    if (step == 0) wanted = before;
+    wanted = wanted * kDecay + params[0].detach().to(at::kDouble) * (1 - kDecay);
+  }
+  const auto& state =
+      static_cast<const MuonParamState&>(*optimizer.state().at(params[0].unsafeGetTensorImpl()));
+  EXPECT_LT((state.average().to(at::kDouble) - wanted).abs().max().item<double>(), 1e-6);
 }
 
 TEST(Muon, refuses_what_is_no_matrix_and_settings_without_meaning) {

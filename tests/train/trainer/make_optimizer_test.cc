@@ -96,6 +96,8 @@ TEST(MakeOptimizer, every_rule_learns_in_twenty_steps_at_its_own_rate) {
   }
 }
 
+constexpr const char* kAll = " sgd adam adamw adagrad rmsprop lion muon tam adatam adatamw ";
+
 struct Effect {
   const char* rules;    // that read the key, between spaces
   const char* setting;  // other than the default
@@ -107,17 +109,17 @@ TEST(MakeOptimizer, every_key_moves_the_rules_that_read_it_and_is_refused_for_th
     config.optim.name = rule.name;
     const torch::Tensor usual = run(config).weights;
     for (const Effect& effect : {
-             Effect{" sgd adam adamw adagrad lion tam adatam adatamw ", "optim.weight_decay=0.5"},
+             Effect{kAll, "optim.weight_decay=0.5"},
              Effect{" adam adamw lion ", "optim.beta1=0.5"},
-             Effect{" adam adamw adatam adatamw lion ", "optim.beta2=0.5"},
-             Effect{" adam adamw adagrad tam adatam adatamw ", "optim.eps=0.1"},
-             Effect{" sgd tam adatam adatamw ", "optim.momentum=0.5"},
+             Effect{" adam adamw rmsprop adatam adatamw lion ", "optim.beta2=0.5"},
+             Effect{" adam adamw adagrad rmsprop tam adatam adatamw ", "optim.eps=0.1"},
+             Effect{" sgd rmsprop muon tam adatam adatamw ", "optim.momentum=0.5"},
              Effect{" sgd ", "optim.nesterov=true"},
              Effect{" tam adatam adatamw ", "optim.decay_rate=0.1"},
              Effect{" tam adatam adatamw ", "optim.correlation_method=vectorized"},
              Effect{" tam adatam adatamw ", "optim.correlation_method=auto"},
              Effect{" tam adatam adatamw ", "optim.fixed_damping=0.75"},
-             Effect{" sgd adam adamw adagrad lion tam adatam adatamw ", "optim.state_dtype=bf16"},
+             Effect{kAll, "optim.state_dtype=bf16"},
          }) {
       const bool reads =
           std::string(effect.rules).find(concat(" ", rule.name, " ")) != std::string::npos;
@@ -281,11 +283,14 @@ TEST(MakeOptimizer, gives_decay_to_matrices_only) {
     config.optim.weight_decay = 0.1;
     nn::Llama model(task::make_architecture(config, 20), 1);
     const auto optimizer = make_optimizer(config, *model);
-    ASSERT_EQ(optimizer->param_groups().size(), 2u);
-    for (auto& group : optimizer->param_groups()) {
-      EXPECT_EQ(group.options().get_lr(), rule.peak);
+    // Embeddings and vectors take signs of a tenth of muon's rate.
+    const bool is_muon = rule.name == "muon";
+    ASSERT_EQ(optimizer->param_groups().size(), is_muon ? 3u : 2u);
+    for (std::size_t g = 0; g < optimizer->param_groups().size(); ++g) {
+      auto& group = optimizer->param_groups()[g];
+      EXPECT_DOUBLE_EQ(group.options().get_lr(), is_muon && g > 0 ? 0.1 * rule.peak : rule.peak);
       for (const auto& parameter : group.params()) {
-        EXPECT_EQ(parameter.dim() >= 2, &group == &optimizer->param_groups()[0]);
+        EXPECT_EQ(parameter.dim() >= 2, g != 1);
       }
     }
     // With zero gradients only weight decay moves anything.
@@ -303,7 +308,7 @@ TEST(MakeOptimizer, gives_decay_to_matrices_only) {
 TEST(MakeOptimizer, keeps_state_in_the_type_asked_for_and_embeddings_in_fp32_beside_codes) {
   task::LmConfig config = small_config();
   config.model.intermediate_size = 128;  // gate_up and down reach the size that is coded
-  for (const char* name : {"adamw", "sgd", "lion", "tam", "adagrad"}) {
+  for (const char* name : {"adamw", "sgd", "lion", "tam", "adagrad", "rmsprop", "muon"}) {
     config.optim.name = name;
     config.optim.state_dtype = "8bit";
     const Lessons coded = run(config, 200);
@@ -319,7 +324,8 @@ TEST(MakeOptimizer, keeps_state_in_the_type_asked_for_and_embeddings_in_fp32_bes
 
 TEST(OptimConfig, refuses_wrong_values_in_one_sentence) {
   for (const auto& [setting, wanted] : std::initializer_list<std::pair<const char*, const char*>>{
-           {"optim.name=adamax", "sgd, adam, adamw, adagrad, lion, tam, adatam or adatamw"},
+           {"optim.name=adamax",
+            "sgd, adam, adamw, adagrad, rmsprop, lion, muon, tam, adatam or adatamw"},
            {"optim.weight_decay=-1", "0 to 10, got -1"},
            {"optim.beta1=1", "0 to 0.999999"},
            {"optim.beta2=1", "0 to 0.999999"},

@@ -44,6 +44,9 @@ constexpr Case kCases[] = {
     {"factored", 160, 432, 6, 5, 5, 512, 8, true, 0, "adamw", "fp32", "manual", 48},
     {"factored, rank padded", 160, 432, 6, 5, 5, 512, 8, true, 0, "sgd", "fp32", "manual", 40},
     {"factored, recomputed", 128, 512, 5, 8, 2, 300, 16, false, 1, "adamw", "bf16", "manual", 32},
+    {"muon", 160, 432, 6, 5, 5, 512, 8, true, 0, "muon"},
+    {"muon, update above the activations", 512, 1408, 1, 8, 8, 64, 1, false, 0, "muon"},
+    {"rmsprop", 160, 432, 6, 5, 5, 512, 8, true, 0, "rmsprop"},
     {"averaged", 160, 432, 6, 5, 5, 512, 8, true, 0, "adamw", "fp32", "manual", 0, 0.99}};
 
 model_io::Architecture architecture_of(const Case& c, const task::LmConfig& config) {

@@ -8,11 +8,6 @@
 #include "hone/kernels/cuda/stream.h"
 #include "hone/kernels/multi_tensor/cuda/transport.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
-#include "hone/kernels/multi_tensor/rule/adagrad.h"
-#include "hone/kernels/multi_tensor/rule/adam.h"
-#include "hone/kernels/multi_tensor/rule/lion.h"
-#include "hone/kernels/multi_tensor/rule/rmsprop.h"
-#include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 #include "hone/kernels/multi_tensor/step.h"
 
@@ -74,33 +69,23 @@ class CudaStepper {
   virtual StepReport read_report(Stream stream) = 0;
 };
 
-// Group: SGDGroup, AdamGroup, TAMGroup, LionGroup, AdagradGroup, RMSpropGroup, or that of a rule
-// whose program declares and defines a specialization in a .cu file. Errors as
-// MultiTensorPlan::build_or_throw; Error{Unsupported} for layouts and types that are not above, for
-// rules without CUDA kernels, and in a build without CUDA.
+// A rule's kernels on CUDA, for a Group with `static constexpr bool kOnCuda = true`: the rule's .cu
+// file specializes it, and no_cuda.cc instantiates it for builds without CUDA.
 template <class Group>
-std::unique_ptr<CudaStepper<Group>> make_cuda_stepper(const MultiTensorLists& /*lists*/,
-                                                      const CudaStepOptions& /*options*/) {
-  fail_unsupported("multi_tensor cuda", "a rule with CUDA kernels", "one that has none");
-}
-template <>
-std::unique_ptr<CudaStepper<SGDGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                         const CudaStepOptions&);
-template <>
-std::unique_ptr<CudaStepper<AdamGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                          const CudaStepOptions&);
-template <>
-std::unique_ptr<CudaStepper<TAMGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                         const CudaStepOptions&);
-template <>
-std::unique_ptr<CudaStepper<LionGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                          const CudaStepOptions&);
-template <>
-std::unique_ptr<CudaStepper<AdagradGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                             const CudaStepOptions&);
+std::unique_ptr<CudaStepper<Group>> make_rule_on_cuda(const MultiTensorLists& lists,
+                                                      const CudaStepOptions& options);
 
-template <>
-std::unique_ptr<CudaStepper<RMSpropGroup>> make_cuda_stepper(const MultiTensorLists&,
-                                                             const CudaStepOptions&);
+// Errors as MultiTensorPlan::build_or_throw; Error{Unsupported} for layouts and types that are not
+// above, for rules without CUDA kernels, and in a build without CUDA.
+template <class Group>
+std::unique_ptr<CudaStepper<Group>> make_cuda_stepper(
+    [[maybe_unused]] const MultiTensorLists& lists,
+    [[maybe_unused]] const CudaStepOptions& options) {
+  if constexpr (requires { Group::kOnCuda; }) {
+    return make_rule_on_cuda<Group>(lists, options);
+  } else {
+    fail_unsupported("multi_tensor cuda", "a rule with CUDA kernels", "one that has none");
+  }
+}
 
 }  // namespace hone::kernels

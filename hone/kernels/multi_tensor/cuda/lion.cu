@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/kernels/multi_tensor/cuda/stepper.cuh"
+#include "hone/kernels/multi_tensor/rule/lion.h"
 
 namespace hone::kernels {
 
 template <>
-std::unique_ptr<CudaStepper<LionGroup>> make_cuda_stepper(const MultiTensorLists& lists,
+std::unique_ptr<CudaStepper<LionGroup>> make_rule_on_cuda(const MultiTensorLists& lists,
                                                           const CudaStepOptions& options) {
   return cuda::make_stepper<cuda::RulePolicy<LionGroup, scalar_rule::LionRule>>(lists, options);
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/kernels/multi_tensor/cuda/stepper.cuh"
+#include "hone/kernels/multi_tensor/rule/rmsprop.h"
 
 namespace hone::kernels {
 
 template <>
-std::unique_ptr<CudaStepper<RMSpropGroup>> make_cuda_stepper(const MultiTensorLists& lists,
+std::unique_ptr<CudaStepper<RMSpropGroup>> make_rule_on_cuda(const MultiTensorLists& lists,
                                                              const CudaStepOptions& options) {
   using namespace scalar_rule;
   const auto make = [&]<class Rule>(Rule*) {

@@ -4,12 +4,7 @@
 #include <type_traits>
 
 #include "hone/kernels/multi_tensor/cuda/control.h"
-#include "hone/kernels/multi_tensor/rule/adagrad.h"
-#include "hone/kernels/multi_tensor/rule/adam.h"
-#include "hone/kernels/multi_tensor/rule/lion.h"
-#include "hone/kernels/multi_tensor/rule/rmsprop.h"
 #include "hone/kernels/multi_tensor/rule/scalar_ops.h"
-#include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "hone/kernels/multi_tensor/rule/stages-inl.h"
 #include "hone/kernels/multi_tensor/rule/tam.h"
 

@@ -4,7 +4,7 @@
 namespace hone::kernels {
 
 template <>
-std::unique_ptr<CudaStepper<TAMGroup>> make_cuda_stepper(const MultiTensorLists& lists,
+std::unique_ptr<CudaStepper<TAMGroup>> make_rule_on_cuda(const MultiTensorLists& lists,
                                                          const CudaStepOptions& options) {
   return lists.second_moment.empty()
              ? cuda::make_stepper<cuda::RulePolicy<TAMGroup, scalar_rule::TAMRule>>(lists, options)

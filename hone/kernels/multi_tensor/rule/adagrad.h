@@ -7,6 +7,7 @@
 #include "hone/core/thread/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/rule/rule_group.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -17,6 +18,8 @@ namespace hone::kernels {
 // Slots: second_moment = a, which the caller fills with its initial value. Traffic: 20 bytes per
 // parameter, fp32; +4 when pass 1 runs.
 struct AdagradGroup {
+  static constexpr bool kOnCuda = true;
+
   double lr = 1e-2;
   double lr_decay = 0;  // η_d
   double weight_decay = 0;
@@ -27,7 +30,11 @@ struct AdagradGroup {
 };
 
 // Error{InvalidArgument} naming op and a field whose value makes no sense.
-void check_group(std::string_view op, const AdagradGroup& group);
+inline void check_group(std::string_view op, const AdagradGroup& group) {
+  check_rates(op, group);
+  check_at_least_zero(op, "lr_decay", group.lr_decay);
+  check_at_least_zero(op, "eps", group.eps);
+}
 inline RuleSlots rule_slots(const AdagradGroup&) { return {.second_moment = true}; }
 
 // Steps every tensor of the plan; its step counters advance only when the report says stepped.

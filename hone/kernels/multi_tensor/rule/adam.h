@@ -7,6 +7,7 @@
 #include "hone/core/thread/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/rule/rule_group.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -21,6 +22,8 @@ namespace hone::kernels {
 // other groups it stays as it is.
 // Traffic: 28 bytes per parameter, fp32; +4 when pass 1 runs; AMSGrad +8.
 struct AdamGroup {
+  static constexpr bool kOnCuda = true;
+
   double lr = 1e-3;
   double beta1 = 0.9, beta2 = 0.999;
   double eps = 1e-8;
@@ -33,7 +36,12 @@ struct AdamGroup {
 };
 
 // Error{InvalidArgument} naming op and a field whose value makes no sense.
-void check_group(std::string_view op, const AdamGroup& group);
+inline void check_group(std::string_view op, const AdamGroup& group) {
+  check_rates(op, group);
+  check_decay(op, "beta1", group.beta1);
+  check_decay(op, "beta2", group.beta2);
+  check_at_least_zero(op, "eps", group.eps);
+}
 inline RuleSlots rule_slots(const AdamGroup& group) {
   return {.momentum = true, .second_moment = true, .extra = group.amsgrad};
 }

@@ -7,6 +7,7 @@
 #include "hone/core/thread/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/rule/rule_group.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -17,6 +18,8 @@ namespace hone::kernels {
 //   m <- β2 m + (1 - β2) g'
 // Slots: momentum = m. Traffic: 20 bytes per parameter, fp32; +4 when pass 1 runs.
 struct LionGroup {
+  static constexpr bool kOnCuda = true;
+
   double lr = 1e-4;
   double beta1 = 0.9, beta2 = 0.99;
   double weight_decay = 0;  // decoupled
@@ -26,7 +29,11 @@ struct LionGroup {
 };
 
 // Error{InvalidArgument} naming op and a field whose value makes no sense.
-void check_group(std::string_view op, const LionGroup& group);
+inline void check_group(std::string_view op, const LionGroup& group) {
+  check_rates(op, group);
+  check_decay(op, "beta1", group.beta1);
+  check_decay(op, "beta2", group.beta2);
+}
 inline RuleSlots rule_slots(const LionGroup&) { return {.momentum = true}; }
 
 // Steps every tensor of the plan; its step counters advance only when the report says stepped.

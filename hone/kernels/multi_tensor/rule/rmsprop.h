@@ -7,6 +7,7 @@
 #include "hone/core/thread/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/rule/rule_group.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -22,6 +23,8 @@ namespace hone::kernels {
 // m and x of other groups stay as they are.
 // Traffic: 20 bytes per parameter, fp32; +8 with momentum, +8 centered, +4 when pass 1 runs.
 struct RMSpropGroup {
+  static constexpr bool kOnCuda = true;
+
   double lr = 1e-2;
   double alpha = 0.99;
   double eps = 1e-8;
@@ -34,7 +37,12 @@ struct RMSpropGroup {
 };
 
 // Error{InvalidArgument} naming op and a field whose value makes no sense.
-void check_group(std::string_view op, const RMSpropGroup& group);
+inline void check_group(std::string_view op, const RMSpropGroup& group) {
+  check_rates(op, group);
+  check_decay(op, "alpha", group.alpha);
+  check_at_least_zero(op, "eps", group.eps);
+  check_decay(op, "momentum", group.momentum);
+}
 inline RuleSlots rule_slots(const RMSpropGroup& group) {
   return {.momentum = group.momentum > 0, .second_moment = true, .extra = group.centered};
 }

@@ -7,6 +7,7 @@
 #include "hone/core/thread/executor.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/rule/rule_group.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/kernels/multi_tensor/step.h"
 
 namespace hone::kernels {
@@ -19,6 +20,8 @@ namespace hone::kernels {
 // every β is 0.
 // Traffic: 20 bytes per parameter, fp32; 12 without momentum; +4 when pass 1 runs.
 struct SGDGroup {
+  static constexpr bool kOnCuda = true;
+
   double lr = 1e-3;
   double momentum = 0;   // β
   double dampening = 0;  // δ
@@ -30,7 +33,14 @@ struct SGDGroup {
 };
 
 // Error{InvalidArgument} naming op and a field whose value makes no sense.
-void check_group(std::string_view op, const SGDGroup& group);
+inline void check_group(std::string_view op, const SGDGroup& group) {
+  check_rates(op, group);
+  check_decay(op, "momentum", group.momentum);
+  HONE_CHECK(std::isfinite(group.dampening), op, "finite dampening", group.dampening);
+  HONE_CHECK(!group.nesterov || (group.momentum > 0 && group.dampening == 0), op,
+             "momentum above 0 and no dampening with nesterov",
+             concat("momentum ", group.momentum, ", dampening ", group.dampening));
+}
 inline RuleSlots rule_slots(const SGDGroup& group) { return {.momentum = group.momentum > 0}; }
 
 // Steps every tensor of the plan. A tensor's first step is the one with counter 0; counters advance

@@ -10,6 +10,7 @@
 #include "hone/kernels/multi_tensor/layout/chunk_operands.h"
 #include "hone/kernels/multi_tensor/layout/plan.h"
 #include "hone/kernels/multi_tensor/rule/rule_group.h"
+#include "hone/kernels/multi_tensor/schedule/check_step.h"
 #include "hone/kernels/multi_tensor/schedule/statistics.h"
 #include "hone/kernels/multi_tensor/step.h"
 
@@ -39,6 +40,8 @@ enum class CosineGuard {
 };
 
 struct TAMGroup {
+  static constexpr bool kOnCuda = true;
+
   double lr = 1e-3;
   double momentum = 0.9;    // β
   double decay_rate = 0.9;  // γ
@@ -59,7 +62,16 @@ struct TAMGroup {
 };
 
 // Error{InvalidArgument} naming op and a field whose value makes no sense.
-void check_group(std::string_view op, const TAMGroup& group);
+inline void check_group(std::string_view op, const TAMGroup& group) {
+  check_rates(op, group);
+  check_decay(op, "momentum", group.momentum);
+  check_decay(op, "decay_rate", group.decay_rate);
+  check_decay(op, "beta2", group.beta2);
+  check_at_least_zero(op, "eps", group.eps);
+  check_at_least_zero(op, "eps_norm", group.eps_norm);
+  check_at_least_zero(op, "eps_corr", group.eps_corr);
+  if (group.fixed_damping) check_at_least_zero(op, "fixed_damping", *group.fixed_damping);
+}
 
 // What one tensor does.
 struct TAMMethod {

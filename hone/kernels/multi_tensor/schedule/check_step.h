@@ -18,6 +18,12 @@ inline void check_at_least_zero(std::string_view op, std::string_view field, dou
 inline void check_decay(std::string_view op, std::string_view field, double value) {
   HONE_CHECK(value >= 0 && value < 1, op, concat(field, " in [0, 1)"), value);
 }
+// What every rule's group has.
+template <class Group>
+void check_rates(std::string_view op, const Group& group) {
+  check_at_least_zero(op, "lr", group.lr);
+  check_at_least_zero(op, "weight_decay", group.weight_decay);
+}
 
 inline void check_step_control(std::string_view op, const StepControl& control) {
   HONE_CHECK(std::isfinite(control.inv_scale) && control.inv_scale > 0, op,

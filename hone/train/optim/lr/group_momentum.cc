@@ -6,12 +6,7 @@
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
 
-#include <tuple>
-#include <utility>
-
-#include "hone/train/optim/lion.h"
-#include "hone/train/optim/muon.h"
-#include "hone/train/optim/tam.h"
+#include "hone/train/optim/option_fields.h"
 
 namespace hone::optim {
 namespace {
@@ -29,42 +24,32 @@ void visit_as(OptimizerOptions& options, const Visit& visit) {
   static_cast<void>((try_one(static_cast<Known*>(nullptr)) || ...));
 }
 
-// LibTorch's classes stand for those that hone derives from them.
+// LibTorch's own classes.
 template <class Visit>
-void visit_momentum(OptimizerOptions& options, const Visit& visit) {
+void visit_plain(OptimizerOptions& options, const Visit& visit) {
   visit_as<torch::optim::SGDOptions, torch::optim::RMSpropOptions, torch::optim::AdamOptions,
-           torch::optim::AdamWOptions, TAMOptions, AdaTAMOptions, AdaTAMWOptions, LionOptions,
-           MuonOptions>(options, visit);
+           torch::optim::AdamWOptions>(options, visit);
 }
-
-template <class Options>
-concept HasBetas = requires(const Options& options) {
-  std::get<0>(options.betas());
-};
 
 }  // namespace
 
 std::optional<double> get_momentum(const OptimizerOptions& options) {
+  if (const auto* own = dynamic_cast<const AddedFields*>(&options)) {
+    return own->momentum_of_schedule();
+  }
   std::optional<double> found;
   // Reads only; one list of classes serves both functions.
-  visit_momentum(const_cast<OptimizerOptions&>(options), [&]<class T>(T& typed) {
-    if constexpr (HasBetas<T>) {
-      found = std::get<0>(typed.betas());
-    } else {
-      found = std::as_const(typed).momentum();
-    }
-  });
+  visit_plain(const_cast<OptimizerOptions&>(options),
+              [&](const auto& typed) { found = read_momentum(typed); });
   return found;
 }
 
 void set_momentum(OptimizerOptions& options, double momentum) {
-  visit_momentum(options, [&]<class T>(T& typed) {
-    if constexpr (HasBetas<T>) {
-      typed.betas({momentum, std::get<1>(typed.betas())});
-    } else {
-      typed.momentum(momentum);
-    }
-  });
+  if (auto* own = dynamic_cast<AddedFields*>(&options)) {
+    own->set_momentum_of_schedule(momentum);
+    return;
+  }
+  visit_plain(options, [&](auto& typed) { write_momentum(typed, momentum); });
 }
 
 }  // namespace hone::optim

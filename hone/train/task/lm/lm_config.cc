@@ -5,19 +5,10 @@
 #include <array>
 
 #include "hone/core/check.h"
+#include "hone/train/optim/rule_table.h"
 
 namespace hone::task {
 namespace {
-
-constexpr std::array<optim::RuleDefaults, 8> kRules = {
-    {{.name = "sgd", .peak = 0.1, .weight_decay = 1e-4},
-     {.name = "adam", .peak = 4e-3, .beta2 = 0.95},
-     {.name = "adamw", .peak = 4e-3, .weight_decay = 0.1, .beta2 = 0.95},
-     {.name = "adagrad", .peak = 0.02},
-     {.name = "lion", .peak = 4e-4, .weight_decay = 0.1, .beta2 = 0.99},
-     {.name = "tam", .peak = 0.2, .weight_decay = 1e-4},
-     {.name = "adatam", .peak = 4e-4, .beta2 = 0.95},
-     {.name = "adatamw", .peak = 4e-4, .weight_decay = 0.1, .beta2 = 0.95}}};
 
 constexpr Index kFineTuningWindow = 512;
 constexpr double kFineTuningRate = 0.02;  // as a share of the rate for new weights
@@ -126,13 +117,16 @@ ConfigEntries config_entries(LmConfig& config) {
   ConfigEntries entries;
   add_entries(entries, config.model);
   add_entries(entries, config.data, !config.model.init.empty());
-  add_entries(entries, config.optim, kRules);
-  add_entries(entries, config.lr, kRules, "; with model.init a fiftieth of that");
+  add_entries(entries, config.optim, lm_rules());
+  add_entries(entries, config.lr, lm_rules(), "; with model.init a fiftieth of that");
   add_entries(entries, config.trainer);
   return entries;
 }
 
-optim::RuleTable lm_rules() { return kRules; }
+optim::RuleTable lm_rules() {
+  static const std::vector<optim::RuleDefaults> rules = optim::defaults_of(&optim::RuleEntry::lm);
+  return rules;
+}
 
 Index window_of(const LmConfig& config) {
   if (config.data.window > 0) return config.data.window;
@@ -141,14 +135,14 @@ Index window_of(const LmConfig& config) {
 }
 
 double peak_of(const LmConfig& config) {
-  const double peak = peak_of(config.optim, config.lr, kRules);
+  const double peak = peak_of(config.optim, config.lr, lm_rules());
   return config.lr.peak == 0 && !config.model.init.empty() ? kFineTuningRate * peak : peak;
 }
 
 void check_config(const LmConfig& config) {
   check_model(config.model);
   check_data(config.data, config.model.context);
-  check_config(config.optim, kRules);
+  check_config(config.optim, lm_rules());
   check_config(config.lr);
   check_trainer(config.trainer);
   check_given(config);

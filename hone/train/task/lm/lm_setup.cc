@@ -9,6 +9,7 @@
 #include "hone/core/log.h"
 #include "hone/train/device.h"
 #include "hone/train/nn/load_llama.h"
+#include "hone/train/optim/rule_table.h"
 #include "hone/train/task/lm/factored_model.h"
 #include "hone/train/trainer/make_optimizer.h"
 
@@ -60,9 +61,11 @@ LmSetup set_up_lm(const LmConfig& config, LmPlan plan, const InitialModel* initi
 
 std::shared_ptr<optim::MultiTensorOptimizer> make_optimizer(const LmConfig& config,
                                                             const nn::LlamaImpl& model) {
-  constexpr std::array<std::string_view, 1> kEmbeddings = {"embed_tokens"};
+  constexpr std::array<std::string_view, 2> kEnds = {"embed_tokens", "lm_head"};
+  // State in 8 bits spares the embeddings alone.
+  const bool both = optim::find_entry(config.optim.name).separates_embeddings;
   return trainer::make_optimizer(optim::fill_defaults(config.optim, lm_rules()), peak_of(config),
-                                 model, kEmbeddings);
+                                 model, std::span(kEnds).first(both ? 2 : 1));
 }
 
 }  // namespace hone::task

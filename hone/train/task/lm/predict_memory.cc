@@ -2,7 +2,6 @@
 #include "hone/train/task/lm/predict_memory.h"
 
 #include <algorithm>
-#include <array>
 #include <set>
 #include <string_view>
 #include <unordered_map>
@@ -12,23 +11,16 @@
 #include "hone/kernels/multi_tensor/codec/state_codec.h"
 #include "hone/model_io/tensor_plan.h"
 #include "hone/train/nn/ops.h"
-#include "hone/train/optim/multi_tensor_optimizer.h"
+#include "hone/train/optim/rule_table.h"
 
 namespace hone::task {
 namespace {
 
 constexpr Index kFloat = sizeof(float);
 
-// Moments that a rule keeps per parameter.
-Index moments_of(const optim::OptimConfig& optim) {
-  if (optim.name == "sgd" && optim.momentum == 0) return 0;
-  constexpr std::array<std::string_view, 4> kOne = {"sgd", "adagrad", "lion", "tam"};
-  return std::find(kOne.begin(), kOne.end(), optim.name) != kOne.end() ? 1 : 2;
-}
-
 struct ParameterShape {
   Index rows, cols;  // 1 row: a vector
-  bool embedding = false;
+  enum class Role { Hidden, Embedding, Output } role = Role::Hidden;
 };
 
 // The products of an architecture in the order of its layers; `factored` is null for dense ones.
@@ -57,8 +49,11 @@ std::vector<std::vector<Product>> products_of(const model_io::Architecture& mode
 std::vector<ParameterShape> llama_shapes(const model_io::Architecture& model,
                                          const std::vector<std::vector<Product>>& layers) {
   const Index hidden = model.hidden_size;
-  std::vector<ParameterShape> out = {{model.vocab_size, hidden, true}, {1, hidden}};
-  if (!model.tied_embeddings) out.push_back({model.vocab_size, hidden});
+  std::vector<ParameterShape> out = {{model.vocab_size, hidden, ParameterShape::Role::Embedding},
+                                     {1, hidden}};
+  if (!model.tied_embeddings) {
+    out.push_back({model.vocab_size, hidden, ParameterShape::Role::Output});
+  }
   for (const std::vector<Product>& products : layers) {
     const Index norms = (model.pre_norms ? 2 : 0) + (model.post_norms ? 2 : 0);
     out.insert(out.end(), static_cast<std::size_t>(norms), {1, hidden});
@@ -83,20 +78,32 @@ std::vector<ParameterShape> llama_shapes(const model_io::Architecture& model,
 // The optimizer state of one parameter, as MultiTensorOptimizer stores it.
 Index state_bytes(const ParameterShape& shape, const optim::OptimConfig& optim) {
   const Index elements = shape.rows * shape.cols;
-  const bool is_tam = optim.name.find("tam") != std::string::npos;
+  const optim::RuleEntry& rule = optim::find_entry(optim.name);
   const bool by_row =
-      is_tam && shape.rows > 1 &&
+      rule.is_torque() && shape.rows > 1 &&
       (optim.correlation_method == "vectorized" ||
        (optim.correlation_method == "auto" && elements > optim.large_tensor_threshold));
   Index moment = elements * kFloat;
   if (optim.state_dtype == "bf16") moment = elements * Index{sizeof(std::uint16_t)};
-  if (optim.state_dtype == "8bit" && !shape.embedding && elements >= optim::kFewestCoded &&
-      !(by_row && shape.cols % kernels::kCodeBlock != 0)) {
+  if (optim.state_dtype == "8bit" && shape.role != ParameterShape::Role::Embedding &&
+      elements >= optim::kFewestCoded && !(by_row && shape.cols % kernels::kCodeBlock != 0)) {
     const Index blocks = (elements + kernels::kCodeBlock - 1) / kernels::kCodeBlock;
     moment = elements + blocks * kFloat;
   }
   const Index correlation = by_row ? shape.rows * Index{sizeof(double)} : 0;
-  return moments_of(optim) * moment + correlation;
+  return rule.moments(optim) * moment + correlation;
+}
+
+// Floats of the update of the parameter that takes most at a time.
+Index update_floats(const std::vector<ParameterShape>& shapes, const optim::OptimConfig& optim) {
+  const optim::RuleEntry& rule = optim::find_entry(optim.name);
+  Index most = 0;
+  if (rule.workspace == nullptr) return most;
+  for (const auto& [rows, cols, role] : shapes) {
+    const bool is_hidden = rows > 1 && role == ParameterShape::Role::Hidden;
+    if (is_hidden) most = std::max(most, rule.workspace(rows, cols));
+  }
+  return most;
 }
 
 // Floats of the gradient of a weight [outputs, inputs] while it is computed from `rows` rows.
@@ -228,16 +235,18 @@ trainer::MemoryParts predict_memory(const LmConfig& config, const model_io::Arch
                            .down_gradients = std::move(down_gradients),
                            .hidden_columns = std::move(hidden_columns)};
   const Index weights = model.parameters() * kFloat;
+  const std::vector<ParameterShape> shapes = llama_shapes(model, layers);
   Index state = 0;
-  for (const ParameterShape& shape : llama_shapes(model, layers)) {
-    state += state_bytes(shape, config.optim);
-  }
+  for (const ParameterShape& shape : shapes) state += state_bytes(shape, config.optim);
+  // The update begins when the activations are gone.
+  const Index workspace =
+      std::max(floats.workspace(), update_floats(shapes, config.optim) - floats.activations());
   return {.weights = weights,
           .gradients = weights,
           .state = state,
           .averages = config.trainer.ema_decay > 0 ? weights : 0,
           .activations = floats.activations() * kFloat,
-          .workspace = floats.workspace() * kFloat};
+          .workspace = workspace * kFloat};
 }
 
 }  // namespace hone::task

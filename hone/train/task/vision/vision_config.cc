@@ -8,19 +8,10 @@
 #include "hone/data/leaves/leaves.h"
 #include "hone/train/nn/resnet.h"
 #include "hone/train/nn/vision.h"
+#include "hone/train/optim/rule_table.h"
 
 namespace hone::task {
 namespace {
-
-constexpr std::array<optim::RuleDefaults, 8> kRules = {
-    {{.name = "sgd", .peak = 0.05, .weight_decay = 1e-4},
-     {.name = "adam", .peak = 2e-3},
-     {.name = "adamw", .peak = 3e-3, .weight_decay = 0.1},
-     {.name = "adagrad", .peak = 5e-3},
-     {.name = "lion", .peak = 3e-4, .weight_decay = 0.1, .beta2 = 0.99},
-     {.name = "tam", .peak = 0.1, .weight_decay = 1e-4},
-     {.name = "adatam", .peak = 3e-4, .beta2 = 0.95},
-     {.name = "adatamw", .peak = 3e-4, .weight_decay = 0.1, .beta2 = 0.95}}};
 
 void add_entries(ConfigEntries& entries, VisionConfig::Model& model) {
   const EntryAdder add{entries};
@@ -123,8 +114,8 @@ ConfigEntries config_entries(VisionConfig& config) {
   add_entries(entries, config.augment);
   add_entries(entries, config.loss);
   add_entries(entries, config.paco, config.loss);
-  add_entries(entries, config.optim, kRules);
-  add_entries(entries, config.lr, kRules);
+  add_entries(entries, config.optim, vision_rules());
+  add_entries(entries, config.lr, vision_rules());
   const EntryAdder add{entries};
   add("lr.backbone_scale", &config.backbone_scale,
       "factor of the learning rate, and so of decoupled weight decay, of the parameters that "
@@ -174,9 +165,15 @@ VisionConfig apply_preset(VisionConfig config) {
   return config;
 }
 
-optim::RuleTable vision_rules() { return kRules; }
+optim::RuleTable vision_rules() {
+  static const std::vector<optim::RuleDefaults> rules =
+      optim::defaults_of(&optim::RuleEntry::vision);
+  return rules;
+}
 
-double peak_of(const VisionConfig& config) { return peak_of(config.optim, config.lr, kRules); }
+double peak_of(const VisionConfig& config) {
+  return peak_of(config.optim, config.lr, vision_rules());
+}
 
 void check_config(const VisionConfig& config) {
   check_choice("model.name", config.model.name, nn::vision_models());
@@ -200,7 +197,7 @@ void check_config(const VisionConfig& config) {
   const Index least = nn::least_image_side(config.model.name);
   HONE_CHECK(config.augment.side == 0 || config.augment.side >= least, "augment.side",
              concat("0, or at least ", least, " for ", config.model.name), config.augment.side);
-  check_config(config.optim, kRules);
+  check_config(config.optim, vision_rules());
   check_config(config.lr);
   check_range("lr.backbone_scale", config.backbone_scale, 0, 1000);
   check_config(config.trainer);

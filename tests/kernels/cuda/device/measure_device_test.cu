@@ -7,6 +7,9 @@
 #include <functional>
 
 #include "hone/kernels/cuda/device_info.h"
+#include "hone/kernels/multi_tensor/rule/adam.h"
+#include "hone/kernels/multi_tensor/rule/lion.h"
+#include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "tests/kernels/cuda/device/device_tensors.cuh"
 #include "tests/kernels/cuda/device/json_report.h"
 

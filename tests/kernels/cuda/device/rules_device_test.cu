@@ -2,6 +2,9 @@
 // Every rule on the device against its double reference and against the same code on the host.
 #include <gtest/gtest.h>
 
+#include "hone/kernels/multi_tensor/rule/adam.h"
+#include "hone/kernels/multi_tensor/rule/lion.h"
+#include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "tests/kernels/cuda/device/device_tensors.cuh"
 #include "tests/kernels/cuda/emulated_step.h"
 #include "tests/kernels/cuda/rule_cases.h"

@@ -2,6 +2,8 @@
 // Transports, uploads and captured graphs on the device.
 #include <gtest/gtest.h>
 
+#include "hone/kernels/multi_tensor/rule/adam.h"
+#include "hone/kernels/multi_tensor/rule/sgd.h"
 #include "tests/kernels/cuda/device/device_tensors.cuh"
 #include "tests/kernels/kernel_support.h"
 

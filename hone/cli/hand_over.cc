@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -19,14 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 4> kTorchVerbs{"train", "classify", "demo", "tune"};
-constexpr std::array<std::string_view, 6> kTorchBenches{"optim",  "amp",    "paco",
-                                                        "layers", "linalg", "attention"};
-
 fs::path torch_program() {
   std::error_code error;
   const fs::path self = fs::read_symlink("/proc/self/exe", error);
   return error ? fs::path() : self.parent_path() / "hone-torch";
+}
+
+// Whether this program is hone-torch.
+bool has_torch() {
+  return std::ranges::all_of(verb_entries(), [](const VerbEntry& entry) { return entry.add; });
 }
 
 // The first two words that are not options: command and subcommand.
@@ -39,6 +39,13 @@ std::vector<std::string_view> words_of(int argc, char** argv) {
   return words;
 }
 
+// Gains for no word, as in "hone --help": hone-torch lists more.
+NeedsTorch need_of(std::span<const VerbEntry> entries, std::string_view word) {
+  const auto found = std::ranges::find(entries, word, &VerbEntry::name);
+  if (found != entries.end()) return found->torch;
+  return word.empty() ? NeedsTorch::Gains : NeedsTorch::Never;
+}
+
 // `eval` takes models of both kinds. If only its baseline is a classifier of images, hone-torch
 // refuses that.
 bool names_vision_model(int argc, char** argv) {
@@ -48,8 +55,8 @@ bool names_vision_model(int argc, char** argv) {
 
 // LibTorch's threads spin for milliseconds while they wait for each other, so that another program
 // that uses one of their cores makes training three times as slow. With this setting they spin for
-// some tens of microseconds, as hone's own threads do, then sleep: 2 % slower alone, 2.4 times as
-// fast with another program. Benches measure LibTorch with its defaults.
+// some tens of microseconds, as hone's own threads do, then sleep. Benches measure LibTorch with
+// its defaults.
 void shorten_spinning() {
   constexpr const char* kSpinCount = "GOMP_SPINCOUNT";
   if (std::getenv("OMP_WAIT_POLICY") == nullptr) ::setenv(kSpinCount, "1000", /*overwrite=*/0);
@@ -57,25 +64,14 @@ void shorten_spinning() {
 
 }  // namespace
 
-void add_torch_verbs(CLI::App&, Context&) {}
-
-std::span<const std::string_view> torch_verbs() { return kTorchVerbs; }
-
-void run_vision_eval(const app::VisionEvalOptions&, Context&) {
-  fail(ErrorCategory::Internal, "eval", "A classifier of images was not left to hone-torch.");
-}
-
 int hand_over_to_torch(int argc, char** argv) {
+  if (has_torch()) return -1;
   const auto words = words_of(argc, argv);
-  const auto is_one_of = [](std::string_view word, std::span<const std::string_view> names) {
-    return std::ranges::find(names, word) != names.end();
-  };
-  const bool needs = is_one_of(words[0], kTorchVerbs) ||
-                     (words[0] == "bench" && is_one_of(words[1], kTorchBenches)) ||
-                     (words[0] == "eval" && names_vision_model(argc, argv));
-  // These also run without LibTorch, but with fewer rows or fewer commands in the help.
-  const bool gains = words[0].empty() || (words[0] == "bench" && words[1] != "llm");
-  if (!needs && !gains) return -1;
+  NeedsTorch need = need_of(verb_entries(), words[0]);
+  if (words[0] == "bench") need = need_of(bench_entries(), words[1]);
+  const bool needs =
+      need == NeedsTorch::Always || (need == NeedsTorch::ByInput && names_vision_model(argc, argv));
+  if (!needs && need != NeedsTorch::Gains) return -1;
   const fs::path other = torch_program();
   if (!fs::exists(other)) {
     if (!needs) return -1;

@@ -15,38 +15,26 @@ void add_bench_attention(CLI::App& bench, Context& context) {
       });
   verb->add_option("--seq", options->seqs, "Tokens of the sequence")
       ->delimiter(',')
-      ->envname("HONE_SEQ")
       ->capture_default_str();
-  verb->add_option("--heads", options->heads, "Heads")
-      ->envname("HONE_HEADS")
-      ->capture_default_str();
-  verb->add_option("--dim", options->dim, "Numbers of a head")
-      ->envname("HONE_DIM")
-      ->capture_default_str();
+  verb->add_option("--heads", options->heads, "Heads")->capture_default_str();
+  verb->add_option("--dim", options->dim, "Numbers of a head")->capture_default_str();
   verb->add_option("--features", options->features, "Random features")
       ->delimiter(',')
-      ->envname("HONE_FEATURES")
       ->capture_default_str();
   verb->add_option("--kernel", options->kernels, "What the features estimate: softmax, relu")
       ->delimiter(',')
-      ->envname("HONE_KERNEL")
       ->capture_default_str();
   verb->add_option("--pass", options->passes, "forward, train (forward and backward)")
       ->delimiter(',')
-      ->envname("HONE_PASS")
       ->capture_default_str();
   verb->add_option("--norm", options->norm, "Root mean square of the norms of queries and of keys")
-      ->envname("HONE_NORM")
       ->capture_default_str();
   verb->add_option("--against", options->against,
                    "sdpa (exact attention of LibTorch), loop (one token after the other)")
       ->delimiter(',')
-      ->envname("HONE_AGAINST")
       ->capture_default_str();
-  verb->add_flag("--causal", options->causal, "Queries attend to keys up to their own")
-      ->envname("HONE_CAUSAL");
-  verb->add_flag("--layer", options->layer, "Whole layers, with the projections")
-      ->envname("HONE_LAYER");
+  verb->add_flag("--causal", options->causal, "Queries attend to keys up to their own");
+  verb->add_flag("--layer", options->layer, "Whole layers, with the projections");
 }
 
 }  // namespace hone::cli

@@ -15,30 +15,22 @@ void add_bench_linalg(CLI::App& bench, Context& context) {
       });
   verb->add_option("--op", options->ops, "Operations: rsvd, cqrrpt, qrcp, lstsq, srht, sparse")
       ->delimiter(',')
-      ->envname("HONE_OP")
       ->capture_default_str();
   verb->add_option("--shape", options->shapes,
                    "Rows x columns of the matrices (default: one for each operation)")
-      ->delimiter(',')
-      ->envname("HONE_SHAPE");
+      ->delimiter(',');
   verb->add_option("--rank", options->rank,
                    "Singular triplets of rsvd, and numbers that srht leaves of a row")
-      ->envname("HONE_RANK")
       ->capture_default_str();
-  verb->add_option("--dtype", options->dtypes, "f32, f64")
-      ->delimiter(',')
-      ->envname("HONE_DTYPE")
-      ->capture_default_str();
+  verb->add_option("--dtype", options->dtypes, "f32, f64")->delimiter(',')->capture_default_str();
   verb->add_option("--spectrum", options->spectra,
                    "Singular values: gaussian, power (1/j), step (1 up to the rank, 0.01 behind)")
       ->delimiter(',')
-      ->envname("HONE_SPECTRUM")
       ->capture_default_str();
   verb->add_option("--against", options->against,
                    "svd, svd_lowrank, qr, geqp3 (SciPy in its own process), gelsy, dense, loop, "
                    "sparse_mm; each operation has those that do the same work")
       ->delimiter(',')
-      ->envname("HONE_AGAINST")
       ->capture_default_str();
 }
 

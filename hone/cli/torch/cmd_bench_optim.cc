@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/torch/bench_optim.h"
 #include "hone/cli/bench_verb.h"
+#include "hone/core/check.h"
 
 namespace hone::cli {
 namespace {
@@ -17,15 +18,11 @@ CLI::App* add_verb(CLI::App& bench, Context& context, const char* name, const ch
   verb->add_option("--sizes", options->sizes,
                    "Tensors x elements, or guide for the five sizes of the TAM guide")
       ->delimiter(',')
-      ->envname("HONE_SIZES")
       ->capture_default_str();
   verb->add_flag(
-          "--fresh-gradients", options->fresh_gradients,
-          "Replace the gradients by new tensors before every step, as zero_grad() does in a loop")
-      ->envname("HONE_FRESH_GRADIENTS");
-  verb->add_option("--device", options->device, "cpu, cuda or cuda:N")
-      ->envname("HONE_DEVICE")
-      ->capture_default_str();
+      "--fresh-gradients", options->fresh_gradients,
+      "Replace the gradients by new tensors before every step, as zero_grad() does in a loop");
+  verb->add_option("--device", options->device, "cpu, cuda or cuda:N")->capture_default_str();
   return verb;
 }
 
@@ -35,23 +32,19 @@ void add_bench_optim(CLI::App& bench, Context& context) {
   const OptimCommand options = std::make_shared<bench::BenchOptimOptions>();
   CLI::App* verb =
       add_verb(bench, context, "optim", "Measure optimizer steps and LibTorch's", options);
-  verb->add_option(
-          "--op", options->rules,
-          "Rules: sgdm, adam, adamw, adagrad, rmsprop, lion, tam, tam_row, adatamw, amp_adamw; the "
-          "suffix _bf16 or _8bit selects the type of the state")
+  verb->add_option("--op", options->rules,
+                   concat("Rules: ", bench::optim_rule_names(),
+                          "; the suffix _bf16 or _8bit selects the type of the state"))
       ->delimiter(',')
-      ->envname("HONE_OP")
       ->capture_default_str();
   verb->add_option("--impl", options->ours, "hone, hone_foreach, hone_for_loop")
       ->delimiter(',')
-      ->envname("HONE_IMPL")
       ->capture_default_str();
   verb->add_option("--against", options->against,
                    "torch_optim, aten_fused, aten_chain, elementwise, own; for AdamW also "
                    "processes of torch_compile, bitsandbytes_32bit, bitsandbytes_8bit, "
                    "torchao_8bit, torchao_4bit, deepspeed")
       ->delimiter(',')
-      ->envname("HONE_AGAINST")
       ->capture_default_str();
 }
 

@@ -9,38 +9,30 @@ namespace {
 void add_work(CLI::App& verb, bench::BenchLayersOptions& options) {
   verb.add_option("--shape", options.shapes,
                   "Inputs x outputs of linear layers (default: 4096x4096)")
-      ->delimiter(',')
-      ->envname("HONE_SHAPE");
+      ->delimiter(',');
   verb.add_option("--conv", options.convs,
                   "Convolutions as inputs x outputs : kernel : stride : padding : height x width")
-      ->delimiter(',')
-      ->envname("HONE_CONV");
+      ->delimiter(',');
   verb.add_option("--batch", options.batches,
                   "Rows or images of a pass (default: 1,64,256; of memory 32,64,128,256; of "
                   "convolutions 4)")
-      ->delimiter(',')
-      ->envname("HONE_BATCH");
+      ->delimiter(',');
   verb.add_option("--rank", options.ranks,
                   "Ranks of both factors (default: a quarter of the break-even)")
-      ->delimiter(',')
-      ->envname("HONE_RANK");
+      ->delimiter(',');
   verb.add_option("--terms", options.terms, "Terms of sketched layers, each with each --low-rank")
-      ->delimiter(',')
-      ->envname("HONE_TERMS");
+      ->delimiter(',');
   verb.add_option("--low-rank", options.low_ranks,
                   "Low ranks of the terms; the rank of a layer is 2 terms low-rank")
-      ->delimiter(',')
-      ->envname("HONE_LOW_RANK");
+      ->delimiter(',');
   verb.add_option("--grid", options.grid,
                   "tutorial: 36 layers of 1024x512 with a batch of 128; reference: 16 layers "
                   "beside bmm, with geometric means")
-      ->check(not_empty())
-      ->envname("HONE_GRID");
+      ->check(not_empty());
   verb.add_option("--step", options.step,
                   "Measure training steps of a model of this shape (llama-1b, llama-160m) with "
                   "--batch sequences of 128 tokens (default: 4), and with half of its MLPs' bytes")
-      ->check(not_empty())
-      ->envname("HONE_STEP");
+      ->check(not_empty());
 }
 
 }  // namespace
@@ -58,30 +50,23 @@ void add_bench_layers(CLI::App& bench, Context& context) {
   verb->add_option("--mode", options->modes,
                    "sketched, lowrank, frozen_f32, frozen_bf16, frozen_int8, or frozen for all "
                    "three (default: sketched,lowrank; of a grid sketched)")
-      ->delimiter(',')
-      ->envname("HONE_MODE");
+      ->delimiter(',');
   verb->add_option("--fit", options->fits,
                    "random, projection, svd: how layers approximate the dense weight (default: "
                    "projection,svd)")
-      ->delimiter(',')
-      ->envname("HONE_FIT");
+      ->delimiter(',');
   verb->add_option("--pass", options->passes, "forward, train, memory (default: forward)")
-      ->delimiter(',')
-      ->envname("HONE_PASS");
+      ->delimiter(',');
   verb->add_option("--against", options->against,
                    "dense, dense_hone, bmm (default: dense,dense_hone; of the grid reference also "
                    "bmm)")
-      ->delimiter(',')
-      ->envname("HONE_AGAINST");
-  verb->add_flag("--cold", options->cold, "Flush the caches before each run")->envname("HONE_COLD");
+      ->delimiter(',');
+  verb->add_flag("--cold", options->cold, "Flush the caches before each run");
   verb->add_option("--matmul", options->matmul,
                    "Library of hone's f32 matrix products: onednn, mkl, or auto (onednn on AVX-512 "
                    "processors that are not Intel's)")
-      ->envname("HONE_MATMUL")
       ->capture_default_str();
-  verb->add_option("--plots", options->plots, "Folder for charts and tables")
-      ->check(not_empty())
-      ->envname("HONE_PLOTS");
+  verb->add_option("--plots", options->plots, "Folder for charts and tables")->check(not_empty());
 }
 
 }  // namespace hone::cli

@@ -56,8 +56,7 @@ void add_tune(CLI::App& program, Context& context) {
                    "UTF-8 text, or stories for the embedded ones; for a classifier a folder of "
                    "images, whose held-out part is used, or leaves")
       ->required()
-      ->check(not_empty())
-      ->envname("HONE_DATA");
+      ->check(not_empty());
   CLI::Option* out =
       verb->add_option("-o,--out", options->out, "Folder for the search, its result and the model");
   verb->add_flag("--check", options->check,

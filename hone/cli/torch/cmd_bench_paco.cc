@@ -14,21 +14,15 @@ void add_bench_paco(CLI::App& bench, Context& context) {
                                   });
   verb->add_option("--batch-size", options->batches, "Images per batch")
       ->delimiter(',')
-      ->envname("HONE_BATCH_SIZE")
       ->capture_default_str();
   verb->add_option("--parts", options->parts, "Parts of an image in each view")
-      ->envname("HONE_PARTS")
       ->capture_default_str();
-  verb->add_option("--dim", options->dim, "Numbers of a part")
-      ->envname("HONE_DIM")
-      ->capture_default_str();
+  verb->add_option("--dim", options->dim, "Numbers of a part")->capture_default_str();
   verb->add_flag("--whole-step", options->whole_step,
                  "Also measure training steps of ResNet-18 at 224 pixels and ResNet-20 at 64, and "
-                 "what share of them the losses take")
-      ->envname("HONE_WHOLE_STEP");
+                 "what share of them the losses take");
   verb->add_option("--against", options->against, "dense, operators, loops")
       ->delimiter(',')
-      ->envname("HONE_AGAINST")
       ->capture_default_str();
 }
 

@@ -9,7 +9,7 @@
 #include "hone/cli/interrupt.h"
 #include "hone/cli/trace_options.h"
 #include "hone/cli/validators.h"
-#include "hone/cli/verbs.h"
+#include "hone/cli/vision_eval.h"
 #include "hone/core/check.h"
 #include "hone/core/log.h"
 #include "hone/core/names.h"
