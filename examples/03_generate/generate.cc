@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Text from a prompt: opens a model, submits a request, and calls step() until it has finished.
+// Text from a prompt: opens a model and generates until the text ends.
 //   generate MODEL [PROMPT [TOKENS]]
 // MODEL is a Hugging Face folder, a GGUF file or a llama2.c file, as for `hone generate`.
 #include <hone/core/thread/thread_pool.h>
@@ -7,30 +7,12 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 
 namespace {
 
 namespace infer = hone::infer;
-
-// Prints each piece of text as soon as it is certain. The engine calls it from step().
-class PrintSink final : public infer::EventSink {
- public:
-  bool try_push(infer::Event&& event) noexcept override {
-    std::fwrite(event.text.data(), 1, event.text.size(), stdout);
-    std::fflush(stdout);
-    if (event.finished) last_ = std::move(event);
-    return true;
-  }
-  // The event that ended the request; empty while it runs.
-  const std::optional<infer::Event>& last() const { return last_; }
-
- private:
-  std::optional<infer::Event> last_;
-};
 
 void generate(const char* model, const std::string& prompt, hone::Index tokens) {
   hone::ThreadPool pool;  // one worker per CPU that this process may use
@@ -43,18 +25,15 @@ void generate(const char* model, const std::string& prompt, hone::Index tokens) 
   request.sampling.seed = 1;  // the same seed gives the same text
   request.max_tokens = tokens;
 
-  const auto sink = std::make_shared<PrintSink>();
-  engine->submit(std::move(request), sink);
-  while (!sink->last()) engine->step();
-
-  const infer::Event& last = *sink->last();
-  if (last.finished == infer::FinishReason::Failed) {
-    throw hone::Error(last.error_category, last.error);
-  }
-  const infer::Timings& timings = last.timings;
+  // Prints each piece of text as soon as it is certain.
+  const infer::Result result = engine->generate(std::move(request), [](const infer::Event& event) {
+    std::fwrite(event.text.data(), 1, event.text.size(), stdout);
+    std::fflush(stdout);
+  });
+  const infer::Timings& timings = result.last().timings;
   std::printf("\n%lld tokens, %.1f per second, %s\n",
               static_cast<long long>(timings.generated_tokens), timings.decode_per_s(),
-              std::string(infer::name_of(*last.finished)).c_str());
+              std::string(infer::name_of(result.finish_reason())).c_str());
 }
 
 }  // namespace

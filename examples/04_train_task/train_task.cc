@@ -8,9 +8,10 @@
 #include <hone/train/trainer/trainer.h>
 #include <torch/torch.h>
 
-#include <atomic>
 #include <csignal>
 #include <iostream>
+#include <stop_token>
+#include <thread>
 
 namespace {
 
@@ -50,12 +51,25 @@ class SineTask final : public trainer::Task {
                                torch::nn::Linear(64, 1)};
 };
 
-std::atomic<bool> stop{false};
+// Ctrl-C requests a stop: a thread waits for the signal, which no other thread then takes.
+std::stop_token stop_at_interrupt() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::stop_source source;
+  std::thread([source, signals]() mutable {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    source.request_stop();
+  }).detach();
+  return source.get_token();
+}
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGINT, [](int) { stop = true; });
+  const std::stop_token stop = stop_at_interrupt();
   try {
     torch::manual_seed(1);
     SineTask task;

@@ -97,7 +97,7 @@ class QualityMeter {
     options.documents = documents_;
     if (!job_.data.empty()) options.data_name = job_.data.string();
     options.max_tokens = job_.recipe.eval_tokens;
-    options.cancelled = job_.cancelled;
+    options.stop = job_.stop;
     const EvalResult result = evaluate(options, executor_);
     const compress::QualityComparison& comparison = *result.card.comparison;
     return {.ppl_ratio = comparison.perplexity_ratio.value,
@@ -186,7 +186,7 @@ CompressOutcome compress_model(const CompressJob& job, Executor& executor, Measu
   compress::check_recipe(*original, job.recipe);
   const QualityMeter quality(job, executor);
   const Json source = hash_of(job.model, original->files());  // reads the whole model
-  compress::Context context{executor, measurer, quality, job.cancelled};
+  compress::Context context{executor, measurer, quality, job.stop};
   std::optional<compress::Result> made;
   blame_weights({&job.model, 1},
                 [&] { made.emplace(compress::compress(*original, job.recipe, context)); });

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <stop_token>
 #include <string>
 
 #include "hone/compress/recipe.h"
@@ -21,7 +22,7 @@ struct CompressJob {
   // The text for the quality card, of which the held-out part is used: a file, a folder or JSON
   // lines. If empty, recipe.eval_data; if that is empty too, held-out embedded stories.
   std::filesystem::path data;
-  std::function<bool()> cancelled;  // may be empty
+  std::stop_token stop = {};
 };
 
 struct CompressOutcome {

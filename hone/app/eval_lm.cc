@@ -197,7 +197,7 @@ compress::QualityCard Evaluation::run(const std::vector<EvalWindow>& windows) {
   progress_.begin(std::ssize(bytes));
   Index predicted = 0;
   for (const EvalWindow& window : windows) {
-    if (options_.cancelled && options_.cancelled()) {
+    if (options_.stop.stop_requested()) {
       throw Error(ErrorCategory::Cancelled, "the evaluation was interrupted");
     }
     add_window(window.tokens);

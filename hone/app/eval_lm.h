@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -27,9 +28,9 @@ struct EvalOptions {
   Index window = 0;                // tokens per window; 0 means the model's context, at most 1024
   infer::KvDtype kv = infer::KvDtype::Float16;
   infer::Activations activations = infer::Activations::Int8;
-  infer::WeightOptions weights = {};     // of the model; the baseline stays as its file has it
-  std::function<bool()> cancelled = {};  // true: Error{Cancelled} before the next window
-  const Clock* clock = nullptr;          // of the duration and the progress; null: steady_clock()
+  infer::WeightOptions weights = {};  // of the model; the baseline stays as its file has it
+  std::stop_token stop = {};          // requested: Error{Cancelled} before the next window
+  const Clock* clock = nullptr;       // of the duration and the progress; null: steady_clock()
 };
 
 struct EvalResult {

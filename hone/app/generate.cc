@@ -28,30 +28,6 @@ using infer::TokenId;
 
 constexpr Index kShareTokens = 16;  // fewer decoded ones are too short to time
 
-// Keeps the events of one request and passes its text to a callback.
-class StreamSink final : public infer::EventSink {
- public:
-  explicit StreamSink(const std::function<void(std::string_view)>& on_text) : on_text_(on_text) {}
-  bool try_push(Event&& event) noexcept override {
-    events_.push_back(std::move(event));
-    return true;
-  }
-  // Passes on the text that arrived since the last call. Throws what the callback throws.
-  void pass_on() {
-    for (; passed_ < events_.size(); ++passed_) {
-      const std::string& text = events_[passed_].text;
-      if (on_text_ && !text.empty()) on_text_(text);
-    }
-  }
-  bool is_finished() const { return !events_.empty() && events_.back().finished.has_value(); }
-  const std::vector<Event>& events() const { return events_; }
-
- private:
-  const std::function<void(std::string_view)>& on_text_;
-  std::vector<Event> events_;
-  std::size_t passed_ = 0;
-};
-
 // Shows how much of the prompt the model has read, until the text begins.
 class PromptProgress {
  public:
@@ -206,31 +182,25 @@ GenerateResult generate(const GenerateOptions& options, Executor& executor) {
   if (options.echo) result.text = prompt_text(*engine, options);
   if (options.on_text && !result.text.empty()) options.on_text(result.text);
 
-  const auto sink = std::make_shared<StreamSink>(options.on_text);
   progress.begin(std::ssize(request.tokens));
-  const RequestId id = engine->submit(std::move(request), sink);
-  while (!sink->is_finished()) {
-    if (options.interrupted != nullptr && options.interrupted->load()) engine->cancel(id);
-    engine->step();
-    if (!sink->events().empty()) progress.end();
-    sink->pass_on();
+  infer::Result made;
+  try {
+    made = engine->generate(
+        std::move(request),
+        [&](const Event& event) {
+          progress.end();
+          if (options.on_text && !event.text.empty()) options.on_text(event.text);
+        },
+        options.stop);
+  } catch (const Error& error) {
+    if (error.category() != ErrorCategory::Internal) throw;
+    blame_weights({&options.model, 1}, [] { throw; });
   }
-  const Event& last = sink->events().back();
-  if (last.refusal) throw Error(last.error_category, last.error);
-  if (*last.finished == infer::FinishReason::Failed) {
-    const auto throw_it = [&] { throw Error(last.error_category, last.error); };
-    if (last.error_category == ErrorCategory::Internal) {
-      blame_weights({&options.model, 1}, throw_it);
-    }
-    throw_it();
-  }
-  for (const Event& event : sink->events()) {
-    if (event.token) result.tokens.push_back(*event.token);
-    result.text += event.text;
-  }
-  result.finish_reason = *last.finished;
-  result.timings = last.timings;
-  result.document = make_document(*engine, options, result, sink->events());
+  result.tokens = made.tokens;
+  result.text += made.text;
+  result.finish_reason = made.finish_reason();
+  result.timings = made.last().timings;
+  result.document = make_document(*engine, options, result, made.events);
   result.document["timings"]["load_ms"] = load_s * 1e3;
   if (options.measure_share) {
     add_bandwidth_share(*engine, result.timings, executor, result.document);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -31,7 +31,7 @@ struct GenerateOptions {
   // Add bw_share, the share of the read bandwidth that decoding reached, to the document. For
   // models beyond the caches, memory is streamed after the run, for some tenths of a second.
   bool measure_share = false;
-  const std::atomic<bool>* interrupted = nullptr;      // cancels when it becomes true
+  std::stop_token stop = {};                           // cancels when it is requested
   std::function<void(std::string_view)> on_text = {};  // called for each piece of final text
 
   text::EncodeOptions encoding() const {

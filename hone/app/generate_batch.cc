@@ -35,29 +35,12 @@ using Next = LineReader::Next;
 constexpr Index kWindows = 16;
 constexpr int kWaitMs = 100;  // for the next line, when nothing else is to be done
 
-// Keeps the events of one request.
-class KeepingSink final : public infer::EventSink {
- public:
-  explicit KeepingSink(Index& tokens) : tokens_(tokens) {}
-  bool try_push(Event&& event) noexcept override {
-    tokens_ += event.token.has_value();
-    events_.push_back(std::move(event));
-    return true;
-  }
-  bool is_finished() const { return !events_.empty() && events_.back().finished.has_value(); }
-  const std::vector<Event>& events() const { return events_; }
-
- private:
-  Index& tokens_;
-  std::vector<Event> events_;
-};
-
 // A line on its way from the file to its result.
 struct Answer {
-  Json result;                          // what is known of it
-  std::string where;                    // the line
-  std::string echo;                     // the text begins with it
-  std::shared_ptr<KeepingSink> sink{};  // null once the result is complete
+  Json result;                                 // what is known of it
+  std::string where;                           // the line
+  std::string echo;                            // the text begins with it
+  std::shared_ptr<infer::CollectSink> sink{};  // null once the result is complete
 
   bool is_running() const { return sink != nullptr && !sink->is_finished(); }
 };
@@ -165,7 +148,7 @@ class Job {
       file_.emplace(options.output, options.resume, options.prompts);
     }
     check_default_schema(options.defaults.request);
-    total_ = count_prompts(options.prompts, options.defaults.interrupted);
+    total_ = count_prompts(options.prompts, options.defaults.stop);
     infer::EngineOptions engine_options = options.defaults.engine;
     engine_options.executor = &executor;
     engine_options.need_tokenizer = false;  // lines may have ids
@@ -181,9 +164,7 @@ class Job {
   GenerateBatchResult run();
 
  private:
-  bool is_interrupted() const {
-    return options_.defaults.interrupted != nullptr && options_.defaults.interrupted->load();
-  }
+  bool is_interrupted() const { return options_.defaults.stop.stop_requested(); }
   Index running() const { return std::ranges::count_if(answers_, &Answer::is_running); }
   std::string digest(std::string_view line) const {
     return sha256_hex_of_text(concat(line, "\n", texts_)).substr(0, 16);
@@ -316,7 +297,10 @@ void Job::submit(std::string_view line, PromptLine& prompt, Answer& answer) {
   if (Json ignored = ignored_keywords(request); !ignored.is_null()) {
     answer.result["schema_ignored"] = std::move(ignored);
   }
-  const auto sink = std::make_shared<KeepingSink>(result_.generated_tokens);
+  const auto sink = std::make_shared<infer::CollectSink>([this](const Event& event) {
+    result_.generated_tokens += event.token.has_value();
+    return true;
+  });
   engine_->submit(std::move(request), sink);
   answer.sink = sink;
 }
@@ -331,7 +315,7 @@ void Job::write_results() {
 }
 
 void Job::complete(Answer& answer) {
-  const std::vector<Event>& events = answer.sink->events();
+  const std::vector<Event>& events = answer.sink->events;
   const Event& last = events.back();
   Json& result = answer.result;
   if (*last.finished == infer::FinishReason::Failed) {

@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <stop_token>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -215,20 +216,20 @@ Next PromptFile::next(std::string& line, int wait_ms) {
 
 std::string PromptFile::where() const { return concat(name_, ", line ", number_); }
 
-Index count_prompts(const std::filesystem::path& path, const std::atomic<bool>* interrupted) {
+Index count_prompts(const std::filesystem::path& path, const std::stop_token& stop) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return 0;
   PromptFile file(path);
   std::vector<NamedLine> lines;
   std::string line;
-  while (interrupted == nullptr || !interrupted->load()) {
+  while (!stop.stop_requested()) {
     const Next next = file.next(line, 0);
     if (next == Next::End) break;
     if (next == Next::None) continue;
     const Json id = next == Next::Line ? read_prompt_id(line, file.number()) : Json(file.number());
     lines.push_back({id.dump(-1, ' ', true, Json::error_handler_t::replace), file.number()});
   }
-  const bool is_interrupted = interrupted != nullptr && interrupted->load();
+  const bool is_interrupted = stop.stop_requested();
   HONE_REQUIRE(!lines.empty() || is_interrupted, path.string(), "The file has no prompts.");
   refuse_equal_ids(path.filename().string(), lines);
   return std::ssize(lines);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <filesystem>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -60,6 +60,6 @@ class PromptFile {
 // for a file without lines, and one that names both lines where two have equal ids. Reads the whole
 // file; ends early when `interrupted`, which may be null, becomes true. Takes the memory of the ids
 // and 40 bytes a line.
-Index count_prompts(const std::filesystem::path& path, const std::atomic<bool>* interrupted);
+Index count_prompts(const std::filesystem::path& path, const std::stop_token& stop);
 
 }  // namespace hone::app

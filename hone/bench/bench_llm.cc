@@ -138,7 +138,9 @@ void bench_work(const BenchModel& subject, const LlmWork& work, const std::vecto
   BenchCase bench_case = make_case(subject, work, engine.info(), memory);
   std::vector<std::unique_ptr<HoneSide>> sides;
   for (const LlmMode& mode : modes) {
-    HoneSide* side = sides.emplace_back(std::make_unique<HoneSide>(engine, work, mode)).get();
+    HoneSide* side =
+        sides.emplace_back(std::make_unique<HoneSide>(engine, work, mode, run.options().stop))
+            .get();
     bench_case.contestants.push_back(
         {mode.label("hone"), [side] { side->run(); }, [side] { side->prepare(); }});
     bench_case.ours.push_back(true);

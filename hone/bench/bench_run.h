@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,9 +14,9 @@
 namespace hone::bench {
 
 struct BenchOptions {
-  bool quick = false;  // fewer samples: the whole bench within a minute
-  Index repeat = 0;    // fixed number of timed rounds; 0: until the interval is narrow
-  const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled} before the next sample
+  bool quick = false;         // fewer samples: the whole bench within a minute
+  Index repeat = 0;           // fixed number of timed rounds; 0: until the interval is narrow
+  std::stop_token stop = {};  // requested: Error{Cancelled} before the next sample
 };
 
 // The time of one contestant over that of another: a share, or growth with size.

@@ -2,14 +2,11 @@
 #include "hone/bench/bench_spec.h"
 
 #include <algorithm>
-#include <chrono>
-#include <memory>
-#include <thread>
 #include <utility>
 
+#include "hone/bench/llm_driver.h"
 #include "hone/core/check.h"
 #include "hone/core/philox.h"
-#include "hone/infer/engine.h"
 
 namespace hone::bench {
 namespace {
@@ -18,21 +15,7 @@ using infer::Engine;
 using infer::TokenId;
 using Tokens = std::vector<TokenId>;
 
-constexpr auto kRestBeforeSample = std::chrono::milliseconds(100);  // before each sample
 constexpr Index kPromptTokens = 16;  // below a block of the cache, so that no prefix is shared
-
-class TextSink final : public infer::EventSink {
- public:
-  bool try_push(infer::Event&& event) noexcept override {
-    if (event.token) tokens.push_back(*event.token);
-    is_finished = event.finished.has_value();
-    if (event.finished == infer::FinishReason::Failed) error = std::move(event.error);
-    return true;
-  }
-  Tokens tokens;
-  bool is_finished = false;
-  std::string error;
-};
 
 // The known texts, by their first token. Each place of a text has a right draft or a wrong one,
 // whatever the round.
@@ -57,40 +40,26 @@ struct Replay {
 // Sequences that decode together, with drafts or without.
 class Decoding {
  public:
-  Decoding(Engine& engine, Index sequences, Index tokens, std::optional<Index> depth)
-      : engine_(engine), sequences_(sequences), tokens_(tokens), depth_(depth) {}
+  Decoding(Engine& engine, Index sequences, Index tokens, std::optional<Index> depth,
+           std::stop_token stop)
+      : driver_(engine, std::move(stop)), sequences_(sequences), tokens_(tokens), depth_(depth) {}
 
   // Computes the prompts; what follows is timed.
   void prepare() {
-    std::this_thread::sleep_for(kRestBeforeSample);
-    sinks_.clear();
+    rest_before_sample();
+    runs_.clear();
     for (Index i = 0; i < sequences_; ++i) {
-      sinks_.push_back(std::make_shared<TextSink>());
-      infer::Request request;
-      request.tokens = prompt(i);
-      request.sampling.temperature = 0;
-      request.ignore_eos = true;
-      request.max_tokens = tokens_ + 1;
+      infer::Request request = driver_.request(prompt(i), tokens_ + 1);
       request.spec.depth = depth_;
-      engine_.submit(std::move(request), sinks_.back());
+      runs_.push_back(driver_.submit(std::move(request)));
     }
-    const auto has_begun = [](const auto& sink) {
-      return sink->is_finished || !sink->tokens.empty();
-    };
-    while (!std::ranges::all_of(sinks_, has_begun)) engine_.step();
+    driver_.wait_for_first_tokens(runs_);
   }
-  void run() {
-    while (!std::ranges::all_of(sinks_, [](const auto& sink) { return sink->is_finished; })) {
-      engine_.step();
-    }
-    for (const auto& sink : sinks_) {
-      if (!sink->error.empty()) fail(ErrorCategory::Internal, "bench llm", "a run", sink->error);
-    }
-  }
+  void run() { driver_.wait_for_ends(runs_); }
   std::vector<Tokens> texts() const {
     std::vector<Tokens> texts;
     for (Index i = 0; i < sequences_; ++i) {
-      const Tokens& output = sinks_[static_cast<std::size_t>(i)]->tokens;
+      const Tokens& output = runs_[static_cast<std::size_t>(i)].sink->tokens;
       texts.push_back(prompt(i));
       texts.back().insert(texts.back().end(), output.begin(), output.end());
     }
@@ -98,21 +67,17 @@ class Decoding {
   }
 
  private:
-  // Begins with the number of the text.
+  // The first token of text i is i, so that no two prompts share a prefix.
   Tokens prompt(Index i) const {
-    const auto vocab = static_cast<std::uint32_t>(engine_.info().architecture.vocab_size);
-    PhiloxStream random(7, static_cast<std::uint64_t>(i));
-    Tokens prompt{static_cast<TokenId>(i)};
-    while (std::ssize(prompt) < kPromptTokens) {
-      prompt.push_back(static_cast<TokenId>(random.below(vocab)));
-    }
+    Tokens prompt = driver_.random_tokens(static_cast<std::uint64_t>(i), kPromptTokens);
+    prompt.front() = static_cast<TokenId>(i);
     return prompt;
   }
 
-  Engine& engine_;
+  LlmDriver driver_;
   Index sequences_, tokens_;
   std::optional<Index> depth_;
-  std::vector<std::shared_ptr<TextSink>> sinks_;
+  std::vector<LlmRun> runs_;
 };
 
 void check(const BenchSpecOptions& options) {
@@ -143,8 +108,9 @@ Json count_drafts(const std::string& name, const infer::EngineStats& before,
 
 void bench_case(const std::string& name, Engine& engine, Index sequences,
                 const BenchSpecOptions& options, BenchRun& run) {
-  Decoding speculation(engine, sequences, options.tokens, options.depth);
-  Decoding plain(engine, sequences, options.tokens, 0);
+  const std::stop_token& stop = run.options().stop;
+  Decoding speculation(engine, sequences, options.tokens, options.depth, stop);
+  Decoding plain(engine, sequences, options.tokens, 0, stop);
   const infer::ModelInfo& info = engine.info();
   const Json machine{{"isa", info.isa}, {"kernel", info.kernel}, {"threads", info.threads}};
   BenchCase work;
@@ -182,7 +148,7 @@ void bench_spec(const BenchLlmOptions& models, const BenchSpecOptions& options, 
     const auto engine = Engine::open_or_throw(model.file, engine_options);
     replay.vocab = static_cast<TokenId>(engine->info().architecture.vocab_size);
     for (const Index sequences : options.sequences) {
-      Decoding known(*engine, sequences, options.tokens, 0);
+      Decoding known(*engine, sequences, options.tokens, 0, run.options().stop);
       known.prepare();
       known.run();
       replay.texts = known.texts();

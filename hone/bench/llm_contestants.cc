@@ -1,25 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/llm_contestants.h"
 
-#include <algorithm>
-#include <chrono>
 #include <cstdlib>
-#include <thread>
 #include <utility>
 
 #include "hone/core/check.h"
-#include "hone/core/philox.h"
 
 namespace hone::bench {
-namespace {
-
-using infer::TokenId;
-
-// Peers' idle threads spin.
-constexpr auto kRestBetweenRuns = std::chrono::milliseconds(300);
-
-}  // namespace
-
 Index LlmWork::start() const { return is_prefill ? 0 : std::max<Index>(depth, 1); }
 
 std::string LlmWork::name() const {
@@ -33,86 +20,55 @@ std::string LlmMode::label(const std::string& program) const {
   return text;
 }
 
-class HoneSide::Sink final : public infer::EventSink {
- public:
-  bool try_push(infer::Event&& event) noexcept override {
-    tokens += event.token.has_value();
-    if (event.finished) last = std::move(event);
-    return true;
-  }
-  bool is_finished() const { return last.finished.has_value(); }
-
-  Index tokens = 0;
-  infer::Event last;
-};
-
-HoneSide::HoneSide(infer::Engine& engine, LlmWork work, LlmMode mode)
-    : engine_(engine), work_(work), mode_(std::move(mode)) {}
+HoneSide::HoneSide(infer::Engine& engine, LlmWork work, LlmMode mode, std::stop_token stop)
+    : driver_(engine, std::move(stop)), work_(work), mode_(std::move(mode)) {}
 
 // A decode starts when each sequence has the token that follows its prompt. All get it in the same
 // step, because the engine has the prompts' keys and values from the requests before.
 void HoneSide::prepare() {
-  std::this_thread::sleep_for(kRestBetweenRuns);
+  rest_before_sample();
   ++samples_;
   if (work_.is_prefill) return;
   for (const Index tokens : {Index{1}, work_.tokens + 1}) {
-    sinks_.clear();
+    runs_.clear();
     for (Index i = 0; i < mode_.sequences; ++i) submit(i, work_.start(), tokens);
     if (tokens == 1) finish();
   }
-  while (std::ranges::any_of(sinks_, [](const auto& sink) { return sink->tokens == 0; })) {
-    engine_.step();
-    const bool has_ended =
-        std::ranges::any_of(sinks_, [](const auto& sink) { return sink->is_finished(); });
-    if (has_ended) return finish();  // which says why
-  }
-  for (const auto& sink : sinks_) {
-    if (sink->tokens == 1) continue;
+  driver_.wait_for_first_tokens(runs_);
+  for (const LlmRun& run : runs_) {
+    if (run.sink->tokens.size() == 1) continue;
     fail(ErrorCategory::Resource, "bench llm", "sequences that start together",
-         concat(sink->tokens, " tokens of one before the first of another"));
+         concat(run.sink->tokens.size(), " tokens of one before the first of another"));
   }
 }
 
 void HoneSide::run() {
   if (mode_.name == "score") {
-    engine_.score(random_tokens(0, work_.tokens + 1));
+    driver_.engine().score(driver_.random_tokens(0, work_.tokens + 1));
     return;
   }
   if (work_.is_prefill) {
-    sinks_.clear();
+    runs_.clear();
     submit(0, work_.tokens, 1);
   }
   finish();
 }
 
-std::vector<TokenId> HoneSide::random_tokens(Index sequence, Index count) const {
-  PhiloxStream random(static_cast<std::uint64_t>(7 + sequence));
-  const auto vocab = static_cast<std::uint32_t>(engine_.info().architecture.vocab_size);
-  std::vector<TokenId> tokens;
-  for (Index i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random.below(vocab)));
-  return tokens;
-}
-
 void HoneSide::submit(Index sequence, Index prompt, Index tokens) {
-  infer::Request request;
-  request.tokens = random_tokens(sequence, prompt);
+  const auto stream = static_cast<std::uint64_t>(sequence);
+  infer::Request request = driver_.request(driver_.random_tokens(stream, prompt), tokens);
   // A prompt that is measured is new to the cache each time.
   if (work_.is_prefill) request.salt = samples_;
   request.sampling = mode_.sampling;
   request.json_schema = mode_.json_schema;
   request.ignore_eos = mode_.json_schema.empty();
-  request.max_tokens = tokens;
-  sinks_.push_back(std::make_shared<Sink>());
-  engine_.submit(std::move(request), sinks_.back());
+  runs_.push_back(driver_.submit(std::move(request)));
 }
 
 void HoneSide::finish() {
-  const auto is_finished = [](const auto& sink) { return sink->is_finished(); };
-  while (!std::ranges::all_of(sinks_, is_finished)) engine_.step();
-  for (const auto& sink : sinks_) {
-    const infer::Event& last = sink->last;
-    if (last.finished == infer::FinishReason::Failed) throw Error(last.error_category, last.error);
-    HONE_REQUIRE(last.finished == infer::FinishReason::Length, "bench llm",
+  driver_.wait_for_ends(runs_);
+  for (const LlmRun& run : runs_) {
+    HONE_REQUIRE(run.sink->finish_reason() == infer::FinishReason::Length, "bench llm",
                  "A text ended before the last token that is measured. A schema for this purpose "
                  "must not let it end.");
   }
@@ -161,7 +117,7 @@ Contestant peer_contestant(LlmPeer& peer, const LlmWork& work, const LlmMode& mo
     return {.name = mode.label(peer.name),
             .run = [&process, question,
                     seconds] { *seconds = process.ask(question).at("seconds").get<double>(); },
-            .prepare = [] { std::this_thread::sleep_for(kRestBetweenRuns); },
+            .prepare = rest_before_sample,
             .own_seconds = [seconds] { return *seconds; }};
   }
   Json place = question;
@@ -170,7 +126,7 @@ Contestant peer_contestant(LlmPeer& peer, const LlmWork& work, const LlmMode& mo
           .run = [&process, question] { process.ask(question); },
           .prepare =
               [&process, place] {
-                std::this_thread::sleep_for(kRestBetweenRuns);
+                rest_before_sample();
                 process.ask(place);
               }};
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hone/bench/bench_run.h"
+#include "hone/bench/llm_driver.h"
 #include "hone/bench/peer_process.h"
 #include "hone/infer/engine.h"
 
@@ -40,20 +41,18 @@ struct LlmMode {
 // that end early are Error{InvalidArgument} or the run's own.
 class HoneSide {
  public:
-  HoneSide(infer::Engine& engine, LlmWork work, LlmMode mode);
+  HoneSide(infer::Engine& engine, LlmWork work, LlmMode mode, std::stop_token stop = {});
   void prepare();
   void run();
 
  private:
-  class Sink;
-  std::vector<infer::TokenId> random_tokens(Index sequence, Index count) const;
   void submit(Index sequence, Index prompt, Index tokens);
   void finish();
 
-  infer::Engine& engine_;
+  LlmDriver driver_;
   LlmWork work_;
   LlmMode mode_;
-  std::vector<std::shared_ptr<Sink>> sinks_;
+  std::vector<LlmRun> runs_;
   std::uint64_t samples_ = 0;
 };
 

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/bench/prefix_reuse.h"
 
-#include <memory>
 #include <utility>
 #include <vector>
 
+#include "hone/bench/llm_driver.h"
 #include "hone/core/check.h"
-#include "hone/core/philox.h"
 
 namespace hone::bench {
 namespace {
@@ -17,22 +16,11 @@ using infer::TokenId;
 constexpr Index kRunningTokens = 256;  // more than the first request generates meanwhile
 constexpr Index kBlockTokens = 32;     // prefixes are shared in whole blocks
 
-class FirstTokenSink final : public infer::EventSink {
- public:
-  bool try_push(infer::Event&& event) noexcept override {
-    has_token = has_token || event.token.has_value();
-    finished = finished || event.finished.has_value();
-    if (event.finished == infer::FinishReason::Failed) error = std::move(event.error);
-    return true;
-  }
-  bool has_token = false, finished = false;
-  std::string error;
-};
-
 // Prompts of one length on one engine.
 class Prompts {
  public:
-  Prompts(Engine& engine, Index prefix) : engine_(engine), prefix_(prefix) {
+  Prompts(Engine& engine, Index prefix, std::stop_token stop)
+      : driver_(engine, std::move(stop), /*seed=*/11), prefix_(prefix) {
     shared_ = draw(prefix);
   }
   Prompts(const Prompts&) = delete;
@@ -41,9 +29,7 @@ class Prompts {
 
   // Ends the request that prepare_running() left running.
   void cancel_first() {
-    if (first_.sink == nullptr) return;
-    engine_.cancel(first_.id);
-    while (!first_.sink->finished) engine_.step();
+    if (first_.sink != nullptr) driver_.cancel(first_);
     first_ = {};
   }
 
@@ -54,59 +40,39 @@ class Prompts {
   void prepare_running() {
     cancel_first();
     first_ = submit(shared_, kRunningTokens);
-    wait_for_token(*first_.sink);
+    driver_.wait_for_first_tokens({&first_, 1});
   }
   void run_shared() {
     expect_cached(answer(shared_, 1), prefix_ / kBlockTokens * kBlockTokens);
-    HONE_CHECK(first_.sink == nullptr || !first_.sink->finished, "bench llm",
+    HONE_CHECK(first_.sink == nullptr || !first_.sink->is_finished(), "bench llm",
                "a first request that runs", 0);
   }
   void run_other() { expect_cached(answer(draw(prefix_), 1), 0); }
 
  private:
-  struct Submitted {
-    RequestId id = 0;
-    std::shared_ptr<FirstTokenSink> sink{};
-  };
-
-  std::vector<TokenId> draw(Index count) {
-    const auto vocab = static_cast<std::uint32_t>(engine_.info().architecture.vocab_size);
-    std::vector<TokenId> tokens;
-    for (Index i = 0; i < count; ++i) tokens.push_back(static_cast<TokenId>(random_.below(vocab)));
-    return tokens;
-  }
+  std::vector<TokenId> draw(Index count) { return driver_.random_tokens(drawn_++, count); }
   // A prompt with a tail of its own.
-  Submitted submit(std::vector<TokenId> tokens, Index new_tokens) {
+  LlmRun submit(std::vector<TokenId> tokens, Index new_tokens) {
     for (const TokenId id : draw(kTailTokens)) tokens.push_back(id);
-    infer::Request request;
-    request.tokens = std::move(tokens);
-    request.sampling.temperature = 0;
-    request.ignore_eos = true;
-    request.max_tokens = new_tokens;
-    auto sink = std::make_shared<FirstTokenSink>();
-    const RequestId id = engine_.submit(std::move(request), sink);
-    return {id, std::move(sink)};
-  }
-  void wait_for_token(const FirstTokenSink& sink) {
-    while (!sink.has_token && !sink.finished) engine_.step();
-    if (!sink.error.empty()) fail(ErrorCategory::Internal, "bench llm", "a run", sink.error);
+    return driver_.submit(driver_.request(std::move(tokens), new_tokens));
   }
   // Returns the number of tokens that came from the cache.
   Index answer(std::vector<TokenId> tokens, Index new_tokens) {
-    const Index before = engine_.stats().cached_tokens;
-    wait_for_token(*submit(std::move(tokens), new_tokens).sink);
-    return engine_.stats().cached_tokens - before;
+    const Index before = driver_.engine().stats().cached_tokens;
+    const LlmRun run = submit(std::move(tokens), new_tokens);
+    driver_.wait_for_first_tokens({&run, 1});
+    return driver_.engine().stats().cached_tokens - before;
   }
   static void expect_cached(Index cached, Index expected) {
     if (cached == expected) return;
     fail(ErrorCategory::Internal, "bench llm", concat(expected, " tokens from the cache"),
          concat(cached));
   }
-  Engine& engine_;
+  LlmDriver driver_;
   Index prefix_ = 0;
-  PhiloxStream random_{11};
+  std::uint64_t drawn_ = 0;
   std::vector<TokenId> shared_;
-  Submitted first_;  // no sink: none
+  LlmRun first_;  // no sink: none
 };
 
 }  // namespace
@@ -115,7 +81,7 @@ Index prefix_context(Index prefix) { return prefix + kTailTokens + kRunningToken
 
 void bench_prefix_reuse(const std::string& subject, Index prefix, Engine& engine, BenchRun& run) {
   HONE_CHECK(prefix > 0, "--prefix", "a positive number of tokens", prefix);
-  Prompts prompts(engine, prefix);
+  Prompts prompts(engine, prefix, run.options().stop);
   BenchCase result;
   result.name = concat(subject, "/prefix", prefix);
   result.contestants = {

@@ -24,7 +24,7 @@ CLI::App* add_bench_verb(CLI::App& bench, Context& context, const std::string& n
   add_trace_option(*verb, context);
   verb->callback([&context, options, job = std::move(job)] {
     const Interrupt interrupt;
-    options->stop = &Interrupt::flag();
+    options->stop = Interrupt::token();
     const auto measurer = measure::make_measurer();
     bench::BenchRun run(*measurer, *options);
     try {

@@ -39,15 +39,14 @@ compress::Recipe recipe_of(const CompressCommand& options) {
 void run(const CompressCommand& options, Context& context) {
   const Interrupt interrupt;
   const auto measurer = measure::make_measurer();
-  const app::CompressOutcome outcome =
-      app::compress_model({.model = options.model,
-                           .out = options.out,
-                           .tokenizer = options.tokenizer,
-                           .recipe = recipe_of(options),
-                           .recipe_file = options.recipe,
-                           .data = options.data,
-                           .cancelled = [&] { return interrupt.requested(); }},
-                          context.executor(), *measurer);
+  const app::CompressOutcome outcome = app::compress_model({.model = options.model,
+                                                            .out = options.out,
+                                                            .tokenizer = options.tokenizer,
+                                                            .recipe = recipe_of(options),
+                                                            .recipe_file = options.recipe,
+                                                            .data = options.data,
+                                                            .stop = Interrupt::token()},
+                                                           context.executor(), *measurer);
   context.finish(outcome.document, [&] { std::fputs(app::to_table(outcome).c_str(), stdout); });
   if (outcome.written && outcome.gates_held) return;
   log_error(concat("[compress] At least one pass was not applied",

@@ -106,7 +106,7 @@ void run_text_eval(Context& context, EvalCommand& command) {
   job.activations = command.runtime.activations();
   job.weights = command.weights.options();
   const Interrupt interrupt;
-  job.cancelled = [&] { return interrupt.requested(); };
+  job.stop = Interrupt::token();
   const app::EvalResult result = app::evaluate(job, context.executor());
   context.finish(result.document(), [&] { std::fputs(app::to_table(result).c_str(), stdout); });
 }

@@ -224,12 +224,12 @@ void complete_job(const Context& context, GenerateCommand& command) {
   job.engine.activations = command.runtime.activations();
   job.engine.kv_bytes = command.kv_mb << 20;
   job.engine.weights = command.weights.options();
-  job.interrupted = &Interrupt::flag();
+  job.stop = Interrupt::token();
 }
 
 // To stdout. If the reader is gone or the disk is full, the job ends; finish() reports which.
 void print_text(Context& context, std::string_view text) {
-  if (!context.print(text)) Interrupt::flag() = true;
+  if (!context.print(text)) Interrupt::request();
 }
 
 void run_batch(Context& context, GenerateCommand& command) {

@@ -22,7 +22,8 @@ struct CommonOptions {
   bool quiet = false;
   int verbose = 0;
   std::string force_isa;
-  std::string trace;  // of commands with add_trace_option(); empty if none
+  bool spread = false;  // of the pool's threads
+  std::string trace;    // of commands with add_trace_option(); empty if none
 };
 
 // The state that commands share. There is one per process.

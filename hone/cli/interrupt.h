@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
+#include <stop_token>
 
 namespace hone::cli {
 
-// While it exists, the first Ctrl-C (SIGINT), SIGTERM or, unless ignored (nohup), SIGHUP only sets
-// a flag that the job checks; the second one ends the process as usual. Only one may exist at a
+// While it exists, the first Ctrl-C (SIGINT), SIGTERM or, unless ignored (nohup), SIGHUP requests
+// the stop that the job checks; the second one ends the process as usual. Only one may exist at a
 // time.
 class Interrupt {
  public:
@@ -15,9 +15,11 @@ class Interrupt {
   Interrupt& operator=(const Interrupt&) = delete;
   ~Interrupt();
 
-  bool requested() const { return flag().load(std::memory_order_relaxed); }
-  static std::atomic<bool>& flag();
-  // The exit status of a job that ended because of the flag: 128 + the signal's number, or 130
+  static bool requested();
+  static std::stop_token token();
+  // As a signal does.
+  static void request();
+  // The exit status of a job that ended because of the stop: 128 + the signal's number, or 130
   // without a signal.
   static int exit_status();
 };

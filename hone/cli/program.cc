@@ -55,7 +55,7 @@ bool flush_stdout(int earlier = 0) {
 }  // namespace
 
 Executor& Context::executor() {
-  static ThreadPool pool(common.threads);
+  static ThreadPool pool(common.threads, common.spread);
   return pool;
 }
 
@@ -97,6 +97,9 @@ void add_common_options(CLI::App& verb, CommonOptions& common) {
   verb.add_option("--threads", common.threads,
                   "Worker threads (default: CPUs allowed by affinity and cgroup quota)")
       ->check(whole_number(1, kMostThreads));
+  verb.add_flag("--spread", common.spread,
+                "Keep threads on different CPUs while other programs run; changes their affinity "
+                "masks for moments");
   verb.add_option("--seed", common.seed,
                   "Seed of all random choices (default: 0); for train, it sets trainer.seed")
       ->check(whole_number(0));

@@ -42,7 +42,7 @@ Json to_json(const PassRecord& record) {
 }
 
 void throw_if_cancelled(const Context& context) {
-  if (context.cancelled && context.cancelled()) {
+  if (context.stop.stop_requested()) {
     throw Error(ErrorCategory::Cancelled,
                 "[compress] The run was interrupted, so nothing was written.");
   }

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "hone/compress/model.h"
@@ -45,10 +46,10 @@ struct Context {
   Executor& executor;
   Measurer& measurer;
   std::function<Quality(const Model&)> quality;  // if empty, quality is not measured and not gated
-  std::function<bool()> cancelled;               // may be empty
+  std::stop_token stop = {};
 };
 
-// Throws Error{Cancelled} if context.cancelled() returns true.
+// Throws Error{Cancelled} if a stop is requested.
 void throw_if_cancelled(const Context& context);
 
 class Pass {

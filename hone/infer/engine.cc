@@ -131,6 +131,25 @@ RequestId Engine::submit(Request request, std::shared_ptr<EventSink> sink) {
                                     .submitted_ns = state_->clock.now_ns()});
 }
 
+Result Engine::generate(Request request, const std::function<void(const Event&)>& on_event,
+                        const std::stop_token& stop) {
+  const auto sink = std::make_shared<CollectSink>();
+  const RequestId id = submit(std::move(request), sink);
+  std::size_t seen = 0;
+  try {
+    while (!sink->is_finished()) {
+      if (stop.stop_requested()) cancel(id);
+      step();
+      for (; on_event && seen < sink->events.size(); ++seen) on_event(sink->events[seen]);
+    }
+  } catch (...) {
+    cancel(id);
+    throw;
+  }
+  sink->check();
+  return std::move(*sink);
+}
+
 void Engine::cancel(RequestId id) noexcept { state_->loop.queue().cancel(id); }
 bool Engine::step() { return state_->loop.step(); }
 

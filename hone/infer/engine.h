@@ -7,6 +7,7 @@
 #include <span>
 #include <stop_token>
 
+#include "hone/infer/collect.h"
 #include "hone/infer/engine_options.h"
 #include "hone/infer/model_header.h"
 #include "hone/infer/model_info.h"
@@ -44,6 +45,11 @@ class Engine {
   // Every accepted request ends with exactly one event that has `finished`; a sink that takes
   // nothing for 30 s is given up, and its request cancelled.
   RequestId submit(Request request, std::shared_ptr<EventSink> sink);
+  // Submits a request and calls step() until it has ended; call it on the engine thread. on_event
+  // sees each event between steps. If it throws, the request is cancelled, and so it is when a stop
+  // is requested. Throws what submit() throws, and the error of a request that fails.
+  Result generate(Request request, const std::function<void(const Event&)>& on_event = {},
+                  const std::stop_token& stop = {});
   // Thread-safe. May be called at any time, repeatedly, and with unknown ids.
   void cancel(RequestId id) noexcept;
 

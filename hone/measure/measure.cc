@@ -28,7 +28,7 @@ void check(std::span<const Contestant> contestants, const MeasureOptions& option
 }
 
 void throw_if_stopped(const MeasureOptions& options) {
-  if (options.stop != nullptr && options.stop->load(std::memory_order_relaxed)) {
+  if (options.stop.stop_requested()) {
     throw Error(ErrorCategory::Cancelled, "the measurement was interrupted");
   }
 }

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <stop_token>
 
 #include "hone/core/machine/clock.h"
 
@@ -13,7 +14,7 @@ namespace hone {
 // innermost one counts. Scopes begin and end in one thread.
 class StopScope {
  public:
-  explicit StopScope(const std::atomic<bool>& stop, double grace_seconds = 0.5,
+  explicit StopScope(const std::stop_token& stop, double grace_seconds = 0.5,
                      const Clock& clock = steady_clock());
   StopScope(const StopScope&) = delete;
   StopScope& operator=(const StopScope&) = delete;
@@ -22,7 +23,7 @@ class StopScope {
   void check();
 
  private:
-  const std::atomic<bool>& stop_;
+  std::stop_token stop_;
   double grace_seconds_;
   const Clock& clock_;
   std::atomic<std::int64_t> seen_ns_{0};  // 0: `stop` was false so far

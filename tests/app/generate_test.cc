@@ -12,6 +12,7 @@
 
 #include "hone/core/error.h"
 #include "hone/core/log.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 #include "tests/support/ticking_clock.h"
 
@@ -168,12 +169,12 @@ TEST(Generate, stop_strings_min_tokens_and_interruption_end_as_named) {
   const GenerateResult stopped = run(options);
   EXPECT_EQ(stopped.text, ", there was a little ");
   EXPECT_EQ(stopped.document["finish_reason"], "stop");
-  const std::atomic<bool> interrupted{true};
-  options.interrupted = &interrupted;
+  const hone::test::StopFlag interrupted{true};
+  options.stop = interrupted;
   const GenerateResult cancelled = run(options);
   EXPECT_EQ(cancelled.document["finish_reason"], "cancelled");
   EXPECT_TRUE(cancelled.tokens.empty());
-  options.interrupted = nullptr;
+  options.stop = {};
   options.request.min_tokens = 25;
   EXPECT_THROW(run(options), Error);
 }

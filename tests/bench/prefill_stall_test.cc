@@ -6,6 +6,7 @@
 #include "hone/core/error.h"
 #include "hone/measure/measure.h"
 #include "tests/model_io/tiny_model.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::bench {
@@ -51,8 +52,8 @@ TEST_F(PrefillStall, the_times_between_all_tokens_are_ordered_and_counted) {
 
 TEST_F(PrefillStall, empty_prompts_are_refused_and_a_stop_is_followed) {
   EXPECT_THROW(rows({}, 0), Error);
-  const std::atomic<bool> stop = true;
-  EXPECT_THROW(rows({.stop = &stop}, kPrompt), Error);
+  const hone::test::StopFlag stop{true};
+  EXPECT_THROW(rows({.stop = stop}, kPrompt), Error);
 }
 
 }  // namespace

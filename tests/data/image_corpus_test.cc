@@ -20,6 +20,7 @@
 #include "hone/data/image/readers.h"
 #include "tests/support/image_codecs.h"
 #include "tests/support/program.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::data {
@@ -433,9 +434,9 @@ TEST_F(Images, are_hashed_by_several_threads_to_the_same_value) {
     return corpus;
   };
   ThreadPool pool(2);
-  const std::string parallel = hash_images(corpus_of(2), nullptr, pool);
+  const std::string parallel = hash_images(corpus_of(2), {}, pool);
   EXPECT_TRUE(met);
-  EXPECT_EQ(parallel, hash_images(corpus_of(1), nullptr, serial_executor()));
+  EXPECT_EQ(parallel, hash_images(corpus_of(1), {}, serial_executor()));
 }
 
 // A model that never sees a class cannot learn it.
@@ -534,8 +535,8 @@ TEST_F(Images, refuses_a_link_that_goes_in_circles_and_ignores_one_to_nothing) {
 
 TEST_F(Images, stops_reading_when_it_is_told_to) {
   for (int i = 0; i < 12; ++i) write("x/" + std::to_string(i) + ".jpg", "broken");
-  const std::atomic<bool> stop{true};
-  EXPECT_THAT(refusal(ErrorCategory::Cancelled, {.side = 16, .stop = &stop}),
+  const hone::test::StopFlag stop{true};
+  EXPECT_THAT(refusal(ErrorCategory::Cancelled, {.side = 16, .stop = stop}),
               HasSubstr("interrupted"));
 }
 

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -18,6 +17,7 @@
 #include "hone/core/philox.h"
 #include "hone/core/thread/thread_pool.h"
 #include "hone/data/leaves/draw_leaf.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::data {
@@ -363,8 +363,8 @@ TEST(LeavesCorpus, holds_train_and_val_in_memory_or_not) {
   EXPECT_FALSE(drawn.train.in_memory());
   EXPECT_EQ(drawn.hash, kept.hash);
   EXPECT_EQ(read(kept.held_out, 32, 5), read(leaves_part(options, LeafSplit::Val), 32, 5));
-  const std::atomic<bool> stop{true};
-  EXPECT_THROW(leaves_corpus(options, {.stop = &stop}, pool), Error);
+  const hone::test::StopFlag stop{true};
+  EXPECT_THROW(leaves_corpus(options, {.stop = stop}, pool), Error);
   EXPECT_EQ(leaf_class_names(101)[7], "leaf_007");
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <filesystem>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -14,8 +14,8 @@ namespace hone::app {
 // Options for classifying with a model that `hone train vision` wrote.
 struct ClassifyOptions {
   std::filesystem::path model;
-  int threads = 0;                          // of LibTorch; 0 means usable_cpus()
-  const std::atomic<bool>* stop = nullptr;  // throws Error{Cancelled} when it becomes true
+  int threads = 0;            // of LibTorch; 0 means usable_cpus()
+  std::stop_token stop = {};  // requested: Error{Cancelled}
 };
 
 struct ClassProbability {

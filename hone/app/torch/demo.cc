@@ -130,7 +130,7 @@ DemoVariant add_compressed(const DemoOptions& options, const std::string& spec, 
   job.recipe.passes.push_back(compress::parse_quantize_option(spec));
   // The demo shows every variant, even one that a gate would reject; the record says so.
   job.recipe.gate.on_fail = compress::OnFail::Keep;
-  if (options.stop != nullptr) job.cancelled = [&] { return options.stop->load(); };
+  job.stop = options.stop;
   const CompressOutcome outcome = compress_model(job, executor, measurer);
   for (Json pass : outcome.document["passes"]) {
     pass["variant"] = spec;
@@ -193,7 +193,7 @@ double bits_per_weight(const DemoVariant& variant, const DemoResult& result) {
 }
 
 void throw_if_stopped(const DemoOptions& options) {
-  if (options.stop != nullptr && options.stop->load()) {
+  if (options.stop.stop_requested()) {
     fail(ErrorCategory::Cancelled, "demo", "The demo was interrupted; run it again to continue.");
   }
 }

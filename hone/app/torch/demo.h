@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <filesystem>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -23,7 +23,7 @@ struct DemoOptions {
   bool fresh = false;          // train again even if the same run exists
   int threads = 0;
   Index seed = 0;  // trainer.seed
-  const std::atomic<bool>* stop = nullptr;
+  std::stop_token stop = {};
 };
 
 // One way to store the model, and its measurements.

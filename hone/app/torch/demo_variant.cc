@@ -17,36 +17,6 @@ namespace {
 constexpr float kTemperature = 0.7f;
 constexpr Index kTimedTokens = 64;
 
-struct Collected {
-  std::string text;
-  bool ended_by_itself = false;
-};
-
-class Collector final : public infer::EventSink {
- public:
-  bool try_push(infer::Event&& event) noexcept override {
-    result.text += event.text;
-    if (event.finished) {
-      result.ended_by_itself = *event.finished == infer::FinishReason::Stop;
-      error = event.error;
-    }
-    return true;
-  }
-  Collected result;
-  std::string error;
-};
-
-Collected run_request(infer::Engine& engine, infer::Request request) {
-  const auto sink = std::make_shared<Collector>();
-  engine.submit(std::move(request), sink);
-  while (engine.step()) {
-  }
-  if (!sink->error.empty()) {
-    fail(ErrorCategory::Internal, "demo", concat("No text was generated: ", sink->error));
-  }
-  return sink->result;
-}
-
 std::unique_ptr<infer::Engine> open_engine(const std::filesystem::path& path, Executor& executor) {
   infer::EngineOptions options;
   options.executor = &executor;
@@ -70,8 +40,8 @@ std::vector<std::string> write_stories(infer::Engine& engine, const DemoTask& ta
     request.sampling.seed = static_cast<std::uint64_t>(i);
     request.max_tokens = engine.info().context - static_cast<Index>(request.tokens.size());
     if (task.grammar != nullptr) request.stop = {std::string(data::kStorySeparator)};
-    Collected story = run_request(engine, std::move(request));
-    if (story.ended_by_itself) story.text += data::kStorySeparator;
+    infer::Result story = engine.generate(std::move(request));
+    if (story.finish_reason() == infer::FinishReason::Stop) story.text += data::kStorySeparator;
     stories.push_back(std::move(story.text));
     progress.update(i + 1);
   }
@@ -121,7 +91,7 @@ void measure_speed(std::vector<DemoVariant>& variants, const DemoTask& task, Exe
     request.sampling.temperature = 0;
     request.ignore_eos = true;
     request.max_tokens = kTimedTokens;
-    contestants.push_back({variant.name, [engine, request] { run_request(*engine, request); }, {}});
+    contestants.push_back({variant.name, [engine, request] { engine->generate(request); }, {}});
   }
   const Measurement measurement = measurer.measure(contestants, {.max_seconds = 8});
   for (std::size_t i = 0; i < variants.size(); ++i) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -23,10 +23,10 @@ struct VisionEvalOptions {
   std::string data;
   bool all = false;  // every image instead of the held-out part; of leaves Train and Val
   Index ece_bins = 15, neighbors = 5;
-  std::filesystem::path report;             // HTML file to write; empty: none
-  std::uint64_t seed = 0;                   // of the bootstrap
-  int threads = 0;                          // of LibTorch; 0 means usable_cpus()
-  const std::atomic<bool>* stop = nullptr;  // throws Error{Cancelled} when it becomes true
+  std::filesystem::path report;  // HTML file to write; empty: none
+  std::uint64_t seed = 0;        // of the bootstrap
+  int threads = 0;               // of LibTorch; 0 means usable_cpus()
+  std::stop_token stop = {};     // requested: Error{Cancelled}
 };
 
 struct ClassAccuracy {

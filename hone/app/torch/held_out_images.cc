@@ -2,6 +2,7 @@
 #include "hone/app/torch/held_out_images.h"
 
 #include <algorithm>
+#include <stop_token>
 
 #include "hone/core/check.h"
 #include "hone/data/leaves/leaves.h"
@@ -19,7 +20,7 @@ std::string text_of(const data::ImageShape& shape) {
 }  // namespace
 
 data::ImageCorpus load_held_out(const std::string& data, const task::VisionModel& model,
-                                const std::atomic<bool>* stop, data::ImageParts parts) {
+                                const std::stop_token& stop, data::ImageParts parts) {
   const data::ImageShape shape = model.image_shape();
   data::ImageCorpus corpus;
   if (data == data::kLeavesName) {

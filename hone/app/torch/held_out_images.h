@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -16,7 +16,7 @@ namespace hone::app {
 // Throws Error{InvalidArgument} for images of another size, and for leaves of a model that was not
 // trained on any.
 data::ImageCorpus load_held_out(const std::string& data, const task::VisionModel& model,
-                                const std::atomic<bool>* stop,
+                                const std::stop_token& stop,
                                 data::ImageParts parts = data::ImageParts::HeldOut);
 
 // The model's label of each held-out image, found by the name of its class. Error{InvalidArgument}

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <stop_token>
 
 #include "hone/core/check.h"
 #include "hone/core/progress.h"
@@ -21,7 +22,7 @@ Index score_batch(const nn::VisionSpec& spec) {
 }
 
 task::ImageScores score_part(task::VisionModel& model, const std::filesystem::path& folder,
-                             const data::ImagePart& part, const std::atomic<bool>* stop) {
+                             const data::ImagePart& part, const std::stop_token& stop) {
   const task::ImageBatches batches(part, model.image_shape(), model.stats, /*seed=*/0, model.cut());
   Progress progress("classifying", part.size(), "images");
   task::ImageScores scores = task::gather_scores(
@@ -29,7 +30,7 @@ task::ImageScores score_part(task::VisionModel& model, const std::filesystem::pa
       {.count = part.size(), .batch = score_batch(model.net->spec()), .workers = 2, .prefetch = 4},
       [&](Index done) {
         progress.update(done);
-        if (stop != nullptr && *stop) {
+        if (stop.stop_requested()) {
           throw Error(ErrorCategory::Cancelled, "[score images] The run was interrupted.");
         }
       });

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <filesystem>
+#include <stop_token>
 
 #include "hone/train/task/vision/score_images.h"
 #include "hone/train/task/vision/vision_model.h"
@@ -17,6 +17,6 @@ Index score_batch(const nn::VisionSpec& spec);
 // Error{Cancelled} soon after stop, if not null, becomes true, and Error{CorruptFile} that names
 // the model's folder for logits that are not finite.
 task::ImageScores score_part(task::VisionModel& model, const std::filesystem::path& folder,
-                             const data::ImagePart& part, const std::atomic<bool>* stop);
+                             const data::ImagePart& part, const std::stop_token& stop);
 
 }  // namespace hone::app

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <filesystem>
+#include <stop_token>
 
 #include "hone/core/index.h"
 
@@ -20,8 +20,8 @@ struct TrainJob {
   // resume they are the run's.
   double minutes = 0;
   Index min_steps = 0, max_steps = 0;
-  int threads = 0;                          // of LibTorch; 0: usable_cpus()
-  const std::atomic<bool>* stop = nullptr;  // true: finish the step, save, Error{Cancelled}
+  int threads = 0;            // of LibTorch; 0: usable_cpus()
+  std::stop_token stop = {};  // requested: finish the step, save, Error{Cancelled}
 };
 
 // Whether a run's folder contains a checkpoint, damaged or not.

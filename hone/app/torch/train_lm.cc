@@ -41,8 +41,7 @@ task::ExportParts export_parts(const task::LmData& data,
 }
 
 TrainLmResult run_job(const TrainLmJob& job) {
-  const std::atomic<bool> never{false};
-  const StopScope scope(job.stop == nullptr ? never : *job.stop);
+  const StopScope scope(job.stop);
   task::LmConfig config = job.config;
   const std::optional<task::InitialModel> initial = initial_model_of(job, config);
   check_config(config);

@@ -363,9 +363,7 @@ trainer::TrainResult TrainRun::train(const ConfigFacts& facts, const optim::LrCo
   if (replaces) remove_earlier_run(options_.out);
   if (on_begin) on_begin();
   write_text_file(options_.out / "train.toml", entries_to_toml(facts.entries));
-  const std::atomic<bool> never{false};
-  return trainer.fit(task, optimizer, *scheduler,
-                     options_.stop == nullptr ? never : *options_.stop);
+  return trainer.fit(task, optimizer, *scheduler, options_.stop);
 }
 
 double TrainRun::seconds() const { return seconds_between(begin_, steady_clock().now_ns()); }

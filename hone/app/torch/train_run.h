@@ -3,11 +3,11 @@
 
 #include <torch/types.h>
 
-#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -46,7 +46,7 @@ struct RunOptions {
   double minutes = 0;
   Index min_steps = 0, max_steps = 0;
   int threads = 0;
-  const std::atomic<bool>* stop = nullptr;
+  std::stop_token stop = {};
 };
 
 // A configuration, as checkpoints record it; `defaults` are those of all keys.

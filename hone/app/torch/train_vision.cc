@@ -34,8 +34,7 @@ std::optional<data::LeavesOptions> leaves_of(const task::VisionConfig::Data& dat
 }
 
 TrainVisionResult run_job(const TrainVisionJob& job) {
-  const std::atomic<bool> never{false};
-  const StopScope scope(job.stop == nullptr ? never : *job.stop);
+  const StopScope scope(job.stop);
   task::VisionConfig config = task::apply_preset(job.config);
   check_config(config);
   if (config.data.path != data::kLeavesName) check_output_outside(job.out, config.data.path);

@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <stop_token>
 #include <utility>
 
 #include "hone/bench/synthetic_model.h"
@@ -45,8 +46,9 @@ struct Field {
 
 // Fitting a grid of layers takes as long as measuring it.
 void check_stop(const BenchRun& run) {
-  const std::atomic<bool>* stop = run.options().stop;
-  if (stop && *stop) throw Error(ErrorCategory::Cancelled, "the bench was interrupted");
+  if (run.options().stop.stop_requested()) {
+    throw Error(ErrorCategory::Cancelled, "the bench was interrupted");
+  }
 }
 
 Field make_field(const LayerPlan& plan, const LayerJob& job, std::uint64_t seed,

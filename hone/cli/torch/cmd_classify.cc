@@ -102,7 +102,7 @@ void run(const ClassifyCommand& options, Context& context) {
   }
   const Interrupt interrupt;
   const app::ClassifyOptions job{
-      .model = options.model, .threads = context.common.threads, .stop = &Interrupt::flag()};
+      .model = options.model, .threads = context.common.threads, .stop = Interrupt::token()};
   const auto images =
       app::classify_images(job, {options.images.begin(), options.images.end()}, options.top);
   context.finish(app::to_json(images), [&] { print_images(images); });
@@ -120,7 +120,7 @@ void run_vision_eval(const app::VisionEvalOptions& options, Context& context) {
   app::VisionEvalOptions job = options;
   job.seed = context.common.seed.value_or(0);
   job.threads = context.common.threads;
-  job.stop = &Interrupt::flag();
+  job.stop = Interrupt::token();
   const app::VisionCard card = app::evaluate_vision(job);
   context.finish(app::to_json(card), [&] { print_card(card); });
 }

@@ -27,7 +27,7 @@ void add_demo(CLI::App& program, Context& context) {
     const Interrupt interrupt;
     options->threads = context.common.threads;
     options->seed = static_cast<Index>(context.common.seed.value_or(0));
-    options->stop = &Interrupt::flag();
+    options->stop = Interrupt::token();
     const auto measurer = measure::make_measurer();
     const app::DemoResult result = app::run_demo(*options, context.executor(), *measurer);
     context.finish(app::to_json(result),

@@ -92,7 +92,7 @@ app::TrainJob<Config> train_job(const TrainCommand& options, const Context& cont
           .fresh = options.fresh,
           .minutes = options.minutes,
           .threads = context.common.threads,
-          .stop = &Interrupt::flag()};
+          .stop = Interrupt::token()};
 }
 
 template <class Config>

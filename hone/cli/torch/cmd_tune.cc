@@ -27,7 +27,7 @@ void run(const TuneCommand& options, Context& context) {
                    .data = options.data,
                    .seed = context.common.seed,
                    .threads = context.common.threads,
-                   .stop = &Interrupt::flag()};
+                   .stop = Interrupt::token()};
   if (!options.check) {
     HONE_REQUIRE(!options.space.empty(), "--space", "A search needs a file of what to try.");
     HONE_REQUIRE(!options.out.empty(), "--out", "A search needs a folder to write to.");

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -31,7 +31,7 @@ struct MeasureOptions {
   double max_seconds = 10;   // for all contestants together, after min_samples
   std::uint64_t seed = 1;    // of the bootstrap
   bool warns_of_drift = true;
-  const std::atomic<bool>* stop = nullptr;          // true: Error{Cancelled} before the next sample
+  std::stop_token stop = {};  // requested: Error{Cancelled} before the next sample
   std::function<void(Index rounds)> on_round = {};  // called untimed after each timed round
 };
 

@@ -7,6 +7,7 @@
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -137,7 +138,8 @@ void leave_until_empty(const Region& region) {
 }  // namespace
 
 struct ThreadPool::State {
-  explicit State(int count) : slots(static_cast<std::size_t>(count)), placement(count) {
+  State(int count, bool spread) : slots(static_cast<std::size_t>(count)) {
+    if (spread) placement.emplace(count);
     for (Region& region : ring) region.shares = std::vector<Share>(static_cast<std::size_t>(count));
   }
   State(const State&) = delete;
@@ -164,7 +166,7 @@ struct ThreadPool::State {
 
   std::array<Region, kRing> ring;
   std::vector<Buffer> slots;  // one private slot per worker, grown only by that worker
-  ThreadPlacement placement;
+  std::optional<ThreadPlacement> placement;  // with `spread`
   std::vector<std::thread> threads;
   std::mutex caller;  // one region at a time
   alignas(kCacheLine) std::atomic<std::uint64_t> epoch{0};
@@ -269,7 +271,7 @@ void ThreadPool::State::worker_main(int worker) {
     while (epoch.load(std::memory_order_acquire) == seen) {
       for (int i = 0; i < 32 && epoch.load(std::memory_order_acquire) == seen; ++i) relax();
       if (steady_clock().now_ns() < spin_until) continue;
-      placement.leave(worker);
+      if (placement) placement->leave(worker);
       sleepers.fetch_add(1, std::memory_order_seq_cst);
       epoch.wait(seen, std::memory_order_seq_cst);
       sleepers.fetch_sub(1, std::memory_order_relaxed);
@@ -277,7 +279,7 @@ void ThreadPool::State::worker_main(int worker) {
     // In this order: the last epoch, after which no other comes, is not seen without `stopping`.
     seen = epoch.load(std::memory_order_acquire);
     if (stopping.load(std::memory_order_acquire)) return;
-    placement.settle(worker);
+    if (placement) placement->settle(worker);
     Region& region = ring[seen % kRing];
     region.inside.fetch_add(1, std::memory_order_seq_cst);
     if (region.epoch.load(std::memory_order_seq_cst) == seen) {
@@ -319,7 +321,7 @@ Region& ThreadPool::State::open_region(Index chunks) {
 }
 
 void ThreadPool::State::run_region(Region& region) {
-  placement.settle(0);
+  if (placement) placement->settle(0);
   region.started_ns.store(steady_clock().now_ns(), std::memory_order_relaxed);
   region.epoch.store(region.generation, std::memory_order_seq_cst);
   epoch.store(region.generation, std::memory_order_seq_cst);
@@ -334,10 +336,10 @@ void ThreadPool::State::wait_and_rethrow(Region& region) {
   std::rethrow_exception(std::exchange(region.error, nullptr));
 }
 
-ThreadPool::ThreadPool(int threads) {
+ThreadPool::ThreadPool(int threads, bool spread) {
   HONE_CHECK(threads >= 0 && threads <= 1024, "ThreadPool", "0 to 1024 threads", threads);
   const int count = threads == 0 ? usable_cpus() : threads;
-  state_ = std::make_unique<State>(count);
+  state_ = std::make_unique<State>(count, spread);
   for (int worker = 1; worker < count; ++worker) {
     try {
       state_->threads.emplace_back([state = state_.get(), worker] {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <stop_token>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -14,7 +15,7 @@ namespace hone::data {
 namespace {
 
 // Hashes pixels and labels in pieces of 256 images, and then the hashes of the pieces.
-std::string hash_part(const ImagePart& part, const ImageShape& shape, const std::atomic<bool>* stop,
+std::string hash_part(const ImagePart& part, const ImageShape& shape, const std::stop_token& stop,
                       Executor& executor) {
   constexpr Index kPiece = 256;
   std::vector<std::string> pieces(static_cast<std::size_t>(ceil_div(part.size(), kPiece)));
@@ -97,13 +98,13 @@ ImagePart ImagePart::append(const ImagePart& other) const {
           }};
 }
 
-void check_not_stopped(const ImagePart& part, const std::atomic<bool>* stop) {
-  if (!part.in_memory() && stop != nullptr && *stop) {
+void check_not_stopped(const ImagePart& part, const std::stop_token& stop) {
+  if (!part.in_memory() && stop.stop_requested()) {
     throw Error(ErrorCategory::Cancelled, "[images] Reading was interrupted.");
   }
 }
 
-std::string hash_images(const ImageCorpus& corpus, const std::atomic<bool>* stop,
+std::string hash_images(const ImageCorpus& corpus, const std::stop_token& stop,
                         Executor& executor) {
   return sha256_hex_of_text(concat(corpus.shape.channels, ' ', corpus.shape.height, ' ',
                                    corpus.shape.width, ' ',

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <filesystem>
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -43,7 +43,7 @@ class ImagePart {
 
 // For loops over images: Error{Cancelled} when stop is not null and true, and reading them takes
 // long because they are not in memory.
-void check_not_stopped(const ImagePart& part, const std::atomic<bool>* stop);
+void check_not_stopped(const ImagePart& part, const std::stop_token& stop);
 
 struct ImageCorpus {
   std::string name;
@@ -66,7 +66,7 @@ struct ImageOptions {
   Index memory_bytes =
       Index{1} << 30;  // if a folder takes more, its images are decoded on every read
   ImageParts parts = ImageParts::Both;
-  const std::atomic<bool>* stop = nullptr;  // if it becomes true, throws Error{Cancelled}
+  std::stop_token stop = {};  // requested: Error{Cancelled}
 };
 
 // Loads a folder, which may be:

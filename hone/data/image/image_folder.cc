@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <stop_token>
 #include <string>
 
 #include "hone/core/check.h"
@@ -256,7 +257,7 @@ ImagePart with_labels(Files files, ImageShape shape) {
 }
 
 // Decodes all files once to find broken ones. Keeps the pixels in memory if `keep`.
-ImagePart decode_part(Files files, ImageShape shape, bool keep, const std::atomic<bool>& stop,
+ImagePart decode_part(Files files, ImageShape shape, bool keep, const std::stop_token& stop,
                       Executor& executor, Index& broken) {
   const auto count = static_cast<Index>(files.paths.size());
   const auto bytes = static_cast<std::size_t>(shape.values());
@@ -264,7 +265,7 @@ ImagePart decode_part(Files files, ImageShape shape, bool keep, const std::atomi
   std::vector<std::uint8_t> pixels(keep ? files.paths.size() * bytes : 0);
   executor.parallel_for(count, 1, [&](Index begin, Index end, int) {
     std::vector<std::uint8_t> own(keep ? 0 : bytes);
-    for (Index i = begin; i < end && !stop; ++i) {
+    for (Index i = begin; i < end && !stop.stop_requested(); ++i) {
       const auto at = static_cast<std::size_t>(i);
       try {
         decode_file(files.paths[at], shape,
@@ -274,7 +275,8 @@ ImagePart decode_part(Files files, ImageShape shape, bool keep, const std::atomi
       }
     }
   });
-  if (stop) throw Error(ErrorCategory::Cancelled, "[images] Reading was interrupted.");
+  if (stop.stop_requested())
+    throw Error(ErrorCategory::Cancelled, "[images] Reading was interrupted.");
   std::size_t whole = 0;
   for (std::size_t i = 0; i < files.paths.size(); ++i) {
     if (!failures[i].empty()) {
@@ -379,8 +381,7 @@ ImageCorpus read_image_folder(const fs::path& folder, const ImageOptions& option
   if (!wants_train) train = {};
   const auto files = static_cast<Index>(train.paths.size() + held_out.paths.size());
   const bool keep = files <= options.memory_bytes / corpus.shape.values();
-  const std::atomic<bool> never{false};
-  const std::atomic<bool>& stop = options.stop == nullptr ? never : *options.stop;
+  const std::stop_token& stop = options.stop;
   const auto decode = [&](Files& part) {
     return decode_part(std::move(part), corpus.shape, keep, stop, executor, corpus.broken);
   };

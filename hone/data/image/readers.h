@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -17,8 +18,7 @@ ImageCorpus read_image_folder(const std::filesystem::path& folder, const ImageOp
                               Executor& executor);
 
 // What ImageCorpus::hash says.
-std::string hash_images(const ImageCorpus& corpus, const std::atomic<bool>* stop,
-                        Executor& executor);
+std::string hash_images(const ImageCorpus& corpus, const std::stop_token& stop, Executor& executor);
 
 // The content of an IDX file: unsigned bytes in one dimension (labels) or three (images). `where`
 // names the file in Error{CorruptFile}.

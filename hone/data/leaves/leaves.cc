@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <fstream>
+#include <stop_token>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -39,7 +40,7 @@ Image draw_image(const LeavesOptions& options, LeafSplit split, Index label, Ind
 }
 
 ImagePart keep_in_memory(const ImagePart& part, const ImageShape& shape,
-                         const std::atomic<bool>* stop, Executor& executor) {
+                         const std::stop_token& stop, Executor& executor) {
   const auto bytes = static_cast<std::size_t>(shape.values());
   std::vector<std::uint8_t> pixels(static_cast<std::size_t>(part.size()) * bytes);
   std::vector<std::uint16_t> labels;
@@ -47,11 +48,11 @@ ImagePart keep_in_memory(const ImagePart& part, const ImageShape& shape,
     labels.push_back(static_cast<std::uint16_t>(part.label(i)));
   }
   executor.parallel_for(part.size(), 1, [&](Index begin, Index end, int) {
-    for (Index i = begin; i < end && !(stop != nullptr && *stop); ++i) {
+    for (Index i = begin; i < end && !stop.stop_requested(); ++i) {
       part.read(i, std::span(pixels).subspan(static_cast<std::size_t>(i) * bytes, bytes));
     }
   });
-  if (stop != nullptr && *stop) {
+  if (stop.stop_requested()) {
     throw Error(ErrorCategory::Cancelled, "[leaves] Drawing was interrupted.");
   }
   return {shape, std::move(labels), std::move(pixels)};

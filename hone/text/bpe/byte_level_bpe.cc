@@ -29,8 +29,6 @@ class ByteLevelBpe final : public BpeTokenizer {
   };
 
   void index_pieces(std::string_view where);
-  void index_merges(const std::unordered_map<std::string_view, TokenId>& ids,
-                    std::string_view where);
   std::string_view normalize(std::string_view text, bool first,
                              std::string& storage) const override;
   void encode_plain(std::string_view text, bool first, std::vector<TokenId>& ids) const override;
@@ -76,24 +74,7 @@ void ByteLevelBpe::index_pieces(std::string_view where) {
     if (bytes && vocabulary_.ignore_merges) whole_words_.emplace(*bytes, id);
     bytes_.push_back(bytes ? std::move(*bytes) : piece);
   }
-  index_merges(ids, where);
-}
-
-void ByteLevelBpe::index_merges(const std::unordered_map<std::string_view, TokenId>& ids,
-                                std::string_view where) {
-  merges_ = PairTable(vocabulary_.merges.size());
-  const auto id_of = [&](const std::string& piece) {
-    const auto found = ids.find(piece);
-    if (found == ids.end()) {
-      fail_corrupt(where,
-                   concat("The merges name \"", piece, "\", which is not in the vocabulary."));
-    }
-    return found->second;
-  };
-  std::uint32_t rank = 0;
-  for (const auto& [left, right] : vocabulary_.merges) {
-    merges_.insert(id_of(left), id_of(right), {rank++, id_of(left + right)});
-  }
+  merges_ = index_merges(vocabulary_, ids, where);
 }
 
 std::string_view ByteLevelBpe::normalize(std::string_view text, bool /*first*/,

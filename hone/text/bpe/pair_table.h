@@ -4,9 +4,12 @@
 #include <bit>
 #include <cstdint>
 #include <random>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "hone/text/bpe/merge.h"
+#include "hone/text/vocabulary.h"
 
 namespace hone::text {
 
@@ -52,5 +55,11 @@ class PairTable {
   std::size_t mask_;
   std::uint64_t seed_ = std::random_device()();
 };
+
+// The table of a vocabulary's merges, in their order. `ids` has the id of each piece. Throws
+// Error{CorruptFile} that names `where` if a merge has a piece that is not in it.
+PairTable index_merges(const Vocabulary& vocabulary,
+                       const std::unordered_map<std::string_view, TokenId>& ids,
+                       std::string_view where);
 
 }  // namespace hone::text

@@ -31,7 +31,7 @@ class SentencePieceBpe final : public BpeTokenizer {
 
   void index_pieces();
   void index_ranks(std::string_view where);
-  void index_merges(std::string_view where);
+  void read_merges(std::string_view where);
   std::string_view normalize(std::string_view text, bool first,
                              std::string& storage) const override;
   void encode_plain(std::string_view text, bool first, std::vector<TokenId>& ids) const override;
@@ -64,7 +64,7 @@ SentencePieceBpe::SentencePieceBpe(Vocabulary vocabulary, std::string_view where
   if (vocabulary_.merges.empty()) {
     index_ranks(where);
   } else {
-    index_merges(where);
+    read_merges(where);
   }
   std::vector<AddedToken> tokens = effective_added_tokens(vocabulary_);
   std::unordered_set<TokenId> listed;
@@ -128,24 +128,12 @@ void SentencePieceBpe::index_ranks(std::string_view where) {
   }
 }
 
-void SentencePieceBpe::index_merges(std::string_view where) {
-  merges_ = PairTable(vocabulary_.merges.size());
+void SentencePieceBpe::read_merges(std::string_view where) {
   std::unordered_map<std::string_view, TokenId> all;
   for (const std::string& piece : vocabulary_.pieces) {
     all.emplace(piece, static_cast<TokenId>(all.size()));
   }
-  const auto id_of = [&](const std::string& piece) {
-    const auto found = all.find(piece);
-    if (found == all.end()) {
-      fail_corrupt(where,
-                   concat("The merges name \"", piece, "\", which is not in the vocabulary."));
-    }
-    return found->second;
-  };
-  std::uint32_t rank = 0;
-  for (const auto& [left, right] : vocabulary_.merges) {
-    merges_.insert(id_of(left), id_of(right), {rank++, id_of(left + right)});
-  }
+  merges_ = index_merges(vocabulary_, all, where);
 }
 
 std::string SentencePieceBpe::collapse_spaces(std::string_view text) const {

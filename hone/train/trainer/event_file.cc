@@ -1,28 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "hone/train/trainer/event_file.h"
 
-#include <array>
 #include <bit>
 #include <cstring>
+#include <span>
 
 #include "hone/core/check.h"
+#include "hone/core/file/crc32c.h"
 
 namespace hone::trainer {
 namespace {
 
-constexpr std::array<std::uint32_t, 256> kCrcTable = [] {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t byte = 0; byte < 256; ++byte) {
-    std::uint32_t crc = byte;
-    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82F63B78u : 0u);
-    table[byte] = crc;
-  }
-  return table;
-}();
-
 // CRCs are masked, because a CRC over data that contains its own CRC would be weak.
 std::uint32_t masked_crc(std::string_view bytes) {
-  return std::rotr(crc32c(bytes), 15) + 0xa282ead8u;
+  return std::rotr(crc32c(std::as_bytes(std::span(bytes))), 15) + 0xa282ead8u;
 }
 
 template <class T>
@@ -73,14 +64,6 @@ std::string_view first_record(std::string_view file) {
 }
 
 }  // namespace
-
-std::uint32_t crc32c(std::string_view bytes) {
-  std::uint32_t crc = ~0u;
-  for (const char c : bytes) {
-    crc = (crc >> 8) ^ kCrcTable[(crc ^ static_cast<unsigned char>(c)) & 0xff];
-  }
-  return ~crc;
-}
 
 std::string first_event(double wall_time) {
   // file_version = 3

@@ -14,9 +14,6 @@ namespace hone::trainer {
 //   u64 length | u32 masked CRC-32C of it | bytes | u32 masked CRC-32C of them   (little-endian)
 // whose bytes are a protocol buffer of type tensorflow.Event.
 
-// CRC-32C (Castagnoli, reflected polynomial 0x82F63B78).
-std::uint32_t crc32c(std::string_view bytes);
-
 // The record every file begins with. Times are seconds since 1970.
 std::string first_event(double wall_time);
 // One record with all the numbers of a row as scalars: train/loss, train/lr, train/grad_norm,

@@ -12,6 +12,7 @@
 #include <limits>
 #include <map>
 #include <span>
+#include <stop_token>
 #include <string_view>
 #include <unordered_map>
 #include <utility>
@@ -295,7 +296,7 @@ struct Trainer::Run {
   Task& task;
   optim::MultiTensorOptimizer& optimizer;
   optim::Scheduler& scheduler;
-  const std::atomic<bool>& stop;
+  std::stop_token stop;
   memory::AbandonedBackward abandoned;
   MemoryBudget memory;
   MetricsSinks sinks;
@@ -375,7 +376,8 @@ Validation Trainer::validate_all(Run& run) {
   const auto batch_done = [&](Index samples, Index of) {
     if (!progress) progress.emplace("validate", of, "samples");
     progress->update(samples);
-    if (run.stop.load()) fail(ErrorCategory::Cancelled, "train", "The run was interrupted.");
+    if (run.stop.stop_requested())
+      fail(ErrorCategory::Cancelled, "train", "The run was interrupted.");
   };
   Validation validation;
   try {
@@ -477,7 +479,7 @@ void Trainer::advance(Run& run) {
   run.train_loss.add(row);
   run.last = row;
   run.loop_seconds += elapsed + seconds_between(validated, clock_.now_ns());
-  const bool stops = run.stop.load();
+  const bool stops = run.stop.stop_requested();
   if (best || stops || is_last || is_due(options_.checkpoint_every)) save(run);
   if (stops && !is_last) end_interrupted(run);
 }
@@ -506,7 +508,7 @@ void Trainer::check_taken() const {
 }
 
 TrainResult Trainer::fit(Task& task, optim::MultiTensorOptimizer& optimizer,
-                         optim::Scheduler& scheduler, const std::atomic<bool>& stop) {
+                         optim::Scheduler& scheduler, const std::stop_token& stop) {
   HONE_CHECK(&scheduler.optimizer() == &optimizer && scheduler.last_step() == done_, "trainer",
              concat("a scheduler of the optimizer, at step ", done_),
              concat("one at step ", scheduler.last_step()));

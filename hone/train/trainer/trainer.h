@@ -3,10 +3,10 @@
 
 #include <torch/types.h>
 
-#include <atomic>
 #include <filesystem>
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -133,7 +133,7 @@ class Trainer {
   // starts after the last step is saved. Throws Error{Internal} if a gradient is not finite (see
   // MixedPrecision::step) or every step was skipped.
   TrainResult fit(Task& task, optim::MultiTensorOptimizer& optimizer, optim::Scheduler& scheduler,
-                  const std::atomic<bool>& stop);
+                  const std::stop_token& stop);
 
  private:
   struct Run;  // what fit() works with

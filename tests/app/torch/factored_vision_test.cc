@@ -6,8 +6,6 @@
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
 
-#include <atomic>
-
 #include "hone/app/torch/classify.h"
 #include "hone/app/torch/eval_vision.h"
 #include "hone/app/torch/train_vision.h"
@@ -21,6 +19,7 @@
 #include "hone/train/task/vision/factored_layers.h"
 #include "hone/train/task/vision/vision_model.h"
 #include "tests/support/image_files.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::app {
@@ -130,14 +129,14 @@ TEST_F(FactoredVision, is_tuned_and_goes_on_after_an_interrupt_to_the_same_model
     TrainVisionJob parts = job(name, "parts");
     parts.config.model.init = start.string();
     parts.fresh = true;
-    const std::atomic<bool> stop{true};
-    parts.stop = &stop;
+    const hone::test::StopFlag stop{true};
+    parts.stop = stop;
     EXPECT_THROW(train_vision(parts), Error);
     fs::remove_all(start);  // the checkpoint knows which layers are factored
     parts.fresh = false;
     parts.resume = true;
     EXPECT_THROW(train_vision(parts), Error) << "so does the next one";
-    parts.stop = nullptr;
+    parts.stop = {};
     const TrainVisionResult result = train_vision(parts);
     EXPECT_EQ(result.val_loss, expected.val_loss) << name;
     for (const char* file : {"model.safetensors", "config.json"}) {

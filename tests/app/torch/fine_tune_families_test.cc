@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +23,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/peer.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/tensors.h"
 #include "tests/support/test_data.h"
 
@@ -118,10 +118,10 @@ TEST_P(FineTuneFamily, is_trained_in_one_go_or_in_parts_to_the_same_bits) {
   TrainLmJob job = fine_tuning("whole", gguf_);
   const TrainLmResult whole = train_lm(job);
   job.out = folder_.path() / "parts";
-  const std::atomic<bool> stop{true};
-  job.stop = &stop;
+  const hone::test::StopFlag stop{true};
+  job.stop = stop;
   EXPECT_THROW(train_lm(job), Error);
-  job.stop = nullptr;
+  job.stop = {};
   job.resume = true;
   fs::remove(gguf_);  // a run that goes on does not need it
   const TrainLmResult parts = train_lm(job);

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 #include <cstdint>
 #include <filesystem>
@@ -30,6 +29,7 @@
 #include "tests/app/torch/runtime_logits.h"
 #include "tests/support/error_of.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/tensors.h"
 #include "tests/support/test_data.h"
 
@@ -85,10 +85,10 @@ class FineTune : public testing::Test {
     return job;
   }
   static void interrupt(TrainLmJob& job) {  // after a step
-    const std::atomic<bool> stop{true};
-    job.stop = &stop;
+    const hone::test::StopFlag stop{true};
+    job.stop = stop;
     EXPECT_THROW(train_lm(job), Error);
-    job.stop = nullptr;
+    job.stop = {};
     job.resume = true;
   }
   static std::string weights_of(const TrainLmResult& result) {

@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <string>
@@ -20,6 +19,7 @@
 #include "hone/train/trainer/checkpoint.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::app {
@@ -99,10 +99,10 @@ TEST(TrainLm, resumes_after_an_interrupt_to_the_same_model) {
   TrainLmJob job = tiny_job(whole.path());
   const TrainLmResult expected = train_lm(job);
   job = tiny_job(parts.path());
-  const std::atomic<bool> stop{true};  // after the first step
-  job.stop = &stop;
+  const hone::test::StopFlag stop{true};  // after the first step
+  job.stop = stop;
   EXPECT_THROW(train_lm(job), Error);
-  job.stop = nullptr;
+  job.stop = {};
   job.resume = true;
   const TrainLmResult result = train_lm(job);
   EXPECT_EQ(result.val_loss, expected.val_loss);
@@ -123,8 +123,8 @@ TEST(TrainLm, records_a_preset_with_what_it_stands_for_and_starts_and_resumes_fr
   };
   const TrainLmResult expected = train_lm(job_in(whole));
   TrainLmJob job = job_in(parts);
-  const std::atomic<bool> stop{true};
-  job.stop = &stop;
+  const hone::test::StopFlag stop{true};
+  job.stop = stop;
   EXPECT_THROW(train_lm(job), Error);
   const std::string toml = read_text_file(job.out / "train.toml");
   for (const char* line : {"correlation_method = \"vectorized\"", "checked = true",

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "hone/core/error.h"
 #include "hone/core/file/file_io.h"
 #include "hone/train/trainer/metrics_log.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::app {
@@ -68,10 +68,10 @@ TEST(TrainPrecision, an_fp16_run_resumes_to_the_same_bits) {
     job.config.trainer.amp.growth_interval = 7;
     job.config.trainer.ema_decay = 0.95;
     if (cut) {
-      const std::atomic<bool> now{true};
-      job.stop = &now;
+      const hone::test::StopFlag now{true};
+      job.stop = now;
       EXPECT_THROW(train_lm(job), Error);
-      job.stop = nullptr;
+      job.stop = {};
       job.resume = true;
     }
     const TrainLmResult result = train_lm(job);

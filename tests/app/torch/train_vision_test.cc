@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
-
 #include "hone/app/torch/memory_vision.h"
 #include "hone/core/error.h"
 #include "hone/core/file/file_io.h"
@@ -17,6 +15,7 @@
 #include "tests/support/error_of.h"
 #include "tests/support/image_files.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::app {
@@ -42,10 +41,10 @@ TrainVisionJob vision_job(const std::filesystem::path& folder, const char* model
 
 // Afterwards the job goes on.
 void interrupt_after_a_step(TrainVisionJob& job) {
-  const std::atomic<bool> stop{true};
-  job.stop = &stop;
+  const hone::test::StopFlag stop{true};
+  job.stop = stop;
   EXPECT_THROW(train_vision(job), Error);
-  job.stop = nullptr;
+  job.stop = {};
   job.resume = true;
 }
 

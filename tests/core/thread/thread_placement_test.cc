@@ -173,7 +173,7 @@ TEST_F(ThreadPlacementOnTwoCpus, worker_0_widens_the_mask_of_a_worker_that_waits
 TEST_F(ThreadPlacementOnTwoCpus, the_workers_of_a_pool_separate) {
   int apart = 0;
   run([&] {
-    ThreadPool pool(2);
+    ThreadPool pool(2, /*spread=*/true);
     std::array<int, 2> seen{};
     // Each of two workers runs one chunk.
     const auto on_both = [&](const auto& body) {

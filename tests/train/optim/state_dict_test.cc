@@ -35,7 +35,7 @@ namespace {
 
 using hone::test::Tensors;
 using hone::test::worst_difference;
-using test::TemporaryFolder;
+using hone::test::TemporaryFolder;
 using testing::HasSubstr;
 using Groups = std::vector<torch::optim::OptimizerParamGroup>;
 using OptimizerPtr = std::shared_ptr<MultiTensorOptimizer>;
@@ -144,7 +144,7 @@ TEST(StateDict, moves_to_torch_optim_and_back) {
     take_steps(*optimizer, 0, 4);
     save_state_dict(there.path(), *optimizer);
     write_params(there.path(), ours);
-    test::run_peer("tests/train/optim/peer_state_dict.py",
+    hone::test::run_peer("tests/train/optim/peer_state_dict.py",
                    {rule.name, there.path().string(), back.path().string(), "4", "4"});
     take_steps(*optimizer, 4, 4);
     const Tensors theirs = read_params(back.path());
@@ -181,7 +181,7 @@ TEST(StateDict, reads_groups_that_torch_optim_made) {
     write_params(start.path(), make_saved_params());
     const auto run = [&](const TemporaryFolder& from, const TemporaryFolder& to,
                          const char* first) {
-      test::run_peer("tests/train/optim/peer_state_dict.py",
+      hone::test::run_peer("tests/train/optim/peer_state_dict.py",
                      {rule->name, from.path().string(), to.path().string(), first, "4"});
     };
     run(start, made, "0");
@@ -282,7 +282,7 @@ TEST(StateDict, names_options_as_python_does) {
 std::string error_of_group(MultiTensorOptimizer& optimizer, const Json& changed) {
   Json groups = optimizer.param_groups_json();
   for (Json& group : groups) group.update(changed);
-  return test::error_of([&] { optimizer.import_all(groups, {}); });
+  return hone::test::error_of([&] { optimizer.import_all(groups, {}); });
 }
 
 TEST(StateDict, names_muons_factor_as_torch_optim_does_and_reads_the_earlier_name) {

@@ -5,8 +5,8 @@
 #include <torch/autograd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <numeric>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -66,7 +66,7 @@ std::vector<MetricsRow> train(Task& task, Tensor w, Index steps, Index group, do
   options.folder = folder.path();
   optim::SGD optimizer({w}, optim::SGDOptions(rate));
   optim::ExponentialLR scheduler(optimizer, 1);
-  const std::atomic<bool> go_on{false};
+  const std::stop_token go_on;
   Trainer(options).fit(task, optimizer, scheduler, go_on);
   return read_metrics(folder.path() / "metrics.csv");
 }

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <optional>
 
 #include "hone/core/error.h"
@@ -15,6 +14,7 @@
 #include "hone/train/trainer/checkpoint.h"
 #include "hone/train/trainer/trainer.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::trainer {
@@ -44,7 +44,7 @@ class Follows final : public Task {
   }
 
   Index stop_at = -1;
-  std::atomic<bool> stop{false};
+  hone::test::StopFlag stop{false};
   Tensor w = at::zeros({3}).requires_grad_(), mean = at::zeros({3}), seen;
   Tensor count = at::zeros({}, at::kLong);
 };

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <stop_token>
 #include <string>
 
 #include "hone/train/memory/device_memory.h"
@@ -123,7 +124,7 @@ Ran run(const std::filesystem::path& folder, Index steps) {
   Trainer trainer(options);
   trainer.resume(task, optimizer, scheduler);
   const test::HostReads reads;
-  trainer.fit(task, optimizer, scheduler, std::atomic<bool>{false});
+  trainer.fit(task, optimizer, scheduler, std::stop_token{});
   const int count = reads.count();
   return {task.w.detach().clone(), count, read_metrics(folder / "metrics.csv").back().loss};
 }

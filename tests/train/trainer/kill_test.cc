@@ -12,6 +12,7 @@
 #include <cstring>
 #include <filesystem>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <thread>
 #include <vector>
@@ -59,7 +60,7 @@ void run_training(const fs::path& folder) {
   options.folder = folder;
   Trainer trainer(options);
   trainer.resume(task, *optimizer, *scheduler);
-  const std::atomic<bool> go_on{false};
+  const std::stop_token go_on;
   trainer.fit(task, *optimizer, *scheduler, go_on);
 }
 

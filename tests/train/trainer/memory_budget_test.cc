@@ -4,7 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <cmath>
 #include <string>
 
@@ -15,6 +14,7 @@
 #include "hone/train/task/lm/lm_task.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/schedule.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::trainer {
@@ -71,7 +71,7 @@ Trained train(const TemporaryFolder& folder, const Options& options) {
   }
   meter.reset_peak();
   testing::internal::CaptureStderr();
-  std::atomic<bool> stop{options.stop_after > 0};
+  hone::test::StopFlag stop{options.stop_after > 0};
   Trained run;
   try {
     run.val_loss = trainer.fit(task, *optimizer, *scheduler, stop).validation.loss;

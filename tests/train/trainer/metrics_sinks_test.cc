@@ -44,12 +44,6 @@ std::filesystem::path event_path(const TemporaryFolder& folder) {
   return folder.path() / "tensorboard" / "events.out.tfevents.0.hone";
 }
 
-TEST(Crc32c, gives_the_published_values) {  // RFC 3720, B.4
-  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
-  EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);
-  EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
-}
-
 TEST(MetricsSinks, json_lines_hold_every_digit_and_leave_out_what_was_not_measured) {
   const TemporaryFolder folder;
   MetricsSinks sinks(folder.path(), kBoth, {});

@@ -6,10 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <stop_token>
 
 #include "hone/core/check.h"
 #include "hone/core/error.h"
@@ -20,6 +20,7 @@
 #include "hone/train/trainer/metrics_log.h"
 #include "hone/train/trainer/trainer.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::trainer {
@@ -59,7 +60,7 @@ class Chase final : public Task {
   Tensor w = at::zeros({kSize}).requires_grad_(true), seen;
   at::ScalarType autocast = at::kFloat;
   Index stop_after = 0;
-  std::atomic<bool> stop{false};
+  hone::test::StopFlag stop{false};
 };
 
 TrainerOptions options_in(const TemporaryFolder& folder, Index steps) {
@@ -205,7 +206,7 @@ TrainResult fit(const TrainerOptions& options, Faulty& task, bool resume = false
   if (resume) {
     EXPECT_TRUE(trainer.resume(task, optimizer, scheduler));
   }
-  return trainer.fit(task, optimizer, scheduler, std::atomic<bool>{false});
+  return trainer.fit(task, optimizer, scheduler, std::stop_token{});
 }
 
 TEST(SkippedSteps, change_nothing_and_are_counted_and_logged_by_step) {

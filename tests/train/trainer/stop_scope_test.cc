@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/refusal.h"
+#include "tests/support/stop_flag.h"
 
 namespace hone {
 namespace {
@@ -19,7 +20,7 @@ bool stops() {
 }
 
 TEST(StopScope, throws_once_the_grace_since_the_request_is_over) {
-  std::atomic<bool> stop{false};
+  hone::test::StopFlag stop{false};
   ManualClock clock;
   const StopScope scope(stop, 0.5, clock);
   clock.now += 5'000'000'000;
@@ -34,7 +35,7 @@ TEST(StopScope, throws_once_the_grace_since_the_request_is_over) {
 
 TEST(StopScope, counts_while_it_exists_and_the_innermost_one_only) {
   EXPECT_FALSE(stops()) << "without a scope";
-  const std::atomic<bool> yes{true}, no{false};
+  const hone::test::StopFlag yes{true}, no{false};
   const StopScope outer(yes, 0);
   EXPECT_TRUE(stops());
   {

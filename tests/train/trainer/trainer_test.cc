@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@
 #include "hone/train/stop_scope.h"
 #include "hone/train/trainer/metrics_log.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::trainer {
@@ -88,7 +90,7 @@ TrainerOptions options_in(const TemporaryFolder& folder, Index steps, Index accu
   return options;
 }
 
-const std::atomic<bool> kGoOn{false};
+const std::stop_token kGoOn;
 
 // One step has the optimizer's rate. More move the rate up to that and down, and the momentum.
 optim::SchedulerPtr make_scheduler(const TrainerOptions& options,
@@ -100,7 +102,7 @@ optim::SchedulerPtr make_scheduler(const TrainerOptions& options,
 }
 
 TrainResult train(const TrainerOptions& options, Task& task, optim::MultiTensorOptimizer& optimizer,
-                  const std::atomic<bool>& stop = kGoOn) {
+                  const std::stop_token& stop = kGoOn) {
   return Trainer(options).fit(task, optimizer, *make_scheduler(options, optimizer), stop);
 }
 
@@ -271,7 +273,7 @@ TEST(Resume, after_an_interrupt_gives_the_bits_of_the_uninterrupted_run) {
       const auto optimizer = make(task.w_);
       train(resumable(whole), task, *optimizer);
     }
-    std::atomic<bool> stop{false};
+    hone::test::StopFlag stop{false};
     {
       Regression task({5, 5, 2});
       task.on_step = [&](Index step) { stop = step == 8; };
@@ -311,7 +313,7 @@ TEST(Resume, after_an_interrupt_of_a_long_step_takes_the_step_again) {
   }
   const std::vector<double> expected = std::move(draws);
   draws.clear();
-  std::atomic<bool> stop{false};
+  hone::test::StopFlag stop{false};
   Index micro = 0;
   {
     Regression task({5, 5, 2});
@@ -341,7 +343,7 @@ TEST(Resume, after_an_interrupt_of_a_long_step_takes_the_step_again) {
 
 TEST(Trainer, interrupted_in_its_first_step_saves_nothing_and_says_so) {
   const TemporaryFolder folder;
-  std::atomic<bool> stop{true};
+  hone::test::StopFlag stop{true};
   Regression task({5, 5, 2});
   task.on_step = [](Index) { wait_for_the_stop(); };
   const auto optimizer = make_adamw(task.w_);
@@ -360,7 +362,7 @@ TEST(Resume, after_an_interrupt_of_a_validation_between_steps_validates_again) {
     const auto optimizer = make_adamw(task.w_);
     train(resumable(whole), task, *optimizer);
   }
-  std::atomic<bool> stop{false};
+  hone::test::StopFlag stop{false};
   {
     Regression task({5, 5, 2});
     task.on_validate = [&](bool) {
@@ -390,7 +392,7 @@ TEST(Resume, after_an_interrupt_of_the_last_validation_only_validates) {
     const auto optimizer = make_adamw(task.w_);
     train(resumable(whole), task, *optimizer);
   }
-  std::atomic<bool> stop{false};
+  hone::test::StopFlag stop{false};
   {
     Regression task({5, 5, 2});
     task.on_validate = [&](bool all) { stop = all; };

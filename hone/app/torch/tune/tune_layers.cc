@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <utility>
 #include <vector>
 
@@ -192,7 +193,7 @@ Unchanged begin_search(const fs::path& out, Json facts, const std::function<Unch
 // Times runs of models.
 class ModelTimer {
  public:
-  explicit ModelTimer(const std::atomic<bool>* stop) : stop_(stop) {}
+  explicit ModelTimer(const std::stop_token& stop) : stop_(stop) {}
 
   double seconds(TunedModel& model, Index repeat) {
     check_not_cancelled(stop_);
@@ -231,7 +232,7 @@ class ModelTimer {
   }
 
  private:
-  const std::atomic<bool>* stop_;
+  std::stop_token stop_;
   std::unique_ptr<Measurer> measurer_ = measure::make_measurer();
   Index timings_ = 0, drifted_ = 0;  // measurements, and those of them that drifted
 };

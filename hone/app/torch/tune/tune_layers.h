@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "hone/core/file/json_io.h"
@@ -13,10 +13,10 @@ namespace hone::app {
 
 struct TuneJob {
   std::filesystem::path model, space, out;
-  std::string data;                         // a text, a folder of images, or "leaves"
-  std::optional<std::uint64_t> seed = {};   // instead of search.seed
-  int threads = 0;                          // of LibTorch; 0: usable_cpus()
-  const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled}; the search can go on later
+  std::string data;                        // a text, a folder of images, or "leaves"
+  std::optional<std::uint64_t> seed = {};  // instead of search.seed
+  int threads = 0;                         // of LibTorch; 0: usable_cpus()
+  std::stop_token stop = {};  // requested: Error{Cancelled}; the search can go on later
 };
 
 struct TuneOutcome {

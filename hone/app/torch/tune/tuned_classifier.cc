@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -119,7 +120,7 @@ class TunedClassifier final : public TunedModel {
   std::vector<Index> labels_;
   Index batch_;
   std::string hash_;
-  const std::atomic<bool>* stop_;
+  std::stop_token stop_;
   Tensor run_images_;
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -162,7 +163,7 @@ class TunedLanguageModel final : public TunedModel {
 
   task::InitialModel initial_;
   nn::Llama model_;
-  const std::atomic<bool>* stop_;
+  std::stop_token stop_;
   std::string hash_;
   std::vector<EvalWindow> windows_;  // as `hone eval` and the end of training have them
   std::vector<Index> order_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <stop_token>
 
 #include "hone/app/vision_folder.h"
 #include "hone/core/check.h"
@@ -34,8 +35,8 @@ Index count_calibration(Index samples, Index most) {
   return samples == 1 ? 0 : std::min(most, (samples + 7) / 8);
 }
 
-void check_not_cancelled(const std::atomic<bool>* stop) {
-  if (stop != nullptr && *stop) {
+void check_not_cancelled(const std::stop_token& stop) {
+  if (stop.stop_requested()) {
     throw Error(ErrorCategory::Cancelled, "[tune] The search was interrupted.");
   }
 }

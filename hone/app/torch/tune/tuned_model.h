@@ -3,10 +3,10 @@
 
 #include <torch/nn/module.h>
 
-#include <atomic>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -45,8 +45,8 @@ struct TunedModelOptions {
   std::filesystem::path model;
   std::string data;
   std::uint64_t seed = 0;
-  Index least_context = 0;                  // of a language model, beyond the windows
-  const std::atomic<bool>* stop = nullptr;  // true: Error{Cancelled} at the next batch
+  Index least_context = 0;    // of a language model, beyond the windows
+  std::stop_token stop = {};  // requested: Error{Cancelled} at the next batch
 };
 
 // A classifier that `hone train vision` wrote, with held-out images or "leaves" as data, or a
@@ -70,6 +70,6 @@ std::pair<Index, Index> samples_of_repeat(const TunedModel& model, Index repeat,
 Index count_calibration(Index samples, Index most);
 
 // Error{Cancelled} if stop is not null and true.
-void check_not_cancelled(const std::atomic<bool>* stop);
+void check_not_cancelled(const std::stop_token& stop);
 
 }  // namespace hone::app

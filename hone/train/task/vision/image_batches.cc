@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <mutex>
+#include <stop_token>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -36,7 +37,7 @@ data::Image to_image(const std::vector<std::uint8_t>& planes, const data::ImageS
 }  // namespace
 
 ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape,
-                              const std::atomic<bool>* stop, Executor& executor) {
+                              const std::stop_token& stop, Executor& executor) {
   const auto channels = static_cast<std::size_t>(shape.channels);
   const auto plane = static_cast<std::size_t>(shape.height * shape.width);
   std::vector<LevelCounts> counts(channels);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stop_token>
 #include <vector>
 
 #include "hone/data/image/augment.h"
@@ -16,7 +17,7 @@ struct ChannelStats {
 // Exact sums over all images; a channel of one value has standard deviation 1. Error{Cancelled} as
 // data::check_not_stopped().
 ChannelStats measure_channels(const data::ImagePart& part, const data::ImageShape& shape,
-                              const std::atomic<bool>* stop = nullptr,
+                              const std::stop_token& stop = {},
                               Executor& executor = serial_executor());
 
 // The numbers of a batch: images [views, count, channels, height, width] normalized, labels

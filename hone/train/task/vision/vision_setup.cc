@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <stop_token>
 #include <utility>
 
 #include "hone/core/check.h"
@@ -31,7 +32,7 @@ Index micro_batch_of(const VisionConfig& config, Index images) {
   return images;
 }
 
-data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::atomic<bool>* stop) {
+data::ImageCorpus load_corpus(const VisionConfig::Data& config, const std::stop_token& stop) {
   const data::ImageOptions options{
       .side = config.image_size, .memory_bytes = config.memory_mb << 20, .stop = stop};
   if (config.path != data::kLeavesName) {
@@ -104,7 +105,7 @@ void check_for_device(const VisionConfig& config, c10::Device device) {
 
 }  // namespace
 
-VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop,
+VisionSetup set_up_vision(const VisionConfig& config, const std::stop_token& stop,
                           const std::vector<FactoredLayer>& factored) {
   const c10::Device device = trainer::device_of(config.trainer);
   check_for_device(config, device);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <atomic>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -24,7 +24,7 @@ struct VisionSetup {
 };
 // stop: ImageOptions'. factored: the layers that were so when the run began that goes on without
 // model.init. Their weights are 0 until those of its checkpoint are restored.
-VisionSetup set_up_vision(const VisionConfig& config, const std::atomic<bool>* stop = nullptr,
+VisionSetup set_up_vision(const VisionConfig& config, const std::stop_token& stop = {},
                           const std::vector<FactoredLayer>& factored = {});
 
 // Makes the optimizer of all parameters of the objective.

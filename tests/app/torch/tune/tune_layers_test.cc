@@ -6,7 +6,6 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 
-#include <atomic>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -27,6 +26,7 @@
 #include "hone/train/task/vision/vision_model.h"
 #include "tests/support/image_files.h"
 #include "tests/support/refusal.h"
+#include "tests/support/stop_flag.h"
 #include "tests/support/test_data.h"
 
 namespace hone::app {
@@ -190,14 +190,14 @@ TEST_F(TuneLayers, goes_on_after_any_evaluation_with_the_same_trials) {
 
 TEST_F(TuneLayers, can_be_interrupted_and_goes_on) {
   TuneJob job = job_of("stopped", std::string(kPerplexity) + kSketch);
-  const std::atomic<bool> stop{true};
-  job.stop = &stop;
+  const hone::test::StopFlag stop{true};
+  job.stop = stop;
   for (const std::string& data : {std::string("stories"), job.data}) {
     job.data = data;
     job.out = path(data == "stories" ? "stopped_on_stories" : "stopped");
     EXPECT_FALSE(refusal([&] { tune_layers(job); }, ErrorCategory::Cancelled).empty()) << data;
   }
-  job.stop = nullptr;
+  job.stop = {};
   EXPECT_FALSE(tune_layers(job).is_met) << "a projection of a flat spectrum";
 }
 

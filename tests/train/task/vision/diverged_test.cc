@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <limits>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -54,8 +54,7 @@ class Diverged : public testing::Test {
     options.amp.max_skipped_steps = 2;
     return test::refusal(
         [&] {
-          trainer::Trainer(options).fit(*setup.task, *optimizer, scheduler,
-                                        std::atomic<bool>{false});
+          trainer::Trainer(options).fit(*setup.task, *optimizer, scheduler, std::stop_token{});
         },
         ErrorCategory::Internal);
   }

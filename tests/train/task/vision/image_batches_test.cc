@@ -50,7 +50,7 @@ TEST(MeasureChannels, gives_the_same_on_any_number_of_threads) {
   const data::ImagePart part = numbered(300);
   ThreadPool pool(3);
   const ChannelStats serial = measure_channels(part, kShape);
-  const ChannelStats parallel = measure_channels(part, kShape, nullptr, pool);
+  const ChannelStats parallel = measure_channels(part, kShape, {}, pool);
   EXPECT_EQ(parallel.mean, serial.mean);
   EXPECT_EQ(parallel.std, serial.std);
 }

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -98,7 +98,7 @@ TEST_F(VisionDevice, reads_no_tensor_within_a_step) {
     options.folder = folder.path();
     options.amp.precision = at::kBFloat16;
     const test::HostReads reads;
-    trainer::Trainer(options).fit(*setup.task, *optimizer, scheduler, std::atomic<bool>{false});
+    trainer::Trainer(options).fit(*setup.task, *optimizer, scheduler, std::stop_token{});
     return reads.count();
   };
   reads_of(1);  // tries bf16, once in a process

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <limits>
 #include <map>
+#include <stop_token>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -104,7 +105,7 @@ std::optional<double> fisher_ratio(const Tensor& features, std::span<const Index
 }
 
 std::optional<double> neighbor_accuracy(const Tensor& features, std::span<const Index> labels,
-                                        Index neighbors, const std::atomic<bool>* stop) {
+                                        Index neighbors, const std::stop_token& stop) {
   constexpr Index kRows = 256;
   const Tensor x = checked(features);
   check_labels(x, labels);
@@ -117,7 +118,7 @@ std::optional<double> neighbor_accuracy(const Tensor& features, std::span<const 
   const Tensor unit = scaled / scaled.norm(2, {1}, /*keepdim=*/true).clamp_min(kLeast);
   Index right = 0;
   for (Index first = 0; first < images; first += kRows) {
-    if (stop != nullptr && *stop) {
+    if (stop.stop_requested()) {
       throw Error(ErrorCategory::Cancelled, "[eval] The search for neighbors was interrupted.");
     }
     const Index rows = std::min(kRows, images - first);

@@ -3,9 +3,9 @@
 
 #include <torch/types.h>
 
-#include <atomic>
 #include <optional>
 #include <span>
+#include <stop_token>
 
 #include "hone/core/index.h"
 
@@ -29,7 +29,7 @@ std::optional<double> fisher_ratio(const torch::Tensor& features, std::span<cons
 // after stop, if not null, becomes true.
 std::optional<double> neighbor_accuracy(const torch::Tensor& features,
                                         std::span<const Index> labels, Index neighbors,
-                                        const std::atomic<bool>* stop = nullptr);
+                                        const std::stop_token& stop = {});
 
 // The features on their first two principal components, fp64 [images, 2] with mean 0. Of each
 // component, the entry with the largest magnitude is positive. A direction with less than 1e-12 of

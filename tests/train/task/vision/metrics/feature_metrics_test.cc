@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <vector>
 
 #include "hone/core/error.h"
+#include "tests/support/stop_flag.h"
 
 namespace hone::task {
 namespace {
@@ -161,8 +161,8 @@ TEST(NeighborAccuracy, breaks_ties_by_the_nearest_and_ignores_length) {
 TEST(NeighborAccuracy, is_undefined_for_one_image_and_stops) {
   EXPECT_FALSE(neighbor_accuracy(column({1}), Labels{0}, 5));
   EXPECT_EQ(*neighbor_accuracy(at::zeros({3, 2}), Labels{0, 0, 0}, 5), 1);
-  const std::atomic<bool> stop = true;
-  EXPECT_THROW(neighbor_accuracy(column({1, 2}), Labels{0, 0}, 5, &stop), Error);
+  const hone::test::StopFlag stop{true};
+  EXPECT_THROW(neighbor_accuracy(column({1, 2}), Labels{0, 0}, 5, stop), Error);
   EXPECT_THROW(neighbor_accuracy(column({1, 2}), Labels{0, 0}, 0), Error);
 }
 
